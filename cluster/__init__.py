@@ -1,0 +1,1 @@
+"""Hosts: GPU inventory, memory model, packing, simulation, submission, and files that start clusters."""

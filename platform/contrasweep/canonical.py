@@ -1,0 +1,44 @@
+"""One text per value, so that equal values have equal digests on any machine."""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from contrasweep.errors import SpecError
+
+
+def canonical(value: Any, place: str = "") -> Any:
+    """`value` as plain JSON values: sorted string keys, lists for tuples, 1 for 1.0.
+
+    1 and 1.0 are one value, because YAML, JSON and Python disagree about writing it and a trial must not.
+    Raises `SpecError` for what has no such form (NaN, infinity, callables, arrays), naming its place.
+    """
+    if value is None or isinstance(value, bool | str | int):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise SpecError("a config value must be finite", place=place, value=value)
+        return int(value) if value.is_integer() and abs(value) < 2**53 else value
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise SpecError("config keys must be text", place=place, value=key)
+        return {key: canonical(value[key], f"{place}.{key}".lstrip(".")) for key in sorted(value)}
+    if isinstance(value, list | tuple):
+        return [canonical(item, f"{place}[{i}]") for i, item in enumerate(value)]
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # numpy scalars
+        return canonical(value.item(), place)
+    raise SpecError("a config value must be text, a number, a bool, null, or a list or mapping of these",
+                    place=place, value=value)
+
+
+def dumps(value: Any) -> str:
+    """Canonical JSON text of `value`."""
+    return json.dumps(canonical(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def digest(value: Any, length: int = 64) -> str:
+    """The first `length` hexadecimal digits of the SHA-256 of `value`'s canonical text."""
+    return hashlib.sha256(dumps(value).encode()).hexdigest()[:length]

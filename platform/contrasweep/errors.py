@@ -1,0 +1,58 @@
+"""The errors a user can cause, each one line: the rule, the place, the value, and what would have worked."""
+
+
+class ContrasweepError(Exception):
+    """Base of all errors that are the user's to mend; the command line prints them and exits with 2."""
+
+
+class SpecError(ContrasweepError, ValueError):
+    """A study, arm or option breaks a rule.
+
+    `place` is where the value stands (a file and a field, or a field), `rule` what must hold,
+    `value` what was found, `hint` what would have worked.
+    """
+
+    def __init__(self, rule: str, *, place: str = "", value: object = None, hint: str = "") -> None:
+        self.rule, self.place, self.value, self.hint = rule, place, value, hint
+        super().__init__(rule)
+
+    def __str__(self) -> str:
+        where = f"{self.place}: " if self.place else ""
+        got = "" if self.value is None else f", got {_short(self.value)}"
+        hint = f"; {self.hint}" if self.hint else ""
+        return f"{where}{self.rule}{got}{hint}"
+
+    def at(self, place: str) -> "SpecError":
+        """The same error seen from one level further out: `place` goes in front of its own."""
+        joined = ".".join(part for part in (place, self.place) if part)
+        return SpecError(self.rule, place=joined, value=self.value, hint=self.hint)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (self.rule, self.place, self.value, self.hint)
+
+
+def _rebuild(rule: str, place: str, value: object, hint: str) -> SpecError:
+    return SpecError(rule, place=place, value=value, hint=hint)
+
+
+class DataError(ContrasweepError):
+    """A dataset is missing, broken, or not what its manifest says."""
+
+
+class StorageError(ContrasweepError):
+    """The object store cannot be read or written."""
+
+
+def _short(value: object, limit: int = 120) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def choose_from(kind: str, known: "list[str] | dict[str, object]", value: object) -> str:
+    """`hint` text for an unknown name: the nearest known one, then all of them."""
+    import difflib
+
+    names = sorted(known)
+    near = difflib.get_close_matches(str(value), names, n=1)
+    guess = f"did you mean {near[0]!r}? " if near else ""
+    return f"{guess}known {kind}: {', '.join(names)}"

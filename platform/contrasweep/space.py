@@ -1,0 +1,166 @@
+"""What a search may choose: `Float`, `Int`, `Choice`, each with `when=` to make it conditional on another.
+
+A space maps names of config keys to these. They are plain values: drawing from them is one function of a
+point in the unit cube, which serves random, quasi-random and grid search alike.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import pydantic
+
+from contrasweep.errors import SpecError, choose_from
+from contrasweep.schema import checked
+
+When = Mapping[str, Any]
+"""Config key -> value, or list of values, under which a parameter exists."""
+
+
+@checked
+class Float:
+    """A real number in [low, high]; `log` searches it on a logarithmic scale, `step` quantises it."""
+
+    low: float
+    high: float
+    log: bool = False
+    step: float | None = None
+    when: dict[str, Any] | None = None
+    type: Literal["float"] = "float"
+
+    def __post_init__(self) -> None:
+        _check_range(self.low, self.high, self.log, self.step)
+
+    def at(self, u: float) -> float:
+        """The value at `u` in [0, 1]."""
+        if self.log:
+            return min(self.high, max(self.low, math.exp(_between(math.log(self.low), math.log(self.high), u))))
+        if self.step is not None:
+            levels = math.floor((self.high - self.low) / self.step + 1e-9) + 1
+            return self.low + self.step * min(levels - 1, math.floor(u * levels))
+        return _between(self.low, self.high, u)
+
+    def grid(self, n: int) -> list[float]:
+        """`n` values evenly spread on the parameter's own scale, ends included."""
+        return [self.at(i / (n - 1)) for i in range(n)] if n > 1 else [self.at(0.5)]
+
+    def holds(self, value: object) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool) and self.low <= value <= self.high
+
+
+@checked
+class Int:
+    """An integer in [low, high], both included."""
+
+    low: int
+    high: int
+    log: bool = False
+    step: int | None = None
+    when: dict[str, Any] | None = None
+    type: Literal["int"] = "int"
+
+    def __post_init__(self) -> None:
+        _check_range(self.low, self.high, self.log, self.step)
+
+    def at(self, u: float) -> int:
+        """The value at `u` in [0, 1]; every integer has the same share of the scale."""
+        if self.log:
+            x = math.exp(_between(math.log(self.low), math.log(self.high + 1), u))
+            return min(self.high, max(self.low, math.floor(x)))
+        step = self.step or 1
+        levels = (self.high - self.low) // step + 1
+        return self.low + step * min(levels - 1, math.floor(u * levels))
+
+    def grid(self, n: int) -> list[int]:
+        """At most `n` distinct values evenly spread on the parameter's own scale."""
+        return sorted({self.at(i / (n - 1)) for i in range(n)}) if n > 1 else [self.at(0.5)]
+
+    def holds(self, value: object) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high
+
+
+@checked
+class Choice:
+    """One of `options`, unordered."""
+
+    options: list[Any]
+    when: dict[str, Any] | None = None
+    type: Literal["choice"] = "choice"
+
+    def __post_init__(self) -> None:
+        if not self.options:
+            raise SpecError("a Choice needs at least one option", place="options", value=self.options)
+
+    def at(self, u: float) -> Any:
+        """The option at `u` in [0, 1]."""
+        return self.options[min(len(self.options) - 1, math.floor(u * len(self.options)))]
+
+    def grid(self, n: int) -> list[Any]:
+        """All options: a choice has no scale to thin out."""
+        return list(self.options)
+
+    def holds(self, value: object) -> bool:
+        return value in self.options
+
+
+Parameter = Annotated[Float | Int | Choice, pydantic.Field(discriminator="type")]
+Space = Mapping[str, Float | Int | Choice]
+
+
+def active(when: When | None, config: Mapping[str, Any]) -> bool:
+    """Whether a parameter exists under `config`: every key of its `when` has a value that it names."""
+    return all(config.get(key) in _as_list(wanted) for key, wanted in (when or {}).items())
+
+
+def sample(space: Space, point: Sequence[float]) -> dict[str, Any]:
+    """The configuration at `point` of the unit cube, one coordinate a parameter, in the space's order.
+
+    An inactive parameter is left out, its coordinate unused, so that every configuration uses one cube.
+    """
+    config: dict[str, Any] = {}
+    for name in ordered(space):
+        if active(space[name].when, config):
+            config[name] = space[name].at(point[list(space).index(name)])
+    return config
+
+
+def ordered(space: Space) -> list[str]:
+    """Names with each conditional after what it depends on; `SpecError` on a circle."""
+    done: list[str] = []
+    waiting = list(space)
+    while waiting:
+        ready = [n for n in waiting if all(key in done or key not in space for key in space[n].when or {})]
+        if not ready:
+            raise SpecError("conditional parameters depend on each other in a circle", value=waiting)
+        done += ready
+        waiting = [n for n in waiting if n not in ready]
+    return done
+
+
+def check(space: Space, fixed: Mapping[str, Any]) -> None:
+    """Every `when` names a parameter of the space or a fixed config key, and the order has no circle."""
+    for name, parameter in space.items():
+        for key in parameter.when or {}:
+            if key not in space and key not in fixed:
+                known = choose_from("keys", [*space, *fixed], key)
+                raise SpecError("`when` names no parameter and no config key", place=f"{name}.when", value=key, hint=known)
+    ordered(space)
+
+
+def _as_list(wanted: Any) -> list[Any]:
+    return list(wanted) if isinstance(wanted, list | tuple) else [wanted]
+
+
+def _between(low: float, high: float, u: float) -> float:
+    return low + (high - low) * u
+
+
+def _check_range(low: float, high: float, log: bool, step: float | None) -> None:
+    if low > high:
+        raise SpecError("low must not exceed high", place="low", value=(low, high))
+    if log and low <= 0:
+        raise SpecError("a logarithmic range must start above 0", place="low", value=low)
+    if step is not None and step <= 0:
+        raise SpecError("step must be above 0", place="step", value=step)
+    if log and step is not None:
+        raise SpecError("a logarithmic range takes no step", place="step", value=step)

@@ -1,0 +1,55 @@
+"""`Trial`, the unit of training, and `Report`, what it tells while it runs."""
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from contrasweep import canonical
+from contrasweep.data.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training run. Frozen; everything a trainable needs and nothing about where it runs.
+
+    `arm` is the arm's name, `trainable` its dotted path (`package.module:function`), `config` all its
+    settings (fixed, axis and searched), `data` the staged dataset, `fold` the held-out fold (None: the
+    dataset's own test split), `seed` the seed of initial weights, data order and augmentation.
+    """
+
+    study: str
+    arm: str
+    trainable: str
+    config: Mapping[str, Any]
+    data: Manifest
+    fold: int | None = None
+    seed: int = 0
+
+    @cached_property
+    def id(self) -> str:
+        """Digest of arm, trainable, config, dataset digest, fold and seed: the study's name, host, resources
+        and date are no part of it, so a rerun elsewhere is the same trial. 16 hexadecimal digits."""
+        return canonical.digest(
+            {"arm": self.arm, "trainable": self.trainable, "config": self.config,
+             "data": self.data.digest, "fold": self.fold, "seed": self.seed}, length=16)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a trainable yields. `step` counts up from 1 (optimiser steps or epochs, the trainable's choice);
+    `metrics` maps names to numbers; `checkpoint` is a folder from which `train(trial, resume=folder)`
+    continues after this very report, bit for bit. The folder is read before the generator is resumed, so
+    the trainable may reuse it. `artifacts` maps names to files worth keeping, and `items` names to one value
+    per test item (kNN hits, per-product MAP), in a fixed item order, for paired tests within a trial."""
+
+    step: int
+    metrics: Mapping[str, float]
+    checkpoint: Path | None = None
+    items: Mapping[str, Any] = field(default_factory=dict)
+    artifacts: Mapping[str, Path] = field(default_factory=dict)
+
+
+Trainable = Callable[..., Generator[Report, None, None]]
+"""`def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]`"""

@@ -1,0 +1,1 @@
+"""What to try: spaces per method family, and one file of studies per paper."""

@@ -1,0 +1,1 @@
+"""What learns: similarities, losses, encoders, augmentations, train loops, and the methods themselves."""
