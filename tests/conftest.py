@@ -1,0 +1,19 @@
+"""Fixtures that every area of the tests shares."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two cores, two test workers
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of real data and reference values beside the checkout; tests that need it skip without it."""
+    folder = Path(os.environ.get("CONTRASWEEP_SHARED", ROOT.parent / "shared"))
+    if not (folder / "goldens").is_dir():
+        pytest.skip(f"reference values and real data are not at {folder} (set CONTRASWEEP_SHARED)")
+    return folder
