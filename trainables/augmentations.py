@@ -1,0 +1,155 @@
+"""Random views of image batches, as tensors on the device: one resampling and one colour matrix an image.
+
+`draw` fixes what happens to each image of an epoch, from an explicit generator on the host; `apply` does it to
+any part of them. So the views depend neither on the batch size nor on the device.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from contrasweep.errors import SpecError, choose_from
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a view may differ in. `area` is the share of the image that a crop keeps, `flip` and `grayscale` are
+    probabilities, `rotation` the largest angle in degrees, `jitter` the strengths of brightness, contrast,
+    saturation and hue (in turns), applied together with probability `jitter_share`."""
+
+    area: tuple[float, float] = (1.0, 1.0)
+    aspect: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.0
+    rotation: float = 0.0
+    jitter: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    jitter_share: float = 0.0
+    grayscale: float = 0.0
+
+
+AUGMENTATIONS: dict[str, Policy] = {
+    # SupContrast's two views for CIFAR: RandomResizedCrop(.2-1), flip, ColorJitter(.4, .4, .4, .1) p=.8, grayscale .2
+    "photos": Policy(area=(0.2, 1.0), flip=0.5, jitter=(0.4, 0.4, 0.4, 0.1), jitter_share=0.8, grayscale=0.2),
+    # A mirrored or strongly cropped digit is no digit
+    "glyphs": Policy(
+        area=(0.6, 1.0), aspect=(0.8, 1.25), rotation=12.0, jitter=(0.3, 0.3, 0.0, 0.0), jitter_share=0.8
+    ),
+    # A view from above has no up: flips are free, colour carries meaning
+    "aerial": Policy(
+        area=(0.4, 1.0), flip=0.5, rotation=180.0, jitter=(0.2, 0.2, 0.1, 0.0), jitter_share=0.8
+    ),
+    "none": Policy(aspect=(1.0, 1.0)),
+}
+
+DATASETS: dict[str, str] = {
+    "digits": "glyphs",
+    "mnist": "glyphs",
+    "svhn": "glyphs",
+    "cifar10": "photos",
+    "cifar100": "photos",
+}
+"""Beginning of a dataset's name -> its augmentation."""
+
+
+def policy_for(name: str, dataset: str, channels: int) -> Policy:
+    """The policy `name`; `auto` chooses by the dataset, and for one it does not know by the channels: one channel
+    is taken for glyphs, because a missing flip costs little and a wrong one makes classes indistinguishable."""
+    if name == "auto":
+        known = [policy for prefix, policy in DATASETS.items() if dataset.startswith(prefix)]
+        name = known[0] if known else ("glyphs" if channels == 1 else "photos")
+    if name not in AUGMENTATIONS:
+        raise SpecError("there is no such augmentation", place="augmentation", value=name,
+                        hint=choose_from("augmentations", ["auto", *AUGMENTATIONS], name))  # fmt: skip
+    return AUGMENTATIONS[name]
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What happens to each of n images: where each pixel comes from (an affine map of [-1, 1] coordinates), the
+    colour matrix, and the contrast. `colour` and `contrast` are None where the policy leaves colours alone."""
+
+    affine: Float[Tensor, "n 2 3"]
+    colour: Float[Tensor, "n c c"] | None
+    contrast: Float[Tensor, " n"] | None
+
+    def __getitem__(self, rows: Tensor | slice) -> "Draws":
+        take = [None if x is None else x[rows] for x in (self.affine, self.colour, self.contrast)]
+        return Draws(*take)  # type: ignore[arg-type]
+
+    def to(self, device: torch.device) -> "Draws":
+        move = [None if x is None else x.to(device) for x in (self.affine, self.colour, self.contrast)]
+        return Draws(*move)  # type: ignore[arg-type]
+
+
+def draw(policy: Policy, n: int, channels: int, generator: torch.Generator) -> Draws:
+    """Draw the view of each of `n` images. Every policy uses the generator equally often, so that two policies
+    differ in what they do and not in their luck."""
+    u = torch.rand(12, n, generator=generator)
+    affine = _affine(policy, u[:6])
+    if policy.jitter_share == 0 and policy.grayscale == 0:
+        return Draws(affine, None, None)
+    jittered = u[6] < policy.jitter_share
+    brightness, contrast, saturation = (
+        torch.where(jittered, 1 + strength * (2 * x - 1), torch.ones(()))
+        for strength, x in zip(policy.jitter, u[7:10], strict=False)
+    )
+    hue = torch.where(jittered, policy.jitter[3] * (2 * u[10] - 1), torch.zeros(()))
+    saturation = torch.where(u[11] < policy.grayscale, torch.zeros(()), saturation)
+    return Draws(affine, _colour(brightness, saturation, hue, channels), contrast)
+
+
+def apply(images: Float[Tensor, "n c h w"], draws: Draws) -> Float[Tensor, "n c h w"]:
+    """The drawn view of each image; values are in [0, 1] before and after.
+
+    Deviation from torchvision: brightness, saturation and hue are one linear map (hue turns in YIQ, not HSV),
+    contrast comes last, and values are clamped once at the end rather than after each of the four.
+    """
+    grid = F.affine_grid(draws.affine, list(images.shape), align_corners=False)
+    views = F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
+    if draws.colour is None or draws.contrast is None:
+        return views
+    views = torch.einsum("nij,njhw->nihw", draws.colour, views)
+    contrast = draws.contrast[:, None, None, None]
+    mean = _gray(views).mean((2, 3), keepdim=True)
+    return torch.clamp(views * contrast + mean * (1 - contrast), 0, 1)
+
+
+def _affine(policy: Policy, u: Float[Tensor, "6 n"]) -> Float[Tensor, "n 2 3"]:
+    area = policy.area[0] + (policy.area[1] - policy.area[0]) * u[0]
+    low, high = (math.log(a) for a in policy.aspect)
+    aspect = torch.exp(low + (high - low) * u[1])
+    width, height = (area * aspect).sqrt().clamp(max=1), (area / aspect).sqrt().clamp(max=1)
+    x, y = (1 - width) * (2 * u[2] - 1), (1 - height) * (2 * u[3] - 1)
+    mirrored = torch.where(u[4] < policy.flip, -width, width)
+    angle = math.radians(policy.rotation) * (2 * u[5] - 1)
+    cos, sin = torch.cos(angle), torch.sin(angle)
+    first = torch.stack([cos * mirrored, -sin * height, x], -1)
+    second = torch.stack([sin * mirrored, cos * height, y], -1)
+    return torch.stack([first, second], 1)
+
+
+_LUMA = torch.tensor([0.299, 0.587, 0.114])
+_TO_YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]])
+
+
+def _colour(brightness: Tensor, saturation: Tensor, hue: Tensor, channels: int) -> Float[Tensor, "n c c"]:
+    """Brightness x saturation x hue as one matrix an image; images without three channels have brightness only."""
+    if channels != 3:
+        return brightness[:, None, None] * torch.eye(channels)
+    angle = 2 * math.pi * hue
+    turn = torch.eye(3).repeat(len(hue), 1, 1)
+    turn[:, 1, 1] = turn[:, 2, 2] = torch.cos(angle)
+    turn[:, 1, 2], turn[:, 2, 1] = -torch.sin(angle), torch.sin(angle)
+    hue_matrix = torch.linalg.inv(_TO_YIQ) @ turn @ _TO_YIQ
+    gray = _LUMA.expand(3, 3)
+    mix = saturation[:, None, None] * torch.eye(3) + (1 - saturation[:, None, None]) * gray
+    return brightness[:, None, None] * (mix @ hue_matrix)
+
+
+def _gray(images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n 1 h w"]:
+    if images.shape[1] != 3:
+        return images.mean(1, keepdim=True)
+    return torch.einsum("c,nchw->nhw", _LUMA.to(images), images)[:, None]

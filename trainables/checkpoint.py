@@ -1,0 +1,69 @@
+"""Checkpoints of a trainable: one file in a folder, replaced as a whole, loaded without running any code of it."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from contrasweep.errors import StorageError
+
+FILE = "state.pt"
+
+
+class Stateful(Protocol):
+    """A model, an optimiser, a gradient scaler."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> Any: ...
+
+
+def save(folder: Path, parts: Mapping[str, Stateful], **facts: Any) -> Path:
+    """Write the state of `parts`, torch's random state and plain `facts` (numbers, text, lists) to `folder`.
+
+    Returns `folder`. A reader finds the old state or the new, never half of one.
+    """
+    state = {
+        "parts": {name: part.state_dict() for name, part in parts.items()},
+        "rng": _rng(),
+        "facts": facts,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{FILE}-{os.getpid()}"
+    try:
+        torch.save(state, temporary)
+        temporary.replace(folder / FILE)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return folder
+
+
+def restore(folder: Path, parts: Mapping[str, Stateful]) -> dict[str, Any]:
+    """Bring `parts` and torch's random state back to what `save` wrote to `folder`; returns its facts."""
+    try:
+        state = torch.load(folder / FILE, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise StorageError(f"{folder} holds no checkpoint ({FILE} is missing)") from None
+    if set(state["parts"]) != set(parts):
+        raise StorageError(
+            f"the checkpoint in {folder} holds {sorted(state['parts'])}, this trial needs {sorted(parts)}"
+        )
+    for name, part in parts.items():
+        part.load_state_dict(state["parts"][name])
+    _set_rng(state["rng"])
+    facts: dict[str, Any] = state["facts"]
+    return facts
+
+
+def _rng() -> dict[str, Any]:
+    return {
+        "cpu": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def _set_rng(state: Mapping[str, Any]) -> None:
+    torch.set_rng_state(state["cpu"])
+    if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda"])

@@ -1,0 +1,244 @@
+"""Contrastive training of an image encoder on two augmented views, with any loss and similarity.
+
+    list(train(trial))
+
+One report an epoch; the last one has the scores of the held-out part.
+"""
+
+import tempfile
+import warnings
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pydantic
+import torch
+from torch import Tensor, nn
+
+from contrasweep.data import open_dataset
+from contrasweep.errors import DataError, SpecError, choose_from
+from contrasweep.schema import checked
+from contrasweep.trial import Report, Trial
+from trainables import augmentations, checkpoint, evaluation, images, losses, optimisation, seeding
+from trainables.encoders import ENCODERS, build_encoder, projection_head
+
+Positive = Annotated[float, pydantic.Field(gt=0)]
+NotNegative = Annotated[float, pydantic.Field(ge=0)]
+Count = Annotated[int, pydantic.Field(ge=1)]
+MaybeCount = Annotated[int, pydantic.Field(ge=0)]
+
+
+@checked
+class Settings:
+    """All settings of a contrastive trial.
+
+    Loss: `loss` and `similarity` by name; `temperature`, `epsilon` (in logit units), `margin` and `reduction` as
+    the loss knows them (None: its default), others by name in `loss_options`.
+    Network: `encoder`, `encoder_width` (0: its own), `projection` head and its `projection_dim`.
+    Optimisation: `optimizer`, `learning_rate`, `momentum` (SGD only), `weight_decay`, `schedule`, `warmup_epochs`
+    (None: SupContrast's 10 where the batch is above 256 images and there are more than 50 epochs), `batch_size` in
+    images (the loss sees twice as many rows), `sampling`, `augmentation` (`auto`: by dataset).
+    Evaluation: `evaluate_on` features of the encoder or embeddings of the head; `classifier` says which one gives
+    `accuracy` and `f1_macro`: `knn` (the nearest neighbour) or the linear `probe`; `evaluate_every` epochs (0: only
+    at the end) where the trial has a fold. A dataset's own test split is looked at once, at the end.
+    Running: `device`, `autocast` (bfloat16), torch `threads`, `checkpoint_every` epochs (0: only at the end).
+    """
+
+    loss: str = "supcon"
+    similarity: str = "cosine"
+    temperature: Positive | None = None
+    epsilon: NotNegative | None = None
+    margin: float | None = None
+    reduction: str | None = None
+    loss_options: dict[str, Any] = pydantic.Field(default_factory=dict)
+    encoder: str = "cnn"
+    encoder_width: MaybeCount = 0
+    projection: Literal["mlp", "linear", "none"] = "mlp"
+    projection_dim: Count = 128
+    epochs: Count = 20
+    batch_size: Annotated[int, pydantic.Field(ge=2)] = 128
+    sampling: Literal["shuffled", "class_balanced"] = "shuffled"
+    augmentation: str = "auto"
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    learning_rate: Positive = 0.1
+    momentum: Annotated[float, pydantic.Field(ge=0, lt=1)] = 0.9
+    weight_decay: NotNegative = 1e-4
+    schedule: Literal["cosine", "constant"] = "cosine"
+    warmup_epochs: MaybeCount | None = None
+    evaluate_on: Literal["features", "embeddings"] = "features"
+    classifier: Literal["knn", "probe"] = "knn"
+    evaluate_every: MaybeCount = 5
+    retrieval: bool = True
+    device: Annotated[str, pydantic.Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
+    autocast: bool = False
+    threads: Count = 1
+    checkpoint_every: MaybeCount = 5
+
+    def __post_init__(self) -> None:
+        if self.encoder not in ENCODERS:
+            raise SpecError("there is no such encoder", place="encoder", value=self.encoder,
+                            hint=choose_from("encoders", list(ENCODERS), self.encoder))  # fmt: skip
+        augmentations.policy_for(self.augmentation, dataset="", channels=3)
+        self.build_loss()
+
+    def build_loss(self) -> Any:
+        """The loss as a function of (embeddings, labels, instance_ids); `SpecError` if there is none such."""
+        named = {
+            "temperature": self.temperature,
+            "epsilon": self.epsilon,
+            "margin": self.margin,
+            "reduction": self.reduction,
+        }
+        options = {name: value for name, value in named.items() if value is not None}
+        try:
+            return losses.build(self.loss, self.similarity, **options, **self.loss_options)
+        except SpecError:
+            raise
+        except (ValueError, TypeError) as error:
+            raise SpecError(str(error), place="loss") from None
+
+
+class Contrastive:
+    """A trial in training: data, network and optimiser on the device, and one method for each half of an epoch."""
+
+    def __init__(self, trial: Trial, settings: Settings) -> None:
+        self.settings, self.key = settings, (trial.seed, trial.fold)
+        self.device = seeding.pick_device(settings.device)
+        seeding.prepare(self.device, settings.threads)
+        self.train, self.test = self._open(trial)
+        self.classes = (
+            len(trial.data.classes) or int(max(self.train.labels.max(), self.test.labels.max())) + 1
+        )
+        self.normalise = images.Normalise(self.train)
+        self.policy = augmentations.policy_for(settings.augmentation, trial.data.name, self.train.shape[0])
+        seeding.reseed(*self.key, "weights")
+        self.encoder: nn.Module = build_encoder(settings.encoder, self.train.shape, settings.encoder_width)
+        self.head = projection_head(settings.projection, self.encoder.dim, settings.projection_dim)
+        self.model = nn.Sequential(self.encoder, self.head).to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.optimizer = optimisation.build_optimizer(
+            settings.optimizer, self.model.parameters(), settings.learning_rate, settings.weight_decay,
+            settings.momentum, self.device)  # fmt: skip
+        self.schedule = self._schedule()
+        self.loss = settings.build_loss()
+        self.nonfinite_steps = 0
+
+    def _open(self, trial: Trial) -> tuple[images.Images, images.Images]:
+        if trial.data.kind != "image":
+            raise DataError(
+                f"dataset {trial.data.name} is of kind {trial.data.kind!r}; contrastive trains on images"
+            )
+        train, test = open_dataset(trial.data).parts(trial.fold)
+        return images.Images(train, self.device), images.Images(test, self.device)
+
+    def _schedule(self) -> optimisation.Schedule:
+        s = self.settings
+        per_epoch = max(1, len(self.train) // s.batch_size)
+        warmup = s.warmup_epochs
+        if warmup is None:
+            warmup = 10 if s.batch_size > 256 and s.epochs > 50 else 0
+        return optimisation.Schedule(s.learning_rate, s.epochs * per_epoch, warmup * per_epoch,
+                                     constant=s.schedule == "constant")  # fmt: skip
+
+    @property
+    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+        return {"model": self.model, "optimizer": self.optimizer}
+
+    def epoch(self, epoch: int) -> dict[str, float]:
+        """Train epoch 1, 2, ... and return its metrics."""
+        seeding.reseed(*self.key, epoch)
+        self.model.train()
+        order = images.epoch_order(
+            self.train.labels, self.settings.sampling, seeding.generator(*self.key, epoch, "order")
+        )
+        stream = images.batches(
+            self.train, self.normalise, self.policy, order, self.settings.batch_size, *self.key, epoch
+        )
+        step = (epoch - 1) * max(1, len(order) // self.settings.batch_size)
+        taken = [self._step(views, rows, step + i) for i, (views, rows) in enumerate(stream)]
+        finite = torch.stack(
+            [torch.stack(values) for values in taken if values is not None] or [torch.empty(0, 2)]
+        )
+        skipped = sum(values is None for values in taken)
+        self.nonfinite_steps += skipped
+        if skipped == len(taken):
+            raise FloatingPointError(
+                f"every step of epoch {epoch} had a loss or gradient that is not finite: lower learning_rate "
+                f"({self.settings.learning_rate}) or raise the temperature"
+            )
+        loss, norm = finite.double().mean(0).tolist()
+        lr = self.optimizer.param_groups[0]["lr"]
+        return {
+            "loss": loss,
+            "grad_norm": norm,
+            "learning_rate": lr,
+            "nonfinite_steps": float(self.nonfinite_steps),
+        }
+
+    def _step(self, views: Tensor, rows: Tensor, step: int) -> tuple[Tensor, Tensor] | None:
+        """One optimiser step; its loss and gradient norm, or None where either is not finite (then nothing moves)."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.schedule.at(step)
+        labels, rows = self.train.labels[rows.to(self.device)].repeat(2), rows.to(self.device).repeat(2)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
+            embeddings = self.model(views)
+        loss = self.loss(embeddings.float(), labels, rows)
+        self.optimizer.zero_grad()
+        loss.backward()
+        norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
+        if not torch.isfinite(loss + norm):
+            return None
+        self.optimizer.step()
+        return loss.detach(), norm
+
+    @torch.no_grad()
+    def embed(self, part: images.Images, rows_at_once: int = 1024) -> Tensor:
+        """Features or embeddings (`evaluate_on`) of the un-augmented images of a part, float32 [n d]."""
+        self.model.eval()
+        network = self.encoder if self.settings.evaluate_on == "features" else self.model
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
+            chunks = [
+                network(self.normalise(pixels.float() / 255)) for pixels in part.pixels.split(rows_at_once)
+            ]
+        return torch.cat(chunks).float()
+
+    def evaluate(self, final: bool) -> evaluation.Evaluation:
+        """Scores of the held-out part; the costlier ones (probe, retrieval) at the end only."""
+        return evaluation.evaluate(
+            self.embed(self.train), self.train.labels, self.embed(self.test), self.test.labels, self.classes,
+            classifier=self.settings.classifier, retrieval=final and self.settings.retrieval, probe=final)  # fmt: skip
+
+
+def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+    """Train `trial`, from the checkpoint folder `resume` if given. `step` is the epoch, from 1.
+
+    Every report has `loss`, `grad_norm`, `learning_rate` and diagnostics of the embeddings; reports of epochs with
+    an evaluation have its scores (see `evaluation.evaluate`), and the last one has per-item values for paired tests.
+    """
+    settings = Settings(**trial.config)
+    run = Contrastive(trial, settings)
+    done = 0
+    if resume is not None:
+        facts = checkpoint.restore(resume, run.parts)
+        done, run.nonfinite_steps = facts["epoch"], facts["nonfinite_steps"]
+    with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
+        for epoch in range(done + 1, settings.epochs + 1):
+            last = epoch == settings.epochs
+            metrics = run.epoch(epoch)
+            items: Mapping[str, Any] = {}
+            if last or (trial.fold is not None and _due(epoch, settings.evaluate_every)):
+                scored = run.evaluate(final=last)
+                metrics |= scored.metrics
+                items = scored.items if last else {}
+            saved = None
+            if last or _due(epoch, settings.checkpoint_every):
+                saved = checkpoint.save(
+                    Path(folder), run.parts, epoch=epoch, nonfinite_steps=run.nonfinite_steps
+                )
+            yield Report(epoch, metrics, saved, items)
+
+
+def _due(epoch: int, every: int) -> bool:
+    return every > 0 and epoch % every == 0
+
+
+train.settings = Settings  # type: ignore[attr-defined]

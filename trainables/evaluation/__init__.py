@@ -1,0 +1,70 @@
+"""What an encoder is worth: neighbours, linear probe, retrieval, similarities to target and noise, resampling."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from trainables.evaluation.neighbours import Neighbours, search
+from trainables.evaluation.probe import linear_probe
+from trainables.evaluation.scores import classification
+
+CLASSIFIERS = ("knn", "probe")
+KS = (1, 5)
+RECALL_AT = (1, 5)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """`metrics` by name, `items` with one value per test item in the test part's order, and the neighbours."""
+
+    metrics: Mapping[str, float]
+    items: Mapping[str, Any]
+    neighbours: Neighbours = field(repr=False)
+
+
+def evaluate(
+    train: Float[Tensor, "m d"],
+    train_labels: Int[Tensor, " m"],
+    test: Float[Tensor, "n d"],
+    test_labels: Int[Tensor, " n"],
+    classes: int,
+    *,
+    classifier: str = "knn",
+    retrieval: bool = True,
+    probe: bool = True,
+) -> Evaluation:
+    """Score the test items with the training items as index and as the probe's training set, all in one go.
+
+    `accuracy`, `f1_macro` and `f1_class_<k>` are those of `classifier` (`knn`: the nearest neighbour; `probe`);
+    `knn1`, `knn5` and `probe` the accuracies of each, the last only if `probe`. `target_similarity`,
+    `noise_similarity` and `similarity_margin` are medians over test items that have both.
+    """
+    near = search(train, train_labels, test, test_labels, ks=KS, recall_at=RECALL_AT, retrieval=retrieval)
+    predicted = {f"knn{k}": labels for k, labels in near.votes.items()}
+    if probe or classifier == "probe":
+        predicted["probe"] = linear_probe(train, train_labels, test, classes)
+    headline = predicted["probe" if classifier == "probe" else "knn1"]
+    correct = {name: (labels == test_labels).double() for name, labels in predicted.items()}
+    metrics = classification(headline, test_labels, classes)
+    metrics |= {name: float(hits.mean()) for name, hits in correct.items()}
+    metrics |= {name: float(values.mean()) for name, values in near.retrieval.items()}
+    metrics |= _similarity_medians(near)
+    items = {name: hits.cpu().numpy().astype(np.uint8) for name, hits in correct.items()}
+    items |= {name: getattr(near, field).cpu().numpy() for name, field in _SIMILARITIES.items()}
+    return Evaluation(metrics, items, near)
+
+
+_SIMILARITIES = {"target_similarity": "target", "noise_similarity": "noise"}
+
+
+def _similarity_medians(near: Neighbours) -> dict[str, float]:
+    both = near.target.isfinite() & near.noise.isfinite()
+    if not both.any():
+        return {}
+    target, noise = near.target[both].double(), near.noise[both].double()
+    series = {"target_similarity": target, "noise_similarity": noise, "similarity_margin": target - noise}
+    return {name: float(values.quantile(0.5)) for name, values in series.items()}

@@ -1,0 +1,119 @@
+"""Nearest neighbours: kNN votes, target and noise similarities, retrieval scores, from one pass over the scores."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+TILE = 2**24
+"""Scores held at once: 64 MiB in float32."""
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """What the test items see in the index. `votes[k]` is the label kNN predicts; `target` and `noise` the largest
+    cosine similarity to an index item of the same and of another class, -inf where there is none; `noise_label`
+    the class of the latter; `retrieval` holds MAP@R, R-precision and recall@k per test item, where asked for."""
+
+    votes: dict[int, Int[Tensor, " n"]]
+    target: Float[Tensor, " n"]
+    noise: Float[Tensor, " n"]
+    noise_label: Int[Tensor, " n"]
+    retrieval: dict[str, Float[Tensor, " n"]]
+
+
+def search(
+    index: Float[Tensor, "m d"],
+    index_labels: Int[Tensor, " m"],
+    queries: Float[Tensor, "n d"],
+    query_labels: Int[Tensor, " n"],
+    *,
+    ks: tuple[int, ...] = (1, 5),
+    recall_at: tuple[int, ...] = (),
+    retrieval: bool = False,
+) -> Neighbours:
+    """Compare every query with every index item by cosine similarity, in tiles of queries.
+
+    The index is ordered by label first, so that the first of equally similar items has the lowest label: ties at
+    every stage go to the lowest label.
+    """
+    order = torch.sort(index_labels, stable=True).indices
+    index, index_labels = F.normalize(index[order].float(), dim=1), index_labels[order]
+    queries = F.normalize(queries.float(), dim=1)
+    ks = tuple(min(k, len(index)) for k in ks)
+    rows = max(1, TILE // max(1, len(index)))
+    tiles = [
+        _tile(
+            queries[i : i + rows] @ index.T,
+            index_labels,
+            query_labels[i : i + rows],
+            ks,
+            recall_at,
+            retrieval,
+        )
+        for i in range(0, len(queries), rows)
+    ]
+    return Neighbours(
+        {k: torch.cat([t.votes[k] for t in tiles]) for k in ks},
+        *(torch.cat([getattr(t, name) for t in tiles]) for name in ("target", "noise", "noise_label")),
+        {name: torch.cat([t.retrieval[name] for t in tiles]) for name in tiles[0].retrieval},
+    )
+
+
+def vote(similarities: Float[Tensor, "n k"], labels: Int[Tensor, "n k"], classes: int) -> Int[Tensor, " n"]:
+    """The class with the largest summed similarity among the neighbours given; ties to the lowest label. A class
+    without a neighbour cannot win, even where all similarities are negative."""
+    member = F.one_hot(labels, classes).bool()
+    sums = (similarities[..., None] * member).sum(1)
+    return sums.masked_fill(~member.any(1), -torch.inf).argmax(1)
+
+
+def _tile(
+    scores: Tensor,
+    index_labels: Tensor,
+    labels: Tensor,
+    ks: tuple[int, ...],
+    recall_at: tuple[int, ...],
+    retrieval: bool,
+) -> Neighbours:
+    same = labels[:, None] == index_labels
+    target = scores.masked_fill(~same, -torch.inf).amax(1)
+    noise, noise_at = _first_max(scores.masked_fill(same, -torch.inf))
+    near, near_at = _nearest(scores, max(ks))
+    classes = int(index_labels[-1]) + 1
+    votes = {k: vote(near[:, :k], index_labels[near_at[:, :k]], classes) for k in ks}
+    ranked = _retrieval(scores, same, recall_at) if retrieval else {}
+    return Neighbours(votes, target, noise, index_labels[noise_at], ranked)
+
+
+def _first_max(scores: Tensor) -> tuple[Tensor, Tensor]:
+    at = scores.argmax(1)
+    return scores.gather(1, at[:, None])[:, 0], at
+
+
+def _nearest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of each row, the first of equals first (`topk` leaves the order of equals open)."""
+    left, values, places = scores.clone(), [], []
+    for _ in range(k):
+        value, at = _first_max(left)
+        values.append(value)
+        places.append(at)
+        left.scatter_(1, at[:, None], -torch.inf)
+    return torch.stack(values, 1), torch.stack(places, 1)
+
+
+def _retrieval(scores: Tensor, same: Tensor, recall_at: tuple[int, ...]) -> dict[str, Tensor]:
+    """MAP@R and R-precision (Musgrave et al. 2020, section 3.2) and recall@k (a hit among the k nearest), with R the
+    number of index items of the query's class; 0 for a query whose class the index lacks."""
+    relevant = same.sum(1)
+    depth = max(int(relevant.max()), *recall_at, 1)
+    at = torch.sort(scores, dim=1, descending=True, stable=True).indices[:, :depth]
+    hits = same.gather(1, at).double()
+    rank = torch.arange(1, hits.shape[1] + 1, device=hits.device)
+    within = hits * (rank <= relevant[:, None])
+    precision = within.cumsum(1) / rank
+    r = relevant.clamp(min=1)
+    scored = {"map_at_r": (precision * within).sum(1) / r, "r_precision": within.sum(1) / r}
+    return scored | {f"recall_at_{k}": hits[:, :k].amax(1) for k in recall_at}

@@ -1,0 +1,52 @@
+"""Seeds, threads and devices: everything random in a trial follows from (seed, fold, epoch) and nothing else.
+
+Arm and config stay out, so that replicates are paired: all arms of a cell start from the same weights, see
+the same order of the data and the same augmentations.
+"""
+
+import hashlib
+import os
+import random
+
+import numpy as np
+import torch
+
+from contrasweep.errors import SpecError
+
+
+def derive(*parts: int | str | None) -> int:
+    """A seed in [0, 2^63) from `parts`: equal parts give equal seeds on any machine, others unrelated ones."""
+    text = "/".join(str(part) for part in parts)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def generator(*parts: int | str | None) -> torch.Generator:
+    """A generator of its own, seeded by `parts`. On the host, so that a GPU draws the same numbers."""
+    return torch.Generator().manual_seed(derive(*parts))
+
+
+def reseed(*parts: int | str | None) -> None:
+    """Seed Python, NumPy and torch: worker processes are reused, and what the last trial left must not matter."""
+    seed = derive(*parts)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002  # code of others may draw from it
+    torch.manual_seed(seed)
+
+
+def prepare(device: torch.device, threads: int = 1) -> None:
+    """Set the number of torch threads, and on a GPU ask for deterministic algorithms (on the CPU they are)."""
+    torch.set_num_threads(threads)
+    if device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS is not deterministic
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        torch.backends.cudnn.benchmark = False
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto`: the GPU if this process sees one, else the CPU; otherwise the device of that name."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise SpecError("this process sees no GPU", place="device", value=name, hint="use 'auto' or 'cpu'")
+    return torch.device(name)
