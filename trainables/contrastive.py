@@ -6,7 +6,6 @@ One report an epoch; the last one has the scores of the held-out part.
 """
 
 import tempfile
-import warnings
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -115,9 +114,10 @@ class Contrastive:
         self.encoder: nn.Module = build_encoder(settings.encoder, self.train.shape, settings.encoder_width)
         self.head = projection_head(settings.projection, self.encoder.dim, settings.projection_dim)
         self.model = nn.Sequential(self.encoder, self.head).to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.optimizer = optimisation.build_optimizer(
-            settings.optimizer, self.model.parameters(), settings.learning_rate, settings.weight_decay,
-            settings.momentum, self.device)  # fmt: skip
+        momentum = {"momentum": settings.momentum} if settings.optimizer == "sgd" else {}
+        self.optimizer = optimisation.OPTIMIZERS[settings.optimizer](
+            self.model.parameters(), settings.learning_rate, settings.weight_decay, **momentum
+        )
         self.schedule = self._schedule()
         self.loss = settings.build_loss()
         self.nonfinite_steps = 0
@@ -166,7 +166,7 @@ class Contrastive:
                 f"({self.settings.learning_rate}) or raise the temperature"
             )
         loss, norm = finite.double().mean(0).tolist()
-        lr = self.optimizer.param_groups[0]["lr"]
+        lr = self.optimizer.lr
         return {
             "loss": loss,
             "grad_norm": norm,
@@ -176,18 +176,15 @@ class Contrastive:
 
     def _step(self, views: Tensor, rows: Tensor, step: int) -> tuple[Tensor, Tensor] | None:
         """One optimiser step; its loss and gradient norm, or None where either is not finite (then nothing moves)."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.schedule.at(step)
+        self.optimizer.lr = self.schedule.at(step)
         labels, rows = self.train.labels[rows.to(self.device)].repeat(2), rows.to(self.device).repeat(2)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
             embeddings = self.model(views)
         loss = self.loss(embeddings.float(), labels, rows)
-        self.optimizer.zero_grad()
-        loss.backward()
-        norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
+        gradients, norm = optimisation.gradients_of(self.optimizer, loss)
         if not torch.isfinite(loss + norm):
             return None
-        self.optimizer.step()
+        self.optimizer.step(gradients)
         return loss.detach(), norm
 
     @torch.no_grad()

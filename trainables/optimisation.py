@@ -1,4 +1,8 @@
-"""Optimisers and the learning rate's course."""
+"""Optimisers and the learning rate's course.
+
+The optimisers are ours and not torch.optim's, because the first `torch.optim.Optimizer` of a process imports
+torch._dynamo, which takes seconds and some 100 MB: more than a whole small trial.
+"""
 
 import math
 from collections.abc import Iterable
@@ -9,23 +13,79 @@ import torch
 from torch import Tensor
 
 
-def build_optimizer(
-    name: str,
-    parameters: Iterable[Tensor],
-    lr: float,
-    weight_decay: float,
-    momentum: float,
-    device: torch.device,
-) -> torch.optim.Optimizer:
-    """`sgd` with momentum, or `adamw`; fused, which spares small models most of a step's cost."""
-    options: dict[str, Any] = {
-        "lr": lr,
-        "weight_decay": weight_decay,
-        "fused": device.type in ("cpu", "cuda"),
-    }
-    if name == "sgd":
-        return torch.optim.SGD(parameters, momentum=momentum, **options)
-    return torch.optim.AdamW(parameters, **options)
+class SGD:
+    """Stochastic gradient descent with momentum and L2 weight decay: torch.optim.SGD's update."""
+
+    def __init__(
+        self, parameters: Iterable[Tensor], lr: float, weight_decay: float = 0.0, momentum: float = 0.9
+    ) -> None:
+        self.parameters = [p for p in parameters if p.requires_grad]
+        self.lr, self.weight_decay, self.momentum = lr, weight_decay, momentum
+        self.velocity = [torch.zeros_like(p) for p in self.parameters]
+
+    def step(self, gradients: list[Tensor]) -> None:
+        """Move the parameters against `gradients`, which this may overwrite."""
+        with torch.no_grad():
+            if self.weight_decay:
+                torch._foreach_add_(gradients, self.parameters, alpha=self.weight_decay)
+            torch._foreach_mul_(self.velocity, self.momentum)
+            torch._foreach_add_(self.velocity, gradients)
+            torch._foreach_add_(self.parameters, self.velocity, alpha=-self.lr)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"velocity": self.velocity}
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        _copy(self.velocity, state["velocity"])
+
+
+class AdamW:
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2), torch.optim.AdamW's update."""
+
+    def __init__(self, parameters: Iterable[Tensor], lr: float, weight_decay: float = 0.0,
+                 betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8) -> None:  # fmt: skip
+        self.parameters = [p for p in parameters if p.requires_grad]
+        self.lr, self.weight_decay, self.betas, self.eps = lr, weight_decay, betas, eps
+        self.mean = [torch.zeros_like(p) for p in self.parameters]
+        self.square = [torch.zeros_like(p) for p in self.parameters]
+        self.steps = 0
+
+    def step(self, gradients: list[Tensor]) -> None:
+        """Move the parameters against `gradients`."""
+        self.steps += 1
+        first, second = self.betas
+        with torch.no_grad():
+            torch._foreach_mul_(self.parameters, 1 - self.lr * self.weight_decay)
+            torch._foreach_lerp_(self.mean, gradients, 1 - first)
+            torch._foreach_mul_(self.square, second)
+            torch._foreach_addcmul_(self.square, gradients, gradients, value=1 - second)
+            scale = torch._foreach_sqrt(self.square)
+            torch._foreach_div_(scale, math.sqrt(1 - second**self.steps))
+            torch._foreach_add_(scale, self.eps)
+            torch._foreach_addcdiv_(
+                self.parameters, self.mean, scale, value=-self.lr / (1 - first**self.steps)
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"mean": self.mean, "square": self.square, "steps": self.steps}
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        _copy(self.mean, state["mean"])
+        _copy(self.square, state["square"])
+        self.steps = state["steps"]
+
+
+Optimizer = SGD | AdamW
+OPTIMIZERS: dict[str, type[SGD] | type[AdamW]] = {"sgd": SGD, "adamw": AdamW}
+
+
+def gradients_of(optimizer: Optimizer, loss: Tensor) -> tuple[list[Tensor], Tensor]:
+    """d loss / d parameter for each of the optimiser's parameters, and the norm of all of them together."""
+    found = torch.autograd.grad(loss, optimizer.parameters, allow_unused=True)
+    gradients = [
+        torch.zeros_like(p) if g is None else g for p, g in zip(optimizer.parameters, found, strict=True)
+    ]
+    return gradients, torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
 
 
 @dataclass(frozen=True)
@@ -53,3 +113,8 @@ class Schedule:
             return self.lr
         low = self.lr * self.decay**3
         return low + (self.lr - low) * (1 + math.cos(math.pi * step / self.steps)) / 2
+
+
+def _copy(to: list[Tensor], values: list[Tensor]) -> None:
+    for tensor, value in zip(to, values, strict=True):
+        tensor.copy_(value)

@@ -29,7 +29,7 @@ def reseed(*parts: int | str | None) -> None:
     """Seed Python, NumPy and torch: worker processes are reused, and what the last trial left must not matter."""
     seed = derive(*parts)
     random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002  # code of others may draw from it
+    np.random.seed(seed % 2**32)  # code of others may draw from it
     torch.manual_seed(seed)
 
 

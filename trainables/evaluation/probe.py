@@ -1,8 +1,10 @@
 """The linear probe: multinomial logistic regression on frozen features."""
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
+from scipy.optimize import minimize
 from torch import Tensor
 
 
@@ -19,22 +21,24 @@ def linear_probe(
 
     Features are standardised by the training features. It minimises the summed cross-entropy plus
     penalty / 2 * |weights|^2 (scikit-learn's C is 1 / penalty), the bias free; nothing in it is random.
+    SciPy's L-BFGS steers, in float64 on the host; value and gradient come from the features' device.
     """
     mean, std = features.float().mean(0), features.float().std(0, correction=0)
     x, new = ((f.float() - mean) / (std + 1e-6) for f in (features, queries))
-    weights = torch.zeros(classes, x.shape[1], device=x.device, requires_grad=True)
-    bias = torch.zeros(classes, device=x.device, requires_grad=True)
-    solver = torch.optim.LBFGS([weights, bias], max_iter=iterations, history_size=10, line_search_fn="strong_wolfe",
-                               tolerance_grad=1e-5, tolerance_change=1e-7)  # fmt: skip
+    x, new = (F.pad(f, (0, 1), value=1.0) for f in (x, new))  # the last weight is the bias
+    wanted = F.one_hot(labels, classes).float()
 
-    def closure() -> Tensor:
-        solver.zero_grad()
-        loss = F.cross_entropy(F.linear(x, weights, bias), labels)
-        loss = loss + penalty / (2 * len(x)) * weights.square().sum()
-        loss.backward()  # type: ignore[no-untyped-call]
-        return loss
+    def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        weights = torch.as_tensor(flat.reshape(classes, -1)).to(x)
+        log_p = torch.log_softmax(x @ weights.T, 1)
+        gradient = (log_p.exp() - wanted).T @ x
+        free = weights.clone()
+        free[:, -1] = 0
+        value = -(log_p * wanted).sum() + penalty / 2 * free.square().sum()
+        return float(value) / len(x), (gradient + penalty * free).double().flatten().cpu().numpy() / len(x)
 
-    with torch.enable_grad():
-        solver.step(closure)  # type: ignore[no-untyped-call]
-    with torch.no_grad():
-        return F.linear(new, weights, bias).argmax(1)
+    start = np.zeros(classes * x.shape[1])
+    found = minimize(
+        objective, start, jac=True, method="L-BFGS-B", options={"maxiter": iterations, "gtol": 1e-5}
+    )
+    return (new @ torch.as_tensor(found.x.reshape(classes, -1)).to(new).T).argmax(1)
