@@ -1,0 +1,75 @@
+"""Keep one trial from taking its neighbours' memory: limits of this process, on GPU and host.
+
+Both turn an overrun into an exception of the trial that caused it, which `out_of_memory` knows, where the
+machine's own answer (the kernel's or Ray's killer) would end a process, perhaps a neighbour's.
+A guard, not isolation: memory that CUDA takes outside of torch's allocator is not counted.
+"""
+
+import contextlib
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+SLACK_GIB = 0.5
+"""Host memory beyond the limit, for thread stacks and allocator arenas, which are mapped and hardly used."""
+
+
+@contextlib.contextmanager
+def guard(*, gpu_share: float | None = None, host_memory_gib: float | None = None) -> Iterator[None]:
+    """While open, this process may take `gpu_share` (0 to 1) of the GPU's memory, and of host memory
+    `host_memory_gib` in all or, where it holds that already (imports count), `SLACK_GIB` more than it holds.
+
+    Import what the trial needs before: loading a library maps memory too. On the host, allocations beyond the
+    limit raise MemoryError (torch: RuntimeError). Without CUDA, or not on Linux, that limit is skipped.
+    """
+    with contextlib.ExitStack() as limits:
+        if gpu_share is not None:
+            limits.enter_context(_gpu_limit(gpu_share))
+        if host_memory_gib is not None and sys.platform == "linux":
+            limits.enter_context(_host_limit(host_memory_gib))
+        yield
+
+
+@contextlib.contextmanager
+def _gpu_limit(share: float) -> Iterator[None]:
+    import torch
+
+    if not torch.cuda.is_available():
+        yield
+        return
+    torch.cuda.set_per_process_memory_fraction(min(1.0, share))
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+        torch.cuda.empty_cache()  # the next trial in this process may have a smaller share
+
+
+@contextlib.contextmanager
+def _host_limit(gib: float) -> Iterator[None]:
+    """RLIMIT_DATA, which counts private writable memory: shared maps such as Ray's object store and the
+    address space that CUDA reserves are no part of it. The soft limit is put back at the end."""
+    import resource
+
+    mapped, resident = _data_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    new = mapped + max(0, int(gib * 2**30) - resident) + int(SLACK_GIB * 2**30)
+    if hard != resource.RLIM_INFINITY:
+        new = min(new, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (new, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _data_bytes() -> tuple[int, int]:
+    """Private writable memory of this process in bytes: mapped, and in use."""
+    status = Path("/proc/self/status").read_text()
+
+    def kib(name: str) -> int:
+        found = re.search(rf"^{name}:\s+(\d+) kB", status, re.MULTILINE)
+        return int(found[1]) if found else 0
+
+    return kib("VmData") * 1024, kib("RssAnon") * 1024

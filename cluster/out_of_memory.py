@@ -1,0 +1,104 @@
+"""Out of memory: which errors mean it, of which memory, and what the trial is given when it is run again.
+
+The rule: what ran out is doubled and the trial resumes from its checkpoint. When the largest host is not
+enough the trial is `infeasible`, which says nothing about how good its config is.
+"""
+
+import errno
+import re
+from dataclasses import replace
+from fractions import Fraction
+from typing import Literal
+
+from cluster.inventory import Inventory
+from cluster.packing import Placement, fits
+
+Memory = Literal["gpu", "host"]
+
+# Names rather than types, so that neither torch nor ray is imported to look at an error.
+_GPU_TYPES = {"torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError", "torch.cuda.memory.OutOfMemoryError",
+              "torch._C.OutOfMemoryError"}  # fmt: skip
+_HOST_TYPES = {"ray.exceptions.OutOfMemoryError"}
+_GPU_TEXT = re.compile(
+    r"CUDA out of memory|HIP out of memory|CUDA error: out of memory|CUDA driver error: out of memory"
+    r"|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|torch\.(cuda\.)?OutOfMemoryError"
+)
+_HOST_TEXT = re.compile(
+    r"DefaultCPUAllocator: (can't allocate|not enough) memory|\bMemoryError\b|Cannot allocate memory|std::bad_alloc"
+    r"|Unable to allocate .* for an array|malloc of size \d+ failed"
+    r"|ray\.exceptions\.OutOfMemoryError|killed due to the node running low on memory"
+)
+
+
+def which(error: BaseException | str | None) -> Memory | None:
+    """Which memory `error` says has run out, `gpu` or `host`; None if it is another error.
+
+    Takes an exception, with those it was raised from, or the text of a traceback as Ray keeps it on disk.
+    A process that the kernel killed leaves no error and is not seen here: it looks like a lost worker.
+    """
+    if isinstance(error, str):
+        return _of_text(error)
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if (found := _of_one(error)) is not None:
+            return found
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _of_one(error: BaseException) -> Memory | None:
+    names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
+    if names & _GPU_TYPES:
+        return "gpu"
+    if isinstance(error, MemoryError) or names & _HOST_TYPES:
+        return "host"
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return "host"
+    # Ray's task errors carry the traceback of the other process in their text; others' texts are read too,
+    # because torch raises a plain RuntimeError for host memory and for what cuBLAS could not allocate.
+    return _of_text(str(error)) if isinstance(error, RuntimeError) or "ray.exceptions" in str(names) else None
+
+
+def _of_text(text: str) -> Memory | None:
+    if _GPU_TEXT.search(text):
+        return "gpu"
+    return "host" if _HOST_TEXT.search(text) else None
+
+
+def doubled(share: Fraction) -> Fraction:
+    """At least twice `share`, as 1/n and at most 1: 1/4 gives 1/2, 1/3 gives 1."""
+    return Fraction(1, max(1, share.denominator // 2)) if share < 1 else share
+
+
+def retry(placement: Placement, memory: Memory, inventory: Inventory) -> Placement | None:
+    """Where a trial goes that ran out of `memory` on `placement`; None if no host has more: `infeasible`.
+
+    GPU: twice the share; from a whole GPU on to the next type that has more memory, a whole one at once, since
+    what the trial needs is no longer known. Host: twice the memory, and if no host has that, all that the
+    largest one has, once.
+    """
+    return _more_gpu(placement, inventory) if memory == "gpu" else _more_host(placement, inventory)
+
+
+def _more_gpu(placement: Placement, inventory: Inventory) -> Placement | None:
+    if placement.gpu is None:
+        return None
+    if placement.share < 1:
+        return replace(placement, share=doubled(placement.share))
+    now = inventory.gpu(placement.gpu).memory_gib
+    for gpu in inventory.gpu_types:
+        larger = replace(placement, gpu=gpu.type)
+        if gpu.memory_gib > now and any(fits(larger, node) for node in inventory.nodes):
+            return larger
+    return None
+
+
+def _more_host(placement: Placement, inventory: Inventory) -> Placement | None:
+    hosts = [
+        node.memory_gib for node in inventory.nodes if fits(replace(placement, host_memory_gib=0.0), node)
+    ]
+    largest = max(hosts, default=0.0)
+    if placement.host_memory_gib >= largest:
+        return None
+    return replace(placement, host_memory_gib=min(2 * placement.host_memory_gib, largest))

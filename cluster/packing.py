@@ -1,0 +1,215 @@
+"""How many trials share a GPU, and which type of GPU a trial goes to.
+
+A share is always 1/n: Ray places odd fractions badly (.18 of a GPU hangs across nodes where .2 works), and n
+equal shares leave nothing over.
+"""
+
+import heapq
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from cluster.footprint import Footprint
+from cluster.inventory import ACCELERATOR_LABEL, Gpu, Inventory, Node
+
+MOST_PER_GPU = 16
+"""Processes on one GPU at most: each has a CUDA context of some 300-500 MB and its own worker on the host."""
+NO_SHARE = Fraction(0)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a trial goes and what it is given there: type of GPU (None: no GPU), share of it, cores, host memory."""
+
+    gpu: str | None
+    share: Fraction
+    cpus: float
+    host_memory_gib: float
+
+    @property
+    def per_gpu(self) -> int:
+        """Trials of this kind on one GPU; 0 if it takes none or takes several GPUs."""
+        return self.share.denominator if 0 < self.share <= 1 else 0
+
+    def resources(self) -> dict[str, float]:
+        """The bundle to ask Ray for; `memory` is in bytes."""
+        bundle = {"CPU": self.cpus, "memory": float(int(self.host_memory_gib * 2**30))}
+        return bundle | ({"GPU": float(self.share)} if self.share else {})
+
+    def label_selector(self) -> dict[str, str]:
+        """The node's label to ask Ray for; empty where any node will do."""
+        return {ACCELERATOR_LABEL: self.gpu} if self.gpu and self.gpu != "unknown" else {}
+
+
+def share(footprint: Footprint, gpu: Gpu, *, cpus_per_gpu: float = math.inf) -> Fraction | None:
+    """The share 1/n of a `gpu` for one trial (n whole GPUs for a trial that asks for several), or None if its
+    memory is more than the GPU has. The share covers memory with its margin, the measured busy fraction and
+    the trial's part of the host's cores that belong to one GPU."""
+    if gpu.memory_gib and footprint.gpu_memory_gib / max(footprint.gpus, 1) > gpu.memory_gib:
+        return None
+    if footprint.gpus > 1:
+        return Fraction(int(footprint.gpus))
+    if not gpu.memory_gib and footprint.gpu_memory_gib:
+        return Fraction(1)  # how much a share of it would be is not known
+    memory = footprint.gpu_memory_gib * footprint.margin / gpu.memory_gib if gpu.memory_gib else 0.0
+    need = max(
+        memory, footprint.gpus, footprint.gpu_busy, footprint.cpus / cpus_per_gpu if cpus_per_gpu else 1.0
+    )
+    return (
+        Fraction(1, max(1, min(MOST_PER_GPU, math.floor(1 / need + 1e-9))))
+        if need
+        else Fraction(1, MOST_PER_GPU)
+    )
+
+
+def options(footprint: Footprint, inventory: Inventory) -> list[Placement]:
+    """Every way to place one such trial, smallest GPU first; empty: it fits no host."""
+    if not footprint.wants_gpu:
+        placement = Placement(None, NO_SHARE, footprint.cpus, footprint.host_memory_gib)
+        return [placement] if any(fits(placement, node) for node in inventory.nodes) else []
+    found = []
+    for gpu in inventory.gpu_types:
+        if footprint.gpu_types and gpu.type not in footprint.gpu_types:
+            continue
+        nodes = [node for node in inventory.nodes if node.gpu == gpu and node.gpus]
+        part = share(footprint, gpu, cpus_per_gpu=max(node.cpus / node.gpus for node in nodes))
+        placement = part and Placement(gpu.type, part, footprint.cpus, footprint.host_memory_gib)
+        if placement and any(fits(placement, node) for node in nodes):
+            found.append(placement)
+    return found
+
+
+def why_not(footprint: Footprint, inventory: Inventory) -> str:
+    """One line on why `options` is empty: what the trial needs most and what there is."""
+    if footprint.wants_gpu:
+        allowed = [
+            gpu for gpu in inventory.gpu_types if not footprint.gpu_types or gpu.type in footprint.gpu_types
+        ]
+        if not allowed:
+            wanted = " or ".join(footprint.gpu_types) or "GPU"
+            there = ", ".join(gpu.type for gpu in inventory.gpu_types) or "no GPU"
+            return f"the trial needs a {wanted}; the cluster has {there}"
+        largest = max(allowed, key=lambda gpu: gpu.memory_gib)
+        if footprint.gpu_memory_gib / max(footprint.gpus, 1) > largest.memory_gib > 0:
+            return (
+                f"the trial needs {footprint.gpu_memory_gib:.1f} GiB of GPU memory; "
+                f"the largest GPU, {largest.type}, has {largest.memory_gib:.1f} GiB"
+            )
+    largest_node = max(inventory.nodes, key=lambda node: (node.gpus, node.memory_gib))
+    return (
+        f"the trial needs {footprint.cpus:g} cores, {footprint.host_memory_gib:.1f} GiB of host memory and "
+        f"{footprint.gpus:g} GPUs on one host; the largest has {largest_node.cpus:g} cores, "
+        f"{largest_node.memory_gib:.1f} GiB and {largest_node.gpus} GPUs"
+    )
+
+
+def fits(placement: Placement, node: Node) -> bool:
+    """Whether an empty host of this kind can hold the trial."""
+    return at_once(placement, node) > 0
+
+
+def at_once(placement: Placement, node: Node) -> int:
+    """Trials of this kind that one such host holds at the same time, by GPUs, cores and host memory."""
+    if placement.gpu is not None and (node.gpu is None or node.gpu.type != placement.gpu):
+        return 0
+    limits = [node.cpus / placement.cpus if placement.cpus else math.inf]
+    if placement.host_memory_gib:
+        limits.append(node.memory_gib / placement.host_memory_gib)
+    if placement.share > 1:
+        limits.append(node.gpus // int(placement.share))
+    elif placement.share:
+        limits.append(node.gpus * placement.share.denominator)
+    smallest = min(limits)
+    return int(smallest + 1e-9) if smallest < math.inf else 2**31
+
+
+@dataclass(frozen=True)
+class Packing:
+    """A plan's trials on an inventory; `placements[i]` is None where trial i fits no host (`infeasible`)."""
+
+    placements: tuple[Placement | None, ...]
+    inventory: Inventory
+
+    @property
+    def infeasible(self) -> list[int]:
+        return [i for i, placement in enumerate(self.placements) if placement is None]
+
+    def summary(self) -> list[dict[str, Any]]:
+        """One row for each kind of placement: its GPU type, share, trials, and slots in the whole inventory if
+        no other kind ran; most trials first."""
+        counted = Counter(placement for placement in self.placements if placement)
+        return [
+            {"gpu": kind.gpu or "none", "share": str(kind.share), "per_gpu": kind.per_gpu, "cpus": kind.cpus,
+             "host_memory_gib": kind.host_memory_gib, "trials": trials,
+             "slots": sum(at_once(kind, node) * node.count for node in self.inventory.nodes)}
+            for kind, trials in counted.most_common()
+        ]  # fmt: skip
+
+
+def place(
+    footprints: Sequence[Footprint], inventory: Inventory, *, seconds: Sequence[float] | None = None
+) -> Packing:
+    """A place for every trial: the smallest GPU that fits it, and a larger one where that shortens the whole.
+
+    `seconds` are the trials' durations on a GPU of speed 1 (None: all equal). All start on the smallest type
+    that fits; then, as long as the type with the most work has more of it than its longest trial takes, it
+    hands a trial to the type that would be done with it soonest, if that is sooner.
+    """
+    work = list(seconds) if seconds is not None else [1.0] * len(footprints)
+    if len(work) != len(footprints):
+        raise ValueError(
+            f"there must be one duration a trial: {len(footprints)} footprints, {len(work)} durations"
+        )
+    known: dict[Footprint, list[Placement]] = {}
+    for footprint in footprints:
+        if footprint not in known:
+            known[footprint] = options(footprint, inventory)
+    chosen: list[Placement | None] = [known[f][0] if known[f] else None for f in footprints]
+    movable = [i for i, f in enumerate(footprints) if len(known[f]) > 1]
+    if movable:
+        _balance(chosen, movable, [known[f] for f in footprints], work, inventory)
+    return Packing(tuple(chosen), inventory)
+
+
+def _balance(
+    chosen: list[Placement | None],
+    movable: list[int],
+    ways: list[list[Placement]],
+    work: list[float],
+    inventory: Inventory,
+) -> None:
+    """Move trials from the most loaded type of GPU to a larger one while that ends the whole sooner; in place."""
+    supply = {gpu.type: inventory.count(gpu.type) for gpu in inventory.gpu_types}
+    speed = {gpu.type: gpu.speed for gpu in inventory.gpu_types}
+    load: defaultdict[str, float] = defaultdict(float)  # seconds until all GPUs of the type are through
+    longest: defaultdict[str, float] = defaultdict(float)
+
+    def cost(i: int, way: Placement) -> float:
+        assert way.gpu is not None  # only trials with a choice of GPU are weighed
+        return work[i] / speed[way.gpu] * float(way.share) / supply[way.gpu]
+
+    for i, way in enumerate(chosen):
+        if way is not None and way.gpu is not None:
+            load[way.gpu] += cost(i, way)
+            longest[way.gpu] = max(longest[way.gpu], work[i] / speed[way.gpu])
+    queues: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
+    for i in movable:
+        queues[chosen[i].gpu].append((-work[i], i))  # type: ignore[union-attr,index]
+    for queue in queues.values():
+        heapq.heapify(queue)
+    while True:
+        busiest = max((kind for kind in queues if queues[kind]), key=lambda kind: load[kind], default=None)
+        if busiest is None or load[busiest] <= longest[busiest]:
+            return
+        _, i = heapq.heappop(queues[busiest])
+        here = chosen[i]
+        assert here is not None
+        others = [way for way in ways[i] if way.gpu != here.gpu and speed.get(str(way.gpu))]
+        best = min(others, key=lambda way: load[str(way.gpu)] + cost(i, way))
+        if load[str(best.gpu)] + cost(i, best) < load[busiest]:
+            load[busiest] -= cost(i, here)
+            load[str(best.gpu)] += cost(i, best)
+            chosen[i] = best

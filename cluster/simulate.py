@@ -1,0 +1,211 @@
+"""Discrete-event simulator: how long a plan takes on an inventory, what that costs, how full the GPUs are.
+
+Trials wait in the order of the plan. Whenever something is free, the first waiting trial that fits there
+starts, on the fullest GPU that still takes it, as Ray does; a large trial may be overtaken by small ones.
+"""
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from cluster.footprint import Footprint
+from cluster.inventory import Inventory, Node
+from cluster.out_of_memory import retry
+from cluster.packing import Packing, Placement, fits, place
+
+UNITS = 720720
+"""Parts of a GPU: divisible by every n up to 16, so that shares add up exactly."""
+
+
+@dataclass(frozen=True)
+class Makespan:
+    """What a plan takes. `utilisation` is the fraction of all GPUs (all cores, where there is no GPU) that was
+    given to trials over the whole time; `cost` is of all hosts for all of it, in the inventory's currency."""
+
+    hours: float
+    cost: float
+    utilisation: float
+    finished: int
+    infeasible: int
+    most_at_once: int
+    retries: int
+
+
+def simulate(
+    footprints: Sequence[Footprint], seconds: Sequence[float], inventory: Inventory, *, share_gpus: bool = True,
+    start_s: float = 0.0, max_concurrent: int | None = None, peaks_gib: Sequence[float] | None = None,
+    notice_s: float = 60.0,
+) -> Makespan:  # fmt: skip
+    """Run the plan without running anything.
+
+    footprints, seconds: one a trial, in the plan's order; seconds on a GPU of speed 1.
+    share_gpus: False gives every trial that wants a GPU a whole one, as other sweep systems do.
+    start_s: what each trial takes before it works (0.1 with reused workers, 2-3 with fresh ones).
+    peaks_gib: GPU memory that each trial really takes; one that exceeds its share's memory fails after
+    `notice_s` and is run again by the rule of `out_of_memory.retry`.
+    """
+    if len(footprints) != len(seconds):
+        raise ValueError(
+            f"there must be one duration a trial: {len(footprints)} footprints, {len(seconds)} durations"
+        )
+    if not share_gpus:
+        footprints = [replace(f, gpus=max(f.gpus, 1.0)) if f.wants_gpu else f for f in footprints]
+    packing = place(footprints, inventory, seconds=seconds)
+    return _Simulation(
+        packing, seconds, start_s, max_concurrent or len(seconds) + 1, peaks_gib, notice_s
+    ).run()
+
+
+@dataclass
+class _Host:
+    """One host: what is free on it now, GPUs in UNITS."""
+
+    node: Node
+    cpus: float
+    memory_gib: float
+    gpus: list[int]
+
+
+@dataclass(eq=False)
+class _Kind:
+    """All trials placed alike, and those of them that wait; equal only to itself, which makes it a quick key."""
+
+    placement: Placement
+    inventory: Inventory
+    waiting: deque[int] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        share = self.placement.share
+        self.units = int(min(share, Fraction(1)) * UNITS)
+        self.gpus = math.ceil(share)
+        self.cpus, self.memory_gib = self.placement.cpus, self.placement.host_memory_gib
+        self.nodes = {id(node) for node in self.inventory.nodes if fits(self.placement, node)}
+        gpu = self.inventory.gpu(self.placement.gpu) if self.placement.gpu else None
+        self.speed = gpu.speed if gpu else 1.0
+        self.gpu_memory_gib = gpu.memory_gib * float(share) if gpu else math.inf
+        self.weight = float(share) if self.inventory.gpus else self.cpus
+
+
+@dataclass
+class _Simulation:
+    packing: Packing
+    seconds: Sequence[float]
+    start_s: float
+    max_concurrent: int
+    peaks_gib: Sequence[float] | None
+    notice_s: float
+    now: float = 0.0
+    running: int = 0
+    most_at_once: int = 0
+    finished: int = 0
+    infeasible: int = 0
+    retries: int = 0
+    given: float = 0.0  # GPU-seconds (core-seconds without GPUs) given to trials
+    held_back: bool = False  # max_concurrent kept a trial from starting
+    kinds: dict[Placement, _Kind] = field(default_factory=dict)
+    ends: list[tuple[float, int, int, _Kind, tuple[int, ...]]] = field(default_factory=list)
+
+    def run(self) -> Makespan:
+        inventory = self.packing.inventory
+        self.hosts = [
+            _Host(node, node.cpus, node.memory_gib, [UNITS] * node.gpus)
+            for node in inventory.nodes
+            for _ in range(node.count)
+        ]
+        self.hosts.sort(key=lambda host: host.node.gpus)  # trials without GPU spare the cores beside the GPUs
+        for i, placement in enumerate(self.packing.placements):
+            if placement is None:
+                self.infeasible += 1
+            else:
+                self._kind(placement).waiting.append(i)
+        self._fill_all()
+        while self.ends:
+            self._end_one()
+        capacity = inventory.gpus or inventory.cpus
+        hours = self.now / 3600
+        return Makespan(
+            hours=hours, cost=hours * inventory.cost_per_hour,
+            utilisation=self.given / (self.now * capacity) if self.now else 0.0,
+            finished=self.finished, infeasible=self.infeasible, most_at_once=self.most_at_once, retries=self.retries,
+        )  # fmt: skip
+
+    def _kind(self, placement: Placement) -> _Kind:
+        if placement not in self.kinds:
+            self.kinds[placement] = _Kind(placement, self.packing.inventory)
+        return self.kinds[placement]
+
+    def _end_one(self) -> None:
+        self.now, i, h, kind, where = heapq.heappop(self.ends)
+        host = self.hosts[h]
+        self.running -= 1
+        host.cpus += kind.cpus
+        host.memory_gib += kind.memory_gib
+        for g in where:
+            host.gpus[g] += kind.units
+        if self._too_large(i, kind):
+            self._run_again(i, kind)
+        else:
+            self.finished += 1
+        self._fill(h)
+        if self.held_back:
+            self._fill_all()
+
+    def _run_again(self, i: int, kind: _Kind) -> None:
+        larger = retry(kind.placement, "gpu", self.packing.inventory)
+        if larger is None:
+            self.infeasible += 1
+            return
+        self.retries += 1
+        self._kind(larger).waiting.appendleft(i)
+        if larger.gpu != kind.placement.gpu:
+            self._fill_all()  # nothing ended on the hosts of that type, so they are asked
+
+    def _fill_all(self) -> None:
+        self.held_back = False
+        for h in range(len(self.hosts)):
+            if not self.held_back:
+                self._fill(h)
+
+    def _fill(self, h: int) -> None:
+        """Start on host `h` all that fits, the longest waiting first."""
+        host = self.hosts[h]
+        here = [kind for kind in self.kinds.values() if kind.waiting and id(host.node) in kind.nodes]
+        for kind in sorted(here, key=lambda kind: kind.waiting[0]):
+            while kind.waiting:
+                where = _room(host, kind)
+                if where is None:
+                    break
+                if self.running >= self.max_concurrent:
+                    self.held_back = True
+                    return
+                self._start(kind.waiting.popleft(), h, kind, where)
+
+    def _start(self, i: int, h: int, kind: _Kind, where: tuple[int, ...]) -> None:
+        host = self.hosts[h]
+        host.cpus -= kind.cpus
+        host.memory_gib -= kind.memory_gib
+        for g in where:
+            host.gpus[g] -= kind.units
+        self.running += 1
+        self.most_at_once = max(self.most_at_once, self.running)
+        takes = self.start_s + self.seconds[i] / kind.speed
+        if self._too_large(i, kind):
+            takes = min(takes, self.start_s + self.notice_s)
+        self.given += takes * kind.weight
+        heapq.heappush(self.ends, (self.now + takes, i, h, kind, where))
+
+    def _too_large(self, i: int, kind: _Kind) -> bool:
+        return self.peaks_gib is not None and self.peaks_gib[i] > kind.gpu_memory_gib > 0
+
+
+def _room(host: _Host, kind: _Kind) -> tuple[int, ...] | None:
+    """The GPUs of the host on which the trial fits now, the fullest that takes it; None: it does not fit."""
+    if host.cpus + 1e-9 < kind.cpus or host.memory_gib + 1e-9 < kind.memory_gib:
+        return None
+    if not kind.gpus:
+        return ()
+    free = sorted((left, g) for g, left in enumerate(host.gpus) if left >= kind.units)
+    return tuple(g for _, g in free[: kind.gpus]) if len(free) >= kind.gpus else None

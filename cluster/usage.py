@@ -1,0 +1,174 @@
+"""What a trial took: peak host memory, peak GPU memory, and how busy it kept the GPU."""
+
+import os
+import sys
+import threading
+from types import TracebackType
+from typing import Any
+
+GIB = 2**30
+
+
+class Meter:
+    """Samples this process (and its children, the data-loader workers) from a thread, while it is open.
+
+        with Meter() as meter:
+            ...
+        meter.to_dict()
+
+    Host memory is the resident set, sampled every `interval_s`, so a peak of less than that can be missed. GPU
+    memory is what NVML says of the process, and at least what torch's allocator reserved, whose peak is exact;
+    GPU utilisation is the mean of NVML's figure for the process, or for its GPUs where the driver has none.
+    Without a GPU both are None. One Meter counts one trial; several may be open at once, though torch's peak is
+    one a process and begins with the last of them.
+    """
+
+    def __init__(self, interval_s: float = 1.0) -> None:
+        self.interval_s = interval_s
+        self._host_bytes = 0
+        self._gpu_bytes = 0
+        self._utilisations: list[float] = []
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._nvml: _Nvml | None = None
+
+    def start(self) -> "Meter":
+        if self._thread is not None:
+            raise RuntimeError("this Meter has been started already; make a new one for each trial")
+        self._nvml = _Nvml.open()
+        if (cuda := _torch_cuda()) is not None:
+            cuda.reset_peak_memory_stats()
+        self._thread = threading.Thread(target=self._run, name="usage-meter", daemon=True)
+        self.sample()
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Take the last sample and end; a second call does nothing."""
+        if self._thread is None or self._stopping.is_set():
+            return
+        self._stopping.set()
+        self._thread.join()
+        self.sample()
+        if self._nvml is not None:
+            self._nvml.close()
+
+    def sample(self) -> None:
+        """Look once, now."""
+        host = _host_bytes()
+        gpu, busy = self._nvml.sample() if self._nvml else (0, None)
+        if (cuda := _torch_cuda()) is not None:
+            gpu = max(gpu, *(cuda.max_memory_reserved(i) for i in range(cuda.device_count())))
+        with self._lock:
+            self._host_bytes = max(self._host_bytes, host)
+            self._gpu_bytes = max(self._gpu_bytes, gpu)
+            if busy is not None:
+                self._utilisations.append(busy)
+
+    @property
+    def peak_host_memory_gib(self) -> float:
+        return self._host_bytes / GIB
+
+    @property
+    def peak_gpu_memory_gib(self) -> float | None:
+        return self._gpu_bytes / GIB if self._gpu_bytes else None
+
+    @property
+    def gpu_utilisation(self) -> float | None:
+        """Mean, 0 to 1."""
+        with self._lock:
+            return sum(self._utilisations) / len(self._utilisations) if self._utilisations else None
+
+    def to_dict(self) -> dict[str, float | None]:
+        """The three, under the names that records use."""
+        return {
+            "peak_host_memory_gib": self.peak_host_memory_gib,
+            "peak_gpu_memory_gib": self.peak_gpu_memory_gib,
+            "gpu_utilisation": self.gpu_utilisation,
+        }
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self.interval_s):
+            self.sample()
+
+    def __enter__(self) -> "Meter":
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _host_bytes() -> int:
+    """Resident set of this process and its children; pages that they share count once in each."""
+    import psutil
+
+    process = psutil.Process()
+    total = 0
+    for one in (process, *process.children(recursive=True)):
+        try:
+            total += one.memory_info().rss
+        except psutil.NoSuchProcess:
+            continue  # a data-loader worker that ended meanwhile
+    return total
+
+
+def _torch_cuda() -> Any:
+    """torch.cuda where this process has used it already, else None: a meter starts no CUDA context."""
+    torch = sys.modules.get("torch")
+    return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
+
+
+class _Nvml:
+    """NVML's view of this process on all GPUs of the machine."""
+
+    def __init__(self, nvml: Any, handles: list[Any]) -> None:
+        self.nvml, self.handles = nvml, handles
+        self.last_us = 0
+
+    @classmethod
+    def open(cls) -> "_Nvml | None":
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            return cls(
+                pynvml, [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+            )
+        except Exception:  # no driver, no library: both mean no GPU
+            return None
+
+    def close(self) -> None:
+        self.nvml.nvmlShutdown()
+
+    def sample(self) -> tuple[int, float | None]:
+        """Bytes of GPU memory that this process holds now, and how busy it kept its GPUs, 0 to 1, None: not on one.
+        In a container whose process numbers are its own, NVML's do not match and it sees nothing."""
+        held, busy = 0, []
+        for handle in self.handles:
+            mine = [
+                p
+                for p in self._ask(self.nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
+                if p.pid == os.getpid()
+            ]
+            if mine:
+                held += sum(p.usedGpuMemory or 0 for p in mine)
+                busy.append(self._busy(handle))
+        return held, sum(busy) / len(busy) if busy else None
+
+    def _busy(self, handle: Any) -> float:
+        samples = self._ask(self.nvml.nvmlDeviceGetProcessUtilization, handle, self.last_us) or []
+        self.last_us = max([self.last_us, *(s.timeStamp for s in samples)])
+        mine = [s.smUtil / 100 for s in samples if s.pid == os.getpid()]
+        if mine:
+            return float(sum(mine) / len(mine))
+        whole = self._ask(self.nvml.nvmlDeviceGetUtilizationRates, handle)
+        return whole.gpu / 100 if whole else 0.0
+
+    def _ask(self, question: Any, *arguments: Any) -> Any:
+        try:
+            return question(*arguments)
+        except self.nvml.NVMLError:  # not every driver and GPU answers every question
+            return None

@@ -1,0 +1,197 @@
+"""The memory model against the LOCAL paper's Table 1, against hand counts, and its calibration's laws."""
+
+import json
+import random
+
+import pytest
+import torch
+import torchvision
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from cluster.errors import ClusterError
+from cluster.memory import GIB, MARGIN, MARGIN_UNMEASURED, PRIOR, Calibration, Count, count, estimate
+
+TABLE_1_MIB = {(8, 512): 9753, (16, 512): 17495, (8, 256): 4303, (16, 256): 6153}
+"""LOCAL, Table 1: (batch size, pixels) -> GPU memory; ResNet-50, both images of a pair in one pass, Adam."""
+
+
+def paper_count(batch_size: int, pixels: int) -> float:
+    return count(torchvision.models.resnet50, (2 * batch_size, 3, pixels, pixels)).gib
+
+
+def test_table_1_two_rows_calibrated_two_predicted_within_5_percent():
+    counted = {row: paper_count(*row) for row in TABLE_1_MIB}
+    learned = Calibration()
+    for row in ((8, 256), (16, 256)):
+        learned.observe("paper/resnet50", counted[row], TABLE_1_MIB[row] / 1024)
+    for row, measured in TABLE_1_MIB.items():
+        predicted = learned.predict("paper/resnet50", counted[row]) * 1024
+        tolerance = 0.005 if row[1] == 256 else 0.05
+        assert predicted == pytest.approx(measured, rel=tolerance), row
+
+
+def test_table_1_is_not_predicted_without_calibration():
+    """The prior alone is a guess; if it met the table, the calibration above would show nothing."""
+    assert Calibration().predict("", paper_count(8, 256)) * 1024 != pytest.approx(4303, rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet34", "resnet50"])
+def test_estimates_grow_with_the_image_and_with_the_depth(name):
+    build = getattr(torchvision.models, name)
+    gib = [estimate(build, (16, 3, pixels, pixels)).gpu_memory_gib for pixels in (32, 128, 256, 512)]
+    assert gib == sorted(gib) and gib[-1] > 2 * gib[0]
+    deeper = {"resnet18": "resnet34", "resnet34": "resnet50", "resnet50": "resnet101"}[name]
+    assert estimate(getattr(torchvision.models, deeper), (16, 3, 128, 128)).gpu_memory_gib > gib[1]
+
+
+def test_count_of_a_small_network_by_hand():
+    """Linear keeps its input [5 7], ReLU its output [5 11], which the second Linear keeps too: once."""
+    counted = count(lambda: nn.Sequential(nn.Linear(7, 11), nn.ReLU(), nn.Linear(11, 3)), (5, 7))
+    assert counted.saved == 4 * (5 * 7 + 5 * 11)
+    assert counted.parameters == 4 * (7 * 11 + 11 + 11 * 3 + 3)
+    assert counted.gib == pytest.approx((counted.saved + 4 * counted.parameters) / GIB)
+
+
+def test_count_agrees_with_real_tensors():
+    """The same hook on a real forward pass keeps the same bytes as on a fake one."""
+    model = torchvision.models.resnet18().train()
+    own = {p.untyped_storage().data_ptr() for p in (*model.parameters(), *model.buffers())}
+    kept = {}
+
+    def keep(tensor):
+        if tensor.untyped_storage().data_ptr() not in own:
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        output = model(torch.randn(4, 3, 32, 32))
+    assert count(torchvision.models.resnet18, (4, 3, 32, 32)).saved == sum(s.nbytes() for s in kept.values())
+    assert output.shape == (4, 1000)
+
+
+def test_half_precision_keeps_about_half_and_a_cast_of_the_weights():
+    full = count(torchvision.models.resnet18, (64, 3, 64, 64))
+    half = count(torchvision.models.resnet18, (64, 3, 64, 64), precision="bf16")
+    activations = half.saved - half.parameters / 2
+    assert 0.45 < activations / full.saved < 0.55
+    assert half.parameters == full.parameters
+
+
+def test_several_inputs_frozen_weights_and_the_loss_count():
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.frozen = nn.Linear(8, 8).requires_grad_(False)
+            self.head = nn.Linear(8, 4)
+
+        def forward(self, before, after):
+            return self.head(self.frozen(before) - self.frozen(after))
+
+    def inputs():
+        return torch.randn(6, 8), torch.randn(6, 8)
+
+    plain = count(Pair, inputs, optimizer_states=1)
+    assert plain.parameters == 4 * (8 * 4 + 4) and plain.optimizer_states == 1
+    with_loss = count(Pair, inputs, optimizer_states=1, loss=lambda z: torch.logsumexp(z @ z.T, 1).mean())
+    assert with_loss.saved > plain.saved
+
+
+def test_nothing_is_allocated():
+    """80 TiB of activations are counted on a machine that has none of them."""
+    assert count(lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU()), (2**40, 4)).gib > 2**14
+
+
+def test_a_model_that_looks_at_values_is_refused_in_one_line():
+    class Looks(nn.Module):
+        def forward(self, x):
+            return x * x.sum().item()
+
+    with pytest.raises(ClusterError, match="cannot be counted without running it") as caught:
+        count(Looks, (2, 2))
+    assert "\n" not in str(caught.value)
+
+
+def test_without_measurements_the_prior_and_the_wide_margin():
+    footprint = estimate(lambda: nn.Linear(4, 4), (2, 4), host_memory_gib=3, cpus=2)
+    assert footprint.gpu_memory_gib == pytest.approx(PRIOR[0], abs=1e-3)
+    assert (footprint.margin, footprint.host_memory_gib, footprint.cpus) == (MARGIN_UNMEASURED, 3, 2)
+
+
+def test_margin_narrows_after_five_measurements():
+    learned = Calibration()
+    for seen in range(6):
+        assert learned.margin("k") == (MARGIN if seen >= 5 else MARGIN_UNMEASURED)
+        learned.observe("k", 1.0, 2.0 + seen / 100)
+
+
+@given(a=st.floats(0.2, 4), b=st.floats(0.9, 1.6), seed=st.integers(0, 2**20))
+@settings(max_examples=30, deadline=None)
+def test_learns_the_constants_of_a_host_within_a_few_percent(a, b, seed):
+    """Twelve peaks with 1 % noise give a prediction within 5 % elsewhere in the range."""
+    draw = random.Random(seed)
+    learned = Calibration()
+    for i in range(12):
+        counted = 0.5 + i
+        learned.observe("host", counted, (a + b * counted) * (1 + draw.gauss(0, 0.01)))
+    for counted in (0.75, 5.2, 11.7):
+        assert learned.predict("host", counted) == pytest.approx(a + b * counted, rel=0.05)
+
+
+def test_a_new_key_begins_with_what_the_others_say():
+    learned = Calibration()
+    for counted in (1.0, 2.0, 4.0, 8.0):
+        learned.observe("A100/resnet50", counted, 3.0 + 1.3 * counted)
+    assert learned.predict("A100/resnet18", 3.0) == pytest.approx(3.0 + 1.3 * 3.0, rel=0.02)
+    assert learned.margin("A100/resnet18") == MARGIN_UNMEASURED
+
+
+def test_never_below_what_was_seen_or_overflowed():
+    learned = Calibration()
+    learned.observe("k", 1.0, 9.0)
+    for counted in (2.0, 3.0, 4.0):
+        learned.observe("k", counted, counted + 1)
+    assert learned.predict("k", 1.0) >= 9.0
+    learned.observe_out_of_memory("k", 3.0, 12.0)
+    assert learned.predict("k", 3.0) > 12.0
+
+
+rows = st.lists(
+    st.tuples(st.sampled_from("ab"), st.sampled_from([0.5, 1.25, 3.0]), st.floats(0.1, 50)), max_size=6
+)
+
+
+def learned_from(observations):
+    learned = Calibration()
+    for key, counted, peak in observations:
+        learned.observe(key, counted, peak)
+        learned.observe_out_of_memory(key, counted, peak / 2)
+    return learned
+
+
+@given(rows, rows)
+@settings(max_examples=50, deadline=None)
+def test_merging_two_drivers_does_not_depend_on_the_order_and_is_idempotent(left, right):
+    one, two = learned_from(left), learned_from(right)
+    assert one.merged(two).to_json() == two.merged(one).to_json()
+    assert one.merged(two).merged(two).to_json() == one.merged(two).to_json()
+
+
+@given(rows)
+@settings(max_examples=50, deadline=None)
+def test_json_round_trip(observations):
+    learned = learned_from(observations)
+    assert Calibration.from_json(learned.to_json()) == learned
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"version": 2}', '{"version": 1}', json.dumps({"version": 1, "peaks": [[1]]})]
+)
+def test_a_broken_ledger_is_one_line(text):
+    with pytest.raises(ClusterError, match="cannot be read"):
+        Calibration.from_json(text)
+
+
+def test_count_is_a_value():
+    assert Count(GIB, GIB).gib == 5 and Count(GIB, GIB, optimizer_states=0).gib == 3

@@ -1,0 +1,368 @@
+"""Inventory, shares and placement."""
+
+from dataclasses import replace
+from fractions import Fraction
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster import inventory as inventory_module
+from cluster.errors import ClusterError, FootprintError, InventoryError
+from cluster.footprint import Footprint
+from cluster.inventory import GPU_MEMORY_GIB, Gpu, Inventory, Node, short_name
+from cluster.packing import MOST_PER_GPU, Packing, Placement, at_once, options, place, share, why_not
+
+T4, A100, H100 = Gpu("T4", 15.0), Gpu("A100", 40.0), Gpu("H100", 80.0)
+CLUSTER = Inventory(
+    (
+        Node(cpus=16, memory_gib=64, gpus=2, gpu=T4, count=2, cost_per_hour=1.0),
+        Node(cpus=64, memory_gib=512, gpus=4, gpu=H100, cost_per_hour=16.0),
+    )
+)
+
+FILE = """
+nodes:
+  - {name: small, count: 2, cpus: 16, memory_gib: 64, gpus: 2, gpu: T4, gpu_memory_gib: 15, cost_per_hour: 1.0}
+  - {name: big, cpus: 64, memory_gib: 512, gpus: 4, gpu: H100, gpu_memory_gib: 80, cost_per_hour: 16}
+"""
+
+
+# ---------------------------------------------------------------------------------------------- inventory
+
+
+def test_inventory_from_yaml_and_back(tmp_path):
+    path = tmp_path / "cluster.yaml"
+    path.write_text(FILE)
+    read = Inventory.from_yaml(path)
+    assert tuple(replace(node, name="") for node in read.nodes) == CLUSTER.nodes
+    assert (read.gpus, read.cpus, read.cost_per_hour) == (8, 96, 18.0)
+    assert [gpu.type for gpu in read.gpu_types] == ["T4", "H100"] and read.count("T4") == 4
+    path.write_text(yaml.safe_dump(read.to_dict()))
+    assert Inventory.from_yaml(path) == read
+
+
+def test_a_known_type_needs_no_memory_and_one_gpu_is_assumed(tmp_path):
+    path = tmp_path / "cluster.yaml"
+    path.write_text("nodes: [{cpus: 8, memory_gib: 32, gpu: A10G}, {cpus: 4, memory_gib: 8}]")
+    gpu_node, cpu_node = Inventory.from_yaml(path).nodes
+    assert gpu_node.gpus == 1 and gpu_node.gpu == Gpu("A10G", GPU_MEMORY_GIB["A10G"])
+    assert cpu_node.gpus == 0 and cpu_node.gpu is None
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("nodes: []", "at least one host"),
+        ("hosts: []", "one key, nodes"),
+        ("nodes: {a: 1}", "one key, nodes"),
+        ("nodes: [3]", r"nodes\[0\]: a host is a mapping"),
+        ("nodes: [{cpus: 1}]", r"nodes\[0\].memory_gib: this field is required"),
+        ("nodes: [{cpus: many, memory_gib: 1}]", r"nodes\[0\].cpus: must be a number, 0 or more, got 'many'"),
+        ("nodes: [{cpus: 1, memory_gib: -1}]", r"nodes\[0\].memory_gib: must be a number"),
+        ("nodes: [{cpus: 1, memory_gib: 1, gpus: 1.5, gpu: T4}]", r"gpus: must be a whole number, got 1.5"),
+        (
+            "nodes: [{cpus: 1, memory_gib: 1, gpus: 1}]",
+            r"gpu: a host with GPUs must name their type; known: P4",
+        ),
+        ("nodes: [{cpus: 1, memory_gib: 1, gpu: Z9}]", r"gpu_memory_gib: the memory of a Z9 is not known"),
+        ("nodes: [{cpus: 1, memory_gib: 1, gpu: T4, gpu_speed: 0}]", "gpu_speed: must be above 0"),
+        (
+            "nodes: [{cpus: 1, memory_gib: 1, ram: 3}]",
+            r"nodes\[0\].ram: there is no such field; known fields: cpus",
+        ),
+        (
+            "nodes: [{cpus: 1, memory_gib: 1, gpu: A100}, {cpus: 1, memory_gib: 1, gpu: A100, gpu_memory_gib: 80}]",
+            r"nodes\[1\].gpu: A100 stands for two memories or speeds; .* A100-80G",
+        ),
+        ("a: [", "is not YAML"),
+    ],
+)
+def test_a_bad_inventory_is_one_line_with_its_place(tmp_path, content, says):
+    path = tmp_path / "cluster.yaml"
+    path.write_text(content)
+    with pytest.raises(InventoryError, match=says) as caught:
+        Inventory.from_yaml(path)
+    assert "\n" not in str(caught.value) and str(path) in str(caught.value)
+    assert isinstance(caught.value, ClusterError)
+
+
+def test_a_missing_inventory(tmp_path):
+    with pytest.raises(InventoryError, match="cannot be read"):
+        Inventory.from_yaml(tmp_path / "none.yaml")
+
+
+def ray_node(cpus=4.0, gpus=0, alive=True, labels=None, **resources):
+    return {
+        "Alive": alive,
+        "Labels": {"ray.io/node-id": "abc", **(labels or {})},
+        "Resources": {
+            "CPU": cpus,
+            "memory": 8 * 2**30,
+            "node:10.0.0.1": 1.0,
+            **({"GPU": gpus} if gpus else {}),
+            **resources,
+        },
+    }
+
+
+def test_inventory_from_ray_nodes():
+    found = Inventory.from_ray(
+        [
+            ray_node(),
+            ray_node(alive=False, gpus=8),
+            ray_node(gpus=2.0, labels={"ray.io/accelerator-type": "H100"}),
+            ray_node(gpus=2.0, **{"accelerator_type:H100": 1.0}),
+            ray_node(gpus=1.0, labels={"ray.io/accelerator-type": "A100", "gpu-memory-gib": "80"}),
+            ray_node(gpus=1.0),
+        ]
+    )
+    assert [(n.gpus, n.gpu and n.gpu.type, n.gpu and n.gpu.memory_gib, n.count) for n in found.nodes] == [
+        (0, None, None, 1),
+        (2, "H100", GPU_MEMORY_GIB["H100"], 2),
+        (1, "A100", 80.0, 1),
+        (1, "unknown", 0.0, 1),
+    ]
+    assert found.nodes[0].cpus == 4 and found.nodes[0].memory_gib == 8
+
+
+def test_of_one_type_with_two_memories_the_smaller_counts():
+    labels = {"ray.io/accelerator-type": "A100"}
+    nodes = [ray_node(gpus=1, labels=labels | {"gpu-memory-gib": "80"}), ray_node(gpus=1, labels=labels)]
+    assert {n.gpu for n in Inventory.from_ray(nodes).nodes} == {Gpu("A100", GPU_MEMORY_GIB["A100"])}
+
+
+def test_detect_finds_this_machine(monkeypatch):
+    node = Inventory.detect().nodes[0]
+    assert node.cpus >= 1 and node.memory_gib > 0.5
+    monkeypatch.setattr(inventory_module, "_nvml_gpus", lambda: [H100, A100])
+    assert Inventory.detect().nodes[0].gpus == 2
+    assert Inventory.detect().nodes[0].gpu == A100
+
+
+def test_cuda_visible_devices_hides_gpus(monkeypatch):
+    names = ["NVIDIA H100 80GB HBM3", b"Tesla T4"]
+    nvml = SimpleNamespace(
+        nvmlInit=lambda: None, nvmlShutdown=lambda: None, nvmlDeviceGetCount=lambda: 2, nvmlDeviceGetHandleByIndex=lambda i: i,
+        nvmlDeviceGetName=lambda i: names[i], nvmlDeviceGetMemoryInfo=lambda i: SimpleNamespace(total=(i + 1) * 2**30),
+    )  # fmt: skip
+    monkeypatch.setitem(__import__("sys").modules, "pynvml", nvml)
+    for visible, types in ((None, ["H100", "T4"]), ("1", ["T4"]), ("", []), ("-1", [])):
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert [gpu.type for gpu in inventory_module._nvml_gpus()] == types
+
+
+@pytest.mark.parametrize(
+    ("nvml", "ray"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "A100"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("Tesla V100-SXM2-16GB", "V100"),
+        ("Tesla T4", "T4"),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA A10G", "A10G"),
+        ("NVIDIA RTX A6000", "RTX-A6000"),
+        ("NVIDIA GeForce RTX 4090", "GeForce-RTX-4090"),
+    ],
+)
+def test_names_of_gpus_are_rays(nvml, ray):
+    from ray._private.accelerators.nvidia_gpu import NvidiaGPUAcceleratorManager
+
+    assert short_name(nvml) == ray == NvidiaGPUAcceleratorManager._gpu_name_to_accelerator_type(nvml)
+
+
+# ---------------------------------------------------------------------------------------------- footprint
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"gpu_memory_gib": -1}, "gpu_memory_gib must be 0 or more"),
+        ({"cpus": float("nan")}, "cpus must be 0 or more"),
+        ({"gpus": 1.5}, "whole number"),
+        ({"gpu_busy": 1.2}, "fraction of the time"),
+        ({"margin": 0.9}, "1 or more"),
+    ],
+)
+def test_impossible_footprints_are_refused(fields, says):
+    with pytest.raises(FootprintError, match=says):
+        Footprint(**fields)
+
+
+# -------------------------------------------------------------------------------------------------- share
+
+
+@pytest.mark.parametrize(
+    ("footprint", "n"),
+    [
+        (Footprint(gpu_memory_gib=80 / 1.1), 1),
+        (Footprint(gpu_memory_gib=40 / 1.1), 2),
+        (Footprint(gpu_memory_gib=40 / 1.1 + 0.1), 1),
+        (Footprint(gpu_memory_gib=8, margin=1.0), 10),
+        (Footprint(gpu_memory_gib=8, margin=1.25), 8),
+        (Footprint(gpu_memory_gib=8, gpu_busy=0.4), 2),
+        (Footprint(gpu_memory_gib=8, gpus=0.5), 2),
+        (Footprint(gpu_memory_gib=8, gpus=1), 1),
+        (Footprint(gpu_memory_gib=0.1), MOST_PER_GPU),
+        (Footprint(gpu_memory_gib=79, margin=1.25), 1),
+    ],
+)
+def test_share_by_hand(footprint, n):
+    assert share(footprint, H100) == Fraction(1, n)
+
+
+def test_share_covers_the_cores_beside_a_gpu():
+    assert share(Footprint(gpu_memory_gib=1, cpus=2), H100, cpus_per_gpu=8) == Fraction(1, 4)
+    assert share(Footprint(gpu_memory_gib=1, cpus=16), H100, cpus_per_gpu=8) == 1
+
+
+def test_too_large_several_and_unknown():
+    assert share(Footprint(gpu_memory_gib=81), H100) is None
+    assert share(Footprint(gpu_memory_gib=150, gpus=2), H100) == 2
+    assert share(Footprint(gpu_memory_gib=170, gpus=2), H100) is None
+    assert share(Footprint(gpu_memory_gib=1), Gpu("unknown")) == 1
+    assert share(Footprint(gpus=0.25), Gpu("unknown")) == Fraction(1, 4)
+
+
+footprints = st.builds(
+    Footprint,
+    gpu_memory_gib=st.floats(0, 90),
+    gpus=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    gpu_busy=st.floats(0, 1),
+    cpus=st.floats(0.1, 20),
+    margin=st.floats(1, 1.5),
+    host_memory_gib=st.floats(0, 40),
+)
+
+
+@given(footprints, st.sampled_from([T4, A100, H100]), st.floats(1, 32))
+@settings(max_examples=200, deadline=None)
+def test_n_trials_on_a_gpu_never_exceed_its_memory_or_its_time(footprint, gpu, cpus_per_gpu):
+    part = share(footprint, gpu, cpus_per_gpu=cpus_per_gpu)
+    if part is None:
+        assert footprint.gpu_memory_gib > gpu.memory_gib
+        return
+    n = part.denominator
+    assert part == Fraction(1, n) and n <= MOST_PER_GPU
+    if n > 1:
+        assert n * footprint.gpu_memory_gib * footprint.margin <= gpu.memory_gib * (1 + 1e-6)
+        assert n * footprint.gpu_busy <= 1 + 1e-6 and n * footprint.gpus <= 1 + 1e-6
+        assert n * footprint.cpus <= cpus_per_gpu * (1 + 1e-6)
+
+
+@given(footprints, st.floats(0, 20))
+@settings(max_examples=100, deadline=None)
+def test_more_memory_never_gets_a_smaller_share(footprint, more):
+    small, large = (
+        share(footprint, H100),
+        share(replace(footprint, gpu_memory_gib=footprint.gpu_memory_gib + more), H100),
+    )
+    assert large is None or (small is not None and large >= small)
+
+
+# -------------------------------------------------------------------------------------------------- place
+
+
+def test_the_smallest_type_that_fits():
+    small, large = Footprint(gpu_memory_gib=3), Footprint(gpu_memory_gib=30)
+    assert [p and p.gpu for p in place([small, large], CLUSTER).placements] == ["T4", "H100"]
+    assert [p.gpu for p in options(small, CLUSTER)] == ["T4", "H100"]
+
+
+def test_named_types_are_kept_to():
+    only = Footprint(gpu_memory_gib=3, gpu_types=("H100",))
+    assert [p.gpu for p in options(only, CLUSTER)] == ["H100"]
+    assert options(replace(only, gpu_types=("B200",)), CLUSTER) == []
+    assert (
+        why_not(replace(only, gpu_types=("B200",)), CLUSTER)
+        == "the trial needs a B200; the cluster has T4, H100"
+    )
+
+
+def test_infeasible_trials_are_named_and_explained():
+    packing = place([Footprint(gpu_memory_gib=3), Footprint(gpu_memory_gib=90), Footprint(cpus=65)], CLUSTER)
+    assert packing.infeasible == [1, 2]
+    assert why_not(Footprint(gpu_memory_gib=90), CLUSTER) == (
+        "the trial needs 90.0 GiB of GPU memory; the largest GPU, H100, has 80.0 GiB"
+    )
+    assert "needs 65 cores" in why_not(Footprint(cpus=65), CLUSTER)
+    assert (
+        why_not(Footprint(gpus=1), Inventory((Node(4, 8),)))
+        == "the trial needs a GPU; the cluster has no GPU"
+    )
+
+
+def test_many_small_trials_move_up_when_that_ends_the_whole_sooner():
+    """1000 trials of 3 GiB: 4 T4 hold 4 each, 4 H100 16 each (by cores), so about a fifth stays on the T4."""
+    packing = place([Footprint(gpu_memory_gib=3)] * 1000, CLUSTER)
+    on_t4 = sum(p.gpu == "T4" for p in packing.placements)
+    assert on_t4 == pytest.approx(1000 * 16 / (16 + 64), abs=5)
+
+
+def test_a_faster_type_takes_more():
+    fast = Inventory((CLUSTER.nodes[0], replace(CLUSTER.nodes[1], gpu=replace(H100, speed=4.0))))
+    work = [Footprint(gpu_memory_gib=3)] * 1000
+    slow_on_t4, fast_on_t4 = (
+        sum(p.gpu == "T4" for p in place(work, inv).placements) for inv in (CLUSTER, fast)
+    )
+    assert fast_on_t4 < slow_on_t4 / 2
+
+
+def test_trials_that_fit_one_type_only_push_the_others_off_it():
+    mixed = [Footprint(gpu_memory_gib=30, gpus=1)] * 40 + [Footprint(gpu_memory_gib=3)] * 40
+    packing = place(mixed, CLUSTER)
+    assert {p.gpu for p in packing.placements[:40]} == {"H100"}
+    assert {p.gpu for p in packing.placements[40:]} == {"T4"}
+
+
+def test_cpu_trials_need_no_gpu():
+    placement = place([Footprint(cpus=0.5, host_memory_gib=2)], CLUSTER).placements[0]
+    assert placement == Placement(None, Fraction(0), 0.5, 2)
+    assert placement.resources() == {"CPU": 0.5, "memory": 2 * 2**30}
+    assert placement.label_selector() == {} and placement.per_gpu == 0
+
+
+def test_what_ray_is_asked_for():
+    placement = place([Footprint(gpu_memory_gib=3, cpus=1, host_memory_gib=4)], CLUSTER).placements[0]
+    assert placement.resources() == {"CPU": 1, "GPU": 0.25, "memory": 4 * 2**30}
+    assert placement.label_selector() == {"ray.io/accelerator-type": "T4"}
+    unknown = Inventory((Node(4, 8, gpus=1, gpu=Gpu("unknown")),))
+    assert place([Footprint(gpu_memory_gib=3)], unknown).placements[0].label_selector() == {}
+
+
+def test_slots_are_limited_by_the_scarcest_of_the_host():
+    node = CLUSTER.nodes[0]
+    assert at_once(Placement("T4", Fraction(1, 4), 1, 1), node) == 8
+    assert at_once(Placement("T4", Fraction(1, 4), 4, 1), node) == 4
+    assert at_once(Placement("T4", Fraction(1, 4), 1, 30), node) == 2
+    assert at_once(Placement("T4", Fraction(2), 1, 1), node) == 1
+    assert at_once(Placement("H100", Fraction(1, 4), 1, 1), node) == 0
+
+
+def test_summary_has_a_row_for_each_kind():
+    rows = place([Footprint(gpu_memory_gib=3)] * 3 + [Footprint(gpu_memory_gib=60)], CLUSTER).summary()
+    assert [(r["gpu"], r["share"], r["per_gpu"], r["trials"], r["slots"]) for r in rows] == [
+        ("T4", "1/4", 4, 3, 16),
+        ("H100", "1", 1, 1, 4),
+    ]
+
+
+def test_one_duration_a_trial():
+    with pytest.raises(ValueError, match="one duration a trial"):
+        place([Footprint()], CLUSTER, seconds=[])
+
+
+@given(st.lists(footprints, max_size=20), st.integers(0, 2**20))
+@settings(max_examples=60, deadline=None)
+def test_every_trial_is_placed_where_it_fits_or_fits_nowhere(trials, seed):
+    seconds = [1.0 + (seed * (i + 1)) % 97 for i in range(len(trials))]
+    packing = place(trials, CLUSTER, seconds=seconds)
+    assert isinstance(packing, Packing) and len(packing.placements) == len(trials)
+    for footprint, placement in zip(trials, packing.placements, strict=True):
+        assert (
+            (placement in options(footprint, CLUSTER)) if placement else (options(footprint, CLUSTER) == [])
+        )
