@@ -1,0 +1,238 @@
+"""What MLflow is told about a study and its trials: names, params, tags. Pure; nothing here imports mlflow."""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from contrasweep.records import DONE, FAILED, INFEASIBLE, PRUNED, Record
+
+MISSING = "-"
+"""The value of a param that a trial's config does not have: the compare view needs one set of keys."""
+
+RUN_STATUS = {DONE: "FINISHED", FAILED: "FAILED", PRUNED: "KILLED", INFEASIBLE: "KILLED"}
+"""MLflow's status of a run whose trial ended so. Only `failed` is a fault; the tag `status` has our own word."""
+
+DIGEST_TAG = "contrasweep.record"
+"""Tag set last on a run: the digest of the record it shows. A run without it, or with another, is behind."""
+
+ROLE_TAG = "contrasweep.role"  # "study" on the parent, "trial" on its children
+LARGEST_TAG = 5000  # characters; MLflow cuts at 8000 bytes
+
+Point = tuple[str, float, int, int]
+"""One value of a metric: its name, the value, unix time in milliseconds, step."""
+
+
+class TrialLike(Protocol):
+    """What a `Trial` and a `Record` have in common, but for the names of id and of the dataset's fields."""
+
+    @property
+    def arm(self) -> str: ...
+    @property
+    def trainable(self) -> str: ...
+    @property
+    def config(self) -> Mapping[str, Any]: ...
+    @property
+    def data(self) -> Any: ...
+    @property
+    def fold(self) -> int | None: ...
+    @property
+    def seed(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class StudyFacts:
+    """What the tracker must know of a study before its first trial.
+
+    `axes` are the config keys that tell trials apart, in the order a run's name shows them; `keys` all
+    config keys that any trial has; `trials` how many are planned; `facts` what else a reader wants to see
+    (data, folds, seeds, ...), shown in the order given.
+    """
+
+    name: str
+    plan_digest: str = ""
+    axes: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    metric: str = ""
+    mode: str = "max"
+    trials: int | None = None
+    storage: str = ""
+    description: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str, planned: Collection[TrialLike], /, **fields: Any) -> "StudyFacts":
+        """Facts of the study `name` whose trials, and so whose config keys, are those of `planned`."""
+        keys = dict.fromkeys(key for trial in planned for key in flat(trial.config))
+        return cls(name=name, keys=tuple(keys), **{"trials": len(planned), **fields})
+
+
+@dataclass(frozen=True)
+class Card:
+    """How one trial appears: its run's name, params (the same keys for every trial of the study), the numeric
+    ones again as metrics (params filter by equality only), tags, and its dataset."""
+
+    trial_id: str
+    name: str
+    params: Mapping[str, str]
+    numbers: Mapping[str, float]
+    tags: Mapping[str, str]
+    dataset: "Dataset"
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset as an MLflow input."""
+
+    name: str
+    digest: str
+    uri: str = ""
+    rows: Mapping[str, int] = field(default_factory=dict)
+    synthetic: bool = False
+
+
+def card(study: StudyFacts, trial: TrialLike) -> Card:
+    """The card of a `Trial` or of a `Record`; both give the same one."""
+    config, data = flat(trial.config), _dataset(trial.data)
+    own = {"arm": trial.arm, "data": data.name, "fold": trial.fold, "seed": trial.seed}
+    params = dict.fromkeys(study.keys, MISSING) | {k: _text(v) for k, v in (own | config).items()}
+    trial_id: str = trial.trial_id if isinstance(trial, Record) else trial.id  # type: ignore[attr-defined]
+    tags = {"trial_id": trial_id, "arm": trial.arm, "fold": _text(trial.fold), "seed": str(trial.seed), "data": data.name,
+            "study": study.name, "trainable": _path(trial.trainable), ROLE_TAG: "trial"}  # fmt: skip
+    return Card(trial_id, run_name(study, trial), params, _numbers(config), tags, data)
+
+
+def run_name(study: StudyFacts, trial: TrialLike) -> str:
+    """The arm, the study's axes, fold and seed: `ocl batch_size=32 fold=2 seed=0`."""
+    config = flat(trial.config) | {"data": _dataset(trial.data).name}
+    parts = [f"{axis}={_short(config[axis])}" for axis in study.axes if axis in config]
+    fold = [] if trial.fold is None else [f"fold={trial.fold}"]
+    return " ".join([trial.arm, *parts, *fold, f"seed={trial.seed}"])
+
+
+def final_tags(record: Record) -> dict[str, str]:
+    """Tags that a finished trial adds to its card's."""
+    tags = {"status": record.status, "host": record.host, "attempts": str(record.attempts)}
+    tags |= {
+        key: str(value) for key, value in record.notes.items() if isinstance(value, str | int | float | bool)
+    }
+    if record.versions:
+        tags["versions"] = ", ".join(f"{name} {version}" for name, version in sorted(record.versions.items()))
+    if record.error:
+        lines = record.error.strip().splitlines()
+        tags |= {"error": lines[-1][:500], "mlflow.note.content": f"```\n{record.error[-LARGEST_TAG:]}\n```"}
+    return {key: value[: LARGEST_TAG + 100] for key, value in tags.items() if value}
+
+
+def system_points(record: Record) -> list[Point]:
+    """Time, memory and GPU use of a trial, for MLflow's tab of system metrics."""
+    values = {"training_seconds": record.seconds, "gpu_memory_gib": record.gpu_memory_gib,
+              "gpu_utilisation": record.gpu_utilisation, "host_memory_gib": record.host_memory_gib}  # fmt: skip
+    return [
+        (f"system/{k}", float(v), milliseconds(record.ended), record.step)
+        for k, v in values.items()
+        if v is not None
+    ]
+
+
+def points(metrics: Mapping[str, Any], step: int, time: float) -> list[Point]:
+    """One report as points. What is no number (the row's own step and time, text) is left out."""
+    return [(metric_key(name), float(value), milliseconds(time), step) for name, value in metrics.items()
+            if name not in ("step", "time") and isinstance(value, int | float)]  # fmt: skip
+
+
+def row_points(rows: Iterable[Mapping[str, Any]]) -> list[Point]:
+    """Rows of `StudyRecords.metrics` as points."""
+    return [point for row in rows for point in points(row, int(row["step"]), row["time"])]
+
+
+def record_digest(record: Record) -> str:
+    """Tells two records of a trial apart by what MLflow shows of them. 16 hexadecimal digits."""
+    shown = [
+        record.trial_id,
+        record.status,
+        record.step,
+        record.started,
+        record.ended,
+        sorted(record.metrics.items()),
+    ]
+    return hashlib.sha256(repr(shown).encode()).hexdigest()[:16]
+
+
+def study_note(study: StudyFacts, table: str = "") -> str:
+    """The study's description (Markdown): the result table first, then what the study is."""
+    goal = f"Best by `{study.metric}` ({study.mode})." if study.metric else ""
+    rows = {"trials": study.trials, **study.facts, "plan": study.plan_digest[:16], "storage": study.storage}
+    facts = "\n".join(f"| {key} | {_text(value)} |" for key, value in rows.items() if value not in (None, ""))
+    legend = ("One child run a trial; replicates (fold, seed) are paired across arms. Filter for example by "
+              "`tags.status = 'failed'` or ``metrics.`param/batch_size` > 8``. `contrasweep report` prints the table with "
+              "its tests; MLflow is a view of the storage, brought up to date by `contrasweep sync`.")  # fmt: skip
+    return "\n\n".join(
+        part
+        for part in (study.description, table, goal, f"| study | {study.name} |\n|---|---|\n{facts}", legend)
+        if part
+    )
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as dotted keys: {"head": {"dim": 64}} is {"head.dim": 64}."""
+    leaves: dict[str, Any] = {}
+    for key, value in config.items():
+        leaves |= (
+            flat(value, f"{prefix}{key}.")
+            if isinstance(value, Mapping) and value
+            else {f"{prefix}{key}": value}
+        )
+    return leaves
+
+
+def metric_key(name: str) -> str:
+    """`name` with what MLflow refuses in a metric's name replaced."""
+    return re.sub(r"[^\w\-. /:]", "_", name)[:250]
+
+
+def milliseconds(time: float) -> int:
+    return int(time * 1000)
+
+
+def _numbers(config: Mapping[str, Any]) -> dict[str, float]:
+    return {metric_key(f"param/{key}"): float(value) for key, value in config.items()
+            if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)}  # fmt: skip
+
+
+def _dataset(data: Any) -> Dataset:
+    """From a `Manifest`, or from the mapping that a record keeps of it."""
+    if isinstance(data, Mapping):
+        return Dataset(
+            str(data["name"]),
+            str(data["digest"]),
+            str(data.get("uri", "")),
+            synthetic=bool(data.get("synthetic")),
+        )
+    rows = {split: data.rows(split) for split in data.splits}
+    return Dataset(data.name, data.digest, data.uri, rows, data.synthetic)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return MISSING
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    if (
+        isinstance(value, Sequence)
+        and not isinstance(value, str)
+        and all(isinstance(v, str | int) for v in value)
+    ):
+        return ", ".join(map(str, value))
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else _text(value)[:40]
+
+
+def _path(trainable: Any) -> str:
+    return trainable if isinstance(trainable, str) else f"{trainable.__module__}:{trainable.__qualname__}"

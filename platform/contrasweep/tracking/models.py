@@ -1,0 +1,69 @@
+"""A trained module logged with its trial's run. Trainables know nothing of MLflow: they may export a loader."""
+
+import importlib
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from contrasweep.tracking.server import Server, calling
+from contrasweep.trial import Trial
+
+MODEL_TAG = "contrasweep.model"
+MODEL_NAME = "best"
+LOADER = "load_model"
+
+
+def load_checkpoint(trial: Trial, folder: Path) -> Any | None:
+    """The module in a checkpoint, by the trainable's own `load_model(folder, trial) -> torch.nn.Module` that
+    stands beside it; None where its file has no such function."""
+    loader = getattr(importlib.import_module(trial.trainable.split(":")[0]), LOADER, None)
+    return None if loader is None else loader(folder, trial)
+
+
+def log_model(server: Server, trial_id: str, module: Any, step: int) -> None:
+    """Log `module` as the model of a trial's run, once for each `step`.
+
+    It is pickled by reference to its class, so whoever loads it needs the package of that class.
+    """
+    run = server.runs.get(trial_id)
+    if run is None or run.tags.get(MODEL_TAG) == str(step):
+        return
+    entry = calling(lambda: server.client.create_logged_model(server.experiment_id, MODEL_NAME, run.run_id))
+    with _current_store(server.uri):
+        calling(lambda: _save(module, entry.model_id, run.run_id, step))
+    server.set_tags(run, {MODEL_TAG: str(step)})
+
+
+def _save(module: Any, model_id: str, run_id: str, step: int) -> None:
+    import mlflow.pytorch
+    import torch
+
+    logging.getLogger("mlflow.pytorch").setLevel(
+        logging.ERROR
+    )  # it warns of pickle, which is the choice made here
+    needs = [
+        f"torch=={torch.__version__.split('+')[0]}"
+    ]  # stated: MLflow would find out by loading it elsewhere
+    mlflow.pytorch.log_model(
+        module,
+        model_id=model_id,
+        run_id=run_id,
+        step=step,
+        serialization_format="pickle",
+        pip_requirements=needs,
+    )
+
+
+@contextmanager
+def _current_store(uri: str) -> Iterator[None]:
+    """MLflow's `log_model` writes to the process's current store: ours, for as long as this lasts."""
+    import mlflow
+
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(uri)
+    try:
+        yield
+    finally:
+        mlflow.set_tracking_uri(before)

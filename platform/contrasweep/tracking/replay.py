@@ -1,0 +1,106 @@
+"""`sync`: the records of a study shown in MLflow. Idempotent: what is there already is not sent again."""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from contrasweep.errors import StorageError
+from contrasweep.records import FAILED, Record, StudyRecords
+from contrasweep.tracking import address
+from contrasweep.tracking.facts import DIGEST_TAG, StudyFacts, card, row_points
+from contrasweep.tracking.server import Run, Server, Trouble
+
+HTTP_CONNECTIONS = 8
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a sync did: trials new to MLflow, completed or replaced, and those that were right already."""
+
+    study: str
+    uri: str
+    added: int
+    mended: int
+    unchanged: int
+    seconds: float
+    url: str | None
+
+    def __str__(self) -> str:
+        return (f"{self.study}: {self.added} trials added to MLflow, {self.mended} completed, {self.unchanged} were there, "
+                f"in {self.seconds:.1f} s; {self.url}")  # fmt: skip
+
+
+def sync(
+    records: StudyRecords,
+    uri: str,
+    study: StudyFacts | None = None,
+    *,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Summary:
+    """Bring MLflow at `uri` up to the records; `StorageError` if it does not take them.
+
+    Without `study`, what the records and study.json tell of it is used. `on_progress(done, of)`.
+    """
+    begun = time.monotonic()
+    found = records.read(records.finished())
+    server = Server(uri, _with_all_keys(study or _facts(records), found))
+    try:
+        server.connect()
+        behind = [record for record in found.values() if not server.is_current(record)]
+        added = sum(record.trial_id not in server.runs for record in behind)
+        with ThreadPoolExecutor(HTTP_CONNECTIONS if address.is_server(uri) else 1) as pool:
+            for done, _ in enumerate(pool.map(lambda record: _replay(server, record, records), behind), 1):
+                if on_progress is not None:
+                    on_progress(done, len(behind))
+        ended = [run for run in server.runs.values() if DIGEST_TAG in run.tags]
+        planned = server.study.trials or len(server.runs)
+        server.end_study(
+            open_trials=planned - len(ended), failed=sum(run.tags.get("status") == FAILED for run in ended)
+        )
+    except Trouble as trouble:
+        raise StorageError(f"tracking {address.without_password(uri)}: {trouble}") from None
+    return Summary(
+        records.study,
+        uri,
+        added,
+        len(behind) - added,
+        len(found) - len(behind),
+        time.monotonic() - begun,
+        server.url(),
+    )
+
+
+def write_record(server: Server, run: Run, record: Record, records: StudyRecords) -> None:
+    """Fill a run with all that the storage has of its trial, and end it."""
+    server.fill(run, row_points(records.metrics(record.trial_id)))
+    with artifacts(records, record) as files:
+        server.finish(run, record, files, complete=True)
+
+
+@contextmanager
+def artifacts(records: StudyRecords, record: Record) -> Iterator[dict[str, Path]]:
+    """The trial's artifacts as local files, by name; gone afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield {
+            name: records.artifact(record.trial_id, name, Path(folder) / name) for name in record.artifacts
+        }
+
+
+def _replay(server: Server, record: Record, records: StudyRecords) -> None:
+    server.drop_finished(record.trial_id)
+    run = server.ensure(card(server.study, record), record.started)
+    write_record(server, run, record, records)
+
+
+def _facts(records: StudyRecords) -> StudyFacts:
+    known = records.facts() or {}
+    return StudyFacts(records.study, plan_digest=str(known.get("plan_digest", "")), storage=records.storage)
+
+
+def _with_all_keys(study: StudyFacts, found: dict[str, Record]) -> StudyFacts:
+    keys = StudyFacts.of(study.name, found.values()).keys
+    return replace(study, keys=tuple(dict.fromkeys([*study.keys, *keys])))

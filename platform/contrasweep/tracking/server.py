@@ -1,0 +1,361 @@
+"""The only module that calls MLflow's client: one study's runs on a tracking store. Blocks; raises `Trouble`."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from contrasweep.records import FAILED, PENDING, Record
+from contrasweep.tracking import address
+from contrasweep.tracking.facts import (
+    DIGEST_TAG,
+    ROLE_TAG,
+    RUN_STATUS,
+    Card,
+    Dataset,
+    Point,
+    StudyFacts,
+    final_tags,
+    metric_key,
+    milliseconds,
+    record_digest,
+    study_note,
+    system_points,
+)
+
+METRICS_PER_CALL = 1000  # MLflow's limits on log_batch
+PARAMS_PER_CALL = 100
+RUNS_PER_PAGE = 1000
+DATASET_DIGEST_DIGITS = 12  # the compare view prints it; the whole digest is in the dataset's profile
+
+SETTINGS = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # we retry ourselves: MLflow's retry of create_run makes second runs
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
+_FINAL = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED", "UNAUTHENTICATED", "INVALID_STATE",
+          "ENDPOINT_NOT_FOUND", "FEATURE_DISABLED", "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS"}  # fmt: skip
+
+
+class Trouble(Exception):
+    """A call that failed. `passing`: it may work later (no answer, 5xx, a locked file). `gone`: what it names is
+    not there (any more), so look again what is."""
+
+    def __init__(self, message: str, *, passing: bool, gone: bool = False) -> None:
+        self.passing, self.gone = passing, gone
+        super().__init__(" ".join(message.split())[:300])
+
+
+@dataclass
+class Run:
+    """A trial's run on the server. `steps` has the newest step it holds of each metric: a history is always
+    a prefix of the record's, so only what is above it is sent."""
+
+    run_id: str
+    steps: dict[str, int] = field(default_factory=dict)
+    params: set[str] = field(default_factory=set)
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+class Server:
+    """The experiment of one study: its parent run and one run a trial, found by the tag `trial_id`."""
+
+    def __init__(self, uri: str, study: StudyFacts) -> None:
+        self.uri, self.study = uri, study
+        self.experiment_id = self.parent_id = ""
+        self.runs: dict[str, Run] = {}
+        self.client: Any = None
+
+    def connect(self) -> None:
+        """Find or make the experiment and its parent run, and learn which runs exist."""
+        self.client = self.client or new_client(self.uri)
+        self.experiment_id = calling(self._experiment)
+        self.runs, parents = {}, []
+        for run in self._search(""):
+            trial_id = run.data.tags.get("trial_id")
+            if run.data.tags.get(ROLE_TAG) == "study":
+                parents.append(run.info.run_id)
+            elif trial_id:
+                self._keep(trial_id, run)
+        self.parent_id = parents[-1] if parents else self._create_parent()
+
+    def answers(self) -> bool:
+        """Whether the store is there at all, after a call that failed."""
+        try:
+            calling(lambda: self.client.search_experiments(max_results=1))
+        except Trouble as trouble:
+            return not trouble.passing
+        return True
+
+    def begin_study(self) -> None:
+        """Show the study as running, under the plan that it has now."""
+        calling(lambda: self.client.update_run(self.parent_id, status="RUNNING"))
+        calling(lambda: self.client.set_tag(self.parent_id, "plan_digest", self.study.plan_digest))
+
+    def ensure(self, card: Card, started: float) -> Run:
+        """The trial's run, made and described if it is not there yet; `started` in unix seconds."""
+        run = self.runs.get(card.trial_id)
+        if run is None:
+            run = self._create(card, started)
+        if not set(card.params) <= run.params:
+            self._describe(run, card, started)
+        return run
+
+    def resume(self, run: Run) -> None:
+        """Mark a run that was left unfinished as running again."""
+        if run.tags.get("status") in (None, "running"):
+            return
+        calling(lambda: self.client.update_run(run.run_id, status="RUNNING"))
+        self.set_tags(run, {"status": "running"})
+
+    def append(self, run: Run, points: Iterable[Point]) -> None:
+        """Log those points that are newer than what the run has, in batches."""
+        newest, fresh = dict(run.steps), []
+        for point in points:
+            key, step = point[0], point[3]
+            if key not in newest or step > newest[key]:
+                newest[key] = step
+                fresh.append(point)
+        self._log_all(run, fresh)
+
+    def fill(self, run: Run, points: Iterable[Point]) -> None:
+        """Log those points whose step the run's history does not have; MLflow keeps what is sent twice."""
+        points = list(points)
+        have = {key: self._history(run, key) for key in {point[0] for point in points} & run.steps.keys()}
+        self._log_all(run, [point for point in points if point[3] not in have.get(point[0], ())])
+
+    def finish(self, run: Run, record: Record, files: Mapping[str, Path], *, complete: bool) -> None:
+        """End a run as its record says. Only with `complete` is it marked as showing the whole record."""
+        rest = [p for p in system_points(record) if p[0] not in run.steps]
+        rest += [(metric_key(name), float(value), milliseconds(record.ended), record.step)
+                 for name, value in record.metrics.items() if complete and metric_key(name) not in run.steps]  # fmt: skip
+        for folder_and_name, path in files.items():
+            folder = Path(folder_and_name).parent.as_posix()
+            calling(
+                lambda f=folder, p=path: self.client.log_artifact(run.run_id, str(p), None if f == "." else f)
+            )
+        if record.status == FAILED and record.error:
+            calling(lambda: self.client.log_text(run.run_id, record.error, "traceback.txt"))
+        status = RUN_STATUS.get(record.status, "KILLED")
+        calling(lambda: self.client.set_terminated(run.run_id, status, milliseconds(record.ended)))
+        mark = {DIGEST_TAG: record_digest(record)} if complete else {}
+        self._log(run, rest, final_tags(record) | mark)  # last: MLflow stores a call's tags after its metrics
+
+    def _history(self, run: Run, key: str) -> set[int]:
+        return {metric.step for metric in calling(lambda: self.client.get_metric_history(run.run_id, key))}
+
+    def _log_all(self, run: Run, points: Sequence[Point]) -> None:
+        for start in range(0, len(points), METRICS_PER_CALL):
+            self._log(run, points[start : start + METRICS_PER_CALL], {})
+
+    def is_current(self, record: Record) -> bool:
+        """Whether the run shows just this record."""
+        run = self.runs.get(record.trial_id)
+        return run is not None and run.tags.get(DIGEST_TAG) == record_digest(record)
+
+    def drop_finished(self, trial_id: str) -> None:
+        """Delete the run of a trial that is run again: a finished run is replaced, never continued."""
+        run = self.runs.get(trial_id)
+        if run is not None and DIGEST_TAG in run.tags:
+            calling(lambda: self.client.delete_run(run.run_id))
+            del self.runs[trial_id]
+
+    def park(self, trial_id: str) -> None:
+        """Show an interrupted trial as waiting: it is resumed by the next `contrasweep run`."""
+        run = self.runs.get(trial_id)
+        if run is not None and DIGEST_TAG not in run.tags:
+            calling(lambda: self.client.update_run(run.run_id, status="SCHEDULED"))
+            self.set_tags(run, {"status": PENDING})
+
+    def set_tags(self, run: Run, tags: Mapping[str, str]) -> None:
+        self._log(run, (), tags)
+
+    def end_study(self, *, open_trials: int, failed: int) -> None:
+        """The parent's status: finished when every planned trial has ended, else waiting for the next run."""
+        status = "SCHEDULED" if open_trials else "FAILED" if failed else "FINISHED"
+        if status == "SCHEDULED":
+            calling(lambda: self.client.update_run(self.parent_id, status=status))
+        else:
+            calling(lambda: self.client.set_terminated(self.parent_id, status))
+
+    def describe_study(
+        self, files: Mapping[str, Path], table: str | None, metrics: Mapping[str, float]
+    ) -> None:
+        """Figures, tables and the description of the study: on the parent run, the text on the experiment too."""
+        for name, path in files.items():
+            folder = Path(name).parent.as_posix()
+            calling(
+                lambda f=folder, p=path: self.client.log_artifact(
+                    self.parent_id, str(p), None if f == "." else f
+                )
+            )
+        if table is not None:
+            note = study_note(self.study, table)
+            calling(lambda: self.client.set_tag(self.parent_id, "mlflow.note.content", note[:7900]))
+            calling(
+                lambda: self.client.set_experiment_tag(
+                    self.experiment_id, "mlflow.note.content", note[:19000]
+                )
+            )
+        if metrics:
+            now = milliseconds(time.time())
+            batch = [_metric((metric_key(k), float(v), now, 0)) for k, v in metrics.items()]
+            calling(lambda: self.client.log_batch(self.parent_id, metrics=batch))
+
+    def url(self, trial_id: str | None = None) -> str | None:
+        """The page of a trial's run, or of the study; None while it is not known."""
+        base = f"{address.ui_base(self.uri)}/#/experiments/{self.experiment_id}"
+        if trial_id is None:
+            return f"{base}/runs" if self.experiment_id else None
+        return f"{base}/runs/{self.runs[trial_id].run_id}" if trial_id in self.runs else None
+
+    def _experiment(self) -> str:
+        study = self.study
+        tags = {
+            "mlflow.experimentKind": "custom_model_development",
+            "mlflow.note.content": study_note(study)[:19000],
+        }
+        if study.metric:
+            tags |= {"mlflow.experiment.primaryMetric.name": metric_key(study.metric),
+                     "mlflow.experiment.primaryMetric.greaterIsBetter": str(study.mode == "max")}  # fmt: skip
+        found = self.client.get_experiment_by_name(study.name)
+        if found is None:
+            root = address.artifact_root(self.uri, study.storage, study.name)
+            return str(self.client.create_experiment(study.name, artifact_location=root, tags=tags))
+        if found.lifecycle_stage == "deleted":  # MLflow keeps its name taken
+            self.client.restore_experiment(found.experiment_id)
+        return str(found.experiment_id)
+
+    def _create_parent(self) -> str:
+        study = self.study
+        tags = {ROLE_TAG: "study", "study": study.name, "plan_digest": study.plan_digest, "storage": study.storage,
+                "mlflow.note.content": study_note(study)[:7900], **_source()}  # fmt: skip
+        make = lambda: self.client.create_run(self.experiment_id, tags=tags, run_name=study.name)  # noqa: E731
+        parent: str = calling(make).info.run_id
+        facts = json.dumps({**vars(study), "facts": dict(study.facts)}, indent=1, default=str)
+        calling(lambda: self.client.log_text(parent, facts, "study.json"))
+        return parent
+
+    def _search(self, condition: str) -> Iterable[Any]:
+        token = None
+        while True:
+            page = calling(lambda t=token: self.client.search_runs(
+                [self.experiment_id], condition, max_results=RUNS_PER_PAGE, order_by=["attributes.start_time DESC"], page_token=t))  # fmt: skip
+            yield from page
+            token = page.token
+            if not token:
+                return
+
+    def _keep(self, trial_id: str, found: Any) -> None:
+        """Remember a run as its trial's. Of two (a lost answer to create_run) the finished or older one stays."""
+        steps = {metric.key: metric.step for metric in found.data._metric_objs}
+        run = Run(found.info.run_id, steps, set(found.data.params), dict(found.data.tags))
+        other = self.runs.get(trial_id)
+        if other is not None and DIGEST_TAG in other.tags and DIGEST_TAG not in run.tags:
+            run, other = other, run
+        self.runs[trial_id] = run
+        if other is not None:
+            calling(lambda: self.client.delete_run(other.run_id))
+
+    def _create(self, card: Card, started: float) -> Run:
+        tags = dict(card.tags) | {"mlflow.parentRunId": self.parent_id, "status": "running", **_source()}
+        made = calling(lambda: self.client.create_run(
+            self.experiment_id, start_time=milliseconds(started), tags=tags, run_name=card.name))  # fmt: skip
+        self.runs[card.trial_id] = run = Run(made.info.run_id, tags=tags)
+        return run
+
+    def _describe(self, run: Run, card: Card, started: float) -> None:
+        calling(lambda: self.client.log_inputs(run.run_id, datasets=[_dataset_input(card.dataset)]))
+        missing = sorted(set(card.params) - run.params)
+        numbers = [(k, v, milliseconds(started), 0) for k, v in card.numbers.items() if k not in run.steps]
+        for start in range(0, len(missing), PARAMS_PER_CALL):
+            names = missing[start : start + PARAMS_PER_CALL]
+            self._log(run, numbers if start == 0 else (), {}, {name: card.params[name] for name in names})
+
+    def _log(
+        self,
+        run: Run,
+        points: Sequence[Point],
+        tags: Mapping[str, str],
+        params: Mapping[str, str] | None = None,
+    ) -> None:
+        """One log_batch call; `run` is brought up to date once it has worked."""
+        from mlflow.entities import Param, RunTag
+
+        metrics = [_metric(point) for point in points]
+        entities = {
+            "params": [Param(k, v) for k, v in (params or {}).items()],
+            "tags": [RunTag(k, v) for k, v in tags.items()],
+        }
+        calling(lambda: self.client.log_batch(run.run_id, metrics=metrics, **entities))
+        for key, _, _, step in points:
+            run.steps[key] = max(step, run.steps.get(key, step))
+        run.params |= set(params or ())
+        run.tags.update(tags)
+
+
+def new_client(uri: str) -> Any:
+    """An MLflow client. A fresh sqlite file is made by one process at a time: two at once break its schema."""
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    from mlflow import MlflowClient
+
+    if not uri.startswith("sqlite"):
+        return MlflowClient(uri)
+    path = address.sqlite_path(uri)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{path}.lock"):
+        client = MlflowClient(uri)
+        calling(lambda: client.search_experiments(max_results=1))
+    return client
+
+
+def calling(function: Callable[..., Any]) -> Any:
+    """What `function` returns; whatever it raises as `Trouble`."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return function()
+    except Trouble:
+        raise
+    except MlflowException as error:
+        gone = error.error_code == "RESOURCE_DOES_NOT_EXIST"
+        raise Trouble(str(error), passing=error.error_code not in _FINAL, gone=gone) from error
+    except Exception as error:  # artifact stores raise what their own libraries raise
+        raise Trouble(f"{type(error).__name__}: {error}", passing=True) from error
+
+
+def _metric(point: Point) -> Any:
+    from mlflow.entities import Metric
+
+    return Metric(*point)
+
+
+def _dataset_input(dataset: Dataset) -> Any:
+    from mlflow.entities import Dataset as Entity
+    from mlflow.entities import DatasetInput, InputTag
+
+    digits = dataset.digest[:DATASET_DIGEST_DIGITS]
+    profile = {"digest": dataset.digest, "rows": dict(dataset.rows), "synthetic": dataset.synthetic}
+    source_type = "s3" if dataset.uri.startswith("s3://") else "local"
+    entity = Entity(
+        dataset.name, digits, source_type, json.dumps({"uri": dataset.uri}), profile=json.dumps(profile)
+    )
+    return DatasetInput(entity, [InputTag("mlflow.data.context", "training")])
+
+
+def _source() -> dict[str, str]:
+    import getpass
+
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a container without a passwd entry
+        user = "unknown"
+    return {"mlflow.user": user, "mlflow.source.name": "contrasweep", "mlflow.source.type": "LOCAL"}

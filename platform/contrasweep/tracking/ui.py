@@ -1,0 +1,90 @@
+"""`contrasweep ui`: the MLflow UI on a tracking store, in the foreground."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+
+from contrasweep.errors import SpecError, StorageError
+from contrasweep.tracking.address import UI_PORT, checked_uri, is_server
+from contrasweep.tracking.server import SETTINGS, Trouble, calling, new_client
+
+PORTS_TRIED = 20
+START_S = 60.0
+
+
+def serve(
+    uri: str, port: int = UI_PORT, study: str | None = None, *, tell: Callable[[str], None] = print
+) -> int:
+    """Show the runs at `uri` until interrupted; the exit status. `tell` gets the address to open.
+
+    For a store that is a server already, its address is all there is to tell. A taken port gives way to the
+    next free one.
+    """
+    uri = checked_uri(uri)
+    if uri == "none":
+        raise SpecError("there is nothing to show without tracking", place="tracking", value=uri)
+    client = new_client(uri)  # makes a fresh database, before the server's workers would each try to
+    page = _page(client, study)
+    if is_server(uri):
+        tell(f"{uri}/{page}")
+        return 0
+    port = _free_port(port)
+    server = subprocess.Popen(
+        _command(uri, port), env={**os.environ, **SETTINGS, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    )
+    try:
+        _wait_until_up(server, port)
+        tell(f"http://127.0.0.1:{port}/{page}  (Ctrl-C ends it)")
+        return server.wait()
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _command(uri: str, port: int) -> list[str]:
+    return [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--host", "127.0.0.1",
+            "--port", str(port), "--workers", "1"]  # fmt: skip
+
+
+def _page(client: object, study: str | None) -> str:
+    """The study's page; the list of studies where none is named or it was never tracked."""
+    try:
+        found = calling(lambda: client.get_experiment_by_name(study)) if study else None  # type: ignore[attr-defined]
+    except Trouble as trouble:
+        raise StorageError(f"tracking: {trouble}") from None
+    return f"#/experiments/{found.experiment_id}/runs" if found else "#/experiments"
+
+
+def _free_port(wanted: int) -> int:
+    for port in range(wanted, wanted + PORTS_TRIED):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise SpecError(
+        f"none of {PORTS_TRIED} ports is free", place="port", value=wanted, hint="choose another with --port"
+    )
+
+
+def _wait_until_up(server: "subprocess.Popen[bytes]", port: int) -> None:
+    until = time.monotonic() + START_S
+    while time.monotonic() < until:
+        if server.poll() is not None:
+            raise StorageError(
+                f"the MLflow server ended with status {server.returncode}: its own message is above"
+            )
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.2)
+    raise StorageError(f"the MLflow server did not answer on port {port} within {START_S:g} s")

@@ -1,0 +1,270 @@
+"""The background thread of a tracker: sends in batches, waits out a store that does not answer, sends again.
+
+What did not fit in memory meanwhile, or was lost with an earlier driver, is read from the records at the end
+of its trial: the records are the truth, and MLflow a view of them.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+from contrasweep.errors import ContrasweepError
+from contrasweep.records import FAILED, Record, StudyRecords
+from contrasweep.tracking import address, models
+from contrasweep.tracking.facts import DIGEST_TAG, Point, StudyFacts, TrialLike, card
+from contrasweep.tracking.replay import artifacts, write_record
+from contrasweep.tracking.server import Server, Trouble
+
+logger = logging.getLogger("contrasweep.tracking")
+
+FLUSH_S = 1.0
+LONGEST_PAUSE_S = 5.0
+LARGEST_BACKLOG = 500_000  # points, about 100 MB; later ones come from the records
+TRIES = 5  # for one trial's data that a store in good health does not take
+HTTP_CONNECTIONS = 8
+
+Event = Callable[["Writer"], None]
+
+
+class Inbox:
+    """What the driver has told and the thread has not taken yet. `backlog` bounds the points held in memory."""
+
+    def __init__(self, backlog: int) -> None:
+        self._backlog, self._held = backlog, 0
+        self._events: list[Event] = []
+        self._dropped: set[str] = set()
+        self._changed = threading.Condition()
+        self.closing = self.stopped = False
+
+    def put(self, event: Event) -> None:
+        with self._changed:
+            self._events.append(event)
+
+    def put_points(self, trial_id: str, points: list[Point]) -> None:
+        """Take the points of a report, or note that the trial has lost some."""
+        with self._changed:
+            if self._held + len(points) > self._backlog:
+                self._dropped.add(trial_id)
+                return
+            self._held += len(points)
+            self._events.append(lambda writer: writer.on_points(trial_id, points))
+
+    def sent(self, count: int) -> None:
+        """`count` points are out of memory."""
+        with self._changed:
+            self._held -= count
+
+    def take(self, wait_s: float) -> tuple[list[Event], set[str], bool]:
+        """All events, the trials that lost points, and whether these are the last; waits unless closing."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.stopped or self.closing, wait_s)
+            events, dropped = self._events, self._dropped
+            self._events, self._dropped = [], set()
+            return events, dropped, self.closing
+
+    def pause(self, seconds: float) -> None:
+        """Wait, closing or not, until stopped."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.stopped, seconds)
+
+    def close(self) -> None:
+        with self._changed:
+            self.closing = True
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        with self._changed:
+            self.stopped = True
+            self._changed.notify_all()
+
+
+@dataclass
+class Open:
+    """A trial with something to send. `holes`: the store may lack reports that `points` does not have."""
+
+    trial: TrialLike
+    started: float
+    new: bool = True
+    points: list[Point] = field(default_factory=list)
+    record: Record | None = None
+    holes: bool = False
+    tries: int = 0
+    refused: str = ""  # why the store will not take the rest
+    done: bool = False
+
+    @property
+    def waiting(self) -> bool:
+        return not self.refused and not self.done and bool(self.new or self.points or self.record)
+
+
+class Writer:
+    """The thread's side of a tracker. Only `behind` and `trouble` are for others."""
+
+    def __init__(
+        self, uri: str, study: StudyFacts, records: StudyRecords | None, inbox: Inbox, flush_s: float
+    ) -> None:
+        self.study, self.records, self.server = study, records, Server(uri, study)
+        self.trouble = ""
+        self._uri, self._inbox, self._flush_s = uri, inbox, flush_s
+        self._open: dict[str, Open] = {}
+        self._jobs: list[Callable[[], None]] = []
+        self._refused_job = ""
+        self._connected = False
+        self._pool = ThreadPoolExecutor(HTTP_CONNECTIONS if address.is_server(uri) else 1, "tracking")
+
+    def on_start(self, trial: Any, now: float) -> None:
+        self._open.setdefault(trial.id, Open(trial, now))
+
+    def on_points(self, trial_id: str, points: list[Point]) -> None:
+        if trial_id in self._open:
+            self._open[trial_id].points += points
+        else:
+            self._inbox.sent(len(points))
+
+    def on_finish(self, record: Record) -> None:
+        entry = self._open.setdefault(record.trial_id, Open(record, record.started, holes=True))
+        entry.record = record
+
+    def on_study(self, files: Mapping[str, Path], note: str | None, metrics: Mapping[str, float]) -> None:
+        self._jobs.append(lambda: self.server.describe_study(files, note, metrics))
+
+    def on_model(self, trial_id: str, module: Any, step: int) -> None:
+        self._jobs.append(lambda: models.log_model(self.server, trial_id, module, step))
+
+    def behind(self) -> tuple[tuple[str, ...], str]:
+        """Trials whose runs lack something, and why: "" while there is no reason but time."""
+        entries = list(self._open.items())
+        reasons = [self.trouble, *(entry.refused for _, entry in entries), self._refused_job]
+        return tuple(i for i, entry in entries if entry.refused or entry.waiting), next(
+            filter(None, reasons), ""
+        )
+
+    def work(self) -> None:
+        """The thread's loop: until closed and all is sent, or stopped."""
+        failures = 0
+        while not self._inbox.stopped:
+            events, dropped, last = self._inbox.take(self._flush_s)
+            for event in events:
+                event(self)
+            for trial_id in dropped & self._open.keys():
+                self._open[trial_id].holes = True
+            try:
+                self._send()
+                if last:
+                    self._end()
+                    break
+                failures = 0
+                self._tell("")
+            except Trouble as trouble:
+                failures += 1
+                self._connected = False
+                self._tell(str(trouble))
+                self._inbox.pause(min(self._flush_s * 2 ** min(failures, 8), LONGEST_PAUSE_S))
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _send(self) -> None:
+        """Everything unsent, trials first; raises `Trouble` when the store is away."""
+        while True:
+            if not self._connected:
+                self.server.connect()
+                self.server.begin_study()
+                self._connected = True
+            away: list[Trouble] = []
+            waiting = [entry for entry in self._open.values() if entry.waiting]
+            list(self._pool.map(self._send_trial, waiting, repeat(away)))
+            self._open = {i: entry for i, entry in self._open.items() if not entry.done}
+            if away:
+                raise away[0]
+            if self._connected:
+                break
+            self._inbox.pause(self._flush_s)
+        while self._jobs:
+            self._send_job(self._jobs[0])
+            self._jobs.pop(0)
+
+    def _send_trial(self, entry: Open, away: list[Trouble]) -> None:
+        """One trial's news. A trouble of its own is counted against it; the store's ends the round."""
+        if away:
+            return
+        try:
+            self._write(entry)
+        except Trouble as trouble:
+            self._connected = (
+                False  # look again which runs there are: a call may have worked without an answer
+            )
+            if trouble.passing and not self.server.answers():
+                away.append(trouble)
+                return
+            entry.tries += 1
+            if entry.tries >= TRIES or not (trouble.passing or trouble.gone):
+                entry.refused = str(trouble)
+        except (ContrasweepError, OSError) as error:  # the records cannot be read
+            entry.refused = str(error)
+
+    def _write(self, entry: Open) -> None:
+        server, description = self.server, card(self.study, entry.trial)
+        if entry.record is not None and server.is_current(entry.record):
+            self._sent(entry, len(entry.points))
+            entry.done = True
+            return
+        if entry.new:
+            server.drop_finished(description.trial_id)
+        known = description.trial_id in server.runs
+        entry.holes |= known if entry.new else not known
+        run = server.ensure(description, entry.started)
+        server.resume(run)
+        entry.new = False
+        count = len(entry.points)
+        server.append(run, entry.points[:count])
+        self._sent(entry, count)
+        if entry.record is not None:
+            self._write_record(entry, entry.record)
+
+    def _write_record(self, entry: Open, record: Record) -> None:
+        run = self.server.runs[record.trial_id]
+        if self.records is None:
+            self.server.finish(run, record, {}, complete=not entry.holes)
+            entry.refused = "reports were dropped while the store was away" if entry.holes else ""
+        elif entry.holes:
+            write_record(self.server, run, record, self.records)
+        else:
+            with artifacts(self.records, record) as files:
+                self.server.finish(run, record, files, complete=True)
+        entry.done = not entry.refused
+
+    def _send_job(self, job: Callable[[], None]) -> None:
+        try:
+            job()
+        except Trouble as trouble:
+            if trouble.passing and not self.server.answers():
+                raise
+            self._refused_job = str(trouble)
+
+    def _sent(self, entry: Open, count: int) -> None:
+        del entry.points[:count]
+        self._inbox.sent(count)
+
+    def _end(self) -> None:
+        """Leave the study as it stands: unfinished trials wait, the parent says whether any does."""
+        for trial_id in self._open:
+            self.server.park(trial_id)
+        ended = [run for run in self.server.runs.values() if DIGEST_TAG in run.tags]
+        planned = len(self.server.runs) if self.study.trials is None else self.study.trials
+        self.server.end_study(
+            open_trials=planned - len(ended), failed=sum(run.tags.get("status") == FAILED for run in ended)
+        )
+        self._tell("")
+
+    def _tell(self, trouble: str) -> None:
+        if trouble and not self.trouble:
+            logger.warning(
+                "MLflow takes nothing at the moment (%s); training goes on, it gets the rest later", trouble
+            )
+        elif self.trouble and not trouble:
+            logger.warning("MLflow takes data again")
+        self.trouble = trouble
