@@ -40,8 +40,9 @@ def evaluate(
     """Score the test items with the training items as index and as the probe's training set, all in one go.
 
     `accuracy`, `f1_macro` and `f1_class_<k>` are those of `classifier` (`knn`: the nearest neighbour; `probe`);
-    `knn1`, `knn5` and `probe` the accuracies of each, the last only if `probe`. `target_similarity`,
-    `noise_similarity` and `similarity_margin` are medians over test items that have both.
+    `knn1`, `knn5` and `probe` the accuracies of each, the last only if `probe`. `target_similarity` and
+    `noise_similarity` are medians over the test items that have both (the lower of two middle values, as in
+    SINCERE's code), `similarity_margin` the difference of these two.
     """
     near = search(train, train_labels, test, test_labels, ks=KS, recall_at=RECALL_AT, retrieval=retrieval)
     predicted = {f"knn{k}": labels for k, labels in near.votes.items()}
@@ -65,6 +66,5 @@ def _similarity_medians(near: Neighbours) -> dict[str, float]:
     both = near.target.isfinite() & near.noise.isfinite()
     if not both.any():
         return {}
-    target, noise = near.target[both].double(), near.noise[both].double()
-    series = {"target_similarity": target, "noise_similarity": noise, "similarity_margin": target - noise}
-    return {name: float(values.quantile(0.5)) for name, values in series.items()}
+    target, noise = (float(series[both].median()) for series in (near.target, near.noise))
+    return {"target_similarity": target, "noise_similarity": noise, "similarity_margin": target - noise}

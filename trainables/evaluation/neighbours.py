@@ -36,13 +36,12 @@ def search(
 ) -> Neighbours:
     """Compare every query with every index item by cosine similarity, in tiles of queries.
 
-    The index is ordered by label first, so that the first of equally similar items has the lowest label: ties at
+    An index smaller than k votes as a whole. The index is ordered by label first, so that the first of equally similar items has the lowest label: ties at
     every stage go to the lowest label.
     """
     order = torch.sort(index_labels, stable=True).indices
     index, index_labels = F.normalize(index[order].float(), dim=1), index_labels[order]
     queries = F.normalize(queries.float(), dim=1)
-    ks = tuple(min(k, len(index)) for k in ks)
     rows = max(1, TILE // max(1, len(index)))
     tiles = [
         _tile(
@@ -56,9 +55,11 @@ def search(
         for i in range(0, len(queries), rows)
     ]
     return Neighbours(
-        {k: torch.cat([t.votes[k] for t in tiles]) for k in ks},
-        *(torch.cat([getattr(t, name) for t in tiles]) for name in ("target", "noise", "noise_label")),
-        {name: torch.cat([t.retrieval[name] for t in tiles]) for name in tiles[0].retrieval},
+        votes={k: torch.cat([t.votes[k] for t in tiles]) for k in ks},
+        target=torch.cat([t.target for t in tiles]),
+        noise=torch.cat([t.noise for t in tiles]),
+        noise_label=torch.cat([t.noise_label for t in tiles]),
+        retrieval={name: torch.cat([t.retrieval[name] for t in tiles]) for name in tiles[0].retrieval},
     )
 
 
@@ -81,7 +82,7 @@ def _tile(
     same = labels[:, None] == index_labels
     target = scores.masked_fill(~same, -torch.inf).amax(1)
     noise, noise_at = _first_max(scores.masked_fill(same, -torch.inf))
-    near, near_at = _nearest(scores, max(ks))
+    near, near_at = _nearest(scores, min(max(ks), len(index_labels)))
     classes = int(index_labels[-1]) + 1
     votes = {k: vote(near[:, :k], index_labels[near_at[:, :k]], classes) for k in ks}
     ranked = _retrieval(scores, same, recall_at) if retrieval else {}

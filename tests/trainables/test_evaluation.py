@@ -1,0 +1,226 @@
+"""Evaluation: against reference values of SINCERE's code, scikit-learn, and the definitions in plain loops."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contrasweep.errors import SpecError
+from trainables.evaluation import bootstrap, evaluate, neighbours, probe, scores, target_noise
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def golden(shared: Path) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads((shared / "goldens" / "losses.json").read_text())["evaluation"]
+    return values
+
+
+@pytest.fixture(scope="module")
+def golden_neighbours(golden: dict[str, Any]) -> neighbours.Neighbours:
+    train, test = torch.tensor(golden["train_embeddings"]), torch.tensor(golden["test_embeddings"])
+    labels = torch.tensor(golden["train_labels"]), torch.tensor(golden["test_labels"])
+    return neighbours.search(train, labels[0], test, labels[1], ks=(1, 3, 5))
+
+
+@pytest.mark.parametrize("k", [1, 3, 5])
+def test_knn_predicts_as_the_reference(golden: dict[str, Any], golden_neighbours: Any, k: int) -> None:
+    expected = golden["knn"][str(k)]
+    assert golden_neighbours.votes[k].tolist() == expected["pred"]
+    hits = golden_neighbours.votes[k] == torch.tensor(golden["test_labels"])
+    assert hits.double().mean().item() == pytest.approx(expected["accuracy"])
+
+
+def test_target_and_noise_are_the_reference(golden: dict[str, Any], golden_neighbours: Any) -> None:
+    expected = golden["target_noise"]
+    assert golden_neighbours.target.tolist() == pytest.approx(expected["target_sim"], abs=1e-6)
+    assert golden_neighbours.noise.tolist() == pytest.approx(expected["noise_sim"], abs=1e-6)
+    assert golden_neighbours.noise_label.tolist() == expected["noise_label"]
+    assert (golden_neighbours.target > golden_neighbours.noise).tolist() == expected["nn_is_target"]
+
+
+def test_the_similarity_margin_is_the_reference(golden: dict[str, Any]) -> None:
+    train, test = torch.tensor(golden["train_embeddings"]), torch.tensor(golden["test_embeddings"])
+    labels = torch.tensor(golden["train_labels"]), torch.tensor(golden["test_labels"])
+    found = evaluate(train, labels[0], test, labels[1], 3)
+    assert found.metrics["similarity_margin"] == pytest.approx(
+        golden["target_noise"]["median_margin"], abs=1e-6
+    )
+
+
+def test_histogram_is_the_reference(golden: dict[str, Any]) -> None:
+    series = golden["target_noise"]
+    found = target_noise.histogram(np.array(series["target_sim"]), np.array(series["noise_sim"]))
+    for counts, name in ((found.target, "target"), (found.noise, "noise")):
+        assert {str(i): int(counts[i]) for i in np.flatnonzero(counts)} == golden["histogram"][
+            f"{name}_counts_nonzero"
+        ]
+    assert [share.sum() for share in found.shares()] == pytest.approx([1, 1])
+
+
+@pytest.mark.parametrize("pair", ["A", "B", "C", "D", "A-B", "A-C", "A-D"])
+def test_paired_bootstrap_is_the_reference(golden: dict[str, Any], pair: str) -> None:
+    models = [np.array(golden["bootstrap"][f"correct_{name}"]) for name in pair.split("-")]
+    expected = golden["bootstrap"]["results"][pair]
+    found = bootstrap.interval(*models)
+    assert found.value == pytest.approx(expected.get("accuracy", expected.get("diff")), abs=1e-9)
+    assert (found.low, found.high) == pytest.approx((expected["ci_low"], expected["ci_high"]), abs=1e-6)
+    if "boot_mean" in expected:
+        assert found.mean == pytest.approx(expected["boot_mean"], abs=1e-6)
+    if "significant" in expected:
+        assert found.significant is expected["significant"]
+
+
+def test_a_model_never_differs_from_itself() -> None:
+    hits = np.array([1, 0, 1, 1, 0])
+    assert bootstrap.interval(hits, hits) == bootstrap.Interval(0.0, 0.0, 0.0, 0.0)
+    assert not bootstrap.interval(hits, hits).significant
+
+
+def test_paired_scores_of_unlike_length_are_an_error() -> None:
+    with pytest.raises(SpecError, match="one value per test item"):
+        bootstrap.interval(np.ones(3), np.ones(4))
+
+
+def test_histogram_drops_nothing() -> None:
+    found = target_noise.histogram(np.array([-1.0, 0.5, 1.0]), np.array([-np.inf, 2.0, -0.1]), bins=11)
+    assert found.target.sum() == 3 and found.noise.sum() == 2 and found.missing == (0, 1)
+    assert found.target[0] == 1 and found.noise[-1] == 1
+
+
+def test_arc_length_of_known_angles() -> None:
+    angles = target_noise.arc_length(np.array([1.0, 0.0, -1.0, 0.5, -np.inf]))
+    assert angles.tolist() == pytest.approx([1.0, 0.5, 0.0, 2 / 3, -math.inf])
+
+
+def test_the_figure_is_a_png(tmp_path: Path) -> None:
+    counts = target_noise.histogram(np.random.default_rng(0).random(50), np.zeros(50))
+    path = target_noise.figure(counts, tmp_path / "similarities.png", title="t", axis="cosine")
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_ties_go_to_the_lowest_label() -> None:
+    index = torch.tensor([[1.0, 0], [1, 0], [0, 1], [0, 1]])
+    near = neighbours.search(
+        index, torch.tensor([2, 1, 3, 0]), torch.tensor([[1.0, 0], [0, 1]]), torch.tensor([2, 3]), ks=(1, 2)
+    )
+    assert near.votes[1].tolist() == [1, 0]
+    assert near.votes[2].tolist() == [1, 0]
+
+
+def test_an_absent_class_never_wins_the_vote() -> None:
+    won = neighbours.vote(torch.tensor([[-0.5, -0.6, -0.7]]), torch.tensor([[3, 2, 2]]), classes=5)
+    assert won.tolist() == [3]
+
+
+def test_a_class_without_index_items_has_no_target() -> None:
+    near = neighbours.search(
+        torch.eye(3), torch.tensor([0, 0, 1]), torch.eye(3)[:1], torch.tensor([2]), retrieval=True
+    )
+    assert near.target.tolist() == [-math.inf]
+    assert near.noise.tolist() == [1.0]
+    assert near.retrieval["map_at_r"].tolist() == [0.0]
+    alone = neighbours.search(torch.eye(2), torch.tensor([0, 0]), torch.eye(2), torch.tensor([0, 0]))
+    assert alone.noise.tolist() == [-math.inf] * 2
+
+
+problems = st.tuples(st.integers(1, 40), st.integers(1, 12), st.integers(1, 4), st.integers(0, 10_000))
+
+
+@settings(max_examples=40, deadline=None)
+@given(problems)
+def test_one_pass_equals_the_definitions_in_loops(problem: tuple[int, int, int, int]) -> None:
+    m, n, classes, seed = problem
+    rng = np.random.default_rng(seed)
+    train, test = rng.normal(size=(m, 3)), rng.normal(size=(n, 3))
+    train_labels, test_labels = rng.integers(classes, size=m), rng.integers(classes, size=n)
+    near = neighbours.search(*(torch.tensor(x) for x in (train, train_labels, test, test_labels)),
+                             ks=(1, 5), recall_at=(1, 3), retrieval=True)  # fmt: skip
+    for i in range(n):
+        cosine = [test[i] @ z / np.linalg.norm(z) / np.linalg.norm(test[i]) for z in train]
+        ranking = sorted(range(m), key=lambda j: -cosine[j])
+        same = [train_labels[j] == test_labels[i] for j in ranking]
+        assert near.votes[1][i] == train_labels[ranking[0]]
+        sums = {
+            c: sum(cosine[j] for j in ranking[:5] if train_labels[j] == c) for c in train_labels[ranking[:5]]
+        }
+        assert near.votes[5][i] == max(sorted(sums), key=lambda c: sums[c])
+        r = sum(same)
+        average = sum(sum(same[: k + 1]) / (k + 1) for k in range(r) if same[k]) / max(r, 1)
+        assert near.retrieval["map_at_r"][i] == pytest.approx(average, abs=1e-9)
+        assert near.retrieval["r_precision"][i] == pytest.approx(sum(same[:r]) / max(r, 1), abs=1e-9)
+        assert near.retrieval["recall_at_3"][i] == float(any(same[:3]))
+
+
+def test_tiles_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    z, labels = torch.randn(50, 4, generator=generator), torch.randint(3, (50,), generator=generator)
+    whole = neighbours.search(z[:30], labels[:30], z[30:], labels[30:], retrieval=True)
+    monkeypatch.setattr(neighbours, "TILE", 100)
+    tiled = neighbours.search(z[:30], labels[:30], z[30:], labels[30:], retrieval=True)
+    assert torch.allclose(whole.target, tiled.target, atol=1e-6)
+    assert all(torch.equal(whole.votes[k], tiled.votes[k]) for k in whole.votes)
+    assert all(torch.allclose(whole.retrieval[k], tiled.retrieval[k]) for k in whole.retrieval)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 30), st.integers(2, 5), st.integers(0, 1000))
+def test_scores_are_scikit_learns(n: int, classes: int, seed: int) -> None:
+    from sklearn.metrics import accuracy_score, f1_score
+
+    rng = np.random.default_rng(seed)
+    labels, predicted = rng.integers(classes, size=n), rng.integers(classes, size=n)
+    found = scores.classification(torch.tensor(predicted), torch.tensor(labels), classes)
+    assert found["accuracy"] == pytest.approx(accuracy_score(labels, predicted))
+    assert found["f1_macro"] == pytest.approx(f1_score(labels, predicted, average="macro"))
+    occurring = sorted({*labels, *predicted})
+    each = f1_score(labels, predicted, average=None, labels=occurring)
+    assert {k: v for k, v in found.items() if "class" in k} == pytest.approx(
+        {f"f1_class_{c}": v for c, v in zip(occurring, each, strict=True)}
+    )
+
+
+def test_the_probe_is_scikit_learns_logistic_regression() -> None:
+    from sklearn.datasets import load_digits
+    from sklearn.linear_model import LogisticRegression
+
+    digits = load_digits()
+    x, y = torch.tensor(digits.data).float(), torch.tensor(digits.target)
+    x = x[:, x.std(0) > 0]
+    ours = probe.linear_probe(x[:900], y[:900], x[900:], 10, iterations=1000)
+    standard = ((x - x[:900].mean(0)) / (x[:900].std(0, correction=0) + 1e-6)).numpy()
+    theirs = (
+        LogisticRegression(C=1.0, max_iter=2000, tol=1e-6)
+        .fit(standard[:900], y[:900].numpy())
+        .predict(standard[900:])
+    )
+    assert (ours.numpy() == theirs).mean() > 0.995
+    assert (ours == y[900:]).double().mean() > 0.9
+
+
+def test_the_probe_repeats_itself_to_the_bit_and_copes_with_constant_features() -> None:
+    generator = torch.Generator().manual_seed(3)
+    x, y = torch.randn(60, 5, generator=generator), torch.randint(3, (60,), generator=generator)
+    x[:, 2] = 7.0
+    assert torch.equal(probe.linear_probe(x, y, x, 3), probe.linear_probe(x, y, x, 3))
+
+
+def test_evaluate_gives_every_score_from_one_call() -> None:
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.arange(60) % 3
+    z = F.one_hot(labels, 3).float() + 0.1 * torch.randn(60, 3, generator=generator)
+    found = evaluate(z[:40], labels[:40], z[40:], labels[40:], 3, classifier="probe")
+    assert {"accuracy", "f1_macro", "f1_class_0", "knn1", "knn5", "probe", "map_at_r", "r_precision", "recall_at_1",
+            "recall_at_5", "target_similarity", "noise_similarity", "similarity_margin"} <= set(found.metrics)  # fmt: skip
+    assert found.metrics["accuracy"] == found.metrics["probe"] == 1.0
+    assert found.metrics["similarity_margin"] > 0.5
+    assert {name: len(values) for name, values in found.items.items()} == dict.fromkeys(found.items, 20)
+    assert found.items["knn1"].mean() == found.metrics["knn1"]

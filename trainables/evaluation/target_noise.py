@@ -1,0 +1,70 @@
+"""How similar test items are to their own class and to the nearest other: series, histograms, figures."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+RANGE = (-0.1, 1.0)
+BINS = 100
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """`target` and `noise`: counts in the bins between `edges`. Values beyond the range are counted in the first or
+    last bin, so that nothing is dropped; `missing` counts the items that have no such neighbour (-inf)."""
+
+    edges: Float[np.ndarray, " bins_and_1"]
+    target: Float[np.ndarray, " bins"]
+    noise: Float[np.ndarray, " bins"]
+    missing: tuple[int, int]
+
+    def shares(self) -> tuple[Float[np.ndarray, " bins"], Float[np.ndarray, " bins"]]:
+        """Each series divided by its own total."""
+        target, noise = (series / max(1, series.sum()) for series in (self.target, self.noise))
+        return target, noise
+
+
+def histogram(
+    target: Float[np.ndarray, " n"],
+    noise: Float[np.ndarray, " n"],
+    bins: int = BINS,
+    span: tuple[float, float] = RANGE,
+) -> Histogram:
+    """Count target and noise similarities in `bins` equal bins over `span`."""
+    edges = np.linspace(*span, bins + 1)
+    counts, missing = [], []
+    for series in (np.asarray(target, dtype=float), np.asarray(noise, dtype=float)):
+        there = series[np.isfinite(series)]
+        counts.append(np.histogram(np.clip(there, *span), bins=bins, range=span)[0])
+        missing.append(len(series) - len(there))
+    return Histogram(edges, counts[0], counts[1], (missing[0], missing[1]))
+
+
+def arc_length(cosine: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Negative arc length 1 - arccos(cos) / pi of cosine similarities; -inf stays -inf."""
+    values = 1 - np.arccos(np.clip(cosine, -1, 1)) / math.pi
+    return np.where(np.isfinite(cosine), values, cosine)
+
+
+def figure(histogram: Histogram, path: Path, *, title: str, axis: str) -> Path:
+    """Draw both series as proportions and write them to `path` (PNG). Returns `path`."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    canvas = FigureCanvasAgg(Figure(figsize=(6, 3.6), layout="constrained"))
+    axes: Any = canvas.figure.subplots()
+    widths, starts = np.diff(histogram.edges), histogram.edges[:-1]
+    for series, name, colour in zip(
+        histogram.shares(), ("target", "noise"), ("#1b7837", "#b2182b"), strict=True
+    ):
+        axes.bar(starts, series, widths, align="edge", label=name, color=colour, alpha=0.6)
+    axes.set(
+        title=title, xlabel=axis, ylabel="share of test items", xlim=(histogram.edges[0], histogram.edges[-1])
+    )
+    axes.legend(frameon=False)
+    canvas.print_png(str(path))
+    return path
