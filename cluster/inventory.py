@@ -139,19 +139,20 @@ def _node(entry: Any, place: str) -> Node:
     for name in entry:
         if name not in known:
             raise InventoryError(f"{place}.{name}: there is no such field; known fields: {', '.join(known)}")
-    numbers = {
-        "cpus": _number(entry, "cpus", place), "memory_gib": _number(entry, "memory_gib", place),
-        "gpus": int(_number(entry, "gpus", place, 1.0 if entry.get("gpu") else 0.0, whole=True)),
-        "count": int(_number(entry, "count", place, 1.0, whole=True)),
-        "cost_per_hour": _number(entry, "cost_per_hour", place, 0.0),
-    }  # fmt: skip
-    if numbers["gpus"] and not entry.get("gpu"):
+    gpus = int(_number(entry, "gpus", place, 1.0 if entry.get("gpu") else 0.0, whole=True))
+    if gpus and not entry.get("gpu"):
         raise InventoryError(
             f"{place}.gpu: a host with GPUs must name their type; known: {', '.join(GPU_MEMORY_GIB)}"
         )
     return Node(
-        gpu=_gpu(entry, place) if numbers["gpus"] else None, name=str(entry.get("name", "")), **numbers
-    )  # type: ignore[arg-type]
+        cpus=_number(entry, "cpus", place),
+        memory_gib=_number(entry, "memory_gib", place),
+        gpus=gpus,
+        gpu=_gpu(entry, place) if gpus else None,
+        count=int(_number(entry, "count", place, 1.0, whole=True)),
+        cost_per_hour=_number(entry, "cost_per_hour", place, 0.0),
+        name=str(entry.get("name", "")),
+    )
 
 
 def _gpu(entry: Mapping[str, Any], place: str) -> Gpu:

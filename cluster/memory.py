@@ -17,7 +17,6 @@ from cluster.errors import ClusterError
 from cluster.footprint import Footprint
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -231,7 +230,7 @@ def _fit(rows: list[tuple[float, float]], start: tuple[float, float]) -> tuple[f
 
     counted, peak = np.array(rows, dtype=float).T
     weight = 1 / (_NOISE * np.maximum(peak, 1e-3)) ** 2
-    design: np.ndarray[Any, Any] = np.stack([np.ones_like(counted), counted], axis=1)
+    design = np.stack([np.ones_like(counted), counted], axis=1)
     certainty = np.diag(1 / np.square(_PRIOR_SPREAD))
     solved = np.linalg.solve(
         design.T @ (weight[:, None] * design) + certainty, design.T @ (weight * peak) + certainty @ start

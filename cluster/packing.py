@@ -76,8 +76,10 @@ def options(footprint: Footprint, inventory: Inventory) -> list[Placement]:
             continue
         nodes = [node for node in inventory.nodes if node.gpu == gpu and node.gpus]
         part = share(footprint, gpu, cpus_per_gpu=max(node.cpus / node.gpus for node in nodes))
-        placement = part and Placement(gpu.type, part, footprint.cpus, footprint.host_memory_gib)
-        if placement and any(fits(placement, node) for node in nodes):
+        if part is None:
+            continue
+        placement = Placement(gpu.type, part, footprint.cpus, footprint.host_memory_gib)
+        if any(fits(placement, node) for node in nodes):
             found.append(placement)
     return found
 

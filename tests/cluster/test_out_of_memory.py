@@ -1,0 +1,286 @@
+"""Out of memory: the real exceptions, the doubling rule, the guard that raises them, and the meter beside it."""
+
+import errno
+import pickle
+import subprocess
+import sys
+import threading
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster import usage
+from cluster.guard import guard
+from cluster.inventory import Gpu, Inventory, Node
+from cluster.out_of_memory import doubled, retry, which
+from cluster.packing import Placement
+from cluster.usage import Meter
+
+SMALL, LARGE = Gpu("T4", 15.0), Gpu("H100", 80.0)
+CLUSTER = Inventory((Node(16, 64, 2, SMALL), Node(64, 512, 4, LARGE)))
+CUDA_TEXT = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 14.58 GiB"
+
+
+def host_errors():
+    import ray.exceptions
+
+    return [
+        MemoryError(),
+        np._core._exceptions._ArrayMemoryError((2**40,), np.dtype("f8")),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: you tried"
+        ),
+        ray.exceptions.OutOfMemoryError("Task was killed due to the node running low on memory."),
+    ]
+
+
+def gpu_errors():
+    return [
+        torch.OutOfMemoryError(CUDA_TEXT),
+        torch.cuda.OutOfMemoryError("no word of it in the text"),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ]
+
+
+@pytest.mark.parametrize("error", gpu_errors(), ids=repr)
+def test_errors_of_the_gpu(error):
+    assert which(error) == "gpu"
+
+
+@pytest.mark.parametrize("error", host_errors(), ids=lambda error: type(error).__name__)
+def test_errors_of_the_host(error):
+    assert which(error) == "host"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        None,
+        ValueError("CUDA out of memory is not what this is: a ValueError of the user's"),
+        RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
+        RuntimeError("CUDA error: device-side assert triggered"),
+        OSError(errno.ENOSPC, "No space left on device"),
+        KeyboardInterrupt(),
+        "Traceback (most recent call last):\n  ...\nKeyError: 'memory'",
+        "",
+    ],
+    ids=repr,
+)
+def test_other_errors_are_none(error):
+    assert which(error) is None
+
+
+def test_the_error_behind_an_error_is_found():
+    def fails(how):
+        try:
+            raise torch.OutOfMemoryError(CUDA_TEXT)
+        except RuntimeError as error:
+            if how == "from":
+                raise ValueError("the loss failed") from error
+            raise ValueError("the loss failed")  # noqa: B904  # the chain without `from` is what is tested
+
+    for how in ("from", "during"):
+        with pytest.raises(ValueError, match="the loss failed") as caught:
+            fails(how)
+        assert which(caught.value) == "gpu"
+
+
+def test_a_chain_that_bites_its_tail_ends():
+    one, two = ValueError("a"), ValueError("b")
+    one.__cause__, two.__cause__ = two, one
+    assert which(one) is None
+
+
+@pytest.mark.parametrize("error", [*gpu_errors()[:1], MemoryError()], ids=repr)
+def test_tracebacks_as_ray_keeps_them_are_read(error):
+    """Ray wraps the worker's error; what the driver sees is the text, and the wrapper with that text."""
+    from ray.exceptions import RayTaskError
+
+    try:
+        raise error
+    except Exception as caught:
+        import traceback
+
+        text = traceback.format_exc()
+        assert which(text) == which(caught)
+        assert which(RayTaskError("train", text, caught)) == which(caught)
+        assert which(pickle.loads(pickle.dumps(caught))) == which(caught)
+
+
+# ------------------------------------------------------------------------------------------- the rule
+
+
+def test_doubling_keeps_to_one_over_n():
+    assert [doubled(Fraction(1, n)) for n in (16, 5, 4, 3, 2, 1)] == [
+        Fraction(1, n) for n in (8, 2, 2, 1, 1, 1)
+    ]
+
+
+@given(st.integers(1, 16))
+@settings(max_examples=16, deadline=None)
+def test_doubling_at_least_doubles_and_ends(n):
+    share = Fraction(1, n)
+    assert doubled(share) >= min(2 * share, Fraction(1)) and doubled(share).numerator == 1
+
+
+def test_gpu_memory_doubles_then_moves_to_a_larger_type_then_is_infeasible():
+    placement = Placement("T4", Fraction(1, 4), 1, 4)
+    ladder = []
+    while placement is not None:
+        ladder.append((placement.gpu, placement.share))
+        placement = retry(placement, "gpu", CLUSTER)
+    assert ladder == [("T4", Fraction(1, 4)), ("T4", Fraction(1, 2)), ("T4", 1), ("H100", 1)]
+
+
+def test_host_memory_doubles_to_what_the_largest_host_has():
+    placement = Placement(None, Fraction(0), 1, 100)
+    ladder = []
+    while placement is not None:
+        ladder.append(placement.host_memory_gib)
+        placement = retry(placement, "host", CLUSTER)
+    assert ladder == [100, 200, 400, 512]
+
+
+def test_host_memory_of_a_gpu_trial_is_that_of_its_types_hosts():
+    assert retry(Placement("T4", Fraction(1), 1, 40), "host", CLUSTER).host_memory_gib == 64
+    assert retry(Placement("T4", Fraction(1), 1, 64), "host", CLUSTER) is None
+
+
+def test_a_cpu_trial_cannot_run_out_of_gpu_memory():
+    assert retry(Placement(None, Fraction(0), 1, 1), "gpu", CLUSTER) is None
+
+
+# ------------------------------------------------------------------------------------------- the guard
+
+GUARDED = """
+import numpy, torch
+from cluster.guard import guard
+from cluster.out_of_memory import which
+torch.set_num_threads(1)
+torch.zeros(4).sum()
+for allocate in (lambda: numpy.ones(2**28), lambda: torch.ones(2**29)):  # 2 GiB each
+    try:
+        with guard(host_memory_gib=0.5):
+            allocate()
+        print("no error")
+    except Exception as error:
+        print(which(error))
+    held = allocate()  # outside the guard there is no limit
+    del held
+with guard(host_memory_gib=3.0):
+    numpy.ones(2**26)  # 0.5 GiB fit
+print("fits")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA counts so on Linux alone")
+def test_the_guard_turns_an_overrun_into_an_error_of_this_trial_and_is_lifted_after():
+    done = subprocess.run(
+        [sys.executable, "-c", GUARDED], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.split() == ["host", "host", "fits"]
+
+
+def test_the_gpu_guard_needs_no_gpu_and_sets_the_fraction_where_there_is_one(monkeypatch):
+    with guard(gpu_share=0.25):
+        pass
+    fractions = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", fractions.append)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    with pytest.raises(RuntimeError, match="inside"), guard(gpu_share=0.25):
+        raise RuntimeError("inside")
+    assert fractions == [0.25, 1.0]
+
+
+# ------------------------------------------------------------------------------------------- the meter
+
+
+def test_the_meter_sees_what_the_process_takes():
+    with Meter(interval_s=0.01) as meter:
+        held = np.ones(2**26)  # 0.5 GiB
+        meter.sample()
+        assert held.nbytes == 2**29
+    before = meter.peak_host_memory_gib
+    del held
+    with Meter() as after:
+        pass
+    assert before - after.peak_host_memory_gib == pytest.approx(0.5, abs=0.15)
+    assert set(meter.to_dict()) == {"peak_host_memory_gib", "peak_gpu_memory_gib", "gpu_utilisation"}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_the_meter_says_so():
+    with Meter() as meter:
+        pass
+    assert meter.peak_gpu_memory_gib is None and meter.gpu_utilisation is None
+
+
+def test_the_meter_stops_its_thread_and_counts_one_trial():
+    meter = Meter(interval_s=0.01).start()
+    assert any(thread.name == "usage-meter" for thread in threading.enumerate())
+    meter.stop()
+    meter.stop()
+    assert not any(thread.name == "usage-meter" for thread in threading.enumerate())
+    with pytest.raises(RuntimeError, match="make a new one"):
+        meter.start()
+
+
+def test_samples_from_several_threads_lose_nothing(monkeypatch):
+    monkeypatch.setattr(usage, "_host_bytes", iter(range(1, 10**6)).__next__)
+    meter = Meter()
+    threads = [threading.Thread(target=lambda: [meter.sample() for _ in range(200)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert round(meter.peak_host_memory_gib * 2**30) == 800
+
+
+class FakeProcess:
+    def __init__(self, pid, memory=0, busy=0, stamp=0):
+        self.pid, self.usedGpuMemory, self.smUtil, self.timeStamp = pid, memory, busy, stamp
+
+
+class FakeNvml:
+    """A driver with two GPUs, of which this process is on the first."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, pid, knows_processes=True):
+        self.pid, self.knows_processes, self.closed = pid, knows_processes, False
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle):
+        return [FakeProcess(self.pid, 3 * 2**30), FakeProcess(1, 2**30)] if handle == 0 else []
+
+    def nvmlDeviceGetProcessUtilization(self, handle, since):
+        if not self.knows_processes:
+            raise self.NVMLError("not supported")
+        return [
+            FakeProcess(self.pid, busy=40, stamp=since + 1),
+            FakeProcess(self.pid, busy=60, stamp=since + 2),
+        ]
+
+    def nvmlDeviceGetUtilizationRates(self, handle):
+        return type("Rates", (), {"gpu": 80})
+
+    def nvmlShutdown(self):
+        self.closed = True
+
+
+@pytest.mark.parametrize(("knows_processes", "busy"), [(True, 0.5), (False, 0.8)])
+def test_the_meter_reads_nvml_of_this_process_alone(monkeypatch, knows_processes, busy):
+    import os
+
+    nvml = FakeNvml(os.getpid(), knows_processes)
+    monkeypatch.setattr(usage._Nvml, "open", classmethod(lambda cls: cls(nvml, [0, 1])))
+    with Meter() as meter:
+        pass
+    assert meter.peak_gpu_memory_gib == 3.0 and meter.gpu_utilisation == pytest.approx(busy) and nvml.closed

@@ -1,0 +1,168 @@
+"""The simulator against hand-worked schedules, its bounds, the factor of packing, and a real run on Ray."""
+
+import shutil
+import tempfile
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.footprint import Footprint
+from cluster.inventory import Gpu, Inventory, Node
+from cluster.simulate import simulate
+
+GPU = Gpu("A100-80G", 80.0)
+ONE_GPU = Inventory((Node(cpus=16, memory_gib=128, gpus=1, gpu=GPU, cost_per_hour=3.0),))
+TWO_CORES = Inventory((Node(cpus=2, memory_gib=16, cost_per_hour=0.5),))
+CPU = Footprint(host_memory_gib=1)
+
+
+def test_by_hand_cpu_trials_on_two_slots():
+    """3 1 1 2 h on two slots: the first takes 0-3, the others follow on the second, 0-1, 1-2, 2-4."""
+    spent = simulate([CPU] * 4, [3 * 3600, 3600, 3600, 2 * 3600], TWO_CORES)
+    assert (spent.hours, spent.cost, spent.most_at_once, spent.finished) == (4.0, 2.0, 2, 4)
+    assert spent.utilisation == pytest.approx(7 / 8)
+
+
+def test_by_hand_shares_of_one_gpu():
+    """Two of 1/2 fill the GPU; 1/4 and 1/2 leave room for one more 1/4."""
+    half, quarter = Footprint(gpu_memory_gib=40, margin=1), Footprint(gpu_memory_gib=20, margin=1)
+    assert simulate([half] * 4, [3600] * 4, ONE_GPU).hours == 2
+    assert simulate([quarter, half, quarter], [3600] * 3, ONE_GPU).hours == 1
+    assert simulate([half, half, quarter], [3600] * 3, ONE_GPU).utilisation == pytest.approx(1.25 / 2)
+
+
+def test_a_small_trial_overtakes_a_large_one_that_waits():
+    half, whole = Footprint(gpu_memory_gib=40, margin=1), Footprint(gpu_memory_gib=80, margin=1)
+    assert simulate([half, whole, half], [3600, 3600, 3600], ONE_GPU).hours == 2
+
+
+def test_cores_and_host_memory_limit_too():
+    memory = Inventory((Node(cpus=8, memory_gib=4),))
+    assert simulate([Footprint(host_memory_gib=2)] * 4, [3600] * 4, memory).most_at_once == 2
+    assert simulate([Footprint(gpus=0.1, cpus=8)] * 4, [3600] * 4, ONE_GPU).most_at_once == 2
+
+
+def test_max_concurrent_start_and_speed():
+    assert simulate([CPU] * 4, [3600] * 4, TWO_CORES, max_concurrent=1).hours == 4
+    assert simulate([CPU] * 4, [3600] * 4, TWO_CORES, start_s=360).hours == pytest.approx(2.2)
+    fast = Inventory((Node(16, 128, 1, Gpu("H100", 80.0, speed=2.0)),))
+    assert simulate([Footprint(gpus=1)], [3600], fast).hours == 0.5
+
+
+def test_held_back_trials_start_on_another_host_when_their_turn_comes():
+    """One at a time; the second host is idle when the trial on the first ends, and must be asked."""
+    other = Inventory((Node(1, 4), Node(16, 128, 1, GPU)))
+    spent = simulate([Footprint(cpus=1), Footprint(gpus=1)], [3600, 3600], other, max_concurrent=1)
+    assert (spent.finished, spent.hours) == (2, 2)
+
+
+def test_several_gpus_for_one_trial():
+    four = Inventory((Node(16, 128, 4, GPU),))
+    assert simulate([Footprint(gpus=2)] * 3, [3600] * 3, four).hours == 2
+    assert simulate([Footprint(gpus=8)], [3600], four).infeasible == 1
+
+
+def test_out_of_memory_costs_the_notice_and_doubles_the_share():
+    """Estimated at 20 GiB, it takes 50: fails at 1/4 and at 1/2, and finishes on the whole GPU."""
+    trial = Footprint(gpu_memory_gib=20, margin=1)
+    spent = simulate([trial], [3600], ONE_GPU, peaks_gib=[50.0], notice_s=360)
+    assert (spent.retries, spent.finished, spent.infeasible) == (2, 1, 0)
+    assert spent.hours == pytest.approx(1.2)
+    never = simulate([trial], [3600], ONE_GPU, peaks_gib=[90.0], notice_s=360)
+    assert (never.retries, never.finished, never.infeasible) == (2, 0, 1)
+
+
+def test_out_of_memory_moves_to_a_larger_type():
+    two = Inventory((Node(16, 128, 1, Gpu("T4", 15.0)), Node(16, 128, 1, GPU)))
+    spent = simulate([Footprint(gpu_memory_gib=14, margin=1)], [3600], two, peaks_gib=[50.0])
+    assert (spent.retries, spent.finished) == (1, 1)
+
+
+def test_nothing_to_do_and_nothing_that_fits():
+    assert simulate([], [], TWO_CORES).hours == 0
+    assert simulate([Footprint(gpus=1)], [60], TWO_CORES).infeasible == 1
+    with pytest.raises(ValueError, match="one duration a trial"):
+        simulate([CPU], [], TWO_CORES)
+
+
+works = st.lists(
+    st.tuples(st.floats(1, 75), st.floats(60, 7200), st.sampled_from([1.0, 2.0, 4.0])),
+    min_size=1,
+    max_size=40,
+)
+
+
+@given(works, st.integers(1, 4))
+@settings(max_examples=60, deadline=None)
+def test_between_the_fluid_bound_and_one_after_the_other(work, gpus):
+    inventory = Inventory((Node(cpus=16 * gpus, memory_gib=1024, gpus=gpus, gpu=GPU),))
+    footprints = [Footprint(gpu_memory_gib=gib, cpus=cpus) for gib, _, cpus in work]
+    seconds = [duration for _, duration, _ in work]
+    packed, whole = (simulate(footprints, seconds, inventory, share_gpus=share) for share in (True, False))
+    for spent in (packed, whole):
+        assert spent.finished == len(work) and 0 < spent.utilisation <= 1 + 1e-9
+        assert max(seconds) / 3600 - 1e-9 <= spent.hours <= sum(seconds) / 3600 + 1e-9
+    assert whole.hours >= sum(seconds) / gpus / 3600 - 1e-9
+    # given = utilisation x time x GPUs must be exactly the trials' seconds on whole GPUs
+    assert whole.utilisation * whole.hours * gpus == pytest.approx(sum(seconds) / 3600)
+
+
+def test_packing_gains_what_the_shares_say():
+    """Where every trial takes 1/n, n run at once, and the whole is n times as fast."""
+    node = Inventory((Node(cpus=64, memory_gib=512, gpus=4, gpu=GPU),))
+    for n in (1, 2, 4, 8):
+        trials = [Footprint(gpu_memory_gib=80 / n, margin=1, cpus=1)] * 320
+        packed, whole = (
+            simulate(trials, [600.0] * 320, node, share_gpus=share).hours for share in (True, False)
+        )
+        assert whole / packed == n
+
+
+def test_a_hundred_thousand_trials_on_a_thousand_gpus_all_get_their_turn():
+    inventory = Inventory((Node(64, 512, 8, GPU, count=75), Node(32, 256, 4, Gpu("A10G", 22.0), count=100)))
+    mix = [
+        Footprint(gpu_memory_gib=gib, cpus=cpus, host_memory_gib=4)
+        for gib, cpus in ((1.5, 1), (4, 2), (9.5, 2), (30, 4))
+    ]
+    trials = [mix[i * 7919 % 4] for i in range(100_000)]
+    seconds = [300.0 + i * 104729 % 600 for i in range(100_000)]
+    assert inventory.gpus == 1000
+    packed = simulate(trials, seconds, inventory)
+    assert packed.finished == 100_000 and packed.infeasible == 0
+    assert packed.utilisation > 0.9 and packed.most_at_once > 2000
+
+
+@pytest.mark.slow
+def test_makespan_of_forty_real_trials_on_two_slots_within_10_percent():
+    """Forty Ray tasks of unequal length, of one core each on two; the simulator gets what each of them took."""
+    import ray
+
+    folder = tempfile.mkdtemp(prefix="cs-")  # short: Ray puts sockets below it
+    ray.init(
+        "local",
+        num_cpus=2,
+        include_dashboard=False,
+        logging_level="ERROR",
+        object_store_memory=80 * 2**20,
+        _temp_dir=folder,
+    )
+    try:
+
+        @ray.remote(num_cpus=1)
+        def trial(seconds: float) -> float:
+            start = time.monotonic()
+            while time.monotonic() - start < seconds:
+                time.sleep(0.01)
+            return time.monotonic() - start
+
+        ray.get([trial.remote(0.2) for _ in range(4)])  # workers are started
+        planned = [0.1 + i * 37 % 40 / 50 for i in range(40)]
+        start = time.monotonic()
+        took = ray.get([trial.remote(seconds) for seconds in planned])
+        real = time.monotonic() - start
+    finally:
+        ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+    assert simulate([CPU] * 40, took, TWO_CORES).hours * 3600 == pytest.approx(real, rel=0.1)
