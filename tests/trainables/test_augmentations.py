@@ -1,0 +1,123 @@
+"""Augmentations: against torchvision and against what each policy promises."""
+
+import dataclasses
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contrasweep.errors import SpecError
+from trainables.augmentations import AUGMENTATIONS, Policy, apply, draw, policy_for
+
+torch.set_num_threads(1)
+IMAGES = torch.rand(6, 3, 12, 10, generator=torch.Generator().manual_seed(0))
+
+
+def views(policy: Policy, images: torch.Tensor = IMAGES, seed: int = 0) -> torch.Tensor:
+    n, channels = images.shape[:2]
+    return apply(images, draw(policy, n, channels, torch.Generator().manual_seed(seed)))
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("name", AUGMENTATIONS)
+def test_every_policy_gives_images_of_the_same_kind(name: str, channels: int) -> None:
+    images = torch.rand(9, channels, 8, 8)
+    found = views(AUGMENTATIONS[name], images)
+    assert found.shape == images.shape and 0 <= found.min() and found.max() <= 1
+    assert torch.equal(found, views(AUGMENTATIONS[name], images))
+    assert name == "none" or not torch.equal(found, views(AUGMENTATIONS[name], images, seed=1))
+
+
+@pytest.mark.parametrize("name", AUGMENTATIONS)
+def test_a_view_does_not_depend_on_its_batch(name: str) -> None:
+    draws = draw(AUGMENTATIONS[name], 6, 3, torch.Generator().manual_seed(4))
+    rows = torch.tensor([4, 1, 2])
+    assert torch.allclose(apply(IMAGES, draws)[rows], apply(IMAGES[rows], draws[rows]), atol=1e-6)
+
+
+def test_none_leaves_images_alone() -> None:
+    assert torch.allclose(views(AUGMENTATIONS["none"]), IMAGES, atol=1e-5)
+
+
+def test_a_flip_is_a_mirror_image() -> None:
+    assert torch.allclose(views(Policy(flip=1.0, aspect=(1, 1))), IMAGES.flip(-1), atol=1e-5)
+
+
+def test_a_quarter_turn_is_a_transposed_mirror_image() -> None:
+    square = IMAGES[..., :10, :]
+    draws = draw(AUGMENTATIONS["none"], 6, 3, torch.Generator().manual_seed(0))
+    turned = dataclasses.replace(draws, affine=torch.tensor([[0.0, -1, 0], [1, 0, 0]]).expand(6, 2, 3))
+    assert torch.allclose(apply(square, turned), square.transpose(-1, -2).flip(-2), atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "share"), [("glyphs", 0.0), ("photos", 0.5), ("aerial", 0.5)])
+def test_digits_are_never_mirrored_and_photos_half_the_time(name: str, share: float) -> None:
+    linear = draw(AUGMENTATIONS[name], 2000, 1, torch.Generator().manual_seed(0)).affine[:, :, :2]
+    mirrored = (torch.linalg.det(linear) < 0).double().mean().item()
+    assert mirrored == pytest.approx(share, abs=0.05 if share else 0)
+
+
+def test_crops_keep_the_area_asked_for_and_stay_inside() -> None:
+    policy = Policy(area=(0.2, 1.0))
+    affine = draw(policy, 2000, 3, torch.Generator().manual_seed(0)).affine
+    width, height = affine[:, 0, 0].abs(), affine[:, 1, 1].abs()
+    assert (affine[:, 0, 2].abs() + width <= 1 + 1e-6).all() and (
+        affine[:, 1, 2].abs() + height <= 1 + 1e-6
+    ).all()
+    area = width * height
+    assert (
+        0.14 < area.min() < 0.22 and 0.9 < area.max() <= 1
+    )  # a side cut to the image's own makes it smaller
+    assert area.mean().item() == pytest.approx(0.6, abs=0.04)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(0.1, 1.9), st.floats(0.1, 1.9), st.floats(0, 1.9))
+def test_colours_are_torchvisions(brightness: float, contrast: float, saturation: float) -> None:
+    from torchvision.transforms import functional as reference
+
+    from trainables.augmentations import _colour
+
+    images = 0.2 + 0.2 * IMAGES  # nothing is clamped half way
+    base = draw(AUGMENTATIONS["none"], 6, 3, torch.Generator())
+    one = torch.ones(6)
+    colour = _colour(brightness * one, saturation * one, 0 * one, 3)
+    found = apply(images, dataclasses.replace(base, colour=colour, contrast=contrast * one))
+    expected = reference.adjust_saturation(reference.adjust_brightness(images, brightness), saturation)
+    expected = reference.adjust_contrast(expected, contrast)
+    assert torch.allclose(found, expected, atol=2e-3)  # torchvision rounds the luma weights
+
+
+def test_hue_turns_back_to_where_it_was() -> None:
+    from trainables.augmentations import _colour
+
+    one = torch.ones(3)
+    turned = _colour(one, one, torch.tensor([0.0, 0.3, 1.0]), 3)
+    assert torch.allclose(turned[0], torch.eye(3), atol=1e-3) and torch.allclose(
+        turned[2], torch.eye(3), atol=1e-3
+    )
+    assert (turned[1] - torch.eye(3)).abs().max() > 0.5
+    grey = torch.full((3,), 0.4)
+    assert torch.allclose(turned[1] @ grey, grey, atol=1e-3)
+
+
+def test_grayscale_images_have_three_equal_channels() -> None:
+    found = views(Policy(grayscale=1.0, aspect=(1, 1)))
+    assert torch.allclose(found[:, 0], found[:, 1], atol=1e-6) and torch.allclose(
+        found[:, 0], found[:, 2], atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("dataset", "channels", "expected"),
+    [("digits-lt", 1, "glyphs"), ("mnist", 1, "glyphs"), ("svhn", 3, "glyphs"), ("cifar10-lt", 3, "photos"),
+     ("mine", 3, "photos"), ("mine", 1, "glyphs")],
+)  # fmt: skip
+def test_auto_chooses_by_dataset(dataset: str, channels: int, expected: str) -> None:
+    assert policy_for("auto", dataset, channels) is AUGMENTATIONS[expected]
+
+
+def test_an_unknown_augmentation_lists_the_known_ones() -> None:
+    with pytest.raises(SpecError, match=r"did you mean 'photos'\? known augmentations: .*glyphs"):
+        policy_for("photo", "digits", 1)

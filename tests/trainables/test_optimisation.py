@@ -1,0 +1,80 @@
+"""The optimisers against torch.optim's, and the learning rate's course."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from trainables.optimisation import OPTIMIZERS, SGD, AdamW, Schedule, gradients_of
+
+torch.set_num_threads(1)
+
+
+def steps(make: Any, count: int, ours: bool) -> list[torch.Tensor]:
+    """Parameters of a small regression after `count` steps with a learning rate that changes."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)).double()
+    x, y = torch.randn(32, 4).double(), torch.randn(32, 1).double()
+    optimizer = make(net.parameters())
+    for step in range(count):
+        loss, lr = (net(x) - y).square().mean(), 0.05 / (step + 1)
+        if ours:
+            optimizer.lr = lr
+            optimizer.step(gradients_of(optimizer, loss)[0])
+        else:
+            optimizer.param_groups[0]["lr"] = lr
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return [p.detach() for p in net.parameters()]
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_update_is_torchs(name: str, weight_decay: float) -> None:
+    theirs = {"sgd": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=weight_decay),
+              "adamw": lambda p: torch.optim.AdamW(p, 0.1, weight_decay=weight_decay)}[name]  # fmt: skip
+    ours = {
+        "sgd": lambda p: SGD(p, 0.1, weight_decay, momentum=0.9),
+        "adamw": lambda p: AdamW(p, 0.1, weight_decay),
+    }[name]
+    for a, b in zip(steps(ours, 12, True), steps(theirs, 12, False), strict=True):
+        assert torch.allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_loaded_state_continues_where_the_saved_one_was(name: str) -> None:
+    weights = [torch.randn(3, requires_grad=True), torch.randn(2, requires_grad=True)]
+    first = OPTIMIZERS[name](weights, 0.1)
+    for _ in range(3):
+        first.step([torch.ones(3), torch.full((2,), 2.0)])
+    copies = [w.detach().clone().requires_grad_() for w in weights]
+    second = OPTIMIZERS[name](copies, 0.1)
+    second.load_state_dict(first.state_dict())
+    for optimizer in (first, second):
+        optimizer.step([torch.ones(3), torch.ones(2)])
+    assert all(torch.equal(a, b) for a, b in zip(weights, copies, strict=True))
+
+
+def test_gradients_come_with_their_norm() -> None:
+    a, b, unused = (torch.tensor(v, requires_grad=True) for v in ([3.0], [0.0], [1.0]))
+    gradients, norm = gradients_of(SGD([a, b, unused], 0.1), a.square().sum() / 2 + 4 * b.sum())
+    assert [g.item() for g in gradients] == [3, 4, 0] and norm.item() == pytest.approx(5)
+
+
+def test_the_cosine_ends_at_a_thousandth() -> None:
+    schedule = Schedule(lr=0.5, steps=100)
+    assert schedule.at(0) == 0.5 and schedule.at(50) == pytest.approx(0.5 * 1.001 / 2)
+    assert schedule.at(100) == pytest.approx(0.5e-3)
+    assert Schedule(lr=0.5, steps=100, constant=True).at(99) == 0.5
+
+
+def test_the_warm_up_is_a_line_from_its_start_to_the_cosine() -> None:
+    schedule = Schedule(lr=0.5, steps=100, warmup_steps=10)
+    course = [schedule.at(step) for step in range(12)]
+    assert course[0] == 0.01 and course[10] == Schedule(lr=0.5, steps=100).at(10)
+    assert [b - a for a, b in zip(course[:9], course[1:10], strict=True)] == pytest.approx(
+        [course[1] - course[0]] * 9
+    )
+    assert course[11] < course[10]
