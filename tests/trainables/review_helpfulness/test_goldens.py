@@ -1,0 +1,246 @@
+"""Reference values: float64 brute force, checked against independent code. 1e-9 in float64, 1e-5 in float32."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from trainables.review_helpfulness import (
+    adaptive_contrastive_loss,
+    pairwise_ranking_loss,
+    ranking_metrics,
+)
+from trainables.review_helpfulness.batch import Sequences
+from trainables.review_helpfulness.bimpm import attentive_mean, pairwise_perspective_max, perspective_cosine
+from trainables.review_helpfulness.conv_knrm import kernel_centres, kernel_pooling
+from trainables.review_helpfulness.distances import token_distances
+from trainables.review_helpfulness.layers import ProductAwareAttention, masked_mean
+from trainables.review_helpfulness.losses import all_pairs_ranking_loss
+from trainables.review_helpfulness.metrics import label_from_votes, paired_t, per_product
+from trainables.review_helpfulness.proposed import Interaction
+from trainables.review_helpfulness.sampler import pair_candidates
+
+FORMS = {"plain": {"adaptive": False}, "adaptive": {}, "adaptive_clamped": {"clamp_weights": True}}
+REDUCTIONS = ("sum", "mean_anchor", "balanced")
+CASES = (
+    "random",
+    "positive_orthant_no_negative_cosines",
+    "single_row_no_negatives",
+    "other_targets_o_pos_1.6_o_neg_0.3",
+    "same_product_masked",
+    "at_optimum_pos_sim_1_neg_sim_0",
+    "zero_vector_sim_is_0_value_only_no_nan",
+)
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}
+
+
+@pytest.fixture(scope="module")
+def goldens(shared: Path) -> dict[str, Any]:
+    return json.loads((shared / "goldens" / "mrhp.json").read_text())
+
+
+def close(found: Any, expected: Any, tolerance: float = 1e-9) -> None:
+    np.testing.assert_allclose(np.asarray(found, dtype=float), np.asarray(expected, dtype=float), rtol=tolerance, atol=tolerance)
+
+
+def test_every_contrastive_case_is_tested(goldens: dict[str, Any]) -> None:
+    assert [case["name"] for case in goldens["contrastive"]] == list(CASES)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("number", range(len(CASES)), ids=CASES)
+def test_contrastive_values_and_gradients(goldens: Any, number: int, form: str, dtype: torch.dtype) -> None:
+    case, tolerance = goldens["contrastive"][number], TOLERANCE[dtype]
+    expected = case["results"][form]
+    ids = case.get("product_ids_excluded_as_negatives")
+
+    def loss(reduction: str, **more: Any) -> tuple[float, dict[str, torch.Tensor]]:
+        x = {k: torch.tensor(v, dtype=dtype, requires_grad=True) for k, v in case["inputs"].items()}
+        value = adaptive_contrastive_loss(**x, o_pos=case["o_pos"], o_neg=case["o_neg"], reduction=reduction,
+                                          product_ids=ids, mask_same_product=ids is not None, **FORMS[form], **more)  # fmt: skip
+        value.backward()
+        return value.item(), {k: v.grad for k, v in x.items()}
+
+    for reduction in REDUCTIONS:
+        value, gradients = loss(reduction)
+        close(value, expected[f"loss_{reduction}"], tolerance)
+        assert all(g is not None and g.isfinite().all() for g in gradients.values())
+        if f"grad_loss_{reduction}" in expected:
+            for name, gradient in expected[f"grad_loss_{reduction}"].items():
+                close(gradients[name], gradient, tolerance)
+    if "grad_loss_sum_detached_weights" in expected:
+        _, gradients = loss("sum", detach_weights=True)
+        for name, gradient in expected["grad_loss_sum_detached_weights"].items():
+            close(gradients[name], gradient, tolerance)
+
+
+def test_the_loss_is_a_sphere(goldens: dict[str, Any]) -> None:
+    """Theorem 1: the sum equals the squared distances from o/2, less a constant."""
+    for case in goldens["contrastive"]:
+        found = case["results"]["adaptive"]
+        close(found["loss_sum"], found["hyperspherical_sum_squares"] - found["C"])
+
+
+def test_helpful_rows_only(goldens: dict[str, Any]) -> None:
+    case = goldens["contrastive_batch_selection"]
+    rows = torch.tensor(case["labels"]) >= case["helpful_threshold"]
+    x = {name: torch.tensor(values, dtype=torch.float64)[rows] for name, values in case["inputs"].items()}
+    close(adaptive_contrastive_loss(**x, o_pos=2, o_neg=0, reduction="sum"), case["adaptive_loss_sum"])
+    close(adaptive_contrastive_loss(**x, o_pos=2, o_neg=0, reduction="sum", clamp_weights=True), case["adaptive_clamped_loss_sum"])
+    none = {name: values[:0] for name, values in x.items()}
+    assert adaptive_contrastive_loss(**none, o_pos=2, o_neg=0).item() == case["none_selected_loss"]
+
+
+@pytest.mark.parametrize("name", ["pairs", "pairs_kink_value_only"])
+def test_ranking_of_pairs(goldens: dict[str, Any], name: str) -> None:
+    case = goldens["ranking"][name]
+    x = [torch.tensor(case[side], dtype=torch.float64, requires_grad=True) for side in ("pos", "neg")]
+    total = pairwise_ranking_loss(*x, beta=case["beta"], reduction="sum")
+    close(total.item(), case["loss_sum"])
+    if "loss_mean" in case:
+        close(pairwise_ranking_loss(*x, beta=case["beta"], reduction="mean").item(), case["loss_mean"])
+        total.backward()
+        close(x[0].grad, case["grad_pos_sum"])
+        close(x[1].grad, case["grad_neg_sum"])
+
+
+@pytest.mark.parametrize("margin", ["fixed_margin_1", "label_difference_margin"])
+def test_ranking_of_groups(goldens: dict[str, Any], margin: str) -> None:
+    case = goldens["ranking"]["grouped_num_neg_3"]
+    scores = torch.tensor(case["scores"], dtype=torch.float64, requires_grad=True)
+    groups, labels = scores.view(3, 4), torch.tensor(case["labels"]).view(3, 4)
+    beta = 1.0 if margin == "fixed_margin_1" else (labels[:, :1] - labels[:, 1:]).double()
+    loss = pairwise_ranking_loss(groups[:, 0], groups[:, 1:], beta=beta, reduction="mean")
+    loss.backward()
+    close(loss.item(), case[margin]["loss"])
+    close(scores.grad, case[margin]["grad"])
+
+
+@pytest.mark.parametrize("gap", [1, 2])
+def test_ranking_of_all_pairs(goldens: dict[str, Any], gap: int) -> None:
+    case = goldens["ranking"][f"all_pairs_min_gap_{gap}"]
+    scores = torch.tensor(case["scores"], dtype=torch.float64, requires_grad=True)
+    loss, pairs = all_pairs_ranking_loss(scores, torch.tensor(case["labels"]), beta=case["beta"], min_gap=gap)
+    loss.backward()
+    assert pairs == case["n_pairs"]
+    close(loss.item(), case["loss_sum"])
+    close(scores.grad, case["grad_sum"])
+
+
+def test_pair_sampling(goldens: dict[str, Any]) -> None:
+    for case in goldens["pair_sampling"]:
+        found = [{"pos": p, "neg_candidates": n.tolist()} for p, n in pair_candidates(case["labels"], case["interval"])]
+        assert found == case["out"], case
+
+
+def test_metrics_of_each_product(goldens: dict[str, Any]) -> None:
+    for group in goldens["metrics"]["groups"]:
+        rows = len(group["labels"])
+        found = ranking_metrics(labels=group["labels"], scores=group["scores"], products=["p"] * rows, threshold=group["threshold"])
+        for metric, value in found.items():
+            close(value, group[metric])
+
+
+@pytest.mark.parametrize("threshold", [0, 1])
+def test_metrics_of_interleaved_products(goldens: dict[str, Any], threshold: int) -> None:
+    case = goldens["metrics"]
+    products, labels, scores = zip(*case["flat_interleaved_rows_product_label_score"], strict=True)
+    for form in (list(products), np.array(products)):
+        found = ranking_metrics(labels=labels, scores=scores, products=form, threshold=threshold)
+        wrong = case["mean_if_products_without_relevant_were_skipped"][f"threshold_{threshold}"]
+        for metric, value in case["mean"][f"threshold_{threshold}"].items():
+            close(found[metric], value)
+            assert abs(found[metric] - wrong[metric]) > 0.01
+    torch_rows = ranking_metrics(labels=torch.tensor(labels), scores=torch.tensor(scores), threshold=threshold,
+                                 products=torch.tensor([sorted(set(products)).index(p) for p in products]))  # fmt: skip
+    assert torch_rows == found
+    assert per_product(labels=labels, scores=scores, products=products, threshold=0).products == list(dict.fromkeys(products))
+
+
+def test_significance(goldens: dict[str, Any]) -> None:
+    case = goldens["significance"]
+    test = paired_t(case["system_a"], case["system_b"])
+    close([test.t, test.p, test.df], [case["t"], case["p_two_sided"], case["df"]])
+
+
+def test_votes_to_label(goldens: dict[str, Any]) -> None:
+    assert label_from_votes(goldens["votes_to_label"]["votes"]).tolist() == goldens["votes_to_label"]["labels"]
+
+
+def test_token_distances(goldens: dict[str, Any]) -> None:
+    case = goldens["token_distances"]
+    x, y = (torch.tensor([case[name]], dtype=torch.float64) for name in ("X", "Y"))
+    masks = (torch.tensor([case[name]], dtype=torch.bool) for name in ("mask_X", "mask_Y"))
+    cosine, euclidean = token_distances(x, next(masks), y, next(masks))
+    close(cosine, [case["cosine_distance_mean_over_valid_token_pairs"]])
+    close(euclidean, [case["l2_mean_over_valid_token_pairs"]])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_interaction_module(goldens: dict[str, Any], dtype: torch.dtype) -> None:
+    case = goldens["interaction_module"]
+    module = Interaction(4, depth=len(case["layers"])).to(dtype)
+    with torch.no_grad():
+        for layer, weights in zip(module.layers, case["layers"], strict=True):
+            for name, linear in (("W_q", layer.query), ("W_k", layer.key), ("W_v", layer.value), ("W", layer.out)):
+                linear.weight.copy_(torch.tensor(weights[name], dtype=dtype).T)
+            layer.out.bias.copy_(torch.tensor(weights["b"], dtype=dtype))
+    x, context = (torch.tensor([case[name]], dtype=dtype) for name in ("X_gamma", "X_eta"))
+    mask = torch.tensor([case["key_mask"]], dtype=torch.bool)
+    for depth, expected in enumerate(case["Q_after_each_layer"], start=1):
+        found = x
+        for layer in module.layers[:depth]:
+            found = layer(found, context, mask)
+        close(found[0].detach(), expected, TOLERANCE[dtype])
+    close(module(x, context, mask)[0].detach(), case["Q_after_each_layer"][-1], TOLERANCE[dtype])
+
+
+def test_product_aware_attention(goldens: dict[str, Any]) -> None:
+    case = goldens["baselines"]["product_aware_attention"]
+    module = ProductAwareAttention(4).double()
+    with torch.no_grad():
+        module.project.weight.copy_(torch.tensor(case["W"], dtype=torch.float64).T)
+        module.project.bias.copy_(torch.tensor(case["b"], dtype=torch.float64))
+    product, review = (
+        Sequences(torch.tensor([case[name]], dtype=torch.float64), torch.tensor([case[f"{name}_mask"]], dtype=torch.bool))
+        for name in ("product", "review")
+    )
+    found = module(product, review)
+    valid = review.mask[0]
+    close(found[0][valid].detach(), torch.tensor(case["out"], dtype=torch.float64)[valid])
+    close(masked_mean(found, review.mask)[0].detach(), case["mean_over_valid"])
+    assert not np.allclose(masked_mean(found, review.mask)[0].detach(), case["mean_over_padded_length"])
+
+
+def test_kernel_pooling(goldens: dict[str, Any]) -> None:
+    case = goldens["baselines"]["kernel_pooling_dai2018"]
+    similarity = torch.tensor([case["similarity"]], dtype=torch.float64)
+    query, document = (torch.tensor([case[name]], dtype=torch.bool) for name in ("query_mask", "doc_mask"))
+    close(kernel_pooling(similarity, query, document, case["mus"], case["sigmas"])[0], case["phi"])
+    close(kernel_centres(11), case["mus"])
+
+
+def test_kernel_pooling_of_mcrs_code(goldens: dict[str, Any]) -> None:
+    case = goldens["baselines"]["kernel_pooling_mcr_repo"]
+    similarity = torch.tensor([case["similarity"]], dtype=torch.float64)
+    masks = [torch.ones(1, n, dtype=torch.bool) for n in similarity.shape[1:]]
+    found = kernel_pooling(similarity, *masks, case["mus"], [case["sigma"]] * len(case["mus"]), pooling="mcr")
+    close(found[0], case["phi"])
+    close(sorted(kernel_centres(8)), case["mus"])
+
+
+def test_bimpm_matching(goldens: dict[str, Any]) -> None:
+    case = goldens["baselines"]["bimpm_cosine"]
+    v1, v2, w = (torch.tensor(case[name], dtype=torch.float64) for name in ("v1", "v2", "w"))
+    pairwise = torch.tensor(case["pairwise"], dtype=torch.float64)
+    close(perspective_cosine(v1[:, None], v2[None], w), pairwise)
+    close(perspective_cosine(v1, v2[-1], w), case["full_vs_v2_last"])
+    every = torch.ones(1, len(v2), dtype=torch.bool)
+    close(pairwise_perspective_max(v1[None], v2[None], every, w)[0], pairwise.amax(1))
+    only_first = torch.tensor([[True] + [False] * (len(v2) - 1)])
+    close(pairwise_perspective_max(v1[None], v2[None], only_first, w)[0], pairwise[:, 0])
+    close(attentive_mean(v1[None], v2[None], every)[0], case["attentive_mean_vectors"])

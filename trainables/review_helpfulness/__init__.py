@@ -1,0 +1,12 @@
+"""Multimodal review helpfulness: the adaptive contrastive model of Nguyen et al. 2022 and its seven baselines.
+
+    trainables.review_helpfulness:train
+
+Every model takes the same batches, is trained by the same loop and judged by the same metrics.
+"""
+
+from trainables.review_helpfulness.losses import adaptive_contrastive_loss, pairwise_ranking_loss
+from trainables.review_helpfulness.metrics import ranking_metrics
+from trainables.review_helpfulness.models import MODELS
+
+__all__ = ["MODELS", "adaptive_contrastive_loss", "pairwise_ranking_loss", "ranking_metrics"]

@@ -1,0 +1,162 @@
+"""The batch every model takes, the output every model gives, and what a model is built from."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+
+class Sequences(NamedTuple):
+    """A padded batch of sequences of vectors and the mask of its valid positions."""
+
+    x: Float[Tensor, "b t d"]
+    mask: Bool[Tensor, "b t"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """b (product, review) pairs, padded to the longest of the batch; masks are true where there is content.
+
+    Every sequence has at least one valid position: a text of which nothing is left is one `<OOV>`, an item without
+    images one zero region with `has_image` false. `record_p` is the product's title, brand, category and
+    description in this order, `text_p` its title and description. `label` is 0 to 4, `product` numbers products,
+    `group` sampled groups (-1 in evaluation), `category` the product's domain.
+    """
+
+    text_p: Int[Tensor, "b t"]
+    mask_p: Bool[Tensor, "b t"]
+    record_p: Int[Tensor, "b u"]
+    record_mask_p: Bool[Tensor, "b u"]
+    text_r: Int[Tensor, "b s"]
+    mask_r: Bool[Tensor, "b s"]
+    roi_p: Float[Tensor, "b m f"]
+    roi_mask_p: Bool[Tensor, "b m"]
+    roi_r: Float[Tensor, "b n f"]
+    roi_mask_r: Bool[Tensor, "b n"]
+    has_image_p: Bool[Tensor, " b"]
+    has_image_r: Bool[Tensor, " b"]
+    label: Int[Tensor, " b"]
+    product: Int[Tensor, " b"]
+    group: Int[Tensor, " b"]
+    category: Int[Tensor, " b"]
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def to(self, device: torch.device) -> "Batch":
+        return Batch(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
+
+    def with_review(self, other: "Batch", *, text: Bool[Tensor, " b"], images: Bool[Tensor, " b"]) -> "Batch":
+        """A copy in which rows of `text` have the review text of the same row of `other`, and rows of `images` its
+        review images. This batch stays as it is."""
+        swapped: dict[str, Tensor] = {}
+        for names, rows in ((("text_r", "mask_r"), text), (("roi_r", "roi_mask_r"), images)):
+            for name in names:
+                mine, theirs = _same_length(getattr(self, name), getattr(other, name))
+                swapped[name] = torch.where(rows.view(-1, *[1] * (mine.dim() - 1)), theirs, mine)
+        swapped["has_image_r"] = torch.where(images, other.has_image_r, self.has_image_r)
+        return replace(self, **swapped)
+
+
+def _same_length(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    length = max(a.shape[1], b.shape[1])
+    padded = [
+        torch.cat([x, x.new_zeros(len(x), length - x.shape[1], *x.shape[2:])], dim=1) if x.shape[1] < length else x
+        for x in (a, b)
+    ]
+    return padded[0], padded[1]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a model is built from: initial word vectors and character tables of both vocabularies, the number of
+    characters, the size of a region's features, the number of product categories."""
+
+    product_words: Float[Tensor, "v e"]
+    review_words: Float[Tensor, "w e"]
+    review_characters: Int[Tensor, "w c"]
+    characters: int
+    roi_dim: int
+    categories: int = 1
+
+
+@dataclass
+class Output:
+    """A model's scores (higher is more helpful), its own losses by name (training only, already weighted), numbers
+    worth logging, and where a model has them the four sequences of post-interaction features (`text_p`, `text_r`,
+    `roi_p`, `roi_r`) whose distances Tables 7-8 measure."""
+
+    score: Float[Tensor, " b"]
+    losses: dict[str, Float[Tensor, ""]] = field(default_factory=dict)
+    log: dict[str, float] = field(default_factory=dict)
+    features: Mapping[str, Sequences] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The reviews of one part of a dataset in memory, and the batches made of them.
+
+    Token lists are int64 [t] and never empty; regions are [m f], an item without images has none. Rows are in the
+    order that breaks ties.
+    """
+
+    product_tokens: Sequence[NDArray[np.int64]]
+    record_tokens: Sequence[NDArray[np.int64]]
+    product_regions: Sequence[NDArray[Any]]
+    category: NDArray[np.int64]
+    review_tokens: Sequence[NDArray[np.int64]]
+    review_regions: Sequence[NDArray[Any]]
+    product: NDArray[np.int64]
+    label: NDArray[np.int64]
+    roi_dim: int = 2048
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def batch(self, rows: NDArray[np.int64], groups: NDArray[np.int64] | None = None) -> Batch:
+        """The reviews `rows` with their products, in this order."""
+        owners = self.product[rows]
+        text_p, mask_p = _pad_tokens([self.product_tokens[i] for i in owners])
+        record_p, record_mask_p = _pad_tokens([self.record_tokens[i] for i in owners])
+        text_r, mask_r = _pad_tokens([self.review_tokens[i] for i in rows])
+        roi_p, roi_mask_p, has_image_p = self._pad_regions([self.product_regions[i] for i in owners])
+        roi_r, roi_mask_r, has_image_r = self._pad_regions([self.review_regions[i] for i in rows])
+        group = np.full(len(rows), -1) if groups is None else groups
+        return Batch(
+            text_p, mask_p, record_p, record_mask_p, text_r, mask_r, roi_p, roi_mask_p, roi_r, roi_mask_r,
+            has_image_p, has_image_r, torch.from_numpy(self.label[rows]), torch.from_numpy(owners),
+            torch.from_numpy(group), torch.from_numpy(self.category[owners]))  # fmt: skip
+
+    def _pad_regions(self, items: Sequence[NDArray[Any]]) -> tuple[Tensor, Tensor, Tensor]:
+        longest = max(1, *(len(item) for item in items))
+        x = torch.zeros(len(items), longest, self.roi_dim)
+        lengths = torch.tensor([max(1, len(item)) for item in items])
+        for row, item in zip(x, items, strict=True):
+            if len(item):
+                row[: len(item)] = torch.from_numpy(np.asarray(item, dtype=np.float32))
+        has_image = torch.tensor([len(item) > 0 for item in items])
+        return x, torch.arange(longest)[None, :] < lengths[:, None], has_image
+
+
+def _pad_tokens(items: Sequence[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
+    lengths = np.array([len(item) for item in items])
+    mask = np.arange(lengths.max())[None, :] < lengths[:, None]
+    tokens = np.zeros(mask.shape, dtype=np.int64)
+    tokens[mask] = np.concatenate(items)
+    return torch.from_numpy(tokens), torch.from_numpy(mask)
+
+
+class HelpfulnessModel(nn.Module):
+    """Base of the eight models: `forward(batch)` scores each pair from that pair alone, whatever the batch."""
+
+    def augment(self, batch: Batch, corpus: Corpus, rows: NDArray[np.int64], rng: np.random.Generator) -> Batch:
+        """The batch to train on in place of `batch`, made of `rows` of `corpus`; by default the same."""
+        return batch
+
+    def forward(self, batch: Batch) -> Output:
+        raise NotImplementedError

@@ -1,0 +1,124 @@
+"""The losses of review-helpfulness models: adaptive cross-modal contrast, pairwise ranking, binary helpfulness."""
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from contrasweep.errors import SpecError, choose_from
+
+CONTRASTIVE_REDUCTIONS = ("sum", "mean_anchor", "balanced")
+RANKING_REDUCTIONS = ("sum", "mean", "none")
+
+ContrastiveReduction = Literal["sum", "mean_anchor", "balanced"]
+
+
+def adaptive_contrastive_loss(
+    h_p: Float[Tensor, "b d"],
+    h_r: Float[Tensor, "b d"],
+    v_p: Float[Tensor, "b d"],
+    v_r: Float[Tensor, "b d"],
+    *,
+    o_pos: float,
+    o_neg: float,
+    adaptive: bool = True,
+    clamp_weights: bool = False,
+    detach_weights: bool = False,
+    reduction: str = "balanced",
+    product_ids: Int[Tensor, " b"] | Sequence[int] | None = None,
+    mask_same_product: bool = False,
+) -> Float[Tensor, ""]:
+    """Eq. 33 of Nguyen et al., EMNLP 2022 (Eq. 32 with `adaptive=False`) over the b helpful rows of a batch.
+
+    `h_p`, `h_r`, `v_p`, `v_r` are the max-pooled features of product text, review text, product images and review
+    images. The six unordered pairs of these are positives within a row and negatives across rows; similarity is the
+    cosine, 0 for a zero vector. Positives weigh o_pos - s, negatives s - o_neg. `clamp_weights` keeps the weights
+    from going below 0, `detach_weights` keeps gradients out of them: either is another loss than the paper's.
+    `mask_same_product` takes pairs of rows of one product out of the negatives.
+
+    Reductions: `sum` (the paper's; grows as b^2), `mean_anchor` (sum / 6b), `balanced` (mean over positives plus
+    mean over negatives). No rows give 0, one row has no negatives.
+    """
+    if reduction not in CONTRASTIVE_REDUCTIONS:
+        raise SpecError("there is no such reduction", place="reduction", value=reduction,
+                        hint=choose_from("reductions", list(CONTRASTIVE_REDUCTIONS), reduction))  # fmt: skip
+    rows = len(h_p)
+    if rows == 0:
+        return (h_p.sum() + h_r.sum() + v_p.sum() + v_r.sum()) * 0
+    first, second = zip(*combinations(range(4), 2), strict=True)
+    unit = _unit(torch.stack([h_p, h_r, v_p, v_r]))
+    similarity = unit[list(first)] @ unit[list(second)].mT
+    positives = torch.diagonal(similarity, dim1=-2, dim2=-1)
+    negatives = similarity[:, _negatives(rows, product_ids, mask_same_product, h_p.device)]
+    if adaptive:
+        positives = positives * _weights(o_pos - positives, clamp_weights, detach_weights)
+        negatives = negatives * _weights(negatives - o_neg, clamp_weights, detach_weights)
+    pulled, pushed = -positives.sum(), negatives.sum()
+    if reduction == "balanced":
+        return pulled / positives.numel() + pushed / max(1, negatives.numel())
+    return (pulled + pushed) / (6 * rows if reduction == "mean_anchor" else 1)
+
+
+def _unit(x: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
+    """x / |x|; a zero vector stays zero, with a gradient of ordinary size (1/eps would be 1e8 and more)."""
+    norm = x.norm(dim=-1, keepdim=True)
+    return x / norm.masked_fill(norm == 0, 1)
+
+
+def _negatives(
+    rows: int, product_ids: Tensor | Sequence[int] | None, mask_same_product: bool, device: torch.device
+) -> Bool[Tensor, "b b"]:
+    others = ~torch.eye(rows, dtype=torch.bool, device=device)
+    if not mask_same_product:
+        return others
+    if product_ids is None:
+        raise SpecError("mask_same_product needs product_ids", place="product_ids")
+    ids = torch.as_tensor(product_ids, device=device)
+    return others & (ids[:, None] != ids[None, :])
+
+
+def _weights(weights: Tensor, clamp: bool, detach: bool) -> Tensor:
+    weights = functional.relu(weights) if clamp else weights
+    return weights.detach() if detach else weights
+
+
+def pairwise_ranking_loss(
+    positive_scores: Float[Tensor, " g"],
+    negative_scores: Float[Tensor, " g"] | Float[Tensor, "g k"],
+    *,
+    beta: float | Float[Tensor, "..."],
+    reduction: str,
+) -> Float[Tensor, "..."]:
+    """max(0, beta - f+ + f-), Eq. 34 of Nguyen et al. 2022, for g positives with one or k negatives each.
+
+    `beta` is the margin: a number, or a tensor of the negatives' shape. Reductions: `sum`; `mean`, over positives
+    of the sum over their negatives; `none`, the shape of the negatives. No pairs give 0.
+    """
+    if reduction not in RANKING_REDUCTIONS:
+        raise SpecError("there is no such reduction", place="reduction", value=reduction,
+                        hint=choose_from("reductions", list(RANKING_REDUCTIONS), reduction))  # fmt: skip
+    positives = positive_scores[:, None] if negative_scores.dim() > positive_scores.dim() else positive_scores
+    loss = functional.relu(beta - positives + negative_scores)
+    if reduction == "none":
+        return loss
+    return loss.sum() / (max(1, len(loss)) if reduction == "mean" else 1)
+
+
+def all_pairs_ranking_loss(
+    scores: Float[Tensor, " n"], labels: Int[Tensor, " n"], *, beta: float, min_gap: int = 1
+) -> tuple[Float[Tensor, ""], int]:
+    """The sum of Eq. 34 over every ordered pair of one product's reviews whose labels differ by `min_gap` or more,
+    and the number of these pairs: what the sampled loss is a sample of (interval = min_gap - 1)."""
+    higher, lower = torch.nonzero(labels[:, None] - labels[None, :] >= min_gap, as_tuple=True)
+    return pairwise_ranking_loss(scores[higher], scores[lower], beta=beta, reduction="sum"), len(higher)
+
+
+def helpfulness_bce(
+    scores: Float[Tensor, " n"], labels: Int[Tensor, " n"], threshold: int
+) -> Float[Tensor, ""]:
+    """Binary cross-entropy of `label >= threshold` against the score as a logit."""
+    return functional.binary_cross_entropy_with_logits(scores, (labels >= threshold).to(scores.dtype))

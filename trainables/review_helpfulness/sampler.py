@@ -1,0 +1,72 @@
+"""Groups of one more helpful review and several less helpful ones of the same product, drawn anew each epoch."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def pair_candidates(labels: ArrayLike, interval: int) -> list[tuple[int, NDArray[np.int64]]]:
+    """The rows of one product that can be positives, each with the rows that can be its negatives.
+
+    Positive levels are the distinct labels but the lowest 1 + interval; negatives have a label below
+    positive - interval. Positives come by falling label, then in row order.
+    """
+    truth = np.asarray(labels, dtype=np.int64)
+    levels = np.unique(truth)[::-1]
+    found = []
+    for level in levels[: max(0, len(levels) - 1 - interval)]:
+        negatives = np.flatnonzero(truth < level - interval)
+        found += [(int(row), negatives) for row in np.flatnonzero(truth == level)]
+    return found
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    positive: int
+    negatives: NDArray[np.int64]
+    cumulative: NDArray[np.float64]
+
+
+class GroupSampler:
+    """Deals the rows of a training part into groups [positive, negative x num_negatives].
+
+    A negative is drawn with replacement, in proportion to 1 - the frequency of its label among the product's
+    reviews. `max_groups` keeps an epoch to that many groups, another random choice each time.
+    """
+
+    def __init__(
+        self, labels: ArrayLike, products: Sequence[int] | NDArray[np.int64], *, interval: int, num_negatives: int,
+        max_groups: int | None = None,
+    ) -> None:  # fmt: skip
+        truth, owner = np.asarray(labels, dtype=np.int64), np.asarray(products)
+        self.num_negatives, self.max_groups = num_negatives, max_groups
+        self.candidates: list[_Candidate] = []
+        for product in dict.fromkeys(owner.tolist()):
+            rows = np.flatnonzero(owner == product)
+            frequency = np.bincount(truth[rows]) / len(rows)
+            for positive, negatives in pair_candidates(truth[rows], interval):
+                weights = 1 - frequency[truth[rows[negatives]]]
+                self.candidates.append(_Candidate(int(rows[positive]), rows[negatives], np.cumsum(weights / weights.sum())))
+
+    def __len__(self) -> int:
+        """Groups an epoch."""
+        return min(len(self.candidates), self.max_groups or len(self.candidates))
+
+    def epoch(self, seed: int) -> NDArray[np.int64]:
+        """The groups of an epoch, int64 [groups, 1 + num_negatives] of row numbers, a pure function of `seed`."""
+        rng = np.random.default_rng(seed)
+        chosen = rng.permutation(len(self.candidates))[: len(self)]
+        draws = rng.random((len(self), self.num_negatives))
+        groups = np.empty((len(self), 1 + self.num_negatives), dtype=np.int64)
+        for group, number, draw in zip(groups, chosen, draws, strict=True):
+            candidate = self.candidates[number]
+            picked = np.searchsorted(candidate.cumulative, draw, side="right")
+            group[0], group[1:] = candidate.positive, candidate.negatives[np.minimum(picked, len(candidate.negatives) - 1)]
+        return groups
+
+    def batches(self, seed: int, groups: int) -> Iterator[NDArray[np.int64]]:
+        """An epoch's groups, `groups` at a time; the last batch may be smaller."""
+        drawn = self.epoch(seed)
+        yield from (drawn[start : start + groups] for start in range(0, len(drawn), groups))

@@ -1,0 +1,98 @@
+"""From text to token numbers: tokenizer, vocabularies, word vectors, characters."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contrasweep.errors import DataError
+
+PAD, OOV = 0, 1
+_TOKEN = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
+
+
+def tokenize(text: str | None) -> list[str]:
+    """Lower-cased words (with inner apostrophes) and single punctuation marks."""
+    return _TOKEN.findall((text or "").lower())
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Words numbered from 2 by falling frequency, then by spelling. 0 is `<PAD>`, 1 `<OOV>`.
+
+    `<OOV>` stands for text of which nothing is left; a word outside the vocabulary is dropped, not replaced by it.
+    """
+
+    words: tuple[str, ...]
+    numbers: dict[str, int] = field(repr=False)
+
+    @classmethod
+    def build(cls, texts: Iterable[str | None], min_count: int = 5) -> "Vocabulary":
+        """The words that occur at least `min_count` times in `texts` (those of the training part)."""
+        counts = Counter(word for text in texts for word in tokenize(text))
+        kept = sorted((w for w, n in counts.items() if n >= min_count), key=lambda word: (-counts[word], word))
+        return cls(tuple(kept), {word: i for i, word in enumerate(kept, start=2)})
+
+    def __len__(self) -> int:
+        return len(self.words) + 2
+
+    def encode(self, text: str | None, max_tokens: int) -> NDArray[np.int64]:
+        """The numbers of the first `max_tokens` known words, int64 [t]; empty if none is known."""
+        known = (self.numbers[word] for word in tokenize(text) if word in self.numbers)
+        return np.fromiter(known, dtype=np.int64)[:max_tokens]
+
+
+def word_vectors(vocabulary: Vocabulary, dim: int, rng: np.random.Generator, path: Path | None = None) -> NDArray[np.float32]:
+    """Initial embeddings, float32 [v dim]: from the GloVe or fastText text file at `path` where it has the word, else
+    uniform on (-.25, .25); the row of `<PAD>` is zero."""
+    vectors = rng.uniform(-0.25, 0.25, (len(vocabulary), dim)).astype(np.float32)
+    if path is not None:
+        for word, vector in _read_vectors(path, dim):
+            if word in vocabulary.numbers:
+                vectors[vocabulary.numbers[word]] = vector
+    vectors[PAD] = 0
+    return vectors
+
+
+def _read_vectors(path: Path, dim: int) -> Iterable[tuple[str, NDArray[np.float32]]]:
+    """(word, vector) of each line `word x1 ... xd`; fastText's first line (`count dim`) is skipped."""
+    if not path.is_file():
+        raise DataError(f"{path}: there is no file of word vectors here")
+    with path.open(encoding="utf-8", newline="\n") as lines:
+        for number, line in enumerate(lines, start=1):
+            parts = line.rstrip().split(" ")
+            if number == 1 and len(parts) == 2:
+                continue
+            word = " ".join(parts[:-dim])  # a few words of GloVe's larger files hold blanks
+            if len(parts) <= dim or not word:
+                raise DataError(f"{path}, line {number}: {len(parts) - 1} numbers, word_dim is {dim}")
+            yield word, np.array(parts[-dim:], dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class Characters:
+    """The characters of a training vocabulary, numbered from 2 by frequency, then code point; 0 is padding, 1 unknown."""
+
+    characters: tuple[str, ...]
+
+    @classmethod
+    def build(cls, words: Sequence[str]) -> "Characters":
+        counts = Counter("".join(words))
+        return cls(tuple(sorted(counts, key=lambda character: (-counts[character], character))))
+
+    def __len__(self) -> int:
+        return len(self.characters) + 2
+
+    def table(self, vocabulary: Vocabulary, max_characters: int = 16) -> NDArray[np.int64]:
+        """The characters of every word, int64 [v c], padded with 0; `<OOV>` is one unknown character."""
+        numbers = {character: i for i, character in enumerate(self.characters, start=2)}
+        table = np.zeros((len(vocabulary), max_characters), dtype=np.int64)
+        table[OOV, 0] = 1
+        for row, word in enumerate(vocabulary.words, start=2):
+            spelled = [numbers.get(character, 1) for character in word[:max_characters]]
+            table[row, : len(spelled)] = spelled
+        return table
