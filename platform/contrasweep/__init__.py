@@ -1,1 +1,55 @@
-"""Declare a table of contrastive-learning runs; get it back with intervals and paired tests."""
+"""Declare a table of contrastive-learning runs; get it back with intervals and paired tests.
+
+    import contrasweep as cs
+    grid = cs.AblationGrid(name=..., arms={...: cs.Arm(...)}, axes={...}, data="digits-lt", folds=5)
+    cs.plan(grid)             # what would run
+    results = cs.run(grid)    # run or resume
+    results.table()           # the table; results.compare("ocl", "scl")
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from contrasweep.errors import ContrasweepError, DataError, SpecError, StorageError
+from contrasweep.space import Choice, Float, Int
+from contrasweep.spec import AblationGrid, Arm, SubGrid, Sweep
+
+if TYPE_CHECKING:
+    from contrasweep.plan import Plan
+    from contrasweep.results import Results
+    from contrasweep.run.driver import plan, run
+    from contrasweep.statistics import Comparison
+    from contrasweep.trial import Report, Trial
+
+__all__ = [
+    "AblationGrid", "Arm", "Choice", "Comparison", "ContrasweepError", "DataError", "Float", "Int", "Plan", "Report",
+    "Results", "SpecError", "StorageError", "SubGrid", "Sweep", "Trial", "load", "plan", "run", "submit",
+]  # fmt: skip
+
+_ELSEWHERE = {  # imported when first used: a plan must not wait for Ray, a report not for torch
+    "Comparison": "contrasweep.statistics", "Plan": "contrasweep.plan", "Report": "contrasweep.trial", "Trial": "contrasweep.trial",
+    "Results": "contrasweep.results", "plan": "contrasweep.run.driver", "run": "contrasweep.run.driver",
+}  # fmt: skip
+
+
+def load(name: str, *, storage: str = "./contrasweep-runs") -> "Results":
+    """The results of the study called `name` as they lie in `storage`."""
+    from contrasweep.results import Results
+
+    return Results.load(name, storage)
+
+
+def submit(study: Any, *, address: str, **options: Any) -> Any:
+    """Run `study` as a Ray job on the cluster whose dashboard is at `address`; returns the job."""
+    from contrasweep.run.submit import submit
+
+    return submit(study, address=address, **options)
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name in _ELSEWHERE:
+        value = getattr(importlib.import_module(_ELSEWHERE[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'contrasweep' has no attribute {name!r}")

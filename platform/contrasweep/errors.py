@@ -27,6 +27,11 @@ class SpecError(ContrasweepError, ValueError):
         joined = ".".join(part for part in (place, self.place) if part)
         return SpecError(self.rule, place=joined, value=self.value, hint=self.hint)
 
+    def within(self, file: str) -> "SpecError":
+        """The same error in a named file."""
+        place = f"{file}: {self.place}" if self.place else file
+        return SpecError(self.rule, place=place, value=self.value, hint=self.hint)
+
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (self.rule, self.place, self.value, self.hint)
 

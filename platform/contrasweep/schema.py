@@ -5,6 +5,7 @@ is written once: as a type, or as a `__post_init__` that raises `SpecError`.
 """
 
 import dataclasses
+import typing
 from collections.abc import Callable
 from typing import Any, TypeVar, dataclass_transform
 
@@ -41,12 +42,28 @@ def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
         return cause.at(_place(first["loc"]))
     place, value = _place(first["loc"]), first.get("input")
     if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        fields = [f.name for f in dataclasses.fields(cls)]
+        fields = [f.name for f in dataclasses.fields(_class_at(cls, first["loc"][:-1]))]
         return SpecError("there is no such field", place=place, hint=choose_from("fields", fields, first["loc"][-1]))
     if first["type"] in ("missing", "missing_argument"):
         return SpecError("this field is required", place=place)
     rule = first["msg"][0].lower() + first["msg"][1:]
     return SpecError(rule.removeprefix("value error, "), place=place, value=value)
+
+
+def _class_at(cls: Any, loc: tuple[int | str, ...]) -> Any:
+    """The dataclass in which `loc` ends, going down from `cls` through fields, mappings, lists and unions."""
+    for part in loc:
+        hints = typing.get_type_hints(cls) if dataclasses.is_dataclass(cls) else {}
+        inner = _dataclasses_in(hints[part]) if part in hints else []
+        named = [c for c in inner if c.__name__ == part or getattr(c, "type", None) == part]
+        cls = (named or inner or [cls])[0]
+    return cls
+
+
+def _dataclasses_in(hint: Any) -> list[Any]:
+    if dataclasses.is_dataclass(hint):
+        return [hint]
+    return [found for argument in typing.get_args(hint) for found in _dataclasses_in(argument)]
 
 
 def _place(loc: tuple[int | str, ...]) -> str:

@@ -1,0 +1,177 @@
+"""Commands on a study: plan, run, report, compare, sync, schema, list, ui, doctor. Jobs and data have their own files."""
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from contrasweep.cli import data as data_commands
+from contrasweep.cli import jobs
+from contrasweep.cli.options import Json, Sets, Storage, Study, Tracking, print_json
+from contrasweep.errors import SpecError, choose_from
+from contrasweep.specfile import load_study
+
+if TYPE_CHECKING:
+    from contrasweep.results import Results
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+    help="Declare a table of contrastive-learning runs; get it back with intervals and paired tests.",
+)  # fmt: skip
+app.add_typer(data_commands.app, name="data", help="Stage datasets as Parquet, list, verify and show them.")
+jobs.add_to(app)
+
+STORAGE, TRACKING = "./contrasweep-runs", "sqlite:///mlflow.db"
+TABLES = {
+    "methods": ("trainables.methods", "METHODS"), "losses": ("trainables.losses", "LOSSES"),
+    "similarities": ("trainables.similarities", "SIMILARITIES"), "encoders": ("trainables.encoders", "ENCODERS"),
+    "datasets": ("contrasweep.data", "DATASETS"),
+}  # fmt: skip
+
+
+@app.command()
+def plan(study: Study, sets: Sets = None, storage: Storage = STORAGE, json: Json = False,
+         cluster: Annotated[Path | None, typer.Option(help="Inventory file of a cluster to plan for.")] = None) -> None:  # fmt: skip
+    """Show what would run: cells, replicates, what is done already, hours, and what the design can answer."""
+    from contrasweep import forecast
+    from contrasweep.run.driver import plan as make
+
+    found = forecast.forecast(make(load_study(study, sets or []), storage=storage), storage, cluster)
+    print_json(found.to_dict()) if json else print(found.to_text())
+
+
+@app.command()
+def run(study: Study, sets: Sets = None, storage: Storage = STORAGE, tracking: Tracking = TRACKING, json: Json = False,
+        max_concurrent: Annotated[int | None, typer.Option(min=1, help="Trials at once, at most.")] = None,
+        extend: Annotated[bool, typer.Option("--extend", help="Keep the trials of another plan of this name and add to them.")] = False,
+        retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again.")] = False) -> None:  # fmt: skip
+    """Run a study, or go on with it; here, or on the Ray cluster in RAY_ADDRESS. Prints the table at the end."""
+    from contrasweep.run.driver import run as run_study
+
+    declared = load_study(study, sets or [])
+    results = run_study(declared, storage=storage, tracking=tracking, max_concurrent=max_concurrent, extend=extend, retry_failed=retry_failed)
+    if json:
+        print_json(_summary(results))
+    else:
+        print(results.table().to_text())
+        print(f"\nrecords:  {storage}/{results.name}\nreport:   contrasweep report {study} --storage {storage}")
+        if tracking != "none":
+            print(f"MLflow:   contrasweep ui --tracking {tracking}")
+    raise typer.Exit(0 if results.complete else 1)
+
+
+@app.command()
+def report(study: Study, storage: Storage = STORAGE, json: Json = False,
+           format: Annotated[str, typer.Option(help="text, markdown, latex, html, csv or parquet.")] = "text",
+           rows: Annotated[list[str] | None, typer.Option(help="arm or an axis; repeatable.")] = None,
+           columns: Annotated[list[str] | None, typer.Option(help="arm or an axis; repeatable.")] = None,
+           metric: Annotated[str | None, typer.Option(help="Another metric than the study's.")] = None,
+           output: Annotated[Path | None, typer.Option(help="File to write instead of standard output.")] = None) -> None:  # fmt: skip
+    """Print or write the table of a study, as it stands now."""
+    from contrasweep.report import write_report
+
+    results = _load(study, storage)
+    if json:
+        print_json(_summary(results) | {"rows": results.to_frame().astype(object).where(lambda f: f.notna(), None).to_dict("records")})
+        return
+    write_report(results, format, rows=rows, columns=columns, metric=metric, output=output)
+
+
+@app.command()
+def compare(study: Study, arm_a: str, arm_b: str, storage: Storage = STORAGE, json: Json = False,
+            metric: Annotated[str | None, typer.Option(help="Another metric than the study's.")] = None,
+            at: Annotated[list[str] | None, typer.Option(metavar="AXIS=VALUE", help="Only these cells; repeatable.")] = None) -> None:  # fmt: skip
+    """Say whether ARM_A beats ARM_B, by how much, how sure, and what it would take to know."""
+    from contrasweep.specfile import parse_set
+
+    results = _load(study, storage)
+    fixed = {path[0]: value for path, value in map(parse_set, at or [])}
+    found = results.compare(arm_a, arm_b, metric, fixed)
+    print_json(found.to_dict()) if json else print(found.sentence(arm_a, arm_b, metric or results.metric))
+
+
+@app.command()
+def sync(study: Study, storage: Storage = STORAGE, tracking: Tracking = TRACKING, json: Json = False) -> None:
+    """Replay a study's records into MLflow: what is missing there is added, nothing twice."""
+    from contrasweep.results import Results
+    from contrasweep.tracking import sync as replay
+
+    summary = replay(Results.load(_name(study), storage).records, tracking)
+    print_json(vars(summary)) if json else print(summary)
+
+
+@app.command()
+def ui(tracking: Tracking = TRACKING, port: int = 5000, study: Annotated[str | None, typer.Option(help="Open this study.")] = None) -> None:
+    """Serve the MLflow UI on the tracking store until interrupted."""
+    from contrasweep.tracking import serve
+
+    raise typer.Exit(serve(tracking, port, _name(study) if study else None))
+
+
+@app.command("list")
+def list_(kind: str, json: Json = False) -> None:
+    """List what there is: methods, losses, similarities, datasets, encoders or studies."""
+    if kind == "studies":
+        found = _studies()
+    elif kind in TABLES:
+        module, table = TABLES[kind]
+        entries = getattr(importlib.import_module(module), table)
+        found = {name: (getattr(e, "description", "") or (e.__doc__ if callable(e) else "") or str(e)).strip().split("\n")[0] for name, e in entries.items()}
+    else:
+        raise SpecError("there is no such kind of thing", place="list", value=kind, hint=choose_from("kinds", [*TABLES, "studies"], kind))
+    if json:
+        print_json(found)
+    else:
+        wide = max(map(len, found))
+        print("\n".join(f"{name:<{wide}}  {text}".rstrip() for name, text in found.items()))
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of a study file, for editors."""
+    from contrasweep.specfile import study_schema
+
+    print_json(study_schema())
+
+
+@app.command()
+def doctor(storage: Storage = STORAGE, tracking: Tracking = TRACKING, json: Json = False) -> None:
+    """Check what works here: versions, hosts and GPUs, Ray, storage, MLflow."""
+    from contrasweep.cli.doctor import examine
+
+    findings = examine(storage, tracking)
+    if json:
+        print_json([vars(f) for f in findings])
+    else:
+        print("\n".join(str(f) for f in findings))
+    raise typer.Exit(0 if all(f.works for f in findings) else 1)
+
+
+def _load(study: str, storage: str) -> "Results":
+    from contrasweep.results import Results
+
+    return Results.load(_name(study), storage)
+
+
+def _name(study: str) -> str:
+    """A study's name; what is neither a file nor module:NAME is taken for the name itself."""
+    return load_study(study).name if ":" in study or study.endswith((".yaml", ".yml")) else study
+
+
+def _summary(results: "Results") -> dict[str, object]:
+    return {"study": results.name, "trials": results.counts, "complete": results.complete,
+            "table": results.table().to_frame().to_dict("records")}  # fmt: skip
+
+
+def _studies() -> dict[str, str]:
+    import pkgutil
+
+    import search_spaces
+    from contrasweep.spec import AblationGrid, Sweep
+
+    modules = [importlib.import_module(f"search_spaces.{m.name}") for m in pkgutil.iter_modules(search_spaces.__path__)]
+    return {
+        f"{module.__name__}:{name}": value.description
+        for module in modules for name, value in vars(module).items() if isinstance(value, AblationGrid | Sweep)
+    }  # fmt: skip

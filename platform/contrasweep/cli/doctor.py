@@ -1,0 +1,70 @@
+"""What works on this machine and what does not, one line each with what to do."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at: whether it works, and what was found or what to do."""
+
+    what: str
+    works: bool
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{'ok  ' if self.works else 'FAIL'}  {self.what:<10} {self.detail}"
+
+
+def examine(storage: str, tracking: str) -> list[Finding]:
+    """Look at everything a run needs. Nothing is left behind."""
+    checks: dict[str, Callable[[], str]] = {
+        "versions": _versions, "hosts": _hosts, "ray": _ray,
+        "storage": lambda: _storage(storage), "tracking": lambda: _tracking(tracking),
+    }  # fmt: skip
+    return [_try(name, check) for name, check in checks.items()]
+
+
+def _try(what: str, check: Callable[[], str]) -> Finding:
+    try:
+        return Finding(what, True, check())
+    except Exception as error:  # whatever is broken here is what doctor is asked for
+        return Finding(what, False, " ".join(str(error).split()) or type(error).__name__)
+
+
+def _versions() -> str:
+    from contrasweep.run.versions import versions
+
+    return ", ".join(f"{name} {version}" for name, version in versions().items())
+
+
+def _hosts() -> str:
+    from cluster.inventory import Inventory
+
+    found = Inventory.detect()
+    gpus = ", ".join(f"{found.count(g.type)} x {g.type} with {g.memory_gib:.0f} GiB" for g in found.gpu_types)
+    memory = sum(node.memory_gib for node in found.nodes)
+    return f"{found.cpus:g} cores, {memory:.0f} GiB of memory, {gpus or 'no GPU'}"
+
+
+def _ray() -> str:
+    from contrasweep.run.session import connected
+
+    with connected() as inventory:
+        where = os.environ.get("RAY_ADDRESS") or "started here"
+        return f"{where}: {sum(n.count for n in inventory.nodes)} node(s), {inventory.cpus:g} cores, {inventory.gpus} GPUs"
+
+
+def _storage(uri: str) -> str:
+    from contrasweep.store import open_store
+
+    store = open_store(uri)
+    store.check_writable()
+    return f"{store.uri} is writable"
+
+
+def _tracking(uri: str) -> str:
+    from contrasweep.tracking import checked_uri
+
+    return f"{checked_uri(uri)} can be used"

@@ -1,0 +1,31 @@
+"""Options that several commands share, and how results are printed."""
+
+import json
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+
+Study = Annotated[str, typer.Argument(metavar="STUDY", help="module:NAME, or a .yaml file")]
+Sets = Annotated[list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Change a field of the study; repeatable.")]
+Storage = Annotated[str, typer.Option(help="Folder or s3://bucket/prefix for records and checkpoints.", envvar="CONTRASWEEP_STORAGE")]
+Tracking = Annotated[str, typer.Option(help="MLflow tracking store; none for no tracking.", envvar="CONTRASWEEP_TRACKING")]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+Address = Annotated[str | None, typer.Option(help="The cluster's dashboard, http://HEAD:8265.", envvar="RAY_API_SERVER_ADDRESS")]
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    print(json.dumps(value, indent=1, default=str))
+
+
+def wants_json() -> bool:
+    return "--json" in sys.argv
+
+
+def width() -> int:
+    """Columns of the terminal; 100 where there is none."""
+    import shutil
+
+    return int(os.environ.get("COLUMNS", 0)) or shutil.get_terminal_size((100, 24)).columns

@@ -1,0 +1,202 @@
+"""`Results`: what a study has so far, read from the storage alone; frames, tables and comparisons of it."""
+
+import io
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from contrasweep.errors import SpecError, choose_from
+from contrasweep.plan import Plan
+from contrasweep.records import DONE, PENDING, PRUNED, Record, StudyRecords
+
+if TYPE_CHECKING:
+    from contrasweep.report.table import Table
+    from contrasweep.statistics import Comparison
+
+PLAN = "plan.parquet"
+OWN_COLUMNS = ("trial_id", "arm", "fold", "seed", "status", "seconds", "gpu_memory_gib")
+
+
+@dataclass(frozen=True)
+class Results:
+    """A study's trials and what became of them.
+
+    `facts` is study.json; `planned` has one row a planned trial (trial_id, arm, the axes, fold, seed);
+    `found` are the records there are. A trial without a record is `pending`.
+    """
+
+    facts: Mapping[str, Any]
+    planned: pd.DataFrame
+    found: Mapping[str, Record]
+    records: StudyRecords
+    run_urls: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, study: str, storage: str, *, run_urls: Mapping[str, str] | None = None) -> "Results":
+        """The study called `study` as it lies in `storage`; `SpecError` if it was never run there."""
+        records = StudyRecords(storage, study)
+        facts = records.facts()
+        if facts is None:
+            raise SpecError("there is no such study in this storage", place="STUDY", value=study,
+                            hint=f"storage is {storage}; run it first with: contrasweep run")  # fmt: skip
+        planned = read_planned(records)
+        return cls(facts, planned, records.read(planned["trial_id"]), records, run_urls or {})
+
+    @property
+    def name(self) -> str:
+        return str(self.facts["name"])
+
+    @property
+    def metric(self) -> str:
+        return str(self.facts["metric"])
+
+    @property
+    def axes(self) -> list[str]:
+        return list(self.facts["axes"])
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Trials by status."""
+        return dict(Counter(self.to_frame()["status"]))
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned trial is done (or was stopped early on purpose)."""
+        return set(self.counts) <= {DONE, PRUNED}
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a trial: trial_id, arm, the axes, fold, seed, status, the metrics, seconds, gpu_memory_gib."""
+        return self._frame.copy()
+
+    @cached_property
+    def _frame(self) -> pd.DataFrame:
+        rows = [self.found.get(trial_id) for trial_id in self.planned["trial_id"]]
+        taken = {*OWN_COLUMNS, *self.axes}
+        names = dict.fromkeys(name for record in rows if record for name in record.metrics)
+        metrics = {
+            (f"metric.{name}" if name in taken else name): [record.metrics.get(name, np.nan) if record else np.nan for record in rows]
+            for name in names
+        }
+        return self.planned.assign(
+            status=[record.status if record else PENDING for record in rows],
+            **metrics,
+            seconds=[record.seconds if record else np.nan for record in rows],
+            gpu_memory_gib=pd.array([record.gpu_memory_gib if record else None for record in rows], dtype="Float64"),
+        )
+
+    def curves(self, trial_ids: Iterable[str] | None = None) -> pd.DataFrame:
+        """Every report: trial_id, step, time, and the metrics."""
+        wanted = list(self.found if trial_ids is None else trial_ids)
+        rows = [{"trial_id": trial_id, **row} for trial_id in wanted for row in self.records.metrics(trial_id)]
+        return pd.DataFrame(rows, columns=None if rows else ["trial_id", "step", "time"])
+
+    def table(self, rows: str | Sequence[str] | None = None, columns: str | Sequence[str] | None = None,
+              metric: str | None = None) -> "Table":  # fmt: skip
+        """The study's table: mean and interval per cell, the best marked, what is missing shown as missing.
+
+        `rows` and `columns` are `arm`, an axis, or a list of these; without them the axes are the rows and
+        the arms the columns.
+        """
+        from contrasweep.report.table import build_table
+
+        metric = metric or self.metric
+        self._known("metric", metric, [c for c in self._frame.columns if c not in {*OWN_COLUMNS, *self.axes}] or [metric])
+        for name in [*_names(rows), *_names(columns)]:
+            self._known("rows or columns", name, ["arm", *self.axes])
+        rows, columns = self._layout(rows, columns)
+        mode = self.facts["mode"] if metric == self.metric or not metric.startswith("loss") else "min"
+        return build_table(
+            self._frame, rows=rows, columns=columns, metric=metric, mode=mode, alpha=self.facts["alpha"],
+            train_fraction=self._train_fraction, reference=self.facts.get("reference"), links=self.run_urls,
+            title=self.title,
+        )  # fmt: skip
+
+    @property
+    def title(self) -> str:
+        """The study, its data, and whether any of the data is synthetic, as it stands over every table."""
+        names = [d["name"] + (" (synthetic)" if d["synthetic"] else "") for d in self.facts["datasets"]]
+        return f"{self.name} on {', '.join(names)}"
+
+    def compare(self, a: str, b: str, metric: str | None = None, at: Mapping[str, Any] | None = None) -> "Comparison":
+        """Arm `a` against arm `b` over paired replicates: values of the same axes, fold and seed.
+
+        `at` fixes axes; over those left free the differences of a replicate are averaged, so that a
+        replicate (fold, seed) counts once. Only replicates that both arms have done are used.
+        """
+        from contrasweep.statistics import compare_paired
+
+        metric = metric or self.metric
+        pairs = self.pairs(a, b, metric, at or {})
+        if pairs.empty:
+            raise SpecError("the arms have no finished replicate in common", place="compare", value=(a, b))
+        return compare_paired(
+            pairs["a"].to_numpy(), pairs["b"].to_numpy(), train_fraction=self._train_fraction, alpha=self.facts["alpha"],
+            mode=self.facts["mode"], groups=list(pairs["fold"]) if self._train_fraction else None,
+        )  # fmt: skip
+
+    def pairs(self, a: str, b: str, metric: str, at: Mapping[str, Any]) -> pd.DataFrame:
+        """Paired values: one row a replicate with fold, seed, a, b (means over the free axes)."""
+        for arm in (a, b):
+            self._known("arm", arm, list(dict.fromkeys(self.planned["arm"])))
+        self._known("metric", metric, [str(c) for c in self._frame.columns])
+        frame = self._frame[self._frame["status"] == DONE]
+        for axis, value in at.items():
+            self._known("axis", axis, self.axes)
+            frame = frame[[v == value for v in frame[axis]]]
+        keys = frame[["fold", "seed"]].assign(cell=[json.dumps(list(v), default=str) for v in frame[self.axes].itertuples(index=False)])
+        keys = keys.assign(fold=keys["fold"].astype(object).where(keys["fold"].notna(), -1), value=frame[metric], arm=frame["arm"])
+        wide = keys[keys["arm"].isin([a, b])].pivot_table(index=["fold", "seed", "cell"], columns="arm", values="value")
+        if a not in wide or b not in wide:
+            return pd.DataFrame(columns=["fold", "seed", "a", "b"])
+        means = wide[[a, b]].dropna().groupby(level=["fold", "seed"]).mean().reset_index()
+        return pd.DataFrame({"fold": means["fold"], "seed": means["seed"], "a": means[a], "b": means[b]})
+
+    @property
+    def _train_fraction(self) -> float | None:
+        folds = self.facts.get("folds")
+        return (folds - 1) / folds if folds else None
+
+    def _layout(self, rows: Any, columns: Any) -> tuple[Any, Any]:
+        if rows is None and columns is None:
+            return (self.axes or ["arm"]), (["arm"] if self.axes else [])
+        taken = {*_names(rows), *_names(columns)}
+        rest = [name for name in ["arm", *self.axes] if name not in taken]
+        return (_names(rows) if rows is not None else rest), (_names(columns) if columns is not None else rest)
+
+    def _known(self, kind: str, value: str, known: list[str]) -> None:
+        if value not in known:
+            raise SpecError(f"there is no such {kind}", place=f"study {self.name}", value=value, hint=choose_from(kind, known, value))
+
+    def _repr_html_(self) -> str:
+        return str(self.table()._repr_html_())
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+
+def write_planned(records: StudyRecords, plan: Plan) -> None:
+    """Keep the plan's frame beside study.json, so that results are read without the study's code or data."""
+    frame = plan.to_frame()
+    for axis in plan.study.axis_names:
+        frame[axis] = [json.dumps(value) for value in frame[axis]]
+    sink = io.BytesIO()
+    frame.assign(fold=frame["fold"].astype("Int64")).to_parquet(sink, index=False)
+    records.store.write(f"{records.study}/{PLAN}", sink.getvalue())
+
+
+def read_planned(records: StudyRecords) -> pd.DataFrame:
+    """What `write_planned` wrote."""
+    frame = pd.read_parquet(io.BytesIO(records.store.read(f"{records.study}/{PLAN}")))
+    for axis in frame.columns[2:-2]:
+        frame[axis] = pd.Series([json.loads(text) for text in frame[axis]], index=frame.index)
+    return frame
+
+
+def _names(value: str | Sequence[str] | None) -> list[str]:
+    return [] if value is None else [value] if isinstance(value, str) else list(value)

@@ -1,0 +1,185 @@
+"""Run or resume a study: plan minus records goes through the engine, the rest is there already."""
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from contrasweep import data, results
+from contrasweep import records as rec
+from contrasweep.errors import ContrasweepError
+from contrasweep.plan import Plan, make_plan
+from contrasweep.records import Record, StudyRecords
+from contrasweep.results import Results
+from contrasweep.run.progress import Progress
+from contrasweep.run.source import FixedSource
+from contrasweep.run.versions import versions
+from contrasweep.spec import AblationGrid
+from contrasweep.specfile import to_plain
+from contrasweep.tracking import StudyFacts, checked_uri, open_tracker
+from contrasweep.trial import Trial
+
+STORAGE = "./contrasweep-runs"
+TRACKING = "sqlite:///mlflow.db"
+CHUNK_S = 1.0  # a trial reports to the driver about this often where nobody prunes
+
+
+def plan(study: AblationGrid, *, storage: str = STORAGE) -> Plan:
+    """What `study` would run. Nothing is written to `storage` and no Ray is started."""
+    return make_plan(study, lambda name: data.resolve(name, folds=study.folds, storage=storage))
+
+
+def run(study: AblationGrid, *, storage: str = STORAGE, tracking: str = TRACKING, max_concurrent: int | None = None,
+        extend: bool = False, retry_failed: bool = False) -> Results:  # fmt: skip
+    """Run what of `study` has no record yet, here or on the Ray cluster in RAY_ADDRESS, and return its results.
+
+    Interrupted (SIGINT, SIGTERM) it raises KeyboardInterrupt after finished trials are recorded; called
+    again it goes on from there. Raises `ContrasweepError` for bad input before anything is written.
+    """
+    planned = plan(study, storage=storage)
+    tracking = checked_uri(tracking)
+    records = StudyRecords(storage, study.name)
+    records.store.check_writable()
+    with _alone(records):
+        records.claim(describe(planned), extend=extend)
+        results.write_planned(records, planned)
+        finished = records.finished()
+        if retry_failed:
+            finished -= _unmark_failed(records, planned, finished)
+        missing = [trial for trial in planned.trials if trial.id not in finished]
+        tracker = open_tracker(tracking, study_facts(planned, storage), records)
+        try:
+            if missing:
+                placed = planned.relocated(lambda name: data.resolve(name, folds=study.folds, storage=storage, write=True))
+                wanted = {trial.id for trial in missing}
+                missing = [trial for trial in placed.trials if trial.id in wanted]
+                _train(placed, missing, records, tracker, max_concurrent)
+            found = Results.load(study.name, storage)
+            return _hand_over(found, tracker)
+        finally:
+            gap = tracker.close()
+            if gap is not None:
+                print(gap)
+
+
+def _train(plan_: Plan, missing: list[Trial], records: StudyRecords, tracker: Any, max_concurrent: int | None) -> None:
+    from contrasweep.run.engine import Engine
+    from contrasweep.run.placement import Placements
+    from contrasweep.run.session import connected
+    from contrasweep.run.worker import Job
+
+    study = plan_.study
+    with connected() as inventory, _interruptible():
+        placements = Placements(study, inventory)
+        progress = Progress(len(plan_.trials), len(plan_.trials) - len(missing), max_concurrent or placements.slots())
+        job = Job(records.storage, study.name, study.metric, study.mode, plan_.datasets, plan_.functions, CHUNK_S)
+        deadline = time.time() + 3600 * study.budget_hours if study.budget_hours else None
+        engine = Engine(job, FixedSource(missing), records, placements, _Tell(progress, tracker),
+                        max_failures=study.max_failures, max_concurrent=max_concurrent, deadline=deadline)  # fmt: skip
+        try:
+            engine.run()
+        finally:
+            progress.close()
+        if engine.out_of_time():
+            progress.say(f"budget_hours={study.budget_hours:g} is used up; run again to go on")
+
+
+class _Tell:
+    """Progress and tracking as the engine's one listener."""
+
+    def __init__(self, progress: Progress, tracker: Any) -> None:
+        self.progress, self.tracker = progress, tracker
+
+    def started(self, trial: Trial) -> None:
+        self.tracker.start(trial)
+        self.progress.started(trial)
+
+    def reported(self, trial_id: str, reports: list[dict[str, Any]]) -> None:
+        for row in reports:
+            metrics = {k: v for k, v in row.items() if k not in ("step", "time")}
+            self.tracker.log(trial_id, row["step"], metrics, row["time"])
+        self.progress.reported(trial_id, reports)
+
+    def ended(self, record: Record) -> None:
+        self.tracker.finish(record)
+        self.progress.ended(record)
+        if record.status == rec.FAILED:
+            last = (record.error or "").strip().splitlines()[-1:] or ["unknown error"]
+            self.progress.say(f"failed: {record.arm} fold={record.fold} seed={record.seed}: {last[0]}")
+
+
+def describe(plan_: Plan) -> dict[str, Any]:
+    """study.json of a plan."""
+    study = plan_.study
+    spec = to_plain(study)
+    for name, arm in study.arms.items():
+        spec["arms"][name]["trainable"] = arm.trainable if isinstance(arm.trainable, str) else arm.trainable.__qualname__
+    return {
+        "format_version": rec.FORMAT_VERSION, "name": study.name, "type": study.type, "plan_digest": plan_.digest, "spec": spec,
+        "metric": study.metric, "mode": study.mode, "alpha": study.alpha, "reference": study.reference, "folds": study.folds,
+        "arms": list(study.arms), "axes": study.axis_names, "trials": len(plan_.trials), "versions": versions(),
+        "created": time.time(),
+        "datasets": [{"name": m.name, "digest": m.digest, "synthetic": m.synthetic} for m in plan_.datasets.values()],
+    }  # fmt: skip
+
+
+def study_facts(plan_: Plan, storage: str) -> StudyFacts:
+    """What the tracker shows of a study."""
+    study = plan_.study
+    return StudyFacts.of(
+        study.name, plan_.trials, plan_digest=plan_.digest, axes=tuple(study.axis_names), metric=study.metric, mode=study.mode,
+        storage=storage, description=study.description,
+        facts={"data": ", ".join(m.name for m in plan_.datasets.values()), "folds": study.folds, "seeds": study.seeds},
+    )  # fmt: skip
+
+
+def _hand_over(found: Results, tracker: Any) -> Results:
+    """Results with links to the runs, and the table on the study's own run."""
+    urls = {trial_id: url for trial_id in found.found if (url := tracker.run_url(trial_id))}
+    return Results(found.facts, found.planned, found.found, found.records, urls)
+
+
+def _unmark_failed(records: StudyRecords, plan_: Plan, finished: set[str]) -> set[str]:
+    """Take away the records of failed trials, which then resume from their checkpoints."""
+    failed = {r.trial_id for r in records.read([t.id for t in plan_.trials if t.id in finished]).values() if r.status == rec.FAILED}
+    for trial_id in failed:
+        records.store.delete(records.key(trial_id, "record.json"))
+    return failed
+
+
+@contextlib.contextmanager
+def _alone(records: StudyRecords) -> Iterator[None]:
+    """One driver per study and local storage: two would train the same trials twice."""
+    import filelock
+
+    if records.storage.startswith("s3://"):
+        yield  # no lock there; records are content-addressed, so a second driver wastes work and harms nothing
+        return
+    root = records.store.root  # type: ignore[attr-defined]
+    (root / records.study).mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(root / records.study / ".driver.lock", timeout=0)
+    try:
+        with lock:
+            yield
+    except filelock.Timeout:
+        raise ContrasweepError(f"study {records.study} is being run by another process on {records.storage}") from None
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM is an interrupt too. Set after Ray's own handlers, which it sets when it connects."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

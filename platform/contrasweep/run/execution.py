@@ -1,0 +1,149 @@
+"""One trial from its generator to its record. Knows nothing of Ray; works in any process that sees the storage."""
+
+import math
+import resource
+import shutil
+import socket
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from contrasweep import records as rec
+from contrasweep.checkpoints import Checkpoints
+from contrasweep.errors import SpecError
+from contrasweep.records import Record, StudyRecords
+from contrasweep.run.versions import versions
+from contrasweep.trial import Report, Trial
+
+
+@dataclass
+class Progress:
+    """What `advance` tells: the new reports as {step, time, metrics}, and the record once there is one."""
+
+    reports: list[dict[str, Any]] = field(default_factory=list)
+    record: Record | None = None
+
+
+class Execution:
+    """Runs `trial`, resuming from its newest checkpoint in the storage. Metrics, checkpoints and at last the
+    record are written as they come: killing the process at any point loses at most the steps since then."""
+
+    def __init__(
+        self, trial: Trial, function: Callable[..., Generator[Report, None, None]], records: StudyRecords, *,
+        metric: str, notes: Mapping[str, Any] | None = None, usage: Callable[[], Mapping[str, float]] | None = None,
+    ) -> None:  # fmt: skip
+        self.trial, self.records, self.metric = trial, records, metric
+        self.notes, self.usage = dict(notes or {}), usage or _host_memory
+        self.checkpoints = Checkpoints(records.store, records.key(trial.id, "checkpoint"))
+        self.scratch = Path(tempfile.mkdtemp(prefix="contrasweep-"))
+        saved = self.checkpoints.fetch(_fresh(self.scratch / "resume"))
+        extra = saved.extra if saved else {}
+        self.rows = [row for row in records.metrics(trial.id) if saved and row["step"] <= saved.step]
+        self.seconds = float(extra.get("seconds", 0.0))
+        self.started = float(extra.get("started", time.time()))
+        self.attempts = int(extra.get("attempts", 0)) + 1
+        self.step = saved.step if saved else 0
+        self.last: Report | None = None
+        self.finished = False
+        self.generator = function(trial, resume=self.scratch / "resume" if saved else None)
+
+    def advance(self, at_least_s: float = 0.0) -> Progress:
+        """Train until a report is there and `at_least_s` have passed, or the trial ends.
+
+        A trainable that raises ends its trial as `failed`, with the traceback in the record; out-of-memory
+        errors are raised instead, because the scheduler answers them with more memory.
+        """
+        progress = Progress()
+        began = time.monotonic()
+        while progress.record is None and (not progress.reports or time.monotonic() - began < at_least_s):
+            try:
+                progress.reports.append(self._take(self._next()))
+            except StopIteration:
+                progress.record = self._end()
+            except Exception as error:
+                if is_out_of_memory(error):
+                    self.close()
+                    raise
+                progress.record = self.finish(rec.FAILED, error="".join(traceback.format_exception(error)))
+        if progress.record is None:
+            self.records.write_metrics(self.trial.id, self.rows)
+        return progress
+
+    def finish(self, status: str, *, error: str | None = None) -> Record:
+        """End the trial with `status`: metrics, items and artifacts first, the record last."""
+        if self.rows:
+            self.records.write_metrics(self.trial.id, self.rows)
+        last = self.last
+        if last is not None and last.items:
+            self.records.write_items(self.trial.id, last.items)
+        for name, path in (last.artifacts if last is not None else {}).items():
+            self.records.store.put_file(self.records.key(self.trial.id, f"artifacts/{name}"), path)
+        metrics = {k: v for k, v in (self.rows[-1] if self.rows else {}).items() if k not in ("step", "time")}
+        trial = self.trial
+        record = Record(
+            trial_id=trial.id, study=self.records.study, arm=trial.arm, trainable=trial.trainable, config=dict(trial.config),
+            data={"name": trial.data.name, "digest": trial.data.digest, "synthetic": trial.data.synthetic},
+            fold=trial.fold, seed=trial.seed, status=status, metrics=metrics, step=self.step, seconds=self.seconds,
+            started=self.started, ended=time.time(), attempts=self.attempts, error=error, host=socket.gethostname(),
+            items=tuple(last.items) if last is not None else (), artifacts=tuple(last.artifacts) if last is not None else (),
+            notes=self.notes, versions=versions(), **self.usage(),
+        )  # fmt: skip
+        self.records.write(record)
+        self.close()
+        return record
+
+    def close(self) -> None:
+        """Stop the generator, whose `finally` cleans up, and drop the scratch folder."""
+        self.finished = True
+        try:
+            self.generator.close()
+        finally:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def _next(self) -> Report:
+        began = time.perf_counter()
+        try:
+            return next(self.generator)
+        finally:
+            self.seconds += time.perf_counter() - began
+
+    def _take(self, report: Report) -> dict[str, Any]:
+        """Keep a report. Its checkpoint goes to the storage after the metrics up to it, so that the two agree."""
+        if report.step <= self.step:
+            raise SpecError("reports count their steps up", place=self.trial.trainable, value=(self.step, report.step))
+        self.step, self.last = report.step, report
+        metrics = {name: float(value) for name, value in report.metrics.items()}
+        row = {"step": report.step, "time": time.time(), **metrics}
+        self.rows.append(row)
+        if report.checkpoint is not None:
+            self.records.write_metrics(self.trial.id, self.rows)
+            self.checkpoints.save(report.checkpoint, report.step, seconds=self.seconds, started=self.started, attempts=self.attempts)
+        return row
+
+    def _end(self) -> Record:
+        final = self.rows[-1].get(self.metric) if self.rows else None
+        if final is not None and math.isfinite(final):
+            return self.finish(rec.DONE)
+        known = ", ".join(sorted(set(self.rows[-1]) - {"step", "time"})) if self.rows else "nothing"
+        found = "is missing" if final is None else f"is {final}"
+        return self.finish(rec.FAILED, error=f"the last report's metric {self.metric!r} {found}; it reported: {known}\n")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether `error` says that memory ran out, on the GPU or the host."""
+    from cluster import out_of_memory
+
+    return out_of_memory.which(error) is not None
+
+
+def _host_memory() -> dict[str, float]:
+    return {"host_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
+
+
+def _fresh(folder: Path) -> Path:
+    folder.mkdir()
+    return folder

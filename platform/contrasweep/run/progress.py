@@ -1,0 +1,69 @@
+"""What a person sees while a study runs: trials done, running, failed, and when it will be over."""
+
+import sys
+import time
+from collections import Counter
+from typing import Any, TextIO
+
+from contrasweep.records import Record
+from contrasweep.trial import Trial
+
+
+class Progress:
+    """One line: rewritten in place on a terminal, printed every `every_s` seconds anywhere else."""
+
+    def __init__(self, total: int, done_before: int, slots: float, *, stream: TextIO | None = None, every_s: float = 15.0) -> None:
+        self.total, self.before, self.slots = total, done_before, max(slots, 1.0)
+        self.stream = stream or sys.stderr
+        self.live = self.stream.isatty()
+        self.every_s = 0.2 if self.live else every_s
+        self.statuses: Counter[str] = Counter()
+        self.running: set[str] = set()
+        self.seconds: list[float] = []
+        self.shown = time.monotonic() if not self.live else 0.0
+
+    def started(self, trial: Trial) -> None:
+        self.running.add(trial.id)
+        self._show()
+
+    def reported(self, trial_id: str, reports: list[dict[str, Any]]) -> None:
+        self._show()
+
+    def ended(self, record: Record) -> None:
+        self.running.discard(record.trial_id)
+        self.statuses[record.status] += 1
+        self.seconds.append(record.seconds)
+        self._show(force=sum(self.statuses.values()) + self.before == self.total)
+
+    def say(self, text: str) -> None:
+        """Print a line of its own."""
+        print(("\r\033[K" if self.live else "") + text, file=self.stream, flush=True)
+
+    def close(self) -> None:
+        if self.live and self.shown:
+            print(file=self.stream, flush=True)
+
+    def eta_s(self) -> float | None:
+        """Seconds still to go, from the mean time of the trials that ended; None before the first one."""
+        left = self.total - self.before - sum(self.statuses.values())
+        return left * (sum(self.seconds) / len(self.seconds)) / min(self.slots, max(left, 1)) if self.seconds else None
+
+    def line(self) -> str:
+        done = self.before + sum(self.statuses.values())
+        bad = [f"{n} {status}" for status, n in sorted(self.statuses.items()) if status != "done"]
+        eta = self.eta_s()
+        parts = [f"{done}/{self.total} trials", f"{len(self.running)} running", *bad]
+        return ", ".join(parts) + (f", about {duration(eta)} to go" if eta is not None and done < self.total else "")
+
+    def _show(self, *, force: bool = False) -> None:
+        now = time.monotonic()
+        if force or now - self.shown >= self.every_s:
+            self.shown = now
+            print(("\r\033[K" if self.live else "") + self.line(), end="" if self.live else "\n", file=self.stream, flush=True)
+
+
+def duration(seconds: float) -> str:
+    """12 s, 3 min, 2.5 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,53 @@
+"""Where the engine gets trials from, and whom it tells: a fixed plan here, a search in `run.sweep`."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from contrasweep.records import Record
+from contrasweep.trial import Trial
+
+
+@dataclass(frozen=True)
+class Next:
+    """A trial to run now, and notes for its record."""
+
+    trial: Trial
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Finished:
+    """There are no more trials, now or later."""
+
+
+class Source(Protocol):
+    """Hands out trials. All calls come from the driver's one thread."""
+
+    def next(self) -> Next | Finished | None: ...  # None: not now, ask again after the next result
+    def keep_going(self, trial_id: str, reports: list[dict[str, Any]]) -> bool: ...  # False: stop it as `pruned`
+    def done(self, record: Record) -> None: ...
+
+
+class Listener(Protocol):
+    """Is told what happens, for progress and tracking. Nothing it does may raise or wait."""
+
+    def started(self, trial: Trial) -> None: ...
+    def reported(self, trial_id: str, reports: list[dict[str, Any]]) -> None: ...
+    def ended(self, record: Record) -> None: ...
+
+
+class FixedSource:
+    """The trials given, each once, in their order."""
+
+    def __init__(self, trials: Iterable[Trial]) -> None:
+        self.waiting = deque(trials)
+
+    def next(self) -> Next | Finished | None:
+        return Next(self.waiting.popleft()) if self.waiting else Finished()
+
+    def keep_going(self, trial_id: str, reports: list[dict[str, Any]]) -> bool:
+        return True
+
+    def done(self, record: Record) -> None:
+        """A plan does not change with its results."""

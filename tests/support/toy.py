@@ -1,0 +1,72 @@
+"""A small real trainable for tests of the platform: softmax regression by SGD in numpy, on any image dataset."""
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from contrasweep.data import open_dataset
+from contrasweep.schema import checked
+from contrasweep.trial import Report
+
+
+@checked
+class Settings:
+    """`fail_at`: raise after this epoch. `die_at`: the worker process kills itself there, once per `once` file.
+    `pause_s`: sleep in each epoch."""
+
+    lr: float = 0.1
+    epochs: int = 4
+    batch_size: int = 32
+    fail_at: int = 0
+    die_at: int = 0
+    once: str = ""
+    pause_s: float = 0.0
+    error: str = "RuntimeError"
+
+
+def train(trial, resume: Path | None = None):
+    settings = Settings(**trial.config)
+    train_part, test_part = open_dataset(trial.data).parts(trial.fold)
+    x, y = _features(train_part), train_part.labels
+    classes = int(y.max()) + 1
+    weights = np.random.default_rng([trial.seed, 7]).normal(0, 0.01, (x.shape[1], classes))
+    first = 1
+    if resume is not None:
+        with np.load(resume / "weights.npz") as saved:
+            weights, first = saved["weights"], int(saved["epoch"]) + 1
+    with tempfile.TemporaryDirectory() as scratch:
+        for epoch in range(first, settings.epochs + 1):
+            order = np.random.default_rng([trial.seed, epoch]).permutation(len(y))
+            for start in range(0, len(y), settings.batch_size):
+                rows = order[start : start + settings.batch_size]
+                weights -= settings.lr * x[rows].T @ (_softmax(x[rows] @ weights) - np.eye(classes)[y[rows]]) / len(rows)
+            time.sleep(settings.pause_s)
+            _misbehave(settings, epoch)
+            np.savez(Path(scratch) / "weights.npz", weights=weights, epoch=epoch)
+            hits = (_features(test_part) @ weights).argmax(1) == test_part.labels
+            yield Report(epoch, {"accuracy": float(hits.mean())}, Path(scratch), items={"hits": hits})
+
+
+train.settings = Settings
+
+
+def _misbehave(settings: Settings, epoch: int) -> None:
+    if settings.fail_at == epoch:
+        kind = {"RuntimeError": RuntimeError, "MemoryError": MemoryError}[settings.error]
+        raise kind("this trial fails on purpose")
+    if settings.die_at == epoch and not Path(settings.once).exists():
+        Path(settings.once).touch()
+        os.kill(os.getpid(), 9)
+
+
+def _features(part) -> np.ndarray:
+    flat = part.array("image").reshape(len(part), -1).astype(np.float64) / 255
+    return np.concatenate([flat, np.ones((len(part), 1))], axis=1)
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    shifted = np.exp(logits - logits.max(1, keepdims=True))
+    return shifted / shifted.sum(1, keepdims=True)
