@@ -152,4 +152,5 @@ def _colour(brightness: Tensor, saturation: Tensor, hue: Tensor, channels: int) 
 def _gray(images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n 1 h w"]:
     if images.shape[1] != 3:
         return images.mean(1, keepdim=True)
-    return torch.einsum("c,nchw->nhw", _LUMA.to(images), images)[:, None]
+    gray: Tensor = torch.einsum("c,nchw->nhw", _LUMA.to(images), images)[:, None]
+    return gray

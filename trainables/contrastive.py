@@ -20,6 +20,7 @@ from contrasweep.schema import checked
 from contrasweep.trial import Report, Trial
 from trainables import augmentations, checkpoint, evaluation, images, losses, optimisation, seeding
 from trainables.encoders import ENCODERS, build_encoder, projection_head
+from trainables.evaluation import target_noise
 
 Positive = Annotated[float, pydantic.Field(gt=0)]
 NotNegative = Annotated[float, pydantic.Field(ge=0)]
@@ -39,7 +40,8 @@ class Settings:
     images (the loss sees twice as many rows), `sampling`, `augmentation` (`auto`: by dataset).
     Evaluation: `evaluate_on` features of the encoder or embeddings of the head; `classifier` says which one gives
     `accuracy` and `f1_macro`: `knn` (the nearest neighbour) or the linear `probe`; `evaluate_every` epochs (0: only
-    at the end) where the trial has a fold. A dataset's own test split is looked at once, at the end.
+    at the end) where the trial has a fold: a dataset's own test split is looked at once, at the end. `retrieval`
+    adds MAP@R, R-precision and recall@k, `figures` histograms of target and noise similarities.
     Running: `device`, `autocast` (bfloat16), torch `threads`, `checkpoint_every` epochs (0: only at the end).
     """
 
@@ -68,6 +70,7 @@ class Settings:
     classifier: Literal["knn", "probe"] = "knn"
     evaluate_every: MaybeCount = 5
     retrieval: bool = True
+    figures: bool = False
     device: Annotated[str, pydantic.Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     autocast: bool = False
     threads: Count = 1
@@ -114,9 +117,12 @@ class Contrastive:
         self.encoder: nn.Module = build_encoder(settings.encoder, self.train.shape, settings.encoder_width)
         self.head = projection_head(settings.projection, self.encoder.dim, settings.projection_dim)
         self.model = nn.Sequential(self.encoder, self.head).to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        momentum = {"momentum": settings.momentum} if settings.optimizer == "sgd" else {}
-        self.optimizer = optimisation.OPTIMIZERS[settings.optimizer](
-            self.model.parameters(), settings.learning_rate, settings.weight_decay, **momentum
+        self.optimizer = optimisation.build_optimizer(
+            settings.optimizer,
+            self.model.parameters(),
+            settings.learning_rate,
+            settings.weight_decay,
+            settings.momentum,
         )
         self.schedule = self._schedule()
         self.loss = settings.build_loss()
@@ -194,7 +200,8 @@ class Contrastive:
         network = self.encoder if self.settings.evaluate_on == "features" else self.model
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
             chunks = [
-                network(self.normalise(pixels.float() / 255)) for pixels in part.pixels.split(rows_at_once)
+                network(self.normalise(pixels.float() / 255))
+                for pixels in torch.split(part.pixels, rows_at_once)
             ]
         return torch.cat(chunks).float()
 
@@ -217,21 +224,37 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     if resume is not None:
         facts = checkpoint.restore(resume, run.parts)
         done, run.nonfinite_steps = facts["epoch"], facts["nonfinite_steps"]
-    with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
+    with tempfile.TemporaryDirectory(prefix="contrasweep-") as name:
+        folder = Path(name)
         for epoch in range(done + 1, settings.epochs + 1):
             last = epoch == settings.epochs
             metrics = run.epoch(epoch)
             items: Mapping[str, Any] = {}
+            artifacts: Mapping[str, Path] = {}
             if last or (trial.fold is not None and _due(epoch, settings.evaluate_every)):
                 scored = run.evaluate(final=last)
                 metrics |= scored.metrics
-                items = scored.items if last else {}
+                if last:
+                    items = scored.items
+                    artifacts = _figures(scored, trial, folder) if settings.figures else {}
             saved = None
             if last or _due(epoch, settings.checkpoint_every):
-                saved = checkpoint.save(
-                    Path(folder), run.parts, epoch=epoch, nonfinite_steps=run.nonfinite_steps
-                )
-            yield Report(epoch, metrics, saved, items)
+                facts = {"epoch": epoch, "nonfinite_steps": run.nonfinite_steps}
+                saved = checkpoint.save(folder / "checkpoint", run.parts, **facts)
+            yield Report(epoch, metrics, saved, items, artifacts)
+
+
+def _figures(scored: evaluation.Evaluation, trial: Trial, folder: Path) -> dict[str, Path]:
+    """Histograms of target and noise similarities, as cosine and as arc length: `similarities_<name>.png`."""
+    cosine = scored.items["target_similarity"], scored.items["noise_similarity"]
+    series = {"cosine": cosine, "neg_arc_length": tuple(target_noise.arc_length(values) for values in cosine)}
+    title = f"{trial.arm} on {trial.data.name}, seed {trial.seed}"
+    return {
+        f"similarities_{name}.png": target_noise.figure(
+            target_noise.histogram(*values), folder / f"{name}.png", title=title, axis=f"{name} similarity"
+        )
+        for name, values in series.items()
+    }
 
 
 def _due(epoch: int, every: int) -> bool:

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from contrasweep.errors import SpecError, choose_from
+
 
 class SGD:
     """Stochastic gradient descent with momentum and L2 weight decay: torch.optim.SGD's update."""
@@ -76,7 +78,19 @@ class AdamW:
 
 
 Optimizer = SGD | AdamW
-OPTIMIZERS: dict[str, type[SGD] | type[AdamW]] = {"sgd": SGD, "adamw": AdamW}
+OPTIMIZERS = ("sgd", "adamw")
+
+
+def build_optimizer(
+    name: str, parameters: Iterable[Tensor], lr: float, weight_decay: float = 0.0, momentum: float = 0.9
+) -> Optimizer:
+    """The optimiser `name`; `momentum` is SGD's."""
+    if name not in OPTIMIZERS:
+        raise SpecError("there is no such optimiser", place="optimizer", value=name,
+                        hint=choose_from("optimisers", list(OPTIMIZERS), name))  # fmt: skip
+    return (
+        SGD(parameters, lr, weight_decay, momentum) if name == "sgd" else AdamW(parameters, lr, weight_decay)
+    )
 
 
 def gradients_of(optimizer: Optimizer, loss: Tensor) -> tuple[list[Tensor], Tensor]:

@@ -52,7 +52,7 @@ def test_a_resnet_refuses_a_width() -> None:
 
 
 def test_an_unknown_encoder_lists_the_known_ones() -> None:
-    with pytest.raises(SpecError, match="did you mean 'resnet18'.*cnn, mlp, resnet18, resnet34, resnet50"):
+    with pytest.raises(SpecError, match=r"did you mean 'resnet18'.*cnn, mlp, resnet18, resnet34, resnet50"):
         build_encoder("resnet_18", (3, 32, 32))
 
 

@@ -1,12 +1,14 @@
 """The optimisers against torch.optim's, and the learning rate's course."""
 
+import itertools
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from trainables.optimisation import OPTIMIZERS, SGD, AdamW, Schedule, gradients_of
+from contrasweep.errors import SpecError
+from trainables.optimisation import OPTIMIZERS, SGD, Schedule, build_optimizer, gradients_of
 
 torch.set_num_threads(1)
 
@@ -35,22 +37,22 @@ def steps(make: Any, count: int, ours: bool) -> list[torch.Tensor]:
 def test_the_update_is_torchs(name: str, weight_decay: float) -> None:
     theirs = {"sgd": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=weight_decay),
               "adamw": lambda p: torch.optim.AdamW(p, 0.1, weight_decay=weight_decay)}[name]  # fmt: skip
-    ours = {
-        "sgd": lambda p: SGD(p, 0.1, weight_decay, momentum=0.9),
-        "adamw": lambda p: AdamW(p, 0.1, weight_decay),
-    }[name]
-    for a, b in zip(steps(ours, 12, True), steps(theirs, 12, False), strict=True):
+    for a, b in zip(
+        steps(lambda p: build_optimizer(name, p, 0.1, weight_decay), 12, True),
+        steps(theirs, 12, False),
+        strict=True,
+    ):
         assert torch.allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_loaded_state_continues_where_the_saved_one_was(name: str) -> None:
     weights = [torch.randn(3, requires_grad=True), torch.randn(2, requires_grad=True)]
-    first = OPTIMIZERS[name](weights, 0.1)
+    first = build_optimizer(name, weights, 0.1)
     for _ in range(3):
         first.step([torch.ones(3), torch.full((2,), 2.0)])
     copies = [w.detach().clone().requires_grad_() for w in weights]
-    second = OPTIMIZERS[name](copies, 0.1)
+    second = build_optimizer(name, copies, 0.1)
     second.load_state_dict(first.state_dict())
     for optimizer in (first, second):
         optimizer.step([torch.ones(3), torch.ones(2)])
@@ -74,7 +76,11 @@ def test_the_warm_up_is_a_line_from_its_start_to_the_cosine() -> None:
     schedule = Schedule(lr=0.5, steps=100, warmup_steps=10)
     course = [schedule.at(step) for step in range(12)]
     assert course[0] == 0.01 and course[10] == Schedule(lr=0.5, steps=100).at(10)
-    assert [b - a for a, b in zip(course[:9], course[1:10], strict=True)] == pytest.approx(
-        [course[1] - course[0]] * 9
-    )
+    rises = [b - a for a, b in itertools.pairwise(course[:10])]
+    assert rises == pytest.approx(rises[:1] * 9) and rises[0] > 0
     assert course[11] < course[10]
+
+
+def test_an_unknown_optimiser_lists_the_known_ones() -> None:
+    with pytest.raises(SpecError, match="known optimisers: adamw, sgd"):
+        build_optimizer("lars", [], 0.1)
