@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import traceback
 from fractions import Fraction
 
 import numpy as np
@@ -102,15 +103,10 @@ def test_tracebacks_as_ray_keeps_them_are_read(error):
     """Ray wraps the worker's error; what the driver sees is the text, and the wrapper with that text."""
     from ray.exceptions import RayTaskError
 
-    try:
-        raise error
-    except Exception as caught:
-        import traceback
-
-        text = traceback.format_exc()
-        assert which(text) == which(caught)
-        assert which(RayTaskError("train", text, caught)) == which(caught)
-        assert which(pickle.loads(pickle.dumps(caught))) == which(caught)
+    text = "".join(traceback.format_exception(error))
+    assert which(text) == which(error)
+    assert which(RayTaskError("train", text, error)) == which(error)
+    assert which(pickle.loads(pickle.dumps(error))) == which(error)
 
 
 # ------------------------------------------------------------------------------------------- the rule

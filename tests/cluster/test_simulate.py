@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.simulate import expected_factor, read_mix
 from cluster.footprint import Footprint
 from cluster.inventory import Gpu, Inventory, Node
 from cluster.simulate import simulate
@@ -118,6 +119,18 @@ def test_packing_gains_what_the_shares_say():
             simulate(trials, [600.0] * 320, node, share_gpus=share).hours for share in (True, False)
         )
         assert whole / packed == n
+
+
+def test_packing_gains_the_expected_factor_on_the_recorded_mix():
+    """21 cells of the papers' tables; expected are GPU-seconds on whole GPUs over GPU-seconds on shares."""
+    cells, seconds = read_mix()
+    inventory = Inventory((Node(128, 1000, 8, Gpu("A100-80G", 79.2), count=4),))
+    trials, takes = cells * 60, seconds * 60
+    packed, whole = (simulate(trials, takes, inventory, share_gpus=share) for share in (True, False))
+    expected = expected_factor(trials, takes, inventory)
+    assert packed.finished == whole.finished == len(trials)
+    assert expected > 2
+    assert whole.hours / packed.hours == pytest.approx(expected, rel=0.1)
 
 
 def test_a_hundred_thousand_trials_on_a_thousand_gpus_all_get_their_turn():
