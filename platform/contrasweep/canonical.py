@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from contrasweep.errors import SpecError
@@ -37,6 +38,17 @@ def canonical(value: Any, place: str = "") -> Any:
 def dumps(value: Any) -> str:
     """Canonical JSON text of `value`."""
     return json.dumps(canonical(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+class Config(dict[str, Any]):
+    """A canonical mapping that keeps its text, because all replicates of a cell share one config."""
+
+    def __init__(self, value: Mapping[str, Any], place: str = "") -> None:
+        super().__init__(canonical(value, place))
+
+    @cached_property
+    def text(self) -> str:
+        return dumps(self)
 
 
 def digest(value: Any, length: int = 64) -> str:

@@ -94,14 +94,14 @@ def make_plan(study: AblationGrid, resolve: Resolve) -> Plan:
     return Plan(study, tuple(cells), local, {manifest.digest: name for name, manifest in manifests.items()})
 
 
-def _distinct(study: AblationGrid) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+def _distinct(study: AblationGrid) -> Iterator[tuple[str, dict[str, Any], canonical.Config]]:
     """Each different (arm, axis values, config) once: sub-grids may repeat cells of the product."""
     seen = set()
     for arm_name, axes, extra in study.cells():
         values = {axis: value for axis, value in axes.items() if axis != DATA_AXIS}
-        config = canonical.canonical({**study.arms[arm_name].config, **extra, **values}, f"arms.{arm_name}.config")
+        config = canonical.Config({**study.arms[arm_name].config, **extra, **values}, f"arms.{arm_name}.config")
         shown = {axis: axes.get(axis, config.get(axis)) for axis in study.axis_names}
-        key = (arm_name, axes.get(DATA_AXIS), canonical.dumps(config))
+        key = (arm_name, axes.get(DATA_AXIS), config.text)
         if key not in seen:
             seen.add(key)
             yield arm_name, shown if DATA_AXIS not in shown else {**shown, DATA_AXIS: axes.get(DATA_AXIS, study.data)}, config

@@ -38,6 +38,8 @@ def checked(cls: C) -> C:
 def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
     """The first of pydantic's findings as one line: place, rule, value, and for an unknown field the known ones."""
     first = error.errors(include_url=False)[0]
+    if first["loc"] and isinstance(first["loc"][0], int) and dataclasses.is_dataclass(cls):  # given by position
+        first["loc"] = (dataclasses.fields(cls)[first["loc"][0]].name, *first["loc"][1:])
     if isinstance(cause := first.get("ctx", {}).get("error"), SpecError):
         return cause.at(_place(first["loc"]))
     place, value = _place(first["loc"]), first.get("input")

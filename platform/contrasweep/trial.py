@@ -1,5 +1,6 @@
 """`Trial`, the unit of training, and `Report`, what it tells while it runs."""
 
+import hashlib
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -31,9 +32,9 @@ class Trial:
     def id(self) -> str:
         """Digest of arm, trainable, config, dataset digest, fold and seed: the study's name, host, resources
         and date are no part of it, so a rerun elsewhere is the same trial. 16 hexadecimal digits."""
-        return canonical.digest(
-            {"arm": self.arm, "trainable": self.trainable, "config": self.config,
-             "data": self.data.digest, "fold": self.fold, "seed": self.seed}, length=16)  # fmt: skip
+        config = self.config.text if isinstance(self.config, canonical.Config) else canonical.dumps(self.config)
+        parts = [canonical.dumps(part) for part in (self.arm, self.trainable, self.data.digest, self.fold, self.seed)]
+        return hashlib.sha256("\n".join([*parts, config]).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

@@ -167,9 +167,9 @@ def _summary(results: "Results") -> dict[str, object]:
 def _studies() -> dict[str, str]:
     import pkgutil
 
-    import search_spaces
     from contrasweep.spec import AblationGrid, Sweep
 
+    search_spaces = importlib.import_module("search_spaces")  # by name: the platform does not depend on it
     modules = [importlib.import_module(f"search_spaces.{m.name}") for m in pkgutil.iter_modules(search_spaces.__path__)]
     return {
         f"{module.__name__}:{name}": value.description

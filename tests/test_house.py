@@ -1,0 +1,61 @@
+"""The house itself: imports run one way, one module per engine, and nothing shadows the standard library."""
+
+import ast
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = [*(ROOT / "platform" / "contrasweep").rglob("*.py"), *(p for d in ("trainables", "search_spaces", "cluster") for p in (ROOT / d).rglob("*.py"))]
+ALLOWED = {  # the only places that may import each engine
+    "optuna": ("platform/contrasweep/search",),
+    "mlflow": ("platform/contrasweep/tracking",),
+    "boto3": ("platform/contrasweep/s3.py",),
+    "botocore": ("platform/contrasweep/s3.py",),
+    "ray": ("platform/contrasweep/run", "cluster/"),
+}
+LAYERS = ["search_spaces", "trainables", "contrasweep", "cluster"]
+
+
+def imported(path: Path) -> set[str]:
+    """Top-level packages that a file imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+def test_import_platform_at_the_root_is_the_standard_library():
+    done = subprocess.run([sys.executable, "-c", "import platform; print(platform.system())"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == platform.system()
+
+
+@pytest.mark.parametrize("engine", sorted(ALLOWED))
+def test_an_engine_is_imported_in_its_own_place_only(engine):
+    users = {p.relative_to(ROOT).as_posix() for p in SOURCES if engine in imported(p)}
+    assert {user for user in users if not user.startswith(ALLOWED[engine])} == set()
+
+
+def test_packages_import_downwards_only():
+    for path in SOURCES:
+        parts = path.relative_to(ROOT).parts
+        layer = LAYERS.index("contrasweep" if parts[0] == "platform" else parts[0])
+        assert not imported(path) & set(LAYERS[:layer]), path
+
+
+def test_half_of_the_modules_are_short():
+    lengths = sorted(len(p.read_text().splitlines()) for p in SOURCES)
+    assert lengths[len(lengths) // 2] <= 140
+    assert lengths[len(lengths) * 9 // 10] <= 430
+
+
+def test_a_plan_needs_no_engine():
+    code = "import sys, contrasweep.plan, contrasweep.results; print([m for m in ('ray', 'mlflow', 'optuna', 'torch', 'boto3') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
