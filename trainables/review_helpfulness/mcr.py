@@ -4,13 +4,12 @@ Reconstructed: text of the branches (c) to (e) is the mean of the three convolut
 coherent graph is split as ReLU(A x_i + B x_j), its query nodes taken in slices recomputed backward, to bound memory.
 """
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
 from contrasweep.schema import checked
 from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
@@ -76,17 +75,34 @@ class CoherentGraph(nn.Module):
     def forward(self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"]) -> Float[Tensor, "b n d"]:
         for query, key, weight in zip(self.query, self.key, self.weight, strict=True):
             keys = key(x)
-            slices = [
-                checkpoint(_mix, queries, keys, x, mask, weight.weight, use_reentrant=False)
-                for queries in query(x).split(SLICE, dim=1)
-            ]
+            slices = [_Mix.apply(queries, keys, x, weight.weight, mask) for queries in query(x).split(SLICE, dim=1)]
             x = torch.cat(slices, dim=1)
         return x * mask[..., None]
 
 
-def _mix(queries: Tensor, keys: Tensor, x: Tensor, mask: Tensor, weight: Tensor) -> Tensor:
+def _mix(queries: Tensor, keys: Tensor, x: Tensor, weight: Tensor, mask: Tensor) -> Tensor:
     scores = functional.linear(functional.relu(queries[:, :, None] + keys[:, None]), weight)[..., 0]
     return masked_softmax(scores, mask[:, None, :], dim=-1) @ x
+
+
+class _Mix(torch.autograd.Function):
+    """`_mix`, computed once more in the backward pass, so that the pairs of one slice at a time are in memory.
+
+    torch.utils.checkpoint would do, but its first use imports torch._dynamo, which takes seconds.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, x: Tensor, weight: Tensor, mask: Tensor) -> Tensor:
+        ctx.save_for_backward(queries, keys, x, weight, mask)
+        return _mix(queries, keys, x, weight, mask)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        *differentiable, mask = ctx.saved_tensors
+        inputs = [tensor.detach().requires_grad_() for tensor in differentiable]
+        with torch.enable_grad():
+            mixed = _mix(*inputs, mask)
+        return (*torch.autograd.grad(mixed, inputs, gradients), None)
 
 
 class ClaimPool(nn.Module):

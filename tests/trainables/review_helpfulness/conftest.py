@@ -1,0 +1,90 @@
+"""A small corpus of random texts, regions and labels, and small settings for each of the eight models."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from trainables.review_helpfulness.batch import Corpus, Inputs
+from trainables.review_helpfulness.fit import Fit
+from trainables.review_helpfulness.settings import Settings
+
+WORDS, ROI_DIM, CATEGORIES, WORD_DIM = 60, 6, 3, 12
+
+SMALL: dict[str, dict[str, Any]] = {
+    "bimpm": {"dim": 8, "perspectives": 3},
+    "conv_knrm": {"filters": 12},
+    "eg_cnn": {"filters": 16, "kernel": 3, "char_dim": 4, "char_filters": 6},
+    "prh_net": {"dim": 16},
+    "dr_net": {"dim": 16},
+    "sse_cross": {"dim": 12},
+    "mcr": {"dim": 16, "common_dim": 12, "region_layers": 1},
+    "proposed": {"dim": 16, "depth": 2, "heads": 2, "region_layers": 1},
+}
+QUIET: dict[str, dict[str, Any]] = {
+    "sse_cross": {"image_swap": 0.0, "text_swap": 0.0},
+    "mcr": {"region_dropout": 0.0},
+    "proposed": {"region_dropout": 0.0, "fusion_dropout": 0.0},
+}
+"""What takes the noise out of a model's training, beside dropout=0."""
+
+
+def random_corpus(products: int = 6, reviews: int = 4, *, seed: int = 0, images: bool = True) -> Corpus:
+    """Each product has `reviews` reviews of 3 to 9 words with labels 0, 2, 4, ... in random order."""
+    rng = np.random.default_rng(seed)
+
+    def tokens(low: int, high: int) -> np.ndarray:
+        return rng.integers(2, WORDS, rng.integers(low, high))
+
+    def regions() -> np.ndarray:
+        return rng.normal(size=(rng.integers(1, 4) if images else 0, ROI_DIM)).astype(np.float16)
+
+    rows = products * reviews
+    labels = np.concatenate([rng.permutation(np.resize([4, 2, 0, 1], reviews)) for _ in range(products)])
+    return Corpus(
+        product_tokens=[tokens(2, 8) for _ in range(products)], record_tokens=[tokens(4, 10) for _ in range(products)],
+        product_regions=[regions() for _ in range(products)], category=np.arange(products) % CATEGORIES,
+        review_tokens=[tokens(3, 10) for _ in range(rows)], review_regions=[regions() for _ in range(rows)],
+        product=np.repeat(np.arange(products), reviews), label=labels.astype(np.int64), roi_dim=ROI_DIM)  # fmt: skip
+
+
+def random_inputs(seed: int = 0) -> Inputs:
+    generator = torch.Generator().manual_seed(seed)
+    words = [torch.rand(WORDS, WORD_DIM, generator=generator) - 0.5 for _ in range(2)]
+    characters = torch.randint(2, 20, (WORDS, 5), generator=generator)
+    characters[:, 3:] = 0
+    return Inputs(words[0], words[1], characters, 20, ROI_DIM, CATEGORIES)
+
+
+@pytest.fixture
+def corpus() -> Corpus:
+    return random_corpus()
+
+
+@pytest.fixture
+def inputs() -> Inputs:
+    return random_inputs()
+
+
+@pytest.fixture
+def make_fit() -> Callable[..., Fit]:
+    """make_fit(model, corpus, **settings): a Fit of small size."""
+
+    def make(model: str, corpus: Corpus, **more: Any) -> Fit:
+        settings = Settings(model=model, device="cpu", **SMALL[model] | more)
+        return Fit(settings, random_inputs(), corpus, (more.get("seed", 0), None))
+
+    return make
+
+
+@pytest.fixture
+def quiet() -> Callable[[str], dict[str, Any]]:
+    """quiet(model): settings that take the noise out of its training."""
+    return lambda model: {"dropout": 0.0, **QUIET.get(model, {})}
+
+
+@pytest.fixture
+def make_corpus() -> Callable[..., Corpus]:
+    return random_corpus
