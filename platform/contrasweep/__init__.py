@@ -14,9 +14,9 @@ from contrasweep.space import Choice, Float, Int
 from contrasweep.spec import AblationGrid, Arm, SubGrid, Sweep
 
 if TYPE_CHECKING:
-    from contrasweep.plan import Plan
+    from contrasweep.planning import Plan
     from contrasweep.results import Results
-    from contrasweep.run.driver import plan, run
+    from contrasweep.running.driver import plan, run
     from contrasweep.statistics import Comparison
     from contrasweep.trial import Report, Trial
 
@@ -26,8 +26,8 @@ __all__ = [
 ]  # fmt: skip
 
 _ELSEWHERE = {  # imported when first used: a plan must not wait for Ray, a report not for torch
-    "Comparison": "contrasweep.statistics", "Plan": "contrasweep.plan", "Report": "contrasweep.trial", "Trial": "contrasweep.trial",
-    "Results": "contrasweep.results", "plan": "contrasweep.run.driver", "run": "contrasweep.run.driver",
+    "Comparison": "contrasweep.statistics", "Plan": "contrasweep.planning", "Report": "contrasweep.trial", "Trial": "contrasweep.trial",
+    "Results": "contrasweep.results", "plan": "contrasweep.running.driver", "run": "contrasweep.running.driver",
 }  # fmt: skip
 
 
@@ -40,7 +40,7 @@ def load(name: str, *, storage: str = "./contrasweep-runs") -> "Results":
 
 def submit(study: Any, *, address: str, **options: Any) -> Any:
     """Run `study` as a Ray job on the cluster whose dashboard is at `address`; returns the job."""
-    from contrasweep.run.submit import submit
+    from contrasweep.running.submit import submit
 
     return submit(study, address=address, **options)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from cluster.footprint import Footprint
 from cluster.inventory import Inventory
-from contrasweep.plan import Plan
+from contrasweep.planning import Plan
 from contrasweep.records import DONE, Record, StudyRecords
 from contrasweep.statistics import design
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from contrasweep.errors import SpecError, choose_from
-from contrasweep.plan import Plan
+from contrasweep.planning import Plan
 from contrasweep.records import DONE, PENDING, PRUNED, Record, StudyRecords
 
 if TYPE_CHECKING:

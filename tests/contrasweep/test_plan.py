@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from contrasweep import AblationGrid, Arm, SpecError, SubGrid
 from contrasweep.canonical import Config, canonical, digest
 from contrasweep.data.manifest import Folds, Manifest, Shard
-from contrasweep.plan import make_plan
+from contrasweep.planning import make_plan
 from contrasweep.trial import Trial
 
 DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(5))

@@ -35,7 +35,7 @@ def plan(study: Study, sets: Sets = None, storage: Storage = STORAGE, json: Json
          cluster: Annotated[Path | None, typer.Option(help="Inventory file of a cluster to plan for.")] = None) -> None:  # fmt: skip
     """Show what would run: cells, replicates, what is done already, hours, and what the design can answer."""
     from contrasweep import forecast
-    from contrasweep.run.driver import plan as make
+    from contrasweep.running.driver import plan as make
 
     found = forecast.forecast(make(load_study(study, sets or []), storage=storage), storage, cluster)
     print_json(found.to_dict()) if json else print(found.to_text())
@@ -47,7 +47,7 @@ def run(study: Study, sets: Sets = None, storage: Storage = STORAGE, tracking: T
         extend: Annotated[bool, typer.Option("--extend", help="Keep the trials of another plan of this name and add to them.")] = False,
         retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again.")] = False) -> None:  # fmt: skip
     """Run a study, or go on with it; here, or on the Ray cluster in RAY_ADDRESS. Prints the table at the end."""
-    from contrasweep.run.driver import run as run_study
+    from contrasweep.running.driver import run as run_study
 
     declared = load_study(study, sets or [])
     results = run_study(declared, storage=storage, tracking=tracking, max_concurrent=max_concurrent, extend=extend, retry_failed=retry_failed)

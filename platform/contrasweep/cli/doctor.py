@@ -34,7 +34,7 @@ def _try(what: str, check: Callable[[], str]) -> Finding:
 
 
 def _versions() -> str:
-    from contrasweep.run.versions import versions
+    from contrasweep.running.versions import versions
 
     return ", ".join(f"{name} {version}" for name, version in versions().items())
 
@@ -49,7 +49,7 @@ def _hosts() -> str:
 
 
 def _ray() -> str:
-    from contrasweep.run.session import connected
+    from contrasweep.running.session import connected
 
     with connected() as inventory:
         where = os.environ.get("RAY_ADDRESS") or "started here"

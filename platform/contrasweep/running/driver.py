@@ -10,12 +10,12 @@ from typing import Any
 from contrasweep import data, results
 from contrasweep import records as rec
 from contrasweep.errors import ContrasweepError
-from contrasweep.plan import Plan, make_plan
+from contrasweep.planning import Plan, make_plan
 from contrasweep.records import Record, StudyRecords
 from contrasweep.results import Results
-from contrasweep.run.progress import Progress
-from contrasweep.run.source import FixedSource
-from contrasweep.run.versions import versions
+from contrasweep.running.progress import Progress
+from contrasweep.running.source import FixedSource
+from contrasweep.running.versions import versions
 from contrasweep.spec import AblationGrid
 from contrasweep.specfile import to_plain
 from contrasweep.tracking import StudyFacts, checked_uri, open_tracker
@@ -65,10 +65,10 @@ def run(study: AblationGrid, *, storage: str = STORAGE, tracking: str = TRACKING
 
 
 def _train(plan_: Plan, missing: list[Trial], records: StudyRecords, tracker: Any, max_concurrent: int | None) -> None:
-    from contrasweep.run.engine import Engine
-    from contrasweep.run.placement import Placements
-    from contrasweep.run.session import connected
-    from contrasweep.run.worker import Job
+    from contrasweep.running.engine import Engine
+    from contrasweep.running.placement import Placements
+    from contrasweep.running.session import connected
+    from contrasweep.running.worker import Job
 
     study = plan_.study
     with connected() as inventory, _interruptible():

@@ -20,18 +20,19 @@ from ray.tune.search import Searcher
 
 from contrasweep import records as rec
 from contrasweep.records import Record, StudyRecords
-from contrasweep.run.placement import Placements
-from contrasweep.run.source import Finished, Listener, Source
-from contrasweep.run.versions import versions
-from contrasweep.run.worker import Job, TuneTrial
+from contrasweep.running.placement import Placements
+from contrasweep.running.source import Finished, Listener, Source
+from contrasweep.running.versions import versions
+from contrasweep.running.worker import Job, TuneTrial
 
 log = logging.getLogger(__name__)
 TUNE_ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # 40 ms a trial, for files that nobody reads
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # an interrupt is ours: see run.driver
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # an interrupt is ours: see running.driver
     "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # we never restore from Tune's snapshots
     "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",  # its new output prints a panel even when told to be silent
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }

@@ -16,7 +16,7 @@ from contrasweep import records as rec
 from contrasweep.checkpoints import Checkpoints
 from contrasweep.errors import SpecError
 from contrasweep.records import Record, StudyRecords
-from contrasweep.run.versions import versions
+from contrasweep.running.versions import versions
 from contrasweep.trial import Report, Trial
 
 

@@ -7,9 +7,9 @@ from ray import tune
 
 from contrasweep import records as rec
 from contrasweep.data.manifest import Manifest
-from contrasweep.plan import import_path
+from contrasweep.planning import import_path
 from contrasweep.records import StudyRecords
-from contrasweep.run.execution import Execution
+from contrasweep.running.execution import Execution
 from contrasweep.trial import Trial
 
 STATUS = "contrasweep_status"

@@ -9,7 +9,7 @@ import ray
 
 from cluster.inventory import Inventory
 from contrasweep.errors import ContrasweepError
-from contrasweep.run.engine import TUNE_ENVIRONMENT
+from contrasweep.running.engine import TUNE_ENVIRONMENT
 
 
 @contextmanager
