@@ -58,11 +58,9 @@ def share(footprint: Footprint, gpu: Gpu, *, cpus_per_gpu: float = math.inf) -> 
     need = max(
         memory, footprint.gpus, footprint.gpu_busy, footprint.cpus / cpus_per_gpu if cpus_per_gpu else 1.0
     )
-    return (
-        Fraction(1, max(1, min(MOST_PER_GPU, math.floor(1 / need + 1e-9))))
-        if need
-        else Fraction(1, MOST_PER_GPU)
-    )
+    if need * MOST_PER_GPU <= 1:
+        return Fraction(1, MOST_PER_GPU)
+    return Fraction(1, max(1, math.floor(1 / need + 1e-9)))
 
 
 def options(footprint: Footprint, inventory: Inventory) -> list[Placement]:

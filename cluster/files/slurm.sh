@@ -1,0 +1,68 @@
+#!/bin/bash
+# A Ray cluster inside one Slurm allocation, and a study on it. See docs/cluster/slurm.md.
+#   sbatch cluster/files/slurm.sh search_spaces.quickstart:STUDY --storage /scratch/$USER/contrasweep
+#SBATCH --job-name=contrasweep
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=32
+#SBATCH --gpus-per-node=4
+#SBATCH --mem=240G
+#SBATCH --time=24:00:00
+#SBATCH --signal=B:USR1@300
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=contrasweep-%j.log
+set -euo pipefail
+
+if [ $# -eq 0 ]; then
+    echo "usage: sbatch $0 STUDY [options of contrasweep run]" >&2
+    exit 2
+fi
+
+mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+head=${hosts[0]}
+# Two jobs may meet on a host: ports follow from the job's number.
+port=$((20000 + SLURM_JOB_ID % 20000))
+head_ip=$(srun --nodes=1 --ntasks=1 --nodelist="$head" hostname --ip-address | awk '{print $1}')
+gpus=${SLURM_GPUS_ON_NODE:-0}
+cpus=${SLURM_CPUS_PER_TASK:-1}
+
+# All of the cluster's processes and no others share this token.
+RAY_AUTH_MODE=token
+RAY_AUTH_TOKEN=$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n')
+export RAY_AUTH_MODE RAY_AUTH_TOKEN
+export RAY_TMPDIR=${SLURM_TMPDIR:-/tmp}/ray-$SLURM_JOB_ID
+
+stop() {
+    kill "${pids[@]}" 2>/dev/null || true
+    wait || true
+}
+pids=()
+trap stop EXIT
+
+srun --overlap --nodes=1 --ntasks=1 --nodelist="$head" \
+    ray start --head --block --node-ip-address="$head_ip" --port="$port" \
+    --num-cpus="$cpus" --num-gpus="$gpus" --temp-dir="$RAY_TMPDIR" --include-dashboard=false &
+pids+=($!)
+for _ in $(seq 60); do
+    ray health-check --address "$head_ip:$port" >/dev/null 2>&1 && break
+    sleep 2
+done
+
+for host in "${hosts[@]:1}"; do
+    srun --overlap --nodes=1 --ntasks=1 --nodelist="$host" \
+        ray start --block --address="$head_ip:$port" --num-cpus="$cpus" --num-gpus="$gpus" &
+    pids+=($!)
+done
+
+RAY_ADDRESS=$head_ip:$port contrasweep run "$@" &
+run=$!
+interrupt() {
+    kill -TERM "$run" 2>/dev/null || true
+    wait "$run" || true
+}
+# USR1 comes 300 s before the time is up: the study is interrupted and the job queued again, where it goes on
+# with what has no record yet. TERM is the end (scancel --full).
+trap 'interrupt; scontrol requeue "$SLURM_JOB_ID"; exit 0' USR1
+trap 'interrupt; exit 143' TERM
+wait "$run"

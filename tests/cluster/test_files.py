@@ -1,0 +1,273 @@
+"""The files that start clusters, each against its parser or schema, and the Slurm script run on this machine."""
+
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from cluster.inventory import ACCELERATOR_LABEL, GPU_MEMORY_GIB, MEMORY_LABEL, Inventory
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = ROOT / "cluster" / "files"
+DOCS = ROOT / "docs" / "cluster"
+
+# --------------------------------------------------------------------------- KubeRay: the fields that we use
+
+QUANTITY = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(m|Ki|Mi|Gi|Ti)?$"}
+TEXT, WHOLE, FLAG = {"type": "string"}, {"type": "integer", "minimum": 0}, {"type": "boolean"}
+TEXTS = {"type": "object", "additionalProperties": TEXT}
+
+
+def record(required=(), **properties):
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
+def records(required=(), **properties):
+    return {"type": "array", "minItems": 1, "items": record(required, **properties)}
+
+
+RESOURCES = {"type": "object", "additionalProperties": QUANTITY}
+CONTAINER = records(
+    ["name", "image", "resources"],
+    name=TEXT,
+    image=TEXT,
+    envFrom=records(["secretRef"], secretRef=record(["name"], name=TEXT)),
+    ports=records(["containerPort"], containerPort=WHOLE, name={"type": "string", "maxLength": 15}),
+    resources=record(requests=RESOURCES, limits=RESOURCES),
+    volumeMounts=records(["name", "mountPath"], name=TEXT, mountPath=TEXT),
+)
+VOLUMES = records(["name"], name=TEXT, emptyDir=record(medium={"enum": ["", "Memory"]}, sizeLimit=QUANTITY))
+TEMPLATE = record(["spec"], spec=record(["containers"], containers=CONTAINER, volumes=VOLUMES))
+CLUSTER_SPEC = record(
+    ["headGroupSpec"],
+    rayVersion=TEXT,
+    enableInTreeAutoscaling=FLAG,
+    autoscalerOptions=record(
+        version={"enum": ["v1", "v2"]},
+        upscalingMode={"enum": ["Default", "Aggressive", "Conservative"]},
+        idleTimeoutSeconds=WHOLE,
+    ),
+    authOptions=record(mode={"enum": ["disabled", "token"]}),
+    headGroupSpec=record(["template"], rayStartParams=TEXTS, template=TEMPLATE),
+    workerGroupSpecs=records(
+        ["groupName", "minReplicas", "maxReplicas", "template"],
+        groupName=TEXT, replicas=WHOLE, minReplicas=WHOLE, maxReplicas=WHOLE, labels=TEXTS, rayStartParams=TEXTS,
+        template=TEMPLATE,
+    ),
+)  # fmt: skip
+JOB_SPEC = record(
+    ["entrypoint", "rayClusterSpec"],
+    entrypoint=TEXT,
+    submissionMode={"enum": ["K8sJobMode", "HTTPMode", "SidecarMode", "InteractiveMode"]},
+    backoffLimit=WHOLE,
+    activeDeadlineSeconds=WHOLE,
+    shutdownAfterJobFinishes=FLAG,
+    ttlSecondsAfterFinished=WHOLE,
+    rayClusterSpec=CLUSTER_SPEC,
+)
+
+
+def manifest(kind, spec):
+    return record(
+        ["apiVersion", "kind", "metadata", "spec"],
+        apiVersion={"const": "ray.io/v1"},
+        kind={"const": kind},
+        metadata=record(["name"], name={"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"}),
+        spec=spec,
+    )
+
+
+MANIFESTS = {
+    "raycluster.yaml": manifest("RayCluster", CLUSTER_SPEC),
+    "rayjob.yaml": manifest("RayJob", JOB_SPEC),
+}
+
+
+def read(name):
+    return yaml.safe_load((FILES / name).read_text())
+
+
+def cluster_spec(name):
+    spec = read(name)["spec"]
+    return spec.get("rayClusterSpec", spec)
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_kuberay_manifests_have_the_fields_that_kuberay_has(name):
+    jsonschema.validate(read(name), MANIFESTS[name])
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_a_slip_in_a_manifest_would_be_found(name):
+    broken = read(name)
+    group = (broken["spec"].get("rayClusterSpec") or broken["spec"])["workerGroupSpecs"][0]
+    group["maxReplica"] = group.pop("maxReplicas")
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(broken, MANIFESTS[name])
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_manifests_agree_with_themselves_and_with_the_packing(name):
+    import ray
+
+    spec = cluster_spec(name)
+    assert spec["rayVersion"] == ray.__version__, "the client refuses a cluster of another version"
+    containers = [spec["headGroupSpec"]["template"]["spec"]["containers"][0]]
+    for group in spec["workerGroupSpecs"]:
+        assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+        container = group["template"]["spec"]["containers"][0]
+        containers.append(container)
+        kind = group["labels"][ACCELERATOR_LABEL]
+        gpus = int(container["resources"]["limits"]["nvidia.com/gpu"])
+        ray_node = {"Resources": {"CPU": 8.0, "memory": 2**34, "GPU": float(gpus)}, "Labels": group["labels"]}
+        gpu = Inventory.from_ray([ray_node]).nodes[0].gpu
+        assert kind in GPU_MEMORY_GIB and gpu.type == kind and gpu.memory_gib >= 20
+        volumes = {v["name"] for v in group["template"]["spec"]["volumes"]}
+        assert {m["name"] for m in container["volumeMounts"]} <= volumes
+    assert len({c["image"] for c in containers}) == 1
+    assert all(c["resources"]["requests"] == c["resources"]["limits"] for c in containers)  # guaranteed: not evicted
+    assert all(c["envFrom"][0]["secretRef"]["name"] == "contrasweep-credentials" for c in containers)
+
+
+def test_the_job_runs_our_command_on_storage_that_every_node_reaches():
+    entrypoint = read("rayjob.yaml")["spec"]["entrypoint"].split()
+    assert entrypoint[:2] == ["contrasweep", "run"]
+    assert entrypoint[entrypoint.index("--storage") + 1].startswith("s3://")
+    assert entrypoint[entrypoint.index("--tracking") + 1].startswith("http")
+
+
+def test_no_file_holds_a_credential():
+    for path in FILES.iterdir():
+        text = path.read_text()
+        assert not re.search(r"(AKIA|SECRET_ACCESS_KEY|PASSWORD)\s*[:=]", text), path
+
+
+# ------------------------------------------------------------------------------------------------- ray up
+
+
+def test_ray_up_file_passes_rays_own_schema():
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    prepared = prepare_config(read("ray-up-aws.yaml"))
+    validate_config(prepared)
+    assert set(prepared["available_node_types"]) == {"head", "a10g", "h100"}
+    broken = read("ray-up-aws.yaml") | {"max_worker": 3}
+    with pytest.raises(jsonschema.ValidationError):
+        validate_config(prepare_config(broken))
+
+
+def test_ray_up_nodes_carry_their_type():
+    types = read("ray-up-aws.yaml")["available_node_types"]
+    for name, node in types.items():
+        if "GPU" in node["resources"]:
+            assert node["labels"][ACCELERATOR_LABEL].lower() == name
+            assert node["min_workers"] == 0
+    assert types["head"]["resources"] == {"CPU": 0}
+    assert sum(n.get("max_workers", 0) for n in types.values()) == read("ray-up-aws.yaml")["max_workers"]
+
+
+# -------------------------------------------------------------------------------------------------- Slurm
+
+SBATCH = {  # long options of sbatch(1), with what their values look like
+    "job-name": r"[\w-]+", "nodes": r"\d+", "ntasks-per-node": r"\d+", "cpus-per-task": r"\d+", "gpus-per-node": r"(\w+:)?\d+",
+    "mem": r"\d+[KMGT]?", "time": r"(\d+-)?\d{1,2}:\d{2}:\d{2}", "signal": r"(B:)?[A-Z0-9]+@\d+", "requeue": None,
+    "open-mode": r"append|truncate", "output": r"\S+",
+}  # fmt: skip
+
+
+def test_slurm_script_is_bash_and_its_options_are_sbatchs():
+    script = FILES / "slurm.sh"
+    subprocess.run(["bash", "-n", str(script)], check=True)
+    lines = script.read_text().splitlines()
+    given = [line.removeprefix("#SBATCH --") for line in lines if line.startswith("#SBATCH")]
+    assert len(given) >= 8
+    for option in given:
+        name, _, value = option.partition("=")
+        assert name in SBATCH, option
+        pattern = SBATCH[name]
+        assert value == "" if pattern is None else re.fullmatch(pattern, value), option
+    first_command = next(i for i, line in enumerate(lines) if line and not line.startswith("#"))
+    assert all(not line.startswith("#SBATCH") for line in lines[first_command:]), "sbatch stops reading at a command"
+    assert lines[0] == "#!/bin/bash"
+
+
+def test_slurm_script_without_a_study_says_how():
+    done = subprocess.run(["bash", str(FILES / "slurm.sh")], capture_output=True, text=True)
+    assert done.returncode == 2 and "usage: sbatch" in done.stderr
+
+
+STUDY = """#!{python}
+import os, sys, time
+import ray
+ray.init(logging_level="ERROR")
+deadline = time.time() + 60
+while len(ray.nodes()) < 2 and time.time() < deadline:
+    time.sleep(0.5)
+print("NODES", sum(n["Alive"] for n in ray.nodes()), "CPUS", ray.cluster_resources()["CPU"], "ARGS", *sys.argv[1:], flush=True)
+print("TOKEN", len(os.environ["RAY_AUTH_TOKEN"]), flush=True)
+"""
+SRUN = """#!/bin/bash
+while [[ $1 == --* ]]; do shift; done
+exec "$@"
+"""
+
+
+@pytest.mark.slow
+def test_slurm_script_starts_two_nodes_runs_the_study_and_leaves_nothing(tmp_path):
+    """Stand-ins for srun (runs the command here) and scontrol (names two hosts); Ray itself is real."""
+    import psutil
+
+    commands = {
+        "srun": SRUN,
+        "scontrol": "#!/bin/bash\nprintf '127.0.0.1\\n127.0.0.1\\n'\n",
+        "hostname": "#!/bin/bash\necho 127.0.0.1\n",
+        "contrasweep": STUDY.format(python=sys.executable),
+    }
+    for name, text in commands.items():
+        path = tmp_path / name
+        path.write_text(text)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    job = str(10_000 + os.getpid() % 9_000)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "SLURM_"))} | {
+        "PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "SLURM_JOB_NODELIST": "here[1-2]", "SLURM_JOB_ID": job, "SLURM_CPUS_PER_TASK": "1", "SLURM_GPUS_ON_NODE": "0",
+    }  # fmt: skip
+    done = subprocess.run(
+        ["bash", str(FILES / "slurm.sh"), "a:STUDY", "--storage", "x"], env=environment, capture_output=True, text=True, timeout=150
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert "NODES 2 CPUS 2.0 ARGS run a:STUDY --storage x" in done.stdout
+    assert "TOKEN 64" in done.stdout
+    left = [p for p in psutil.process_iter(["cmdline"]) if f"ray-{job}" in " ".join(p.info["cmdline"] or [])]
+    assert left == []
+
+
+# --------------------------------------------------------------------------------------------------- docs
+
+
+def test_each_file_has_its_page_and_pages_name_files_that_exist():
+    text = "\n".join(page.read_text() for page in DOCS.glob("*.md"))
+    for path in FILES.iterdir():
+        assert f"cluster/files/{path.name}" in text, path.name
+    for named in re.findall(r"cluster/files/([\w.-]+\w)", text):
+        assert (FILES / named).exists() or named == "ray", named
+
+
+def test_the_inventory_in_the_docs_can_be_read(tmp_path):
+    for page in DOCS.glob("*.md"):
+        for block in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL):
+            if "nodes:" in block:
+                (tmp_path / "cluster.yaml").write_text(block)
+                assert Inventory.from_yaml(tmp_path / "cluster.yaml").gpus == 24
+                return
+    pytest.fail("no page shows an inventory")
+
+
+def test_the_memory_label_of_the_docs_is_the_one_that_is_read():
+    assert MEMORY_LABEL in (DOCS / "kuberay.md").read_text() and MEMORY_LABEL in (DOCS / "slurm.md").read_text()
