@@ -2,9 +2,13 @@
 
 import contextlib
 import signal
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from contrasweep import data, results
@@ -18,11 +22,12 @@ from contrasweep.running.source import FixedSource
 from contrasweep.running.versions import versions
 from contrasweep.spec import AblationGrid
 from contrasweep.specfile import to_plain
-from contrasweep.tracking import StudyFacts, checked_uri, open_tracker
+from contrasweep.tracking import StudyFacts, Tracker, checked_uri, open_tracker, sync
 from contrasweep.trial import Trial
 
 STORAGE = "./contrasweep-runs"
 TRACKING = "sqlite:///mlflow.db"
+INTERRUPTED_S = 5.0  # how long an interrupted run may still talk to the tracking store
 CHUNK_S = 1.0  # a trial reports to the driver about this often where nobody prunes
 
 
@@ -49,22 +54,21 @@ def run(study: AblationGrid, *, storage: str = STORAGE, tracking: str = TRACKING
         if retry_failed:
             finished -= _unmark_failed(records, planned, finished)
         missing = [trial for trial in planned.trials if trial.id not in finished]
-        tracker = open_tracker(tracking, study_facts(planned, storage), records)
+        facts = study_facts(planned, storage)
+        tracker = open_tracker(tracking, facts, records)
         try:
             if missing:
                 placed = planned.relocated(lambda name: data.resolve(name, folds=study.folds, storage=storage, write=True))
                 wanted = {trial.id for trial in missing}
                 missing = [trial for trial in placed.trials if trial.id in wanted]
                 _train(placed, missing, records, tracker, max_concurrent)
-            found = Results.load(study.name, storage)
-            return _hand_over(found, tracker)
-        finally:
-            gap = tracker.close()
-            if gap is not None:
-                print(gap)
+        except BaseException:
+            tracker.close(timeout_s=INTERRUPTED_S)  # what is not sent now, `sync` or the next run sends
+            raise
+        return _hand_over(Results.load(study.name, storage), tracker, tracking, facts)
 
 
-def _train(plan_: Plan, missing: list[Trial], records: StudyRecords, tracker: Any, max_concurrent: int | None) -> None:
+def _train(plan_: Plan, missing: list[Trial], records: StudyRecords, tracker: Tracker, max_concurrent: int | None) -> None:
     from contrasweep.running.engine import Engine
     from contrasweep.running.placement import Placements
     from contrasweep.running.session import connected
@@ -89,7 +93,7 @@ def _train(plan_: Plan, missing: list[Trial], records: StudyRecords, tracker: An
 class _Tell:
     """Progress and tracking as the engine's one listener."""
 
-    def __init__(self, progress: Progress, tracker: Any) -> None:
+    def __init__(self, progress: Progress, tracker: Tracker) -> None:
         self.progress, self.tracker = progress, tracker
 
     def started(self, trial: Trial) -> None:
@@ -135,10 +139,22 @@ def study_facts(plan_: Plan, storage: str) -> StudyFacts:
     )  # fmt: skip
 
 
-def _hand_over(found: Results, tracker: Any) -> Results:
-    """Results with links to the runs, and the table on the study's own run."""
+def _hand_over(found: Results, tracker: Tracker, tracking: str, facts: StudyFacts) -> Results:
+    """The table onto the study's own run, what earlier interrupted runs left out onto the tracker, and the
+    runs' addresses into the results."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = found.table()
+        files = {"table.md": Path(folder) / "table.md", "trials.csv": Path(folder) / "trials.csv"}
+        files["table.md"].write_text(table.to_markdown())
+        found.to_frame().to_csv(files["trials.csv"], index=False)
+        tracker.log_study_artifacts(files, note=table.to_markdown())
+        gap = tracker.close()
+    if gap is not None:
+        print(gap, file=sys.stderr)
+    elif tracking != "none" and set(tracker.run_ids()) < set(found.found):
+        sync(found.records, tracking, facts)
     urls = {trial_id: url for trial_id in found.found if (url := tracker.run_url(trial_id))}
-    return Results(found.facts, found.planned, found.found, found.records, urls)
+    return replace(found, run_urls=urls)
 
 
 def _unmark_failed(records: StudyRecords, plan_: Plan, finished: set[str]) -> set[str]:
