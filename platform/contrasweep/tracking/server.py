@@ -1,7 +1,10 @@
 """The only module that calls MLflow's client: one study's runs on a tracking store. Blocks; raises `Trouble`."""
 
+import hashlib
 import json
 import os
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -72,10 +75,11 @@ class Server:
         self.experiment_id = self.parent_id = ""
         self.runs: dict[str, Run] = {}
         self.client: Any = None
+        self._inputs = threading.Lock()  # MLflow breaks when two calls bring it the same new dataset
 
     def connect(self) -> None:
         """Find or make the experiment and its parent run, and learn which runs exist."""
-        self.client = self.client or new_client(self.uri)
+        self.client = self.client or calling(lambda: new_client(self.uri))
         self.experiment_id = calling(self._experiment)
         self.runs, parents = {}, []
         for run in self._search(""):
@@ -272,7 +276,8 @@ class Server:
         return run
 
     def _describe(self, run: Run, card: Card, started: float) -> None:
-        calling(lambda: self.client.log_inputs(run.run_id, datasets=[_dataset_input(card.dataset)]))
+        with self._inputs:
+            calling(lambda: self.client.log_inputs(run.run_id, datasets=[_dataset_input(card.dataset)]))
         missing = sorted(set(card.params) - run.params)
         numbers = [(k, v, milliseconds(started), 0) for k, v in card.numbers.items() if k not in run.steps]
         for start in range(0, len(missing), PARAMS_PER_CALL):
@@ -311,7 +316,8 @@ def new_client(uri: str) -> Any:
         return MlflowClient(uri)
     path = address.sqlite_path(uri)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{path}.lock"):
+    name = hashlib.sha256(f"{os.getuid()}:{path}".encode()).hexdigest()[:16]
+    with FileLock(Path(tempfile.gettempdir()) / f"contrasweep-{name}.lock"):  # not beside the file: it stays
         client = MlflowClient(uri)
         calling(lambda: client.search_experiments(max_results=1))
     return client
@@ -326,8 +332,9 @@ def calling(function: Callable[..., Any]) -> Any:
     except Trouble:
         raise
     except MlflowException as error:
-        gone = error.error_code == "RESOURCE_DOES_NOT_EXIST"
-        raise Trouble(str(error), passing=error.error_code not in _FINAL, gone=gone) from error
+        gone = error.error_code == "RESOURCE_DOES_NOT_EXIST" or "'active' state" in str(error)
+        clash = "IntegrityError" in str(error)  # with another process that writes the same row just now
+        raise Trouble(str(error), passing=clash or error.error_code not in _FINAL, gone=gone) from error
     except Exception as error:  # artifact stores raise what their own libraries raise
         raise Trouble(f"{type(error).__name__}: {error}", passing=True) from error
 

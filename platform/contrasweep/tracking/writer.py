@@ -145,7 +145,17 @@ class Writer:
         )
 
     def work(self) -> None:
-        """The thread's loop: until closed and all is sent, or stopped."""
+        """The thread: until closed and all is sent, or stopped. Whatever breaks here, training goes on."""
+        try:
+            self._work()
+        except Exception as error:
+            logger.exception(
+                "tracking stopped; the records are complete, `contrasweep sync` shows them later"
+            )
+            self.trouble = f"{type(error).__name__}: {error}"
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _work(self) -> None:
         failures = 0
         while not self._inbox.stopped:
             events, dropped, last = self._inbox.take(self._flush_s)
@@ -165,7 +175,6 @@ class Writer:
                 self._connected = False
                 self._tell(str(trouble))
                 self._inbox.pause(min(self._flush_s * 2 ** min(failures, 8), LONGEST_PAUSE_S))
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _send(self) -> None:
         """Everything unsent, trials first; raises `Trouble` when the store is away."""
