@@ -48,8 +48,8 @@ DATASETS: dict[str, str] = {
     "digits": "glyphs",
     "mnist": "glyphs",
     "svhn": "glyphs",
-    "cifar10": "photos",
-    "cifar100": "photos",
+    "cifar": "photos",
+    "fashion-mnist": "photos",
 }
 """Beginning of a dataset's name -> its augmentation."""
 
@@ -143,7 +143,7 @@ def _colour(brightness: Tensor, saturation: Tensor, hue: Tensor, channels: int) 
     turn = torch.eye(3).repeat(len(hue), 1, 1)
     turn[:, 1, 1] = turn[:, 2, 2] = torch.cos(angle)
     turn[:, 1, 2], turn[:, 2, 1] = -torch.sin(angle), torch.sin(angle)
-    hue_matrix = torch.linalg.inv(_TO_YIQ) @ turn @ _TO_YIQ
+    hue_matrix: Tensor = torch.linalg.inv(_TO_YIQ) @ turn @ _TO_YIQ
     gray = _LUMA.expand(3, 3)
     mix = saturation[:, None, None] * torch.eye(3) + (1 - saturation[:, None, None]) * gray
     return brightness[:, None, None] * (mix @ hue_matrix)

@@ -28,12 +28,27 @@ Count = Annotated[int, pydantic.Field(ge=1)]
 MaybeCount = Annotated[int, pydantic.Field(ge=0)]
 
 
+LOSS_PARAMETERS = (
+    "temperature",
+    "epsilon",
+    "margin",
+    "m_pos",
+    "m_neg",
+    "soft",
+    "smooth",
+    "squared",
+    "reduction",
+)
+"""Settings that go to the loss where they are given."""
+
+
 @checked
 class Settings:
     """All settings of a contrastive trial.
 
-    Loss: `loss` and `similarity` by name; `temperature`, `epsilon` (in logit units), `margin` and `reduction` as
-    the loss knows them (None: its default), others by name in `loss_options`.
+    Loss: `loss` and `similarity` by name, and those parameters that the loss has (None: its default): `temperature`,
+    `epsilon` (in logit units), `margin`, `m_pos` and `m_neg`, `soft`, `smooth`, `squared`, `reduction`, and any other
+    by name in `loss_options`.
     Network: `encoder`, `encoder_width` (0: its own), `projection` head and its `projection_dim`.
     Optimisation: `optimizer`, `learning_rate`, `momentum` (SGD only), `weight_decay`, `schedule`, `warmup_epochs`
     (None: SupContrast's 10 where the batch is above 256 images and there are more than 50 epochs), `batch_size` in
@@ -42,7 +57,7 @@ class Settings:
     `accuracy` and `f1_macro`: `knn` (the nearest neighbour) or the linear `probe`; `evaluate_every` epochs (0: only
     at the end) where the trial has a fold: a dataset's own test split is looked at once, at the end. `retrieval`
     adds MAP@R, R-precision and recall@k, `figures` histograms of target and noise similarities.
-    Running: `device`, `autocast` (bfloat16), torch `threads`, `checkpoint_every` epochs (0: only at the end).
+    Running: `device`, `autocast` (bfloat16: for GPUs, a CPU without such units is slower with it), torch `threads`, `checkpoint_every` epochs (0: only at the end).
     """
 
     loss: str = "supcon"
@@ -50,6 +65,11 @@ class Settings:
     temperature: Positive | None = None
     epsilon: NotNegative | None = None
     margin: float | None = None
+    m_pos: float | None = None
+    m_neg: float | None = None
+    soft: bool | None = None
+    smooth: bool | None = None
+    squared: bool | None = None
     reduction: str | None = None
     loss_options: dict[str, Any] = pydantic.Field(default_factory=dict)
     encoder: str = "cnn"
@@ -85,13 +105,8 @@ class Settings:
 
     def build_loss(self) -> Any:
         """The loss as a function of (embeddings, labels, instance_ids); `SpecError` if there is none such."""
-        named = {
-            "temperature": self.temperature,
-            "epsilon": self.epsilon,
-            "margin": self.margin,
-            "reduction": self.reduction,
-        }
-        options = {name: value for name, value in named.items() if value is not None}
+        given = {name: getattr(self, name) for name in LOSS_PARAMETERS}
+        options = {name: value for name, value in given.items() if value is not None}
         try:
             return losses.build(self.loss, self.similarity, **options, **self.loss_options)
         except SpecError:

@@ -1,0 +1,65 @@
+"""Spaces and studies: every point of every space is a trial that could run."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contrasweep.errors import SpecError
+from contrasweep.schema import validate
+from contrasweep.space import active, sample
+from contrasweep.spec import AblationGrid, Sweep
+from search_spaces import quickstart, similarity_losses
+from search_spaces.similarity_losses import CROSS_ENTROPY, LOSSES, TEMPERATURE, loss_space, space
+from trainables.contrastive import Settings
+
+PAIRS = [(loss, similarity) for loss, similarity in itertools.product(LOSSES, TEMPERATURE)
+         if loss != "ocl" or similarity in ("cosine", "dot")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("loss", "similarity"), PAIRS)
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_every_point_of_a_space_is_a_valid_trial(loss: str, similarity: str, data: st.DataObject) -> None:
+    parameters = space(loss, similarity)
+    point = data.draw(st.lists(st.floats(0, 1), min_size=len(parameters), max_size=len(parameters)))
+    config = sample(parameters, point)
+    assert Settings(loss=loss, similarity=similarity, **config).loss == loss
+    assert set(config) == {name for name, p in parameters.items() if active(p.when, config)}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_what_there_is_to_tune_depends_on_the_loss(loss: str) -> None:
+    assert ("temperature" in loss_space(loss, "cosine")) == (loss in CROSS_ENTROPY)
+
+
+def test_unknown_names_list_the_known_ones() -> None:
+    with pytest.raises(SpecError, match=r"known losses: .*supcon"):
+        loss_space("supcom", "cosine")
+    with pytest.raises(SpecError, match=r"known similarities: .*neg_arc_length"):
+        loss_space("supcon", "arc")
+
+
+@pytest.mark.parametrize(
+    "study", [quickstart.STUDY, similarity_losses.CASE_STUDY, similarity_losses.CASE_STUDY_SMALL]
+)
+def test_every_cell_of_a_grid_is_a_valid_trial(study: AblationGrid) -> None:
+    for arm, axes, extra in study.cells():
+        config = {**study.arms[arm].config, **extra, **{k: v for k, v in axes.items() if k != "data"}}
+        assert Settings(**config).loss in ("supcon", "sincere", "ocl")
+
+
+def test_the_sweep_gives_every_loss_the_same_budget_and_a_space() -> None:
+    study = similarity_losses.SWEEP
+    assert isinstance(study, Sweep) and set(study.arms) == set(LOSSES)
+    assert all(arm.space for arm in study.arms.values())
+
+
+def test_the_quickstart_is_thirty_trials_and_the_same_in_yaml() -> None:
+    study = quickstart.STUDY
+    assert len(list(study.cells())) * (study.folds or 1) * len(study.seeds) == 30
+    text = Path(quickstart.__file__).with_suffix(".yaml").read_text()
+    assert validate(AblationGrid, yaml.safe_load(text)) == study

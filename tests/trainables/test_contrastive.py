@@ -1,0 +1,249 @@
+"""The contrastive trainable on the real handwritten digits, as the platform would draw from it."""
+
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from contrasweep.data import resolve
+from contrasweep.data.manifest import Manifest
+from contrasweep.errors import DataError, SpecError
+from contrasweep.trial import Report, Trial
+from trainables import augmentations, contrastive, images, seeding
+from trainables.contrastive import Settings, train
+from trainables.methods import METHODS
+
+torch.set_num_threads(1)
+QUICK = {"encoder": "mlp", "encoder_width": 64, "epochs": 4, "batch_size": 64, "checkpoint_every": 1}
+MakeTrial = Callable[..., Trial]
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    return resolve("digits-lt", folds=5, storage=str(tmp_path_factory.mktemp("data")), write=True)
+
+
+@pytest.fixture(scope="session")
+def make_trial(digits: Manifest) -> MakeTrial:
+    def make(fold: int | None = 0, seed: int = 0, data: Manifest = digits, **config: Any) -> Trial:
+        return Trial("study", "arm", "trainables.contrastive:train", QUICK | config, data, fold, seed)
+
+    return make
+
+
+def numbers(reports: list[Report]) -> list[tuple[Any, ...]]:
+    """Everything a report says, in a form that compares to the bit."""
+    return [
+        (r.step, dict(r.metrics), {k: np.asarray(v).tobytes() for k, v in r.items.items()}) for r in reports
+    ]
+
+
+@pytest.mark.parametrize("loss", ["supcon", "sincere", "ocl", "infonce"])
+def test_it_learns(make_trial: MakeTrial, loss: str) -> None:
+    reports = list(train(make_trial(loss=loss, encoder="cnn", encoder_width=16, epochs=10, temperature=0.1)))
+    assert [r.step for r in reports] == list(range(1, 11))
+    assert reports[-1].metrics["loss"] < reports[0].metrics["loss"]
+    last = reports[-1].metrics
+    wanted = {
+        "accuracy",
+        "f1_macro",
+        "knn1",
+        "knn5",
+        "probe",
+        "map_at_r",
+        "similarity_margin",
+        *(f"f1_class_{k}" for k in range(10)),
+    }
+    assert wanted <= set(last)
+    assert min(last[name] for name in ("accuracy", "knn1", "knn5", "probe")) > 0.8, last
+    assert all(np.isfinite(value) for r in reports for value in r.metrics.values())
+
+
+def test_the_headline_scores_are_those_of_the_classifier(make_trial: MakeTrial) -> None:
+    knn, probe = (list(train(make_trial(classifier=name)))[-1] for name in ("knn", "probe"))
+    assert knn.metrics["accuracy"] == knn.metrics["knn1"] == knn.items["knn1"].mean()
+    assert probe.metrics["accuracy"] == probe.metrics["probe"] == probe.items["probe"].mean()
+    assert knn.metrics["probe"] == probe.metrics["probe"]
+    assert len(knn.items["knn1"]) == len(knn.items["target_similarity"])
+
+
+def test_the_same_trial_gives_the_same_numbers_to_the_bit(make_trial: MakeTrial) -> None:
+    first = numbers(list(train(make_trial())))
+    torch.manual_seed(99), random.seed(99), np.random.seed(99)
+    list(train(make_trial(seed=7, loss="ocl", epochs=1)))
+    assert numbers(list(train(make_trial()))) == first
+    assert numbers(list(train(make_trial(seed=1)))) != first
+    assert numbers(list(train(make_trial(fold=1)))) != first
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_resumed_trial_continues_to_the_bit(make_trial: MakeTrial, tmp_path: Path, optimizer: str) -> None:
+    trial = make_trial(optimizer=optimizer, learning_rate=0.01, encoder="cnn", encoder_width=8)
+    whole = []
+    for report in train(trial):
+        assert report.checkpoint is not None
+        shutil.copytree(report.checkpoint, tmp_path / str(report.step))
+        whole.append(report)
+    for step in range(1, 5):
+        resumed = list(train(trial, resume=tmp_path / str(step)))
+        assert numbers(resumed) == numbers(whole[step:]), step
+
+
+def test_checkpoints_come_as_often_as_asked_and_at_the_end(make_trial: MakeTrial) -> None:
+    def steps(**config: int) -> list[int]:
+        return [r.step for r in train(make_trial(epochs=5, **config)) if r.checkpoint is not None]
+
+    assert steps(checkpoint_every=2) == [2, 4, 5]
+    assert steps(checkpoint_every=0) == [5]
+
+
+def test_closing_it_leaves_nothing_behind(
+    make_trial: MakeTrial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    running = train(make_trial())
+    report = next(running)
+    assert report.checkpoint is not None and tmp_path in report.checkpoint.parents
+    running.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_replicates_are_paired_across_arms(make_trial: MakeTrial) -> None:
+    arms = [
+        make_trial(loss="supcon"),
+        make_trial(loss="sincere", temperature=0.5, learning_rate=0.01, batch_size=32),
+    ]
+    runs = [contrastive.Contrastive(trial, Settings(**trial.config)) for trial in arms]
+    for a, b in zip(*(run.model.parameters() for run in runs), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_views_and_order_do_not_depend_on_the_batch_size(make_trial: MakeTrial) -> None:
+    trial = make_trial()
+    data = contrastive.Contrastive(trial, Settings(**trial.config)).train
+    order = images.epoch_order(data.labels, "shuffled", seeding.generator(0))
+    policy, seen = augmentations.AUGMENTATIONS["glyphs"], []
+    for size in (7, 64):
+        stream = images.batches(data, images.Normalise(data), policy, order, size, 0, 0, 1)
+        views, rows = zip(*stream, strict=True)
+        assert all(len(v) == 2 * size for v in views)
+        first = torch.cat([v[:size] for v in views])
+        seen.append((torch.cat(rows), first))
+    shared = min(len(rows) for rows, _ in seen)
+    assert torch.equal(seen[0][0][:shared], seen[1][0][:shared])
+    assert torch.allclose(seen[0][1][:shared], seen[1][1][:shared], atol=1e-5)
+
+
+def test_the_two_views_of_an_image_differ(make_trial: MakeTrial) -> None:
+    trial = make_trial()
+    run = contrastive.Contrastive(trial, Settings(**trial.config))
+    order = torch.arange(len(run.train))
+    views, rows = next(images.batches(run.train, run.normalise, run.policy, order, 16, 0, 0, 1))
+    assert rows.tolist() == list(range(16)) and not torch.allclose(views[:16], views[16:], atol=0.1)
+
+
+def test_training_images_have_mean_zero_and_standard_deviation_one(make_trial: MakeTrial) -> None:
+    trial = make_trial()
+    run = contrastive.Contrastive(trial, Settings(**trial.config))
+    values = run.normalise(run.train.pixels.float() / 255)
+    assert values.mean().item() == pytest.approx(0, abs=1e-5) and values.std().item() == pytest.approx(
+        1, abs=1e-4
+    )
+
+
+def test_class_balanced_batches_draw_every_class_alike() -> None:
+    labels = torch.tensor([0] * 900 + [1] * 90 + [2] * 10)
+    drawn = torch.bincount(labels[images.epoch_order(labels, "class_balanced", seeding.generator(1))])
+    assert drawn.sum() == 1000 and (drawn - 1000 / 3).abs().max() < 60
+    plain = images.epoch_order(labels, "shuffled", seeding.generator(1))
+    assert torch.equal(plain.sort().values, torch.arange(1000))
+
+
+def test_the_test_split_is_looked_at_once(make_trial: MakeTrial) -> None:
+    on_fold, on_test = (
+        [("accuracy" in r.metrics) for r in train(make_trial(fold=fold, evaluate_every=2, epochs=5))]
+        for fold in (0, None)
+    )
+    assert on_fold == [False, True, False, True, True]
+    assert on_test == [False, False, False, False, True]
+
+
+def test_figures_are_artifacts_of_the_last_report(make_trial: MakeTrial) -> None:
+    for report in train(make_trial(figures=True, epochs=2)):
+        found = {name: path.read_bytes()[:4] for name, path in report.artifacts.items()}
+    assert found == {f"similarities_{name}.png": b"\x89PNG" for name in ("cosine", "neg_arc_length")}
+
+
+def test_a_diverging_trial_says_what_to_change(make_trial: MakeTrial) -> None:
+    with pytest.raises(FloatingPointError, match=r"every step of epoch .* not finite: lower learning_rate"):
+        list(train(make_trial(learning_rate=1e30, similarity="dot", epochs=3)))
+
+
+@pytest.mark.parametrize("changes", [{"autocast": True}, {"sampling": "class_balanced"}, {"projection": "none"},
+                                     {"evaluate_on": "embeddings"}, {"similarity": "neg_arc_length"},
+                                     {"batch_size": 4096}, {"batch_size": 2}, {"warmup_epochs": 2}])  # fmt: skip
+def test_every_setting_trains(make_trial: MakeTrial, changes: dict[str, Any]) -> None:
+    last = list(train(make_trial(epochs=2, **changes)))[-1]
+    assert last.metrics["accuracy"] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"los": "supcon"}, "los: there is no such field; did you mean 'loss'"),
+        ({"loss": "supcom"}, "loss: .*supcon"),
+        ({"similarity": "cosinus"}, "cosine"),
+        ({"loss": "ocl", "similarity": "neg_euclidean"}, "ocl"),
+        ({"loss": "triplet", "temperature": 0.1}, "temperature"),
+        ({"temperature": -1.0}, "temperature: input should be greater than 0, got -1.0"),
+        ({"encoder": "vgg"}, "encoder: there is no such encoder, got 'vgg'; .*resnet18"),
+        ({"augmentation": "strong"}, "augmentation: .*photos"),
+        ({"batch_size": "many"}, "batch_size: .*'many'"),
+        ({"classifier": "svm"}, "classifier: .*'knn' or 'probe'"),
+        ({"device": "gpu"}, "device"),
+    ],
+)
+def test_settings_are_checked_before_anything_is_spent(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message) as raised:
+        Settings(**config)
+    assert "\n" not in str(raised.value)
+
+
+def test_other_kinds_of_data_are_refused(make_trial: MakeTrial, digits: Manifest) -> None:
+    with pytest.raises(DataError, match="'text-pair'; contrastive trains on images"):
+        next(train(make_trial(data=replace(digits, kind="text-pair"))))
+
+
+def test_a_trial_imports_nothing_slow(make_trial: MakeTrial, tmp_path: Path) -> None:
+    """Each of these costs a worker seconds or breaks the direction of imports."""
+    manifest = make_trial().data
+    (tmp_path / "manifest.json").write_text(manifest.to_json())
+    code = f"""
+import sys, pathlib
+from contrasweep.data.manifest import Manifest
+from contrasweep.trial import Trial
+from trainables.contrastive import train
+data = Manifest.from_json(pathlib.Path({str(tmp_path / "manifest.json")!r}).read_text(), {manifest.uri!r})
+list(train(Trial("s", "a", "t", {QUICK!r} | {{"epochs": 1}}, data, 0, 0)))
+slow = ["torchvision", "sklearn", "torch._dynamo", "matplotlib", "ray", "mlflow", "optuna", "boto3"]
+print([name for name in slow if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_where_the_table_says_and_has_settings(method: str) -> None:
+    import importlib
+
+    module, name = METHODS[method].split(":")
+    assert callable(getattr(importlib.import_module(module), name).settings)
