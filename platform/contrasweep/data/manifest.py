@@ -15,12 +15,17 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class Shard:
-    """One Parquet file of a split: its name below the dataset's folder, rows, size in bytes and SHA-256."""
+    """One Parquet file of a split: its name below the dataset's folder, rows, size in bytes and SHA-256.
+
+    `content` is the SHA-256 of the decoded rows (`data.columns.content_digest`): another version of the
+    Parquet writer changes `sha256`, not `content`, and so not which dataset this is.
+    """
 
     file: str
     rows: int
     bytes: int
     sha256: str
+    content: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,12 +58,13 @@ class Manifest:
     columns: Mapping[str, Any] = field(default_factory=dict)
     folds: Folds | None = None
     source: Mapping[str, Any] = field(default_factory=dict)
+    counts: Mapping[str, Any] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 over what a trial could see: schema, shards in order, classes, folds. 64 hex digits."""
-        shards = {split: [[s.rows, s.sha256] for s in shards] for split, shards in self.splits.items()}
+        shards = {split: [[s.rows, s.content or s.sha256] for s in shards] for split, shards in self.splits.items()}
         folds = asdict(self.folds) if self.folds else None
         return canonical.digest({"schema": self.schema_version, "kind": self.kind, "splits": shards,
                                  "classes": list(self.classes), "columns": self.columns, "folds": folds})  # fmt: skip

@@ -1,0 +1,197 @@
+"""One decoded copy of each split per node, memory-mapped and so shared by all trials there.
+
+An entry is a folder of files that any tool opens: `<column>.npy` for arrays, `rows.arrow` for the rest. It is
+built beside its place, renamed into it and never changed. Every use is under the entry's file lock, which the
+kernel drops when a process dies, so `kill -9` leaves at most a folder that the next user sweeps away.
+"""
+
+import contextlib
+import errno
+import json
+import logging
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import filelock
+
+from contrasweep.data.staging import sha256
+from contrasweep.errors import DataError
+
+log = logging.getLogger(__name__)
+ENTRY = "entry.json"
+SEAL = "verified.json"
+REVERIFY_S = 24 * 3600
+DEFAULT_LIMIT_GIB = 64.0
+
+
+def cache_folder() -> Path:
+    """The node's cache: CONTRASWEEP_CACHE, or ~/.cache/contrasweep."""
+    return Path(os.environ.get("CONTRASWEEP_CACHE") or "~/.cache/contrasweep").expanduser()
+
+
+def limit_bytes() -> int:
+    """The cache's size limit: CONTRASWEEP_CACHE_GIB, or 64 GiB."""
+    given = os.environ.get("CONTRASWEEP_CACHE_GIB", str(DEFAULT_LIMIT_GIB))
+    try:
+        return int(float(given) * 2**30)
+    except ValueError:
+        raise DataError(f"CONTRASWEEP_CACHE_GIB must be a number of GiB, got {given!r}") from None
+
+
+@contextlib.contextmanager
+def locked(name: str, *, wait: bool = True) -> Iterator[bool]:
+    """Hold the node-wide lock `name`. Yields whether it is held: always True if `wait`."""
+    folder = cache_folder() / "locks"
+    _make(folder)
+    lock = filelock.FileLock(folder / f"{name}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        if not wait:
+            yield False
+            return
+        log.info("waiting for another process that prepares %s", name)
+        lock.acquire()
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def entry(key: str, what: str, build: Callable[[Path], None]) -> Iterator[Path]:
+    """The folder of entry `key`, built by `build(folder)` if it is absent or damaged. What is opened inside the
+    block stays readable even if the entry is evicted later. `what` names the data in messages."""
+    folder = cache_folder() / "splits" / key
+    with locked(key):
+        if not _is_intact(folder, what):
+            _build(folder, what, build)
+        os.utime(folder / ENTRY)
+        yield folder
+    evict(limit_bytes(), keep=key)
+
+
+def _build(folder: Path, what: str, build: Callable[[Path], None]) -> None:
+    _remove(folder)
+    _make(folder.parent)
+    for attempt in (1, 2):
+        scratch = folder.parent / f".building-{folder.name}"  # one name: a killed builder's rest is swept here
+        shutil.rmtree(scratch, ignore_errors=True)
+        try:
+            scratch.mkdir()
+            build(scratch)
+            _seal(scratch)
+            scratch.rename(folder)
+            return
+        except OSError as error:
+            shutil.rmtree(scratch, ignore_errors=True)
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            if attempt == 2 or not evict(0, keep=folder.name):
+                raise DataError(f"no space for {what} in the node's cache {cache_folder()} ({_free(folder.parent)} free): "
+                                "free some, or point CONTRASWEEP_CACHE at a larger disk") from None  # fmt: skip
+        except BaseException:
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
+
+
+def _seal(folder: Path) -> None:
+    files = {file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)} for file in sorted(folder.iterdir())}
+    for name in files:
+        (folder / name).chmod(0o444)
+    (folder / ENTRY).write_text(json.dumps(files, indent=1))
+    _stamp(folder, files)
+
+
+def _stamp(folder: Path, files: object) -> None:
+    """Note that the files were verified as they are now; a change shows in size, times or inode."""
+    seal = {"time": time.time(), "files": {name: _identity(folder / name) for name in dict(files)}}  # type: ignore[call-overload]
+    scratch = folder / f".{SEAL}-{uuid.uuid4().hex}"
+    scratch.write_text(json.dumps(seal))
+    scratch.replace(folder / SEAL)
+
+
+def _identity(file: Path) -> list[int]:
+    """What the kernel changes whenever a file's bytes do; a program can set mtime back, never ctime."""
+    stat = file.stat()
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
+
+
+def _is_intact(folder: Path, what: str) -> bool:
+    """Whether the entry is there and whole. Digests are computed again when a file changed since they were
+    last found right, and once a day."""
+    if not folder.is_dir():
+        return False
+    try:
+        files = json.loads((folder / ENTRY).read_text())
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            seal = json.loads((folder / SEAL).read_text())
+            fresh = 0 <= time.time() - seal["time"] < REVERIFY_S
+            if fresh and seal["files"] == {name: _identity(folder / name) for name in files}:
+                return True
+        for name, stated in files.items():
+            if (folder / name).stat().st_size != stated["bytes"] or sha256(folder / name) != stated["sha256"]:
+                raise ValueError(f"{name} has changed")
+        _stamp(folder, files)
+        return True
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        log.warning("the node's cached copy of %s is damaged (%s); building it again", what, error)
+        return False
+
+
+def evict(limit: int, keep: str = "") -> int:
+    """Remove entries, longest unused first, until the cache is within `limit` bytes; entries that a process is
+    just opening are left. Returns the bytes removed."""
+    root = cache_folder() / "splits"
+    sizes = {folder: _size(folder) for folder in (root.iterdir() if root.is_dir() else ()) if not folder.name.startswith(".")}
+    excess = sum(sizes.values()) - limit
+    removed = 0
+    for folder in sorted(sizes, key=_last_used):
+        if removed >= excess:
+            break
+        if folder.name == keep:
+            continue
+        with locked(folder.name, wait=False) as held:
+            if held:
+                log.info("evicting %s from the node's cache", folder.name)
+                _remove(folder)
+                removed += sizes[folder]
+    return removed
+
+
+def _remove(folder: Path) -> None:
+    """Out of sight in one step, then gone: a reader never sees half an entry."""
+    if folder.exists():
+        doomed = folder.parent / f".removed-{uuid.uuid4().hex}"
+        with contextlib.suppress(FileNotFoundError):
+            folder.rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _last_used(folder: Path) -> float:
+    try:
+        return (folder / ENTRY).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _size(folder: Path) -> int:
+    with contextlib.suppress(OSError):
+        return sum(file.stat().st_blocks * 512 for file in folder.iterdir())
+    return 0
+
+
+def _free(folder: Path) -> str:
+    return f"{shutil.disk_usage(folder).free / 2**30:.1f} GiB"
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"the node's cache {cache_folder()} cannot be written ({error}): "
+                        "point CONTRASWEEP_CACHE at a folder that can") from None  # fmt: skip

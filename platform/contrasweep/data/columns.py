@@ -1,0 +1,97 @@
+"""How a column lies in Parquet: arrays as fixed-size binary, their dtype and shape in the field's metadata.
+
+`fixed_size_binary` is what every Parquet reader opens and what reads back as one contiguous block; a
+`fixed_size_list<float16>` reads eight times slower. Byte order is little-endian, row-major.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+Spec = Mapping[str, Any]
+"""Of an array column: `dtype`, `shape` of one item; `list: true` when a row holds several items;
+`encoding: image` when the bytes are a PNG or JPEG file that decodes to `shape`."""
+
+
+def spec(dtype: str, shape: Sequence[int], **more: Any) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": [int(size) for size in shape], **more}
+
+
+def from_array(array: NDArray[Any]) -> pa.FixedSizeBinaryArray:
+    """[n ...] -> n fixed-size binary values; no copy of a contiguous array."""
+    flat = np.ascontiguousarray(array)
+    width = flat.dtype.itemsize * int(np.prod(flat.shape[1:], dtype=np.int64))
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(flat), [None, pa.py_buffer(flat)])
+
+
+def from_ragged(items: Sequence[NDArray[Any]], dtype: str, shape: Sequence[int]) -> pa.ListArray:
+    """One row per element of `items`, each [m ...] with its own m -> list<fixed_size_binary>."""
+    offsets = np.concatenate([[0], np.cumsum([len(item) for item in items])]).astype(np.int32)
+    flat = np.concatenate([np.empty((0, *shape), dtype), *items]).astype(dtype)
+    return pa.ListArray.from_arrays(pa.array(offsets), from_array(flat))
+
+
+def to_array(column: pa.Array, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
+    """n fixed-size binary values without nulls -> [n *shape]; a read-only view, no copy."""
+    if len(column) == 0:
+        return np.empty((0, *shape), dtype)
+    width = column.type.byte_width
+    raw = np.frombuffer(column.buffers()[1], np.uint8, len(column) * width, column.offset * width)
+    return raw.view(np.dtype(dtype).newbyteorder("<")).reshape(len(column), *shape)
+
+
+def table(columns: Mapping[str, Any], specs: Mapping[str, Spec]) -> pa.Table:
+    """A table of `columns`; array columns carry their spec in the metadata of their field."""
+    arrays = {name: value if isinstance(value, pa.Array) else pa.array(value) for name, value in columns.items()}
+    fields = [pa.field(name, array.type, metadata=_metadata(specs.get(name))) for name, array in arrays.items()]
+    return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
+
+
+def _metadata(found: Spec | None) -> dict[str, str] | None:
+    return None if found is None else {key: str(value) for key, value in found.items()} | {"byte_order": "little"}
+
+
+def content_digest(rows: pa.Table) -> str:
+    """SHA-256 of names, types and values, whatever the chunks, encodings and library versions. 64 hex digits."""
+    state = hashlib.sha256()
+    for name in rows.column_names:
+        column = rows.column(name).combine_chunks()
+        if isinstance(column, pa.ChunkedArray):  # an empty table has no chunk at all
+            column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+        state.update(f"{name}\0{len(column)}\0".encode())
+        _feed(state, column)
+    return state.hexdigest()
+
+
+def _feed(state: Any, column: pa.Array) -> None:
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _feed(state, column.dictionary_decode())
+    state.update(f"{kind}\0".encode())
+    state.update(np.packbits(column.is_valid().to_numpy(zero_copy_only=False)).tobytes())
+    if pa.types.is_list(kind):
+        lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+        state.update(np.ascontiguousarray(lengths, "<i8").data)
+        return _feed(state, column.flatten())
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _feed_bytes(state, column)
+    if pa.types.is_fixed_size_binary(kind):
+        state.update(to_array(column.fill_null(bytes(kind.byte_width)), "uint8", [kind.byte_width]).data)
+        return None
+    values = column.fill_null(False if pa.types.is_boolean(kind) else 0).to_numpy(zero_copy_only=False)
+    state.update(np.ascontiguousarray(values, values.dtype.newbyteorder("<")).data)
+    return None
+
+
+def _feed_bytes(state: Any, column: pa.Array) -> None:
+    """Lengths, then all bytes joined: the value buffer between the first and the last offset."""
+    if column.null_count:
+        column = column.fill_null(b"" if pa.types.is_binary(column.type) else "")
+    offsets = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)
+    state.update(np.ascontiguousarray(np.diff(offsets), "<i8").data)
+    if len(column) and offsets[-1] > offsets[0]:
+        state.update(memoryview(column.buffers()[2])[offsets[0] : offsets[-1]])

@@ -1,0 +1,69 @@
+"""What an importer hands over: tables of rows per split, and what they are."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from contrasweep.data.columns import Spec
+from contrasweep.data.manifest import Folds
+from contrasweep.schema import checked
+
+
+@dataclass
+class Rejected:
+    """What was left out while reading, by reason: how many, and the first names of them."""
+
+    NAMES = 20
+    counts: dict[str, int] = field(default_factory=dict)
+    names: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, reason: str, name: str) -> None:
+        self.counts[reason] = self.counts.get(reason, 0) + 1
+        if len(kept := self.names.setdefault(reason, [])) < self.NAMES:
+            kept.append(name)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {reason: {"count": n, "first": self.names[reason]} for reason, n in sorted(self.counts.items())}
+
+
+@dataclass(frozen=True)
+class Content:
+    """A dataset as read from its published format. `splits` are read once, in order, table by table, so a
+    dataset larger than memory passes through; `rejected` fills up on the way. `columns` are the specs of
+    array columns; `folds` says how rows are dealt when a study asks for folds (its count only where the
+    data comes with folds); `source` is added to the manifest's."""
+
+    kind: str
+    splits: Mapping[str, Iterable[pa.Table]]
+    classes: tuple[str, ...] = ()
+    columns: Mapping[str, Spec] = field(default_factory=dict)
+    folds: Folds | None = None
+    source: Mapping[str, Any] = field(default_factory=dict)
+    rejected: Rejected = field(default_factory=Rejected)
+
+
+@checked
+class NoSettings:
+    """A dataset that is what it is."""
+
+
+@dataclass(frozen=True)
+class Importer:
+    """One line of `DATASETS`. `read(source, settings)` makes the content; `source` says what `--source` must
+    be (empty: the dataset comes with the package); `fetch(folder)` downloads it there and returns the source."""
+
+    read: Callable[[Path, Any], Content]
+    about: str
+    licence: str
+    source: str = ""
+    settings: Any = NoSettings
+    fetch: Callable[[Path], Path] | None = None
+
+
+def in_slices(rows: int, step: int) -> Iterator[slice]:
+    """Slices of at most `step` rows that cover `rows`."""
+    for start in range(0, rows, step):
+        yield slice(start, min(rows, start + step))

@@ -1,0 +1,172 @@
+"""From shards to a cache entry: arrays as .npy, all else as one Arrow file; and the same dealt into folds."""
+
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from contrasweep.data import columns, images
+from contrasweep.data.manifest import Manifest, Shard
+from contrasweep.data.staging import check_shard
+from contrasweep.errors import DataError
+from contrasweep.store import LocalStore, open_store
+
+log = logging.getLogger(__name__)
+VERSION = 1  # of what lies in an entry; part of its key
+ROWS = "rows.arrow"
+BATCH = 4096
+Ints = NDArray[np.int64]
+
+
+def decode_split(manifest: Manifest, split: str, folder: Path) -> None:
+    """Read every shard of `split`, checked against its digest, into `folder`."""
+    writers = {name: _writer(folder, name, spec, manifest.rows(split)) for name, spec in manifest.columns.items()}
+    rest: list[pa.Table] = []
+    for shard, file in _verified(manifest, split, folder):
+        opened = pq.ParquetFile(file, memory_map=True)
+        arrays = [name for name in writers if name in opened.schema_arrow.names]
+        rest.append(_read_rest(opened, arrays))
+        for batch in opened.iter_batches(BATCH, columns=arrays) if arrays else ():
+            for name in arrays:
+                writers[name].add(batch.column(name), f"{manifest.uri}/{shard.file}")
+        opened.close()
+    for name, writer in writers.items():
+        if writer.seen:
+            rest = [_with(pa.concat_tables(rest), f"{name}.start", starts)] if (starts := writer.close()) is not None else rest
+    table = pa.concat_tables(rest).combine_chunks()
+    with pa.OSFile(str(folder / ROWS), "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
+        out.write_table(table)
+
+
+def _verified(manifest: Manifest, split: str, scratch: Path) -> Iterator[tuple[Shard, Path]]:
+    """Each shard as a local file whose digest is right. A store's copy is fetched again once if it is not, since
+    it may have been damaged on the way; then `DataError` names the object."""
+    store = open_store(manifest.uri)
+    for shard in manifest.splits[split]:
+        name = f"{store.uri}/{shard.file}"
+        local = isinstance(store, LocalStore)
+        file = store.root / shard.file if isinstance(store, LocalStore) else scratch / ".shard"
+        for attempt in (1, 2):
+            try:
+                if not local:
+                    store.get_file(shard.file, file)
+                check_shard(file, shard, name)
+                break
+            except FileNotFoundError:
+                raise DataError(f"{name} is missing, though its manifest lists it: stage the dataset again") from None
+            except DataError as error:
+                if local or attempt == 2:
+                    raise
+                log.warning("%s; fetching it once more", error)
+        yield shard, file
+        if not local:
+            file.unlink()
+
+
+def _read_rest(opened: pq.ParquetFile, arrays: list[str]) -> pa.Table:
+    """All columns but the arrays, dictionaries as plain text so that shards join."""
+    table = opened.read(columns=[name for name in opened.schema_arrow.names if name not in arrays])
+    if not table.num_columns:
+        table = pa.table({"row": np.arange(opened.metadata.num_rows)})
+    return table.replace_schema_metadata(None)
+
+
+def _with(table: pa.Table, name: str, values: Ints) -> pa.Table:
+    return table.append_column(name, pa.array(values))
+
+
+def _writer(folder: Path, name: str, spec: columns.Spec, rows: int) -> Any:
+    return (_Ragged if spec.get("list") else _Array)(folder / f"{name}.npy", spec, rows)
+
+
+class _Array:
+    """One item a row, written in place into a mapped .npy of the final size."""
+
+    def __init__(self, path: Path, spec: columns.Spec, rows: int) -> None:
+        self.path, self.spec, self.rows, self.seen = path, spec, rows, 0
+        self.out: Any = None
+
+    def add(self, column: pa.Array, where: str) -> None:
+        if self.out is None:
+            shape = (self.rows, *self.spec["shape"])
+            self.out = np.lib.format.open_memmap(self.path, "w+", np.dtype(self.spec["dtype"]), shape)
+        end = self.seen + len(column)
+        if self.spec.get("encoding") == "image":
+            self._decode(column, where)
+        else:
+            self.out[self.seen : end] = columns.to_array(column, self.spec["dtype"], self.spec["shape"])
+        self.seen = end
+
+    def _decode(self, column: pa.Array, where: str) -> None:
+        def one(row: int) -> None:
+            try:
+                self.out[self.seen + row] = images.decode(column[row].as_py(), self.spec["shape"])
+            except images.BrokenImage as error:
+                raise DataError(f"{where}: image {self.seen + row} {error}; stage the dataset again") from None
+
+        with ThreadPoolExecutor() as pool:  # Pillow decodes without the interpreter's lock
+            list(pool.map(one, range(len(column))))
+
+    def close(self) -> Ints | None:
+        self.out.flush()
+        return None
+
+
+class _Ragged:
+    """Several items a row, all of them one after another; where each row's begin goes into the rows."""
+
+    def __init__(self, path: Path, spec: columns.Spec, rows: int) -> None:
+        self.path, self.spec, self.seen, self.items = path, spec, 0, 0
+        self.lengths: list[Ints] = []
+        self.raw: Any = None
+
+    def add(self, column: pa.Array, where: str) -> None:
+        if self.raw is None:
+            self.raw = (self.path.parent / f".{self.path.name}").open("wb")
+        self.raw.write(columns.to_array(column.flatten(), self.spec["dtype"], self.spec["shape"]).data)
+        self.lengths.append(column.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64))
+        self.seen += len(column)
+
+    def close(self) -> Ints | None:
+        """Put a NumPy header of the size now known in front of the items."""
+        self.raw.close()
+        lengths = np.concatenate(self.lengths)
+        shape = (int(lengths.sum()), *self.spec["shape"])
+        out: Any = np.lib.format.open_memmap(self.path, "w+", np.dtype(self.spec["dtype"]), shape) if shape[0] else None
+        if out is None:
+            np.save(self.path, np.empty(shape, self.spec["dtype"]))
+        else:
+            flat = np.fromfile if shape[0] < BATCH else np.memmap
+            out[:] = flat(self.raw.name, self.spec["dtype"]).reshape(shape)
+            out.flush()
+        Path(self.raw.name).unlink()
+        return np.concatenate([[0], np.cumsum(lengths)[:-1]]) if len(lengths) else lengths
+
+
+def ring(dealt: Ints, count: int) -> tuple[Ints, Ints]:
+    """The order in which every part of every fold is one contiguous stretch: fold by fold, then again all but
+    the last. Returns that order of rows and where each fold begins; fold i's training part is what follows its
+    test part, of length n minus the fold's, so no trial ever copies a fold."""
+    order = np.argsort(dealt, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(dealt, minlength=count))])
+    return np.concatenate([order, order[: starts[count - 1]]]), starts
+
+
+def write_ring(base: dict[str, Any], order: Ints, folder: Path) -> None:
+    """The arrays of `base`, by column, in `order`."""
+    for name, array in base.items():
+        out = np.lib.format.open_memmap(folder / f"{name}.npy", "w+", array.dtype, (len(order), *array.shape[1:]))
+        for start in range(0, len(order), BATCH):
+            out[start : start + BATCH] = array[order[start : start + BATCH]]
+        out.flush()
+    if not base:
+        (folder / "empty").touch()
+
+
+Build = Callable[[Path], None]

@@ -1,0 +1,103 @@
+"""Rows dealt into folds: a pure function of labels, groups and a rule, the same on every machine.
+
+`numpy.random.RandomState` is used because its stream is frozen for ever; the newer `Generator` may change
+with a numpy release, and then the folds of a finished table would.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contrasweep.data.manifest import Folds
+from contrasweep.errors import SpecError, choose_from
+
+Ints = NDArray[np.int64]
+
+
+def assign(labels: Any, groups: Any, given: Any, folds: Folds) -> Ints:
+    """The fold, 0 to count-1, of every row.
+
+    `labels` [n] integers, `groups` [n] (any equal-comparable values) or None, `given` [n] integers or None.
+    `SpecError` when a fold would be empty, or when `folds.count` is not the number of folds in `given`.
+    """
+    if folds.count < 2:
+        raise SpecError("a dataset is dealt into at least 2 folds", place="folds", value=folds.count)
+    if folds.rule not in RULES:
+        raise SpecError("there is no such fold rule", place="folds.rule", value=folds.rule,
+                        hint=choose_from("rules", list(RULES), folds.rule))  # fmt: skip
+    labels = np.asarray(labels, dtype=np.int64)
+    if folds.count > len(labels):
+        raise SpecError(f"{len(labels)} rows cannot fill {folds.count} folds", place="folds", value=folds.count)
+    return RULES[folds.rule](labels, groups, given, folds)
+
+
+def stratified(labels: Ints, groups: Any, given: Any, folds: Folds) -> Ints:
+    """Each class is shuffled and dealt out like cards; the next class goes on where the last one stopped,
+    so that folds differ by at most one row, in total and in every class."""
+    random = np.random.RandomState(folds.seed)
+    dealt = np.empty(len(labels), np.int64)
+    start = 0
+    for label in np.unique(labels):
+        members = random.permutation(np.flatnonzero(labels == label))
+        dealt[members] = (start + np.arange(len(members))) % folds.count
+        start += len(members)
+    return dealt
+
+
+def grouped(labels: Ints, groups: Any, given: Any, folds: Folds) -> Ints:
+    """Groups, largest first, each to the fold where the class counts then deviate least from equal shares."""
+    if groups is None:
+        raise SpecError("grouped folds need a group column", place="folds.rule", value="grouped")
+    _, group = np.unique(np.asarray(groups), return_inverse=True)
+    _, label = np.unique(labels, return_inverse=True)
+    members = np.zeros((group.max() + 1, label.max() + 1))
+    np.add.at(members, (group, label), 1)
+    if folds.count > len(members):
+        raise SpecError(f"{len(members)} groups cannot fill {folds.count} folds", place="folds", value=folds.count,
+                        hint=f"at most {len(members)} folds")  # fmt: skip
+    shuffled = np.random.RandomState(folds.seed).permutation(len(members))
+    order = shuffled[np.argsort(-members[shuffled].sum(axis=1), kind="stable")]
+    share = members.sum(axis=0) / folds.count
+    held = np.zeros((folds.count, members.shape[1]))
+    fold_of = np.empty(len(members), np.int64)
+    for position, g in enumerate(order):
+        # What adding this group changes in the squared deviation from the share, each class weighed alike.
+        cost = (((held + members[g] - share) / share) ** 2 - ((held - share) / share) ** 2).sum(axis=1)
+        empty = held.sum(axis=1) == 0
+        if empty.sum() >= len(order) - position:
+            cost[~empty] = np.inf
+        fold_of[g] = np.argmin(cost)
+        held[fold_of[g]] += members[g]
+    return fold_of[group]
+
+
+def as_given(labels: Ints, groups: Any, given: Any, folds: Folds) -> Ints:
+    """The data's own folds: their values must be exactly 0 to count-1."""
+    if given is None:
+        raise SpecError("given folds need a fold column", place="folds.rule", value="given")
+    dealt = np.asarray(given, dtype=np.int64)
+    found = np.unique(dealt).tolist()
+    if found != list(range(folds.count)):
+        raise SpecError(f"the data comes with its own folds {found}, which are never dealt anew", place="folds",
+                        value=folds.count, hint=f"use folds={len(found)}")  # fmt: skip
+    return dealt
+
+
+RULES = {"stratified": stratified, "grouped": grouped, "given": as_given}
+
+
+def check(folds: Folds, rows: int, groups: int | None) -> None:
+    """The `SpecError` that `assign` would raise, from counts alone: what a plan can know without the rows."""
+    if folds.count < 2:
+        raise SpecError("a dataset is dealt into at least 2 folds", place="folds", value=folds.count)
+    fill, what = (groups, "groups") if folds.rule == "grouped" and groups is not None else (rows, "rows")
+    if folds.count > fill:
+        raise SpecError(f"{fill} {what} cannot fill {folds.count} folds", place="folds", value=folds.count,
+                        hint=f"at most {fill} folds")  # fmt: skip
+
+
+def sizes(dealt: Sequence[int] | Ints, count: int) -> list[int]:
+    """Rows in each fold."""
+    return np.bincount(np.asarray(dealt), minlength=count).tolist()

@@ -1,0 +1,57 @@
+"""Encoded images to arrays, without trusting them: known formats only, size checked before a pixel is decoded."""
+
+import io
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")
+MAX_PIXELS = 64 * 2**20
+MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+
+
+class BrokenImage(ValueError):
+    """An image that cannot be decoded, or that is far larger than its file has any right to be."""
+
+
+def probe(data: bytes) -> tuple[int, int, int]:
+    """Height, width and channels (1 or 3) of an encoded image, from its header alone; `BrokenImage` if it has none."""
+    with _opened(data) as image:
+        return image.height, image.width, 1 if image.mode in ("1", "L", "I;16", "I", "F") else 3
+
+
+def decode(data: bytes, shape: Sequence[int] | None = None) -> NDArray[np.uint8]:
+    """[h w c] uint8. With `shape` the image is scaled to cover it (bicubic, antialiased) and cut about its
+    centre, if it is of another size; `BrokenImage` if the bytes are no image."""
+    channels = shape[2] if shape else probe(data)[2]
+    with _opened(data) as image:
+        try:
+            pixels = image.convert(MODES[channels])
+        except Exception as error:  # Pillow's decoders raise whatever they stumble over
+            raise BrokenImage(f"cannot be decoded ({error})") from None
+    if shape and (pixels.height, pixels.width) != tuple(shape[:2]):
+        pixels = _cover(pixels, shape[0], shape[1])
+    return np.asarray(pixels, np.uint8).reshape(pixels.height, pixels.width, channels)
+
+
+def _cover(image: Image.Image, height: int, width: int) -> Image.Image:
+    scale = max(height / image.height, width / image.width)
+    size = max(width, round(image.width * scale)), max(height, round(image.height * scale))
+    scaled = image.resize(size, Image.Resampling.BICUBIC)
+    left, top = (size[0] - width) // 2, (size[1] - height) // 2
+    return scaled.crop((left, top, left + width, top + height))
+
+
+def _opened(data: bytes) -> Image.Image:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow warns from 89 million pixels on; ours is an error
+            image = Image.open(io.BytesIO(data), formats=FORMATS)
+    except Exception as error:
+        raise BrokenImage(f"is not an image ({str(error) or type(error).__name__})") from None
+    if image.width * image.height > MAX_PIXELS:
+        raise BrokenImage(f"announces {image.width} x {image.height} pixels, more than {MAX_PIXELS:,}")
+    return image

@@ -1,0 +1,114 @@
+"""CIFAR-10 and CIFAR-100: the published archive or its folder ("python version"), or an npz.
+
+The published files are pickles. They are read by an unpickler that can build arrays, numbers, bytes, text, lists
+and dicts and nothing else, so a forged file raises instead of running (`data.safety`).
+"""
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contrasweep.data import long_tail, safety
+from contrasweep.data.content import Content, Importer, NoSettings
+from contrasweep.data.importers import labelled_images, npz
+from contrasweep.errors import DataError
+from contrasweep.schema import checked
+
+CLASSES10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+PARTS = {10: {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]},
+         100: {"train": ["train"], "test": ["test"]}}  # fmt: skip
+FOLDERS = {10: "cifar-10-batches-py", 100: "cifar-100-python"}
+Split = tuple[NDArray[np.uint8], NDArray[np.int64]]
+
+
+@checked
+class LongTailed:
+    """`imbalance_factor`: the largest class over the smallest in the training split."""
+
+    imbalance_factor: float = 100.0
+
+
+def _read(classes: int) -> Any:
+    def read(source: Path, settings: Any) -> Content:
+        if source.suffix == ".npz":
+            splits, names = npz.splits(source), CLASSES10 if classes == 10 else tuple(map(str, range(100)))
+        else:
+            splits, names = _pickled(source, classes)
+        if isinstance(settings, LongTailed):
+            images, labels = splits["train"]
+            kept = long_tail.subset(labels, classes, settings.imbalance_factor)
+            splits["train"] = images[kept], labels[kept]
+        return labelled_images.content(splits, names, str(source))
+
+    return read
+
+
+def _pickled(source: Path, classes: int) -> tuple[dict[str, Split], tuple[str, ...]]:
+    files = _Files(source, FOLDERS[classes])
+    splits = {}
+    for split, parts in PARTS[classes].items():
+        batches = [safety.unpickle(files.read(part), f"{source}: {part}") for part in parts]
+        key = b"labels" if classes == 10 else b"fine_labels"
+        try:
+            images = np.concatenate([batch[b"data"] for batch in batches]).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+            splits[split] = images, np.concatenate([batch[key] for batch in batches]).astype(np.int64)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{source}: {split} is not in CIFAR's published layout ({error!r})") from None
+    if classes == 10:
+        return splits, CLASSES10
+    names = safety.unpickle(files.read("meta"), f"{source}: meta")[b"fine_label_names"]
+    return splits, tuple(name.decode() for name in names)
+
+
+class _Files:
+    """Files of the published tar, or of the folder it unpacks to; nothing is ever unpacked to disk."""
+
+    def __init__(self, source: Path, folder: str) -> None:
+        self.source, self.folder = source, folder
+
+    def read(self, name: str) -> bytes:
+        if self.source.is_file():
+            return self._from_tar(name)
+        for place in (self.source, self.source / self.folder):
+            if (place / name).is_file():
+                return (place / name).read_bytes()
+        raise DataError(f"{self.source} has no {name} (nor {self.folder}/{name})")
+
+    def _from_tar(self, name: str) -> bytes:
+        try:
+            with tarfile.open(self.source) as archive:
+                file = archive.extractfile(f"{self.folder}/{name}")
+                if file is None:
+                    raise KeyError(name)
+                return file.read()
+        except (KeyError, OSError, EOFError, tarfile.TarError) as error:
+            raise DataError(f"{self.source} cannot be read as CIFAR's archive: {self.folder}/{name} ({error})") from None
+
+
+def _fetch(name: str) -> Any:
+    def fetch(folder: Path) -> Path:
+        from torchvision import datasets
+        from torchvision.datasets.utils import download_url
+
+        made = getattr(datasets, name)
+        download_url(made.url, str(folder), made.filename, made.tgz_md5)
+        return folder / made.filename
+
+    return fetch
+
+
+_LICENCE = "free for research, cite Krizhevsky 2009"
+
+
+def _importer(classes: int, settings: Any, about: str) -> Importer:
+    source = f"{FOLDERS[classes]} (folder or the published tar.gz), or an npz with x_train, y_train, x_test, y_test"
+    return Importer(_read(classes), about, _LICENCE, source, settings, _fetch(f"CIFAR{classes}"))
+
+
+CIFAR10 = _importer(10, NoSettings, "colour photographs 32x32 of 10 classes, 50,000 + 10,000")
+CIFAR100 = _importer(100, NoSettings, "colour photographs 32x32 of 100 classes, 50,000 + 10,000")
+CIFAR10_LT = _importer(10, LongTailed, "CIFAR-10 with a long-tailed training split (LDAM-DRW profile)")
+CIFAR100_LT = _importer(100, LongTailed, "CIFAR-100 with a long-tailed training split (LDAM-DRW profile)")

@@ -1,0 +1,45 @@
+"""Handwritten digits that come with scikit-learn: real, small, and there without a network.
+
+1,797 images of 8x8 by 13 writers, the test set of Alpaydin & Kaynak's Optical Recognition of Handwritten
+Digits (UCI, 1998). The published values are 0 to 16 (black pixels in a 4x4 block); they are stored as
+round(value * 255 / 16), so 17 grey levels. The first 40 of each class, in the published order, are the
+balanced test split.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.datasets import load_digits
+
+from contrasweep.data import long_tail
+from contrasweep.data.content import Content, Importer
+from contrasweep.data.importers import labelled_images
+from contrasweep.schema import checked
+
+TEST_PER_CLASS = 40
+CLASSES = tuple("0123456789")
+
+
+@checked
+class LongTailed:
+    """`imbalance_factor`: the largest class over the smallest in the training split."""
+
+    imbalance_factor: float = 10.0
+
+
+def _read(source: Path, settings: Any) -> Content:
+    values, labels = load_digits(return_X_y=True)
+    images = np.round(values * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
+    labels = labels.astype(np.int64)
+    test = np.sort(np.concatenate([np.flatnonzero(labels == c)[:TEST_PER_CLASS] for c in range(10)]))
+    train = np.setdiff1d(np.arange(len(labels)), test)
+    if isinstance(settings, LongTailed):
+        train = train[long_tail.subset(labels[train], 10, settings.imbalance_factor)]
+    splits = {"train": (images[train], labels[train]), "test": (images[test], labels[test])}
+    return labelled_images.content(splits, CLASSES, "scikit-learn's digits")
+
+
+LICENCE = "CC BY 4.0 (UCI Machine Learning Repository, Alpaydin & Kaynak 1998)"
+DIGITS = Importer(_read, "handwritten digits 8x8, 1,397 training and 400 balanced test images", LICENCE)
+DIGITS_LT = Importer(_read, "digits with a long-tailed training split", LICENCE, settings=LongTailed)

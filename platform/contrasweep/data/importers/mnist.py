@@ -1,0 +1,81 @@
+"""MNIST and Fashion-MNIST: the published idx files (also gzipped), or the npz with x_train, y_train, x_test, y_test."""
+
+import gzip
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contrasweep.data.content import Content, Importer
+from contrasweep.data.importers import labelled_images, npz
+from contrasweep.errors import DataError
+
+FILES = {"train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+         "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")}  # fmt: skip
+DIGITS = tuple("0123456789")
+FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+
+
+def read_idx(path: Path) -> NDArray[np.uint8]:
+    """An idx file of unsigned bytes: two zeros, type 8, number of axes, big-endian sizes, then the bytes."""
+    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    if len(data) < 4 or data[:3] != b"\0\0\x08":
+        raise DataError(f"{path} is not an idx file of unsigned bytes")
+    shape = struct.unpack_from(f">{data[3]}I", data, 4) if len(data) >= 4 + 4 * data[3] else ()
+    start = 4 + 4 * data[3]
+    if not shape or len(data) - start != int(np.prod(shape, dtype=object)):
+        raise DataError(f"{path} is truncated: its header announces {shape}, it holds {len(data) - start} bytes; fetch it again")
+    return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
+
+
+def _find(folder: Path, name: str) -> Path:
+    """`name`, also gzipped and below MNIST/raw as torchvision stores it."""
+    for place in (folder, folder / "raw", folder / "MNIST" / "raw", folder / "FashionMNIST" / "raw"):
+        for file in (place / name, place / f"{name}.gz"):
+            if file.is_file():
+                return file
+    raise DataError(f"{folder} has no {name} (nor {name}.gz)")
+
+
+def _read(classes: tuple[str, ...]) -> Any:
+    def read(source: Path, settings: Any) -> Content:
+        if source.suffix == ".npz":
+            splits = npz.splits(source)
+        else:
+            splits = {split: (read_idx(_find(source, images)), read_idx(_find(source, labels)).astype(np.int64))
+                      for split, (images, labels) in FILES.items()}  # fmt: skip
+        return labelled_images.content(splits, classes, str(source))
+
+    return read
+
+
+def _fetch(name: str) -> Any:
+    def fetch(folder: Path) -> Path:
+        from torchvision import datasets
+
+        made = getattr(datasets, name)
+        for file, md5 in made.resources:
+            _download(made.mirrors, file, folder, md5)
+        return folder
+
+    return fetch
+
+
+def _download(mirrors: list[str], file: str, folder: Path, md5: str) -> None:
+    from torchvision.datasets.utils import download_url
+
+    for position, mirror in enumerate(mirrors):
+        try:
+            return download_url(f"{mirror}{file}", str(folder), file, md5)  # type: ignore[no-any-return]
+        except (OSError, RuntimeError):
+            if position == len(mirrors) - 1:
+                raise
+
+
+_SOURCE = "the folder of the four idx files (gzipped or not), or an npz with x_train, y_train, x_test, y_test"
+MNIST = Importer(_read(DIGITS), "handwritten digits 28x28, 60,000 + 10,000", "CC BY-SA 3.0 (LeCun et al. 1998)",
+                 _SOURCE, fetch=_fetch("MNIST"))  # fmt: skip
+FASHION_MNIST = Importer(_read(FASHION), "clothing articles 28x28, 60,000 + 10,000", "MIT (Xiao et al. 2017)",
+                         _SOURCE, fetch=_fetch("FashionMNIST"))  # fmt: skip

@@ -1,0 +1,197 @@
+"""Reading a staged dataset: parts of a fold as arrays that are mapped from the node's one decoded copy."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from contrasweep import canonical
+from contrasweep.data import cache, decoding, folds
+from contrasweep.data.columns import Spec
+from contrasweep.data.manifest import Manifest
+from contrasweep.errors import DataError, SpecError, choose_from
+
+Ints = NDArray[np.int64]
+GROUP = "group"
+
+
+def open_dataset(manifest: Manifest) -> "Dataset":
+    """The dataset behind `manifest`. Nothing is read until a part of it is asked for; then its shards are fetched
+    and decoded once per node. `DataError` names an object that is missing or not what the manifest says."""
+    return Dataset(manifest)
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Rows of several items each: row i owns `values[starts[i] : starts[i] + lengths[i]]`."""
+
+    values: NDArray[Any]
+    starts: Ints
+    lengths: Ints
+
+    def __getitem__(self, row: int) -> NDArray[Any]:
+        start = self.starts[row]
+        return self.values[start : start + self.lengths[row]]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+class Dataset:
+    """Splits and parts of a staged dataset."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self._splits: dict[str, Split] = {}
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.manifest.classes
+
+    def split(self, name: str) -> "Part":
+        """All rows of a split, in their order; `DataError` lists the splits if there is no such one."""
+        split = self._split(name)
+        return Part(split, np.arange(split.rows), split.arrays)
+
+    def parts(self, fold: int | None) -> "tuple[Part, Part]":
+        """Training and test part. `fold` None: the splits `train` and `test`; otherwise the rows of the training
+        split outside and inside that fold. `SpecError` on a fold that the manifest does not have."""
+        if fold is None:
+            return self.split("train"), self.split("test")
+        count = self.manifest.folds.count if self.manifest.folds else 0
+        if not 0 <= fold < count:
+            have = f"folds 0 to {count - 1}" if count else "no folds: resolve it with folds=N"
+            raise SpecError(f"dataset {self.manifest.name!r} has {have}", place="fold", value=fold)
+        return self._split("train").parts(fold)
+
+    def _split(self, name: str) -> "Split":
+        if name not in self.manifest.splits or not self.manifest.rows(name):
+            known = choose_from("splits", [split for split in self.manifest.splits if self.manifest.rows(split)], name)
+            raise DataError(f"dataset {self.manifest.name!r} has no split {name!r}; {known}")
+        if name not in self._splits:
+            self._splits[name] = Split(self.manifest, name)
+        return self._splits[name]
+
+
+class Split:
+    """One split as it lies in the node's cache."""
+
+    def __init__(self, manifest: Manifest, name: str) -> None:
+        self.manifest, self.name, self.rows = manifest, name, manifest.rows(name)
+        self.specs: dict[str, Spec] = {}
+        content = [[shard.rows, shard.content or shard.sha256] for shard in manifest.splits[name]]
+        self.key = canonical.digest({"version": decoding.VERSION, "rows": content, "columns": manifest.columns}, 32)
+        what = f"{manifest.name} ({name})"
+        with cache.entry(self.key, what, lambda folder: decoding.decode_split(manifest, name, folder)) as folder:
+            self.arrays = _open_arrays(folder)
+            with pa.memory_map(str(folder / decoding.ROWS)) as file:
+                self.table = pa.ipc.open_file(file).read_all()
+
+    @cached_property
+    def labels(self) -> Ints:
+        if "label" not in self.table.column_names:
+            raise DataError(f"split {self.name!r} of {self.manifest.name!r} has no labels; columns: {self.names}")
+        return self.table["label"].to_numpy().astype(np.int64)
+
+    @property
+    def names(self) -> list[str]:
+        return sorted({*self.manifest.columns, *(n for n in self.table.column_names if "." not in n)})
+
+    @cached_property
+    def dealt(self) -> Ints:
+        """The fold of every row [n]."""
+        if self.manifest.folds is None:
+            raise DataError(f"dataset {self.manifest.name!r} is not dealt into folds")
+        have = set(self.table.column_names)
+        groups = self.table[GROUP].to_pylist() if GROUP in have else None
+        given = self.table["fold"].to_numpy() if "fold" in have else None
+        labels = self.labels if "label" in have else np.zeros(self.rows, np.int64)
+        return folds.assign(labels, groups, given, self.manifest.folds)
+
+    @cached_property
+    def _ring(self) -> "tuple[Ints, Ints, dict[str, NDArray[Any]]]":
+        assert self.manifest.folds is not None
+        order, starts = decoding.ring(self.dealt, self.manifest.folds.count)
+        plain = {name: array for name, array in self.arrays.items() if not self.manifest.columns[name].get("list")}
+        key = canonical.digest({"of": self.key, "folds": self.dealt.tolist()}, 32)
+        what = f"{self.manifest.name} ({self.manifest.folds.count} folds)"
+        with cache.entry(key, what, lambda folder: decoding.write_ring(plain, order, folder)) as folder:
+            return order, starts, _open_arrays(folder)
+
+    def parts(self, fold: int) -> "tuple[Part, Part]":
+        order, starts, arrays = self._ring
+        low, high = starts[fold], starts[fold + 1]
+        test, train = slice(low, high), slice(high, high + self.rows - (high - low))
+        return Part(self, order[train], _sliced(arrays, train)), Part(self, order[test], _sliced(arrays, test))
+
+
+class Part:
+    """Some rows of a split. `rows` are their indices in it; `array(name)` is mapped, shared by all processes on
+    the node, and private on write: a trial that changes it changes its own copy only."""
+
+    def __init__(self, split: Split, rows: Ints, arrays: dict[str, NDArray[Any]]) -> None:
+        self.split, self.rows, self._arrays = split, rows, arrays
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def array(self, name: str) -> NDArray[Any]:
+        """All rows of an array column, [n *shape], for example images uint8 [n h w c]; no copy is made."""
+        if name not in self._arrays:
+            known = choose_from("array columns", list(self._arrays), name)
+            raise DataError(f"split {self.split.name!r} of {self.split.manifest.name!r} has no array {name!r}; {known}")
+        return self._arrays[name]
+
+    def ragged(self, name: str) -> Ragged:
+        """An array column with several items a row, for example region features float16 [items 2048]."""
+        if f"{name}.start" not in self.split.table.column_names:
+            raise DataError(f"split {self.split.name!r} has no column {name!r} of several items a row")
+        starts = self.split.table[f"{name}.start"].to_numpy()
+        ends = np.append(starts[1:], len(self.split.arrays[name]))
+        return Ragged(self.split.arrays[name], starts[self.rows], (ends - starts)[self.rows])
+
+    @property
+    def labels(self) -> Ints:
+        """Class indices [n] int64."""
+        return self.split.labels[self.rows]
+
+    def column(self, name: str) -> pa.Array:
+        """A column that is no array (text, numbers, lists), as an Arrow array of n values."""
+        table = self.split.table
+        if name not in table.column_names:
+            raise DataError(f"split {self.split.name!r} of {self.split.manifest.name!r} has no column {name!r}; "
+                            + choose_from("columns", self.split.names, name))  # fmt: skip
+        column = table[name].combine_chunks()
+        column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+        whole = len(self.rows) == len(column) and bool((np.diff(self.rows) == 1).all())
+        return column if whole else column.take(pa.array(self.rows))
+
+    def batches(self, size: int, *, seed: int, epoch: int, drop_last: bool = False) -> Iterator[Ints]:
+        """Row indices of this part in the order of an epoch: a function of seed and epoch alone."""
+        order = shuffled(len(self), seed, epoch)
+        for start in range(0, len(order) - (size - 1 if drop_last else 0), size):
+            yield order[start : start + size]
+
+
+def shuffled(n: int, seed: int, epoch: int) -> Ints:
+    """A permutation of n rows that depends on seed and epoch alone, so on neither arm nor node."""
+    return np.random.RandomState(np.random.MT19937(np.random.SeedSequence([seed, epoch]))).permutation(n)
+
+
+def _open_arrays(folder: Path) -> dict[str, NDArray[Any]]:
+    """Mapped copy-on-write: pages are shared until somebody writes, and torch takes the array without a warning."""
+    found = {}
+    for file in sorted(folder.glob("*.npy")):
+        empty = np.lib.format.open_memmap(file, "r").size == 0 if file.stat().st_size < 4096 else False
+        mapped = np.load(file, allow_pickle=False) if empty else np.load(file, mmap_mode="c", allow_pickle=False)
+        found[file.stem] = np.asarray(mapped)
+    return found
+
+
+def _sliced(arrays: dict[str, NDArray[Any]], rows: slice) -> dict[str, NDArray[Any]]:
+    return {name: array[rows] for name, array in arrays.items()}

@@ -1,0 +1,108 @@
+"""From what a study calls its data to a manifest: fast, and without writing where a plan must not."""
+
+import os
+from pathlib import Path
+
+from contrasweep.data import folds as dealing
+from contrasweep.data import staging
+from contrasweep.data.cache import cache_folder, locked
+from contrasweep.data.content import Importer
+from contrasweep.data.manifest import MANIFEST, Folds, Manifest
+from contrasweep.data.names import Name, importer, parse
+from contrasweep.errors import DataError, SpecError
+from contrasweep.store import open_store
+
+
+def resolve(name: str, *, folds: int | None, storage: str, write: bool = False) -> Manifest:
+    """The manifest of `name`, dealt into `folds` (None: the dataset's own train and test split).
+
+    `name` is a folder or s3:// address with a manifest, or a dataset's name with optional parameters. A name
+    is looked for in `<storage>/datasets`, then in the folder CONTRASWEEP_DATA; a dataset that comes with the
+    package is staged on demand: into the node's cache, and with `write` into the storage, where other nodes
+    reach it. The digest is the same either way. `DataError` names the command that would stage it;
+    `SpecError` if it cannot be dealt into so many folds.
+    """
+    found = _read(name)
+    if found is None:
+        found = _by_name(parse(name), storage, write)
+    return _dealt(found, folds)
+
+
+def read_manifest(uri: str) -> Manifest | None:
+    """The manifest at `uri`; None if there is none. `StorageError` if the place cannot be read."""
+    store = open_store(uri)
+    try:
+        return Manifest.from_json(store.read(MANIFEST).decode(), store.uri)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _read(name: str) -> Manifest | None:
+    """`name` as an address: one with a scheme must hold a dataset, a path may just be a name's namesake."""
+    found = read_manifest(name)
+    if found is None and ("://" in name or name.startswith((".", "/", "~"))):
+        raise DataError(f"{name} holds no staged dataset ({MANIFEST} is not there); stage one there with: "
+                        f"contrasweep data stage NAME --to {name}")  # fmt: skip
+    return found
+
+
+def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
+    places = [f"{base.rstrip('/')}/{wanted.folder}" for base in (f"{storage.rstrip('/')}/datasets", os.environ.get("CONTRASWEEP_DATA")) if base]
+    for place in places:
+        if (found := read_manifest(place)) is not None:
+            return found
+    made = importer(wanted)
+    if made.source:
+        raise DataError(_how_to_stage(wanted, made, places[0]))
+    wanted.checked()
+    bundled = _bundled(wanted)
+    return staging.copy(bundled, f"{places[0]}-{bundled.digest[:8]}") if write else bundled
+
+
+def _bundled(wanted: Name) -> Manifest:
+    """A dataset that comes with the package, staged once into this node's cache."""
+    folder = cache_folder() / "bundled" / wanted.folder
+    if (found := read_manifest(str(folder))) is not None:
+        return found
+    with locked(f"bundled-{wanted.folder}"):
+        return staging.stage(wanted.text, str(folder))
+
+
+def _how_to_stage(wanted: Name, made: Importer, place: str) -> str:
+    settings = "".join(f" --set {key}={value}" for key, value in wanted.settings.items())
+    return (f"dataset {wanted.text!r} is not staged; stage it with: contrasweep data stage {wanted.name} --source PATH"
+            f"{settings} --to {place}   (PATH: {made.source})")  # fmt: skip
+
+
+def _dealt(manifest: Manifest, count: int | None) -> Manifest:
+    staged = manifest.folds
+    if count is None:
+        if not manifest.rows("test"):
+            hint = f"folds={staged.count}" if staged else "folds=5"
+            raise SpecError(f"dataset {manifest.name!r} has no test split of its own", place="folds", value=None,
+                            hint=f"hold out folds of it instead, with {hint}")  # fmt: skip
+        return manifest.with_folds(None)
+    if staged and staged.rule == "given" and staged.count != count:
+        raise SpecError(f"dataset {manifest.name!r} comes with {staged.count} folds of its own, which are never dealt anew",
+                        place="folds", value=count, hint=f"use folds={staged.count}")  # fmt: skip
+    wanted = Folds(count, staged.rule, staged.seed) if staged else Folds(count)
+    dealing.check(wanted, manifest.rows("train"), manifest.counts.get("train", {}).get("groups"))
+    return manifest.with_folds(wanted)
+
+
+def default_place(name: str, settings: dict[str, object] | None = None, storage: str = "./contrasweep-runs") -> str:
+    """Where `data stage` puts a dataset that is not told where, and where `resolve` looks for it."""
+    return f"{storage.rstrip('/')}/datasets/{parse(name, settings).folder}"
+
+
+def staged_in(storage: str) -> list[Manifest]:
+    """All datasets staged below `<storage>/datasets` and CONTRASWEEP_DATA, by name."""
+    bases = [f"{storage.rstrip('/')}/datasets", *filter(None, [os.environ.get("CONTRASWEEP_DATA")])]
+    found = []
+    for base in bases:
+        store = open_store(base)
+        for key in store.list():
+            if Path(key).name == MANIFEST:
+                uri = f"{store.uri.rstrip('/')}/{Path(key).parent.as_posix()}"
+                found.append(Manifest.from_json(store.read(key).decode(), uri))
+    return sorted(found, key=lambda manifest: (manifest.name, manifest.uri))

@@ -1,0 +1,70 @@
+"""Reading files that others wrote, without running them."""
+
+import io
+import pickle
+import zipfile
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from contrasweep.errors import DataError
+
+_NUMPY = {"_reconstruct", "scalar", "_frombuffer", "ndarray", "dtype"}
+_ALLOWED = {(f"numpy.{module}", name) for module in ("core.multiarray", "_core.multiarray", "_core.numeric", "core.numeric")
+            for name in _NUMPY} | {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")}  # fmt: skip
+
+
+class _Plain(pickle.Unpickler):
+    """Builds arrays, numbers, bytes, text, lists and dicts. Whatever else a pickle asks for is refused."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        if module == "_codecs":
+            return _latin1
+        return super().find_class(module.replace("numpy.core.", "numpy._core."), name)
+
+
+def _latin1(text: str, encoding: str) -> bytes:
+    """How Python 3 pickles bytes under protocol 2; other codecs are no data."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"it asks for the codec {encoding}")
+    return text.encode("latin1")
+
+
+def unpickle(data: bytes, name: str) -> Any:
+    """The plain value pickled in `data`; `DataError` if it holds anything but arrays, numbers, text, lists, dicts."""
+    try:
+        value = _Plain(io.BytesIO(data), encoding="bytes").load()
+    except Exception as error:  # a damaged pickle raises nearly anything
+        raise DataError(f"{name} is not a pickle of plain arrays and is not loaded ({error})") from None
+    if _has_objects(value):
+        raise DataError(f"{name} holds an array of Python objects and is not loaded")
+    return value
+
+
+def _has_objects(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.dtype.hasobject
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return any(_has_objects(item) for item in inner)
+
+
+def check_member(name: str, archive: str) -> str:
+    """`name` of an archive's member, if it stays below the folder it is unpacked to; otherwise `DataError`."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or (path.parts and ":" in path.parts[0]):
+        raise DataError(f"{archive}: member {name!r} points outside the archive; it is not read")
+    return path.as_posix()
+
+
+def read_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
+    """The bytes of a zip member, at most `limit`: a member that expands further is a bomb, not data."""
+    info = archive.getinfo(name)
+    check_member(info.filename, str(archive.filename))
+    with archive.open(info) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise DataError(f"{archive.filename}: member {name!r} expands beyond {limit:,} bytes; it is not read")
+    return data

@@ -1,0 +1,189 @@
+"""Staging: a dataset's published format becomes Parquet shards and, written last, `manifest.json`.
+
+Shards are named by the digest of their bytes, so two stagers of one dataset write the same objects and two of
+different ones never overwrite each other; whoever writes the manifest first has staged it. A stage that was
+killed leaves shards without a manifest, which no reader looks at and the next stage of the same data reuses.
+"""
+
+import hashlib
+import logging
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from contrasweep.data.columns import content_digest
+from contrasweep.data.content import Content
+from contrasweep.data.manifest import MANIFEST, Manifest, Shard
+from contrasweep.data.names import Name, importer, parse
+from contrasweep.errors import DataError
+from contrasweep.store import Store, open_store
+
+log = logging.getLogger(__name__)
+SHARD_BYTES = 128 * 2**20
+ROW_GROUP_BYTES = 24 * 2**20
+Progress = Callable[[str, int], None]
+"""Called with a split and the rows of it staged so far."""
+
+
+def stage(name: str, to: str, *, source: str | Path | None = None, settings: Mapping[str, Any] | None = None,
+          progress: Progress | None = None) -> Manifest:  # fmt: skip
+    """Turn dataset `name` (parameters as in `digits-lt?imbalance_factor=50`, or in `settings`) into shards and a
+    manifest at `to`, a folder or an s3:// address. Same input, same digest. Staging again is harmless;
+    `DataError` if another dataset lies there, or if `source` is missing or broken."""
+    wanted = parse(name, settings)
+    made = importer(wanted)
+    store = open_store(to)
+    store.check_writable()
+    with tempfile.TemporaryDirectory(prefix="contrasweep-stage-") as scratch:
+        place = _source(wanted, source, Path(scratch))
+        content = made.read(place, wanted.checked())
+        splits, counts = {}, {}
+        for split, tables in content.splits.items():
+            writer = _Split(store, split, Path(scratch), len(content.classes), progress)
+            splits[split] = tuple(writer.write(rows) for rows in _in_shards(tables))
+            counts[split] = writer.counts()
+    origin = {"dataset": wanted.name, "settings": wanted.settings, "licence": made.licence, **content.source}
+    if content.rejected.counts:
+        origin["rejected"] = content.rejected.to_dict()
+        log.warning("%s: left out %s", name, content.rejected.counts)
+    if not any(shard.rows for shards in splits.values() for shard in shards):
+        raise DataError(f"{name}: {source} gave no rows" + (f"; left out: {content.rejected.counts}" if content.rejected.counts else ""))
+    return publish(_manifest(wanted.text, store.uri, content, splits, origin, counts), store)
+
+
+def _manifest(name: str, uri: str, content: Content, splits: Any, origin: Any, counts: Any) -> Manifest:
+    return Manifest(name=name, uri=uri, kind=content.kind, splits=splits, classes=content.classes,
+                    columns=content.columns, folds=content.folds, source=origin, counts=counts)  # fmt: skip
+
+
+def publish(manifest: Manifest, store: Store) -> Manifest:
+    """Write `manifest` unless it is there; `DataError` if another dataset's is."""
+    if not store.write(MANIFEST, manifest.to_json().encode(), if_absent=True):
+        found = Manifest.from_json(store.read(MANIFEST).decode(), store.uri)
+        if found.digest != manifest.digest:
+            raise DataError(f"{store.uri} already holds dataset {found.name!r} with digest {found.digest[:12]}, "
+                            f"not {manifest.digest[:12]}: stage to another place, or delete that one first")  # fmt: skip
+        return found
+    return manifest
+
+
+def copy(manifest: Manifest, to: str) -> Manifest:
+    """The staged dataset `manifest` also at `to`; nothing is written where it lies already."""
+    source, store = open_store(manifest.uri), open_store(to)
+    if store.exists(MANIFEST):
+        return publish(Manifest.from_json(manifest.to_json(), store.uri), store)
+    with tempfile.TemporaryDirectory(prefix="contrasweep-copy-") as scratch:
+        for shard in (s for shards in manifest.splits.values() for s in shards):
+            if not store.exists(shard.file):
+                source.get_file(shard.file, file := Path(scratch) / "shard")
+                check_shard(file, shard, f"{source.uri}/{shard.file}")
+                store.put_file(shard.file, file)
+    return publish(Manifest.from_json(manifest.to_json(), store.uri), store)
+
+
+def check_shard(file: Path, shard: Shard, name: str) -> None:
+    """`DataError` naming the object if `file` is not byte for byte what the manifest says of `shard`."""
+    size = file.stat().st_size
+    if size != shard.bytes:
+        raise DataError(f"{name} has {size:,} bytes, its manifest says {shard.bytes:,}: it is truncated or was "
+                        "replaced; stage the dataset again")  # fmt: skip
+    if (found := sha256(file)) != shard.sha256:
+        raise DataError(f"{name} has SHA-256 {found[:12]}, its manifest says {shard.sha256[:12]}: it is damaged; "
+                        "stage the dataset again")  # fmt: skip
+
+
+def sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _source(wanted: Name, source: str | Path | None, scratch: Path) -> Path:
+    made = importer(wanted)
+    if source is not None:
+        if not (place := Path(source).expanduser()).exists():
+            raise DataError(f"--source {place} does not exist; {wanted.name} needs {made.source or 'no source'}")
+        return place
+    if not made.source:
+        return scratch
+    if made.fetch is None:
+        raise DataError(f"{wanted.name} cannot be downloaded: pass --source PATH, where PATH is {made.source}")
+    try:
+        return made.fetch(scratch)
+    except Exception as error:  # torchvision raises whatever urllib and its checksum test raise
+        raise DataError(f"{wanted.name} could not be downloaded ({error}): fetch it where there is a network and pass "
+                        f"--source PATH, where PATH is {made.source}") from None  # fmt: skip
+
+
+def _in_shards(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows cut every so many, a number that depends on the data alone: where the importer's tables
+    end must not show in the digest."""
+    waiting: list[pa.Table] = []
+    rows = step = 0
+    for table in tables:
+        if table.num_rows == 0:
+            continue
+        step = step or max(1, SHARD_BYTES // max(1, table.nbytes // table.num_rows))
+        waiting.append(table)
+        rows += table.num_rows
+        while rows >= step:
+            joined = pa.concat_tables(waiting)
+            yield joined.slice(0, step)
+            rows -= step
+            waiting = [joined.slice(step)]
+    if rows:
+        yield pa.concat_tables(waiting)
+
+
+class _Split:
+    """Writes the shards of one split and counts its classes and groups on the way."""
+
+    def __init__(self, store: Store, split: str, scratch: Path, classes: int, progress: Progress | None) -> None:
+        self.store, self.split, self.scratch, self.progress = store, split, scratch, progress
+        self.classes = np.zeros(classes, np.int64)
+        self.groups: set[Any] | None = None
+        self.written = self.rows = 0
+
+    def write(self, rows: pa.Table) -> Shard:
+        file = self.scratch / "shard.parquet"
+        write_parquet(rows, file)
+        digest = sha256(file)
+        shard = Shard(f"{self.split}-{self.written:05d}-{digest[:12]}.parquet", rows.num_rows,
+                      file.stat().st_size, digest, content_digest(rows))  # fmt: skip
+        if not self.store.exists(shard.file):
+            self.store.put_file(shard.file, file)
+        self._count(rows)
+        if self.progress:
+            self.progress(self.split, self.rows)
+        return shard
+
+    def _count(self, rows: pa.Table) -> None:
+        self.written += 1
+        self.rows += rows.num_rows
+        if len(self.classes) and "label" in rows.column_names:
+            self.classes += np.bincount(rows["label"].to_numpy(), minlength=len(self.classes))
+        if "group" in rows.column_names:
+            self.groups = (self.groups or set()) | set(rows["group"].unique().to_pylist())
+
+    def counts(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"classes": self.classes.tolist()} if self.classes.any() else {}
+        return found if self.groups is None else found | {"groups": len(self.groups)}
+
+
+def write_parquet(rows: pa.Table, file: Path) -> None:
+    """One shard. Feature lists stay uncompressed: they do not shrink and read several times faster so."""
+    features = [f.name for f in rows.schema if pa.types.is_list(f.type) and pa.types.is_fixed_size_binary(f.type.value_type)]
+    compression = {_leaf(f): "none" if f.name in features else "zstd" for f in rows.schema}
+    plain = [f.name for f in rows.schema if not (pa.types.is_binary(f.type) or pa.types.is_fixed_size_binary(f.type) or f.name in features)]
+    group = max(1, ROW_GROUP_BYTES // max(1, rows.nbytes // max(1, rows.num_rows)))
+    pq.write_table(rows, file, row_group_size=group, compression=compression, write_statistics=[_leaf(rows.schema.field(n)) for n in plain],
+                   use_dictionary=[n for n in plain if pa.types.is_string(rows.schema.field(n).type)])  # fmt: skip
+
+
+def _leaf(field: pa.Field) -> str:
+    """Parquet's own path of a column: a list's values lie one level down."""
+    return f"{field.name}.list.element" if pa.types.is_list(field.type) else str(field.name)
