@@ -1,0 +1,74 @@
+"""What every statistic asks of its numbers before it says anything about them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from contrasweep.errors import SpecError
+
+Floats = NDArray[np.float64]
+
+
+def replicates(values: ArrayLike, place: str) -> Floats:
+    """`values` as a float array [n], n >= 1, all finite; `SpecError` that says what is wrong otherwise."""
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise SpecError("replicates are numbers", place=place, value=values) from None
+    if array.ndim != 1:
+        raise SpecError(
+            "replicates are a flat list, one number each", place=place, value=f"shape {array.shape}"
+        )
+    if array.size < 1:
+        raise SpecError("at least 1 replicate is needed", place=place, value=0)
+    if not np.isfinite(array).all():
+        bad = int(np.flatnonzero(~np.isfinite(array))[0])
+        raise SpecError("replicates must be finite", place=f"{place}[{bad}]", value=float(array[bad]),
+                        hint="leave failed replicates out of both sides")  # fmt: skip
+    return array
+
+
+def pairs(a: ArrayLike, b: ArrayLike) -> tuple[Floats, Floats]:
+    """`a` and `b` as two checked arrays of one length."""
+    first, second = replicates(a, "a"), replicates(b, "b")
+    if len(first) != len(second):
+        raise SpecError("paired replicates come in two equally long lists, a[i] and b[i] from one fold and seed",
+                        place="a, b", value=f"{len(first)} and {len(second)} replicates")  # fmt: skip
+    return first, second
+
+
+def level(alpha: float) -> float:
+    if not 0 < alpha < 1:
+        raise SpecError(
+            "alpha is a probability between 0 and 1", place="alpha", value=alpha, hint="for example 0.05"
+        )
+    return float(alpha)
+
+
+def overlap(train_fraction: float | None) -> float:
+    """Nadeau and Bengio's n_test / n_train, the correlation term of folds that share training rows; 0 for None."""
+    if train_fraction is None:
+        return 0.0
+    if not 0 < train_fraction < 1:
+        raise SpecError("train_fraction is the share of rows that a replicate trains on, between 0 and 1",
+                        place="train_fraction", value=train_fraction, hint="0.8 for 5 folds, None for fresh seeds")  # fmt: skip
+    return (1 - train_fraction) / train_fraction
+
+
+def group_means(values: Floats, groups: Sequence[Any] | None) -> Floats:
+    """Mean of `values` [n] within each distinct value of `groups` [n], in order of first appearance [g]."""
+    if groups is None:
+        return values
+    if len(groups) != len(values):
+        raise SpecError(
+            "groups has one entry a replicate",
+            place="groups",
+            value=len(groups),
+            hint=f"{len(values)} replicates",
+        )
+    index = {group: i for i, group in enumerate(dict.fromkeys(groups))}
+    codes = np.array([index[group] for group in groups])
+    means: Floats = np.bincount(codes, values) / np.bincount(codes)
+    return means

@@ -1,0 +1,179 @@
+"""Sign flips and bootstraps: what can be said from the replicates alone."""
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from contrasweep.errors import SpecError
+from contrasweep.statistics.checks import Floats, level, pairs, replicates
+
+EXACT_UP_TO = 14
+"""Up to this many replicates all 2^n sign patterns are tried; beyond, `DRAWS` random ones from a fixed seed."""
+DRAWS = 9999
+ROWS_AT_ONCE = 2**21
+TIE = 1e-12
+
+
+@lru_cache(maxsize=32)
+def _all_flips(n: int) -> Any:
+    """Every way to flip a part of n signs, up to flipping all the rest instead: bool [2^(n-1) - 1, n]."""
+    codes = np.arange(1, 2 ** (n - 1))
+    return (codes[:, None] >> np.arange(n) & 1).astype(bool)
+
+
+def _flips(n: int) -> Iterator[Any]:
+    """Blocks of flips, bool [m, n]; together every one for small n, else `DRAWS` of them, always the same."""
+    if n <= EXACT_UP_TO:
+        yield _all_flips(n)
+        return
+    rng, left = np.random.default_rng(20240501), DRAWS
+    while left:
+        rows = min(left, max(1, ROWS_AT_ONCE // n))
+        yield rng.integers(0, 2, (rows, n), dtype=np.int8).astype(bool)
+        left -= rows
+
+
+def smallest_p(n: int) -> float:
+    """The smallest two-sided p that the sign-flip test of n replicates can reach: 2 / 2^n (n = 5: 0.0625)."""
+    return 2.0 ** (1 - n) if n <= EXACT_UP_TO else 1 / (DRAWS + 1)
+
+
+def sign_flip_p(differences: ArrayLike) -> float:
+    """Two-sided p of the sign-flip (one-sample permutation) test that `differences` [n] are symmetric about 0.
+
+    Exact for n <= 14, else Monte Carlo with the observed pattern counted (Phipson and Smyth 2010), so the
+    test never rejects too often. Paired arms that do not differ can be swapped in every replicate, which
+    makes their differences symmetric: nothing else is assumed.
+    """
+    d = replicates(differences, "differences")
+    total, tie = float(d.sum()), TIE * float(np.abs(d).sum())
+    if abs(total) <= tie or len(d) == 1:
+        return 1.0
+    d, total = d * np.sign(total), abs(total)
+    count, tried = 1, 1
+    for block in _flips(len(d)):
+        part = block @ d  # flipping a part reverses the total when that part, or all but it, sums to <= 0
+        count += int((np.minimum(part, total - part) <= tie).sum())
+        tried += len(block)
+    return count / tried
+
+
+def sign_flip_interval(values: ArrayLike, alpha: float = 0.05) -> tuple[float, float]:
+    """The means that the sign-flip test of `values` [n] does not reject at `alpha`.
+
+    Its ends are two of the means of parts of the replicates (Hartigan 1969, "Using subsample values as
+    typical values"), so it covers at least 1 - alpha for any symmetric distribution at any n, and
+    excludes 0 exactly when `sign_flip_p` <= alpha. (-inf, inf) where n is too small to reject anything.
+    """
+    x, alpha = replicates(values, "values"), level(alpha)
+    n = len(x)
+    if smallest_p(n) > alpha:
+        return -np.inf, np.inf
+    least, most = [], []
+    for block in _flips(n):
+        size = block.sum(axis=1)
+        kept = (size > 0) & (size < n)  # flipping all or nothing never rejects
+        part, size = block[kept] @ x, size[kept]
+        means = np.stack([part / size, (x.sum() - part) / (n - size)])
+        least += [means.min(axis=0), np.full((~kept).sum(), -np.inf)]
+        most += [means.max(axis=0), np.full((~kept).sum(), np.inf)]
+    low, high = np.concatenate(least), np.concatenate(most)
+    k = int(np.floor(alpha * (len(low) + 1) + 1e-9))
+    return float(np.partition(low, k - 1)[k - 1]), float(np.partition(high, len(high) - k)[len(high) - k])
+
+
+def bca_interval(values: ArrayLike, alpha: float = 0.05, *, expanded: bool = False, resamples: int = DRAWS,
+                 seed: int = 0) -> tuple[float, float]:  # fmt: skip
+    """Bias-corrected and accelerated bootstrap interval (Efron 1987) of the mean of `values` [n].
+
+    The numbers are those of `scipy.stats.bootstrap(..., method="BCa", rng=default_rng(seed))`, in a
+    fraction of its time. `expanded` widens the level as Student's t would for normal data (Hesterberg 2015,
+    section 4.3.2): plain BCa covers 0.90 at n = 10 and 0.94 at n = 30 where 0.95 is promised.
+    """
+    x, alpha = replicates(values, "values"), level(alpha)
+    n, mean = len(x), float(x.mean())
+    deviation = x - mean
+    if n == 1:
+        return -np.inf, np.inf
+    if np.abs(deviation).max() <= TIE * np.abs(x).max():
+        return mean, mean
+    edge = np.sqrt(n / (n - 1)) * stats.t.isf(alpha / 2, n - 1) if expanded else stats.norm.isf(alpha / 2)
+    means = _resampled_means(x, resamples, seed)
+    below = ((means < mean).mean() + (means <= mean).mean()) / 2
+    bias = stats.norm.ppf(below)
+    acceleration = (deviation**3).sum() / (6 * ((deviation**2).sum()) ** 1.5)
+    z = np.array([-edge, edge])
+    levels = stats.norm.cdf(bias + (bias + z) / (1 - acceleration * (bias + z)))
+    low, high = np.quantile(means, levels)
+    return float(low), float(high)
+
+
+def _resampled_means(x: Floats, resamples: int, seed: int) -> Floats:
+    rng, n = np.random.default_rng(seed), len(x)
+    rows = max(1, ROWS_AT_ONCE // n)
+    blocks = [
+        x[rng.integers(0, n, (min(rows, resamples - i), n))].mean(axis=1) for i in range(0, resamples, rows)
+    ]
+    return np.concatenate(blocks)
+
+
+def paired_bootstrap(a: ArrayLike, b: ArrayLike, *, statistic: Callable[..., Any] = np.mean, resamples: int = 1000,
+                     alpha: float = 0.05, seed: int = 0) -> tuple[float, float, float]:  # fmt: skip
+    """Difference `statistic(a) - statistic(b)` of per-item scores [n] with its percentile interval.
+
+    Items (kNN hits, per-product average precision) are drawn with replacement, the same for both sides;
+    the difference is significant when the interval excludes 0. It holds the noise of the test set only:
+    another seed of training is another trial, so report the variance over seeds beside it.
+    `statistic` takes an array and `axis`. Returns (difference, low, high).
+    """
+    first, second = pairs(a, b)
+    alpha = level(alpha)
+    rng, n = np.random.default_rng(seed), len(first)
+    rows, found = max(1, ROWS_AT_ONCE // n), []
+    for i in range(0, resamples, rows):
+        items = rng.integers(0, n, (min(rows, resamples - i), n))
+        found.append(statistic(first[items], axis=1) - statistic(second[items], axis=1))
+    low, high = np.quantile(np.concatenate(found), [alpha / 2, 1 - alpha / 2])
+    return float(statistic(first, axis=0) - statistic(second, axis=0)), float(low), float(high)
+
+
+def iqm(scores: ArrayLike) -> float:
+    """Interquartile mean of all entries of `scores`: the mean of the middle half (Agarwal et al. 2021)."""
+    return float(stats.trim_mean(np.asarray(scores, dtype=np.float64), proportiontocut=0.25, axis=None))
+
+
+def stratified_bootstrap(scores: ArrayLike, statistic: Callable[[Any], float] = iqm, *, resamples: int = 2000,
+                         alpha: float = 0.05, rng: Any = 0) -> tuple[float, float, float]:  # fmt: skip
+    """`statistic` of `scores` [runs, datasets] with a percentile interval (Agarwal et al. 2021).
+
+    Runs are drawn with replacement within each dataset, so that every resample has all datasets. `rng` is a
+    seed or a NumPy generator (a `RandomState` gives the numbers of rliable). Returns (value, low, high).
+    """
+    matrix = np.asarray(scores, dtype=np.float64)
+    if matrix.ndim != 2 or not matrix.size or not np.isfinite(matrix).all():
+        raise SpecError(
+            "scores are a finite matrix [runs, datasets]", place="scores", value=f"shape {matrix.shape}"
+        )
+    runs, datasets = matrix.shape
+    draw = rng if isinstance(rng, np.random.RandomState | np.random.Generator) else np.random.default_rng(rng)
+    columns = np.arange(datasets)
+    values = [statistic(matrix[draw.choice(runs, (runs, datasets)), columns]) for _ in range(resamples)]
+    low, high = np.quantile(values, [level(alpha) / 2, 1 - alpha / 2])
+    return float(statistic(matrix)), float(low), float(high)
+
+
+def probability_of_improvement(a: ArrayLike, b: ArrayLike) -> float:
+    """P(a run of A beats a run of B), ties half, averaged over datasets: `a` [runs, datasets], `b` likewise.
+
+    Unpaired, over all pairs of runs (Mann and Whitney's U over its largest value; Agarwal et al. 2021).
+    """
+    first, second = (np.asarray(x, dtype=np.float64) for x in (a, b))
+    if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
+        raise SpecError("a and b are matrices [runs, datasets] over the same datasets", place="a, b",
+                        value=f"shapes {first.shape} and {second.shape}")  # fmt: skip
+    gap = first[:, None, :] - second[None, :, :]
+    return float(((gap > 0) + 0.5 * (gap == 0)).mean())
