@@ -23,23 +23,21 @@ class Plateau:
     """Lowers the learning rate after more than `patience` epochs in a row without a clearly better value (by 1e-4 of
     the best, as torch.optim's ReduceLROnPlateau in mode max)."""
 
-    def __init__(self, factor: float, patience: int) -> None:
-        self.factor, self.patience, self.best, self.waited = factor, patience, -1.0, 0
+    def __init__(self, lr: float, factor: float, patience: int) -> None:
+        self.lr, self.factor, self.patience, self.best, self.waited = lr, factor, patience, -1.0, 0
 
-    def next(self, value: float, lr: float) -> float:
-        """The learning rate to go on with."""
+    def step(self, value: float) -> None:
+        """Take note of an epoch's `value` and set the next epoch's `lr`."""
         better = value > self.best * (1 + 1e-4) if self.best > 0 else value > self.best
         self.best, self.waited = (value, 0) if better else (self.best, self.waited + 1)
-        if self.waited <= self.patience:
-            return lr
-        self.waited = 0
-        return lr * self.factor
+        if self.waited > self.patience:
+            self.lr, self.waited = self.lr * self.factor, 0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "waited": self.waited}
+        return {"lr": self.lr, "best": self.best, "waited": self.waited}
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
-        self.best, self.waited = state["best"], state["waited"]
+        self.lr, self.best, self.waited = state["lr"], state["best"], state["waited"]
 
 
 class Best:
@@ -75,7 +73,7 @@ class Fit:
         if not len(self.sampler):
             raise DataError(f"no product of the training part has reviews whose labels are more than {settings.interval} "
                             "levels apart: use a larger dataset or interval=0")  # fmt: skip
-        self.plateau, self.best = Plateau(settings.plateau_factor, settings.plateau_patience), Best()
+        self.plateau, self.best = Plateau(settings.learning_rate, settings.plateau_factor, settings.plateau_patience), Best()
 
     @property
     def parts(self) -> dict[str, checkpoint.Stateful]:
@@ -87,6 +85,7 @@ class Fit:
         seeding.reseed(*self.key, epoch)
         rng = np.random.default_rng(seeding.derive(*self.key, epoch, "augment"))
         self.model.train()
+        self.optimizer.lr = self.plateau.lr
         sums, steps, skipped = defaultdict[str, float](float), 0, 0
         for groups in self.sampler.batches(seeding.derive(*self.key, epoch, "groups"), self.settings.groups):
             found = self._step(groups, rng)
@@ -149,7 +148,7 @@ class Fit:
     def select(self, epoch: int, dev_map: float) -> None:
         """Take note of an epoch's validation MAP: keep the best weights, set the next epoch's learning rate."""
         self.best.offer(dev_map, epoch, self.model)
-        self.optimizer.lr = self.plateau.next(dev_map, self.optimizer.lr)
+        self.plateau.step(dev_map)
 
     def stopped(self, epoch: int) -> bool:
         """Whether training ends after this epoch."""

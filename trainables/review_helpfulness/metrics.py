@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy.special import stdtr
 
 from contrasweep.errors import SpecError
 
@@ -108,8 +108,10 @@ def paired_t(a: ArrayLike, b: ArrayLike) -> PairedTest:
         raise SpecError("a paired test needs two equally long lists of at least two values", value=[x.shape, y.shape])
     if np.array_equal(x, y):
         return PairedTest(0.0, 1.0, len(x) - 1, 0.0)
-    result = stats.ttest_rel(x, y)
-    return PairedTest(float(result.statistic), float(result.pvalue), len(x) - 1, float((x - y).mean()))
+    difference, df = x - y, len(x) - 1
+    error = difference.std(ddof=1) / np.sqrt(len(x))
+    t = float(difference.mean() / error) if error > 0 else float(np.copysign(np.inf, difference.mean()))
+    return PairedTest(t, float(2 * stdtr(df, -abs(t))), df, float(difference.mean()))
 
 
 def paired_bootstrap(

@@ -1,0 +1,150 @@
+"""Review helpfulness: does adaptive multimodal contrast rank reviews better than seven other models, and why?
+
+Studies of Nguyen et al., EMNLP 2022: MAIN_TABLE (their Tables 3 and 4), ABLATION (Table 6), DISTANCES (Tables 7 and
+8), at the paper's sizes; SEARCH tunes the proposed model on the validation MAP. Each has a `_SMALL` form that two
+cores finish in minutes: narrow models, a dozen epochs of a few groups each, the real clothing reviews without images
+or a planted, synthetic set with them. What a small study says about the paper's is nothing: it shows that the
+comparison runs, and who wins at that size.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from contrasweep.space import Choice, Float, Int
+from contrasweep.spec import AblationGrid, Arm, Sweep
+from trainables.review_helpfulness import MODELS
+
+TRAINABLE = "trainables.review_helpfulness:train"
+PAPER_DATA = "mrhp?category=clothing"
+SMALL_DATA = "clothing-reviews?products=150"
+PLANTED_DATA = "synthetic-reviews"
+SEEDS = [0, 1, 2, 3, 4]
+
+SMALL: dict[str, Any] = {
+    "word_dim": 32, "max_tokens": 48, "epochs": 12, "patience": 0, "max_groups": 60, "learning_rate": 2e-3, "dropout": 0.2,
+}  # fmt: skip
+"""What all arms of a small study share; the widths of each model are in `SMALL_WIDTHS`."""
+
+SMALL_WIDTHS: dict[str, dict[str, Any]] = {
+    "bimpm": {"dim": 16, "perspectives": 4},
+    "conv_knrm": {"filters": 32},
+    "eg_cnn": {"filters": 32, "char_dim": 8, "char_filters": 16},
+    "prh_net": {"dim": 32},
+    "dr_net": {"dim": 32},
+    "sse_cross": {"dim": 32},
+    "mcr": {"dim": 32, "common_dim": 32, "region_layers": 1, "region_dropout": 0.1},
+    "proposed": {"dim": 32, "depth": 2, "region_layers": 1, "region_dropout": 0.1},
+}
+
+COMMON_SPACE = {
+    "learning_rate": Float(1e-5, 1e-3, log=True),
+    "dropout": Float(0.1, 0.5),
+    "num_negatives": Choice([1, 3, 7]),
+    "beta": Choice([0.5, 1.0, 2.0]),
+    "interval": Choice([0, 1]),
+    "groups": Choice([2, 4, 8]),
+}
+"""What every model can search."""
+
+SPACES: dict[str, dict[str, Float | Int | Choice]] = {
+    "proposed": {
+        **COMMON_SPACE,
+        "dim": Choice([64, 128, 256]),
+        "depth": Int(1, 6),
+        "contrastive_weight": Float(0.01, 1.0, log=True),
+        "o_pos": Float(1.0, 2.0),
+        "o_neg": Float(-0.3, 0.3),
+        "contrastive_reduction": Choice(["sum", "mean_anchor", "balanced"]),
+        "helpful_threshold": Choice([1, 2, 3]),
+    },
+    "bimpm": {**COMMON_SPACE, "dim": Choice([64, 128]), "perspectives": Choice([4, 8, 16])},
+    "conv_knrm": {**COMMON_SPACE, "filters": Choice([64, 128, 256]), "ngrams": Choice([2, 3]), "kernels": Choice([6, 11, 21]),
+                  "kernel_sigma": Float(0.05, 0.2, log=True)},
+    "eg_cnn": {**COMMON_SPACE, "filters": Choice([32, 64, 128]), "kernel": Choice([3, 5, 7]), "char_dim": Choice([8, 16, 32]),
+               "domain_weight": Float(0.01, 1.0, log=True)},
+    "prh_net": {**COMMON_SPACE, "dim": Choice([64, 128, 256])},
+    "dr_net": {**COMMON_SPACE, "dim": Choice([64, 128, 256]), "orthogonality": Choice([0.0, 1e-3, 1e-2, 1e-1])},
+    "sse_cross": {**COMMON_SPACE, "image_swap": Float(0.0, 0.7), "text_swap": Float(0.0, 0.7)},
+    "mcr": {**COMMON_SPACE, "common_dim": Choice([64, 128])},
+}  # fmt: skip
+"""The published ranges of each model's own hyperparameters, beside the common ones."""
+
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "full": {},
+    "plain-contrast": {"adaptive": False},
+    "no-contrast": {"contrastive": False},
+    "no-interaction": {"interaction": False},
+}
+"""Table 6: what is taken out of the proposed model."""
+
+
+def model_arms(
+    config: Mapping[str, Any], widths: Mapping[str, Mapping[str, Any]], models: Iterable[str] = MODELS
+) -> dict[str, Arm]:
+    """One arm a model, named after it, with `config` and the model's `widths`."""
+    return {
+        model: Arm(TRAINABLE, config={"model": model, **config, **widths.get(model, {})}) for model in models
+    }
+
+
+def ablation_arms(config: Mapping[str, Any]) -> dict[str, Arm]:
+    """One arm an ablation of the proposed model."""
+    return {
+        name: Arm(TRAINABLE, config={"model": "proposed", **config, **change})
+        for name, change in ABLATIONS.items()
+    }
+
+
+def main_table(
+    name: str, data: str, config: Mapping[str, Any], widths: Mapping[str, Mapping[str, Any]], seeds: list[int]
+) -> AblationGrid:
+    """Eight models on one dataset, compared with the proposed one by test MAP."""
+    return AblationGrid(name=name, arms=model_arms(config, widths), data=data, seeds=seeds, metric="map", mode="max",
+                        reference="proposed")  # fmt: skip
+
+
+def ablation(name: str, data: str, config: Mapping[str, Any], seeds: list[int]) -> AblationGrid:
+    """The proposed model whole and without its parts."""
+    return AblationGrid(name=name, arms=ablation_arms(config), data=data, seeds=seeds, metric="map", mode="max",
+                        reference="full")  # fmt: skip
+
+
+def distances(
+    name: str, data: str, config: Mapping[str, Any], widths: Mapping[str, Mapping[str, Any]], seeds: list[int]
+) -> AblationGrid:
+    """Token distances of helpful and unhelpful pairs: MCR, the proposed model and it without contrast."""
+    arms = {
+        "mcr": Arm(TRAINABLE, config={"model": "mcr", **config, **widths.get("mcr", {})}),
+        "no-contrast": Arm(
+            TRAINABLE,
+            config={"model": "proposed", "contrastive": False, **config, **widths.get("proposed", {})},
+        ),
+        "proposed": Arm(TRAINABLE, config={"model": "proposed", **config, **widths.get("proposed", {})}),
+    }
+    arms = {key: Arm(TRAINABLE, config={**arm.config, "distances": True}) for key, arm in arms.items()}
+    return AblationGrid(name=name, arms=arms, data=data, seeds=seeds, metric="cs_intra_review_helpful", mode="min",
+                        reference="proposed")  # fmt: skip
+
+
+MAIN_TABLE = main_table("review-helpfulness", PAPER_DATA, {}, {}, SEEDS)
+MAIN_TABLE_SMALL = main_table("review-helpfulness-small", SMALL_DATA, SMALL, SMALL_WIDTHS, [0, 1, 2])
+MAIN_TABLE_PLANTED = main_table(
+    "review-helpfulness-planted-synthetic", PLANTED_DATA, SMALL, SMALL_WIDTHS, [0, 1, 2]
+)
+
+ABLATION = ablation("review-helpfulness-ablation", PAPER_DATA, {}, SEEDS)
+ABLATION_SMALL = ablation(
+    "review-helpfulness-ablation-small-synthetic",
+    PLANTED_DATA,
+    {**SMALL, **SMALL_WIDTHS["proposed"]},
+    [0, 1, 2],
+)
+
+DISTANCES = distances("review-helpfulness-distances", PAPER_DATA, {}, {}, SEEDS)
+DISTANCES_SMALL = distances(
+    "review-helpfulness-distances-small-synthetic", PLANTED_DATA, SMALL, SMALL_WIDTHS, [0, 1, 2]
+)
+
+SEARCH = Sweep(name="review-helpfulness-search", arms={model: Arm(TRAINABLE, config={"model": model}, space=SPACES[model]) for model in MODELS},
+               data=PAPER_DATA, trials_per_arm=30, metric="dev_map", mode="max", confirm_seeds=[1000, 1001, 1002, 1003, 1004],
+               reference="proposed")  # fmt: skip

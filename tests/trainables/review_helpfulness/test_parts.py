@@ -1,0 +1,163 @@
+"""What is particular to one model or layer and the shared suite cannot see."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from contrasweep.errors import SpecError
+from trainables.review_helpfulness.batch import Corpus, Sequences
+from trainables.review_helpfulness.distances import relation_distances
+from trainables.review_helpfulness.eg_cnn import reverse_gradient
+from trainables.review_helpfulness.fit import Best, Fit, Plateau
+from trainables.review_helpfulness.layers import join, last_valid, masked_max, masked_mean, masked_softmax
+from trainables.review_helpfulness.mcr import CoherentGraph
+from trainables.review_helpfulness.proposed import STREAMS
+from trainables.review_helpfulness.settings import Settings
+from trainables.review_helpfulness.sse_cross import swap_partners
+
+MakeFit = Callable[..., Fit]
+
+
+def test_pooling_of_rows_without_valid_positions_is_zero() -> None:
+    x, mask = torch.randn(2, 3, 4), torch.tensor([[True, False, True], [False] * 3])
+    assert not masked_mean(x, mask)[1].any() and not masked_max(x, mask)[1].any()
+    torch.testing.assert_close(masked_mean(x, mask)[0], x[0, [0, 2]].mean(0))
+    torch.testing.assert_close(masked_max(x, mask)[0], x[0, [0, 2]].amax(0))
+    weights = masked_softmax(x[..., 0], mask, dim=1)
+    assert not weights[1].any() and weights[0, 1] == 0 and weights[0].sum().item() == pytest.approx(1)
+    assert torch.equal(last_valid(x, torch.tensor([[True, True, False], [True] * 3])), torch.stack([x[0, 1], x[1, 2]]))
+
+
+def test_joining_with_a_gap() -> None:
+    a, b = Sequences(torch.ones(1, 2, 1), torch.ones(1, 2, dtype=bool)), Sequences(torch.ones(1, 1, 1), torch.ones(1, 1, dtype=bool))
+    joined = join(a, b, gap=True)
+    assert joined.x.flatten().tolist() == [1, 1, 0, 1] and joined.mask.flatten().tolist() == [True, True, False, True]
+    assert join(a, b).x.shape == (1, 3, 1)
+
+
+def test_reversed_gradient() -> None:
+    x = torch.ones(2, requires_grad=True)
+    (3 * reverse_gradient(x)).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [-3, -3]
+
+
+def test_the_graph_in_slices_is_the_graph() -> None:
+    """Value and gradient as from the formula written with all pairs at once; 70 nodes are three slices."""
+    torch.manual_seed(0)
+    graph, mask = CoherentGraph(4, layers=1, hidden=3).double(), torch.ones(2, 70, dtype=torch.bool)
+    mask[0, 50:] = False
+    x = torch.randn(2, 70, 4, dtype=torch.float64, requires_grad=True)
+
+    def formula(x: torch.Tensor) -> torch.Tensor:
+        pairs = torch.cat([x[:, :, None].expand(2, 70, 70, 4), x[:, None].expand(2, 70, 70, 4)], dim=-1)
+        both = torch.cat([graph.query[0].weight, graph.key[0].weight], dim=1)
+        scores = (torch.relu(pairs @ both.T + graph.query[0].bias) @ graph.weight[0].weight.T)[..., 0]
+        return torch.softmax(scores.masked_fill(~mask[:, None], float("-inf")), -1) @ x * mask[..., None]
+
+    parameters = [x, *graph.parameters()]
+    expected, found = formula(x), graph(x, mask)
+    torch.testing.assert_close(found, expected)
+    for a, b in zip(torch.autograd.grad(found.square().sum(), parameters), torch.autograd.grad(expected.square().sum(), parameters), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_interaction_keeps_reading_the_original_features(corpus: Corpus, make_fit: MakeFit) -> None:
+    """With another second layer for one stream, no other stream changes."""
+    fit = make_fit("proposed", corpus)
+    fit.model.eval()
+    streams = fit.model.encode(corpus.batch(np.arange(6)))
+    before = fit.model.interact(streams)
+    with torch.no_grad():
+        fit.model.interaction["text_p"].layers[0].out.weight.mul_(-1)
+    after = fit.model.interact(streams)
+    assert [name for name in STREAMS if not torch.equal(before[name].x, after[name].x)] == ["text_p"]
+
+
+@pytest.mark.parametrize("settings", [{"adaptive": False}, {"contrastive": False}, {"interaction": False}, {"head": "mlp"}], ids=str)
+def test_the_ablations_change_the_model(settings: dict[str, Any], corpus: Corpus, make_fit: MakeFit) -> None:
+    whole, less = make_fit("proposed", corpus).epoch(1), make_fit("proposed", corpus, **settings).epoch(1)
+    assert whole["loss"] != less["loss"]
+    assert ("contrastive_loss" in less) == settings.get("contrastive", True)
+    assert 0 < whole["contrastive_rows"] <= 32
+
+
+def test_partners_of_swaps() -> None:
+    labels, rng = np.repeat([0, 1, 2], [50, 30, 1]), np.random.default_rng(0)
+    rows = np.arange(80)
+    same = swap_partners(labels, rows, odds=1e12, rng=rng)
+    assert (labels[same] == labels[rows]).all() and (same != rows).all()
+    other = swap_partners(labels, rows, odds=0.0, rng=rng)
+    assert (labels[other] != labels[rows]).all()
+    alone = np.array([80])
+    assert swap_partners(labels, alone, odds=1e12, rng=rng).tolist() == [80]
+
+
+def test_swaps_happen_in_training_only_and_leave_the_data_alone(corpus: Corpus, make_fit: MakeFit) -> None:
+    fit, rows = make_fit("sse_cross", corpus, image_swap=1.0, text_swap=0.0), np.arange(8)
+    kept = [tokens.copy() for tokens in corpus.review_regions]
+    batch = corpus.batch(rows)
+    swapped = fit.model.augment(batch, corpus, rows, np.random.default_rng(0))
+    assert torch.equal(swapped.text_r, batch.text_r) and swapped.roi_r.shape[0] == 8
+    assert not torch.equal(swapped.roi_r[:, 0], batch.roi_r[:, 0])
+    assert all(np.array_equal(a, b) for a, b in zip(kept, corpus.review_regions, strict=True))
+    assert np.array_equal(fit.score(corpus), fit.score(corpus))
+
+
+def test_one_row_cannot_be_normalised(corpus: Corpus, make_fit: MakeFit) -> None:
+    fit = make_fit("sse_cross", corpus)
+    fit.model.train()
+    with pytest.raises(SpecError, match="more than one row"):
+        fit.model(corpus.batch(np.arange(1)))
+
+
+def test_distances_of_every_relation(corpus: Corpus, make_fit: MakeFit) -> None:
+    for model in ("proposed", "mcr"):
+        fit = make_fit(model, corpus)
+        rows, output, batch = next(fit.outputs(corpus))
+        found = relation_distances(output.features)
+        assert set(found) == {f"{d}_{r}" for d in ("cs", "l2") for r in ("intra_modal", "inter_modal", "intra_review")}
+        assert all(v.shape == (len(rows),) and (v >= 0).all() for v in found.values())
+
+
+def test_plateau_halves_after_more_than_its_patience() -> None:
+    plateau = Plateau(lr=1.0, factor=0.5, patience=2)
+    rates = []
+    for value in (0.5, 0.5, 0.4, 0.5, 0.6, 0.6, 0.6, 0.6):
+        plateau.step(value)
+        rates.append(plateau.lr)
+    assert rates == [1, 1, 1, 0.5, 0.5, 0.5, 0.5, 0.25]
+
+
+def test_the_first_of_equally_good_epochs_is_kept() -> None:
+    best, model = Best(), torch.nn.Linear(1, 1)
+    for epoch, value in enumerate((0.2, 0.7, 0.7), start=1):
+        torch.nn.init.constant_(model.weight, epoch)
+        best.offer(value, epoch, model)
+    assert best.epoch == 2 and best.weights["weight"].item() == 2
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model": "bimp"}, r"model: .*did you mean 'bimpm'"),
+        ({"model": "bimpm", "o_pos": 2.0}, r"o_pos: model 'bimpm' has no such option.*perspectives"),
+        ({"model": "proposed", "dim": 30}, "dim: dim must be a multiple of the 4 heads"),
+        ({"model": "prh_net", "distances": True}, "distances"),
+        ({"use_text": False, "use_images": False}, "cannot both be off"),
+        ({"model": "eg_cnn", "kernel": 4}, "kernel: kernel must be odd"),
+        ({"learning_rte": 1e-3}, "learning_rte"),
+    ],
+)
+def test_wrong_settings_are_one_line(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message) as caught:
+        Settings(**config)
+    assert "\n" not in str(caught.value)
+
+
+def test_options_reach_the_model() -> None:
+    options = Settings(model="proposed", dim=64, depth=3, o_neg=0.1, helpful_threshold=3).options()
+    assert (options.dim, options.depth, options.o_neg, options.helpful_threshold, options.o_pos) == (64, 3, 0.1, 3, 2.0)
+    assert Settings(model="prh_net").options().dropout == 0.1

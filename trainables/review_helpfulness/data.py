@@ -1,0 +1,163 @@
+"""From a staged dataset of reviews to the corpora and inputs of a trial."""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from contrasweep.data import Part, open_dataset
+from contrasweep.errors import DataError
+from contrasweep.trial import Trial
+from trainables import seeding
+from trainables.review_helpfulness.batch import Corpus, Inputs
+from trainables.review_helpfulness.settings import Settings
+from trainables.review_helpfulness.text import OOV, Characters, Vocabulary, word_vectors
+
+DEV_SHARE = 0.2  # of the training products, where the dataset has no validation split: 16 of 80 per cent
+
+
+@dataclass(frozen=True)
+class Products:
+    """Products by number; `regions` are [m f] each, with m = 0 where there are no images."""
+
+    ids: Sequence[str]
+    name: Sequence[str]
+    brand: Sequence[str]
+    category: Sequence[str]
+    description: Sequence[str]
+    regions: Sequence[NDArray[Any]]
+
+    def text(self, number: int) -> str:
+        """Name and description."""
+        return f"{self.name[number]} {self.description[number]}"
+
+    def record(self, number: int) -> str:
+        """Title, brand, category, description."""
+        return " ".join((self.name[number], self.brand[number], self.category[number], self.description[number]))
+
+
+@dataclass(frozen=True)
+class Reviews:
+    """Reviews of one part in the order that breaks ties; `product` is their product's number."""
+
+    product: NDArray[np.int64]
+    text: Sequence[str]
+    label: NDArray[np.int64]
+    regions: Sequence[NDArray[Any]]
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def take(self, rows: NDArray[np.int64]) -> "Reviews":
+        return Reviews(self.product[rows], [self.text[i] for i in rows], self.label[rows], [self.regions[i] for i in rows])
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The parts of a trial by name (`train`, `dev`, `test`), what its model is built from, and how many reviews were
+    left out because no known word was left of them."""
+
+    corpora: Mapping[str, Corpus]
+    inputs: Inputs
+    dropped: Mapping[str, int]
+
+
+def hold_out(reviews: Reviews, products: Products) -> tuple[Reviews, Reviews]:
+    """Training and validation reviews: a fifth of the products, chosen by the digest of their ids and so always the
+    same ones, is kept for validation."""
+    owners = np.unique(reviews.product)
+    if len(owners) < 2:
+        raise DataError("a validation part needs at least two products in the training part")
+    ranked = sorted(owners.tolist(), key=lambda number: hashlib.sha256(products.ids[number].encode()).digest())
+    held = np.isin(reviews.product, ranked[: max(1, round(DEV_SHARE * len(owners)))])
+    return reviews.take(np.flatnonzero(~held)), reviews.take(np.flatnonzero(held))
+
+
+def prepare(
+    products: Products, parts: Mapping[str, Reviews], roi_dim: int, settings: Settings, key: tuple[int | None, ...]
+) -> Prepared:
+    """Vocabularies from the part `train`, then all parts as corpora. `key` (seed, fold) seeds the word vectors."""
+    train = parts["train"]
+    seen = np.unique(train.product).tolist()
+    product_words = Vocabulary.build((products.record(number) for number in seen), settings.min_word_count)
+    review_words = Vocabulary.build(train.text, settings.min_word_count)
+    categories = sorted(set(products.category))
+    rng = np.random.default_rng(seeding.derive(*key, "word vectors"))
+    path = Path(settings.word_vectors).expanduser() if settings.word_vectors else None
+    vectors = [torch.from_numpy(word_vectors(v, settings.word_dim, rng, path)) for v in (product_words, review_words)]
+    characters = Characters.build(review_words.words)
+    table = torch.from_numpy(characters.table(review_words))
+    inputs = Inputs(*vectors, table, len(characters), roi_dim, len(categories))
+    shared = {
+        "product_tokens": _encode(map(products.text, range(len(products.ids))), product_words, settings),
+        "record_tokens": _encode(map(products.record, range(len(products.ids))), product_words, settings),
+        "product_regions": _regions(products.regions, settings),
+        "category": np.array([categories.index(category) for category in products.category], dtype=np.int64),
+        "roi_dim": roi_dim,
+    }
+    corpora, dropped = {}, {}
+    for name, reviews in parts.items():
+        tokens = [review_words.encode(text, settings.max_tokens) for text in reviews.text]
+        kept = np.flatnonzero([len(known) > 0 for known in tokens])
+        dropped[name] = len(reviews) - len(kept)
+        left = reviews.take(kept)
+        shown = [tokens[i] if settings.use_text else np.array([OOV]) for i in kept]
+        corpora[name] = Corpus(**shared, review_tokens=shown, review_regions=_regions(left.regions, settings),
+                               product=left.product, label=left.label)  # fmt: skip
+    return Prepared(corpora, inputs, dropped)
+
+
+def _encode(texts: Iterable[str], vocabulary: Vocabulary, settings: Settings) -> list[NDArray[np.int64]]:
+    """Token numbers of product texts; a text of which nothing is known, or a hidden one, is one `<OOV>`."""
+    nothing = np.array([OOV], dtype=np.int64)
+    found = (vocabulary.encode(text, settings.max_tokens) for text in texts)
+    return [tokens if len(tokens) and settings.use_text else nothing for tokens in found]
+
+
+def _regions(regions: Sequence[NDArray[Any]], settings: Settings) -> list[NDArray[Any]]:
+    return [item[: settings.max_regions if settings.use_images else 0] for item in regions]
+
+
+
+def load(trial: Trial, settings: Settings, key: tuple[int | None, ...]) -> Prepared:
+    """The parts `train`, `dev` and `test` of a trial. `dev` is the dataset's own split where the trial has no fold and
+    there is one, else held out of the training products; the test part is that of the trial's fold."""
+    if trial.data.kind != "reviews":
+        raise DataError(f"dataset {trial.data.name} is of kind {trial.data.kind!r}; review_helpfulness trains on reviews")
+    dataset = open_dataset(trial.data)
+    products, numbers = _products(dataset.split("products"))
+    parts = dict(zip(("train", "test"), (_reviews(p, numbers) for p in dataset.parts(trial.fold)), strict=True))
+    if trial.fold is None and trial.data.rows("dev"):
+        parts["dev"] = _reviews(dataset.split("dev"), numbers)
+    else:
+        parts["train"], parts["dev"] = hold_out(parts["train"], products)
+    roi_dim = trial.data.columns["roi"]["shape"][0] if "roi" in trial.data.columns else 1
+    return prepare(products, parts, roi_dim, settings, key)
+
+
+def _products(part: Part) -> tuple[Products, dict[str, int]]:
+    ids = _texts(part, "product_id")
+    fields = {name: _texts(part, name) for name in ("name", "brand", "category", "description")}
+    return Products(ids, **fields, regions=_roi(part)), {product: number for number, product in enumerate(ids)}
+
+
+def _reviews(part: Part, numbers: Mapping[str, int]) -> Reviews:
+    owners = np.array([numbers[product] for product in _texts(part, "product_id")], dtype=np.int64)
+    return Reviews(owners, _texts(part, "text"), part.labels, _roi(part))
+
+
+def _texts(part: Part, name: str) -> list[str]:
+    return [text or "" for text in part.column(name).to_pylist()]
+
+
+def _roi(part: Part) -> Sequence[NDArray[Any]]:
+    """Region features of each row, [m f]; m is 0 where the dataset has no image side."""
+    if "roi" in part.split.manifest.columns:
+        regions = part.ragged("roi")
+        return [regions[row] for row in range(len(part))]
+    return [np.zeros((0, 1), dtype=np.float16)] * len(part)
