@@ -1,0 +1,33 @@
+"""`build`: a loss by name or dotted path, with any similarity."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from contrasweep.errors import SpecError, choose_from
+from trainables.losses import checks
+from trainables.losses.composed import Composed
+from trainables.losses.reductions import REDUCTIONS
+from trainables.losses.table import LOSSES
+from trainables.similarities import SIMILARITIES
+
+
+def build(loss: str, similarity: str = "cosine", *, reduction: str | None = None, **params: Any) -> Callable[..., Tensor]:
+    """`loss` with `similarity` as a function (embeddings [n d], labels [n], instance_ids [n] = None) -> scalar.
+
+    `reduction` None is the loss's own; parameters not given have the loss's defaults for this similarity. Unknown
+    names, and similarities on which the loss makes no sense, are `SpecError`s (`ValueError`s) with the known ones.
+    """
+    entry = checks.known("loss", "losses", LOSSES, loss)
+    metric = checks.known("similarity", "similarities", SIMILARITIES, similarity)
+    if similarity not in entry.similarities:
+        raise SpecError(f"{loss} cannot use this similarity", place="similarity", value=similarity,
+                        hint=choose_from(f"similarities of {loss}", list(entry.similarities), similarity))  # fmt: skip
+    reduction = entry.reduction if reduction is None else reduction
+    checks.known("reduction", "reductions", REDUCTIONS, reduction)
+    for name in params:
+        checks.known("parameter", f"parameters of {loss}", entry.parameters, name)
+    chosen = {**entry.defaults_for(similarity), **params}
+    checked = {name: checks.parameter(name, value, entry.parameters[name]) for name, value in chosen.items()}
+    return Composed(entry, metric, reduction, checked)

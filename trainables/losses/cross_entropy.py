@@ -1,0 +1,68 @@
+"""The cross-entropy family: each positive against everything that it has to beat. Values per anchor.
+
+Scores [n m], larger = more alike; `positives` and `negatives` [n m] are disjoint, and a pair in neither (an anchor
+with itself) counts nowhere: it is masked before any maximum is taken, so that temperatures down to .001 are exact.
+An anchor without positives has value 0. `epsilon` is in logit units: it is subtracted after the division by the
+temperature, from the positive's term in the denominator only; above 0 it lets a loss go down to -epsilon.
+"""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+Scores = Float[Tensor, "n m"]
+Mask = Bool[Tensor, "n m"]
+PerAnchor = Float[Tensor, " n"]
+
+
+def supcon(scores: Scores, positives: Mask, negatives: Mask, *, temperature: float = 0.1, epsilon: float = 0.0,
+           base_temperature: float | None = None) -> PerAnchor:  # fmt: skip
+    """mean_p -log e^{s_ip/t} / (sum_{q in P} e^{s_iq/t - eps} + sum_N e^{s_in/t}) (Khosla et al. 2020, equation 2).
+
+    `base_temperature` multiplies by temperature / base_temperature, as SupContrast's code does: only for its
+    numbers, since it ties the size of the gradient to the temperature.
+    """
+    logits = scores / temperature
+    everything = masked_logsumexp(logits - epsilon * positives, positives | negatives)
+    values = _where_positive(everything - masked_mean(logits, positives), positives)
+    return values if base_temperature is None else values * (temperature / base_temperature)
+
+
+def sincere(scores: Scores, positives: Mask, negatives: Mask, *, temperature: float = 0.1,
+            epsilon: float = 0.0) -> PerAnchor:  # fmt: skip
+    """mean_p -log e^{s_ip/t} / (e^{s_ip/t - eps} + sum_N e^{s_in/t}): a positive need not beat the other positives
+    (SINCERE: Feeney & Hughes 2023; with eps > 0 eps-SupInfoNCE: Barbano et al. 2023)."""
+    logits = scores / temperature
+    against = masked_logsumexp(logits, negatives)[:, None]
+    return masked_mean(-F.logsigmoid(logits - against - epsilon) - epsilon, positives)
+
+
+def infonce(scores: Scores, positives: Mask, negatives: Mask, *, temperature: float = 0.1,
+            epsilon: float = 0.0) -> PerAnchor:  # fmt: skip
+    """-log e^{s+/t} / (e^{s+/t - eps} + sum_N e^{s_in/t}), where the positive is the other view of the same instance
+    and all other rows are negatives (van den Oord et al. 2018; SimCLR's NT-Xent)."""
+    return sincere(scores, positives, negatives, temperature=temperature, epsilon=epsilon)
+
+
+def ocl(scores: Scores, positives: Mask, negatives: Mask, *, temperature: float = 1.0) -> PerAnchor:
+    """mean_p -[s_ip/t - log(sum_P e^{s_iq/t} + sum_N e^{|s_in|/t})]: classes are pushed to be orthogonal and not
+    opposite (LOCAL, equation 3). The paper's appendix has |s| on positives too, which would let antipodal positives
+    reach the minimum; as in its equation 3, they have s here."""
+    logits = scores / temperature
+    everything = masked_logsumexp(torch.where(negatives, logits.abs(), logits), positives | negatives)
+    return _where_positive(everything - masked_mean(logits, positives), positives)
+
+
+def masked_logsumexp(x: Scores, mask: Mask) -> PerAnchor:
+    """log sum exp over the masked entries of each row; -inf where there is none, with zero gradient."""
+    return torch.logsumexp(x.masked_fill(~mask, -torch.inf), dim=1)
+
+
+def masked_mean(x: Scores, mask: Mask) -> PerAnchor:
+    """Mean over the masked entries of each row; 0 where there is none."""
+    return x.masked_fill(~mask, 0).sum(1) / mask.sum(1).clamp(min=1)
+
+
+def _where_positive(values: PerAnchor, positives: Mask) -> PerAnchor:
+    return torch.where(positives.any(1), values, torch.zeros_like(values))

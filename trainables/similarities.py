@@ -1,0 +1,103 @@
+"""How alike two embeddings are. Larger always means more alike: a distance is negated here, once, and no loss asks.
+
+Every function takes rows [n d] and columns [m d] and gives scores [n m]. Values and gradients are finite for
+duplicates, antipodes and zero vectors. A temperature or margin that suits one similarity means something else for
+another: search them per similarity.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Scores = Float[Tensor, "n m"]
+Rows = Float[Tensor, "n d"]
+Columns = Float[Tensor, "m d"]
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """A row of the table: the function, the range of its values, and the largest value (that of a duplicate).
+
+    `inner_product`: scores are dot products of `project`ed rows, which lets the tiled losses use matrix products for
+    gradients too. `signed`: zero means unrelated, as the orthonormal loss needs it.
+    """
+
+    name: str
+    description: str
+    function: Callable[[Tensor, Tensor], Tensor]
+    low: float
+    high: float
+    project: Callable[[Tensor], Tensor] | None = None
+    signed: bool = False
+
+    @property
+    def inner_product(self) -> bool:
+        return self.project is not None
+
+    def __call__(self, rows: Rows, columns: Columns) -> Scores:
+        return self.function(rows, columns)
+
+
+def unit(z: Rows) -> Rows:
+    """z / |z|. A zero vector stays zero and has zero gradient, where a division by a small constant would multiply
+    the gradient by its inverse."""
+    length = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
+    nothing = length == 0
+    return torch.where(nothing, torch.zeros_like(z), z / torch.where(nothing, 1.0, length))
+
+
+def cosine(rows: Rows, columns: Columns) -> Scores:
+    """u_i.u_j of unit vectors, in [-1, 1]."""
+    return unit(rows) @ unit(columns).T
+
+
+def dot(rows: Rows, columns: Columns) -> Scores:
+    """z_i.z_j."""
+    return rows @ columns.T
+
+
+NO_SLOPE = 1e-14
+"""1 - |cos| below which an angle's gradient is taken to be 0: 1.4e-7 rad, which float32 cannot resolve."""
+
+
+def neg_arc_length(rows: Rows, columns: Columns) -> Scores:
+    """1 - arccos(u_i.u_j) / pi, in [0, 1].
+
+    The products are taken in float64 whatever the input: float32's error of 1e-7 in a cosine is one of 4e-4 rad in
+    a small angle. The slope of the arc cosine is infinite at duplicates and antipodes; there it is 0.
+    """
+    cosines = unit(rows.double()) @ unit(columns.double()).T
+    angles = torch.arccos(cosines.clamp(-1 + NO_SLOPE, 1 - NO_SLOPE))
+    return (1 - angles / math.pi).to(rows.dtype)
+
+
+def neg_euclidean(rows: Rows, columns: Columns) -> Scores:
+    """-|z_i - z_j|. From differences and not from products, which in float32 are wrong by a third for vectors that
+    nearly coincide; the gradient at a duplicate is 0."""
+    return -torch.cdist(rows, columns, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def neg_euclidean_unit(rows: Rows, columns: Columns) -> Scores:
+    """-|u_i - u_j| of unit vectors, in [-2, 0]."""
+    return neg_euclidean(unit(rows), unit(columns))
+
+
+def neg_sq_euclidean_unit(rows: Rows, columns: Columns) -> Scores:
+    """-|u_i - u_j|^2 of unit vectors, in [-4, 0] (FaceNet's: Schroff et al. 2015)."""
+    u, v = unit(rows), unit(columns)
+    return 2 * (u @ v.T) - u.square().sum(-1)[:, None] - v.square().sum(-1)
+
+
+SIMILARITIES: Mapping[str, Similarity] = MappingProxyType({s.name: s for s in (
+    Similarity("cosine", "dot product of unit vectors, -1 to 1", cosine, -1, 1, project=unit, signed=True),
+    Similarity("dot", "dot product", dot, -math.inf, math.inf, project=lambda z: z, signed=True),
+    Similarity("neg_arc_length", "1 - angle / pi, 0 to 1", neg_arc_length, 0, 1),
+    Similarity("neg_euclidean", "negated distance", neg_euclidean, -math.inf, 0),
+    Similarity("neg_euclidean_unit", "negated distance of unit vectors, -2 to 0", neg_euclidean_unit, -2, 0),
+    Similarity("neg_sq_euclidean_unit", "negated squared distance of unit vectors, -4 to 0", neg_sq_euclidean_unit, -4, 0),
+)})  # fmt: skip
