@@ -100,4 +100,4 @@ def check(folds: Folds, rows: int, groups: int | None) -> None:
 
 def sizes(dealt: Sequence[int] | Ints, count: int) -> list[int]:
     """Rows in each fold."""
-    return np.bincount(np.asarray(dealt), minlength=count).tolist()
+    return [int(n) for n in np.bincount(np.asarray(dealt), minlength=count)]

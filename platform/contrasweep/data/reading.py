@@ -96,7 +96,7 @@ class Split:
     def labels(self) -> Ints:
         if "label" not in self.table.column_names:
             raise DataError(f"split {self.name!r} of {self.manifest.name!r} has no labels; columns: {self.names}")
-        return self.table["label"].to_numpy().astype(np.int64)
+        return np.asarray(self.table["label"].to_numpy(), np.int64)
 
     @property
     def names(self) -> list[str]:

@@ -46,7 +46,7 @@ def unpickle(data: bytes, name: str) -> Any:
 
 def _has_objects(value: Any) -> bool:
     if isinstance(value, np.ndarray):
-        return value.dtype.hasobject
+        return bool(value.dtype.hasobject)
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     return any(_has_objects(item) for item in inner)
 

@@ -1,7 +1,7 @@
 """The datasets that can be staged, one file per published format, and the table that names them."""
 
 from contrasweep.data.content import Importer
-from contrasweep.data.importers import cifar, digits, mnist
+from contrasweep.data.importers import cifar, clothing_reviews, digits, mcr_reviews, mnist
 
 DATASETS: dict[str, Importer] = {
     "digits": digits.DIGITS,
@@ -12,4 +12,6 @@ DATASETS: dict[str, Importer] = {
     "cifar100": cifar.CIFAR100,
     "cifar10-lt": cifar.CIFAR10_LT,
     "cifar100-lt": cifar.CIFAR100_LT,
+    "clothing-reviews": clothing_reviews.CLOTHING_REVIEWS,
+    "mcr-reviews": mcr_reviews.MCR_REVIEWS,
 }

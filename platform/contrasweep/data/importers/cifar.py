@@ -95,7 +95,7 @@ def _fetch(name: str) -> Any:
 
         made = getattr(datasets, name)
         download_url(made.url, str(folder), made.filename, made.tgz_md5)
-        return folder / made.filename
+        return folder / str(made.filename)
 
     return fetch
 

@@ -68,7 +68,8 @@ def _download(mirrors: list[str], file: str, folder: Path, md5: str) -> None:
 
     for position, mirror in enumerate(mirrors):
         try:
-            return download_url(f"{mirror}{file}", str(folder), file, md5)  # type: ignore[no-any-return]
+            download_url(f"{mirror}{file}", str(folder), file, md5)
+            return
         except (OSError, RuntimeError):
             if position == len(mirrors) - 1:
                 raise

@@ -1,0 +1,137 @@
+"""Product reviews with helpfulness votes: the columns of kind `reviews`, and the rules that are common to all sources.
+
+Four splits. `products` has one row a product, sorted by product_id:
+    product_id str · category str · split str (train, dev, test) · name str · description str · brand str ·
+    image_urls list<str> · n_roi int32 · roi (only if there are features: several float16 [dim] a row)
+`train`, `dev` and `test` have one row a review, sorted by (product_id, row_in_product), and no product in two of them:
+    review_id str · product_id str · product_row int32 (row in `products`) · group str (= product_id, so that folds
+    of the training split are grouped by product) · row_in_product int32 (the input order, which decides ties) ·
+    category str · title str · text str · votes int32 · label int32 0-4 · rating float32 (NaN: none) ·
+    image_urls list<str> · n_roi int32 · roi
+Text is stored as published; missing text is "". Tokens and vocabulary are the trainable's: they depend on the training
+part, which folds change. `part.ragged("roi")[i]` is [n_roi, dim] float16.
+label = min(4, floor(log2(votes))); a review without votes is no row (it is counted as rejected).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from contrasweep.data import columns
+from contrasweep.data.content import Content, Rejected
+from contrasweep.data.manifest import Folds
+from contrasweep.errors import DataError
+
+SPLITS = ("train", "dev", "test")
+LABELS = ("0", "1", "2", "3", "4")
+BATCH = 512
+Features = NDArray[np.float16]
+
+
+@dataclass(frozen=True)
+class Product:
+    product_id: str
+    category: str
+    split: str
+    name: str = ""
+    description: str = ""
+    brand: str = ""
+    image_urls: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Review:
+    review_id: str
+    product_id: str
+    text: str
+    votes: int
+    title: str = ""
+    rating: float = float("nan")
+    image_urls: tuple[str, ...] = ()
+
+
+Lookup = Callable[[str, str], Features]
+"""`features(split, id)` of a product or review: [n, dim]; n is 0 where it has no image."""
+
+
+def label(votes: int) -> int:
+    """Helpfulness 0 to 4 of a review with at least one vote."""
+    return min(4, votes.bit_length() - 1)
+
+
+def content(products: Sequence[Product], reviews: Sequence[Review], rejected: Rejected, *, features: Lookup | None = None,
+            dim: int = 2048, source: Mapping[str, Any] | None = None) -> Content:  # fmt: skip
+    """The four splits. Reviews keep their input order within a product. Products without a review of at least one
+    vote stay out, and so do reviews of unknown products (counted)."""
+    known = {product.product_id: product for product in products}
+    kept: dict[str, list[Review]] = {}
+    for review in reviews:
+        if review.votes < 1:
+            rejected.add("no helpful vote", review.review_id)
+        elif not (review.text or review.title).strip():
+            rejected.add("no text", review.review_id)
+        elif review.product_id not in known:
+            rejected.add("unknown product", review.review_id)
+        else:
+            kept.setdefault(review.product_id, []).append(review)
+    if not kept:
+        raise DataError(f"no review has both text and a helpful vote; left out: {rejected.counts}")
+    listed = [known[key] for key in sorted(kept)]
+    rows = {product.product_id: row for row, product in enumerate(listed)}
+    specs = {"roi": columns.spec("float16", [dim], list=True)} if features else {}
+    made: dict[str, Iterator[pa.Table]] = {"products": _products(listed, features, specs)}
+    for split in SPLITS:
+        made[split] = _reviews([p for p in listed if p.split == split], kept, rows, features, specs)
+    return Content("reviews", made, LABELS, specs, Folds(5, "grouped"), source or {}, rejected)
+
+
+def _products(listed: list[Product], features: Lookup | None, specs: Any) -> Iterator[pa.Table]:
+    for start in range(0, len(listed), BATCH):
+        chosen = listed[start : start + BATCH]
+        roi = [features(p.split, p.product_id) for p in chosen] if features else None
+        names = ("product_id", "category", "split", "name", "description", "brand")
+        table = {name: pa.array([getattr(p, name) for p in chosen], pa.string()) for name in names}
+        yield columns.table(table | _images(chosen, roi, specs), specs)
+
+
+def _reviews(products: list[Product], kept: dict[str, list[Review]], rows: dict[str, int], features: Lookup | None,
+             specs: Any) -> Iterator[pa.Table]:  # fmt: skip
+    flat = [(p, position, review) for p in products for position, review in enumerate(kept[p.product_id])]
+    for start in range(0, len(flat), BATCH):
+        chosen = flat[start : start + BATCH]
+        reviews = [review for _, _, review in chosen]
+        roi = [features(p.split, review.review_id) for p, _, review in chosen] if features else None
+        yield columns.table({
+            "review_id": pa.array([r.review_id for r in reviews], pa.string()),
+            "product_id": pa.array([r.product_id for r in reviews], pa.string()),
+            "product_row": pa.array([rows[r.product_id] for r in reviews], pa.int32()),
+            "group": pa.array([r.product_id for r in reviews], pa.string()),
+            "row_in_product": pa.array([position for _, position, _ in chosen], pa.int32()),
+            "category": pa.array([p.category for p, _, _ in chosen], pa.string()),
+            "title": pa.array([r.title for r in reviews], pa.string()),
+            "text": pa.array([r.text for r in reviews], pa.string()),
+            "votes": pa.array([r.votes for r in reviews], pa.int32()),
+            "label": pa.array([label(r.votes) for r in reviews], pa.int32()),
+            "rating": pa.array([r.rating for r in reviews], pa.float32()),
+            **_images(reviews, roi, specs),
+        }, specs)  # fmt: skip
+
+
+def _images(rows: Sequence[Product | Review], roi: list[Features] | None, specs: Any) -> dict[str, pa.Array]:
+    found = {"image_urls": pa.array([list(row.image_urls) for row in rows], pa.list_(pa.string())),
+             "n_roi": pa.array([len(x) for x in roi] if roi else [0] * len(rows), pa.int32())}  # fmt: skip
+    if roi is not None:
+        found["roi"] = columns.from_ragged(roi, "float16", specs["roi"]["shape"])
+    return found
+
+
+def split_products(ids: Sequence[str], seed: int, shares: tuple[float, float] = (0.64, 0.16)) -> dict[str, str]:
+    """train, dev or test of each product: 64, 16 and 20 % of the sorted ids, shuffled by `seed`."""
+    names = sorted(set(ids))
+    shuffled = [names[i] for i in np.random.RandomState(seed).permutation(len(names))]
+    first, second = round(shares[0] * len(names)), round(sum(shares) * len(names))
+    return {name: SPLITS[(position >= first) + (position >= second)] for position, name in enumerate(shuffled)}
