@@ -201,7 +201,10 @@ class Contrastive:
         labels, rows = self.train.labels[rows.to(self.device)].repeat(2), rows.to(self.device).repeat(2)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
             embeddings = self.model(views)
-        loss = self.loss(embeddings.float(), labels, rows)
+        try:
+            loss = self.loss(embeddings.float(), labels, rows)
+        except losses.NotFiniteError:
+            return None
         gradients, norm = optimisation.gradients_of(self.optimizer, loss)
         if not torch.isfinite(loss + norm):
             return None
