@@ -24,12 +24,11 @@ class Comparison:
     """A against B over paired replicates.
 
     `difference` is the mean of a - b in units of the metric, `low` to `high` its 1 - alpha interval by
-    `interval`, `p_value` the two-sided p of `test`; `verdict` is about A. `replicates_needed` is the total
-    number of replicates with which a true difference as large, relative to the noise, as the one seen is
-    decided in 80 % of studies; None where no number is enough. `probability_of_improvement` is the share of
-    replicates where A beats B (ties half), `probability_low` to `probability_high` its Wilson interval.
-    `sign_flip_p` and `smallest_p` belong to the exact test, whichever test decided; `n` counts replicates
-    after averaging within `groups`; `deviation` is the standard deviation of the paired differences.
+    `interval`, `p_value` the two-sided p of `test`; `verdict` is about A. `probability_of_improvement` is the
+    share of replicates where A beats B (ties half), `probability_low` to `probability_high` its Wilson
+    interval. `sign_flip_p` and `smallest_p` belong to the exact test, whichever test decided; `n` counts
+    replicates after averaging within `groups`; `deviation` is the standard deviation of the paired
+    differences; `family` is the number of comparisons that `p_value` is adjusted for.
     """
 
     difference: float
@@ -37,7 +36,6 @@ class Comparison:
     high: float
     p_value: float
     verdict: Verdict
-    replicates_needed: int | None
     probability_of_improvement: float
     probability_low: float
     probability_high: float
@@ -48,8 +46,20 @@ class Comparison:
     interval: str
     sign_flip_p: float
     smallest_p: float
+    train_fraction: float | None = None
+    family: int = 1
     mode: Literal["max", "min"] = "max"
     differences: tuple[float, ...] = field(default=(), repr=False)
+
+    @cached_property
+    def replicates_needed(self) -> int | None:
+        """Total number of replicates with which a true difference as large, relative to the noise, as the one
+        seen is decided in 80 % of studies (at alpha / family, Holm's first step); None where no number is."""
+        if self.n == 1 or self.difference == 0:
+            return None
+        effect = abs(self.difference) / self.deviation if self.deviation > 0 else math.inf
+        needed = replicates_for(effect, alpha=self.alpha / self.family, train_fraction=self.train_fraction)
+        return needed if needed is None or self.verdict != "undecided" else max(needed, self.n + 1)
 
     @cached_property
     def wilcoxon_p(self) -> float:
@@ -83,9 +93,10 @@ class Comparison:
             )
         return ()
 
-    def with_p(self, p_value: float) -> "Comparison":
-        """The same comparison judged by another p, such as Holm's for a family of them."""
-        return Comparison(**self._fields() | {"p_value": p_value, "verdict": self._verdict_at(p_value)})
+    def adjusted(self, p_value: float, family: int) -> "Comparison":
+        """The same comparison judged by its adjusted p among a `family` of comparisons."""
+        verdict = _verdict(self.difference, self.low, self.high, p_value, self.alpha, self.mode)
+        return Comparison(**self._fields() | {"p_value": p_value, "verdict": verdict, "family": family})
 
     def reversed(self) -> "Comparison":
         """B against A."""
@@ -99,14 +110,14 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """All fields and derived numbers but the single differences, as plain values."""
         fields = {name: value for name, value in self._fields().items() if name != "differences"}
-        return fields | {"wilcoxon_p": self.wilcoxon_p, "bca_low": self.bca[0], "bca_high": self.bca[1],
+        return fields | {"replicates_needed": self.replicates_needed,"wilcoxon_p": self.wilcoxon_p, "bca_low": self.bca[0], "bca_high": self.bca[1],
                          "more_needed": self.more_needed, "notes": list(self.notes)}  # fmt: skip
 
-    def sentence(self, a: str = "A", b: str = "B", metric: str = "", *, adjusted: bool = False) -> str:
+    def sentence(self, a: str = "A", b: str = "B", metric: str = "") -> str:
         """The verdict in words, for people."""
         unit = f" {metric}" if metric else ""
         span = f"{self.difference:+.3g} [{self.low:+.3g}, {self.high:+.3g}]{unit}"
-        p = f"p {_p_text(self.p_value)}{' by Holm' if adjusted else ''}, n = {self.n}"
+        p = f"p {_p_text(self.p_value)}{' by Holm' if self.family > 1 else ''}, n = {self.n}"
         if self.verdict != "undecided":
             return f"{a} is {self.verdict} than {b}: {span}, {p}."
         return f"{a} against {b} is undecided: {span}, {p}; {self._remedy()}."
@@ -120,9 +131,6 @@ class Comparison:
         if self.difference == 0:
             return "no difference to decide"
         return "no number of further folds of this data would decide a difference this small"
-
-    def _verdict_at(self, p_value: float) -> Verdict:
-        return _verdict(self.difference, self.low, self.high, p_value, self.alpha, self.mode)
 
     def _fields(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -175,25 +183,12 @@ def compare_paired(a: ArrayLike, b: ArrayLike, *, train_fraction: float | None =
         t = mean / (spread * math.sqrt(1 / n + correction))
         p, test = float(2 * stats.t.sf(abs(t), n - 1)), "Nadeau-Bengio t-test"
     verdict = _verdict(mean, interval.low, interval.high, p, alpha, mode)
-    needed = _needed(mean, spread, n, verdict, alpha, train_fraction)
     won, low, high = _probability(d if mode == "max" else -d, alpha)
     return Comparison(
-        difference=mean, low=interval.low, high=interval.high, p_value=p, verdict=verdict, replicates_needed=needed,
+        difference=mean, low=interval.low, high=interval.high, p_value=p, verdict=verdict,
         probability_of_improvement=won, probability_low=low, probability_high=high, n=n, deviation=spread, alpha=alpha,
-        test=test, interval=interval.method, sign_flip_p=exact_p, smallest_p=smallest_p(n), mode=mode,
+        test=test, interval=interval.method, sign_flip_p=exact_p, smallest_p=smallest_p(n), mode=mode, train_fraction=train_fraction,
         differences=tuple(float(x) for x in d))  # fmt: skip
-
-
-def _needed(
-    mean: float, spread: float, n: int, verdict: Verdict, alpha: float, train_fraction: float | None
-) -> int | None:
-    if n == 1 or mean == 0:
-        return None
-    effect = abs(mean) / spread if spread > 0 else math.inf
-    needed = replicates_for(effect, alpha=alpha, train_fraction=train_fraction)
-    if needed is None or verdict != "undecided":
-        return needed
-    return max(needed, n + 1)
 
 
 def _probability(d: Floats, alpha: float) -> tuple[float, float, float]:

@@ -14,7 +14,8 @@ from contrasweep.statistics.checks import Floats, level, pairs, replicates
 EXACT_UP_TO = 14
 """Up to this many replicates all 2^n sign patterns are tried; beyond, `DRAWS` random ones from a fixed seed."""
 DRAWS = 9999
-ROWS_AT_ONCE = 2**21
+KEPT_UP_TO = 100
+ENTRIES_AT_ONCE = 2**21
 TIE = 1e-12
 
 
@@ -29,10 +30,21 @@ def _flips(n: int) -> Iterator[Any]:
     """Blocks of flips, bool [m, n]; together every one for small n, else `DRAWS` of them, always the same."""
     if n <= EXACT_UP_TO:
         yield _all_flips(n)
-        return
+    elif n <= KEPT_UP_TO:
+        yield from _drawn_flips(n)
+    else:
+        yield from _draw_flips(n)
+
+
+@lru_cache(maxsize=32)
+def _drawn_flips(n: int) -> tuple[Any, ...]:
+    return tuple(_draw_flips(n))
+
+
+def _draw_flips(n: int) -> Iterator[Any]:
     rng, left = np.random.default_rng(20240501), DRAWS
     while left:
-        rows = min(left, max(1, ROWS_AT_ONCE // n))
+        rows = min(left, max(1, ENTRIES_AT_ONCE // n))
         yield rng.integers(0, 2, (rows, n), dtype=np.int8).astype(bool)
         left -= rows
 
@@ -114,7 +126,7 @@ def bca_interval(values: ArrayLike, alpha: float = 0.05, *, expanded: bool = Fal
 
 def _resampled_means(x: Floats, resamples: int, seed: int) -> Floats:
     rng, n = np.random.default_rng(seed), len(x)
-    rows = max(1, ROWS_AT_ONCE // n)
+    rows = max(1, ENTRIES_AT_ONCE // n)
     blocks = [
         x[rng.integers(0, n, (min(rows, resamples - i), n))].mean(axis=1) for i in range(0, resamples, rows)
     ]
@@ -133,7 +145,7 @@ def paired_bootstrap(a: ArrayLike, b: ArrayLike, *, statistic: Callable[..., Any
     first, second = pairs(a, b)
     alpha = level(alpha)
     rng, n = np.random.default_rng(seed), len(first)
-    rows, found = max(1, ROWS_AT_ONCE // n), []
+    rows, found = max(1, ENTRIES_AT_ONCE // n), []
     for i in range(0, resamples, rows):
         items = rng.integers(0, n, (min(rows, resamples - i), n))
         found.append(statistic(first[items], axis=1) - statistic(second[items], axis=1))
