@@ -1,0 +1,78 @@
+"""What a trial leaves for the report's figures: two Parquet files, and the figures where they are wanted.
+
+`embeddings.parquet` has a row for each test item: row, label, predicted, z_raw, and the t-SNE coordinates of z and
+e_post (null beyond `POINTS` items); `centres.parquet` the cosines between the class centres of z, on the test part
+and on training rows. The class names are in the schema metadata.
+"""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from torch import Tensor
+
+from trainables.paired_images import metrics
+
+if TYPE_CHECKING:
+    from trainables.paired_images.fitting import Embedded
+
+POINTS, PERPLEXITY, SEED = 2000, 30.0, 0
+
+
+def write(folder: Path, test: "Embedded", train: "Embedded", rows: Any, names: tuple[str, ...], *, figures: bool) -> dict[str, Path]:
+    """Write both tables (and figures) to `folder`; name -> file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {"embeddings": folder / "embeddings.parquet", "centres": folder / "centres.parquet"}
+    _save(embeddings(test, rows), names, files["embeddings"])
+    _save(pa.concat_tables([centres(test, "test", len(names)), centres(train, "train", len(names))]), names, files["centres"])
+    if figures:
+        from trainables.paired_images.figures import draw  # matplotlib, only for those who want figures
+
+        files |= draw(folder, folder)
+    return files
+
+
+def embeddings(test: "Embedded", rows: Any) -> pa.Table:
+    """One row a test item; coordinates of a fixed sample of at most `POINTS`."""
+    n = len(test.labels)
+    chosen = np.sort(np.random.default_rng(SEED).permutation(n)[:POINTS])
+    columns: dict[str, Any] = {"row": np.asarray(rows), "label": test.labels.numpy(),
+                               "predicted": test.predicted.numpy(), "z_raw": test.z_raw.numpy()}  # fmt: skip
+    for name, points in (("z", test.z), ("e_post", test.e_post)):
+        placed = np.full((n, 2), np.nan, np.float32)
+        placed[chosen] = tsne(points[chosen])
+        for axis in (0, 1):
+            columns[f"{name}_tsne_{axis}"] = pa.array(placed[:, axis], from_pandas=True)
+    return pa.table(columns)
+
+
+def centres(part: "Embedded", name: str, classes: int) -> pa.Table:
+    """Cosines between class centres of z, one row for each of the classes^2 entries; null for an absent class."""
+    gram = metrics.centre_gram(part.z, part.labels, classes).numpy()
+    first, second = np.indices(gram.shape)
+    return pa.table({"part": [name] * gram.size, "class_a": first.ravel(), "class_b": second.ravel(),
+                     "cosine": pa.array(gram.ravel(), from_pandas=True)})  # fmt: skip
+
+
+def tsne(points: Tensor) -> Any:
+    """Coordinates [n 2] by t-SNE (van der Maaten & Hinton 2008): perplexity 30 (less for fewer than 91 points), PCA
+    start, fixed seed. Points that all coincide stay at the origin."""
+    from sklearn.manifold import TSNE  # costs more than a second, so only the last report pays
+
+    if len(points) < 5 or float(points.std(0).max()) < 1e-7:
+        return np.zeros((len(points), 2), np.float32)
+    perplexity = min(PERPLEXITY, (len(points) - 1) / 3)
+    return TSNE(perplexity=perplexity, init="pca", random_state=SEED, n_jobs=1).fit_transform(points.numpy())
+
+
+def class_names(table: pa.Table) -> list[str]:
+    """The class names that `write` put into the schema metadata."""
+    names: list[str] = json.loads(table.schema.metadata[b"classes"])
+    return names
+
+
+def _save(table: pa.Table, names: tuple[str, ...], path: Path) -> None:
+    pq.write_table(table.replace_schema_metadata({"classes": json.dumps(list(names))}), path)

@@ -1,0 +1,190 @@
+"""The training loop of the LOCAL family, for any modality that fills `Inputs`."""
+
+import tempfile
+import warnings
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from contrasweep.errors import DataError, SpecError
+from contrasweep.trial import Report, Trial
+from trainables import checkpoint, optimisation, seeding
+from trainables.paired_images import artifacts, metrics
+from trainables.paired_images.model import Joint
+from trainables.paired_images.objective import Objective
+from trainables.paired_images.samplers import SAMPLERS
+from trainables.paired_images.schedules import alpha
+from trainables.paired_images.settings import Recipe
+
+COLLAPSED = 0.9
+"""Mean cosine of the class centres of z above which the shift common to all pairs is all that z shows."""
+
+AT_ONCE = 256
+"""Inputs per forward pass in an evaluation."""
+
+
+class Inputs(Protocol):
+    """A modality: its data on the device, its views, its network."""
+
+    device: torch.device
+    classes: int
+    class_names: tuple[str, ...]
+    train_labels: Tensor
+    test_labels: Tensor
+    test_rows: Any
+
+    def model(self) -> Joint: ...
+    def train_mode(self, model: Joint) -> None: ...
+    def plain(self, split: str, rows: Tensor) -> tuple[Tensor, ...]: ...
+    def epoch(self, *key: int | str | None) -> Callable[[Tensor, slice], tuple[Tensor, ...]]: ...
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """A part seen by the network in evaluation mode, on the host: `z`, `e_post`, `z_raw`, `predicted`, `labels`."""
+
+    z: Float[Tensor, "n d"]
+    e_post: Float[Tensor, "n d"]
+    z_raw: Float[Tensor, " n"]
+    predicted: Int[Tensor, " n"]
+    labels: Int[Tensor, " n"]
+
+
+class Fit:
+    """A trial in training."""
+
+    def __init__(self, trial: Trial, recipe: Recipe, inputs: Inputs) -> None:
+        self.trial, self.recipe, self.inputs, self.key = trial, recipe, inputs, (trial.seed, trial.fold)
+        if len(inputs.train_labels) < recipe.batch_size:
+            raise SpecError("a batch must not be larger than the training part", place="batch_size",
+                            value=recipe.batch_size, hint=f"it has {len(inputs.train_labels)} rows")  # fmt: skip
+        if not len(inputs.test_labels):
+            raise DataError(f"fold {trial.fold} of {trial.data.name} has no test rows")
+        seeding.reseed(*self.key, "weights")
+        self.model = inputs.model().to(inputs.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.objective = Objective(recipe, inputs.train_labels, inputs.classes, inputs.device)
+        self.optimizer = optimisation.build_optimizer(
+            recipe.optimizer, self.model.parameters(), recipe.learning_rate, recipe.weight_decay, recipe.momentum)  # fmt: skip
+        self.per_epoch = len(inputs.train_labels) // recipe.batch_size
+        self.schedule = optimisation.Schedule(recipe.learning_rate, recipe.epochs * self.per_epoch,
+                                              min(recipe.warmup_epochs, recipe.epochs - 1) * self.per_epoch,
+                                              warmup_from=recipe.learning_rate / 10)  # fmt: skip
+        self.nonfinite_steps = 0
+
+    @property
+    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+        return {"model": self.model, "optimizer": self.optimizer}
+
+    def epoch(self, epoch: int) -> dict[str, float]:
+        """Train epoch 1, 2, ... and return the means over its steps."""
+        seeding.reseed(*self.key, epoch)
+        self.inputs.train_mode(self.model)
+        order = SAMPLERS[self.recipe.sampler](
+            self.inputs.train_labels, self.recipe.batch_size, seeding.generator(*self.key, epoch, "order"))  # fmt: skip
+        views = [self.inputs.epoch(*self.key, epoch, f"view {i + 1}") for i in range(self.recipe.n_views)]
+        weight = alpha(self.recipe.alpha_schedule, epoch - 1, self.recipe.epochs, self.recipe.alpha)
+        taken = []
+        for i, rows in enumerate(order):
+            places = slice(i * len(rows), (i + 1) * len(rows))
+            sides = [torch.cat(same) for same in zip(*(view(rows, places) for view in views), strict=True)]
+            labels = self.inputs.train_labels[rows].repeat(self.recipe.n_views).to(self.inputs.device)
+            self.optimizer.lr = self.schedule.at((epoch - 1) * self.per_epoch + i)
+            taken.append(self.step(sides, labels, weight))
+        return self._means([t for t in taken if t is not None], epoch) | {"alpha": weight}
+
+    def step(self, sides: list[Tensor], labels: Tensor, weight: float) -> dict[str, Tensor] | None:
+        """One optimiser step and its terms, or None where loss or gradient is not finite (then nothing moves)."""
+        with torch.autocast(self.inputs.device.type, torch.bfloat16, enabled=self.recipe.autocast):
+            out = self.model(*sides)
+        loss, terms = self.objective(out, labels, weight)
+        gradients, norm = optimisation.gradients_of(self.optimizer, loss)
+        if not torch.isfinite(loss + norm):
+            self.nonfinite_steps += 1
+            return None
+        if self.recipe.clip:
+            torch._foreach_mul_(gradients, (self.recipe.clip / (norm + 1e-6)).clamp(max=1.0))
+        self.optimizer.step(gradients)
+        return {name: value.detach() for name, value in terms.items()} | {"loss": loss.detach(), "grad_norm": norm}
+
+    def _means(self, taken: list[dict[str, Tensor]], epoch: int) -> dict[str, float]:
+        if not taken:
+            raise FloatingPointError(
+                f"every step of epoch {epoch} had a loss or gradient that is not finite: lower learning_rate "
+                f"({self.recipe.learning_rate}) or raise temperature ({self.recipe.temperature})")  # fmt: skip
+        means = {name: float(torch.stack([t[name] for t in taken]).double().mean()) for name in taken[0]}
+        return means | {"learning_rate": self.optimizer.lr, "nonfinite_steps": float(self.nonfinite_steps),
+                        "steps": float(epoch * self.per_epoch)}  # fmt: skip
+
+    @torch.no_grad()
+    def embed(self, split: str, rows: Int[Tensor, " n"], labels: Int[Tensor, " n"]) -> Embedded:
+        """Rows of a split without augmentation."""
+        self.model.eval()
+        seen = []
+        for chunk in rows.split(AT_ONCE):
+            with torch.autocast(self.inputs.device.type, torch.bfloat16, enabled=self.recipe.autocast):
+                out = self.model(*self.inputs.plain(split, chunk))
+            seen.append((out.z, out.e_post, out.z_raw, out.logits.argmax(1)))
+        z, e_post, z_raw, predicted = (torch.cat(column).cpu() for column in zip(*seen, strict=True))
+        return Embedded(z.float(), e_post.float(), z_raw.float(), predicted, labels[rows])
+
+    def test(self) -> tuple[Embedded, dict[str, float]]:
+        """The test part's embeddings, its scores and the geometry of its classes."""
+        found = self.embed("test", torch.arange(len(self.inputs.test_labels)), self.inputs.test_labels)
+        counts = torch.bincount(self.inputs.train_labels, minlength=self.inputs.classes)
+        measured = metrics.scores(found.predicted, found.labels, counts)
+        return found, measured | metrics.geometry(found.z, found.z_raw, found.labels, self.inputs.classes)
+
+    def train_sample(self, limit: int = 2000) -> Embedded:
+        """At most `limit` rows of the training part: what the contrastive loss itself has shaped."""
+        rows = torch.randperm(len(self.inputs.train_labels), generator=seeding.generator(*self.key, "sample"))[:limit]
+        return self.embed("train", rows.sort().values, self.inputs.train_labels)
+
+    def final(self, folder: Path) -> tuple[dict[str, float], dict[str, Any], dict[str, Path]]:
+        """Metrics, per-item values and artifacts of the last report."""
+        found, measured = self.test()
+        sample = self.train_sample()
+        measured |= metrics.geometry(sample.z, sample.z_raw, sample.labels, self.inputs.classes, prefix="train_")
+        if measured.get("centre_cosine", 0.0) > COLLAPSED:
+            warnings.warn(f"the class centres of z have a mean cosine of {measured['centre_cosine']:.2f}: z shows little "
+                          "but the shift common to all pairs; raise temperature or lower beta", stacklevel=2)  # fmt: skip
+        items = {"correct": (found.predicted == found.labels).long().tolist(), "predicted": found.predicted.tolist()}
+        files = {}
+        if self.recipe.artifacts != "none":
+            names = self.inputs.class_names or tuple(str(k) for k in range(self.inputs.classes))
+            files = artifacts.write(folder, found, sample, self.inputs.test_rows, names, figures=self.recipe.artifacts == "figures")
+        return measured, items, files
+
+
+def fit(trial: Trial, recipe: Recipe, inputs: Inputs, resume: Path | None) -> Generator[Report, None, None]:
+    """Train and report once an epoch; `step` is the epoch, from 1.
+
+    A report has the means over its steps; where an evaluation was due also `accuracy`, `f1_macro`, F1 per class and
+    the geometry of z. The last one has the geometry on training rows, per-item values and artifacts: what is
+    reported is the last epoch, never the best.
+    """
+    run, done = Fit(trial, recipe, inputs), 0
+    if resume is not None:
+        facts = checkpoint.restore(resume, run.parts)
+        done, run.nonfinite_steps = facts["epoch"], facts["nonfinite_steps"]
+    with tempfile.TemporaryDirectory(prefix="contrasweep-") as name:
+        folder = Path(name)
+        for epoch in range(done + 1, recipe.epochs + 1):
+            last = epoch == recipe.epochs
+            measured, items, files, saved = run.epoch(epoch), {}, {}, None
+            if last:
+                scores, items, files = run.final(folder / "artifacts")
+                measured |= scores
+            elif trial.fold is not None and _due(epoch, recipe.evaluate_every):
+                measured |= run.test()[1]
+            if last or _due(epoch, recipe.checkpoint_every):
+                saved = checkpoint.save(folder / "checkpoint", run.parts, epoch=epoch, nonfinite_steps=run.nonfinite_steps)
+            yield Report(epoch, measured, saved, items, files)
+
+
+def _due(epoch: int, every: int) -> bool:
+    return every > 0 and epoch % every == 0

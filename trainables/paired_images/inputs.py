@@ -1,0 +1,120 @@
+"""Images of a trial on the device, and their views batch by batch: pairs, and single images of the same family."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from contrasweep.data import open_dataset
+from contrasweep.errors import DataError
+from contrasweep.trial import Trial
+from trainables import augmentations, seeding
+from trainables.paired_images.model import Joint, image_model, train_mode
+from trainables.paired_images.settings import Settings
+from trainables.paired_images.views import PairPolicy, apply_pair, draw_pair
+
+Sides = tuple[Tensor, ...]
+"""What the network takes: (pre, post), or one batch of single inputs."""
+
+COLUMNS = {
+    "pair": ("pre", "post"),
+    "pre": ("pre", "pre"),
+    "post": ("post", "post"),
+    "single": ("image",),
+    "pre_single": ("pre",),
+    "post_single": ("post",),
+}
+"""`input` -> the columns that are the sides."""
+
+
+class ImageInputs:
+    """The two parts of a trial's dataset as sides uint8 [n c h w], and what the training loop asks of a modality."""
+
+    def __init__(self, trial: Trial, settings: Settings, device: torch.device) -> None:
+        kind = "image" if settings.input == "single" else "image-pair"
+        if trial.data.kind != kind:
+            raise DataError(f"input {settings.input!r} needs a dataset of kind {kind!r}; {trial.data.name} is of "
+                            f"kind {trial.data.kind!r}")  # fmt: skip
+        self.settings, self.device = settings, device
+        train, test = open_dataset(trial.data).parts(trial.fold)
+        self.train_labels, self.test_labels = (torch.tensor(part.labels) for part in (train, test))
+        self.test_rows = np.asarray(test.rows)
+        self.sides = {"train": self._load(train), "test": self._load(test)}
+        self.class_names = tuple(trial.data.classes)
+        self.classes = len(self.class_names) or 1 + int(max(self.train_labels.max(), self.test_labels.max()))
+        self.mean, self.std = (x.to(device) for x in moments(self.sides["train"]))
+        self.policy = augmentations.policy_for(settings.augmentation, trial.data.name, self.shape[0])
+        self.pair_policy = PairPolicy(settings.crop_area, settings.dihedral, settings.jitter)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """channels, height, width"""
+        _, c, h, w = self.sides["train"][0].shape
+        return c, h, w
+
+    def model(self) -> Joint:
+        return image_model(self.settings, self.shape, self.classes)
+
+    def train_mode(self, model: Joint) -> None:
+        train_mode(model, self.settings.bn)
+
+    def plain(self, split: str, rows: Tensor) -> Sides:
+        """Rows of `split` ("train", "test") without augmentation."""
+        return tuple(self._normal(side[rows].to(self.device).float() / 255) for side in self.sides[split])
+
+    def epoch(self, *key: int | str | None) -> Callable[[Tensor, slice], Sides]:
+        """One epoch's views: a function of the rows of a batch and their places in the epoch's order. What happens
+        at a place follows from `key` alone, whatever the batch size."""
+        n, generator = len(self.train_labels), seeding.generator(*key)
+        draws: Any
+        if self.settings.paired:
+            draws = draw_pair(self.pair_policy, n, generator)
+        else:
+            draws = augmentations.draw(self.policy, n, self.shape[0], generator)
+
+        def views(rows: Tensor, places: slice) -> Sides:
+            pixels = [side[rows].to(self.device).float() / 255 for side in self.sides["train"]]
+            here = draws[places].to(self.device)
+            seen = apply_pair(pixels[0], pixels[1], here) if self.settings.paired else (augmentations.apply(pixels[0], here),)
+            return tuple(self._normal(side) for side in seen)
+
+        return views
+
+    def _load(self, part: Any) -> tuple[UInt8[Tensor, "n c h w"], ...]:
+        names = COLUMNS[self.settings.input]
+        loaded = {name: _pixels(part.array(name), self.settings.image_size) for name in set(names)}
+        return tuple(loaded[name].to(self.device) for name in names)
+
+    def _normal(self, pixels: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+        return ((pixels - self.mean) / self.std).contiguous(memory_format=torch.channels_last)
+
+
+def moments(sides: tuple[Tensor, ...]) -> tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]:
+    """Mean and standard deviation of each channel over all sides together, of values in [0, 1]: one scale for both
+    images of a pair, since a scale for each would hide the shift between them. 1 for a channel that never varies."""
+    means, stds = [], []
+    levels = torch.arange(256, dtype=torch.float64) / 255
+    for c in range(sides[0].shape[1]):
+        counts = sum(torch.histc(chunk[:, c].float(), 256, 0, 255).double().cpu() for s in sides for chunk in s.split(512))
+        share = counts / counts.sum()  # type: ignore[union-attr]
+        mean = (share * levels).sum()
+        means.append(mean)
+        stds.append(((share * (levels - mean) ** 2).sum()).sqrt())
+    std = torch.stack(stds)
+    std = torch.where(std > 0, std, torch.ones_like(std))
+    return torch.stack(means).float()[:, None, None], std.float()[:, None, None]
+
+
+def _pixels(array: Any, side: int) -> UInt8[Tensor, "n c h w"]:
+    if array.ndim != 4 or array.dtype != np.uint8:
+        raise DataError(f"images must be uint8 [n h w c], got {array.dtype} {list(array.shape)}")
+    pixels = torch.tensor(array).permute(0, 3, 1, 2).contiguous()
+    if side in (0, pixels.shape[-1]) and pixels.shape[-1] == pixels.shape[-2]:
+        return pixels
+    size = (side or min(pixels.shape[2:]),) * 2
+    chunks = [F.interpolate(c.float(), size, mode="bilinear", antialias=True, align_corners=False) for c in pixels.split(256)]
+    return torch.cat([chunk.round().clamp(0, 255).to(torch.uint8) for chunk in chunks])

@@ -1,0 +1,59 @@
+"""What is measured on a test fold: scores of the classifier, and the geometry of the embeddings."""
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from trainables.evaluation.scores import classification
+
+MANY, FEW = 100, 20
+"""Shots of long-tailed learning: classes with more than 100 training rows are many, with fewer than 20 few."""
+
+
+def scores(
+    predicted: Int[Tensor, " n"], labels: Int[Tensor, " n"], train_counts: Int[Tensor, " k"]
+) -> dict[str, float]:
+    """Accuracy, macro F1, F1 per class, and accuracy over the test rows of many, medium and few-shot classes
+    (those of the three that exist)."""
+    found = classification(predicted, labels, len(train_counts))
+    hits = predicted == labels
+    for shot, classes in shots(train_counts).items():
+        rows = classes[labels]
+        if rows.any():
+            found[f"accuracy_{shot}"] = float(hits[rows].double().mean())
+    return found
+
+
+def shots(counts: Int[Tensor, " k"]) -> Mapping[str, Tensor]:
+    """Which classes are many, medium and few-shot by their training rows; a mask [k] each."""
+    return {"many": counts > MANY, "medium": (counts <= MANY) & (counts >= FEW), "few": counts < FEW}
+
+
+def centre_gram(embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], classes: int) -> Float[Tensor, "k k"]:
+    """Cosines between the class centres (means of unit embeddings); NaN in the rows of classes without members."""
+    unit = F.normalize(embeddings.double(), dim=1)
+    sums = torch.zeros(classes, unit.shape[1], dtype=unit.dtype).index_add_(0, labels, unit)
+    counts = torch.bincount(labels, minlength=classes)
+    centres = F.normalize(sums, dim=1)
+    known = (counts > 0).double()
+    return torch.where(torch.outer(known, known) > 0, centres @ centres.T, torch.nan)
+
+
+def geometry(embeddings: Float[Tensor, "n d"], raw_norms: Float[Tensor, " n"], labels: Int[Tensor, " n"], classes: int,
+             prefix: str = "") -> dict[str, float]:  # fmt: skip
+    """How far the classes are apart: `centre_cosine` (mean off-diagonal cosine of the class centres; 1 means
+    collapsed onto the shared shift, 0 orthogonal, -1/(K-1) a simplex), `centre_cosine_max` (the largest absolute
+    one), and |z| before normalisation, overall and per class."""
+    gram = centre_gram(embeddings, labels, classes)
+    others = gram[~torch.eye(classes, dtype=torch.bool)]
+    others = others[~others.isnan()]
+    found = {f"{prefix}z_raw": float(raw_norms.double().mean())}
+    if len(others):
+        found |= {f"{prefix}centre_cosine": float(others.mean()), f"{prefix}centre_cosine_max": float(others.abs().max())}
+    counts = torch.bincount(labels, minlength=classes)
+    sums = torch.zeros(classes, dtype=torch.float64).index_add_(0, labels, raw_norms.double())
+    per_class = {f"{prefix}z_raw_class_{k}": float(sums[k] / counts[k]) for k in range(classes) if counts[k]}
+    return found | per_class

@@ -1,0 +1,73 @@
+"""The loss of the LOCAL family: L = alpha_t [C(z) + beta C(l)] + (1 - alpha_t) WCE (LOCAL, equation 6)."""
+
+import math
+import warnings
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from trainables.paired_images.model import Outputs
+from trainables.paired_images.settings import Recipe
+
+EFFECTIVE = 0.9999
+"""beta of the effective number of samples (Cui et al. 2019)."""
+
+
+class Objective:
+    """The loss of a batch. Class weights are those of the training fold, whose labels are given here."""
+
+    def __init__(self, recipe: Recipe, train_labels: Int[Tensor, " n"], classes: int, device: torch.device) -> None:
+        if classes > recipe.projection_dim:
+            warnings.warn(f"projection_dim {recipe.projection_dim} cannot hold {classes} orthogonal classes: some may "
+                          f"coincide; use {classes} or more", stacklevel=2)  # fmt: skip
+        self.recipe, self.contrast = recipe, recipe.build_loss()
+        self.weights = class_weights(recipe.class_weights, train_labels, classes).to(device)
+
+    def __call__(self, out: Outputs, labels: Int[Tensor, " n"], alpha: float) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss and its parts: `contrast_z`, `contrast_l`, `wce`, and `anchors`, the share of the batch that has
+        a positive. Computed in float32 whatever the autocast."""
+        terms = {"contrast_z": self.contrast(out.z.float(), labels)}
+        contrast = terms["contrast_z"]
+        if out.latent is not None:
+            terms["contrast_l"] = self.contrast(out.latent.float(), labels)
+            contrast = contrast + self.recipe.beta * terms["contrast_l"]
+        terms["wce"] = self.wce(out.logits.float(), labels)
+        loss = alpha * contrast + (1 - alpha) * terms["wce"]
+        terms["anchors"] = (torch.bincount(labels)[labels] > 1).float().mean()
+        return loss, terms
+
+    def wce(self, logits: Float[Tensor, "n k"], labels: Int[Tensor, " n"]) -> Tensor:
+        """Cross-entropy weighted by class: over the summed weights of the batch, or over its size."""
+        if self.recipe.wce_reduction == "torch_mean":
+            return F.cross_entropy(logits, labels, self.weights)
+        return F.cross_entropy(logits, labels, self.weights, reduction="sum") / len(labels)
+
+
+def class_weights(kind: str, labels: Int[Tensor, " n"], classes: int) -> Float[Tensor, " k"]:
+    """w_k of each class by its count n_k in `labels`: `balanced` N/(K n_k); `effective_number`
+    (1 - b)/(1 - b^n_k) scaled to mean 1 over the classes present; `none` 1. An absent class has weight 0."""
+    counts = torch.bincount(labels.cpu(), minlength=classes).double()
+    if kind == "none":
+        return torch.ones(classes)
+    if kind == "balanced":
+        weights = counts.sum() / (classes * counts)
+    else:
+        weights = (1 - EFFECTIVE) / (1 - EFFECTIVE**counts)
+        weights = weights / weights[counts > 0].mean()
+    return torch.where(counts > 0, weights, torch.zeros(())).float()
+
+
+def lower_bound(labels: Int[Tensor, " n"], temperature: float, *, orthonormal: bool = True, classes: int = 0) -> float:
+    """The least value that the contrastive loss of unit vectors with these labels can take, averaged over all
+    anchors; one without a positive counts 0.
+
+    OCL (Theorem 3.2; the appendix's (|B|-1)/e is wrong): log(n - 1 + (B - n) e^(-1/tau)) for an anchor whose class
+    has n members, reached by orthonormal class vectors. SCL (`orthonormal` false, Graf et al. 2021): the exponent is
+    -K/((K-1) tau) for K = `classes`, reached by a regular simplex, and a bound for balanced classes only.
+    """
+    exponent = -1 / temperature if orthonormal else -classes / ((classes - 1) * temperature)
+    size = len(labels)
+    counts = torch.bincount(labels)[labels].tolist()
+    return sum(math.log(n - 1 + (size - n) * math.exp(exponent)) for n in counts if n > 1) / size

@@ -1,0 +1,74 @@
+"""Views of image pairs: one geometry for both images, small differences of light for each.
+
+A pair's classes are about what changed between the images, so a view must not change it: both images get ONE
+draw of crop and dihedral (the 8 symmetries of the square), and only brightness and contrast differ a little. Hue
+shifts and grayscale would imitate change; strong dihedral augmentation works against C(l), whose l has places.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from trainables import augmentations
+
+
+@dataclass(frozen=True)
+class PairPolicy:
+    """`area` is the least share of the image that a crop keeps, `dihedral` whether the square is turned and
+    mirrored, `jitter` the standard deviation of gain and offset of the light (pixel values 0 to 1)."""
+
+    area: float = 1.0
+    dihedral: bool = True
+    jitter: float = 0.06
+
+
+@dataclass(frozen=True)
+class PairDraws:
+    """What happens to each of n pairs: an affine map of [-1, 1] coordinates for both images (None: stay), and for
+    each image gain and offset of its light."""
+
+    affine: Float[Tensor, "n 2 3"] | None
+    light: Float[Tensor, "n 2 2"]
+
+    def __getitem__(self, rows: Tensor | slice) -> "PairDraws":
+        return PairDraws(None if self.affine is None else self.affine[rows], self.light[rows])
+
+    def to(self, device: torch.device) -> "PairDraws":
+        return PairDraws(None if self.affine is None else self.affine.to(device), self.light.to(device))
+
+
+def draw_pair(policy: PairPolicy, n: int, generator: torch.Generator) -> PairDraws:
+    """Draw the view of each of `n` pairs; every policy uses the generator equally often."""
+    u, light = torch.rand(6, n, generator=generator), torch.randn(n, 2, 2, generator=generator)
+    moves = policy.area < 1 or policy.dihedral
+    return PairDraws(_geometry(policy, u) if moves else None, policy.jitter * light)
+
+
+def apply_pair(
+    pre: Float[Tensor, "n c h w"], post: Float[Tensor, "n c h w"], draws: PairDraws
+) -> tuple[Float[Tensor, "n c h w"], Float[Tensor, "n c h w"]]:
+    """The drawn view of each pair; values are in [0, 1] before and after."""
+    both = torch.cat([pre, post], dim=1)
+    if draws.affine is not None:
+        both = augmentations.apply(both, augmentations.Draws(draws.affine, None, None))
+    gain, offset = (draws.light[:, :, i, None, None, None] for i in (0, 1))
+    sides = both.chunk(2, dim=1)
+    first, second = ((side * (1 + gain[:, i]) + offset[:, i]).clamp(0, 1) for i, side in enumerate(sides))
+    return first, second
+
+
+def _geometry(policy: PairPolicy, u: Float[Tensor, "6 n"]) -> Float[Tensor, "n 2 3"]:
+    """Affine maps of [-1, 1] coordinates: a square crop, then one of the eight symmetries."""
+    side = (policy.area + (1 - policy.area) * u[0]).sqrt()
+    x, y = (1 - side) * (2 * u[1] - 1), (1 - side) * (2 * u[2] - 1)
+    zero = torch.zeros_like(side)
+    across, down = side, side
+    swapped = torch.zeros_like(side, dtype=torch.bool)
+    if policy.dihedral:
+        across, down = torch.where(u[3] < 0.5, side, -side), torch.where(u[4] < 0.5, side, -side)
+        swapped = u[5] < 0.5
+    rows = [torch.where(swapped, zero, across), torch.where(swapped, across, zero), x,
+            torch.where(swapped, down, zero), torch.where(swapped, zero, down), y]  # fmt: skip
+    return torch.stack(rows, dim=1).reshape(-1, 2, 3)
