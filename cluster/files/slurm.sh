@@ -36,6 +36,7 @@ export RAY_TMPDIR=${SLURM_TMPDIR:-/tmp}/ray-$SLURM_JOB_ID
 stop() {
     kill "${pids[@]}" 2>/dev/null || true
     wait || true
+    rm -rf "$RAY_TMPDIR"
 }
 pids=()
 trap stop EXIT

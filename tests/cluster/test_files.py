@@ -25,7 +25,12 @@ TEXTS = {"type": "object", "additionalProperties": TEXT}
 
 
 def record(required=(), **properties):
-    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
 
 
 def records(required=(), **properties):
@@ -131,7 +136,9 @@ def test_manifests_agree_with_themselves_and_with_the_packing(name):
         volumes = {v["name"] for v in group["template"]["spec"]["volumes"]}
         assert {m["name"] for m in container["volumeMounts"]} <= volumes
     assert len({c["image"] for c in containers}) == 1
-    assert all(c["resources"]["requests"] == c["resources"]["limits"] for c in containers)  # guaranteed: not evicted
+    assert all(
+        c["resources"]["requests"] == c["resources"]["limits"] for c in containers
+    )  # guaranteed: not evicted
     assert all(c["envFrom"][0]["secretRef"]["name"] == "contrasweep-credentials" for c in containers)
 
 
@@ -193,7 +200,9 @@ def test_slurm_script_is_bash_and_its_options_are_sbatchs():
         pattern = SBATCH[name]
         assert value == "" if pattern is None else re.fullmatch(pattern, value), option
     first_command = next(i for i, line in enumerate(lines) if line and not line.startswith("#"))
-    assert all(not line.startswith("#SBATCH") for line in lines[first_command:]), "sbatch stops reading at a command"
+    assert all(not line.startswith("#SBATCH") for line in lines[first_command:]), (
+        "sbatch stops reading at a command"
+    )
     assert lines[0] == "#!/bin/bash"
 
 
@@ -239,7 +248,11 @@ def test_slurm_script_starts_two_nodes_runs_the_study_and_leaves_nothing(tmp_pat
         "SLURM_JOB_NODELIST": "here[1-2]", "SLURM_JOB_ID": job, "SLURM_CPUS_PER_TASK": "1", "SLURM_GPUS_ON_NODE": "0",
     }  # fmt: skip
     done = subprocess.run(
-        ["bash", str(FILES / "slurm.sh"), "a:STUDY", "--storage", "x"], env=environment, capture_output=True, text=True, timeout=150
+        ["bash", str(FILES / "slurm.sh"), "a:STUDY", "--storage", "x"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=150,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert "NODES 2 CPUS 2.0 ARGS run a:STUDY --storage x" in done.stdout
@@ -270,4 +283,6 @@ def test_the_inventory_in_the_docs_can_be_read(tmp_path):
 
 
 def test_the_memory_label_of_the_docs_is_the_one_that_is_read():
-    assert MEMORY_LABEL in (DOCS / "kuberay.md").read_text() and MEMORY_LABEL in (DOCS / "slurm.md").read_text()
+    assert (
+        MEMORY_LABEL in (DOCS / "kuberay.md").read_text() and MEMORY_LABEL in (DOCS / "slurm.md").read_text()
+    )

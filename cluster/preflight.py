@@ -1,0 +1,200 @@
+"""Checks before a job is sent and before its trials start. Each failure is one line of `SubmissionError`."""
+
+import json
+import os
+import re
+import shlex
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from cluster import probe
+from cluster.errors import SubmissionError
+
+_CREDENTIAL = re.compile(
+    r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|ACCESS_KEY|API_KEY|PRIVATE_KEY", re.IGNORECASE
+)
+
+
+def normal_address(address: str) -> str:
+    """`http://host:port` of a Ray dashboard, however it was written."""
+    text = address if "://" in address else f"http://{address}"
+    if text.startswith("ray://"):
+        raise SubmissionError(
+            f"{address} is an address for Ray Client; jobs go to the dashboard, http://HOST:8265"
+        )
+    if urlsplit(text).scheme not in ("http", "https") or not urlsplit(text).hostname:
+        raise SubmissionError(f"{address} is no address of a Ray dashboard; write http://HOST:8265")
+    return text.rstrip("/")
+
+
+def auth_headers() -> dict[str, str]:
+    """What Ray's token authentication wants: with RAY_AUTH_MODE=token, the token in RAY_AUTH_TOKEN, in the file
+    that RAY_AUTH_TOKEN_PATH names, or in ~/.ray/auth_token. Read each time, where Ray reads once a process."""
+    if os.environ.get("RAY_AUTH_MODE") != "token":
+        return {}
+    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    token = os.environ.get("RAY_AUTH_TOKEN") or (file.read_text() if file.is_file() else "")
+    return {"Authorization": f"Bearer {token.strip()}"} if token.strip() else {}
+
+
+def check_address(address: str, timeout_s: float = 10.0) -> None:
+    """A Ray dashboard answers at `address`, takes our token, and runs our version of Ray."""
+    import ray
+
+    answer = _get(address, "/api/version", timeout_s)
+    theirs = answer.get("ray_version")
+    if theirs is None:
+        raise SubmissionError(f"{address} answers, but not as a Ray dashboard does; write http://HOST:8265")
+    if theirs != ray.__version__:
+        raise SubmissionError(
+            f"{address} runs Ray {theirs} and this is Ray {ray.__version__}; install ray=={theirs} here or {ray.__version__} there"
+        )
+
+
+def is_remote(address: str, timeout_s: float = 10.0) -> bool:
+    """Whether any node of the cluster is another machine, so that folders of this one are not seen there. The
+    nodes' own addresses tell; that of the dashboard does not, since a tunnel makes it 127.0.0.1."""
+    import psutil
+
+    here = {entry.address for entries in psutil.net_if_addrs().values() for entry in entries} | {
+        "127.0.0.1",
+        "localhost",
+    }
+    listed = _get(address, "/api/v0/nodes", timeout_s)["data"]["result"]["result"]
+    return any(node["node_ip"] not in here for node in listed if node["state"] == "ALIVE")
+
+
+def check_uris(uris: Mapping[str, str], remote: bool) -> list[str]:
+    """`uris` maps what an address is for (storage, tracking) to it. Refuses addresses that only this machine
+    can read if the cluster is `remote`, and passwords in any. Returns those that a probe can test from there."""
+    to_probe = []
+    for purpose, uri in uris.items():
+        parts = urlsplit(uri)
+        if "@" in parts.netloc:
+            raise SubmissionError(
+                f"{purpose} {parts.scheme}://...@{parts.hostname}: a user or password in an address would be readable "
+                "in the job; set it in the nodes' environment"
+            )
+        if parts.scheme in ("", "file") or parts.scheme.startswith("sqlite"):
+            if remote:
+                raise SubmissionError(
+                    f"{purpose} {uri} is a file of this machine, which the cluster cannot read; {_instead(purpose)}"
+                )
+        else:
+            to_probe.append(uri)
+    return to_probe
+
+
+def _instead(purpose: str) -> str:
+    return (
+        "use the address of an MLflow server, http://HOST:5000"
+        if purpose == "tracking"
+        else "use s3://BUCKET/PREFIX"
+    )
+
+
+def check_env(env: Mapping[str, str]) -> None:
+    """No credential goes into a job: whoever can see the job can read its variables."""
+    for name in env:
+        if _CREDENTIAL.search(name):
+            raise SubmissionError(
+                f"{name} looks like a credential and would be readable in the job; set it in the nodes' environment"
+            )
+
+
+def check_reachable(
+    client: Any, uris: Iterable[str], env: Mapping[str, str], timeout_s: float = 120.0
+) -> None:
+    """Ask the cluster itself, by a job of a second's work, whether it reaches `uris`."""
+    wanted = list(uris)
+    if not wanted:
+        return
+    source = Path(probe.__file__).read_text()
+    job = client.submit_job(
+        entrypoint=f"python -c {shlex.quote(source)} " + " ".join(map(shlex.quote, wanted)),
+        runtime_env={"env_vars": dict(env)} if env else None,
+        metadata={"contrasweep": "probe"},
+    )
+    deadline = time.monotonic() + timeout_s
+    while not client.get_job_status(job).is_terminal():
+        if time.monotonic() > deadline:
+            client.stop_job(job)
+            raise SubmissionError(
+                f"the cluster did not run a first job within {timeout_s:.0f} s; is its head overloaded?"
+            )
+        time.sleep(0.3)
+    answer = re.search(r"^PROBE (.*)$", client.get_job_logs(job), re.MULTILINE)
+    if answer is None:
+        raise SubmissionError(f"a first job failed on the cluster; see `contrasweep logs {job}`")
+    for uri, why in json.loads(answer[1]).items():
+        raise SubmissionError(f"{uri} cannot be reached from the cluster ({why})")
+
+
+def versions() -> dict[str, str]:
+    """What must be equal on all nodes for a table to be one table."""
+    import importlib.metadata
+    import platform
+
+    found = {"python": platform.python_version()}
+    for name in ("contrasweep", "ray", "torch", "numpy"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "none"
+    return found
+
+
+def check_nodes() -> None:
+    """Inside a job, before its trials: every node has this process's versions. Asks each by a task of 0 cores."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    ask = ray.remote(num_cpus=0)(versions)
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    answers = ray.get(
+        [
+            ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(n["NodeID"], soft=False)).remote()
+            for n in nodes
+        ]
+    )
+    compare_versions(
+        versions(), {node["NodeName"]: answer for node, answer in zip(nodes, answers, strict=True)}
+    )
+
+
+def compare_versions(mine: Mapping[str, str], nodes: Mapping[str, Mapping[str, str]]) -> None:
+    for node, theirs in nodes.items():
+        for name, version in mine.items():
+            if theirs.get(name) != version:
+                raise SubmissionError(
+                    f"node {node} has {name} {theirs.get(name)} and the driver {version}; use one image for all"
+                )
+
+
+def _get(address: str, path: str, timeout_s: float) -> Any:
+    request = urllib.request.Request(address + path, headers=auth_headers())
+    try:
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+            return json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        if error.code in (401, 403):
+            raise SubmissionError(f"{address} {_token_hint(error.code)}") from None
+        raise SubmissionError(f"{address} answers {error.code}; is it a Ray dashboard?") from None
+    except (OSError, ValueError) as error:  # refused, no such host, timed out; not JSON
+        reason = getattr(error, "reason", error)
+        raise SubmissionError(
+            f"no Ray dashboard answers at {address} ({getattr(reason, 'strerror', None) or reason})"
+        ) from None
+
+
+def _token_hint(code: int) -> str:
+    if code == 403:
+        return "refuses the token in RAY_AUTH_TOKEN or ~/.ray/auth_token; it must be the cluster's"
+    if os.environ.get("RAY_AUTH_MODE") != "token":
+        return "asks for a token; set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+    return "asks for a token; set RAY_AUTH_TOKEN or write it to ~/.ray/auth_token"

@@ -1,0 +1,459 @@
+"""Submission: what is refused before anything is queued, what travels, and jobs on a real Ray head with a token."""
+
+import http.server
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from cluster import preflight, probe, submission
+from cluster.errors import ClusterError, SubmissionError
+from cluster.snapshot import LIMIT_MIB, snapshot
+
+ROOT = Path(__file__).resolve().parents[2]
+TOKEN = "0123456789abcdef" * 3
+
+# ----------------------------------------------------------------------------------------------- addresses
+
+
+@pytest.mark.parametrize(
+    ("written", "normal"),
+    [
+        ("http://head:8265", "http://head:8265"),
+        ("http://head:8265/", "http://head:8265"),
+        ("head:8265", "http://head:8265"),
+        ("https://ray.lab", "https://ray.lab"),
+    ],
+)
+def test_addresses_are_normalised(written, normal):
+    assert preflight.normal_address(written) == normal
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("ray://head:10001", "Ray Client"),
+        ("ftp://head", "no address of a Ray dashboard"),
+        ("http://", "no address"),
+    ],
+)
+def test_other_addresses_are_refused(address, says):
+    with pytest.raises(SubmissionError, match=says):
+        preflight.normal_address(address)
+
+
+@pytest.fixture
+def server():
+    """An HTTP server that answers `server.answers[path]`: (status, body)."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            code, body = self.server.answers.get(self.path, (404, "nothing here"))
+            self.send_response(code)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *args):
+            pass
+
+    made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made.answers = {}
+    made.address = f"http://127.0.0.1:{made.server_port}"
+    thread = threading.Thread(target=made.serve_forever, daemon=True)
+    thread.start()
+    yield made
+    made.shutdown()
+    made.server_close()
+    thread.join()
+
+
+def refused(address):
+    with pytest.raises(SubmissionError) as caught:
+        preflight.check_address(address, timeout_s=5)
+    assert "\n" not in str(caught.value) and address in str(caught.value)
+    assert isinstance(caught.value, ClusterError)
+    return str(caught.value)
+
+
+def test_nobody_answers():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: refuses
+        assert "no Ray dashboard answers" in refused(f"http://127.0.0.1:{taken.getsockname()[1]}")
+
+
+def test_a_host_that_is_not_there():
+    assert "no Ray dashboard answers" in refused("http://no-such-host.invalid:8265")
+
+
+def test_something_else_answers(server):
+    assert "answers 404" in refused(server.address)
+    server.answers["/api/version"] = (200, "<html>hello</html>")
+    assert "no Ray dashboard answers" in refused(server.address)
+    server.answers["/api/version"] = (200, "{}")
+    assert "not as a Ray dashboard does" in refused(server.address)
+
+
+def test_another_version_of_ray(server):
+    server.answers["/api/version"] = (200, json.dumps({"ray_version": "2.9.0"}))
+    said = refused(server.address)
+    assert "runs Ray 2.9.0" in said and "install ray==2.9.0 here" in said
+
+
+def test_tokens(server, monkeypatch):
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    server.answers["/api/version"] = (401, "Unauthorized: Missing authentication token")
+    assert "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN" in refused(server.address)
+    server.answers["/api/version"] = (403, "Forbidden: Invalid authentication token")
+    assert "refuses the token" in refused(server.address)
+
+
+def test_the_token_comes_from_the_environment_or_a_file(monkeypatch, tmp_path):
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "from-environment")
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    assert preflight.auth_headers() == {}
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    assert preflight.auth_headers() == {"Authorization": "Bearer from-environment"}
+    monkeypatch.delenv("RAY_AUTH_TOKEN")
+    (tmp_path / "token").write_text("from-file\n")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+    assert preflight.auth_headers() == {"Authorization": "Bearer from-file"}
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "none"))
+    assert preflight.auth_headers() == {}
+
+
+def node(ip, state="ALIVE"):
+    return {"node_ip": ip, "state": state}
+
+
+def test_remote_is_told_by_the_nodes_and_not_by_the_tunnel(server):
+    def listing(*nodes):
+        server.answers["/api/v0/nodes"] = (200, json.dumps({"data": {"result": {"result": list(nodes)}}}))
+
+    listing(node("127.0.0.1"))
+    assert not preflight.is_remote(server.address)
+    listing(node("127.0.0.1"), node("203.0.113.9"))
+    assert preflight.is_remote(server.address)
+    listing(node("127.0.0.1"), node("203.0.113.9", "DEAD"))
+    assert not preflight.is_remote(server.address)
+
+
+# ---------------------------------------------------------------------------------------- URIs, credentials
+
+
+@pytest.mark.parametrize(
+    ("purpose", "uri", "says"),
+    [
+        ("storage", "./contrasweep-runs", "use s3://BUCKET/PREFIX"),
+        ("storage", "/mnt/disk", "use s3://BUCKET/PREFIX"),
+        ("storage", "file:///mnt/disk", "use s3://BUCKET/PREFIX"),
+        ("tracking", "sqlite:///mlflow.db", "MLflow server, http://HOST:5000"),
+        ("tracking", "file:./mlruns", "MLflow server, http://HOST:5000"),
+    ],
+)
+def test_files_of_this_machine_are_refused_on_a_remote_cluster(purpose, uri, says):
+    with pytest.raises(SubmissionError, match=says) as caught:
+        preflight.check_uris({purpose: uri}, remote=True)
+    assert uri in str(caught.value)
+    assert preflight.check_uris({purpose: uri}, remote=False) == []
+
+
+def test_addresses_that_a_probe_can_test():
+    uris = {"storage": "s3://bucket/prefix", "tracking": "http://mlflow:5000"}
+    assert preflight.check_uris(uris, remote=True) == list(uris.values())
+
+
+@pytest.mark.parametrize(
+    "uri", ["http://me:hunter2@mlflow:5000", "postgresql://me:hunter2@db/mlflow", "s3://key@bucket"]
+)
+def test_a_password_in_an_address_is_refused_and_not_repeated(uri):
+    with pytest.raises(SubmissionError, match="would be readable in the job") as caught:
+        preflight.check_uris({"tracking": uri}, remote=False)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "RAY_AUTH_TOKEN", "MLFLOW_TRACKING_PASSWORD"]
+)
+def test_credentials_stay_out_of_the_job(name):
+    with pytest.raises(SubmissionError, match=name) as caught:
+        preflight.check_env({"OMP_NUM_THREADS": "1", name: "hunter2"})
+    assert "hunter2" not in str(caught.value)
+    preflight.check_env({"OMP_NUM_THREADS": "1", "AWS_ENDPOINT_URL": "http://minio:9000", "AWS_REGION": "eu"})
+
+
+def test_where_a_uri_leads(monkeypatch):
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    assert probe.host_and_port("s3://b/p") == ("s3.amazonaws.com", 443)
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    assert probe.host_and_port("s3://b/p") == ("s3.eu-west-1.amazonaws.com", 443)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://minio:9000")
+    assert probe.host_and_port("s3://b/p") == ("minio", 9000)
+    assert probe.host_and_port("http://mlflow") == ("mlflow", 80)
+    assert probe.host_and_port("postgresql+psycopg://db/mlflow") == ("db", 5432)
+
+
+def test_the_probe_as_the_cluster_runs_it(server):
+    """Sent as text to a Python without our packages."""
+    source = Path(probe.__file__).read_text()
+    command = [sys.executable, "-I", "-c", source, server.address, "http://127.0.0.1:1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/")
+    failed = json.loads(done.stdout.removeprefix("PROBE "))
+    assert list(failed) == ["http://127.0.0.1:1"] and "127.0.0.1:1" in failed["http://127.0.0.1:1"]
+
+
+def test_versions_must_be_equal_on_all_nodes():
+    mine = preflight.versions()
+    assert {"python", "ray", "torch", "numpy", "contrasweep"} == set(mine) and mine["ray"] != "none"
+    preflight.compare_versions(mine, {"a": mine, "b": dict(mine)})
+    with pytest.raises(SubmissionError, match=r"node b has torch 1\.0 and the driver"):
+        preflight.compare_versions(mine, {"a": mine, "b": mine | {"torch": "1.0"}})
+
+
+# -------------------------------------------------------------------------------------------- the snapshot
+
+
+def tree(root, *names):
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+
+
+def found(root):
+    return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+
+
+def test_code_travels_and_the_rest_stays(tmp_path):
+    code = ["pyproject.toml", "platform/contrasweep/__init__.py", "platform/contrasweep/data/__init__.py",
+            "platform/contrasweep/data/shards.py", "search_spaces/quickstart.py", "study.yaml"]  # fmt: skip
+    rest = [".git/config", ".env", ".venv/bin/python", "data/train.bin", "contrasweep-runs/a/record.json", "mlflow.db",
+            "platform/contrasweep/__pycache__/a.pyc", "model.pt", "server.pem", "tests/test_a.py"]  # fmt: skip
+    tree(tmp_path / "here", *code, *rest)
+    size = snapshot(tmp_path / "here", tmp_path / "there")
+    assert found(tmp_path / "there") == sorted(code)
+    assert 0 < size < 1
+
+
+def test_files_from_elsewhere_travel_too(tmp_path):
+    tree(tmp_path, "here/a.py", "elsewhere/mine.yaml")
+    snapshot(
+        tmp_path / "here",
+        tmp_path / "there",
+        files={"studies/mine.yaml": tmp_path / "elsewhere" / "mine.yaml"},
+    )
+    assert found(tmp_path / "there") == ["a.py", "studies/mine.yaml"]
+
+
+def test_a_large_folder_is_refused_with_its_largest_files(tmp_path):
+    tree(tmp_path, "here/a.py")
+    with (tmp_path / "here" / "features.bin").open("wb") as file:
+        file.truncate(int(LIMIT_MIB + 1) * 2**20)
+    with pytest.raises(SubmissionError, match=r"holds 51 MiB, more than 50: features.bin \(51 MiB\)"):
+        snapshot(tmp_path / "here", tmp_path / "there")
+    assert not (tmp_path / "there").exists()
+
+
+def test_no_such_folder(tmp_path):
+    with pytest.raises(SubmissionError, match="does not exist"):
+        snapshot(tmp_path / "none", tmp_path / "there")
+
+
+def test_this_project_fits_with_all_its_packages(tmp_path):
+    snapshot(ROOT, tmp_path)
+    for package in (
+        "platform/contrasweep",
+        "platform/contrasweep/data",
+        "trainables",
+        "search_spaces",
+        "cluster",
+    ):
+        assert (tmp_path / package / "__init__.py").exists()
+    assert not (tmp_path / ".git").exists() and not (tmp_path / "platform" / "__init__.py").exists()
+
+
+# ------------------------------------------------------------------------------- following a broken connection
+
+
+class BrokenThenWhole:
+    """A client whose log breaks off twice; like Ray's, every new tail begins at the beginning."""
+
+    text = "epoch 1\nepoch 2\nepoch 3\n"
+
+    def __init__(self):
+        self.tails = 0
+
+    def get_job_status(self, job):
+        from ray.job_submission import JobStatus
+
+        return JobStatus.SUCCEEDED if self.tails >= 2 else JobStatus.RUNNING
+
+    async def tail_job_logs(self, job):
+        self.tails += 1
+        yield self.text[: 5 * self.tails]
+        if self.tails < 3:
+            raise RuntimeError("WebSocket connection closed unexpectedly")
+        yield self.text[5 * self.tails :]
+
+
+def attach(monkeypatch, client):
+    monkeypatch.setattr(preflight, "check_address", lambda *args: None)
+    monkeypatch.setattr("ray.job_submission.JobSubmissionClient", lambda address, headers: client)
+    monkeypatch.setattr(submission.time, "sleep", lambda s: None)
+
+
+def test_following_reattaches_and_repeats_nothing(monkeypatch):
+    attach(monkeypatch, client := BrokenThenWhole())
+    written = []
+    assert submission.follow("job", address="head:8265", write=written.append) == "SUCCEEDED"
+    assert "".join(written) == client.text and client.tails == 3
+
+
+def test_following_gives_up_after_its_patience_and_says_how_to_go_on(monkeypatch):
+    attach(monkeypatch, BrokenThenWhole())
+
+    def dead(*args):
+        raise SubmissionError("no Ray dashboard answers at http://head:8265 (Connection refused)")
+
+    monkeypatch.setattr(preflight, "check_address", dead)
+    with pytest.raises(SubmissionError, match="contrasweep logs job --follow` attaches again"):
+        submission.follow("job", address="head:8265", write=print, patience_s=-1)
+
+
+# ----------------------------------------------------------------------------------------------- a real head
+
+
+def free_port():
+    """One outside of 10002-19999, which Ray keeps for workers."""
+    for port in range(20000 + os.getpid() % 10000, 32000):
+        with socket.socket() as s:
+            if s.connect_ex(("127.0.0.1", port)) != 0:
+                return port
+    raise RuntimeError("no free port")
+
+
+@pytest.fixture(scope="module")
+def head():
+    """`ray start --head` with two cores and a token, in a folder of its own; stopped by its process number."""
+    folder = tempfile.mkdtemp(prefix="cs-")  # short: Ray puts sockets below it
+    port = free_port()
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | {
+        "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }  # fmt: skip
+    command = [
+        str(Path(sys.executable).parent / "ray"), "start", "--head", "--block", "--port=0", f"--dashboard-port={port}",
+        f"--ray-client-server-port={port + 1}", "--dashboard-agent-listen-port=0", "--num-cpus=2", f"--temp-dir={folder}",
+        "--object-store-memory=100000000", "--disable-usage-stats",
+    ]  # fmt: skip
+    log = Path(folder, "head.log").open("w")  # noqa: SIM115  # closed below, after the process
+    process = subprocess.Popen(
+        command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    address = f"http://127.0.0.1:{port}"
+    patch = pytest.MonkeyPatch()
+    patch.setenv("RAY_AUTH_MODE", "token")
+    patch.setenv("RAY_AUTH_TOKEN", TOKEN)
+    try:
+        deadline = time.monotonic() + 120
+        while True:
+            try:
+                preflight.check_address(address)
+                assert preflight._get(address, "/api/v0/nodes", 10)["data"]["result"]["total"] == 1
+                break
+            except (SubmissionError, AssertionError):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    pytest.fail(f"the head did not start: {Path(folder, 'head.log').read_text()[-2000:]}")
+                time.sleep(1)
+        yield address
+    finally:
+        patch.undo()
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            process.wait()
+        log.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.slow
+def test_wrong_and_missing_tokens_on_a_real_head(head):
+    code = "import sys; from cluster import preflight; preflight.check_address(sys.argv[1])"
+    for token, says in (("f" * 40, "refuses the token"), (None, "asks for a token")):
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_AUTH")}
+        if token:
+            environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
+        done = subprocess.run(
+            [sys.executable, "-c", code, head], env=environment, capture_output=True, text=True, cwd=ROOT
+        )
+        assert done.returncode == 1 and says in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_a_job_of_this_project_runs_from_its_snapshot_and_is_followed(head, tmp_path):
+    """The packages come from the copy, on driver and worker; the versions agree; a second follower sees it all."""
+    code = (
+        "import os, ray, contrasweep, cluster; from cluster.preflight import check_nodes; ray.init(); check_nodes(); "
+        "where = ray.get(ray.remote(lambda: __import__('contrasweep').__file__).remote()); "
+        "print('SAME', where == contrasweep.__file__, os.environ['OMP_NUM_THREADS'], open('study.yaml').read())"
+    )
+    (tmp_path / "mine.yaml").write_text("name: mine")
+    job = submission.submit(
+        ["python", "-c", code], address=head, working_dir=ROOT, uris={"storage": str(tmp_path), "tracking": head},
+        name="My Study!", env={"OMP_NUM_THREADS": "1"}, files={"study.yaml": tmp_path / "mine.yaml"},
+    )  # fmt: skip
+    assert job.startswith("contrasweep-my-study-")
+    written = []
+    assert submission.follow(job, address=head, write=written.append) == "SUCCEEDED", "".join(written)
+    assert "SAME True 1 name: mine" in "".join(written)
+    assert submission.status(job, address=head) == "SUCCEEDED"
+    assert submission.logs(job, address=head) == "".join(written)
+    assert [(j["id"], j["study"], j["status"]) for j in submission.jobs(address=head)] == [
+        (job, "My Study!", "SUCCEEDED")
+    ]
+
+
+@pytest.mark.slow
+def test_an_address_that_the_cluster_cannot_reach_is_refused_and_nothing_is_queued(head, tmp_path):
+    before = submission.jobs(address=head)
+    with pytest.raises(SubmissionError, match=r"http://127.0.0.1:1 cannot be reached from the cluster"):
+        submission.submit(
+            ["true"],
+            address=head,
+            working_dir=tmp_path,
+            uris={"storage": str(tmp_path), "tracking": "http://127.0.0.1:1"},
+        )
+    assert submission.jobs(address=head) == before
+
+
+@pytest.mark.slow
+def test_stopping_lets_the_job_clean_up(head, tmp_path):
+    marker = tmp_path / "cleaned"
+    code = (
+        "import signal, sys, time, pathlib\n"
+        f"def end(*a): pathlib.Path({str(marker)!r}).touch(); sys.exit(1)\n"
+        "signal.signal(signal.SIGTERM, end); print('READY', flush=True); time.sleep(300)"
+    )
+    job = submission.submit(["python", "-c", code], address=head, working_dir=tmp_path, uris={})
+    deadline = time.monotonic() + 60
+    while "READY\n" not in submission.logs(job, address=head) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert submission.stop(job, address=head) == "STOPPED"
+    assert marker.exists()
+
+
+@pytest.mark.slow
+def test_a_job_that_is_not_there(head):
+    with pytest.raises(SubmissionError, match="there is no job of that name"):
+        submission.status("contrasweep-none", address=head)
+    with pytest.raises(SubmissionError, match="there is no job of that name"):
+        submission.follow("contrasweep-none", address=head, write=print)
