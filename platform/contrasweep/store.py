@@ -18,7 +18,7 @@ class Store(Protocol):
     def read(self, key: str) -> bytes: ...  # FileNotFoundError if there is no such object
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool: ...  # False: it was there already
     def exists(self, key: str) -> bool: ...
-    def list(self, prefix: str = "") -> Iterator[str]: ...  # keys below prefix, sorted
+    def list(self, prefix: str = "") -> Iterator[str]: ...  # keys that begin with prefix, sorted
     def delete(self, key: str) -> None: ...  # no error if it is not there
     def put_file(self, key: str, path: Path) -> None: ...
     def get_file(self, key: str, path: Path) -> None: ...
@@ -65,13 +65,14 @@ class LocalStore:
         return (self.root / key).is_file()
 
     def list(self, prefix: str = "") -> Iterator[str]:
-        top = self.root / prefix
-        for folder, names, files in os.walk(top if top.is_dir() else top.parent):
-            names.sort()
-            for name in sorted(files):
-                key = (Path(folder) / name).relative_to(self.root).as_posix()
-                if not name.startswith(".tmp-") and key.startswith(prefix):
-                    yield key
+        top = (self.root / f"{prefix}_").parent  # what lies in a folder `a` and in `ab` both begins with `a`
+        keys = (
+            (Path(folder) / name).relative_to(self.root).as_posix()
+            for folder, _, files in os.walk(top)
+            for name in files
+            if not name.startswith(".tmp-")
+        )
+        yield from sorted(key for key in keys if key.startswith(prefix))
 
     def delete(self, key: str) -> None:
         (self.root / key).unlink(missing_ok=True)
@@ -89,13 +90,14 @@ class LocalStore:
             try:
                 fill(temporary)  # type: ignore[operator]
                 if if_absent:
-                    os.link(temporary, target)
+                    try:
+                        os.link(temporary, target)
+                    except FileExistsError:
+                        return False
                 else:
                     temporary.replace(target)
             finally:
                 temporary.unlink(missing_ok=True)
-        except FileExistsError:
-            return False
         except OSError as error:
             raise StorageError(f"storage {self.uri}: {key} cannot be written ({error})") from error
         return True

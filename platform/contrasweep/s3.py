@@ -1,0 +1,302 @@
+"""`S3Store`: an S3-compatible bucket as a store. The only module that imports boto3.
+
+The endpoint, credentials and region are the AWS ones: AWS_ENDPOINT_URL (any compatible server), AWS_ACCESS_KEY_ID,
+AWS_SECRET_ACCESS_KEY or a profile, AWS_REGION. Every object carries the SHA-256 of its bytes in its metadata and
+is checked against it when read, so what a proxy cut or a disk flipped is fetched again and never returned.
+"""
+
+import base64
+import contextlib
+import hashlib
+import logging
+import os
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import boto3
+import botocore.exceptions as raised
+from botocore.config import Config
+from botocore.parsers import ResponseParserError
+
+from contrasweep.errors import StorageError
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+PART_BYTES = 8 * 2**20
+THREADS = 4
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 10.0
+DIGEST = "sha256"
+GONE = {"404", "NoSuchKey", "NotFound"}
+REFUSED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403", "ExpiredToken", "InvalidToken"}
+THERE_ALREADY = {"PreconditionFailed", "412"}
+NO_SUCH_CONDITION = {"NotImplemented", "501"}
+PASSING = {"SlowDown", "RequestTimeout", "ConditionalRequestConflict", "OperationAborted", "BadDigest", "IncompleteBody",
+           "RequestTimeTooSkewed", "NoSuchUpload", "InvalidPart", "409", "408", "429"}  # fmt: skip
+
+
+class Damaged(Exception):
+    """The bytes that arrived are not those that were written."""
+
+
+class S3Store:
+    """Objects below `s3://bucket/prefix`. Calls are retried with growing waits, each retry logged, at most
+    CONTRASWEEP_S3_ATTEMPTS (6) times; then `StorageError` names the object and what to do."""
+
+    def __init__(self, uri: str) -> None:
+        self.bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+        if not self.bucket:
+            raise StorageError(f"{uri}: an s3:// address needs a bucket, as in s3://bucket/prefix")
+        self.uri = uri.rstrip("/")
+        self.prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        self.attempts = _number("CONTRASWEEP_S3_ATTEMPTS", 6)
+        self._clients = threading.local()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return S3Store, (self.uri,)
+
+    def read(self, key: str) -> bytes:
+        def fetch() -> bytes:
+            found = self._client.get_object(Bucket=self.bucket, Key=self.prefix + key)
+            data: bytes = found["Body"].read()
+            _check(hashlib.sha256(data).hexdigest(), found)
+            return data
+
+        return self._try("read", key, fetch)
+
+    def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
+        place = {"Bucket": self.bucket, "Key": self.prefix + key, **({"IfNoneMatch": "*"} if if_absent else {})}
+        digest = hashlib.sha256(data).hexdigest()
+        tries = 0
+
+        def put() -> None:
+            nonlocal tries
+            tries += 1
+            self._client.put_object(**place, Body=data, Metadata={DIGEST: digest}, ContentMD5=_md5(data))
+
+        try:
+            self._try("write", key, put)
+        except raised.ClientError as error:
+            if if_absent and _code(error) in THERE_ALREADY:  # perhaps by our own first try, whose answer was lost
+                return tries > 1 and self._has(key, digest)
+            if if_absent and _code(error) in NO_SUCH_CONDITION:  # a server without conditions: nearly as good
+                return not self.exists(key) and self.write(key, data)
+            raise self._error("write", key, error) from None
+        return True
+
+    def exists(self, key: str) -> bool:
+        return self._head(key) is not None
+
+    def list(self, prefix: str = "") -> Iterator[str]:
+        """Keys that begin with `prefix`, sorted, page by page."""
+        token: dict[str, str] = {}
+        while True:
+            page = self._try("list", prefix, lambda: self._client.list_objects_v2(
+                Bucket=self.bucket, Prefix=self.prefix + prefix, **token))  # noqa: B023  # fmt: skip
+            yield from (found["Key"].removeprefix(self.prefix) for found in page.get("Contents", ()))
+            if not page.get("IsTruncated"):
+                return
+            token = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def delete(self, key: str) -> None:
+        self._try("delete", key, lambda: self._client.delete_object(Bucket=self.bucket, Key=self.prefix + key))
+
+    def put_file(self, key: str, path: Path) -> None:
+        size = path.stat().st_size
+        if size <= 2 * PART_BYTES:
+            self.write(key, path.read_bytes())
+            return
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        place = {"Bucket": self.bucket, "Key": self.prefix + key}
+        upload = self._try("write", key, lambda: self._client.create_multipart_upload(**place, Metadata={DIGEST: digest}))
+        place["UploadId"] = upload["UploadId"]
+        try:
+            with ThreadPoolExecutor(THREADS) as pool:
+                starts = range(0, size, _part_bytes(size))
+                parts = list(pool.map(lambda n: self._put_part(place, key, path, n + 1, starts[n], starts.step), range(len(starts))))
+            self._complete(place, key, parts, digest)
+        except BaseException:
+            with contextlib.suppress(Exception):  # the server sweeps abandoned uploads; the first error is what counts
+                self._client.abort_multipart_upload(**place)
+            raise
+
+    def get_file(self, key: str, path: Path) -> None:
+        self._try("read", key, lambda: self._download(key, path))
+
+    def check_writable(self) -> None:
+        key = f".contrasweep-write-check-{uuid.uuid4().hex}"
+        self.write(key, b"")
+        self.delete(key)
+
+    @property
+    def _client(self) -> Any:
+        """One client a thread: they share nothing, and survive a fork only if made after it."""
+        if getattr(self._clients, "pid", None) != os.getpid():
+            self._clients.client, self._clients.pid = _connect(), os.getpid()
+        return self._clients.client
+
+    def _try(self, verb: str, key: str, call: Callable[[], T]) -> T:
+        """`call()`, again after passing faults. A missing object is `FileNotFoundError`, a condition that failed the
+        server's own error, all else `StorageError`."""
+        for attempt in range(1, self.attempts + 1):
+            try:
+                return call()
+            except raised.ClientError as error:
+                if _code(error) in GONE and verb != "write":
+                    raise FileNotFoundError(f"{self.uri}/{key}") from None
+                if _code(error) in THERE_ALREADY | NO_SUCH_CONDITION:
+                    raise
+                if not _passes(error) or attempt == self.attempts:
+                    raise self._error(verb, key, error, attempt) from None
+                fault: Exception = error
+            except (raised.NoCredentialsError, raised.PartialCredentialsError, raised.ProfileNotFound, ValueError) as error:
+                raise self._error(verb, key, error) from None
+            except (raised.BotoCoreError, ResponseParserError, Damaged, ConnectionError, TimeoutError) as error:
+                if attempt == self.attempts:
+                    raise self._error(verb, key, error, attempt) from None
+                fault = error
+            wait = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** (attempt - 1)) * random.uniform(0.5, 1)
+            log.warning("could not %s %s/%s (%s); attempt %d of %d in %.1f s", verb, self.uri, key, _said(fault),
+                        attempt + 1, self.attempts, wait)  # fmt: skip
+            time.sleep(wait)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _error(self, verb: str, key: str, error: Exception, attempts: int = 1) -> StorageError:
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "AWS"
+        code = _code(error) if isinstance(error, raised.ClientError) else ""
+        if code == "NoSuchBucket":
+            advice = f"the bucket does not exist on {endpoint}: create it, or correct the address"
+        elif code in REFUSED or isinstance(error, raised.NoCredentialsError | raised.PartialCredentialsError | raised.ProfileNotFound):
+            advice = f"{endpoint} does not let us in: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy"
+        elif isinstance(error, Damaged):
+            advice = "the stored object is damaged, or something on the way damages it: stage or compute it again"
+        elif isinstance(error, ValueError):
+            advice = "check the address and AWS_ENDPOINT_URL"
+        else:
+            advice = f"check that the server at {endpoint} is up, then run the same command again: finished work is kept"
+        times = f" {attempts} times" if attempts > 1 else ""
+        return StorageError(f"could not {verb} {self.uri}/{key}{times} ({_said(error)}); {advice}")
+
+    def _head(self, key: str) -> dict[str, Any] | None:
+        try:
+            return self._try("read", key, lambda: self._client.head_object(Bucket=self.bucket, Key=self.prefix + key))  # type: ignore[no-any-return]
+        except FileNotFoundError:
+            return None
+
+    def _has(self, key: str, digest: str) -> bool:
+        head = self._head(key)
+        return head is not None and _digest(head) == digest
+
+    def _download(self, key: str, path: Path) -> None:
+        """Ranged reads of one version of the object, several at a time, into a file beside `path`."""
+        place = {"Bucket": self.bucket, "Key": self.prefix + key}
+        head = self._client.head_object(**place)
+        size = int(head["ContentLength"])
+        scratch = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
+        try:
+            with scratch.open("wb") as file:
+                file.truncate(size)
+            with ThreadPoolExecutor(THREADS) as pool:
+                step = _part_bytes(size)
+                list(pool.map(lambda start: self._get_part(place, head["ETag"], key, scratch, start, min(size, start + step)),
+                              range(0, size, step)))  # fmt: skip
+            with scratch.open("rb") as file:
+                _check(hashlib.file_digest(file, "sha256").hexdigest(), head)
+            scratch.replace(path)
+        finally:
+            scratch.unlink(missing_ok=True)
+
+    def _get_part(self, place: dict[str, str], etag: str, key: str, path: Path, start: int, end: int) -> None:
+        def fetch() -> None:
+            try:
+                found = self._client.get_object(**place, Range=f"bytes={start}-{end - 1}", IfMatch=etag)
+            except raised.ClientError as error:
+                if _code(error) in THERE_ALREADY:
+                    raise Damaged("it was replaced while it was read") from None
+                raise
+            data = found["Body"].read()
+            if len(data) != end - start:
+                raise Damaged(f"bytes {start} to {end} came as {len(data)}")
+            with path.open("r+b") as file:
+                file.seek(start)
+                file.write(data)
+
+        self._try("read", key, fetch)
+
+    def _put_part(self, place: dict[str, str], key: str, path: Path, number: int, start: int, length: int) -> dict[str, Any]:
+        with path.open("rb") as file:
+            file.seek(start)
+            data = file.read(length)
+        done = self._try("write", key, lambda: self._client.upload_part(**place, PartNumber=number, Body=data, ContentMD5=_md5(data)))
+        return {"PartNumber": number, "ETag": done["ETag"]}
+
+    def _complete(self, place: dict[str, str], key: str, parts: Sequence[dict[str, Any]], digest: str) -> None:
+        """Finish a multipart upload; if the answer is lost and the retry finds no upload, it was finished."""
+        def finish() -> None:
+            try:
+                self._client.complete_multipart_upload(**place, MultipartUpload={"Parts": parts})
+            except raised.ClientError as error:
+                if not (_code(error) == "NoSuchUpload" and self._has(key, digest)):
+                    raise
+
+        self._try("write", key, finish)
+
+
+def _connect() -> Any:
+    """A client whose retries are ours (botocore's neither log nor cover bodies that end early)."""
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    config = Config(retries={"total_max_attempts": 1}, connect_timeout=10, read_timeout=_number("CONTRASWEEP_S3_TIMEOUT_S", 60),
+                    s3={"addressing_style": "path"} if endpoint else {}, request_checksum_calculation="when_required",
+                    response_checksum_validation="when_required")  # our own digest works on every server  # fmt: skip
+    return boto3.session.Session().client("s3", region_name=region, config=config)
+
+
+def _part_bytes(size: int) -> int:
+    """S3 takes at most 10,000 parts."""
+    return max(PART_BYTES, -(-size // 9_000))
+
+
+def _check(found: str, response: dict[str, Any]) -> None:
+    """`Damaged` if the bytes have another digest than the one stored with them; others' objects have none."""
+    stated = _digest(response)
+    if stated and stated != found:
+        raise Damaged(f"SHA-256 {found[:12]} came, {stated[:12]} was written")
+
+
+def _digest(response: dict[str, Any]) -> str | None:
+    found: str | None = response.get("Metadata", {}).get(DIGEST)
+    return found
+
+
+def _md5(data: bytes) -> str:
+    return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
+
+
+def _code(error: raised.ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def _passes(error: raised.ClientError) -> bool:
+    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    return (status >= 500 and status != 501) or _code(error) in PASSING
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, raised.ClientError):
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", "")
+        return f"{status} {_code(error)}".strip() if _code(error) != str(status) else str(status)
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def _number(variable: str, default: int) -> int:
+    try:
+        return max(1, int(os.environ.get(variable, default)))
+    except ValueError:
+        raise StorageError(f"{variable} must be a whole number, got {os.environ[variable]!r}") from None
