@@ -75,7 +75,7 @@ def compared(trials: pd.DataFrame, items: Mapping[str, Any]) -> list[dict[str, A
     """One row per dataset, seed and classifier: both accuracies and their paired bootstrap difference."""
     rows = []
     for (data, seed), pair in trials.groupby(["data", "seed"], sort=False):
-        of = {row.arm: items[row.trial_id] for row in pair.itertuples()}
+        of = {arm: items[trial] for arm, trial in zip(pair["arm"], pair["trial_id"], strict=True)}
         for classifier in CLASSIFIERS:
             hits = [np.asarray(of[arm][classifier], dtype=float) for arm in ARMS]
             each, difference = [interval(h) for h in hits], interval(hits[1], hits[0])
@@ -140,8 +140,8 @@ def four_histograms(data: str, trials: pd.DataFrame, items: Mapping[str, Any], p
     for row, arm in enumerate(ARMS):
         of = items[chosen[chosen["arm"] == arm]["trial_id"].iloc[0]]
         cosine = np.asarray(of["target_similarity"]), np.asarray(of["noise_similarity"])
-        for column, series in enumerate((cosine, tuple(map(arc_length, cosine)))):
-            counts, ax = histogram(*series), axes[row, column]
+        for column, (target, noise) in enumerate((cosine, (arc_length(cosine[0]), arc_length(cosine[1])))):
+            counts, ax = histogram(target, noise), axes[row, column]
             for shares, name, colour in zip(
                 counts.shares(), ("target", "noise"), ("#1b7837", "#b2182b"), strict=True
             ):

@@ -64,20 +64,22 @@ def batches(
 ) -> Iterator[tuple[Float[Tensor, "b2 c h w"], Int[Tensor, " b"]]]:
     """One epoch in batches: (both views of `size` images, one view after the other; their rows).
 
-    Views are drawn for every row from `key` (seed, fold, epoch), so a row's views do not depend on `order` or
-    `size`. The last, smaller batch is left out (it is another in each epoch) unless it is the only one.
+    Views are drawn from `key` (seed, fold, epoch) for each place in `order`, so they do not depend on `size`, and a
+    row that is drawn twice looks different each time. The last, smaller batch is left out (it is another in each
+    epoch) unless it is the only one.
     """
     draws = [
-        augmentations.draw(policy, len(images), images.shape[0], seeding.generator(*key, f"view {view}"))
+        augmentations.draw(policy, len(order), images.shape[0], seeding.generator(*key, f"view {view}"))
         for view in (1, 2)
     ]
     size = min(size, len(order))
     step = size * max(1, CHUNK[images.pixels.device.type] // (size * images.pixels[0].numel()))
     whole = len(order) // size * size
     for start in range(0, whole, step):
-        rows = order[start : min(start + step, whole)]
+        places = slice(start, min(start + step, whole))
+        rows = order[places]
         pixels = images.pixels[rows.to(images.pixels.device)].float() / 255
-        views = [normalise(augmentations.apply(pixels, d[rows].to(pixels.device))) for d in draws]
+        views = [normalise(augmentations.apply(pixels, d[places].to(pixels.device))) for d in draws]
         for i in range(0, len(rows), size):
             yield torch.cat([view[i : i + size] for view in views]), rows[i : i + size]
 

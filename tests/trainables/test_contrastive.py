@@ -160,6 +160,15 @@ def test_training_images_have_mean_zero_and_standard_deviation_one(make_trial: M
     )
 
 
+def test_an_image_drawn_twice_looks_different_each_time(make_trial: MakeTrial) -> None:
+    trial = make_trial()
+    run = contrastive.Contrastive(trial, Settings(**trial.config))
+    views, _ = next(
+        images.batches(run.train, run.normalise, run.policy, torch.zeros(8, dtype=torch.int64), 8, 0, 0, 1)
+    )
+    assert len(torch.unique(views, dim=0)) == 16
+
+
 def test_class_balanced_batches_draw_every_class_alike() -> None:
     labels = torch.tensor([0] * 900 + [1] * 90 + [2] * 10)
     drawn = torch.bincount(labels[images.epoch_order(labels, "class_balanced", seeding.generator(1))])
