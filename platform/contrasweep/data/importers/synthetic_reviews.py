@@ -6,22 +6,16 @@ over both, and regions also show their product's topic. A model that reads only 
 also sees the images both. Labels are the fifths of helpfulness over all reviews, votes the fewest with that label.
 """
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from contrasweep.data import columns
-from contrasweep.data.content import Content, Importer
-from contrasweep.data.manifest import Folds
+from contrasweep.data.content import Content, Importer, Rejected
+from contrasweep.data.importers.reviews import Features, Product, Review, content, split_products
 from contrasweep.errors import SpecError
 from contrasweep.schema import checked
 
-LABELS = ("0", "1", "2", "3", "4")
-SHARES = {"train": 0.64, "dev": 0.16, "test": 0.20}
 INFORMATIVE = [f"detail{i}" for i in range(15)]
 FILLER = [f"word{i}" for i in range(60)]
 
@@ -44,15 +38,14 @@ class Planted:
 
 def _read(source: Path, settings: Planted) -> Content:
     made = _Generator(settings)
-    specs = {"roi": columns.spec("float16", [settings.roi_dim], list=True)}
-    order = made.random.permutation(settings.products)
-    ends = np.cumsum([round(share * settings.products) for share in SHARES.values()])[:-1]
-    dealt = dict(zip(SHARES, np.split(order, ends), strict=True))
-    splits: dict[str, Iterator[pa.Table]] = {
-        split: iter([columns.table(made.reviews_of(np.sort(products)), specs)]) for split, products in dealt.items()
-    }
-    splits["products"] = iter([columns.table(made.products(), specs)])
-    return Content("reviews", splits, LABELS, specs, Folds(5, "grouped"), source={"synthetic": True})
+    splits = split_products(list(made.product_roi), settings.seed)
+    products = [
+        Product(name, "synthetic", splits[name], f"topic{made.topic[i]} item", f"synthetic product of topic{made.topic[i]}")
+        for i, name in enumerate(made.product_roi)
+    ]
+    features = {**made.product_roi, **made.review_roi}
+    return content(products, made.reviews, Rejected(), features=lambda split, item: features[item], dim=settings.roi_dim,
+                   source={"synthetic": True})  # fmt: skip
 
 
 class _Generator:
@@ -64,55 +57,28 @@ class _Generator:
         self.direction = _unit(random.normal(size=settings.roi_dim))
         self.topics = random.normal(size=(settings.topics, settings.roi_dim)) / np.sqrt(settings.roi_dim)
         self.topic = random.randint(settings.topics, size=settings.products)
-        self.owner = np.repeat(np.arange(settings.products), random.randint(6, 13, settings.products))
-        in_text, in_images = random.normal(size=(2, len(self.owner)))
+        owner = np.repeat(np.arange(settings.products), random.randint(6, 13, settings.products))
+        in_text, in_images = random.normal(size=(2, len(owner)))
         helpfulness = in_text + in_images
-        self.label = np.searchsorted(np.quantile(helpfulness, [0.2, 0.4, 0.6, 0.8]), helpfulness)
-        self.text = [self._text(strength) for strength in in_text]
-        self.roi = [self._regions(owner, strength) for owner, strength in zip(self.owner, in_images, strict=True)]
-        self.product_roi = [self._regions(product, 0.0) for product in range(settings.products)]
+        label = np.searchsorted(np.quantile(helpfulness, [0.2, 0.4, 0.6, 0.8]), helpfulness)
+        self.reviews = [
+            Review(f"r{row:06d}", f"p{owner[row]:05d}", self._text(in_text[row]), int(2 ** label[row])) for row in range(len(owner))
+        ]
+        self.review_roi = {r.review_id: self._regions(p, x) for r, p, x in zip(self.reviews, owner, in_images, strict=True)}
+        self.product_roi = {f"p{product:05d}": self._regions(product, 0.0) for product in range(settings.products)}
 
     def _text(self, strength: float) -> str:
         informative = self.random.rand(self.random.randint(12, 30)) < 1 / (1 + np.exp(1.0 - strength))
         return " ".join(str(self.random.choice(INFORMATIVE if yes else FILLER)) for yes in informative)
 
-    def _regions(self, product: int, strength: float) -> NDArray[np.float16]:
+    def _regions(self, product: int, strength: float) -> Features:
         count, dim = self.random.randint(1, 5), self.settings.roi_dim
         noise = self.settings.noise * self.random.normal(size=(count, dim)) / np.sqrt(dim)
         return (self.topics[self.topic[product]] + strength * self.direction + noise).astype(np.float16)
 
-    def reviews_of(self, products: NDArray[np.int64]) -> Mapping[str, Any]:
-        rows = np.flatnonzero(np.isin(self.owner, products))
-        first = np.searchsorted(self.owner, self.owner[rows])
-        return {
-            "review_id": [f"r{row:06d}" for row in rows],
-            "product_id": (ids := [_id(product) for product in self.owner[rows]]),
-            "group": ids,
-            "row_in_product": (rows - first).astype(np.int32),
-            "text": [self.text[row] for row in rows],
-            "votes": (2 ** self.label[rows]).astype(np.int32),
-            "label": self.label[rows].astype(np.int32),
-            "roi": columns.from_ragged([self.roi[row] for row in rows], "float16", [self.settings.roi_dim]),
-        }
-
-    def products(self) -> Mapping[str, Any]:
-        topics = [f"topic{topic}" for topic in self.topic]
-        return {
-            "product_id": [_id(product) for product in range(self.settings.products)],
-            "name": [f"{topic} item" for topic in topics],
-            "brand": ["" for _ in topics],
-            "category": ["synthetic" for _ in topics],
-            "description": [f"synthetic product of {topic}" for topic in topics],
-            "roi": columns.from_ragged(self.product_roi, "float16", [self.settings.roi_dim]),
-        }
-
 
 def _unit(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return x / np.linalg.norm(x)
-
-
-def _id(product: int) -> str:
-    return f"p{product:05d}"
 
 
 SYNTHETIC_REVIEWS = Importer(_read, "SYNTHETIC reviews with regions, half of the helpfulness planted in each modality",
