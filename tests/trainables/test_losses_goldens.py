@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from trainables import losses
 from trainables.losses import LOSSES
 

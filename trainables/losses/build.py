@@ -29,5 +29,5 @@ def build(loss: str, similarity: str = "cosine", *, reduction: str | None = None
     for name in params:
         checks.known("parameter", f"parameters of {loss}", entry.parameters, name)
     chosen = {**entry.defaults_for(similarity), **params}
-    checked = {name: checks.parameter(name, value, entry.parameters[name]) for name, value in chosen.items()}
+    checked = {name: checks.parameter(name, value, entry.signature[name]) for name, value in chosen.items()}
     return Composed(entry, metric, reduction, checked)

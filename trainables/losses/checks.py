@@ -1,8 +1,9 @@
 """What a user can get wrong in a loss, found before it is computed."""
 
+import inspect
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import torch
 from jaxtyping import Float, Int
@@ -23,13 +24,18 @@ def known(kind: str, plural: str, table: Mapping[str, Any], name: object) -> Any
     return table[name]
 
 
-def parameter(name: str, value: object, default: object) -> Any:
-    """A parameter's value, checked against what its name promises and the type of its default."""
+def parameter(name: str, value: object, declared: inspect.Parameter) -> Any:
+    """A parameter's value, checked against what its name promises, its default's type and a `Literal`
+    annotation."""
+    default, annotation = declared.default, declared.annotation
     if isinstance(default, bool):
         if not isinstance(value, bool):
             raise SpecError("must be true or false", place=name, value=value)
         return value
-    if isinstance(default, str):
+    if choices := get_args(annotation) if get_origin(annotation) is Literal else ():
+        if value not in choices:
+            raise SpecError("there is no such choice", place=name, value=value,
+                            hint=choose_from(f"values of {name}", list(choices), value))  # fmt: skip
         return value
     if value is None and default is None:
         return None

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from trainables.losses import cross_entropy
+from trainables.losses import cross_entropy, margin
 from trainables.losses.reductions import Terms
 from trainables.similarities import SIMILARITIES
 
@@ -41,10 +41,15 @@ class Loss:
         return (inspect.getdoc(self.function) or "").split("\n")[0]
 
     @cached_property
+    def signature(self) -> Mapping[str, inspect.Parameter]:
+        """The function's keyword parameters."""
+        known = inspect.signature(self.function).parameters.values()
+        return MappingProxyType({p.name: p for p in known if p.kind is p.KEYWORD_ONLY})
+
+    @property
     def parameters(self) -> Mapping[str, Any]:
         """Parameter -> default, whatever the similarity."""
-        known = inspect.signature(self.function).parameters.values()
-        return MappingProxyType({p.name: p.default for p in known if p.kind is p.KEYWORD_ONLY})
+        return MappingProxyType({name: p.default for name, p in self.signature.items()})
 
     def defaults_for(self, similarity: str) -> dict[str, Any]:
         """Parameter -> default with this similarity."""
@@ -56,4 +61,13 @@ LOSSES: Mapping[str, Loss] = MappingProxyType({loss.name: loss for loss in (
     Loss("supcon", "cross_entropy", cross_entropy.supcon),
     Loss("sincere", "cross_entropy", cross_entropy.sincere),
     Loss("ocl", "cross_entropy", cross_entropy.ocl, similarities=SIGNED),
+    Loss("margin_contrastive", "margin", margin.margin_contrastive, reduction="mean", defaults={
+        "neg_arc_length": {"m_pos": 1.0, "m_neg": 0.5},
+        "neg_euclidean": {"m_pos": 0.0, "m_neg": -1.0},
+        "neg_euclidean_unit": {"m_pos": 0.0, "m_neg": -1.0},
+        "neg_sq_euclidean_unit": {"m_pos": 0.0, "m_neg": -1.0},
+    }),
+    Loss("triplet", "margin", margin.triplet, reduction="mean"),
+    Loss("lifted_structured", "margin", margin.lifted_structured, reduction="mean"),
+    Loss("batch_hard", "margin", margin.batch_hard, reduction="mean"),
 )})  # fmt: skip

@@ -1,0 +1,74 @@
+"""The margin family: pairs and triplets that have to keep a distance. Terms per anchor.
+
+Scores [n m], larger = more alike, so a positive has to score high and a negative low whatever the similarity. A pair
+in neither mask counts nowhere. Where there is no pair or triplet there is no term, and the loss is 0.
+"""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from trainables.losses.cross_entropy import masked_logsumexp
+from trainables.losses.reductions import Terms
+from trainables.losses.triplets import Mining, triplet_terms
+
+Scores = Float[Tensor, "n m"]
+Square = Float[Tensor, "n n"]
+Mask = Bool[Tensor, "n m"]
+
+
+def margin_contrastive(scores: Scores, positives: Mask, negatives: Mask, *, m_pos: float = 1.0, m_neg: float = 0.0,
+                       squared: bool = False) -> tuple[Terms, Terms]:  # fmt: skip
+    """max(0, m_pos - s) of positive pairs plus max(0, s - m_neg) of negative ones, each averaged over its pairs; with
+    `squared` h^2 / 2 (Hadsell et al. 2006, equation 4, with similarities for distances)."""
+    return _pairs(F.relu(m_pos - scores), positives, squared), _pairs(F.relu(scores - m_neg), negatives, squared)
+
+
+def triplet(scores: Scores, positives: Mask, negatives: Mask, *, margin: float | None = None, soft: bool = False,
+            mining: Mining = "all") -> Terms:  # fmt: skip
+    """max(0, s_an - s_ap + margin) over triplets, or its softplus if `soft` (FaceNet: Schroff et al. 2015).
+
+    `mining`: `all`; `hard`, triplets whose negative scores above the positive; `semi_hard`, those whose negative
+    scores at most the positive but lies within the margin. The margin is 0 by default if `soft`.
+    """
+    return triplet_terms(scores, positives, negatives, _margin(margin, soft), soft, mining)
+
+
+def lifted_structured(scores: Square, positives: Bool[Tensor, "n n"], negatives: Bool[Tensor, "n n"], *,
+                      margin: float = 1.0, smooth: bool = True, squared: bool = True) -> Terms:  # fmt: skip
+    """max(0, J)^2 / 2 over positive pairs, or max(0, J) if not `squared`, with J_ij = margin - s_ij + C: C is the
+    larger of i's and j's hardest negative, or if `smooth` the log-sum-exp over the negatives of both (Song et al.
+    2016, equations 3 and 4). It needs the scores of all pairs."""
+    if smooth:
+        of_row = masked_logsumexp(scores, negatives)
+        hardest = torch.logaddexp(of_row[:, None], of_row)
+    else:
+        of_row = scores.masked_fill(~negatives, -torch.inf).amax(1)
+        hardest = torch.maximum(of_row[:, None], of_row)
+    pairs = positives & (hardest > -torch.inf)
+    return _pairs(F.relu(margin - scores + hardest.masked_fill(~pairs, 0)), pairs, squared)
+
+
+def batch_hard(scores: Scores, positives: Mask, negatives: Mask, *, margin: float | None = None,
+               soft: bool = False) -> Terms:  # fmt: skip
+    """max(0, margin + max_N s - min_P s), or its softplus if `soft`, of the anchors that have both a positive and a
+    negative (Hermans et al. 2017, equation 5). The margin is 0 by default if `soft`."""
+    nearest_negative = scores.masked_fill(~negatives, -torch.inf).amax(1)
+    farthest_positive = scores.masked_fill(~positives, torch.inf).amin(1)
+    gap = nearest_negative - farthest_positive + _margin(margin, soft)
+    valid = positives.any(1) & negatives.any(1)
+    values = torch.where(valid, F.softplus(gap, threshold=50) if soft else F.relu(gap), torch.zeros_like(gap))
+    return Terms(values, valid.to(values.dtype), (values.detach() > 0).to(values.dtype))
+
+
+def _margin(margin: float | None, soft: bool) -> float:
+    if margin is None:
+        return 0.0 if soft else 0.2
+    return margin
+
+
+def _pairs(hinges: Scores, pairs: Mask, squared: bool) -> Terms:
+    values = (hinges.square() / 2 if squared else hinges).masked_fill(~pairs, 0)
+    counted = [mask.sum(1).to(values.dtype) for mask in (pairs, values.detach() > 0)]
+    return Terms(values.sum(1), counted[0], counted[1])

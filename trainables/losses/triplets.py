@@ -1,0 +1,73 @@
+"""Sums over triplets without holding them: a tile of anchors at a time, with the gradient taken in the forward pass.
+
+The triplets of n rows are cubic in number; what is kept is one [n m] matrix of gradients.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from trainables.losses.reductions import Terms
+
+Mining = Literal["all", "hard", "semi_hard"]
+TILE = 2**21
+"""Triplets at once: 8 MB of float32."""
+
+
+def triplet_terms(scores: Float[Tensor, "n m"], positives: Bool[Tensor, "n m"], negatives: Bool[Tensor, "n m"],
+                  margin: float, soft: bool, mining: Mining) -> Terms:  # fmt: skip
+    """Per anchor, the sum of max(0, s_an - s_ap + margin) (softplus if `soft`) over the triplets that `mining` takes,
+    their number, and the number above zero."""
+    total, count, above = _Triplets.apply(scores, positives, negatives, margin, soft, mining)
+    return Terms(total, count, above)
+
+
+class _Triplets(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, positives: Tensor, negatives: Tensor, margin: float, soft: bool,
+                mining: Mining) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        slopes = torch.zeros_like(scores)
+        total, count, above = (scores.new_zeros(len(scores)) for _ in range(3))
+        for rows, columns, filled in _tiles(positives, scores.shape[1]):
+            tile = scores[rows]
+            gaps = tile[:, None, :] - tile.gather(1, columns)[:, :, None]  # [t p m]
+            taken = (negatives[rows][:, None, :] & filled[:, :, None]) & _mined(gaps, margin, mining)
+            gaps = (gaps + margin).masked_fill(~taken, -torch.inf)
+            values = F.softplus(gaps, threshold=50) if soft else F.relu(gaps)
+            slope = gaps.sigmoid() if soft else (gaps > 0).to(gaps.dtype)
+            total[rows], count[rows] = values.sum((1, 2)), taken.sum((1, 2)).to(total.dtype)
+            above[rows] = (values > 0).sum((1, 2)).to(total.dtype)
+            slopes[rows] = slope.sum(1).scatter_add(1, columns, -slope.sum(2))
+        ctx.save_for_backward(slopes)
+        ctx.mark_non_differentiable(count, above)
+        return total, count, above
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, total: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        (slopes,) = ctx.saved_tensors
+        return (slopes * total[:, None], None, None, None, None, None)
+
+
+def _mined(gaps: Float[Tensor, "t p m"], margin: float, mining: Mining) -> Bool[Tensor, "t p m"]:
+    if mining == "hard":
+        return gaps > 0
+    if mining == "semi_hard":
+        return (gaps <= 0) & (gaps > -margin)
+    return torch.ones_like(gaps, dtype=torch.bool)
+
+
+def _tiles(positives: Bool[Tensor, "n m"], columns: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Tiles of anchors with the columns of their positives [t p], padded, and which of these are real."""
+    most = int(positives.sum(1).max()) if positives.numel() else 0
+    if most == 0:
+        return
+    step = max(1, TILE // (most * columns))
+    for start in range(0, len(positives), step):
+        filled, places = positives[start : start + step].to(torch.uint8).sort(dim=1, descending=True, stable=True)
+        yield slice(start, start + step), places[:, :most], filled[:, :most].bool()
