@@ -1,0 +1,1 @@
+"""What a study says, for people: tables in every format and one self-contained HTML report."""

@@ -1,0 +1,70 @@
+"""The table as HTML: a fragment for notebooks and for the report; each cell opens on its replicates."""
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from contrasweep.report import text
+
+if TYPE_CHECKING:
+    from contrasweep.report.table import Cell, Replicate, Table
+
+STYLE = """
+.cs-table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.95em}
+.cs-table th,.cs-table td{padding:.4em .9em;text-align:left;vertical-align:top;border:0;white-space:nowrap}
+.cs-table thead th{border-bottom:2px solid currentColor;font-weight:600}
+.cs-table tbody tr+tr>*{border-top:1px solid rgba(128,128,128,.3)}
+.cs-table tbody th{font-weight:500}
+.cs-table .span{opacity:.65;font-size:.87em}
+.cs-table .best .mean{font-weight:700}.cs-table .best .mean::after{content:" ★";font-size:.75em;color:#c98500}
+.cs-table .gap{opacity:.7;font-style:italic}
+.cs-table summary{cursor:pointer;list-style:none}.cs-table summary::-webkit-details-marker{display:none}
+.cs-table summary:hover .mean{text-decoration:underline dotted}
+.cs-table .runs{font-size:.85em;margin:.4em 0 0;padding:0;list-style:none;max-height:14em;overflow:auto}
+.cs-notes{font-size:.88em;opacity:.8;margin:.6em 0;padding-left:1.2em}
+"""
+
+
+def to_html(table: "Table") -> str:
+    says = "".join(f"<li>{escape(line.replace('* best', '★ best'))}</li>" for line in table.legend)
+    words = "".join(f"<li>{escape(line)}</li>" for line in text.verdicts(table.pairs))
+    return (f'<div class="cs"><style>{STYLE}</style><p><b>{escape(text.heading(table))}</b></p>{grid(table)}'
+            f'<ul class="cs-notes">{says}</ul><ul class="cs-verdicts">{words}</ul></div>')  # fmt: skip
+
+
+def grid(table: "Table") -> str:
+    """The `<table>` alone, in a box that scrolls sideways where the screen is narrow."""
+    heads = [text.column_title(c) for c in table.columns] if table.column_factors else [table.metric]
+    over = ""
+    if table.column_factors:
+        labels = f'<td colspan="{len(table.row_factors)}"></td>' if table.row_factors else ""
+        over = f'<tr>{labels}<th colspan="{len(heads)}" class="span">{escape(", ".join(table.column_factors))}</th></tr>'
+    head = "".join(f"<th>{escape(name)}</th>" for name in [*table.row_factors, *heads])
+    body = "".join(
+        "<tr>" + "".join(f"<th>{escape(name)}</th>" for name in row)
+        + "".join(_cell(table.cells.get((row, column)), table.decimals) for column in table.columns) + "</tr>"
+        for row in table.rows)  # fmt: skip
+    return (f'<div style="overflow-x:auto"><table class="cs-table"><thead>{over}<tr>{head}</tr></thead>'
+            f"<tbody>{body}</tbody></table></div>")  # fmt: skip
+
+
+def _cell(cell: "Cell | None", decimals: int) -> str:
+    shown = text.cell_text(cell, decimals)
+    if cell is None:
+        return f'<td class="gap">{escape(shown)}</td>'
+    if cell.mean is None:
+        words = f'<span class="mean gap">{escape(shown)}</span>'
+    else:
+        mean = text.number(cell.mean, decimals)
+        words = f'<span class="mean">{mean}</span><span class="span">{escape(shown.removeprefix(mean))}{text.ARROWS[cell.mark]}</span>'
+    runs = "".join(_replicate(r, decimals + 1) for r in cell.replicates)
+    kind = ' class="best"' if cell.best else ""
+    return f'<td{kind}><details><summary>{words}</summary><ul class="runs">{runs}</ul></details></td>'
+
+
+def _replicate(replicate: "Replicate", decimals: int) -> str:
+    value = replicate.status if replicate.value is None else text.number(replicate.value, decimals)
+    fold = "" if replicate.fold == "–" else f"fold {replicate.fold}, "
+    words = f"{fold}seed {replicate.seed}: {value}"
+    if replicate.url is None:
+        return f'<li title="trial {escape(replicate.trial_id)}">{escape(words)}</li>'
+    return f'<li><a href="{escape(replicate.url)}" title="trial {escape(replicate.trial_id)}">{escape(words)}</a></li>'

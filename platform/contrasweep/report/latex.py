@@ -1,0 +1,48 @@
+"""The table as LaTeX with booktabs, to be pasted into a paper."""
+
+import math
+from typing import TYPE_CHECKING
+
+from contrasweep.report import text
+
+if TYPE_CHECKING:
+    from contrasweep.report.table import Cell, Table
+
+SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--", "↑": r"$\uparrow$",
+           "↓": r"$\downarrow$", "∞": r"$\infty$", "<": r"$<$", ">": r"$>$", "*": r"$*$",
+           **{c: f"\\{c}" for c in "&%$#_{}"}}  # fmt: skip
+ARROWS = {"": "", "better": r"\,$\uparrow$", "worse": r"\,$\downarrow$"}
+
+
+def escape(value: str) -> str:
+    """Text for LaTeX; what pdflatex has no character for is written by its code point."""
+    return "".join(SPECIAL.get(c, c if c.isascii() else f"[U+{ord(c):04X}]") for c in value)
+
+
+def to_latex(table: "Table") -> str:
+    labels, entries = len(table.row_factors), len(table.columns)
+    lines = [r"% needs \usepackage{booktabs}", r"\begin{table}", r"\centering", rf"\caption{{{_caption(table)}}}",
+             rf"\begin{{tabular}}{{{'l' * (labels + entries)}}}", r"\toprule"]  # fmt: skip
+    if table.column_factors:
+        over = escape(", ".join(table.column_factors))
+        lines += [rf"{'& ' * labels}\multicolumn{{{entries}}}{{c}}{{{over}}} \\", rf"\cmidrule(lr){{{labels + 1}-{labels + entries}}}"]
+    heads = [escape(text.column_title(c)) for c in table.columns] if table.column_factors else [escape(table.metric)]
+    lines += [" & ".join([*(escape(f) for f in table.row_factors), *heads]) + r" \\", r"\midrule"]
+    for row in table.rows:
+        cells = [_entry(table.cells.get((row, column)), table.decimals) for column in table.columns]
+        lines.append(" & ".join([*(escape(r) for r in row), *cells]) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
+
+
+def _caption(table: "Table") -> str:
+    says = [line.replace("* best", "bold: best") for line in table.legend]
+    return ". ".join(escape(line) for line in [text.heading(table), *says]) + "."
+
+
+def _entry(cell: "Cell | None", decimals: int) -> str:
+    if cell is None or cell.mean is None or cell.low is None or cell.high is None or math.isinf(cell.low):
+        return rf"\textit{{{escape(text.cell_text(cell, decimals))}}}"
+    mean = text.number(cell.mean, decimals)
+    mean = rf"\textbf{{{mean}}}" if cell.best else mean
+    rest = text.cell_text(cell, decimals).removeprefix(text.number(cell.mean, decimals))
+    return mean + rf"{{\scriptsize{escape(rest)}}}" + ARROWS[cell.mark]
