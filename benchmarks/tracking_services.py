@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 POSTGRES_BINARIES = "/usr/lib/postgresql/*/bin"
-START_S = 90.0
+START_S = 240.0  # of a server on a busy machine
 S3_ENV = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
 
 
@@ -40,7 +40,14 @@ class MlflowServer:
             self._process = subprocess.Popen(
                 self._command, env=self._env, stdout=log, stderr=log, start_new_session=True
             )
-        wait_until(lambda: _answers(f"{self.uri}/health"), f"MLflow server, see {self._log}")
+        try:
+            wait_until(
+                lambda: self._process.poll() is not None or _answers(f"{self.uri}/health"), "MLflow server"
+            )
+        except TimeoutError:
+            raise RuntimeError(f"the MLflow server is not up:\n{self._log.read_text()[-2000:]}") from None
+        if self._process.poll() is not None:
+            raise RuntimeError(f"the MLflow server ended:\n{self._log.read_text()[-2000:]}")
 
     def kill(self) -> None:
         """SIGKILL the server and its workers."""
@@ -83,9 +90,9 @@ def postgres_missing() -> str:
     if not glob.glob(f"{POSTGRES_BINARIES}/initdb"):
         return f"no PostgreSQL server in {POSTGRES_BINARIES} (Debian: apt-get install postgresql)"
     try:
-        import psycopg2  # noqa: F401
+        import psycopg  # noqa: F401
     except ImportError:
-        return "no psycopg2 (pip install psycopg2-binary)"
+        return "no psycopg (pip install 'psycopg[binary]')"
     if os.getuid() == 0 and subprocess.run(["id", "postgres"], capture_output=True).returncode:
         return "initdb refuses root, and there is no user postgres to run it as"
     return ""

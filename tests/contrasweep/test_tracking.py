@@ -473,6 +473,7 @@ def test_pages_are_told(study: Study) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_dead_server_loses_nothing_and_no_trial_waits(tmp_path: Path, template: Path) -> None:
     """All trials train to their end while the server is dead. One driver gives up on it, and `sync` fills its
     gap; the other is still there when the server comes back."""
@@ -508,6 +509,7 @@ def test_a_dead_server_loses_nothing_and_no_trial_waits(tmp_path: Path, template
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_processes_that_open_a_fresh_store_at_once_share_it(tmp_path: Path) -> None:
     code = "import sys; from contrasweep.tracking.server import new_client; new_client(sys.argv[1]).create_experiment(sys.argv[2])"
     uri = f"sqlite:///{tmp_path}/fresh.db"
@@ -533,7 +535,8 @@ def test_importing_tracking_does_not_import_mlflow() -> None:
         ("sqlite:////etc/hostname/mlflow.db", "cannot be written"),
         ("http://127.0.0.1:9", "no MLflow server answers there"),
         ("http://no.such.host.invalid:5000", "no MLflow server answers there"),
-        ("mysql://u:secret@127.0.0.1/x", "pip install pymysql"),
+        ("postgresql://u:secret@127.0.0.1:9/x", "cannot be reached|needs the Python package"),
+        ("mysql://u:secret@127.0.0.1/x", "needs the Python package MySQLdb"),
     ],
 )
 def test_an_address_that_cannot_work_is_one_line(uri: str, says: str, tmp_path: Path) -> None:

@@ -5,15 +5,13 @@ import sqlite3
 import urllib.error
 import urllib.parse
 import urllib.request
-from importlib.util import find_spec
 from pathlib import Path
 
 from contrasweep.errors import SpecError, StorageError
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 UI_PORT = 5000
-DRIVERS = {"postgresql": "psycopg2", "mysql": "pymysql"}
-"""Databases an MLflow store may be in, and the Python package that reaches each."""
+DATABASES = ("postgresql", "mysql")  # besides sqlite
 
 _USE = f"use {DEFAULT_URI}, http(s)://HOST:PORT of an MLflow server, postgresql://USER:PASSWORD@HOST/DATABASE, or none"
 
@@ -31,8 +29,8 @@ def checked_uri(uri: str, *, timeout_s: float = 5.0) -> str:
         return _checked_sqlite(uri)
     if scheme in ("http", "https"):
         return _checked_http(uri, timeout_s)
-    if scheme in DRIVERS:
-        return _checked_database(uri, DRIVERS[scheme])
+    if scheme in DATABASES:
+        return _checked_database(uri)
     if scheme in ("", "file"):
         raise SpecError("a folder is no tracking store: MLflow 3 keeps its runs in a database", place="tracking",
                         value=uri, hint=_USE)  # fmt: skip
@@ -114,17 +112,16 @@ def _checked_http(uri: str, timeout_s: float) -> str:
         raise StorageError(f"tracking {uri}: no MLflow server answers there ({cause}); {start}") from None
 
 
-def _checked_database(uri: str, package: str) -> str:
-    if find_spec(package) is None:
-        raise SpecError(f"this database needs the Python package {package}", place="tracking",
-                        value=without_password(uri), hint=f"pip install {package}")  # fmt: skip
+def _checked_database(uri: str) -> str:
     import sqlalchemy
 
+    shown = without_password(uri)
     try:
         sqlalchemy.create_engine(uri, connect_args={"connect_timeout": 5}).connect().close()
+    except ModuleNotFoundError as error:
+        raise SpecError(f"this database needs the Python package {error.name}", place="tracking", value=shown,
+                        hint=f"pip install {error.name}") from None  # fmt: skip
     except sqlalchemy.exc.SQLAlchemyError as error:
         first = str(error).splitlines()[0]
-        raise StorageError(
-            f"tracking {without_password(uri)}: the database cannot be reached ({first})"
-        ) from None
+        raise StorageError(f"tracking {shown}: the database cannot be reached ({first})") from None
     return uri

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import tempfile
 import threading
 import time
@@ -53,6 +54,8 @@ class Trouble(Exception):
 
     def __init__(self, message: str, *, passing: bool, gone: bool = False) -> None:
         self.passing, self.gone = passing, gone
+        if silent := re.match(r"API request to \S+ failed with exception .*?(\w+Error)\(", message):
+            message = f"the server does not answer ({silent[1]})"
         super().__init__(" ".join(message.split())[:300])
 
 
