@@ -7,6 +7,7 @@ is checked against it when read, so what a proxy cut or a disk flipped is fetche
 
 import base64
 import contextlib
+import functools
 import hashlib
 import logging
 import os
@@ -31,6 +32,7 @@ T = TypeVar("T")
 PART_BYTES = 8 * 2**20
 THREADS = 4
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 10.0
+_connecting = threading.Lock()
 DIGEST = "sha256"
 GONE = {"404", "NoSuchKey", "NotFound"}
 REFUSED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403", "ExpiredToken", "InvalidToken"}
@@ -55,7 +57,6 @@ class S3Store:
         self.uri = uri.rstrip("/")
         self.prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self.attempts = _number("CONTRASWEEP_S3_ATTEMPTS", 6)
-        self._clients = threading.local()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return S3Store, (self.uri,)
@@ -136,10 +137,10 @@ class S3Store:
 
     @property
     def _client(self) -> Any:
-        """One client a thread: they share nothing, and survive a fork only if made after it."""
-        if getattr(self._clients, "pid", None) != os.getpid():
-            self._clients.client, self._clients.pid = _connect(), os.getpid()
-        return self._clients.client
+        """One client for all threads of this process: clients are thread-safe, but do not survive a fork."""
+        aws = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith(("AWS_", "CONTRASWEEP_S3_"))))
+        with _connecting:
+            return _connect(os.getpid(), aws)
 
     def _try(self, verb: str, key: str, call: Callable[[], T]) -> T:
         """`call()`, again after passing faults. A missing object is `FileNotFoundError`, a condition that failed the
@@ -248,11 +249,12 @@ class S3Store:
         self._try("write", key, finish)
 
 
-def _connect() -> Any:
+@functools.lru_cache(maxsize=8)
+def _connect(process: int, environment: tuple[tuple[str, str], ...]) -> Any:
     """A client whose retries are ours (botocore's neither log nor cover bodies that end early)."""
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-    config = Config(retries={"total_max_attempts": 1}, connect_timeout=10, read_timeout=_number("CONTRASWEEP_S3_TIMEOUT_S", 60),
+    config = Config(retries={"total_max_attempts": 1}, max_pool_connections=4 * THREADS, connect_timeout=10, read_timeout=_number("CONTRASWEEP_S3_TIMEOUT_S", 60),
                     s3={"addressing_style": "path"} if endpoint else {}, request_checksum_calculation="when_required",
                     response_checksum_validation="when_required")  # our own digest works on every server  # fmt: skip
     return boto3.session.Session().client("s3", region_name=region, config=config)
