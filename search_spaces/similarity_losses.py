@@ -63,8 +63,16 @@ def loss_space(loss: str, similarity: str) -> Space:
     if loss == "lifted_structured":
         return {"margin": MARGIN[similarity], "smooth": Choice([True, False])}
     if loss in MARGIN_LOSSES:
-        return {"soft": Choice([False, True]),
-                "margin": Float(MARGIN[similarity].low, MARGIN[similarity].high, log=True, when={"soft": False})}  # fmt: skip
+        low, high = MARGIN[similarity].low, MARGIN[similarity].high
+        found: Space = {
+            "soft": Choice([False, True]),
+            "margin": Float(low, high, log=True, when={"soft": False}),
+        }
+        return found | (
+            {"mining": Choice(["all", "hard", "semi_hard"], when={"soft": False})}
+            if loss == "triplet"
+            else {}
+        )
     raise SpecError("there is no search space for this loss", place="loss", value=loss,
                     hint=choose_from("losses", list(LOSSES), loss))  # fmt: skip
 

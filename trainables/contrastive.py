@@ -47,7 +47,7 @@ class Settings:
     """All settings of a contrastive trial.
 
     Loss: `loss` and `similarity` by name, and those parameters that the loss has (None: its default): `temperature`,
-    `epsilon` (in logit units), `margin`, `m_pos` and `m_neg`, `soft`, `smooth`, `squared`, `reduction`, and any other
+    `epsilon` (in logit units), `margin`, `m_pos` and `m_neg`, `soft`, `mining`, `smooth`, `squared`, `reduction`, and any other
     by name in `loss_options`.
     Network: `encoder`, `encoder_width` (0: its own), `projection` head and its `projection_dim`.
     Optimisation: `optimizer`, `learning_rate`, `momentum` (SGD only), `weight_decay`, `schedule`, `warmup_epochs`
@@ -68,6 +68,7 @@ class Settings:
     m_pos: float | None = None
     m_neg: float | None = None
     soft: bool | None = None
+    mining: str | None = None
     smooth: bool | None = None
     squared: bool | None = None
     reduction: str | None = None
