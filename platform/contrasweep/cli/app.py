@@ -26,7 +26,7 @@ STORAGE, TRACKING = "./contrasweep-runs", "sqlite:///mlflow.db"
 TABLES = {
     "methods": ("trainables.methods", "METHODS"), "losses": ("trainables.losses", "LOSSES"),
     "similarities": ("trainables.similarities", "SIMILARITIES"), "encoders": ("trainables.encoders", "ENCODERS"),
-    "datasets": ("contrasweep.data", "DATASETS"),
+    "datasets": ("contrasweep.data.importers", "DATASETS"),
 }  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from contrasweep.running.source import FixedSource
 from contrasweep.running.versions import versions
 from contrasweep.spec import AblationGrid
 from contrasweep.specfile import to_plain
+from contrasweep.store import open_store
 from contrasweep.tracking import StudyFacts, Tracker, checked_uri, open_tracker, sync
 from contrasweep.trial import Trial
 
@@ -43,6 +44,7 @@ def run(study: AblationGrid, *, storage: str = STORAGE, tracking: str = TRACKING
     Interrupted (SIGINT, SIGTERM) it raises KeyboardInterrupt after finished trials are recorded; called
     again it goes on from there. Raises `ContrasweepError` for bad input before anything is written.
     """
+    storage = open_store(storage).uri  # whole, because workers have another working directory
     planned = plan(study, storage=storage)
     tracking = checked_uri(tracking)
     records = StudyRecords(storage, study.name)

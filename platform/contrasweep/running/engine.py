@@ -47,6 +47,11 @@ class Engine:
         self.listener, self.max_failures, self.max_concurrent = listener, max_failures, max_concurrent
         self.deadline = deadline
         self.running: dict[str, Any] = {}  # trial id -> (Trial, notes); handed out and without a record
+        self.stopped: set[str] = set()  # stopped early because the source said so
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Tune pickles what it was configured with, for a restore that we never do; open files cannot be."""
+        return object, ()
 
     def run(self) -> None:
         """Until the source is empty and every trial it gave has its record. A fault that ends Tune's own loop
@@ -69,6 +74,7 @@ class Engine:
 
     def _fit(self) -> None:
         os.environ.update(TUNE_ENVIRONMENT)
+        logging.getLogger("ray.tune").setLevel(logging.ERROR)  # it warns of files that we told it not to write
         folder = Path(tempfile.mkdtemp(prefix="contrasweep-tune-"))
         bridge = _Bridge(self, list(self.running.values()))
         try:
@@ -154,8 +160,11 @@ class _Decider(FIFOScheduler):
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         reports = result.get("reports") or []
-        going = all(self.engine.source.keep_going(trial.config["id"], [row]) for row in reports)
-        return TrialScheduler.CONTINUE if going and not self.engine.out_of_time() else TrialScheduler.STOP  # type: ignore[no-any-return]
+        trial_id = trial.config["id"]
+        if not result.get("done") and not all(self.engine.source.keep_going(trial_id, [row]) for row in reports):
+            self.engine.stopped.add(trial_id)
+        going = trial_id not in self.engine.stopped and not self.engine.out_of_time()
+        return TrialScheduler.CONTINUE if going else TrialScheduler.STOP  # type: ignore[no-any-return]
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
         bundles = self.engine.placements.after_error(trial.config, _error_text(trial))
@@ -192,7 +201,7 @@ class _Events(tune.Callback):  # type: ignore[misc]
         record = self.engine.records.read_one(trial_id)
         if record is not None:
             self.engine._end(record)
-        elif trial_id in self.engine.running and not self.engine.out_of_time():
+        elif trial_id in self.engine.stopped:
             self.engine._give_up(trial_id, "", rec.PRUNED)
 
     def _safely(self, call: Callable[..., Any], *arguments: Any) -> None:

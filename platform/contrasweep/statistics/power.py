@@ -37,9 +37,10 @@ def power(n: int, effect: float, *, alpha: float = 0.05, train_fraction: float |
 
 def _t_power(noncentrality: float, df: int, alpha: float) -> float:
     critical = stats.t.isf(alpha / 2, df)
-    if noncentrality > 30:  # scipy's nct loses its tail there, and all of it is beyond the critical value
+    above = stats.nct.sf(critical, df, noncentrality) if noncentrality <= 30 else np.nan
+    if np.isnan(above):  # scipy's nct loses its tail at large values, where the normal limit is close
         return float(stats.norm.sf(critical - noncentrality))
-    return float(stats.nct.sf(critical, df, noncentrality) + stats.nct.cdf(-critical, df, noncentrality))
+    return float(above + np.nan_to_num(stats.nct.cdf(-critical, df, noncentrality)))
 
 
 def replicates_for(effect: float, *, alpha: float = 0.05, train_fraction: float | None = None,

@@ -1,0 +1,5 @@
+"""`python -m contrasweep`."""
+
+from contrasweep.cli import main
+
+main()
