@@ -63,16 +63,11 @@ def loss_space(loss: str, similarity: str) -> Space:
     if loss == "lifted_structured":
         return {"margin": MARGIN[similarity], "smooth": Choice([True, False])}
     if loss in MARGIN_LOSSES:
-        low, high = MARGIN[similarity].low, MARGIN[similarity].high
-        found: Space = {
-            "soft": Choice([False, True]),
-            "margin": Float(low, high, log=True, when={"soft": False}),
-        }
-        return found | (
-            {"mining": Choice(["all", "hard", "semi_hard"], when={"soft": False})}
-            if loss == "triplet"
-            else {}
-        )
+        low, high, hinge = MARGIN[similarity].low, MARGIN[similarity].high, {"soft": False}
+        found: Space = {"soft": Choice([False, True]), "margin": Float(low, high, log=True, when=hinge)}
+        if loss == "triplet":
+            found["mining"] = Choice(["all", "hard", "semi_hard"], when=hinge)
+        return found
     raise SpecError("there is no search space for this loss", place="loss", value=loss,
                     hint=choose_from("losses", list(LOSSES), loss))  # fmt: skip
 
