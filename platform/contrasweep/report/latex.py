@@ -25,8 +25,15 @@ def to_latex(table: "Table") -> str:
              rf"\begin{{tabular}}{{{'l' * (labels + entries)}}}", r"\toprule"]  # fmt: skip
     if table.column_factors:
         over = escape(", ".join(table.column_factors))
-        lines += [rf"{'& ' * labels}\multicolumn{{{entries}}}{{c}}{{{over}}} \\", rf"\cmidrule(lr){{{labels + 1}-{labels + entries}}}"]
-    heads = [escape(text.column_title(c)) for c in table.columns] if table.column_factors else [escape(table.metric)]
+        lines += [
+            rf"{'& ' * labels}\multicolumn{{{entries}}}{{c}}{{{over}}} \\",
+            rf"\cmidrule(lr){{{labels + 1}-{labels + entries}}}",
+        ]
+    heads = (
+        [escape(text.column_title(c)) for c in table.columns]
+        if table.column_factors
+        else [escape(table.metric)]
+    )
     lines += [" & ".join([*(escape(f) for f in table.row_factors), *heads]) + r" \\", r"\midrule"]
     for row in table.rows:
         cells = [_entry(table.cells.get((row, column)), table.decimals) for column in table.columns]

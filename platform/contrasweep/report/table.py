@@ -1,10 +1,12 @@
 """The table of a study: means with intervals, the best marked, what is missing shown as missing, verdicts below."""
 
+import itertools
 import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -97,10 +99,12 @@ class Table:
     reference: str | None
     title: str = ""
 
-    @property
+    @cached_property
     def decimals(self) -> int:
         """Decimals that show two digits of the typical half-width."""
-        halves = [(c.high - c.low) / 2 for c in self.cells.values() if c.low is not None and c.high is not None]
+        halves = [
+            (c.high - c.low) / 2 for c in self.cells.values() if c.low is not None and c.high is not None
+        ]
         halves = [h for h in halves if math.isfinite(h) and h > 0]
         return int(np.clip(1 - math.floor(math.log10(np.median(halves))), 0, 6)) if halves else 3
 
@@ -133,11 +137,25 @@ class Table:
                 if cell is None:
                     continue
                 factors = dict(zip((*self.row_factors, *self.column_factors), (*row, *column), strict=True))
-                counts = {s: cell.statuses.get(s, 0) for s in (DONE, PENDING, "failed", "infeasible", "pruned")}
+                counts = {
+                    s: cell.statuses.get(s, 0) for s in (DONE, PENDING, "failed", "infeasible", "pruned")
+                }
                 records.append(
                     factors
-                    | {"metric": self.metric, "mean": cell.mean, "low": cell.low, "high": cell.high, "n": cell.n}
-                    | {"planned": cell.planned, **counts, "interval": cell.method, "best": cell.best, "mark": cell.mark}
+                    | {
+                        "metric": self.metric,
+                        "mean": cell.mean,
+                        "low": cell.low,
+                        "high": cell.high,
+                        "n": cell.n,
+                    }
+                    | {
+                        "planned": cell.planned,
+                        **counts,
+                        "interval": cell.method,
+                        "best": cell.best,
+                        "mark": cell.mark,
+                    }
                     | {"trial_ids": " ".join(r.trial_id for r in cell.replicates)}
                 )
         frame = pd.DataFrame(records)
@@ -222,7 +240,9 @@ class _Layout:
                 raise SpecError("rows and columns are the arm or axes", place="rows, columns", value=name,
                                 hint=choose_from("names", list(self.factors), name))  # fmt: skip
             if self.shown.count(name) > 1:
-                raise SpecError("a name stands in the rows or in the columns, once", place="rows, columns", value=name)
+                raise SpecError(
+                    "a name stands in the rows or in the columns, once", place="rows, columns", value=name
+                )
         if metric not in frame.columns and (frame["status"] == DONE).any():
             known = [str(c) for c in frame.columns if c not in {*OWN_COLUMNS, *self.factors}]
             raise SpecError("no trial reported this metric", place="metric", value=metric,
@@ -247,8 +267,8 @@ def _trials(frame: pd.DataFrame, planned: pd.DataFrame | None, metric: str, fact
     if planned is not None:
         missing = planned[~planned["trial_id"].isin(frame["trial_id"])]
         frame = pd.concat([frame, missing.assign(status=PENDING)], ignore_index=True)
-    values = pd.to_numeric(frame[metric], errors="coerce") if metric in frame else pd.Series(np.nan, frame.index)
-    values = values.astype("float64").to_numpy()
+    column = frame[metric] if metric in frame else pd.Series(np.nan, frame.index)
+    values = pd.to_numeric(column, errors="coerce").astype("float64").to_numpy()
     status = frame["status"].astype(str).to_numpy(dtype=object)
     status[(status == DONE) & ~np.isfinite(values)] = NOT_FINITE
     trials = pd.DataFrame({name: [label(v) for v in frame[name]] for name in factors})
@@ -267,25 +287,37 @@ def _distinct(trials: pd.DataFrame, factors: Key) -> tuple[Key, ...]:
     return tuple(dict.fromkeys(zip(*(trials[f] for f in factors), strict=True)))
 
 
+def _groups(trials: pd.DataFrame, factors: Key) -> Iterator[tuple[Key, pd.DataFrame]]:
+    if not factors:
+        yield (), trials
+        return
+    for key, part in trials.groupby(list(factors), sort=False):
+        yield tuple(str(k) for k in key), part  # type: ignore[union-attr]
+
+
 def _cells(trials: pd.DataFrame, layout: _Layout, alpha: float, train_fraction: float | None,
            links: Mapping[str, str]) -> dict[tuple[Key, Key], Cell]:  # fmt: skip
     cells = {}
     split = len(layout.rows)
-    grouped = [((), trials)] if not layout.shown else trials.groupby(list(layout.shown), sort=False)
-    for key, part in grouped:
+    for key, part in _groups(trials, layout.shown):
         done = part[part["value"].notna()]
         interval = None
         if len(done):
             units = done.groupby(["fold", "seed"], sort=False)["value"].mean()
             folds = list(units.index.get_level_values("fold")) if train_fraction is not None else None
-            interval = mean_interval(group_means(units.to_numpy(), folds), train_fraction=train_fraction, alpha=alpha)
+            interval = mean_interval(
+                group_means(units.to_numpy(), folds), train_fraction=train_fraction, alpha=alpha
+            )
         replicates = tuple(
             Replicate(t, f, s, status, None if math.isnan(v) else float(v), links.get(t))
-            for t, f, s, status, v in zip(*(part[c] for c in ("trial_id", "fold", "seed", "status", "value")), strict=True)
+            for t, f, s, status, v in zip(
+                *(part[c] for c in ("trial_id", "fold", "seed", "status", "value")), strict=True
+            )
         )
         cells[key[:split], key[split:]] = Cell(
-            *((interval.mean, interval.low, interval.high) if interval else (None, None, None)), len(done),
-            dict(Counter(part["status"])), replicates, interval.method if interval else "")  # fmt: skip
+            mean=interval.mean if interval else None, low=interval.low if interval else None,
+            high=interval.high if interval else None, n=len(done), statuses=dict(Counter(part["status"])),
+            replicates=replicates, method=interval.method if interval else "")  # fmt: skip
     return cells
 
 
@@ -293,27 +325,28 @@ def _pairs(trials: pd.DataFrame, layout: _Layout, metric: str, mode: Literal["ma
            train_fraction: float | None, reference: str | None) -> Iterator[Pair]:  # fmt: skip
     """Each two values of the compared factor in each context, over the replicates that both have done."""
     done = trials[trials["value"].notna()]
-    side = done[list(layout.compared)].agg(" ".join, axis=1) if len(done) else pd.Series(dtype=str)
+    side = (
+        [" ".join(key) for key in zip(*(done[f] for f in layout.compared), strict=True)]
+        if layout.compared
+        else ""
+    )
     done = done.assign(side=side)
-    contexts = [((), done)] if not layout.context else done.groupby(list(layout.context), sort=False)
-    for key, part in contexts:
-        index = ["fold", "seed", *layout.pooled]
-        wide = part.pivot_table(index=index, columns="side", values="value", sort=False)
-        sides = list(dict.fromkeys(part["side"]))
-        for i, a in enumerate(sides):
-            for b in sides[i + 1 :]:
-                if reference not in (None, a, b):
-                    continue
-                both = wide[[a, b]].dropna().groupby(level=["fold", "seed"], sort=False).mean()
-                if both.empty:
-                    continue
-                if (both[a].mean() < both[b].mean()) == (mode == "max"):
-                    a_, b_ = b, a
-                else:
-                    a_, b_ = a, b
-                folds = list(both.index.get_level_values("fold")) if train_fraction is not None else None
-                found = compare_paired(both[a_], both[b_], train_fraction=train_fraction, alpha=alpha, mode=mode, groups=folds)
-                yield Pair(tuple(zip(layout.context, key, strict=True)), a_, b_, found, found.p_value, metric)
+    for key, part in _groups(done, layout.context):
+        wide = part.pivot_table(
+            index=["fold", "seed", *layout.pooled], columns="side", values="value", sort=False
+        )
+        unit = ["fold"] if train_fraction is not None else ["fold", "seed"]
+        units = wide.index.to_frame()[unit].agg(" ".join, axis=1).to_numpy()
+        values = {s: wide[s].to_numpy() for s in dict.fromkeys(part["side"])}
+        for a, b in itertools.combinations(values, 2):
+            both = np.isfinite(values[a]) & np.isfinite(values[b])
+            if reference not in (None, a, b) or not both.any():
+                continue
+            if (values[a][both].mean() < values[b][both].mean()) == (mode == "max"):
+                a, b = b, a
+            found = compare_paired(values[a][both], values[b][both], train_fraction=train_fraction, alpha=alpha, mode=mode,
+                                   groups=units[both].tolist())  # fmt: skip
+            yield Pair(tuple(zip(layout.context, key, strict=True)), a, b, found, found.p_value, metric)
 
 
 def _holm(pairs: list[Pair]) -> list[Pair]:
@@ -336,7 +369,9 @@ def _marked(cells: dict[tuple[Key, Key], Cell], layout: _Layout, pairs: Sequence
     marked = dict(cells)
     for context, members in contexts.items():
         full = [m for m in members if cells[m[1]].n == cells[m[1]].planned] or members
-        best_side, best_place = (max if mode == "max" else min)(full, key=lambda m: float(cells[m[1]].mean or 0.0))
+        best_side, best_place = (max if mode == "max" else min)(
+            full, key=lambda m: float(cells[m[1]].mean or 0.0)
+        )
         if len(members) > 1:
             marked[best_place] = replace(cells[best_place], best=True)
         against = best_side if reference is None else reference

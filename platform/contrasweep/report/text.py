@@ -1,6 +1,7 @@
 """The table for a terminal and as Markdown."""
 
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -50,12 +51,14 @@ def legend(table: "Table") -> list[str]:
     if any(c.best for c in table.cells.values()):
         among = " and ".join(f"{name}s" for name in table.compared)
         lines.append(f"* best of the {among} compared")
-    against = f"the reference {table.reference}" if table.reference else "that best one"
+    against = f"the reference {table.reference}" if table.reference else "the best"
     if table.pairs:
         arrows = "↑ better, ↓ worse" if table.reference else "↓ worse"
         count = len(table.pairs)
         family = f", Holm over {count} comparisons" if count > 1 else ""
-        lines.append(f"{arrows} than {against} (paired {table.pairs[0].comparison.test}, alpha {table.alpha:g}{family})")
+        lines.append(
+            f"{arrows} than {against} (paired {table.pairs[0].comparison.test}, alpha {table.alpha:g}{family})"
+        )
     if table.pooled:
         lines.append(f"replicates are means over {', '.join(table.pooled)}")
     partial = [c for c in table.cells.values() if c.n < c.planned]
@@ -65,7 +68,9 @@ def legend(table: "Table") -> list[str]:
             for status, n in cell.statuses.items():
                 counts[status] = counts.get(status, 0) + (n if status != "done" else 0)
         left = ", ".join(f"{n} {status}" for status, n in counts.items() if n)
-        lines.append(f"3/5: finished/planned replicates; not in the table: {left}; a cell with gaps is best only where all have gaps")
+        lines.append(
+            f"3/5: finished/planned replicates; not in the table: {left}; a cell with gaps is best only where all have gaps"
+        )
     return lines
 
 
@@ -81,8 +86,14 @@ def column_title(column: "Key") -> str:
 
 def grid(table: "Table", columns: Sequence["Key"]) -> list[list[str]]:
     """Header and body as text; without row factors the one row has no label."""
-    head = [*table.row_factors, *([column_title(c) for c in columns] if table.column_factors else [table.metric])]
-    body = [[*row, *(marked_text(table.cells.get((row, c)), table.decimals) for c in columns)] for row in table.rows]
+    head = [
+        *table.row_factors,
+        *([column_title(c) for c in columns] if table.column_factors else [table.metric]),
+    ]
+    body = [
+        [*row, *(marked_text(table.cells.get((row, c)), table.decimals) for c in columns)]
+        for row in table.rows
+    ]
     return [head, *body]
 
 
@@ -94,7 +105,11 @@ def to_text(table: "Table", width: int) -> str:
             taken -= 1
         blocks.append("\n".join(line.rstrip() for line in _aligned(grid(table, columns[:taken]))))
         columns = columns[taken:]
-    parts = [_wrap(heading(table), width), "\n\n".join(blocks), "\n".join(_wrap(line, width) for line in legend(table))]
+    parts = [
+        _wrap(heading(table), width),
+        "\n\n".join(blocks),
+        "\n".join(_wrap(line, width) for line in legend(table)),
+    ]
     if said := verdicts(table.pairs):
         parts.append("\n".join(_wrap(line, width) for line in said))
     return "\n\n".join(part for part in parts if part)
@@ -109,7 +124,9 @@ def verdicts(pairs: Sequence["Pair"], most: int = SENTENCES) -> list[str]:
     lines = [pair.sentence for pair in shown]
     if len(pairs) > len(shown):
         decided = sum(p.comparison.verdict != "undecided" for p in pairs)
-        lines.append(f"{len(pairs) - len(shown)} more comparisons ({decided} of {len(pairs)} decided): see the HTML report.")
+        lines.append(
+            f"{len(pairs) - len(shown)} more comparisons ({decided} of {len(pairs)} decided): see the HTML report."
+        )
     notes = dict.fromkeys(note for pair in pairs for note in pair.comparison.notes)
     return [*lines, *(f"Note: {note}." for note in notes)]
 
@@ -121,9 +138,11 @@ def _aligned(rows: list[list[str]]) -> list[str]:
 
 
 def _wrap(line: str, width: int) -> str:
-    import textwrap
-
-    return textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    kept = line.replace(" = ", "\u00a0=\u00a0").replace(" [", "\u00a0[")
+    filled = textwrap.fill(
+        kept, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    return filled.replace("\u00a0", " ")
 
 
 def to_markdown(table: "Table") -> str:
@@ -134,7 +153,14 @@ def to_markdown(table: "Table") -> str:
             if cell is not None and cell.best:
                 cells[i] = f"**{cell_text(cell, table.decimals)}**{ARROWS[cell.mark]}"
     escaped = [[entry.replace("|", "\\|") for entry in row] for row in rows]
-    lines = [f"**{heading(table)}**", "", _bar(escaped[0]), _bar(["---"] * len(rows[0])), *map(_bar, escaped[1:]), ""]
+    lines = [
+        f"**{heading(table)}**",
+        "",
+        _bar(escaped[0]),
+        _bar(["---"] * len(rows[0])),
+        *map(_bar, escaped[1:]),
+        "",
+    ]
     lines += [f"- {line.replace('* best', '**bold** best')}" for line in legend(table)]
     if said := verdicts(table.pairs):
         lines += ["", *(f"- {line}" for line in said)]

@@ -1,5 +1,6 @@
 """Does A beat B, by how much, how sure, and what would it take to know: pure functions over arrays and frames."""
 
+from contrasweep.statistics.budget import best_so_far, expected_best
 from contrasweep.statistics.intervals import Interval, mean_interval
 from contrasweep.statistics.multiple import holm
 from contrasweep.statistics.paired import Comparison, compare_paired
@@ -14,16 +15,20 @@ from contrasweep.statistics.resampling import (
     smallest_p,
     stratified_bootstrap,
 )
+from contrasweep.statistics.variance import interactions, variance_components
 
 __all__ = [
     "Comparison",
     "Design",
     "Interval",
     "bca_interval",
+    "best_so_far",
     "compare_paired",
     "design",
     "detectable_effect",
+    "expected_best",
     "holm",
+    "interactions",
     "iqm",
     "mean_interval",
     "paired_bootstrap",
@@ -34,4 +39,5 @@ __all__ = [
     "sign_flip_p",
     "smallest_p",
     "stratified_bootstrap",
+    "variance_components",
 ]

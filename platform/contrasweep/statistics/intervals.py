@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy import special
 
 from contrasweep.statistics.checks import level, overlap, replicates
 from contrasweep.statistics.resampling import TIE, bca_interval, sign_flip_interval, smallest_p
@@ -45,7 +45,7 @@ def mean_interval(values: ArrayLike, *, train_fraction: float | None = None, alp
         return Interval(mean, *bca_interval(x, alpha, expanded=True), "BCa")
     if train_fraction is None and smallest_p(n) <= alpha:
         return Interval(mean, *sign_flip_interval(x, alpha), "sign-flip")
-    half = float(stats.t.isf(alpha / 2, n - 1) * x.std(ddof=1) * np.sqrt(1 / n + correction))
+    half = float(-special.stdtrit(n - 1, alpha / 2) * x.std(ddof=1) * np.sqrt(1 / n + correction))
     return Interval(mean, mean - half, mean + half, "t" if train_fraction is None else "Nadeau-Bengio t")
 
 

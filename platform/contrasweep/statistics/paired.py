@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy import special, stats
 
 from contrasweep.errors import SpecError
 from contrasweep.statistics.checks import Floats, group_means, level, overlap, pairs
@@ -86,10 +86,13 @@ class Comparison:
         if self.n == 1:
             return ("one replicate tells nothing about noise",)
         if self.smallest_p > self.alpha:
-            rest = (f"the verdict rests on the {self.test} and its normality alone" if self.verdict != "undecided"
-                    else "so they cannot decide")  # fmt: skip
+            rest = (
+                "it cannot decide"
+                if self.train_fraction is None
+                else f"the {self.test} and its normality alone decide"
+            )
             return (
-                f"with {self.n} replicates the exact test reaches no p below {self.smallest_p:.4g}; {rest}",
+                f"with {self.n} replicates the exact test reaches no p below {self.smallest_p:.4g}: {rest}",
             )
         return ()
 
@@ -108,9 +111,9 @@ class Comparison:
             "differences": tuple(-d for d in self.differences)})  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields and derived numbers but the single differences, as plain values."""
-        fields = {name: value for name, value in self._fields().items() if name != "differences"}
-        return fields | {"replicates_needed": self.replicates_needed,"wilcoxon_p": self.wilcoxon_p, "bca_low": self.bca[0], "bca_high": self.bca[1],
+        """All fields and derived numbers but the single differences, as JSON has them: None for an infinite end."""
+        fields = {name: _plain(value) for name, value in self._fields().items() if name != "differences"}
+        return fields | {"replicates_needed": self.replicates_needed,"wilcoxon_p": self.wilcoxon_p, "bca_low": _plain(self.bca[0]), "bca_high": _plain(self.bca[1]),
                          "more_needed": self.more_needed, "notes": list(self.notes)}  # fmt: skip
 
     def sentence(self, a: str = "A", b: str = "B", metric: str = "") -> str:
@@ -137,6 +140,10 @@ class Comparison:
 
     def __str__(self) -> str:
         return self.sentence()
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isinf(value) else value
 
 
 def _p_text(p: float) -> str:
@@ -181,7 +188,7 @@ def compare_paired(a: ArrayLike, b: ArrayLike, *, train_fraction: float | None =
     p, test = exact_p, "sign-flip test"
     if train_fraction is not None and n > 1 and spread > 0:
         t = mean / (spread * math.sqrt(1 / n + correction))
-        p, test = float(2 * stats.t.sf(abs(t), n - 1)), "Nadeau-Bengio t-test"
+        p, test = float(2 * special.stdtr(n - 1, -abs(t))), "Nadeau-Bengio t-test"
     verdict = _verdict(mean, interval.low, interval.high, p, alpha, mode)
     won, low, high = _probability(d if mode == "max" else -d, alpha)
     return Comparison(
@@ -195,7 +202,7 @@ def _probability(d: Floats, alpha: float) -> tuple[float, float, float]:
     """Share of positive differences, zeros half, with Wilson's (1927) score interval."""
     n = len(d)
     share = float(((d > 0) + 0.5 * (d == 0)).mean())
-    z = float(stats.norm.isf(alpha / 2))
+    z = -float(special.ndtri(alpha / 2))
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return share, max(0.0, centre - half), min(1.0, centre + half)

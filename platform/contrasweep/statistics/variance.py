@@ -1,0 +1,110 @@
+"""Where the spread of a metric comes from: initialisation, fold, data order; arms, axes and their interactions."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import special
+
+from contrasweep.errors import SpecError, choose_from
+from contrasweep.statistics.checks import Floats
+
+
+def variance_components(
+    frame: pd.DataFrame, metric: str, sources: Sequence[str], within: Sequence[str] = ()
+) -> pd.DataFrame:
+    """Variance of `metric` due to each of `sources` (columns such as seed, fold, order) and the rest.
+
+    Crossed random effects within cells (the distinct values of `within`: arm and axes), whose means are
+    removed first. Estimated by equating quadratic forms with their expectations (Rao's MINQUE(0)): unbiased for any
+    pattern of missing trials, equal to the analysis of variance for complete ones. An estimate below 0 is
+    noise around a small component and is shown as 0.
+    Columns: source, variance, share (of the total). `rest` is what no source explains, interactions included.
+    """
+    _known(frame, [metric, *sources, *within])
+    kept = frame[frame[metric].notna()]
+    y = kept[metric].to_numpy(dtype=np.float64)
+    sources = [s for s in sources if kept[s].nunique(dropna=False) > 1]
+    cell = _codes(kept, within)
+    centred = y - _sums(y, cell)[cell] / np.bincount(cell)[cell]
+    codes = [_codes(kept, [s]) for s in sources]
+    designs = [_centred_indicators(code, cell) for code in codes]
+    degrees = len(y) - len(np.bincount(cell))
+    if degrees < 1:
+        raise SpecError("variance needs more than one trial in a cell", place="within", value=list(within))
+    # E|Z_i' M y|^2 = sum_j |Z_i' M Z_j|^2 s_j + |Z_i' M|^2 s_0, and E|M y|^2 likewise with M for Z_i'
+    left = np.empty((len(sources) + 1, len(sources) + 1))
+    for i, j in itertools.product(range(len(sources)), repeat=2):
+        left[i, j] = (np.array([_sums(column, codes[i]) for column in designs[j].T]) ** 2).sum()
+    for i, design in enumerate(designs):
+        left[i, -1] = left[-1, i] = (design**2).sum()
+    left[-1, -1] = degrees
+    right = np.array([*((_sums(centred, code) ** 2).sum() for code in codes), (centred**2).sum()])
+    found = np.maximum(np.linalg.lstsq(left, right, rcond=None)[0], 0)
+    total = found.sum()
+    share = found / total if total > 0 else np.zeros_like(found)
+    return pd.DataFrame({"source": [*sources, "rest"], "variance": found, "share": share})
+
+
+def interactions(frame: pd.DataFrame, metric: str, factors: Sequence[str]) -> pd.DataFrame:
+    """How much of `metric`'s spread each factor, and each pair of factors beyond its two, explains.
+
+    Sequential sums of squares: main effects in the order given, then the pairs (type I; for a complete
+    grid the order changes nothing). `p_value` is the F test's against the spread within cells, NaN without
+    replicates; it takes trials as independent, so read it as a screen and not as a verdict.
+    Columns: effect, share (of the total sum of squares), df, p_value.
+    """
+    _known(frame, [metric, *factors])
+    kept = frame[frame[metric].notna()]
+    y = kept[metric].to_numpy(dtype=np.float64)
+    factors = [f for f in factors if kept[f].nunique(dropna=False) > 1]
+    terms = [(f,) for f in factors] + list(itertools.combinations(factors, 2))
+    cells = _codes(kept, factors)
+    within = float(((y - _sums(y, cells)[cells] / np.bincount(cells)[cells]) ** 2).sum())
+    within_df = len(y) - len(np.bincount(cells))
+    total = float(((y - y.mean()) ** 2).sum())
+    basis, rank, explained, rows = np.ones((len(y), 1)), 1, 0.0, []
+    for term in terms:
+        basis = np.hstack([basis, np.eye(_codes(kept, term).max() + 1)[_codes(kept, term)]])
+        u, s, _ = np.linalg.svd(basis, full_matrices=False)
+        basis = np.asarray(u[:, s > s[0] * 1e-10], dtype=np.float64)
+        now = float(((basis.T @ (y - y.mean())) ** 2).sum())
+        df, gain = basis.shape[1] - rank, now - explained
+        rank, explained = basis.shape[1], now
+        p = np.nan
+        if within_df > 0 and df > 0 and within > 0:
+            p = float(special.fdtrc(df, within_df, max(gain, 0) / df / (within / within_df)))
+        rows.append(
+            {"effect": " x ".join(term), "share": gain / total if total > 0 else 0.0, "df": df, "p_value": p}
+        )
+    return pd.DataFrame(rows, columns=["effect", "share", "df", "p_value"])
+
+
+def _known(frame: pd.DataFrame, names: Sequence[str]) -> None:
+    for name in names:
+        if name not in frame.columns:
+            raise SpecError("there is no such column", place="frame", value=name,
+                            hint=choose_from("columns", [str(c) for c in frame.columns], name))  # fmt: skip
+
+
+def _codes(frame: pd.DataFrame, names: Sequence[str]) -> Any:
+    """One code [n] for each distinct combination of `names`."""
+    keys = list(zip(*(frame[n].astype(str) for n in names), strict=True)) if names else [()] * len(frame)
+    index = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    return np.array([index[key] for key in keys], dtype=np.intp)
+
+
+def _sums(values: Floats, codes: Any) -> Floats:
+    sums: Floats = np.bincount(codes, values)
+    return sums
+
+
+def _centred_indicators(codes: Any, cell: Any) -> Floats:
+    """M Z: indicator columns [n, levels] of `codes` with the mean of each cell removed."""
+    indicators = np.eye(int(codes.max()) + 1)[codes]
+    counts = np.bincount(cell)
+    means = np.stack([_sums(column, cell) / counts for column in indicators.T], axis=1)
+    centred: Floats = indicators - means[cell]
+    return centred
