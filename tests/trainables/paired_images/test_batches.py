@@ -1,0 +1,127 @@
+"""Samplers, views, schedules, metrics."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import f1_score
+from torch import Tensor
+
+from trainables.paired_images import metrics
+from trainables.paired_images.inputs import moments
+from trainables.paired_images.samplers import SAMPLERS
+from trainables.paired_images.schedules import ALPHAS, alpha
+from trainables.paired_images.views import PairPolicy, apply_pair, draw_pair
+
+LABELS = torch.tensor([0] * 50 + [1] * 17 + [2] * 4 + [3])
+
+
+def drawn(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@given(size=st.integers(2, 20), seed=st.integers(0, 50))
+@settings(max_examples=15, deadline=None)
+def test_every_sampler_gives_the_same_number_of_full_batches(name: str, size: int, seed: int) -> None:
+    batches = SAMPLERS[name](LABELS, size, drawn(seed))
+    assert batches.shape == (len(LABELS) // size, size)
+    assert batches.min() >= 0 and batches.max() < len(LABELS)
+    assert torch.equal(batches, SAMPLERS[name](LABELS, size, drawn(seed)))
+    if name == "uniform":
+        assert len(batches.unique()) == batches.numel()
+    if name == "at_least_2_per_class":
+        for batch in batches:
+            assert torch.bincount(LABELS[batch])[LABELS[batch]].min() >= 2
+
+
+def test_class_balanced_batches_show_rare_classes_as_often() -> None:
+    labels = LABELS.repeat(40)
+    counts = torch.bincount(labels[SAMPLERS["class_balanced"](labels, 16, drawn())].flatten())
+    assert counts.min() > 0.8 * counts.max()
+
+
+def test_couples_keep_the_classes_frequencies() -> None:
+    labels = LABELS.repeat(20)
+    counts = torch.bincount(labels[SAMPLERS["at_least_2_per_class"](labels, 8, drawn())].flatten()).double()
+    assert (counts / counts.sum() - torch.bincount(labels) / len(labels)).abs().max() < 0.02
+
+
+@given(area=st.floats(0.3, 1.0), dihedral=st.booleans(), seed=st.integers(0, 1000))
+@settings(max_examples=30, deadline=None)
+def test_both_images_of_a_pair_get_one_geometry(area: float, dihedral: bool, seed: int) -> None:
+    images = torch.rand(5, 3, 12, 12, generator=drawn(seed))
+    draws = draw_pair(PairPolicy(area, dihedral, jitter=0.0), 5, drawn(seed))
+    pre, post = apply_pair(images, images, draws)
+    assert torch.equal(pre, post)
+
+
+def symmetries(image: Tensor) -> list[Tensor]:
+    turned = [torch.rot90(image, k, (1, 2)) for k in range(4)]
+    return turned + [t.flip(2) for t in turned]
+
+
+def test_dihedral_views_are_the_eight_symmetries_and_nothing_else() -> None:
+    image = torch.rand(3, 8, 8, generator=drawn())
+    views, _ = apply_pair(*(image.repeat(200, 1, 1, 1),) * 2, draw_pair(PairPolicy(1.0, True, 0.0), 200, drawn()))
+    seen = set()
+    for view in views:
+        near = [i for i, s in enumerate(symmetries(image)) if torch.allclose(view, s, atol=1e-4)]
+        assert len(near) == 1
+        seen.add(near[0])
+    assert seen == set(range(8))
+
+
+def test_light_differs_between_the_images_and_stays_in_range() -> None:
+    grey = torch.full((400, 1, 4, 4), 0.5)
+    pre, post = apply_pair(grey, grey, draw_pair(PairPolicy(1.0, False, 0.06), 400, drawn()))
+    assert pre.min() >= 0 and pre.max() <= 1
+    expected = 0.06 * (1 + 0.5**2) ** 0.5
+    assert pre[:, 0, 0, 0].std().item() == pytest.approx(expected, rel=0.15)
+    both = torch.stack([pre[:, 0, 0, 0], post[:, 0, 0, 0]])
+    assert abs(torch.corrcoef(both)[0, 1].item()) < 0.15
+
+
+@pytest.mark.parametrize("name", ALPHAS)
+def test_alpha_starts_at_alpha_zero_and_never_rises(name: str) -> None:
+    course = [alpha(name, epoch, 50, 0.9) for epoch in range(50)]
+    assert course[0] == pytest.approx(0.9)
+    assert all(0 <= later <= earlier for earlier, later in zip(course, course[1:], strict=False))
+    assert (course[-1] < course[0]) == (name != "const")
+
+
+def test_alpha_of_the_default_is_the_parabola() -> None:
+    assert alpha("parabolic", 25, 50) == pytest.approx(0.75)
+
+
+def test_scores_agree_with_scikit_learn_and_shots_with_the_counts() -> None:
+    rng = np.random.default_rng(0)
+    labels, predicted = rng.integers(4, size=(2, 300))
+    counts = torch.tensor([500, 100, 20, 19])
+    found = metrics.scores(torch.tensor(predicted), torch.tensor(labels), counts)
+    assert found["f1_macro"] == pytest.approx(f1_score(labels, predicted, average="macro"))
+    for k, value in enumerate(f1_score(labels, predicted, average=None)):
+        assert found[f"f1_class_{k}"] == pytest.approx(value)
+    for shot, classes in {"many": [0], "medium": [1, 2], "few": [3]}.items():
+        rows = np.isin(labels, classes)
+        assert found[f"accuracy_{shot}"] == pytest.approx((labels == predicted)[rows].mean())
+
+
+def test_geometry_knows_collapsed_orthogonal_and_simplex_centres() -> None:
+    labels = torch.arange(4).repeat(5)
+    eye = torch.eye(4)
+    for centres, mean, largest in ((eye, 0.0, 0.0), (torch.ones(4, 4), 1.0, 1.0), (eye - 0.25, -1 / 3, 1 / 3)):
+        found = metrics.geometry(centres[labels], torch.ones(20), labels, 4)
+        assert found["centre_cosine"] == pytest.approx(mean, abs=1e-6)
+        assert found["centre_cosine_max"] == pytest.approx(largest, abs=1e-6)
+    missing = metrics.centre_gram(eye[:2], torch.tensor([0, 1]), 3)
+    assert missing[2].isnan().all() and missing[0, 1] == 0
+
+
+def test_one_scale_serves_both_sides_of_the_pairs() -> None:
+    pre, post = (torch.randint(0, high, (7, 3, 5, 5), dtype=torch.uint8, generator=drawn()) for high in (100, 255))
+    mean, std = moments((pre, post))
+    together = torch.cat([pre, post]).double() / 255
+    torch.testing.assert_close(mean[:, 0, 0], together.mean((0, 2, 3)).float())
+    torch.testing.assert_close(std[:, 0, 0], together.transpose(0, 1).flatten(1).std(1, correction=0).float())

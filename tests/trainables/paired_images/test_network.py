@@ -1,0 +1,171 @@
+"""The network: l, the joint forward, z, BatchNorm modes, weights files."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from contrasweep.errors import SpecError
+from trainables.paired_images.latent import BLOCKS, chosen, latent
+from trainables.paired_images.model import Joint, Stages, image_model, train_mode
+from trainables.paired_images.settings import Settings
+
+SMALL: dict[str, Any] = {"backbone": "resnet10", "width": 8, "stem": "small", "projection_dim": 16, "classifier_hidden": 16}
+
+
+def build(shape: tuple[int, int, int] = (3, 16, 16), classes: int = 3, **config: Any) -> Joint:
+    torch.manual_seed(0)
+    return image_model(Settings(**(SMALL | config)), shape, classes)
+
+
+def materialised(pre: list[Tensor], post: list[Tensor], blocks: str, size: tuple[int, int], weighting: str) -> Tensor:
+    """The paper's wording: resize each difference map, concatenate all channels, average, flatten, normalise."""
+    resized = []
+    for i in chosen(blocks):
+        d = pre[i] - post[i]
+        if d.shape[2] > size[0]:
+            d = F.adaptive_avg_pool2d(d, size)
+        elif d.shape[2] < size[0]:
+            d = F.interpolate(d, size, mode="bilinear", align_corners=False)
+        resized.append(d)
+    if weighting == "block":
+        flat = torch.stack([d.mean(1) for d in resized]).mean(0).flatten(1)
+    else:
+        flat = torch.cat(resized, dim=1).mean(1).flatten(1)
+    return F.normalize(flat, dim=1)
+
+
+@given(blocks=st.sampled_from(BLOCKS), weighting=st.sampled_from(["channel", "block"]), size=st.sampled_from([4, 8]),
+       channels=st.sampled_from([4, 16]), seed=st.integers(0, 100))  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_the_shortcut_for_l_is_the_materialised_map(blocks: str, weighting: str, size: int, channels: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    maps = [[torch.randn(3, channels * 2**i, 32 // 2**i, 32 // 2**i, generator=generator) for i in range(4)] for _ in range(2)]
+    fast = latent(maps[0], maps[1], blocks=blocks, size=(size, size), weighting=weighting)
+    assert fast.shape == (3, size * size)
+    torch.testing.assert_close(fast, materialised(maps[0], maps[1], blocks, (size, size), weighting), atol=1e-5, rtol=1e-4)
+
+
+def test_l_of_the_network_is_that_of_its_stages() -> None:
+    model = build(beta=0.5).eval()
+    pre, post = torch.randn(2, 4, 3, 16, 16, generator=torch.Generator().manual_seed(0)).unbind(0)
+    with torch.no_grad():
+        maps = [model.encoder(side) for side in (pre, post)]
+        out = model(pre, post)
+    assert out.latent is not None and out.latent.shape == (4, 16)
+    torch.testing.assert_close(out.latent, materialised(maps[0], maps[1], "1-2-3-4", (4, 4), "channel"), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("side", "stem", "dimensions"), [(128, "imagenet", 64), (224, "imagenet", 196), (64, "imagenet", 16)])
+def test_the_size_of_l_is_stage_threes(side: int, stem: str, dimensions: int) -> None:
+    model = build((3, side, side), stem=stem).eval()
+    with torch.no_grad():
+        out = model(*torch.zeros(2, 1, 3, side, side).unbind(0))
+    assert out.latent is not None and out.latent.shape == (1, dimensions)
+
+
+def test_both_sides_go_through_the_encoder_together() -> None:
+    """BatchNorm takes its statistics from both sides at once: in two forwards each side would have its own, and a
+    shift common to all pairs would be gone after the first BatchNorm."""
+    model = build()
+    train_mode(model)
+    seen: list[Tensor] = []
+    model.encoder.bn1.register_forward_hook(lambda module, args, output: seen.append(output.detach()))
+    pre = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    post = 1.5 * pre + 2.0
+    model(pre, post)
+    assert [len(output) for output in seen] == [16]
+    running = model.encoder.bn1.running_mean
+    torch.testing.assert_close(running, 0.1 * model.encoder.conv1(torch.cat([pre, post])).mean((0, 2, 3)))
+    together = (seen[0][8:] - seen[0][:8]).mean((0, 2, 3)).abs().mean()
+    apart = torch.stack([model.encoder.bn1(model.encoder.conv1(side)).mean((0, 2, 3)) for side in (pre, post)])
+    assert together > 0.1 and (apart[1] - apart[0]).abs().mean() < 1e-5
+
+
+def test_z_is_the_normalised_difference_of_unit_embeddings() -> None:
+    sides = torch.randn(2, 6, 3, 16, 16, generator=torch.Generator().manual_seed(2)).unbind(0)
+    unit, raw = (build(z_norm=flag).eval()(*sides) for flag in (True, False))
+    torch.testing.assert_close(unit.z.norm(dim=1), torch.ones(6))
+    torch.testing.assert_close(raw.z.norm(dim=1), raw.z_raw)
+    torch.testing.assert_close(unit.z * unit.z_raw[:, None], raw.z)
+    torch.testing.assert_close(raw.e_post.norm(dim=1), torch.ones(6))
+
+
+def test_a_pair_without_any_change_has_no_nan() -> None:
+    model = build()
+    same = torch.randn(4, 3, 16, 16)
+    out = model.eval()(same, same)
+    assert not out.z.any() and out.logits.isfinite().all()
+    gradients = torch.autograd.grad(out.z.sum() + out.latent.sum() + out.logits.sum(), list(model.parameters()))
+    assert all(g.isfinite().all() for g in gradients)
+
+
+def test_single_images_have_neither_l_nor_a_difference() -> None:
+    out = build(input="single", beta=0.0).eval()(torch.randn(5, 3, 16, 16))
+    assert out.latent is None and out.z.shape == (5, 16) and out.logits.shape == (5, 3)
+    assert out.z is out.e_post
+    with pytest.raises(SpecError, match="single images have no l"):
+        Settings(**SMALL, input="single", beta=0.5)
+
+
+def test_l_needs_a_dimension_for_every_class() -> None:
+    with pytest.raises(SpecError, match="a dimension for each of the 17 classes"):
+        build(classes=17)
+    assert build(classes=17, beta=0.0) is not None
+
+
+@pytest.mark.parametrize(("bn", "moves"), [("train", True), ("frozen", False)])
+def test_frozen_batchnorm_keeps_its_statistics(bn: str, moves: bool) -> None:
+    model = build(bn=bn)
+    train_mode(model, bn)
+    before = {name: value.clone() for name, value in model.named_buffers()}
+    model(*torch.randn(2, 4, 3, 16, 16).unbind(0))
+    assert any(not torch.equal(value, before[name]) for name, value in model.named_buffers()) is moves
+
+
+def test_groupnorm_does_not_see_the_batch() -> None:
+    model = build(bn="groupnorm")
+    train_mode(model, "groupnorm")
+    sides = torch.randn(2, 6, 3, 16, 16).unbind(0)
+    torch.testing.assert_close(model(*sides).z[:2], model(*(side[:2] for side in sides)).z, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("backbone", ["resnet18", "resnet34", "resnet50"])
+def test_torchvisions_weights_load_and_give_its_features(backbone: str, tmp_path: Path) -> None:
+    import torchvision
+
+    torch.manual_seed(0)
+    theirs = getattr(torchvision.models, backbone)(weights=None).eval()
+    torch.save(theirs.state_dict(), tmp_path / "weights.pt")
+    ours = Stages(Settings(backbone=backbone, stem="imagenet", pretrained=str(tmp_path / "weights.pt")), 3, 64).eval()
+    theirs.fc = torch.nn.Identity()
+    x = torch.randn(1, 3, 64, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(x)[-1].mean((2, 3)), theirs(x))
+    assert ours.dims == ((256, 512, 1024, 2048) if backbone == "resnet50" else (64, 128, 256, 512))
+
+
+def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    torch.save({"conv1.weight": torch.zeros(1)}, tmp_path / "weights.pt")
+    for path, words in ((tmp_path / "none.pt", "no such weights file"), (tmp_path / "weights.pt", "do not fit")):
+        with pytest.raises(SpecError, match=words):
+            build(pretrained=str(path))
+
+
+def test_bfloat16_is_within_tolerance() -> None:
+    model = build().eval()
+    sides = torch.randn(2, 8, 3, 16, 16, generator=torch.Generator().manual_seed(3)).unbind(0)
+    with torch.no_grad():
+        exact = model(*sides)
+        with torch.autocast("cpu", torch.bfloat16):
+            rough = model(*sides)
+    assert rough.z.dtype == rough.logits.dtype == torch.float32
+    assert float((exact.logits - rough.logits).abs().max()) < 0.02
+    assert float((exact.z * rough.z).sum(1).min()) > 0.98
+    assert exact.latent is not None and rough.latent is not None
+    assert float((exact.latent * rough.latent).sum(1).min()) > 0.98
