@@ -1,10 +1,130 @@
-"""Commands on datasets."""
+"""`contrasweep data stage|list|show|verify`."""
+
+import json
+from typing import Annotated, Any
 
 import typer
+import yaml
 
-app = typer.Typer(no_args_is_help=True)
+from contrasweep.errors import DataError, SpecError
+
+app = typer.Typer(no_args_is_help=True, help="Stage datasets as Parquet, list, show and verify them.")
+
+Storage = Annotated[str, typer.Option(help="Folder or s3:// address below which datasets/ lies.")]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
-@app.callback()
-def datasets() -> None:
-    """Stage datasets as Parquet, list, verify and show them."""
+@app.command()
+def stage(
+    name: Annotated[str, typer.Argument(help="A dataset's name; `contrasweep data list --known` tells them.")],
+    source: Annotated[str | None, typer.Option(help="The published files, where the dataset is not bundled.")] = None,
+    to: Annotated[str | None, typer.Option(help="Folder or s3:// address; default STORAGE/datasets/NAME.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value, a setting of the importer; repeatable.")] = None,
+    storage: Storage = "./contrasweep-runs",
+    as_json: Json = False,
+) -> None:
+    """Turn a dataset's published format into Parquet shards and a manifest."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from contrasweep.data import inspecting, resolving, staging
+
+    settings = _settings(set_ or [])
+    place = to or resolving.default_place(name, settings, storage)
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed:,.0f} rows"), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        tasks: dict[str, Any] = {}
+
+        def advance(split: str, rows: int) -> None:
+            if split not in tasks:
+                tasks[split] = bar.add_task(f"{name} {split}", total=None)
+            bar.update(tasks[split], completed=rows)
+
+        manifest = staging.stage(name, place, source=source, settings=settings, progress=advance)
+    _print_one(inspecting.show(manifest), as_json)
+
+
+@app.command("list")
+def list_(storage: Storage = "./contrasweep-runs", known: Annotated[bool, typer.Option(help="What can be staged instead.")] = False,
+          as_json: Json = False) -> None:  # fmt: skip
+    """What is staged below STORAGE, or with --known what can be."""
+    from contrasweep.data import inspecting
+
+    rows = inspecting.known() if known else inspecting.staged(storage)
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+    elif not rows:
+        typer.echo(f"nothing is staged in {storage}; `contrasweep data list --known` tells what can be")
+    else:
+        _print_table(rows if known else [{**row, "rows": _counts(row["rows"]), "digest": row["digest"][:12]} for row in rows])
+
+
+@app.command()
+def show(name: str, storage: Storage = "./contrasweep-runs", as_json: Json = False) -> None:
+    """A staged dataset: splits, classes, columns, folds, where it came from and what was left out."""
+    from contrasweep.data import inspecting
+
+    _print_one(inspecting.show(_find(name, storage)), as_json)
+
+
+@app.command()
+def verify(name: str, storage: Storage = "./contrasweep-runs", as_json: Json = False) -> None:
+    """Read every shard and compare it with the manifest; fails naming each object that is not as it should be."""
+    from contrasweep.data import inspecting
+
+    manifest = _find(name, storage)
+    findings = inspecting.verify(manifest)
+    if as_json:
+        typer.echo(json.dumps({"uri": manifest.uri, "digest": manifest.digest, "findings": [vars(f) for f in findings]}, indent=1))
+    elif not findings:
+        shards = sum(len(shards) for shards in manifest.splits.values())
+        typer.echo(f"{manifest.name}: {shards} shards as the manifest says, digest {manifest.digest[:12]}")
+    if findings:
+        lines = "; ".join(f"{finding.object} {finding.problem}" for finding in findings)
+        raise DataError(f"{manifest.name}: {len(findings)} of its objects are not what the manifest says: {lines}")
+
+
+def _find(name: str, storage: str) -> Any:
+    """The manifest at an address, or of a name staged in `storage`, with the folds it was staged with."""
+    from contrasweep.data import resolving
+
+    return resolving.find(name, storage=storage)
+
+
+def _settings(pairs: list[str]) -> dict[str, Any]:
+    found = {}
+    for pair in pairs:
+        key, sign, value = pair.partition("=")
+        if not (key and sign):
+            raise SpecError("a setting is written key=value", place="--set", value=pair)
+        found[key] = yaml.safe_load(value)
+    return found
+
+
+def _counts(rows: dict[str, int]) -> str:
+    return " · ".join(f"{split} {n:,}" for split, n in rows.items())
+
+
+def _print_one(found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+        return
+    for key, value in {**found, "rows": _counts(found["rows"])}.items():
+        typer.echo(f"{key:14s}{_text(value)}")
+
+
+def _text(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 400 else text[:400] + " … (--json shows all)"
+
+
+def _print_table(rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for name in rows[0]:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(str(value) for value in row.values()))
+    Console().print(table)

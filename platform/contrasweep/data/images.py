@@ -37,6 +37,14 @@ def decode(data: bytes, shape: Sequence[int] | None = None) -> NDArray[np.uint8]
     return np.asarray(pixels, np.uint8).reshape(pixels.height, pixels.width, channels)
 
 
+def resize(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+    """[h w c] -> [height width c], bicubic with antialiasing, stretched if the aspect differs."""
+    if pixels.shape[:2] == (height, width):
+        return pixels
+    image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+    return np.asarray(image.resize((width, height), Image.Resampling.BICUBIC), np.uint8).reshape(height, width, -1)
+
+
 def _cover(image: Image.Image, height: int, width: int) -> Image.Image:
     scale = max(height / image.height, width / image.width)
     size = max(width, round(image.width * scale)), max(height, round(image.height * scale))

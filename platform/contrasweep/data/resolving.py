@@ -22,10 +22,13 @@ def resolve(name: str, *, folds: int | None, storage: str, write: bool = False) 
     reach it. The digest is the same either way. `DataError` names the command that would stage it;
     `SpecError` if it cannot be dealt into so many folds.
     """
+    return _dealt(find(name, storage=storage, write=write), folds)
+
+
+def find(name: str, *, storage: str, write: bool = False) -> Manifest:
+    """The manifest of `name` as it was staged; see `resolve`."""
     found = _read(name)
-    if found is None:
-        found = _by_name(parse(name), storage, write)
-    return _dealt(found, folds)
+    return _by_name(parse(name), storage, write) if found is None else found
 
 
 def read_manifest(uri: str) -> Manifest | None:

@@ -1,7 +1,19 @@
 """The datasets that can be staged, one file per published format, and the table that names them."""
 
 from contrasweep.data.content import Importer
-from contrasweep.data.importers import cifar, clothing_reviews, digits, mcr_reviews, mnist
+from contrasweep.data.importers import (
+    cifar,
+    clothing_reviews,
+    digits,
+    image_folder,
+    image_pairs,
+    long_tail_lists,
+    mcr_reviews,
+    mnist,
+    sick,
+    synthetic_reviews,
+    xbd,
+)
 
 DATASETS: dict[str, Importer] = {
     "digits": digits.DIGITS,
@@ -12,6 +24,14 @@ DATASETS: dict[str, Importer] = {
     "cifar100": cifar.CIFAR100,
     "cifar10-lt": cifar.CIFAR10_LT,
     "cifar100-lt": cifar.CIFAR100_LT,
+    "imagenet-lt": long_tail_lists.IMAGENET_LT,
+    "inaturalist-lt": long_tail_lists.INATURALIST_LT,
+    "image-folder": image_folder.IMAGE_FOLDER,
+    "image-pairs": image_pairs.IMAGE_PAIRS,
+    "ombria": image_pairs.OMBRIA,
+    "xbd": xbd.XBD,
+    "sick": sick.SICK,
     "clothing-reviews": clothing_reviews.CLOTHING_REVIEWS,
     "mcr-reviews": mcr_reviews.MCR_REVIEWS,
+    "synthetic-reviews": synthetic_reviews.SYNTHETIC_REVIEWS,
 }

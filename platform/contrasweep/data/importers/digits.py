@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 from contrasweep.data import long_tail
 from contrasweep.data.content import Content, Importer
@@ -29,6 +28,8 @@ class LongTailed:
 
 
 def _read(source: Path, settings: Any) -> Content:
+    from sklearn.datasets import load_digits  # scikit-learn takes a second to import
+
     values, labels = load_digits(return_X_y=True)
     images = np.round(values * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
     labels = labels.astype(np.int64)

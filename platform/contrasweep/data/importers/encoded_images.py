@@ -1,0 +1,71 @@
+"""Image files kept as they were published: the bytes of each PNG or JPEG, checked by decoding it once."""
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from contrasweep.data import columns, images
+from contrasweep.data.content import Rejected
+from contrasweep.errors import DataError
+
+BATCH = 256
+CHANNELS = 3
+
+
+@dataclass(frozen=True)
+class File:
+    """An image file: where it is, what it is called in the dataset, its class."""
+
+    path: Path
+    name: str
+    label: int
+
+
+def spec(size: int | None) -> dict[str, columns.Spec]:
+    """The column's spec; without a `size` the first image's, which `tables` then fills in."""
+    shape = {} if size is None else {"shape": [size, size, CHANNELS]}
+    return {"image": {"dtype": "uint8", "encoding": "image", **shape}}
+
+
+def tables(files: Iterable[File], specs: dict[str, Any], size: int | None, rejected: Rejected) -> Iterator[pa.Table]:
+    """Columns `image` (encoded), `label`, `path`. Missing, broken and oversized files are left out and counted by
+    name. `DataError` if images differ in size and no `size` to bring them to was set."""
+    waiting = iter(files)
+    with ThreadPoolExecutor() as pool:
+        while batch := list(islice(waiting, BATCH)):
+            kept = []
+            for file, (data, shape, problem) in zip(batch, pool.map(_load, batch), strict=True):
+                if problem:
+                    rejected.add(problem, file.name)
+                    continue
+                _check_size(file, list(shape), specs["image"], size)
+                kept.append((data, file))
+            if kept:
+                yield columns.table({
+                    "image": pa.array([data for data, _ in kept], pa.binary()),
+                    "label": pa.array([file.label for _, file in kept], pa.int32()),
+                    "path": pa.array([file.name for _, file in kept], pa.string()),
+                }, specs)  # fmt: skip
+
+
+def _check_size(file: File, shape: list[int], found: dict[str, Any], size: int | None) -> None:
+    if size is None and found.setdefault("shape", shape) != shape:
+        raise DataError(f"{file.path} is {shape[0]} x {shape[1]}, those before it {found['shape'][0]} x {found['shape'][1]}: "
+                        "set the size to bring all of them to, for example --set size=224")  # fmt: skip
+
+
+def _load(file: File) -> tuple[bytes, tuple[int, ...], str]:
+    try:
+        data = file.path.read_bytes()
+    except OSError:
+        return b"", (), "missing image"
+    try:
+        pixels = images.decode(data)
+    except images.BrokenImage:
+        return b"", (), "broken image"
+    return data, (*pixels.shape[:2], CHANNELS), ""

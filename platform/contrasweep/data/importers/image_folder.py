@@ -1,0 +1,44 @@
+"""A folder of images, one folder a class: `train/CLASS/...` and `test/CLASS/...` (or `val`), or just `CLASS/...`."""
+
+from pathlib import Path
+
+from contrasweep.data.content import Content, Importer, Rejected
+from contrasweep.data.importers import encoded_images
+from contrasweep.data.importers.encoded_images import File
+from contrasweep.errors import DataError
+from contrasweep.schema import checked
+
+SPLITS = {"train": ("train",), "test": ("test", "val", "valid", "validation")}
+SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff"}
+
+
+@checked
+class Settings:
+    """`size`: every image is scaled to cover a square of this side and cut about its centre, once per node."""
+
+    size: int | None = None
+
+
+def read(source: Path, settings: Settings) -> Content:
+    if not source.is_dir():
+        raise DataError(f"{source} is not a folder of class folders")
+    folders = {split: next((source / name for name in names if (source / name).is_dir()), None) for split, names in SPLITS.items()}
+    found = {split: folder for split, folder in folders.items() if folder} if folders["train"] else {"train": source}
+    classes = sorted({child.name for folder in found.values() for child in folder.iterdir() if child.is_dir()})
+    if not classes:
+        raise DataError(f"{source} has no class folders (looked in {', '.join(str(folder) for folder in found.values())})")
+    specs, rejected = encoded_images.spec(settings.size), Rejected()
+    splits = {split: encoded_images.tables(_files(folder, classes), specs, settings.size, rejected)
+              for split, folder in found.items()}  # fmt: skip
+    return Content("image", splits, tuple(classes), specs, rejected=rejected)
+
+
+def _files(folder: Path, classes: list[str]) -> list[File]:
+    return [File(path, path.relative_to(folder).as_posix(), label)
+            for label, name in enumerate(classes)
+            for path in sorted((folder / name).rglob("*"))
+            if path.suffix.lower() in SUFFIXES]  # fmt: skip
+
+
+IMAGE_FOLDER = Importer(read, "any folder of images with one folder a class", "that of its owner",
+                        "a folder with train/CLASS/*.jpg and test/CLASS/*.jpg, or CLASS/*.jpg", Settings)  # fmt: skip

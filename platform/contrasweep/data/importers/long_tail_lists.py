@@ -1,0 +1,57 @@
+"""ImageNet-LT (Liu et al. 2019, OLTR) and iNaturalist 2018 by their published lists: `relative/path label` a line."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from contrasweep.data import safety
+from contrasweep.data.content import Content, Importer, Rejected
+from contrasweep.data.importers import encoded_images
+from contrasweep.data.importers.encoded_images import File
+from contrasweep.errors import DataError
+from contrasweep.schema import checked
+
+IMAGENET = {"train": "ImageNet_LT_train.txt", "dev": "ImageNet_LT_val.txt", "test": "ImageNet_LT_test.txt"}
+INATURALIST = {"train": "iNaturalist18_train.txt", "test": "iNaturalist18_val.txt"}
+
+
+@checked
+class Settings:
+    """`size`: side of the decoded square. `lists`: the folder of the lists, where they are not beside the images."""
+
+    size: int = 224
+    lists: str | None = None
+
+
+def _read(names: dict[str, str], classes: int) -> Any:
+    def read(source: Path, settings: Settings) -> Content:
+        lists = Path(settings.lists).expanduser() if settings.lists else source
+        if missing := [name for name in names.values() if not (lists / name).is_file()]:
+            raise DataError(f"{lists} has no {', '.join(missing)}; pass the folder of the lists with --set lists=PATH")
+        specs, rejected = encoded_images.spec(settings.size), Rejected()
+        splits = {split: encoded_images.tables(_files(source, lists / name, classes), specs, settings.size, rejected)
+                  for split, name in names.items()}  # fmt: skip
+        return Content("image", splits, tuple(str(i) for i in range(classes)), specs, rejected=rejected)
+
+    return read
+
+
+def _files(root: Path, listing: Path, classes: int) -> Iterator[File]:
+    for number, line in enumerate(listing.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip():
+            continue
+        name, _, label = line.rpartition(" ")
+        if not (name and label.isdecimal() and int(label) < classes):
+            raise DataError(f"{listing}:{number}: must be a path and a class from 0 to {classes - 1}, got {line!r}")
+        yield File(root / safety.check_member(name, str(listing)), name, int(label))
+
+
+def _importer(names: dict[str, str], classes: int, about: str, licence: str) -> Importer:
+    source = f"the folder that the lists' paths start from, with {' and '.join(names.values())}"
+    return Importer(_read(names, classes), about, licence, source, Settings)
+
+
+IMAGENET_LT = _importer(IMAGENET, 1000, "ImageNet, long-tailed: 115,846 training, 20,000 dev, 50,000 test images",
+                        "ImageNet's terms: research only, no redistribution")  # fmt: skip
+INATURALIST_LT = _importer(INATURALIST, 8142, "iNaturalist 2018: 437,513 training, 24,426 test images of 8,142 species",
+                           "iNaturalist's terms: research only")  # fmt: skip

@@ -1,0 +1,45 @@
+"""SICK (Marelli et al. 2014): pairs of sentences with entailment classes and relatedness, in the published SICK.txt."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from contrasweep.data import columns
+from contrasweep.data.content import Content, Importer
+from contrasweep.errors import DataError
+
+SPLITS = {"train": "TRAIN", "dev": "TRIAL", "test": "TEST"}
+CLASSES = ("CONTRADICTION", "ENTAILMENT", "NEUTRAL")
+COLUMNS = ("pair_ID", "sentence_A", "sentence_B", "entailment_label", "relatedness_score", "SemEval_set")
+
+
+def read(source: Path, settings: Any) -> Content:
+    path = source / "SICK.txt" if source.is_dir() else source
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} cannot be read ({error})") from None
+    if missing := [name for name in COLUMNS if not rows or name not in rows[0]]:
+        raise DataError(f"{path} has no column {', '.join(missing)}; it is not SICK.txt")
+    try:
+        splits = {split: [_table([row for row in rows if row["SemEval_set"] == part])] for split, part in SPLITS.items()}
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{path} has a row that is not SICK's ({error})") from None
+    return Content("text-pair", splits, CLASSES)
+
+
+def _table(rows: list[dict[str, str]]) -> pa.Table:
+    """`premise`, `hypothesis`, `label`, `relatedness` (1 to 5), `pair_id`."""
+    return columns.table({
+        "pair_id": pa.array([int(row["pair_ID"]) for row in rows], pa.int32()),
+        "premise": pa.array([row["sentence_A"] for row in rows], pa.string()),
+        "hypothesis": pa.array([row["sentence_B"] for row in rows], pa.string()),
+        "label": pa.array([CLASSES.index(row["entailment_label"]) for row in rows], pa.int32()),
+        "relatedness": pa.array([float(row["relatedness_score"]) for row in rows], pa.float32()),
+    }, {})  # fmt: skip
+
+
+SICK = Importer(read, "9,840 pairs of sentences, 3 entailment classes", "CC BY-NC-SA 3.0", "SICK.txt or its folder")

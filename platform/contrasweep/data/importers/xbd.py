@@ -1,0 +1,184 @@
+"""xBD (Gupta et al. 2019): satellite tiles before and after disasters, cut into one pair of crops per building.
+
+    {train,test,hold,tier3}/{images,labels}/<disaster>_<8 digits>_{pre,post}_disaster.{png,json}
+
+The crop is the bounding box of the building's polygon after the disaster, made square about its centre, widened by
+`context` of its side on each side, clipped at the tile and scaled to `size`; both images are cut by the same box.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from contrasweep.data import columns, images
+from contrasweep.data.content import Content, Importer, Rejected
+from contrasweep.data.manifest import Folds
+from contrasweep.errors import DataError
+from contrasweep.schema import checked
+
+CLASSES = ("no-damage", "minor-damage", "major-damage", "destroyed")
+PAPER_COUNTS = (47_305, 7_456, 8_791, 4_230)
+SPLITS = ("train", "tier3", "test", "hold")
+NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
+POINT = re.compile(rf"({NUMBER.pattern})\s+({NUMBER.pattern})")
+BATCH = 512
+
+
+@checked
+class Settings:
+    """`size` of the crops, `context` around the building, `min_side_px` of its box below which it is left out;
+    `tier3` adds that folder to the training split; `group` keeps the buildings of a tile, or of a whole
+    disaster, in one fold; `match_paper_counts` draws LOCAL's number of training crops per class by `seed`."""
+
+    size: int = 128
+    context: float = 0.4
+    min_side_px: float = 8.0
+    tier3: bool = False
+    group: Literal["tile", "disaster"] = "tile"
+    match_paper_counts: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Building:
+    folder: Path
+    tile: str
+    uid: str
+    label: int
+    box: tuple[float, float, float, float]  # left, top, right, bottom, pixels
+
+
+def read(source: Path, settings: Settings) -> Content:
+    rejected = Rejected()
+    found = {name: source / name for name in SPLITS if (source / name / "labels").is_dir()}
+    if "train" not in found:
+        raise DataError(f"{source} has no train/labels; it must be xBD's folder of train, test, hold and tier3")
+    if not settings.tier3:
+        found.pop("tier3", None)
+    listed: dict[str, list[Building]] = {}
+    for name, folder in found.items():
+        listed.setdefault("train" if name == "tier3" else name, []).extend(_buildings(folder, settings, rejected))
+    if settings.match_paper_counts:
+        listed["train"] = _subsample(listed["train"], settings.seed)
+    shape = settings.size, settings.size, 3
+    specs = {"pre": columns.spec("uint8", shape), "post": columns.spec("uint8", shape)}
+    splits = {name: _tables(buildings, settings, specs, rejected) for name, buildings in listed.items()}
+    return Content("image-pair", splits, CLASSES, specs, Folds(5, "grouped"), rejected=rejected)
+
+
+def _buildings(folder: Path, settings: Settings, rejected: Rejected) -> Iterator[Building]:
+    for path in sorted((folder / "labels").glob("*_post_disaster.json")):
+        tile = path.name.removesuffix("_post_disaster.json")
+        before = {feature["properties"].get("uid") for feature in _features(path.with_name(f"{tile}_pre_disaster.json"))}
+        for feature in _features(path):
+            properties = feature["properties"]
+            name = f"{tile} {properties.get('uid')}"
+            box = bounds(str(feature.get("wkt")))
+            if properties.get("feature_type") != "building":
+                continue
+            if properties.get("subtype") not in CLASSES:
+                rejected.add(f"subtype {properties.get('subtype')}", name)
+            elif properties.get("uid") not in before:
+                rejected.add("not in the image before", name)
+            elif box is None or min(box[2] - box[0], box[3] - box[1]) < settings.min_side_px:
+                rejected.add(f"box smaller than {settings.min_side_px:g} px", name)
+            else:
+                yield Building(folder, tile, properties["uid"], CLASSES.index(properties["subtype"]), box)
+
+
+def _features(path: Path) -> list[dict[str, Any]]:
+    try:
+        features = json.loads(path.read_text(encoding="utf-8"))["features"]["xy"]
+        if not all(isinstance(feature["properties"], dict) for feature in features):
+            raise TypeError("a feature without properties")
+        return list(features)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} is not an xBD label file ({error!r})") from None
+
+
+def bounds(wkt: str) -> tuple[float, float, float, float] | None:
+    """Left, top, right, bottom of a WKT polygon in pixels; None if it has fewer than three points."""
+    points = [(float(x), float(y)) for x, y in POINT.findall(wkt)]
+    if len(points) < 3:
+        return None
+    xs, ys = zip(*points, strict=True)
+    return min(xs), min(ys), max(xs), max(ys)
+
+
+def crop_box(box: tuple[float, float, float, float], context: float, width: int, height: int) -> tuple[int, int, int, int]:
+    """The square about `box` with `context` of its side added on each side, clipped to the tile; whole pixels."""
+    half = max(box[2] - box[0], box[3] - box[1]) * (0.5 + context)
+    x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+    left, top = max(0, int(np.floor(x - half))), max(0, int(np.floor(y - half)))
+    return left, top, min(width, int(np.ceil(x + half))), min(height, int(np.ceil(y + half)))
+
+
+def _subsample(buildings: list[Building], seed: int) -> list[Building]:
+    """At most the paper's number of each class, drawn by `seed`, in their order."""
+    random = np.random.RandomState(seed)
+    kept: list[int] = []
+    for label, count in enumerate(PAPER_COUNTS):
+        members = [i for i, building in enumerate(buildings) if building.label == label]
+        kept += [members[i] for i in random.permutation(len(members))[:count]]
+    return [buildings[i] for i in sorted(kept)]
+
+
+def _tables(buildings: list[Building], settings: Settings, specs: dict[str, Any], rejected: Rejected) -> Iterator[pa.Table]:
+    open_tile = lru_cache(4)(_tile)  # a tile's buildings follow one another
+    kept: list[tuple[Building, NDArray[np.uint8], NDArray[np.uint8]]] = []
+    for building in buildings:
+        crops = []
+        for moment in ("pre", "post"):
+            image = open_tile(building.folder / "images" / f"{building.tile}_{moment}_disaster.png")
+            crops.append(image if isinstance(image, str) else _cut(image, building, settings))
+        if problem := next((crop for crop in crops if isinstance(crop, str)), None):
+            rejected.add(problem, f"{building.tile} {building.uid}")
+            continue
+        kept.append((building, crops[0], crops[1]))
+        if len(kept) == BATCH:
+            yield _table(kept, settings, specs)
+            kept = []
+    if kept:
+        yield _table(kept, settings, specs)
+
+
+def _tile(path: Path) -> NDArray[np.uint8] | str:
+    try:
+        return images.decode(path.read_bytes())
+    except images.BrokenImage:
+        return f"broken image {path.name}"
+    except OSError:
+        return f"missing image {path.name}"
+
+
+def _cut(image: NDArray[np.uint8], building: Building, settings: Settings) -> NDArray[np.uint8] | str:
+    left, top, right, bottom = crop_box(building.box, settings.context, image.shape[1], image.shape[0])
+    if right <= left or bottom <= top:
+        return "box outside the tile"
+    return images.resize(image[top:bottom, left:right], settings.size, settings.size)
+
+
+def _table(kept: list[tuple[Building, NDArray[np.uint8], NDArray[np.uint8]]], settings: Settings, specs: dict[str, Any]) -> pa.Table:
+    disasters = [building.tile.rsplit("_", 1)[0] for building, _, _ in kept]
+    tiles = [building.tile for building, _, _ in kept]
+    return columns.table({
+        "pre": columns.from_array(np.stack([pre for _, pre, _ in kept])),
+        "post": columns.from_array(np.stack([post for _, _, post in kept])),
+        "label": pa.array([building.label for building, _, _ in kept], pa.int32()),
+        "group": pa.array(tiles if settings.group == "tile" else disasters, pa.string()),
+        "disaster": pa.array(disasters, pa.string()),
+        "tile": pa.array(tiles, pa.string()),
+        "uid": pa.array([building.uid for building, _, _ in kept], pa.string()),
+    }, specs)  # fmt: skip
+
+
+XBD = Importer(read, "building crops before and after disasters, 4 damage classes, grouped by tile or disaster",
+               "CC BY-NC-SA 4.0", "xBD's folder with train/{images,labels} and perhaps test, hold, tier3", Settings)  # fmt: skip

@@ -1,0 +1,81 @@
+"""What `contrasweep data list|show|verify` tell, as plain data."""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from contrasweep.data.columns import content_digest
+from contrasweep.data.manifest import Manifest, Shard
+from contrasweep.data.resolving import staged_in
+from contrasweep.data.staging import check_shard
+from contrasweep.errors import DataError, StorageError
+from contrasweep.store import Store, open_store
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One object that is not what its manifest says, and why."""
+
+    object: str
+    problem: str
+
+
+def known() -> list[dict[str, Any]]:
+    """Every dataset that can be staged: `name`, `about`, `needs` (what --source must be; "" for none), `licence`."""
+    from contrasweep.data.importers import DATASETS
+
+    return [{"name": name, "about": made.about, "needs": made.source, "licence": made.licence}
+            for name, made in DATASETS.items()]  # fmt: skip
+
+
+def staged(storage: str) -> list[dict[str, Any]]:
+    """Every dataset staged in `storage`: `name`, `uri`, `rows` per split, `classes`, `mib`, `digest`, `synthetic`."""
+    return [summary(manifest) for manifest in staged_in(storage)]
+
+
+def summary(manifest: Manifest) -> dict[str, Any]:
+    size = sum(shard.bytes for shards in manifest.splits.values() for shard in shards)
+    return {"name": manifest.name, "uri": manifest.uri, "kind": manifest.kind, "classes": len(manifest.classes),
+            "rows": {split: manifest.rows(split) for split in manifest.splits}, "mib": round(size / 2**20, 1),
+            "digest": manifest.digest, "synthetic": manifest.synthetic}  # fmt: skip
+
+
+def show(manifest: Manifest) -> dict[str, Any]:
+    """The summary, and where it came from, its columns, folds and class counts."""
+    counts = {split: dict(zip(manifest.classes, found["classes"], strict=True))
+              for split, found in manifest.counts.items() if "classes" in found}  # fmt: skip
+    folds = None if manifest.folds is None else f"{manifest.folds.count} ({manifest.folds.rule})"
+    return summary(manifest) | {"folds": folds, "columns": dict(manifest.columns), "class_counts": counts,
+                                "source": dict(manifest.source)}  # fmt: skip
+
+
+def verify(manifest: Manifest, progress: Callable[[Shard], None] | None = None) -> list[Finding]:
+    """Fetch every shard and compare bytes, rows and content with the manifest; empty if all is as it should be."""
+    store = open_store(manifest.uri)
+    findings = []
+    with tempfile.TemporaryDirectory(prefix="contrasweep-verify-") as scratch:
+        for shard in (s for shards in manifest.splits.values() for s in shards):
+            name = f"{store.uri}/{shard.file}"
+            if problem := _problem(store, shard, name, Path(scratch) / "shard"):
+                findings.append(Finding(name, problem))
+            if progress:
+                progress(shard)
+    return findings
+
+
+def _problem(store: Store, shard: Shard, name: str, file: Path) -> str:
+    try:
+        store.get_file(shard.file, file)
+        check_shard(file, shard, name)
+    except FileNotFoundError:
+        return "is missing: stage the dataset again"
+    except (DataError, StorageError) as error:
+        return str(error).removeprefix(name).strip()
+    rows = pq.read_table(file)
+    if rows.num_rows != shard.rows or (shard.content and content_digest(rows) != shard.content):
+        return "holds other rows than its manifest says: stage the dataset again"
+    return ""
