@@ -29,16 +29,8 @@ MaybeCount = Annotated[int, pydantic.Field(ge=0)]
 
 
 LOSS_PARAMETERS = (
-    "temperature",
-    "epsilon",
-    "margin",
-    "m_pos",
-    "m_neg",
-    "soft",
-    "smooth",
-    "squared",
-    "reduction",
-)
+    "temperature", "epsilon", "margin", "m_pos", "m_neg", "soft", "mining", "smooth", "squared", "reduction",
+)  # fmt: skip
 """Settings that go to the loss where they are given."""
 
 
@@ -47,8 +39,8 @@ class Settings:
     """All settings of a contrastive trial.
 
     Loss: `loss` and `similarity` by name, and those parameters that the loss has (None: its default): `temperature`,
-    `epsilon` (in logit units), `margin`, `m_pos` and `m_neg`, `soft`, `mining`, `smooth`, `squared`, `reduction`, and any other
-    by name in `loss_options`.
+    `epsilon` (in logit units), `margin`, `m_pos` and `m_neg`, `soft`, `mining`, `smooth`, `squared`, `reduction`;
+    any other goes by name into `loss_options`.
     Network: `encoder`, `encoder_width` (0: its own), `projection` head and its `projection_dim`.
     Optimisation: `optimizer`, `learning_rate`, `momentum` (SGD only), `weight_decay`, `schedule`, `warmup_epochs`
     (None: SupContrast's 10 where the batch is above 256 images and there are more than 50 epochs), `batch_size` in
@@ -57,7 +49,8 @@ class Settings:
     `accuracy` and `f1_macro`: `knn` (the nearest neighbour) or the linear `probe`; `evaluate_every` epochs (0: only
     at the end) where the trial has a fold: a dataset's own test split is looked at once, at the end. `retrieval`
     adds MAP@R, R-precision and recall@k, `figures` histograms of target and noise similarities.
-    Running: `device`, `autocast` (bfloat16: for GPUs, a CPU without such units is slower with it), torch `threads`, `checkpoint_every` epochs (0: only at the end).
+    Running: `device`, `autocast` (bfloat16, for GPUs: a CPU without units for it is slower), torch `threads`,
+    `checkpoint_every` epochs (0: only at the end).
     """
 
     loss: str = "supcon"
@@ -132,7 +125,8 @@ class Contrastive:
         seeding.reseed(*self.key, "weights")
         self.encoder: nn.Module = build_encoder(settings.encoder, self.train.shape, settings.encoder_width)
         self.head = projection_head(settings.projection, self.encoder.dim, settings.projection_dim)
-        self.model = nn.Sequential(self.encoder, self.head).to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.model = nn.Sequential(self.encoder, self.head).to(self.device)
+        self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # faster, on CPUs by a quarter
         self.optimizer = optimisation.build_optimizer(
             settings.optimizer,
             self.model.parameters(),

@@ -36,8 +36,8 @@ def search(
 ) -> Neighbours:
     """Compare every query with every index item by cosine similarity, in tiles of queries.
 
-    An index smaller than k votes as a whole. The index is ordered by label first, so that the first of equally similar items has the lowest label: ties at
-    every stage go to the lowest label.
+    An index smaller than k votes as a whole. The index is ordered by label first, so that the first of equally
+    similar items has the lowest label: ties at every stage go to the lowest label.
     """
     order = torch.sort(index_labels, stable=True).indices
     index, index_labels = F.normalize(index[order].float(), dim=1), index_labels[order]
