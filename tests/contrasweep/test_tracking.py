@@ -293,6 +293,18 @@ def test_a_trial_resumed_by_another_driver_has_one_whole_history(study: Study) -
     study.assert_shows(trial)
 
 
+def test_what_a_dead_driver_never_sent_comes_from_the_records(study: Study) -> None:
+    """The first driver dies before MLflow knows its trial; the second trains from the checkpoint at step 2."""
+    trial, rows = study.trials[0], make_rows(study.trials[0])
+    tracker = study.tracker()
+    tracker.start(trial)
+    for row in rows[2:]:
+        tracker.log(trial.id, row["step"], {k: row[k] for k in row if k in ("loss", "accuracy")}, row["time"])
+    tracker.finish(study.record(trial, attempts=2))
+    assert tracker.close() is None
+    study.assert_shows(trial)
+
+
 def test_reports_that_memory_does_not_hold_come_from_the_records(study: Study) -> None:
     tracker = study.tracker(backlog=4)
     for trial in study.trials[:2]:

@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from contrasweep.errors import StorageError
+from contrasweep.errors import SpecError, StorageError
 from contrasweep.records import FAILED, Record, StudyRecords
 from contrasweep.tracking import address
 from contrasweep.tracking.facts import DIGEST_TAG, StudyFacts, card, row_points
@@ -45,7 +46,9 @@ def sync(
 
     Without `study`, what the records and study.json tell of it is used. `on_progress(done, of)`.
     """
-    begun = time.monotonic()
+    begun, uri = time.monotonic(), address.checked_uri(uri)
+    if uri == "none":
+        raise SpecError("there is nothing to bring up to date without tracking", place="tracking", value=uri)
     found = records.read(records.finished())
     server = Server(uri, _with_all_keys(study or _facts(records), found))
     try:
@@ -75,14 +78,14 @@ def sync(
 
 
 def write_record(server: Server, run: Run, record: Record, records: StudyRecords) -> None:
-    """Fill a run with all that the storage has of its trial, and end it."""
+    """Fill a run with what the storage has of its trial and it has not, and end it."""
     server.fill(run, row_points(records.metrics(record.trial_id)))
-    with artifacts(records, record) as files:
+    with _artifacts(records, record) as files:
         server.finish(run, record, files, complete=True)
 
 
 @contextmanager
-def artifacts(records: StudyRecords, record: Record) -> Iterator[dict[str, Path]]:
+def _artifacts(records: StudyRecords, record: Record) -> Iterator[dict[str, Path]]:
     """The trial's artifacts as local files, by name; gone afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         yield {
@@ -97,8 +100,15 @@ def _replay(server: Server, record: Record, records: StudyRecords) -> None:
 
 
 def _facts(records: StudyRecords) -> StudyFacts:
+    """What study.json tells of the study."""
     known = records.facts() or {}
-    return StudyFacts(records.study, plan_digest=str(known.get("plan_digest", "")), storage=records.storage)
+    data = ", ".join(entry["name"] for entry in known.get("datasets", ()))
+    facts: dict[str, Any] = {"data": data, **{key: known[key] for key in ("arms", "folds") if key in known}}
+    return StudyFacts(
+        records.study, plan_digest=known.get("plan_digest", ""), axes=tuple(known.get("axes", ())),
+        metric=known.get("metric", ""), mode=known.get("mode", "max"), trials=known.get("trials"),
+        storage=records.storage, description=known.get("spec", {}).get("description", ""), facts=facts,
+    )  # fmt: skip
 
 
 def _with_all_keys(study: StudyFacts, found: dict[str, Record]) -> StudyFacts:

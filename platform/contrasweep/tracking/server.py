@@ -61,11 +61,12 @@ class Trouble(Exception):
 
 @dataclass
 class Run:
-    """A trial's run on the server. `steps` has the newest step it holds of each metric: a history is always
-    a prefix of the record's, so only what is above it is sent."""
+    """A trial's run on the server. `steps` has the newest step it holds of each metric; `sent` all steps of
+    each, for a run that this process has made (None: ask the server)."""
 
     run_id: str
     steps: dict[str, int] = field(default_factory=dict)
+    sent: dict[str, set[int]] | None = None
     params: set[str] = field(default_factory=set)
     tags: dict[str, str] = field(default_factory=dict)
 
@@ -82,7 +83,7 @@ class Server:
 
     def connect(self) -> None:
         """Find or make the experiment and its parent run, and learn which runs exist."""
-        self.client = self.client or calling(lambda: new_client(self.uri))
+        self.client = self.client or new_client(self.uri)
         self.experiment_id = calling(self._experiment)
         self.runs, parents = {}, []
         for run in self._search(""):
@@ -123,7 +124,8 @@ class Server:
         self.set_tags(run, {"status": "running"})
 
     def append(self, run: Run, points: Iterable[Point]) -> None:
-        """Log those points that are newer than what the run has, in batches."""
+        """Log those points that are newer than what the run has, in batches: a resumed trial does some steps
+        twice, and MLflow keeps what is sent twice."""
         newest, fresh = dict(run.steps), []
         for point in points:
             key, step = point[0], point[3]
@@ -133,9 +135,11 @@ class Server:
         self._log_all(run, fresh)
 
     def fill(self, run: Run, points: Iterable[Point]) -> None:
-        """Log those points whose step the run's history does not have; MLflow keeps what is sent twice."""
+        """Log those points that the run's history does not have, wherever its holes are."""
         points = list(points)
-        have = {key: self._history(run, key) for key in {point[0] for point in points} & run.steps.keys()}
+        have = run.sent
+        if have is None:
+            have = {key: self._history(run, key) for key in {point[0] for point in points} & run.steps.keys()}
         self._log_all(run, [point for point in points if point[3] not in have.get(point[0], ())])
 
     def finish(self, run: Run, record: Record, files: Mapping[str, Path], *, complete: bool) -> None:
@@ -263,7 +267,7 @@ class Server:
     def _keep(self, trial_id: str, found: Any) -> None:
         """Remember a run as its trial's. Of two (a lost answer to create_run) the finished or older one stays."""
         steps = {metric.key: metric.step for metric in found.data._metric_objs}
-        run = Run(found.info.run_id, steps, set(found.data.params), dict(found.data.tags))
+        run = Run(found.info.run_id, steps, params=set(found.data.params), tags=dict(found.data.tags))
         other = self.runs.get(trial_id)
         if other is not None and DIGEST_TAG in other.tags and DIGEST_TAG not in run.tags:
             run, other = other, run
@@ -275,7 +279,7 @@ class Server:
         tags = dict(card.tags) | {"mlflow.parentRunId": self.parent_id, "status": "running", **_source()}
         made = calling(lambda: self.client.create_run(
             self.experiment_id, start_time=milliseconds(started), tags=tags, run_name=card.name))  # fmt: skip
-        self.runs[card.trial_id] = run = Run(made.info.run_id, tags=tags)
+        self.runs[card.trial_id] = run = Run(made.info.run_id, tags=tags, sent={})
         return run
 
     def _describe(self, run: Run, card: Card, started: float) -> None:
@@ -305,24 +309,33 @@ class Server:
         calling(lambda: self.client.log_batch(run.run_id, metrics=metrics, **entities))
         for key, _, _, step in points:
             run.steps[key] = max(step, run.steps.get(key, step))
+            if run.sent is not None:
+                run.sent.setdefault(key, set()).add(step)
         run.params |= set(params or ())
         run.tags.update(tags)
 
 
 def new_client(uri: str) -> Any:
-    """An MLflow client. A fresh sqlite file is made by one process at a time: two at once break its schema."""
-    for name, value in SETTINGS.items():
+    """An MLflow client on a store that is there; raises `Trouble`."""
+    for name, value in SETTINGS.items():  # before mlflow is imported, by `calling` at the latest
         os.environ.setdefault(name, value)
+    return calling(lambda: _open_sqlite(uri) if uri.startswith("sqlite") else _open(uri))
+
+
+def _open(uri: str) -> Any:
     from mlflow import MlflowClient
 
-    if not uri.startswith("sqlite"):
-        return MlflowClient(uri)
+    return MlflowClient(uri)
+
+
+def _open_sqlite(uri: str) -> Any:
+    """A fresh file is made by one process at a time: two at once break its schema."""
     path = address.sqlite_path(uri)
     path.parent.mkdir(parents=True, exist_ok=True)
     name = hashlib.sha256(f"{os.getuid()}:{path}".encode()).hexdigest()[:16]
     with FileLock(Path(tempfile.gettempdir()) / f"contrasweep-{name}.lock"):  # not beside the file: it stays
-        client = MlflowClient(uri)
-        calling(lambda: client.search_experiments(max_results=1))
+        client = _open(uri)
+        client.search_experiments(max_results=1)
     return client
 
 

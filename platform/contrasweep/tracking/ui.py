@@ -13,7 +13,7 @@ from contrasweep.tracking.address import UI_PORT, checked_uri, is_server
 from contrasweep.tracking.server import SETTINGS, Trouble, calling, new_client
 
 PORTS_TRIED = 20
-START_S = 60.0
+START_S = 240.0  # on a busy machine; 10 s on an idle one
 
 
 def serve(
@@ -49,7 +49,7 @@ def serve(
 
 def _command(uri: str, port: int) -> list[str]:
     return [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--host", "127.0.0.1",
-            "--port", str(port), "--workers", "1"]  # fmt: skip
+            "--port", str(port), "--workers", "1", "--uvicorn-opts", "--log-level warning"]  # fmt: skip
 
 
 def _page(client: object, study: str | None) -> str:

@@ -1,7 +1,7 @@
 """The background thread of a tracker: sends in batches, waits out a store that does not answer, sends again.
 
-What did not fit in memory meanwhile, or was lost with an earlier driver, is read from the records at the end
-of its trial: the records are the truth, and MLflow a view of them.
+When a trial ends, what its run lacks of its record is sent too: what did not fit in memory meanwhile, or was
+lost with an earlier driver. The records are the truth, and MLflow a view of them.
 """
 
 import logging
@@ -17,7 +17,7 @@ from contrasweep.errors import ContrasweepError
 from contrasweep.records import FAILED, Record, StudyRecords
 from contrasweep.tracking import address, models
 from contrasweep.tracking.facts import DIGEST_TAG, Point, StudyFacts, TrialLike, card
-from contrasweep.tracking.replay import artifacts, write_record
+from contrasweep.tracking.replay import write_record
 from contrasweep.tracking.server import Server, Trouble
 
 logger = logging.getLogger("contrasweep.tracking")
@@ -85,7 +85,7 @@ class Inbox:
 
 @dataclass
 class Open:
-    """A trial with something to send. `holes`: the store may lack reports that `points` does not have."""
+    """A trial with something to send. `holes`: the store may lack reports that only the records have."""
 
     trial: TrialLike
     started: float
@@ -236,14 +236,11 @@ class Writer:
 
     def _write_record(self, entry: Open, record: Record) -> None:
         run = self.server.runs[record.trial_id]
-        if self.records is None:
-            self.server.finish(run, record, {}, complete=not entry.holes)
-            entry.refused = "reports were dropped while the store was away" if entry.holes else ""
-        elif entry.holes:
+        if self.records is not None:
             write_record(self.server, run, record, self.records)
         else:
-            with artifacts(self.records, record) as files:
-                self.server.finish(run, record, files, complete=True)
+            self.server.finish(run, record, {}, complete=not entry.holes)
+            entry.refused = "reports were dropped while the store was away" if entry.holes else ""
         entry.done = not entry.refused
 
     def _send_job(self, job: Callable[[], None]) -> None:
