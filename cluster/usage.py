@@ -1,12 +1,15 @@
 """What a trial took: peak host memory, peak GPU memory, and how busy it kept the GPU."""
 
+import contextlib
 import os
 import sys
 import threading
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 GIB = 2**30
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Meter:
@@ -103,16 +106,31 @@ class Meter:
 
 def _host_bytes() -> int:
     """Resident set of this process and its children; pages that they share count once in each."""
-    import psutil
+    if not Path("/proc/self/task").is_dir():
+        import psutil
 
-    process = psutil.Process()
-    total = 0
-    for one in (process, *process.children(recursive=True)):
+        return sum(
+            p.memory_info().rss for p in (psutil.Process(), *psutil.Process().children(recursive=True))
+        )
+    total, family = 0, [os.getpid()]
+    while family:
+        pid = family.pop()
         try:
-            total += one.memory_info().rss
-        except psutil.NoSuchProcess:
+            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+            family += _children(pid)
+        except OSError:
             continue  # a data-loader worker that ended meanwhile
     return total
+
+
+def _children(pid: int) -> list[int]:
+    """Children by their parent's threads: psutil reads all processes of the host to find them, which takes longer
+    the more trials there are."""
+    found: list[int] = []
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(OSError):  # that thread has ended
+            found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
+    return found
 
 
 def _torch_cuda() -> Any:

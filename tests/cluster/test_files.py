@@ -259,6 +259,7 @@ def test_slurm_script_starts_two_nodes_runs_the_study_and_leaves_nothing(tmp_pat
     assert "TOKEN 64" in done.stdout
     left = [p for p in psutil.process_iter(["cmdline"]) if f"ray-{job}" in " ".join(p.info["cmdline"] or [])]
     assert left == []
+    assert not Path(f"/tmp/ray-{job}").exists()
 
 
 # --------------------------------------------------------------------------------------------------- docs

@@ -154,33 +154,19 @@ def test_a_cpu_trial_cannot_run_out_of_gpu_memory():
 
 # ------------------------------------------------------------------------------------------- the guard
 
-GUARDED = """
-import numpy, torch
-from cluster.guard import guard
-from cluster.out_of_memory import which
-torch.set_num_threads(1)
-torch.zeros(4).sum()
-for allocate in (lambda: numpy.ones(2**28), lambda: torch.ones(2**29)):  # 2 GiB each
-    try:
-        with guard(host_memory_gib=0.5):
-            allocate()
-        print("no error")
-    except Exception as error:
-        print(which(error))
-    held = allocate()  # outside the guard there is no limit
-    del held
-with guard(host_memory_gib=3.0):
-    numpy.ones(2**26)  # 0.5 GiB fit
-print("fits")
-"""
+LARGE_ARRAYS = [lambda: np.zeros(2**28), lambda: torch.empty(2**29)]  # 2 GiB each, mapped and not touched
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA counts so on Linux alone")
-def test_the_guard_turns_an_overrun_into_an_error_of_this_trial_and_is_lifted_after():
-    done = subprocess.run(
-        [sys.executable, "-c", GUARDED], capture_output=True, text=True, timeout=120, check=True
-    )
-    assert done.stdout.split() == ["host", "host", "fits"]
+@pytest.mark.parametrize("allocate", LARGE_ARRAYS, ids=["numpy", "torch"])
+def test_the_guard_turns_an_overrun_into_an_error_of_this_trial_and_is_lifted_after(allocate):
+    with pytest.raises((MemoryError, RuntimeError)) as caught, guard(host_memory_gib=0.5):
+        allocate()
+    assert which(caught.value) == "host"
+    assert allocate().nbytes == 2**31  # outside the guard there is no limit
+    held = usage._host_bytes() / 2**30
+    with guard(host_memory_gib=held + 2.5):
+        assert allocate().nbytes == 2**31  # nor within it for what was asked
 
 
 def test_the_gpu_guard_needs_no_gpu_and_sets_the_fraction_where_there_is_one(monkeypatch):
@@ -209,6 +195,39 @@ def test_the_meter_sees_what_the_process_takes():
         pass
     assert before - after.peak_host_memory_gib == pytest.approx(0.5, abs=0.15)
     assert set(meter.to_dict()) == {"peak_host_memory_gib", "peak_gpu_memory_gib", "gpu_utilisation"}
+
+
+def test_the_meter_counts_children_started_from_any_thread():
+    """A data-loader worker takes 0.4 GiB; it is the child of a thread that is not the main one."""
+    code = "held = bytearray(400 * 2**20); held[::4096] = b'x' * len(held[::4096]); print('held', flush=True); input()"
+    started = []
+
+    def start():
+        started.append(
+            subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        )
+        started[0].stdout.readline()
+        done.wait()
+
+    done = threading.Event()
+    thread = threading.Thread(target=start)
+    with Meter() as without:
+        pass
+    thread.start()
+    while not started:
+        threading.Event().wait(0.01)
+    try:
+        for _ in range(500):
+            with Meter() as meter:
+                pass
+            if meter.peak_host_memory_gib - without.peak_host_memory_gib > 0.35:
+                break
+            threading.Event().wait(0.01)
+        assert meter.peak_host_memory_gib - without.peak_host_memory_gib == pytest.approx(0.4, abs=0.1)
+    finally:
+        done.set()
+        started[0].communicate(b"\n")
+        thread.join()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
