@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,19 +10,21 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from contrasweep.errors import SpecError
-from trainables.losses import checks
+from trainables.losses import checks, distributed, tiled
 from trainables.losses.reductions import REDUCTIONS, Terms
 from trainables.losses.table import Loss
 from trainables.similarities import Similarity
 
 Ids = Int[Tensor, " n"]
+Scalar = Float[Tensor, ""]
 
 
 @dataclass(frozen=True)
 class Composed:
     """What `build` gives: a function of embeddings [n d], labels [n] and, for InfoNCE, instance ids [n].
 
-    Computed in float32, or float64 if the embeddings are, whatever the autocast.
+    Computed in float32, or float64 if the embeddings are, whatever the autocast. Large batches of the cross-entropy
+    family are computed in tiles; in a process group, the loss is that of the joined batch (see `distributed`).
     """
 
     loss: Loss
@@ -29,14 +32,54 @@ class Composed:
     reduction: str
     params: Mapping[str, Any]
 
-    def __call__(self, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None) -> Float[Tensor, ""]:
+    def __call__(self, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None) -> Scalar:
         checks.batch(embeddings, labels, instance_ids)
         with torch.autocast(embeddings.device.type, enabled=False):
             z = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
-            positives, negatives = masks(self.ids(labels, instance_ids))
-            terms = self.terms(self.similarity(z, z), positives, negatives)
-            pairs = positives.sum(1).to(z.dtype)
-            return torch.stack([REDUCTIONS[self.reduction](part, pairs) for part in terms]).sum()
+            ids = self.ids(labels, instance_ids)
+            if shared := distributed.processes() > 1:
+                z, ids = distributed.gather_with_gradient(z), distributed.gather(ids)
+            if self.can_tile and (shared or tiled.wanted(z)):
+                return self.in_tiles(z, ids, shared=shared)
+            return self.at_once(z, ids)
+
+    def at_once(self, z: Float[Tensor, "n d"], ids: Ids) -> Scalar:
+        """From the matrix of all scores."""
+        positives, negatives = masks(ids)
+        pairs = positives.sum(1).to(z.dtype)
+        terms = self.terms(self.similarity(z, z), positives, negatives)
+        return torch.stack([REDUCTIONS[self.reduction](part, pairs) for part in terms]).sum()
+
+    @property
+    def can_tile(self) -> bool:
+        """Whether each anchor's value and weight can be had from its own row of scores: in the cross-entropy family,
+        unless the reduction asks how many values are above zero."""
+        return self.loss.family == "cross_entropy" and self.reduction != "mean_nonzero"
+
+    def in_tiles(self, z: Float[Tensor, "n d"], ids: Ids, *, scores: int | None = None, shared: bool = False) -> Scalar:
+        """The same number and gradient from tiles of at most `scores` scores."""
+        weights = self._weights(ids, z.dtype)
+        project, closed = self.similarity.project, self.loss.closed
+        if project is None or closed is None:
+            values = partial(self.loss.function, **self.params)
+            return tiled.weighted_sum(z, ids, tiled.by_autograd(self.similarity, values, weights), scores, shared)
+        temperature, z = self.params["temperature"], project(z)
+        if (base := self.params.get("base_temperature")) is not None:
+            weights = weights * (temperature / base)
+        tile = tiled.of_inner_products(closed, weights, temperature, self.params.get("epsilon", 0.0))
+        total = tiled.weighted_sum(z, ids, tile, scores, shared)
+        if self.loss.closed_is_denominator:
+            total = total - tiled.mean_positive_logit(z, ids, temperature) @ weights
+        return total
+
+    def _weights(self, ids: Ids, dtype: torch.dtype) -> Float[Tensor, " n"]:
+        """The weight of each anchor's value in the reduction: its derivative, and 0 without positives."""
+        _, member, counts = ids.unique(return_inverse=True, return_counts=True)
+        pairs = (counts[member] - 1).to(dtype)
+        values, valid = torch.zeros_like(pairs, requires_grad=True), (pairs > 0).to(dtype)
+        with torch.enable_grad():
+            reduced = REDUCTIONS[self.reduction](Terms(values, valid, valid), pairs)
+        return torch.autograd.grad(reduced, values)[0] * valid
 
     def ids(self, labels: Ids, instance_ids: Ids | None) -> Ids:
         """What makes two rows a positive pair: labels, or the instance's id."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from trainables.losses import cross_entropy, margin
+from trainables.losses import cross_entropy, margin, tiled
 from trainables.losses.reductions import Terms
 from trainables.similarities import SIMILARITIES
 
@@ -25,6 +25,8 @@ class Loss:
     (a tuple of them: the reductions of each are added) where a loss averages over pairs or triplets.
     Positives are rows of the same label, or with `positives` = "instances" views of the same instance.
     `defaults` are a similarity's own defaults, over those of the function's signature.
+    `closed` is the in-place form for tiles of inner products, of the whole value or of its denominator only; without
+    one, autograd does the tile.
     """
 
     name: str
@@ -34,6 +36,8 @@ class Loss:
     positives: Literal["labels", "instances"] = "labels"
     reduction: str = "valid_anchors"
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    closed: tiled.Closed | None = None
+    closed_is_denominator: bool = False
 
     @property
     def description(self) -> str:
@@ -57,10 +61,10 @@ class Loss:
 
 
 LOSSES: Mapping[str, Loss] = MappingProxyType({loss.name: loss for loss in (
-    Loss("infonce", "cross_entropy", cross_entropy.infonce, positives="instances"),
-    Loss("supcon", "cross_entropy", cross_entropy.supcon),
-    Loss("sincere", "cross_entropy", cross_entropy.sincere),
-    Loss("ocl", "cross_entropy", cross_entropy.ocl, similarities=SIGNED),
+    Loss("infonce", "cross_entropy", cross_entropy.infonce, positives="instances", closed=tiled.sincere_),
+    Loss("supcon", "cross_entropy", cross_entropy.supcon, closed=tiled.supcon_, closed_is_denominator=True),
+    Loss("sincere", "cross_entropy", cross_entropy.sincere, closed=tiled.sincere_),
+    Loss("ocl", "cross_entropy", cross_entropy.ocl, similarities=SIGNED, closed=tiled.ocl_, closed_is_denominator=True),
     Loss("margin_contrastive", "margin", margin.margin_contrastive, reduction="mean", defaults={
         "neg_arc_length": {"m_pos": 1.0, "m_neg": 0.5},
         "neg_euclidean": {"m_pos": 0.0, "m_neg": -1.0},

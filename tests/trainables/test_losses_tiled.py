@@ -1,0 +1,82 @@
+"""Tiles give what the matrix of all scores gives."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainables.losses import LOSSES, build, tiled
+from trainables.losses.composed import Composed
+
+TILED = [(loss.name, similarity) for loss in LOSSES.values() if loss.family == "cross_entropy" for similarity in loss.similarities]
+REDUCTIONS = ("valid_anchors", "all_anchors", "positive_pairs", "mean")
+
+
+def made(loss: str, similarity: str, reduction: str | None = None, **params: Any) -> Composed:
+    found = build(loss, similarity, reduction=reduction, **params)
+    assert isinstance(found, Composed)
+    return found
+
+
+def value_and_gradient(function: Any, z: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    z = z.clone().requires_grad_()
+    value = function(z, *args, **kwargs)
+    return value.detach(), torch.autograd.grad(value, z)[0]
+
+
+def batches(n: int, d: int, classes: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    z = torch.randn(n, d, generator=generator, dtype=torch.float64)
+    return z, torch.randint(classes, (n,), generator=generator)
+
+
+@pytest.mark.parametrize(("loss", "similarity"), TILED)
+@settings(max_examples=8, deadline=None)
+@given(n=st.integers(1, 40), classes=st.integers(1, 12), tile=st.integers(1, 400), seed=st.integers(0, 99),
+       reduction=st.sampled_from(REDUCTIONS), temperature=st.sampled_from([0.01, 0.1, 1.0]),
+       epsilon=st.sampled_from([0.0, 0.25, 3.0]))  # fmt: skip
+def test_tiles_are_exact(loss: str, similarity: str, n: int, classes: int, tile: int, seed: int, reduction: str,
+                         temperature: float, epsilon: float) -> None:  # fmt: skip
+    options = {} if loss == "ocl" else {"epsilon": epsilon}
+    composed = made(loss, similarity, reduction, temperature=temperature, **options)
+    z, ids = batches(n, 5, classes, seed)
+    expected, wanted = value_and_gradient(composed.at_once, z, ids)
+    value, gradient = value_and_gradient(composed.in_tiles, z, ids, scores=tile)
+    torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(gradient, wanted, rtol=1e-12, atol=1e-12 * max(1, wanted.abs().max().item()))
+
+
+@pytest.mark.parametrize("loss", ["supcon", "sincere", "ocl"])
+def test_large_batches_are_tiled(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    z, ids = batches(tiled.DENSE_ROWS["cpu"] + 1, 8, 4, seed=0)
+    composed = made(loss, "cosine")
+    expected = composed.at_once(z, ids)
+    monkeypatch.setattr(Composed, "at_once", lambda *_: pytest.fail("the matrix of all scores was made"))
+    torch.testing.assert_close(composed(z, ids), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_base_temperature_scales_tiles_too() -> None:
+    z, ids = batches(30, 4, 3, seed=1)
+    composed = made("supcon", "cosine", temperature=0.1, base_temperature=0.07)
+    torch.testing.assert_close(composed.in_tiles(z, ids), composed.at_once(z, ids), rtol=1e-12, atol=0)
+
+
+def test_tiles_hold_no_matrix_of_all_scores() -> None:
+    """The largest tensor made in a forward and backward pass has fewer elements than half the score matrix."""
+    n = 3000
+    z, ids = batches(n, 16, 10, seed=2)
+    largest = 0
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal largest
+            out = func(*args, **(kwargs or {}))
+            if isinstance(out, torch.Tensor):
+                largest = max(largest, out.untyped_storage().nbytes() // out.element_size())
+            return out
+
+    with Watch():
+        value_and_gradient(made("sincere", "cosine"), z.float(), ids)
+    assert 0 < largest < n * n / 2

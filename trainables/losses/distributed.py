@@ -1,0 +1,64 @@
+"""The loss of a batch that is spread over processes: the same on each as in one process with the joined batch.
+
+Every process gathers all embeddings and ids and gets the joined batch's loss. Its gradient reaches the process's own
+rows, times the number of processes: DistributedDataParallel averages the gradients of parameters over processes,
+and the average of these is the gradient of the joined batch's loss. Without such averaging (a manual sum of
+gradients), divide the loss by the number of processes.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Float, Shaped
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+def processes() -> int:
+    """Processes of the default group, 1 without one."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def share(rows: int) -> range:
+    """This process's part of so many rows; the parts differ by one row at most."""
+    rank, size = dist.get_rank(), processes()
+    return range(rows * rank // size, rows * (rank + 1) // size)
+
+
+def sum_up(tensors: list[Tensor]) -> None:
+    """Replace each tensor by its sum over processes."""
+    for tensor in tensors:
+        dist.all_reduce(tensor)
+
+
+def gather(values: Shaped[Tensor, "n ..."]) -> Shaped[Tensor, "N ..."]:
+    """The rows of all processes, in the order of ranks, without gradient. Numbers of rows may differ."""
+    count = torch.tensor([len(values)], device=values.device)
+    counts = [torch.empty_like(count) for _ in range(processes())]
+    dist.all_gather(counts, count)
+    most = max(int(c) for c in counts)
+    padded = values.new_zeros(most, *values.shape[1:])
+    padded[: len(values)] = values
+    parts = [torch.empty_like(padded) for _ in counts]
+    dist.all_gather(parts, padded)
+    return torch.cat([part[: int(c)] for part, c in zip(parts, counts, strict=True)])
+
+
+def gather_with_gradient(z: Float[Tensor, "n d"]) -> Float[Tensor, "N d"]:
+    """As `gather`; the gradient of this process's rows comes back, times the number of processes."""
+    joined: Tensor = _Gather.apply(z)
+    return joined
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor) -> Tensor:
+        before = gather(torch.tensor([len(z)], device=z.device))[: dist.get_rank()].sum()
+        ctx.own = slice(int(before), int(before) + len(z))
+        return gather(z)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient[ctx.own] * processes()

@@ -1,0 +1,179 @@
+"""The cross-entropy family for large batches: exact, a tile of anchors at a time, in memory linear in the batch.
+
+The gradient is taken in the forward pass, tile by tile, so no [n n] matrix is ever held. Where scores are inner
+products the softmax of a tile is turned into its gradient in place, and a matrix product carries it to the
+embeddings; other similarities are differentiated by autograd within the tile.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from trainables.losses import distributed
+
+Ids = Int[Tensor, " n"]
+Weights = Float[Tensor, " n"]
+Tile = Float[Tensor, "t n"]
+
+DENSE_ROWS = {"cpu": 256, "cuda": 4096}
+"""Batches up to this many rows are computed at once, by device; larger ones in tiles."""
+TILE_SCORES = {"cpu": 2**20, "cuda": 2**26}
+"""Scores of a tile: on a CPU 4 MB of float32, which stays in its cache."""
+
+
+def wanted(z: Float[Tensor, "n d"]) -> bool:
+    """Whether a batch is large enough for tiles."""
+    return len(z) > DENSE_ROWS.get(z.device.type, DENSE_ROWS["cuda"])
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """A tile of anchors: rows `start` to `stop` of a batch whose rows have `ids`."""
+
+    ids: Ids
+    start: int
+    stop: int
+
+    @property
+    def same(self) -> Bool[Tensor, "t n"]:
+        """Pairs with the same id, the anchor itself among them."""
+        return self.ids[self.start : self.stop, None] == self.ids
+
+    @property
+    def positives(self) -> Bool[Tensor, "t n"]:
+        """Pairs with the same id, without the anchor itself."""
+        same = self.same
+        same.diagonal(self.start).fill_(False)
+        return same
+
+
+def anchors(ids: Ids, rows: range | None = None, scores: int | None = None) -> Iterator[Anchors]:
+    """Tiles of at most `scores` scores over `rows` (None: all) of a batch."""
+    rows = range(len(ids)) if rows is None else rows
+    step = max(1, (scores or TILE_SCORES.get(ids.device.type, TILE_SCORES["cuda"])) // max(1, len(ids)))
+    for start in range(rows.start, rows.stop, step):
+        yield Anchors(ids, start, min(start + step, rows.stop))
+
+
+TileGradient = Callable[[Tensor, Anchors, Tensor | None], Tensor]
+"""(embeddings [n d], anchors, gradient [n d] to add to, or None) -> the weighted sum of the anchors' values."""
+
+
+def weighted_sum(z: Float[Tensor, "n d"], ids: Ids, tile: TileGradient, scores: int | None = None,
+                 shared: bool = False) -> Float[Tensor, ""]:  # fmt: skip
+    """Sum of `tile` over all tiles, differentiable once with respect to `z`. `shared`: each process of the default
+    group computes its share of the anchors, and all get the same sum and gradient."""
+    rows = distributed.share(len(z)) if shared else range(len(z))
+    total: Tensor = _WeightedSum.apply(z, tile, list(anchors(ids, rows, scores)), shared)
+    return total
+
+
+class _WeightedSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, tile: TileGradient, tiles: list[Anchors], shared: bool) -> Tensor:
+        gradient = torch.zeros_like(z) if ctx.needs_input_grad[0] else None
+        total = z.new_zeros((), dtype=torch.float64)
+        for one in tiles:
+            total += tile(z, one, gradient)
+        if shared:
+            distributed.sum_up([total] if gradient is None else [total, gradient])
+        if gradient is not None:
+            ctx.save_for_backward(gradient)
+        return total.to(z.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        (gradient,) = ctx.saved_tensors
+        return (gradient * upstream, None, None, None)
+
+
+def by_autograd(similarity: Callable[[Tensor, Tensor], Tensor], values: Callable[..., Tensor], weights: Weights) -> TileGradient:
+    """A tile of any similarity and any loss with a value per anchor."""
+
+    def tile(z: Tensor, at: Anchors, gradient: Tensor | None) -> Tensor:
+        with torch.set_grad_enabled(gradient is not None):
+            rows, columns = (part.detach().requires_grad_(gradient is not None) for part in (z[at.start : at.stop], z))
+            total = values(similarity(rows, columns), at.positives, ~at.same) @ weights[at.start : at.stop]
+            if gradient is not None:
+                to_rows, to_columns = torch.autograd.grad(total, (rows, columns))
+                gradient[at.start : at.stop] += to_rows
+                gradient += to_columns
+        return total.detach()
+
+    return tile
+
+
+Closed = Callable[[Tile, Anchors, float], Float[Tensor, " t"]]
+"""(logits [t n], overwritten with the gradient of each row's value; anchors; epsilon) -> values [t]."""
+
+
+def of_inner_products(closed: Closed, weights: Weights, temperature: float, epsilon: float) -> TileGradient:
+    """A tile whose scores are z_i.z_j."""
+
+    def tile(z: Tensor, at: Anchors, gradient: Tensor | None) -> Tensor:
+        rows, weight = z[at.start : at.stop], weights[at.start : at.stop]
+        logits = (rows / temperature) @ z.T
+        logits.diagonal(at.start).fill_(-torch.inf)
+        total = closed(logits, at, epsilon) @ weight
+        if gradient is not None:
+            logits.mul_(weight[:, None] / temperature)
+            gradient.addmm_(logits.T, rows)
+            gradient[at.start : at.stop].addmm_(logits, z)
+        return total
+
+    return tile
+
+
+def softmax_(logits: Tile) -> Float[Tensor, " t"]:
+    """Turn each row into its softmax; its log-sum-exp, which is 0 and the softmax with it where all is -inf."""
+    top = logits.amax(1, keepdim=True)
+    top.masked_fill_(top == -torch.inf, 0)
+    total = logits.sub_(top).exp_().sum(1, keepdim=True)
+    nothing = total == 0
+    logits.div_(total.masked_fill_(nothing, 1))
+    return torch.where(nothing, 0, top + total.log()).squeeze(1)
+
+
+def supcon_(logits: Tile, at: Anchors, epsilon: float) -> Float[Tensor, " t"]:
+    """log of SupCon's denominator."""
+    if epsilon:
+        logits.sub_(epsilon * at.same)
+    return softmax_(logits)
+
+
+def ocl_(logits: Tile, at: Anchors, epsilon: float) -> Float[Tensor, " t"]:
+    """log of OCL's denominator, with the magnitude of negatives; sign(0) = 0."""
+    sign = torch.where(at.same, 1, logits.sign())
+    values = softmax_(logits.mul_(sign))
+    logits.mul_(sign)
+    return values
+
+
+def sincere_(logits: Tile, at: Anchors, epsilon: float) -> Float[Tensor, " t"]:
+    """SINCERE's whole value, positives included."""
+    row, column = at.positives.nonzero(as_tuple=True)
+    positive = logits[row, column]
+    share = 1 / row.bincount(minlength=len(logits)).clamp(min=1).to(logits.dtype)[row]
+    logits[row, column] = -torch.inf
+    has_negatives = (logits > -torch.inf).any(1)
+    against = softmax_(logits).masked_fill_(~has_negatives, -torch.inf)
+    lead = positive - against[row] - epsilon
+    slope = torch.sigmoid(-lead) * share
+    logits.mul_(logits.new_zeros(len(logits)).index_add_(0, row, slope)[:, None])
+    logits[row, column] = -slope
+    return logits.new_zeros(len(logits)).index_add_(0, row, (-F.logsigmoid(lead) - epsilon) * share)
+
+
+def mean_positive_logit(z: Float[Tensor, "n d"], ids: Ids, temperature: float) -> Float[Tensor, " n"]:
+    """mean over P(i) of z_i.z_p / temperature, from sums per id and so in time linear in n; 0 without positives."""
+    _, member = ids.unique(return_inverse=True)
+    sums = z.new_zeros(int(member.max()) + 1, z.shape[1]).index_add(0, member, z)
+    others = (member.bincount()[member] - 1).clamp(min=1).to(z.dtype)
+    return (z * (sums[member] - z)).sum(1) / (others * temperature)
