@@ -107,7 +107,7 @@ def report(rows: list[dict[str, Any]], trials: pd.DataFrame, results: Results) -
         "# SINCERE with cosine similarity against negative arc length, small scale",
         "",
         f"{date.today()}, {platform.machine()} CPU, {hours:.2f} core-hours of training in {len(trials)} trials, torch "
-        f"{versions(results)}. Recipe: {recipe}; 8 epochs of long-tailed CIFAR-10 (imbalance factor 100, real images, full "
+        f"{versions(results)}. Recipe: {recipe}; 10 epochs of long-tailed CIFAR-10 (imbalance factor 100, real images, full "
         "test set), 1 of MNIST. Neither similarity was tuned: both have the temperature that SINCERE's authors found "
         "for cosine. The full-scale recipe is `search_spaces.similarity_losses:CASE_STUDY`.",
         "",

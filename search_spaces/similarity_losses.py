@@ -110,7 +110,7 @@ CASE_STUDY = AblationGrid(
 
 _SMALL = _CASE | {
     "encoder": "cnn", "batch_size": 128, "sampling": "class_balanced", "learning_rate": 0.1, "temperature": 0.1,
-    "retrieval": False, "checkpoint_every": 1,
+    "retrieval": False,
 }  # fmt: skip
 
 CASE_STUDY_SMALL = AblationGrid(
@@ -121,8 +121,8 @@ CASE_STUDY_SMALL = AblationGrid(
         "neg_arc_length": Arm(TRAIN, config=_SMALL | {"similarity": "neg_arc_length"}),
     },
     data="cifar10-lt",
-    zipped=[{"data": ["cifar10-lt", "mnist"], "epochs": [8, 1]}],
-    seeds=[0, 1],
+    zipped=[{"data": ["cifar10-lt", "mnist"], "epochs": [10, 1]}],
+    seeds=[0, 1, 2],
     metric="knn1",
     reference="cosine",
 )

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -34,9 +33,9 @@ def mlp(shape: Shape, width: int) -> Encoder:
 
 def small_cnn(shape: Shape, width: int) -> Encoder:
     """Three 3x3 convolutions, the last two with stride 2; `width` channels in the first (default 16), four times
-    as many features. Large images are halved once more for every factor of two above 32 pixels."""
+    as many features. The first has a stride too where images are larger than 16 pixels, so that it gives about 16."""
     width = width or 16
-    stem = max(1, min(shape[1], shape[2]) // 32)
+    stem = max(1, round(min(shape[1:]) / 16))
     layers = [*_conv(shape[0], width, stem), *_conv(width, 2 * width, 2), *_conv(2 * width, 4 * width, 2)]
     return Encoder(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()), 4 * width)
 
