@@ -1,0 +1,89 @@
+"""What a report is made of."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import pandas as pd
+
+from contrasweep.report.table import DONE, Table, build_table, label
+
+
+@dataclass(frozen=True)
+class Source:
+    """Everything that a report shows; only `frame` and `facts` are needed.
+
+    `frame`: one row a trial: trial_id, arm, the axes, fold, seed, status, metrics, seconds, gpu_memory_gib, and
+    where known error (traceback), host, started, ended (unix time), gpu_utilisation (0 to 1), host_memory_gib.
+    `facts`: name, metric, mode, arms, axes; and where known description, alpha, folds, reference, datasets (each
+    name, digest, synthetic), versions, plan_digest, commands, searcher. `curves`: trial_id, step, metrics.
+    `search`: the trials of a search in the order they were told: trial_id, arm, value, and the searched
+    settings as columns. `importance`: by arm, the share of each setting. `links`: trial id to MLflow run.
+    """
+
+    frame: pd.DataFrame
+    facts: Mapping[str, Any]
+    curves: pd.DataFrame | None = None
+    search: pd.DataFrame | None = None
+    importance: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    links: Mapping[str, str] = field(default_factory=dict)
+    rows: Sequence[str] | None = None
+    columns: Sequence[str] | None = None
+
+    @property
+    def metric(self) -> str:
+        return str(self.facts["metric"])
+
+    @property
+    def mode(self) -> Literal["max", "min"]:
+        return "min" if self.facts.get("mode") == "min" else "max"
+
+    @property
+    def axes(self) -> list[str]:
+        return list(self.facts.get("axes", []))
+
+    @cached_property
+    def arms(self) -> list[str]:
+        found = [] if self.search is None else list(self.search["arm"])
+        return list(
+            dict.fromkeys(
+                [*map(str, self.facts.get("arms", [])), *self.frame["arm"].astype(str), *map(str, found)]
+            )
+        )
+
+    @cached_property
+    def done(self) -> pd.DataFrame:
+        """Finished trials with labels for axes, and `value`."""
+        frame = self.frame[self.frame["status"] == DONE]
+        values = frame[self.metric].astype("float64") if self.metric in frame else pd.Series(dtype="float64")
+        named = frame.assign(value=values, **{axis: [label(v) for v in frame[axis]] for axis in self.axes})
+        return named[named["value"].notna()]
+
+    @property
+    def train_fraction(self) -> float | None:
+        folds = self.facts.get("folds")
+        return (folds - 1) / folds if folds else None
+
+    @cached_property
+    def table(self) -> Table:
+        """The study's table: the axes down, the arms across, unless asked otherwise."""
+        rows = self.rows if self.rows is not None else (self.axes or ["arm"])
+        columns = (
+            self.columns if self.columns is not None else (["arm"] if self.axes and "arm" not in rows else [])
+        )
+        return self._table(rows, columns)
+
+    @cached_property
+    def overall(self) -> Table | None:
+        """The arms over all axes at once; None where the table is that already."""
+        return self._table(["arm"], []) if self.axes else None
+
+    def _table(self, rows: Sequence[str], columns: Sequence[str]) -> Table:
+        return build_table(
+            self.frame, rows=rows, columns=columns, metric=self.metric, mode=self.mode, alpha=self.facts.get("alpha", 0.05),
+            train_fraction=self.train_fraction, reference=self.facts.get("reference"), links=self.links, axes=self.axes,
+        )  # fmt: skip
+
+    def colour(self, arm: str) -> int:
+        return self.arms.index(arm)
