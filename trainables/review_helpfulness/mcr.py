@@ -29,7 +29,7 @@ SLICE = 32  # query nodes whose pairs are in memory at once
 @checked
 class Options:
     """`dim` of encoders, `common_dim` h of the common space and the graph, `dropout` of embeddings; `filters` and
-    `image_filters` of the matching convolutions; `graph_layers`."""
+    `image_filters` of the matching convolutions; `graph_layers` and the `graph_hidden` width of their pair networks."""
 
     dim: int = 128
     common_dim: int = 128
@@ -39,6 +39,7 @@ class Options:
     region_layers: int = 3
     region_dropout: float = 0.5
     graph_layers: int = 2
+    graph_hidden: int = 64
 
 
 class KernelMaxPooling(nn.Module):
@@ -66,7 +67,7 @@ class KernelMaxPooling(nn.Module):
 class CoherentGraph(nn.Module):
     """x_i <- sum_j w_ij x_j with w_ij = softmax over j of MLP([x_i; x_j]), layer after layer."""
 
-    def __init__(self, dim: int, layers: int, hidden: int = 64) -> None:
+    def __init__(self, dim: int, layers: int, hidden: int) -> None:
         super().__init__()
         self.query = nn.ModuleList(nn.Linear(dim, hidden) for _ in range(layers))
         self.key = nn.ModuleList(nn.Linear(dim, hidden, bias=False) for _ in range(layers))
@@ -150,8 +151,8 @@ class MCR(HelpfulnessModel):
         self.aware = nn.ModuleDict({"text": ProductAwareAttention(dim), "image": ProductAwareAttention(dim),
                                     "text_image": ProductAwareAttention(common), "image_text": ProductAwareAttention(common)})  # fmt: skip
         self.common_text, self.common_image = _to_common(dim, common), _to_common(dim, common)
-        self.product_graph = CoherentGraph(common, options.graph_layers)
-        self.review_graph = CoherentGraph(common, options.graph_layers)
+        self.product_graph = CoherentGraph(common, options.graph_layers, options.graph_hidden)
+        self.review_graph = CoherentGraph(common, options.graph_layers, options.graph_hidden)
         self.claim = ClaimPool(common)
         total = self.text_match.dim + self.image_match.dim + 2 * dim + 3 * common
         self.score = nn.Sequential(nn.Linear(total, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 1))

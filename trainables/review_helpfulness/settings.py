@@ -101,6 +101,7 @@ class Settings:
     common_dim: Count | None = None
     image_filters: Count | None = None
     graph_layers: Count | None = None
+    graph_hidden: Count | None = None
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
