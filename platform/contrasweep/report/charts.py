@@ -149,7 +149,7 @@ def bar_chart(names: Sequence[str], values: Sequence[float], shown: Sequence[str
     high = max([v for v in values if math.isfinite(v)], default=0.0) or 1.0
     row, height, parts = 34, 34 * len(names) + 6, []
     for i, (name, value, words) in enumerate(zip(names, values, shown, strict=True)):
-        length = max(0.0, value / high) * (WIDTH - 90) if math.isfinite(value) else 0
+        length = max(0.0, value / high) * (WIDTH - 140) if math.isfinite(value) else 0
         colour = colours[i] if colours else 0
         parts.append(
             f'<text class="tick" x="0" y="{i * row + 12}">{escape(name)}</text>'
