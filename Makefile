@@ -31,11 +31,11 @@ $(VENV)/bin/uv:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraints constraints.txt --editable .
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraints constraints.txt --editable .
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraints constraints.txt --editable ".[test]"
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraints constraints.txt --editable ".[test]"
 	@touch $@
 
 clean:

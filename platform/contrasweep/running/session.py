@@ -11,6 +11,8 @@ from cluster.inventory import Inventory
 from contrasweep.errors import ContrasweepError
 from contrasweep.running.engine import TUNE_ENVIRONMENT
 
+STARTS = 3  # tries to start a local Ray
+
 
 @contextmanager
 def connected() -> Iterator[Inventory]:
@@ -22,10 +24,16 @@ def connected() -> Iterator[Inventory]:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # a trial has one core unless it asks for more
     address = os.environ.get("RAY_ADDRESS") or "local"
     options = {"include_dashboard": False} if address == "local" else {}
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise ContrasweepError(f"no Ray cluster at RAY_ADDRESS={address} ({str(error).splitlines()[0]})") from None
+    for attempt in range(STARTS):
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
+            break
+        except Exception as error:  # Ray raises a plain Exception when a busy machine took it over 30 s to start
+            ray.shutdown()
+            if "timed out during startup" in str(error) and attempt < STARTS - 1:
+                continue
+            what = "Ray cannot be started on this machine" if address == "local" else f"no Ray cluster at RAY_ADDRESS={address}"
+            raise ContrasweepError(f"{what} ({str(error).splitlines()[0]})") from None
     try:
         yield Inventory.from_ray(ray.nodes())
     finally:
