@@ -6,6 +6,7 @@ python benchmarks/memory.py --gpu      # also measures, one fresh process a conf
 
 import argparse
 import json
+import multiprocessing
 import platform
 import re
 import subprocess
@@ -28,6 +29,9 @@ MEASURED = [
                                  ("resnet34", 32, 256), ("resnet50", 32, 128), ("resnet50", 16, 256), ("resnet50", 32, 256)]
     for precision in ("fp32", "bf16")
 ]  # fmt: skip
+ON_CPU = [("resnet18", 8, 128), ("resnet34", 16, 96), ("resnet50", 8, 128), ("resnet50", 16, 160),  # these calibrate
+          ("resnet18", 16, 128), ("resnet18", 32, 128), ("resnet18", 64, 64), ("resnet18", 8, 224), ("resnet34", 16, 128),
+          ("resnet34", 32, 96), ("resnet50", 16, 96), ("resnet50", 16, 128)]  # these are predicted  # fmt: skip
 RESULTS = Path(__file__).parent / "results" / "memory.md"
 
 
@@ -109,8 +113,52 @@ def against_gpu() -> list[str]:
     return lines
 
 
+def against_cpu() -> list[str]:
+    """The same model with host memory in place of the GPU's: what can be measured without one."""
+    context = multiprocessing.get_context(
+        "fork"
+    )  # torch is loaded once; a child begins at the same size each time
+    learned, rows = Calibration(), []
+    for i, (name, images, pixels) in enumerate(ON_CPU):
+        with context.Pool(1) as pool:
+            peak = pool.apply(measure_cpu, (name, images, pixels))
+        counted = count(getattr(torchvision.models, name), (images, 3, pixels, pixels)).gib
+        rows.append((name, images, pixels, counted, peak))
+        if i < 4:
+            learned.observe("cpu", counted, peak)
+    a, b = learned.constants("cpu")
+    lines = [
+        f"Host memory (peak resident set) of training in fp32 with Adam; a = {a:.2f} GiB, b = {b:.2f} from the rows marked *.",
+        "", "| model | images | pixels | counted GiB | estimated GiB | measured GiB | error |", "|---|---|---|---|---|---|---|",
+    ]  # fmt: skip
+    errors = []
+    for i, (name, images, pixels, counted, peak) in enumerate(rows):
+        estimated = a + b * counted
+        if i >= 4:
+            errors.append(abs(estimated / peak - 1))
+        lines.append(
+            f"| {name}{'*' if i < 4 else ''} | {images} | {pixels} | {counted:.2f} | {estimated:.2f} | {peak:.2f} | {estimated / peak - 1:+.1%} |"
+        )
+    errors.sort()
+    middle = (errors[len(errors) // 2 - 1] + errors[len(errors) // 2]) / 2
+    return [*lines, "", f"Predicted rows: median error {middle:.1%}, largest {errors[-1]:.1%}."]
+
+
+def measure_cpu(name: str, images: int, pixels: int) -> float:
+    torch.set_num_threads(1)
+    model = getattr(torchvision.models, name)().train()
+    optimizer = torch.optim.Adam(model.parameters())
+    with Meter(interval_s=0.05) as meter:
+        for _ in range(2):
+            model(torch.randn(images, 3, pixels, pixels)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return meter.peak_host_memory_gib
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -128,6 +176,8 @@ def main() -> None:
         *speeds,
         "",
     ]
+    if options.cpu:
+        text += [f"## Against measured peaks on the CPU, {cpu_name()}", "", *against_cpu(), ""]
     if options.gpu:
         text += [f"## Against measured peaks, {torch.cuda.get_device_name()}", "", *against_gpu(), ""]
     RESULTS.write_text("\n".join(text))

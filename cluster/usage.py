@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 import threading
 from pathlib import Path
@@ -19,11 +20,11 @@ class Meter:
             ...
         meter.to_dict()
 
-    Host memory is the resident set, sampled every `interval_s`, so a peak of less than that can be missed. GPU
-    memory is what NVML says of the process, and at least what torch's allocator reserved, whose peak is exact;
+    Host memory is the resident set: of this process its peak, which Linux keeps and a Meter sets back when it
+    starts, of the children (and elsewhere than on Linux) as sampled every `interval_s`. GPU memory is what NVML says of the process, and at least what torch's allocator reserved, whose peak is exact;
     GPU utilisation is the mean of NVML's figure for the process, or for its GPUs where the driver has none.
-    Without a GPU both are None. One Meter counts one trial; several may be open at once, though torch's peak is
-    one a process and begins with the last of them.
+    Without a GPU both are None. One Meter counts one trial; several may be open at once, though the peaks that
+    Linux and torch keep are one a process and begin with the last of them.
     """
 
     def __init__(self, interval_s: float = 1.0) -> None:
@@ -35,11 +36,13 @@ class Meter:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._nvml: _Nvml | None = None
+        self._exact = False
 
     def start(self) -> "Meter":
         if self._thread is not None:
             raise RuntimeError("this Meter has been started already; make a new one for each trial")
         self._nvml = _Nvml.open()
+        self._exact = _reset_peak()
         if (cuda := _torch_cuda()) is not None:
             cuda.reset_peak_memory_stats()
         self._thread = threading.Thread(target=self._run, name="usage-meter", daemon=True)
@@ -59,7 +62,7 @@ class Meter:
 
     def sample(self) -> None:
         """Look once, now."""
-        host = _host_bytes()
+        host = _host_bytes(self._exact)
         gpu, busy = self._nvml.sample() if self._nvml else (0, None)
         if (cuda := _torch_cuda()) is not None:
             gpu = max(gpu, *(cuda.max_memory_reserved(i) for i in range(cuda.device_count())))
@@ -104,23 +107,40 @@ class Meter:
         self.stop()
 
 
-def _host_bytes() -> int:
-    """Resident set of this process and its children; pages that they share count once in each."""
+def _host_bytes(peak: bool = False) -> int:
+    """Resident set of this process (its peak, if asked) and its children; shared pages count once in each."""
     if not Path("/proc/self/task").is_dir():
         import psutil
 
         return sum(
             p.memory_info().rss for p in (psutil.Process(), *psutil.Process().children(recursive=True))
         )
-    total, family = 0, [os.getpid()]
+    total = _peak_bytes() if peak else _resident_bytes(os.getpid())
+    family = _children(os.getpid())
     while family:
         pid = family.pop()
-        try:
-            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+        with contextlib.suppress(OSError):  # a data-loader worker that ended meanwhile
+            total += _resident_bytes(pid)
             family += _children(pid)
-        except OSError:
-            continue  # a data-loader worker that ended meanwhile
     return total
+
+
+def _resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+
+
+def _reset_peak() -> bool:
+    """Have Linux begin its record of this process's peak anew; False where that is not allowed."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return _peak_bytes() > 0
+
+
+def _peak_bytes() -> int:
+    found = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
 
 
 def _children(pid: int) -> list[int]:

@@ -197,6 +197,15 @@ def test_the_meter_sees_what_the_process_takes():
     assert set(meter.to_dict()) == {"peak_host_memory_gib", "peak_gpu_memory_gib", "gpu_utilisation"}
 
 
+@pytest.mark.skipif(not usage._reset_peak(), reason="this system keeps no peak that can be set back")
+def test_a_peak_between_two_samples_is_seen_and_belongs_to_its_own_meter():
+    with Meter(interval_s=3600) as meter:
+        np.ones(2**26)  # 0.5 GiB, gone at once
+    with Meter(interval_s=3600) as after:
+        pass
+    assert meter.peak_host_memory_gib - after.peak_host_memory_gib == pytest.approx(0.5, abs=0.1)
+
+
 def test_the_meter_counts_children_started_from_any_thread():
     """A data-loader worker takes 0.4 GiB; it is the child of a thread that is not the main one."""
     code = "held = bytearray(400 * 2**20); held[::4096] = b'x' * len(held[::4096]); print('held', flush=True); input()"
@@ -248,7 +257,8 @@ def test_the_meter_stops_its_thread_and_counts_one_trial():
 
 
 def test_samples_from_several_threads_lose_nothing(monkeypatch):
-    monkeypatch.setattr(usage, "_host_bytes", iter(range(1, 10**6)).__next__)
+    counter = iter(range(1, 10**6))
+    monkeypatch.setattr(usage, "_host_bytes", lambda peak: next(counter))
     meter = Meter()
     threads = [threading.Thread(target=lambda: [meter.sample() for _ in range(200)]) for _ in range(4)]
     for thread in threads:

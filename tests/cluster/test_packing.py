@@ -1,7 +1,10 @@
 """Inventory, shares and placement."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +18,7 @@ from cluster.footprint import Footprint
 from cluster.inventory import GPU_MEMORY_GIB, Gpu, Inventory, Node, short_name
 from cluster.packing import MOST_PER_GPU, Packing, Placement, at_once, options, place, share, why_not
 
+ROOT = Path(__file__).resolve().parents[2]
 T4, A100, H100 = Gpu("T4", 15.0), Gpu("A100", 40.0), Gpu("H100", 80.0)
 CLUSTER = Inventory(
     (
@@ -349,6 +353,17 @@ def test_summary_has_a_row_for_each_kind():
         ("T4", "1/4", 4, 3, 16),
         ("H100", "1", 1, 1, 4),
     ]
+
+
+def test_planning_loads_neither_torch_nor_ray_nor_the_platform():
+    """`contrasweep plan` imports all of these; each of those would cost it seconds."""
+    code = (
+        "import sys, cluster.packing, cluster.simulate, cluster.memory, cluster.out_of_memory, cluster.usage, cluster.guard, "
+        "cluster.submission, cluster.preflight; "
+        "print(sorted({'torch', 'ray', 'numpy', 'contrasweep', 'trainables', 'search_spaces'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
 
 
 def test_one_duration_a_trial():
