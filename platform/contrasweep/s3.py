@@ -35,7 +35,14 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 10.0
 _connecting = threading.Lock()
 DIGEST = "sha256"
 GONE = {"404", "NoSuchKey", "NotFound"}
-REFUSED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403", "ExpiredToken", "InvalidToken"}
+REFUSED = {
+    "AccessDenied",
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "403",
+    "ExpiredToken",
+    "InvalidToken",
+}
 THERE_ALREADY = {"PreconditionFailed", "412"}
 NO_SUCH_CONDITION = {"NotImplemented", "501"}
 PASSING = {"SlowDown", "RequestTimeout", "ConditionalRequestConflict", "OperationAborted", "BadDigest", "IncompleteBody",
@@ -71,7 +78,11 @@ class S3Store:
         return self._try("read", key, fetch)
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        place = {"Bucket": self.bucket, "Key": self.prefix + key, **({"IfNoneMatch": "*"} if if_absent else {})}
+        place = {
+            "Bucket": self.bucket,
+            "Key": self.prefix + key,
+            **({"IfNoneMatch": "*"} if if_absent else {}),
+        }
         digest = hashlib.sha256(data).hexdigest()
         tries = 0
 
@@ -83,7 +94,9 @@ class S3Store:
         try:
             self._try("write", key, put)
         except raised.ClientError as error:
-            if if_absent and _code(error) in THERE_ALREADY:  # perhaps by our own first try, whose answer was lost
+            if (
+                if_absent and _code(error) in THERE_ALREADY
+            ):  # perhaps by our own first try, whose answer was lost
                 return tries > 1 and self._has(key, digest)
             if if_absent and _code(error) in NO_SUCH_CONDITION:  # a server without conditions: nearly as good
                 return not self.exists(key) and self.write(key, data)
@@ -105,7 +118,9 @@ class S3Store:
             token = {"ContinuationToken": page["NextContinuationToken"]}
 
     def delete(self, key: str) -> None:
-        self._try("delete", key, lambda: self._client.delete_object(Bucket=self.bucket, Key=self.prefix + key))
+        self._try(
+            "delete", key, lambda: self._client.delete_object(Bucket=self.bucket, Key=self.prefix + key)
+        )
 
     def put_file(self, key: str, path: Path) -> None:
         size = path.stat().st_size
@@ -115,15 +130,24 @@ class S3Store:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         place = {"Bucket": self.bucket, "Key": self.prefix + key}
-        upload = self._try("write", key, lambda: self._client.create_multipart_upload(**place, Metadata={DIGEST: digest}))
+        upload = self._try(
+            "write", key, lambda: self._client.create_multipart_upload(**place, Metadata={DIGEST: digest})
+        )
         place["UploadId"] = upload["UploadId"]
         try:
             with ThreadPoolExecutor(THREADS) as pool:
                 starts = range(0, size, _part_bytes(size))
-                parts = list(pool.map(lambda n: self._put_part(place, key, path, n + 1, starts[n], starts.step), range(len(starts))))
+                parts = list(
+                    pool.map(
+                        lambda n: self._put_part(place, key, path, n + 1, starts[n], starts.step),
+                        range(len(starts)),
+                    )
+                )
             self._complete(place, key, parts, digest)
         except BaseException:
-            with contextlib.suppress(Exception):  # the server sweeps abandoned uploads; the first error is what counts
+            with contextlib.suppress(
+                Exception
+            ):  # the server sweeps abandoned uploads; the first error is what counts
                 self._client.abort_multipart_upload(**place)
             raise
 
@@ -138,7 +162,13 @@ class S3Store:
     @property
     def _client(self) -> Any:
         """One client for all threads of this process: clients are thread-safe, but do not survive a fork."""
-        aws = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith(("AWS_", "CONTRASWEEP_S3_"))))
+        aws = tuple(
+            sorted(
+                (name, value)
+                for name, value in os.environ.items()
+                if name.startswith(("AWS_", "CONTRASWEEP_S3_"))
+            )
+        )
         with _connecting:
             return _connect(os.getpid(), aws)
 
@@ -156,9 +186,20 @@ class S3Store:
                 if not _passes(error) or attempt == self.attempts:
                     raise self._error(verb, key, error, attempt) from None
                 fault: Exception = error
-            except (raised.NoCredentialsError, raised.PartialCredentialsError, raised.ProfileNotFound, ValueError) as error:
+            except (
+                raised.NoCredentialsError,
+                raised.PartialCredentialsError,
+                raised.ProfileNotFound,
+                ValueError,
+            ) as error:
                 raise self._error(verb, key, error) from None
-            except (raised.BotoCoreError, ResponseParserError, Damaged, ConnectionError, TimeoutError) as error:
+            except (
+                raised.BotoCoreError,
+                ResponseParserError,
+                Damaged,
+                ConnectionError,
+                TimeoutError,
+            ) as error:
                 if attempt == self.attempts:
                     raise self._error(verb, key, error, attempt) from None
                 fault = error
@@ -173,10 +214,14 @@ class S3Store:
         code = _code(error) if isinstance(error, raised.ClientError) else ""
         if code == "NoSuchBucket":
             advice = f"the bucket does not exist on {endpoint}: create it, or correct the address"
-        elif code in REFUSED or isinstance(error, raised.NoCredentialsError | raised.PartialCredentialsError | raised.ProfileNotFound):
+        elif code in REFUSED or isinstance(
+            error, raised.NoCredentialsError | raised.PartialCredentialsError | raised.ProfileNotFound
+        ):
             advice = f"{endpoint} does not let us in: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy"
         elif isinstance(error, Damaged):
-            advice = "the stored object is damaged, or something on the way damages it: stage or compute it again"
+            advice = (
+                "the stored object is damaged, or something on the way damages it: stage or compute it again"
+            )
         elif isinstance(error, ValueError):
             advice = "check the address and AWS_ENDPOINT_URL"
         else:
@@ -186,7 +231,9 @@ class S3Store:
 
     def _head(self, key: str) -> dict[str, Any] | None:
         try:
-            return self._try("read", key, lambda: self._client.head_object(Bucket=self.bucket, Key=self.prefix + key))  # type: ignore[no-any-return]
+            return self._try(
+                "read", key, lambda: self._client.head_object(Bucket=self.bucket, Key=self.prefix + key)
+            )  # type: ignore[no-any-return]
         except FileNotFoundError:
             return None
 
@@ -230,15 +277,24 @@ class S3Store:
 
         self._try("read", key, fetch)
 
-    def _put_part(self, place: dict[str, str], key: str, path: Path, number: int, start: int, length: int) -> dict[str, Any]:
+    def _put_part(
+        self, place: dict[str, str], key: str, path: Path, number: int, start: int, length: int
+    ) -> dict[str, Any]:
         with path.open("rb") as file:
             file.seek(start)
             data = file.read(length)
-        done = self._try("write", key, lambda: self._client.upload_part(**place, PartNumber=number, Body=data, ContentMD5=_md5(data)))
+        done = self._try(
+            "write",
+            key,
+            lambda: self._client.upload_part(**place, PartNumber=number, Body=data, ContentMD5=_md5(data)),
+        )
         return {"PartNumber": number, "ETag": done["ETag"]}
 
-    def _complete(self, place: dict[str, str], key: str, parts: Sequence[dict[str, Any]], digest: str) -> None:
+    def _complete(
+        self, place: dict[str, str], key: str, parts: Sequence[dict[str, Any]], digest: str
+    ) -> None:
         """Finish a multipart upload; if the answer is lost and the retry finds no upload, it was finished."""
+
         def finish() -> None:
             try:
                 self._client.complete_multipart_upload(**place, MultipartUpload={"Parts": parts})

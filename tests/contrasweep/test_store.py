@@ -55,7 +55,9 @@ def test_a_missing_object_is_file_not_found(store: Store, tmp_path: Path) -> Non
 def test_if_absent_keeps_the_first(store: Store) -> None:
     assert store.write("k", b"first", if_absent=True)
     assert not store.write("k", b"second", if_absent=True)
-    assert not store.write("k", b"first", if_absent=True), "equal bytes by another writer are no success of ours"
+    assert not store.write("k", b"first", if_absent=True), (
+        "equal bytes by another writer are no success of ours"
+    )
     assert store.read("k") == b"first"
 
 
@@ -130,13 +132,18 @@ def test_a_missing_bucket_is_named(s3: object) -> None:
         S3Store("s3://no-such-bucket/x").check_writable()
 
 
-def test_a_server_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, s3: object, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_that_is_not_there_is_named(
+    monkeypatch: pytest.MonkeyPatch, s3: object, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("CONTRASWEEP_S3_ATTEMPTS", "3")
     monkeypatch.setattr(s3_module, "FIRST_WAIT_S", 0.01)
     with pytest.raises(StorageError, match=r"could not read s3://bucket/key 3 times .*127\.0\.0\.1:9.*is up"):
         S3Store("s3://bucket").read("key")
-    assert [record.message.split("; ")[1][:15] for record in caplog.records] == ["attempt 2 of 3 ", "attempt 3 of 3 "]
+    assert [record.message.split("; ")[1][:15] for record in caplog.records] == [
+        "attempt 2 of 3 ",
+        "attempt 3 of 3 ",
+    ]
 
 
 def test_no_credentials_are_named(monkeypatch: pytest.MonkeyPatch, s3: object, tmp_path: Path) -> None:
@@ -152,16 +159,22 @@ def test_another_tools_object_is_read_without_a_digest(s3: object) -> None:
     import boto3
 
     store = S3Store(s3.uri)  # type: ignore[attr-defined]
-    boto3.session.Session().client("s3").put_object(Bucket=store.bucket, Key=store.prefix + "theirs", Body=b"abc")
+    boto3.session.Session().client("s3").put_object(
+        Bucket=store.bucket, Key=store.prefix + "theirs", Body=b"abc"
+    )
     assert store.read("theirs") == b"abc"
 
 
-def test_an_object_whose_bytes_were_changed_is_never_read(s3: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_whose_bytes_were_changed_is_never_read(
+    s3: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import boto3
 
     monkeypatch.setattr(s3_module, "FIRST_WAIT_S", 0.01)
     store = S3Store(s3.uri)  # type: ignore[attr-defined]
     stated = {"sha256": hashlib.sha256(b"what was written").hexdigest()}
-    boto3.session.Session().client("s3").put_object(Bucket=store.bucket, Key=store.prefix + "k", Body=b"what there is", Metadata=stated)
+    boto3.session.Session().client("s3").put_object(
+        Bucket=store.bucket, Key=store.prefix + "k", Body=b"what there is", Metadata=stated
+    )
     with pytest.raises(StorageError, match=r"/k 6 times .*SHA-256.*damaged"):
         store.read("k")

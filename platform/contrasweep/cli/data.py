@@ -16,10 +16,18 @@ Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 @app.command()
 def stage(
-    name: Annotated[str, typer.Argument(help="A dataset's name; `contrasweep data list --known` tells them.")],
-    source: Annotated[str | None, typer.Option(help="The published files, where the dataset is not bundled.")] = None,
-    to: Annotated[str | None, typer.Option(help="Folder or s3:// address; default STORAGE/datasets/NAME.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value, a setting of the importer; repeatable.")] = None,
+    name: Annotated[
+        str, typer.Argument(help="A dataset's name; `contrasweep data list --known` tells them.")
+    ],
+    source: Annotated[
+        str | None, typer.Option(help="The published files, where the dataset is not bundled.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(help="Folder or s3:// address; default STORAGE/datasets/NAME.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value, a setting of the importer; repeatable.")
+    ] = None,
     storage: Storage = "./contrasweep-runs",
     as_json: Json = False,
 ) -> None:
@@ -31,7 +39,12 @@ def stage(
 
     settings = _settings(set_ or [])
     place = to or resolving.default_place(name, settings, storage)
-    columns = SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed:,.0f} rows"), TimeElapsedColumn()
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TextColumn("{task.completed:,.0f} rows"),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         tasks: dict[str, Any] = {}
 
@@ -56,7 +69,11 @@ def list_(storage: Storage = "./contrasweep-runs", known: Annotated[bool, typer.
     elif not rows:
         typer.echo(f"nothing is staged in {storage}; `contrasweep data list --known` tells what can be")
     else:
-        _print_table(rows if known else [{**row, "rows": _counts(row["rows"]), "digest": row["digest"][:12]} for row in rows])
+        _print_table(
+            rows
+            if known
+            else [{**row, "rows": _counts(row["rows"]), "digest": row["digest"][:12]} for row in rows]
+        )
 
 
 @app.command()
@@ -75,13 +92,20 @@ def verify(name: str, storage: Storage = "./contrasweep-runs", as_json: Json = F
     manifest = _find(name, storage)
     findings = inspecting.verify(manifest)
     if as_json:
-        typer.echo(json.dumps({"uri": manifest.uri, "digest": manifest.digest, "findings": [vars(f) for f in findings]}, indent=1))
+        typer.echo(
+            json.dumps(
+                {"uri": manifest.uri, "digest": manifest.digest, "findings": [vars(f) for f in findings]},
+                indent=1,
+            )
+        )
     elif not findings:
         shards = sum(len(shards) for shards in manifest.splits.values())
         typer.echo(f"{manifest.name}: {shards} shards as the manifest says, digest {manifest.digest[:12]}")
     if findings:
         lines = "; ".join(f"{finding.object} {finding.problem}" for finding in findings)
-        raise DataError(f"{manifest.name}: {len(findings)} of its objects are not what the manifest says: {lines}")
+        raise DataError(
+            f"{manifest.name}: {len(findings)} of its objects are not what the manifest says: {lines}"
+        )
 
 
 def _find(name: str, storage: str) -> Any:

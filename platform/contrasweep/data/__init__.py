@@ -10,7 +10,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Dataset", "Part", "open_dataset", "resolve", "stage"]
 
-_ELSEWHERE = {"Dataset": "reading", "Part": "reading", "open_dataset": "reading", "resolve": "resolving", "stage": "staging"}
+_ELSEWHERE = {
+    "Dataset": "reading",
+    "Part": "reading",
+    "open_dataset": "reading",
+    "resolve": "resolving",
+    "stage": "staging",
+}
 
 
 def __getattr__(name: str) -> Any:

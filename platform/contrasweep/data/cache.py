@@ -79,7 +79,9 @@ def _build(folder: Path, what: str, build: Callable[[Path], None]) -> None:
     _remove(folder)
     _make(folder.parent)
     for attempt in (1, 2):
-        scratch = folder.parent / f".building-{folder.name}"  # one name: a killed builder's rest is swept here
+        scratch = (
+            folder.parent / f".building-{folder.name}"
+        )  # one name: a killed builder's rest is swept here
         shutil.rmtree(scratch, ignore_errors=True)
         try:
             scratch.mkdir()
@@ -100,7 +102,9 @@ def _build(folder: Path, what: str, build: Callable[[Path], None]) -> None:
 
 
 def _seal(folder: Path) -> None:
-    files = {file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)} for file in sorted(folder.iterdir())}
+    files = {
+        file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)} for file in sorted(folder.iterdir())
+    }
     for name in files:
         (folder / name).chmod(0o444)
     (folder / ENTRY).write_text(json.dumps(files, indent=1))
@@ -147,7 +151,11 @@ def evict(limit: int, keep: str = "") -> int:
     """Remove entries, longest unused first, until the cache is within `limit` bytes; entries that a process is
     just opening are left. Returns the bytes removed."""
     root = cache_folder() / "splits"
-    sizes = {folder: _size(folder) for folder in (root.iterdir() if root.is_dir() else ()) if not folder.name.startswith(".")}
+    sizes = {
+        folder: _size(folder)
+        for folder in (root.iterdir() if root.is_dir() else ())
+        if not folder.name.startswith(".")
+    }
     excess = sum(sizes.values()) - limit
     removed = 0
     for folder in sorted(sizes, key=_last_used):

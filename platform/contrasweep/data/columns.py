@@ -46,13 +46,21 @@ def to_array(column: pa.Array, dtype: str, shape: Sequence[int]) -> NDArray[Any]
 
 def table(columns: Mapping[str, Any], specs: Mapping[str, Spec]) -> pa.Table:
     """A table of `columns`; array columns carry their spec in the metadata of their field."""
-    arrays = {name: value if isinstance(value, pa.Array) else pa.array(value) for name, value in columns.items()}
-    fields = [pa.field(name, array.type, metadata=_metadata(specs.get(name))) for name, array in arrays.items()]
+    arrays = {
+        name: value if isinstance(value, pa.Array) else pa.array(value) for name, value in columns.items()
+    }
+    fields = [
+        pa.field(name, array.type, metadata=_metadata(specs.get(name))) for name, array in arrays.items()
+    ]
     return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
 
 
 def _metadata(found: Spec | None) -> dict[str, str] | None:
-    return None if found is None else {key: str(value) for key, value in found.items()} | {"byte_order": "little"}
+    return (
+        None
+        if found is None
+        else {key: str(value) for key, value in found.items()} | {"byte_order": "little"}
+    )
 
 
 def content_digest(rows: pa.Table) -> str:
@@ -71,7 +79,8 @@ def _feed(state: Any, column: pa.Array) -> None:
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _feed(state, column.dictionary_decode())
-    state.update(f"{kind}\0".encode())
+    # Parquet renames the field inside a list type, so its text is no part of the content.
+    state.update(b"list\0" if pa.types.is_list(kind) else f"{kind}\0".encode())
     state.update(np.packbits(column.is_valid().to_numpy(zero_copy_only=False)).tobytes())
     if pa.types.is_list(kind):
         lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)

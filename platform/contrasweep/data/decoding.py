@@ -26,7 +26,9 @@ Ints = NDArray[np.int64]
 
 def decode_split(manifest: Manifest, split: str, folder: Path) -> None:
     """Read every shard of `split`, checked against its digest, into `folder`."""
-    writers = {name: _writer(folder, name, spec, manifest.rows(split)) for name, spec in manifest.columns.items()}
+    writers = {
+        name: _writer(folder, name, spec, manifest.rows(split)) for name, spec in manifest.columns.items()
+    }
     rest: list[pa.Table] = []
     for shard, file in _verified(manifest, split, folder):
         opened = pq.ParquetFile(file, memory_map=True)
@@ -38,7 +40,11 @@ def decode_split(manifest: Manifest, split: str, folder: Path) -> None:
         opened.close()
     for name, writer in writers.items():
         if writer.seen:
-            rest = [_with(pa.concat_tables(rest), f"{name}.start", starts)] if (starts := writer.close()) is not None else rest
+            rest = (
+                [_with(pa.concat_tables(rest), f"{name}.start", starts)]
+                if (starts := writer.close()) is not None
+                else rest
+            )
     table = pa.concat_tables(rest).combine_chunks()
     with pa.OSFile(str(folder / ROWS), "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
         out.write_table(table)
@@ -59,7 +65,9 @@ def _verified(manifest: Manifest, split: str, scratch: Path) -> Iterator[tuple[S
                 check_shard(file, shard, name)
                 break
             except FileNotFoundError:
-                raise DataError(f"{name} is missing, though its manifest lists it: stage the dataset again") from None
+                raise DataError(
+                    f"{name} is missing, though its manifest lists it: stage the dataset again"
+                ) from None
             except DataError as error:
                 if local or attempt == 2:
                     raise
@@ -108,7 +116,9 @@ class _Array:
             try:
                 self.out[self.seen + row] = images.decode(column[row].as_py(), self.spec["shape"])
             except images.BrokenImage as error:
-                raise DataError(f"{where}: image {self.seen + row} {error}; stage the dataset again") from None
+                raise DataError(
+                    f"{where}: image {self.seen + row} {error}; stage the dataset again"
+                ) from None
 
         with ThreadPoolExecutor() as pool:  # Pillow decodes without the interpreter's lock
             list(pool.map(one, range(len(column))))
@@ -138,7 +148,11 @@ class _Ragged:
         self.raw.close()
         lengths = np.concatenate(self.lengths)
         shape = (int(lengths.sum()), *self.spec["shape"])
-        out: Any = np.lib.format.open_memmap(self.path, "w+", np.dtype(self.spec["dtype"]), shape) if shape[0] else None
+        out: Any = (
+            np.lib.format.open_memmap(self.path, "w+", np.dtype(self.spec["dtype"]), shape)
+            if shape[0]
+            else None
+        )
         if out is None:
             np.save(self.path, np.empty(shape, self.spec["dtype"]))
         else:
@@ -161,7 +175,9 @@ def ring(dealt: Ints, count: int) -> tuple[Ints, Ints]:
 def write_ring(base: dict[str, Any], order: Ints, folder: Path) -> None:
     """The arrays of `base`, by column, in `order`."""
     for name, array in base.items():
-        out = np.lib.format.open_memmap(folder / f"{name}.npy", "w+", array.dtype, (len(order), *array.shape[1:]))
+        out = np.lib.format.open_memmap(
+            folder / f"{name}.npy", "w+", array.dtype, (len(order), *array.shape[1:])
+        )
         for start in range(0, len(order), BATCH):
             out[start : start + BATCH] = array[order[start : start + BATCH]]
         out.flush()

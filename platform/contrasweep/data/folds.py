@@ -29,7 +29,9 @@ def assign(labels: Any, groups: Any, given: Any, folds: Folds) -> Ints:
                         hint=choose_from("rules", list(RULES), folds.rule))  # fmt: skip
     labels = np.asarray(labels, dtype=np.int64)
     if folds.count > len(labels):
-        raise SpecError(f"{len(labels)} rows cannot fill {folds.count} folds", place="folds", value=folds.count)
+        raise SpecError(
+            f"{len(labels)} rows cannot fill {folds.count} folds", place="folds", value=folds.count
+        )
     return RULES[folds.rule](labels, groups, given, folds)
 
 

@@ -42,7 +42,9 @@ def resize(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uin
     if pixels.shape[:2] == (height, width):
         return pixels
     image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
-    return np.asarray(image.resize((width, height), Image.Resampling.BICUBIC), np.uint8).reshape(height, width, -1)
+    return np.asarray(image.resize((width, height), Image.Resampling.BICUBIC), np.uint8).reshape(
+        height, width, -1
+    )
 
 
 def _cover(image: Image.Image, height: int, width: int) -> Image.Image:

@@ -18,7 +18,9 @@ def profile(n_max: int, classes: int, imbalance_factor: float) -> list[int]:
     return [int(n_max * (1 / imbalance_factor) ** (i / max(1, classes - 1))) for i in range(classes)]
 
 
-def subset(labels: NDArray[np.int64], classes: int, imbalance_factor: float, seed: int = 0) -> NDArray[np.int64]:
+def subset(
+    labels: NDArray[np.int64], classes: int, imbalance_factor: float, seed: int = 0
+) -> NDArray[np.int64]:
     """Indices of the long-tailed subset of `labels` [n], class by class as the reference implementation orders
     them. n_max is the smallest class of a (nearly) balanced source, and the largest class of one that is
     already long-tailed, which is kept whole and in its order if it has this very profile."""
@@ -27,7 +29,11 @@ def subset(labels: NDArray[np.int64], classes: int, imbalance_factor: float, see
     wanted = profile(int(counts.min() if balanced else counts.max()), classes, imbalance_factor)
     if wanted == counts.tolist():
         return np.arange(len(labels))
-    short = [f"class {i} has {have} of {want}" for i, (have, want) in enumerate(zip(counts, wanted, strict=True)) if have < want]
+    short = [
+        f"class {i} has {have} of {want}"
+        for i, (have, want) in enumerate(zip(counts, wanted, strict=True))
+        if have < want
+    ]
     if short:
         raise SpecError("the source has too few images for this imbalance_factor", place="imbalance_factor",
                         value=imbalance_factor, hint=f"{short[0]}; stage from the balanced dataset")  # fmt: skip

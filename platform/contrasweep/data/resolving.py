@@ -50,7 +50,11 @@ def _read(name: str) -> Manifest | None:
 
 
 def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
-    places = [f"{base.rstrip('/')}/{wanted.folder}" for base in (f"{storage.rstrip('/')}/datasets", os.environ.get("CONTRASWEEP_DATA")) if base]
+    places = [
+        f"{base.rstrip('/')}/{wanted.folder}"
+        for base in (f"{storage.rstrip('/')}/datasets", os.environ.get("CONTRASWEEP_DATA"))
+        if base
+    ]
     for place in places:
         if (found := read_manifest(place)) is not None:
             return found
@@ -93,7 +97,9 @@ def _dealt(manifest: Manifest, count: int | None) -> Manifest:
     return manifest.with_folds(wanted)
 
 
-def default_place(name: str, settings: dict[str, object] | None = None, storage: str = "./contrasweep-runs") -> str:
+def default_place(
+    name: str, settings: dict[str, object] | None = None, storage: str = "./contrasweep-runs"
+) -> str:
     """Where `data stage` puts a dataset that is not told where, and where `resolve` looks for it."""
     return f"{storage.rstrip('/')}/datasets/{parse(name, settings).folder}"
 

@@ -52,7 +52,10 @@ def stage(name: str, to: str, *, source: str | Path | None = None, settings: Map
         origin["rejected"] = content.rejected.to_dict()
         log.warning("%s: left out %s", name, content.rejected.counts)
     if not any(shard.rows for shards in splits.values() for shard in shards):
-        raise DataError(f"{name}: {source} gave no rows" + (f"; left out: {content.rejected.counts}" if content.rejected.counts else ""))
+        raise DataError(
+            f"{name}: {source} gave no rows"
+            + (f"; left out: {content.rejected.counts}" if content.rejected.counts else "")
+        )
     return publish(_manifest(wanted.text, store.uri, content, splits, origin, counts), store)
 
 
@@ -106,12 +109,16 @@ def _source(wanted: Name, source: str | Path | None, scratch: Path) -> Path:
     made = importer(wanted)
     if source is not None:
         if not (place := Path(source).expanduser()).exists():
-            raise DataError(f"--source {place} does not exist; {wanted.name} needs {made.source or 'no source'}")
+            raise DataError(
+                f"--source {place} does not exist; {wanted.name} needs {made.source or 'no source'}"
+            )
         return place
     if not made.source:
         return scratch
     if made.fetch is None:
-        raise DataError(f"{wanted.name} cannot be downloaded: pass --source PATH, where PATH is {made.source}")
+        raise DataError(
+            f"{wanted.name} cannot be downloaded: pass --source PATH, where PATH is {made.source}"
+        )
     try:
         return made.fetch(scratch)
     except Exception as error:  # torchvision raises whatever urllib and its checksum test raise
@@ -142,7 +149,9 @@ def _in_shards(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 class _Split:
     """Writes the shards of one split and counts its classes and groups on the way."""
 
-    def __init__(self, store: Store, split: str, scratch: Path, classes: int, progress: Progress | None) -> None:
+    def __init__(
+        self, store: Store, split: str, scratch: Path, classes: int, progress: Progress | None
+    ) -> None:
         self.store, self.split, self.scratch, self.progress = store, split, scratch, progress
         self.classes = np.zeros(classes, np.int64)
         self.groups: set[Any] | None = None
@@ -176,9 +185,17 @@ class _Split:
 
 def write_parquet(rows: pa.Table, file: Path) -> None:
     """One shard. Feature lists stay uncompressed: they do not shrink and read several times faster so."""
-    features = [f.name for f in rows.schema if pa.types.is_list(f.type) and pa.types.is_fixed_size_binary(f.type.value_type)]
+    features = [
+        f.name
+        for f in rows.schema
+        if pa.types.is_list(f.type) and pa.types.is_fixed_size_binary(f.type.value_type)
+    ]
     compression = {_leaf(f): "none" if f.name in features else "zstd" for f in rows.schema}
-    plain = [f.name for f in rows.schema if not (pa.types.is_binary(f.type) or pa.types.is_fixed_size_binary(f.type) or f.name in features)]
+    plain = [
+        f.name
+        for f in rows.schema
+        if not (pa.types.is_binary(f.type) or pa.types.is_fixed_size_binary(f.type) or f.name in features)
+    ]
     group = max(1, ROW_GROUP_BYTES // max(1, rows.nbytes // max(1, rows.num_rows)))
     pq.write_table(rows, file, row_group_size=group, compression=compression, write_statistics=[_leaf(rows.schema.field(n)) for n in plain],
                    use_dictionary=[n for n in plain if pa.types.is_string(rows.schema.field(n).type)])  # fmt: skip

@@ -53,7 +53,11 @@ def _pickled(source: Path, classes: int) -> tuple[dict[str, Split], tuple[str, .
         batches = [safety.unpickle(files.read(part), f"{source}: {part}") for part in parts]
         key = b"labels" if classes == 10 else b"fine_labels"
         try:
-            images = np.concatenate([batch[b"data"] for batch in batches]).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+            images = (
+                np.concatenate([batch[b"data"] for batch in batches])
+                .reshape(-1, 3, 32, 32)
+                .transpose(0, 2, 3, 1)
+            )
             splits[split] = images, np.concatenate([batch[key] for batch in batches]).astype(np.int64)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{source}: {split} is not in CIFAR's published layout ({error!r})") from None
@@ -85,7 +89,9 @@ class _Files:
                     raise KeyError(name)
                 return file.read()
         except (KeyError, OSError, EOFError, tarfile.TarError) as error:
-            raise DataError(f"{self.source} cannot be read as CIFAR's archive: {self.folder}/{name} ({error})") from None
+            raise DataError(
+                f"{self.source} cannot be read as CIFAR's archive: {self.folder}/{name} ({error})"
+            ) from None
 
 
 def _fetch(name: str) -> Any:

@@ -32,7 +32,9 @@ def spec(size: int | None) -> dict[str, columns.Spec]:
     return {"image": {"dtype": "uint8", "encoding": "image", **shape}}
 
 
-def tables(files: Iterable[File], specs: dict[str, Any], size: int | None, rejected: Rejected) -> Iterator[pa.Table]:
+def tables(
+    files: Iterable[File], specs: dict[str, Any], size: int | None, rejected: Rejected
+) -> Iterator[pa.Table]:
     """Columns `image` (encoded), `label`, `path`. Missing, broken and oversized files are left out and counted by
     name. `DataError` if images differ in size and no `size` to bring them to was set."""
     waiting = iter(files)

@@ -22,11 +22,22 @@ class Settings:
 def read(source: Path, settings: Settings) -> Content:
     if not source.is_dir():
         raise DataError(f"{source} is not a folder of class folders")
-    folders = {split: next((source / name for name in names if (source / name).is_dir()), None) for split, names in SPLITS.items()}
-    found = {split: folder for split, folder in folders.items() if folder} if folders["train"] else {"train": source}
-    classes = sorted({child.name for folder in found.values() for child in folder.iterdir() if child.is_dir()})
+    folders = {
+        split: next((source / name for name in names if (source / name).is_dir()), None)
+        for split, names in SPLITS.items()
+    }
+    found = (
+        {split: folder for split, folder in folders.items() if folder}
+        if folders["train"]
+        else {"train": source}
+    )
+    classes = sorted(
+        {child.name for folder in found.values() for child in folder.iterdir() if child.is_dir()}
+    )
     if not classes:
-        raise DataError(f"{source} has no class folders (looked in {', '.join(str(folder) for folder in found.values())})")
+        raise DataError(
+            f"{source} has no class folders (looked in {', '.join(str(folder) for folder in found.values())})"
+        )
     specs, rejected = encoded_images.spec(settings.size), Rejected()
     splits = {split: encoded_images.tables(_files(folder, classes), specs, settings.size, rejected)
               for split, folder in found.items()}  # fmt: skip

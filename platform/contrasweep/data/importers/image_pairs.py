@@ -52,7 +52,14 @@ def read(source: Path, settings: Settings) -> Content:
     splits = {}
     for name in names:
         chosen = [i for i, row in enumerate(rows) if (row.get("split") or "train") == name]
-        splits[name] = _tables(path.parent, [rows[i] for i in chosen], [labels[i] for i in chosen], specs, settings.size, rejected)
+        splits[name] = _tables(
+            path.parent,
+            [rows[i] for i in chosen],
+            [labels[i] for i in chosen],
+            specs,
+            settings.size,
+            rejected,
+        )
     return Content("image-pair", splits, classes, specs, _folds(path, rows), rejected=rejected)
 
 
@@ -63,7 +70,9 @@ def _rows(path: Path) -> list[Row]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} cannot be read as a list of pairs ({error})") from None
     if missing := [name for name in ("pre", "post", "label") if not rows or name not in rows[0]]:
-        raise DataError(f"{path} has no column {', '.join(missing)}; it must list pairs by pre, post and label")
+        raise DataError(
+            f"{path} has no column {', '.join(missing)}; it must list pairs by pre, post and label"
+        )
     return rows
 
 
@@ -114,7 +123,9 @@ def _tables(root: Path, rows: list[Row], labels: list[int], specs: dict[str, Any
         yield _table(kept, specs)
 
 
-def _table(kept: list[tuple[Row, int, NDArray[np.uint8], NDArray[np.uint8]]], specs: dict[str, Any]) -> pa.Table:
+def _table(
+    kept: list[tuple[Row, int, NDArray[np.uint8], NDArray[np.uint8]]], specs: dict[str, Any]
+) -> pa.Table:
     first = kept[0][0]
     found = {
         "pre": columns.from_array(np.stack([pre for _, _, pre, _ in kept])),
@@ -125,7 +136,9 @@ def _table(kept: list[tuple[Row, int, NDArray[np.uint8], NDArray[np.uint8]]], sp
     }
     for name, kind in (("x", pa.int32()), ("y", pa.int32()), ("group", pa.string()), ("fold", pa.int32())):
         if name in first:
-            found[name] = pa.array([row[name] if kind == pa.string() else int(row[name]) for row, *_ in kept], kind)
+            found[name] = pa.array(
+                [row[name] if kind == pa.string() else int(row[name]) for row, *_ in kept], kind
+            )
     return columns.table(found, specs)
 
 

@@ -25,7 +25,9 @@ def content(splits: Mapping[str, tuple[Images, Labels]], classes: tuple[str, ...
             raise DataError(f"{origin}: {split} must be uint8 images [n h w] or [n h w c] with n labels, "
                             f"found {images.dtype} {list(images.shape)} and {len(labels)} labels")  # fmt: skip
         if len(labels) and not 0 <= labels.min() <= labels.max() < len(classes):
-            raise DataError(f"{origin}: {split} has a label outside 0 to {len(classes) - 1}: {labels.min()} to {labels.max()}")
+            raise DataError(
+                f"{origin}: {split} has a label outside 0 to {len(classes) - 1}: {labels.min()} to {labels.max()}"
+            )
         shape = shape or images.shape[1:]
         if images.shape[1:] != shape:
             raise DataError(f"{origin}: {split} images are {images.shape[1:]}, those before {shape}")
@@ -38,4 +40,6 @@ def content(splits: Mapping[str, tuple[Images, Labels]], classes: tuple[str, ...
 
 def _tables(images: Images, labels: Labels, specs: Mapping[str, columns.Spec]) -> Iterator[pa.Table]:
     for rows in in_slices(len(labels), BATCH):
-        yield columns.table({"image": columns.from_array(images[rows]), "label": labels[rows].astype(np.int32)}, specs)
+        yield columns.table(
+            {"image": columns.from_array(images[rows]), "label": labels[rows].astype(np.int32)}, specs
+        )

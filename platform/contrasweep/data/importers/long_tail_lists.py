@@ -27,7 +27,9 @@ def _read(names: dict[str, str], classes: int) -> Any:
     def read(source: Path, settings: Settings) -> Content:
         lists = Path(settings.lists).expanduser() if settings.lists else source
         if missing := [name for name in names.values() if not (lists / name).is_file()]:
-            raise DataError(f"{lists} has no {', '.join(missing)}; pass the folder of the lists with --set lists=PATH")
+            raise DataError(
+                f"{lists} has no {', '.join(missing)}; pass the folder of the lists with --set lists=PATH"
+            )
         specs, rejected = encoded_images.spec(settings.size), Rejected()
         splits = {split: encoded_images.tables(_files(source, lists / name, classes), specs, settings.size, rejected)
                   for split, name in names.items()}  # fmt: skip
@@ -42,7 +44,9 @@ def _files(root: Path, listing: Path, classes: int) -> Iterator[File]:
             continue
         name, _, label = line.rpartition(" ")
         if not (name and label.isdecimal() and int(label) < classes):
-            raise DataError(f"{listing}:{number}: must be a path and a class from 0 to {classes - 1}, got {line!r}")
+            raise DataError(
+                f"{listing}:{number}: must be a path and a class from 0 to {classes - 1}, got {line!r}"
+            )
         yield File(root / safety.check_member(name, str(listing)), name, int(label))
 
 

@@ -53,17 +53,31 @@ def read(source: Path, settings: Settings) -> Content:
             else:
                 rejected.add("no row in rel", key[1])
     _check_disjoint(products, source)
-    features = _Features(source / "features", rejected) if settings.features and (source / "features").is_dir() else None
+    features = (
+        _Features(source / "features", rejected)
+        if settings.features and (source / "features").is_dir()
+        else None
+    )
     return content(products, reviews, rejected, features=features, source={"category": category})
 
 
 def _category(source: Path, wanted: str | None) -> str:
-    found = sorted({match[1] for file in source.glob("*.prd.train") if (match := re.fullmatch(r"(.+)\.prd\.train", file.name))})
+    found = sorted(
+        {
+            match[1]
+            for file in source.glob("*.prd.train")
+            if (match := re.fullmatch(r"(.+)\.prd\.train", file.name))
+        }
+    )
     if wanted in found:
         return str(wanted)
     if wanted is None and len(found) == 1:
         return found[0]
-    hint = f"it has {', '.join(found)}: choose one with --set category=NAME" if found else "there is no *.prd.train in it"
+    hint = (
+        f"it has {', '.join(found)}: choose one with --set category=NAME"
+        if found
+        else "there is no *.prd.train in it"
+    )
     raise DataError(f"{source}: which category? {hint}")
 
 
@@ -97,7 +111,9 @@ def _review(row: Row, relation: Row) -> Review:
         return Review(_text(row, "review_id"), _text(row, "product_id"), _text(row, "content"), int(relation["upvotes"] or 0),
                       _text(row, "title"), float("nan") if rating is None else float(rating), _urls(row))  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"review {row.get('review_id')!r}: upvotes and rating must be numbers ({error!r})") from None
+        raise DataError(
+            f"review {row.get('review_id')!r}: upvotes and rating must be numbers ({error!r})"
+        ) from None
 
 
 def _text(row: Row, name: str) -> str:
@@ -107,14 +123,22 @@ def _text(row: Row, name: str) -> str:
 
 def _urls(row: Row) -> tuple[str, ...]:
     found = row.get("img_url") or ()
-    return (found,) if isinstance(found, str) else tuple(str(url) for url in found) if isinstance(found, list) else ()
+    return (
+        (found,)
+        if isinstance(found, str)
+        else tuple(str(url) for url in found)
+        if isinstance(found, list)
+        else ()
+    )
 
 
 def _check_disjoint(products: list[Product], source: Path) -> None:
     seen: dict[str, str] = {}
     for product in products:
         if seen.setdefault(product.product_id, product.split) != product.split:
-            raise DataError(f"{source}: product {product.product_id!r} is in both {seen[product.product_id]} and {product.split}")
+            raise DataError(
+                f"{source}: product {product.product_id!r} is in both {seen[product.product_id]} and {product.split}"
+            )
 
 
 class _Features:
@@ -130,7 +154,9 @@ class _Features:
             if not path.is_file():
                 return none
             images = load(path)
-            return np.concatenate([none, *(np.asarray(image, np.float16)[:PER_IMAGE] for image in images)])[:PER_ITEM]
+            return np.concatenate([none, *(np.asarray(image, np.float16)[:PER_IMAGE] for image in images)])[
+                :PER_ITEM
+            ]
         except (DataError, ValueError) as error:
             self.rejected.add("broken region features", f"{item}: {error}")
             return none

@@ -15,7 +15,18 @@ from contrasweep.errors import DataError
 FILES = {"train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
          "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")}  # fmt: skip
 DIGITS = tuple("0123456789")
-FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+FASHION = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
@@ -26,7 +37,9 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     shape = struct.unpack_from(f">{data[3]}I", data, 4) if len(data) >= 4 + 4 * data[3] else ()
     start = 4 + 4 * data[3]
     if not shape or len(data) - start != int(np.prod(shape, dtype=object)):
-        raise DataError(f"{path} is truncated: its header announces {shape}, it holds {len(data) - start} bytes; fetch it again")
+        raise DataError(
+            f"{path} is truncated: its header announces {shape}, it holds {len(data) - start} bytes; fetch it again"
+        )
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
 
 

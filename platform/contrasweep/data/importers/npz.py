@@ -26,4 +26,7 @@ def splits(path: Path) -> dict[str, tuple[NDArray[np.uint8], NDArray[np.int64]]]
     arrays = load(path)
     if missing := [name for name in ARRAYS if name not in arrays]:
         raise DataError(f"{path} has no {', '.join(missing)}; it holds {', '.join(arrays)}")
-    return {split: (arrays[f"x_{split}"], arrays[f"y_{split}"].reshape(-1).astype(np.int64)) for split in ("train", "test")}
+    return {
+        split: (arrays[f"x_{split}"], arrays[f"y_{split}"].reshape(-1).astype(np.int64))
+        for split in ("train", "test")
+    }

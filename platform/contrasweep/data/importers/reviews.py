@@ -129,9 +129,13 @@ def _images(rows: Sequence[Product | Review], roi: list[Features] | None, specs:
     return found
 
 
-def split_products(ids: Sequence[str], seed: int, shares: tuple[float, float] = (0.64, 0.16)) -> dict[str, str]:
+def split_products(
+    ids: Sequence[str], seed: int, shares: tuple[float, float] = (0.64, 0.16)
+) -> dict[str, str]:
     """train, dev or test of each product: 64, 16 and 20 % of the sorted ids, shuffled by `seed`."""
     names = sorted(set(ids))
     shuffled = [names[i] for i in np.random.RandomState(seed).permutation(len(names))]
     first, second = round(shares[0] * len(names)), round(sum(shares) * len(names))
-    return {name: SPLITS[(position >= first) + (position >= second)] for position, name in enumerate(shuffled)}
+    return {
+        name: SPLITS[(position >= first) + (position >= second)] for position, name in enumerate(shuffled)
+    }

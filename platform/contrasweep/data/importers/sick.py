@@ -25,7 +25,10 @@ def read(source: Path, settings: Any) -> Content:
     if missing := [name for name in COLUMNS if not rows or name not in rows[0]]:
         raise DataError(f"{path} has no column {', '.join(missing)}; it is not SICK.txt")
     try:
-        splits = {split: [_table([row for row in rows if row["SemEval_set"] == part])] for split, part in SPLITS.items()}
+        splits = {
+            split: [_table([row for row in rows if row["SemEval_set"] == part])]
+            for split, part in SPLITS.items()
+        }
     except (ValueError, TypeError) as error:
         raise DataError(f"{path} has a row that is not SICK's ({error})") from None
     return Content("text-pair", splits, CLASSES)
@@ -42,4 +45,6 @@ def _table(rows: list[dict[str, str]]) -> pa.Table:
     }, {})  # fmt: skip
 
 
-SICK = Importer(read, "9,840 pairs of sentences, 3 entailment classes", "CC BY-NC-SA 3.0", "SICK.txt or its folder")
+SICK = Importer(
+    read, "9,840 pairs of sentences, 3 entailment classes", "CC BY-NC-SA 3.0", "SICK.txt or its folder"
+)

@@ -60,12 +60,16 @@ def read(source: Path, settings: Settings) -> Content:
     rejected = Rejected()
     found = {name: source / name for name in SPLITS if (source / name / "labels").is_dir()}
     if "train" not in found:
-        raise DataError(f"{source} has no train/labels; it must be xBD's folder of train, test, hold and tier3")
+        raise DataError(
+            f"{source} has no train/labels; it must be xBD's folder of train, test, hold and tier3"
+        )
     if not settings.tier3:
         found.pop("tier3", None)
     listed: dict[str, list[Building]] = {}
     for name, folder in found.items():
-        listed.setdefault("train" if name == "tier3" else name, []).extend(_buildings(folder, settings, rejected))
+        listed.setdefault("train" if name == "tier3" else name, []).extend(
+            _buildings(folder, settings, rejected)
+        )
     if settings.match_paper_counts:
         listed["train"] = _subsample(listed["train"], settings.seed)
     shape = settings.size, settings.size, 3
@@ -77,7 +81,10 @@ def read(source: Path, settings: Settings) -> Content:
 def _buildings(folder: Path, settings: Settings, rejected: Rejected) -> Iterator[Building]:
     for path in sorted((folder / "labels").glob("*_post_disaster.json")):
         tile = path.name.removesuffix("_post_disaster.json")
-        before = {feature["properties"].get("uid") for feature in _features(path.with_name(f"{tile}_pre_disaster.json"))}
+        before = {
+            feature["properties"].get("uid")
+            for feature in _features(path.with_name(f"{tile}_pre_disaster.json"))
+        }
         for feature in _features(path):
             properties = feature["properties"]
             name = f"{tile} {properties.get('uid')}"
@@ -113,7 +120,9 @@ def bounds(wkt: str) -> tuple[float, float, float, float] | None:
     return min(xs), min(ys), max(xs), max(ys)
 
 
-def crop_box(box: tuple[float, float, float, float], context: float, width: int, height: int) -> tuple[int, int, int, int]:
+def crop_box(
+    box: tuple[float, float, float, float], context: float, width: int, height: int
+) -> tuple[int, int, int, int]:
     """The square about `box` with `context` of its side added on each side, clipped to the tile; whole pixels."""
     half = max(box[2] - box[0], box[3] - box[1]) * (0.5 + context)
     x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
@@ -131,18 +140,19 @@ def _subsample(buildings: list[Building], seed: int) -> list[Building]:
     return [buildings[i] for i in sorted(kept)]
 
 
-def _tables(buildings: list[Building], settings: Settings, specs: dict[str, Any], rejected: Rejected) -> Iterator[pa.Table]:
+def _tables(
+    buildings: list[Building], settings: Settings, specs: dict[str, Any], rejected: Rejected
+) -> Iterator[pa.Table]:
     open_tile = lru_cache(4)(_tile)  # a tile's buildings follow one another
     kept: list[tuple[Building, NDArray[np.uint8], NDArray[np.uint8]]] = []
     for building in buildings:
-        crops = []
-        for moment in ("pre", "post"):
-            image = open_tile(building.folder / "images" / f"{building.tile}_{moment}_disaster.png")
-            crops.append(image if isinstance(image, str) else _cut(image, building, settings))
-        if problem := next((crop for crop in crops if isinstance(crop, str)), None):
-            rejected.add(problem, f"{building.tile} {building.uid}")
+        try:
+            pre, post = (_cut(open_tile(building.folder / "images" / f"{building.tile}_{moment}_disaster.png"), building, settings)
+                         for moment in ("pre", "post"))  # fmt: skip
+        except images.BrokenImage as error:
+            rejected.add(str(error), f"{building.tile} {building.uid}")
             continue
-        kept.append((building, crops[0], crops[1]))
+        kept.append((building, pre, post))
         if len(kept) == BATCH:
             yield _table(kept, settings, specs)
             kept = []
@@ -151,6 +161,7 @@ def _tables(buildings: list[Building], settings: Settings, specs: dict[str, Any]
 
 
 def _tile(path: Path) -> NDArray[np.uint8] | str:
+    """The decoded tile, or why there is none: kept, so that its other buildings need not try again."""
     try:
         return images.decode(path.read_bytes())
     except images.BrokenImage:
@@ -159,14 +170,20 @@ def _tile(path: Path) -> NDArray[np.uint8] | str:
         return f"missing image {path.name}"
 
 
-def _cut(image: NDArray[np.uint8], building: Building, settings: Settings) -> NDArray[np.uint8] | str:
+def _cut(image: NDArray[np.uint8] | str, building: Building, settings: Settings) -> NDArray[np.uint8]:
+    if isinstance(image, str):
+        raise images.BrokenImage(image)
     left, top, right, bottom = crop_box(building.box, settings.context, image.shape[1], image.shape[0])
     if right <= left or bottom <= top:
-        return "box outside the tile"
+        raise images.BrokenImage("box outside the tile")
     return images.resize(image[top:bottom, left:right], settings.size, settings.size)
 
 
-def _table(kept: list[tuple[Building, NDArray[np.uint8], NDArray[np.uint8]]], settings: Settings, specs: dict[str, Any]) -> pa.Table:
+def _table(
+    kept: list[tuple[Building, NDArray[np.uint8], NDArray[np.uint8]]],
+    settings: Settings,
+    specs: dict[str, Any],
+) -> pa.Table:
     disasters = [building.tile.rsplit("_", 1)[0] for building, _, _ in kept]
     tiles = [building.tile for building, _, _ in kept]
     return columns.table({

@@ -1,0 +1,231 @@
+"""A small source in the published format of every dataset: the formats are real, the content is made up unless the
+name says where it comes from."""
+
+import csv
+import gzip
+import io
+import json
+import pickle
+import struct
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+RANDOM = np.random.RandomState(7)
+
+
+def png(path: Path, height: int = 12, width: int = 12) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(RANDOM.randint(0, 256, (height, width, 3)).astype(np.uint8)).save(path)
+    return path
+
+
+def bundled(folder: Path) -> None:
+    return None
+
+
+def idx(folder: Path) -> Path:
+    for name, n in (("train", 50), ("t10k", 20)):
+        images = RANDOM.randint(0, 256, (n, 28, 28)).astype(np.uint8)
+        header = b"\0\0\x08\x03" + struct.pack(">3I", n, 28, 28)
+        (folder / f"{name}-images-idx3-ubyte.gz").write_bytes(gzip.compress(header + images.tobytes()))
+        labels = bytes(i % 10 for i in range(n))
+        (folder / f"{name}-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01" + struct.pack(">I", n) + labels)
+    return folder
+
+
+def npz(folder: Path) -> Path:
+    arrays = {
+        f"x_{split}": RANDOM.randint(0, 256, (n, 28, 28)).astype(np.uint8)
+        for split, n in (("train", 50), ("test", 20))
+    }
+    np.savez(folder / "d.npz", **arrays, y_train=np.arange(50) % 10, y_test=np.arange(20) % 10)
+    return folder / "d.npz"
+
+
+def cifar(classes: int, per_class: int) -> bytes:
+    """The tar that torchvision downloads, its batches pickled under protocol 2 with bytes for keys, as Python 2 did."""
+    n = classes * per_class
+    labels = [i % classes for i in range(n)]
+
+    def batch(key: bytes) -> bytes:
+        return pickle.dumps(
+            {b"data": RANDOM.randint(0, 256, (n, 3072)).astype(np.uint8), key: labels, b"batch_label": b"x"},
+            protocol=2,
+        )
+
+    if classes == 10:
+        members = {f"cifar-10-batches-py/data_batch_{i}": batch(b"labels") for i in range(1, 6)}
+        members["cifar-10-batches-py/test_batch"] = batch(b"labels")
+    else:
+        members = {f"cifar-100-python/{name}": batch(b"fine_labels") for name in ("train", "test")}
+        names = [f"class {i}".encode() for i in range(100)]
+        members["cifar-100-python/meta"] = pickle.dumps({b"fine_label_names": names}, protocol=2)
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return packed.getvalue()
+
+
+def cifar10(folder: Path) -> Path:
+    (folder / "cifar-10-python.tar.gz").write_bytes(cifar(10, 20))
+    return folder / "cifar-10-python.tar.gz"
+
+
+def cifar100(folder: Path) -> Path:
+    (folder / "c100.tar.gz").write_bytes(cifar(100, 2))
+    with tarfile.open(folder / "c100.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def lists(*names: str) -> object:
+    def make(folder: Path) -> Path:
+        for name in names:
+            lines = [
+                f"{png(folder / 'photos' / f'{name}-{i}.png', 20 + i, 30).relative_to(folder).as_posix()} {i}"
+                for i in range(3)
+            ]
+            (folder / name).write_text("\n".join(lines) + "\n")
+        return folder
+
+    return make
+
+
+def image_folder(folder: Path) -> Path:
+    for split, n in (("train", 6), ("val", 2)):
+        for name in ("cat", "dog"):
+            for i in range(n):
+                png(folder / split / name / f"{i}.png")
+    (folder / "train" / "cat" / "notes.txt").write_text("no image")
+    return folder
+
+
+def image_pairs(folder: Path) -> Path:
+    with (folder / "pairs.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["pre", "post", "x", "y", "size", "label", "group", "fold"])
+        for tile in range(4):
+            pre, post = (
+                png(folder / side / f"{tile}.png", 32, 32).relative_to(folder) for side in ("pre", "post")
+            )
+            for x in (0, 16):
+                writer.writerow([pre, post, x, 0, 16, x // 16, f"tile{tile}", tile % 2])
+    return folder / "pairs.csv"
+
+
+def ombria(folder: Path) -> Path:
+    image_pairs(folder).rename(folder / "pairs_5class.csv")
+    return folder
+
+
+def square(x: float, y: float, side: float) -> str:
+    return f"POLYGON (({x} {y}, {x + side} {y}, {x + side} {y + side}, {x} {y + side}, {x} {y}))"
+
+
+def xbd(folder: Path) -> Path:
+    for split in ("train", "test"):
+        for tile in ("flood_00000001", "flood_00000002", "fire_00000001", "fire_00000002", "quake_00000001"):
+            post = [
+                ("no-damage", 10, 10, 20),
+                ("destroyed", 60, 60, 30),
+                ("minor-damage", 90, 5, 5),
+                ("un-classified", 5, 70, 20),
+                ("major-damage", 0, 100, 20),
+            ]
+            for moment in ("pre", "post"):
+                features = [{"properties": {"feature_type": "building", "uid": f"{tile}-{i}", **({"subtype": kind} if moment == "post" else {})},
+                             "wkt": square(x, y, side)} for i, (kind, x, y, side) in enumerate(post)]  # fmt: skip
+                labels = folder / split / "labels"
+                labels.mkdir(parents=True, exist_ok=True)
+                (labels / f"{tile}_{moment}_disaster.json").write_text(
+                    json.dumps({"features": {"xy": features, "lng_lat": []}, "metadata": {}})
+                )
+                png(folder / split / "images" / f"{tile}_{moment}_disaster.png", 128, 128)
+    return folder
+
+
+def sick(folder: Path) -> Path:
+    names = ["pair_ID", "sentence_A", "sentence_B", "entailment_label", "relatedness_score", "SemEval_set"]
+    rows = [
+        [
+            str(i),
+            f'a "quoted {i}',
+            "b",
+            ["NEUTRAL", "ENTAILMENT", "CONTRADICTION"][i % 3],
+            "3.5",
+            ["TRAIN", "TRIAL", "TEST"][i // 9],
+        ]
+        for i in range(27)
+    ]
+    (folder / "SICK.txt").write_text("\n".join("\t".join(row) for row in [names, *rows]) + "\n")
+    return folder
+
+
+def clothing(folder: Path) -> Path:
+    names = [
+        "",
+        "Clothing ID",
+        "Age",
+        "Title",
+        "Review Text",
+        "Rating",
+        "Recommended IND",
+        "Positive Feedback Count",
+        "Division Name",
+        "Department Name",
+        "Class Name",
+    ]
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(names)
+    for i in range(120):
+        writer.writerow(
+            [i, i % 24, 30, "", f"review {i},\nsecond line", 4, 1, i % 20, "General", "Tops", "Knits"]
+        )
+    with zipfile.ZipFile(folder / "reviews.zip", "w") as archive:
+        archive.writestr("Reviews.csv", text.getvalue())
+    return folder / "reviews.zip"
+
+
+def mcr(folder: Path) -> Path:
+    import torch
+
+    for number, split in enumerate(("train", "dev", "test")):
+        ids = [f"p{number}{i}" for i in range(6)]
+        reviews = [(product, f"r-{product}-{j}") for product in ids for j in range(4)]
+        tables = {
+            "prd": {"product_id": ids, "name": ["name"] * 6, "description": [None] * 6, "img_url": [["u"]] * 6, "keyword": ["k"] * 6, "brand_name": ["b"] * 6},
+            "rvw": {"product_id": [p for p, _ in reviews], "review_id": [r for _, r in reviews], "content": [f"good {r}" for _, r in reviews],
+                    "title": ["t"] * 24, "img_url": ["v"] * 24, "time": [0] * 24},
+            "rel": {"product_id": [p for p, _ in reviews], "review_id": [r for _, r in reviews], "upvotes": [j % 20 for j in range(24)]},
+        }  # fmt: skip
+        for kind, table in tables.items():
+            text = json.dumps(
+                {name: {str(i): value for i, value in enumerate(values)} for name, values in table.items()}
+            )
+            (folder / f"Toys.{kind}.{split}").write_text(text)
+        for item, n in ((ids[0], 40), (reviews[1][1], 3)):
+            place = folder / "features" / split / item
+            place.mkdir(parents=True)
+            torch.save(
+                [{"x": RANDOM.rand(n, 2048).astype(np.float32), "num_boxes": n}], place / f"{item}.pth"
+            )
+    return folder
+
+
+IMAGENET = "ImageNet_LT_train.txt", "ImageNet_LT_val.txt", "ImageNet_LT_test.txt"
+SOURCES = {
+    "digits": bundled, "digits-lt": bundled, "synthetic-reviews": bundled, "mnist": idx, "fashion-mnist": npz, "cifar10": cifar10,
+    "cifar10-lt": cifar10, "cifar100": cifar100, "cifar100-lt": cifar100, "imagenet-lt": lists(*IMAGENET),
+    "inaturalist-lt": lists("iNaturalist18_train.txt", "iNaturalist18_val.txt"), "image-folder": image_folder, "image-pairs": image_pairs,
+    "ombria": ombria, "xbd": xbd, "sick": sick, "clothing-reviews": clothing, "mcr-reviews": mcr,
+}  # fmt: skip
+SETTINGS = {"cifar10-lt": {"imbalance_factor": 10}, "cifar100-lt": {"imbalance_factor": 2}, "imagenet-lt": {"size": 16},
+            "inaturalist-lt": {"size": 16}, "xbd": {"size": 16}}  # fmt: skip

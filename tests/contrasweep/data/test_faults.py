@@ -1,0 +1,209 @@
+"""What a server, a wire and a disk do wrong: nothing wrong is ever read, and errors name the object."""
+
+import errno
+import json
+import multiprocessing
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from contrasweep.data import cache, decoding, inspecting, open_dataset, resolve, stage
+from contrasweep.data.manifest import MANIFEST
+from contrasweep.errors import DataError, StorageError
+from contrasweep.store import open_store
+
+PASSING = ["500", "503", "cut", "short", "flip", "slow", "stall", "reset"]
+
+
+def images(manifest: Any) -> np.ndarray:
+    return np.concatenate([part.array("image") for part in open_dataset(manifest).parts(None)])
+
+
+@pytest.fixture
+def expected(tmp_path: Path) -> np.ndarray:
+    return images(stage("digits-lt", str(tmp_path / "reference"))).copy()
+
+
+@pytest.fixture
+def staged(s3: Any) -> Any:
+    return stage("digits-lt", f"{s3.uri}/datasets/digits-lt")
+
+
+@pytest.mark.parametrize("fault", PASSING)
+def test_a_fault_that_passes_is_survived_while_reading(
+    fault: str, staged: Any, expected: np.ndarray, faults: Any, monkeypatch: Any, tmp_path: Path, caplog: Any
+) -> None:
+    monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "other-node"))
+    monkeypatch.setenv("CONTRASWEEP_S3_TIMEOUT_S", "1")
+    faults.on("GET", "parquet", fault)
+    assert np.array_equal(images(staged), expected)
+    assert len(faults.done) == 2, "each of the two shards met it"
+    retries = [
+        record
+        for record in caplog.records
+        if "attempt 2 of 6" in record.message and "parquet" in record.message
+    ]
+    assert len(retries) == (0 if fault == "slow" else 2)
+
+
+@pytest.mark.parametrize("fault", ["500", "503", "cut", "short", "flip", "reset"])
+def test_a_fault_that_stays_is_an_error_that_names_the_object(
+    fault: str, staged: Any, faults: Any, monkeypatch: Any, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "other-node"))
+    monkeypatch.setenv("CONTRASWEEP_S3_ATTEMPTS", "3")
+    faults.on("GET", "parquet", fault, "...")
+    with pytest.raises(
+        StorageError, match=r"s3://test-\w+/runs/datasets/digits-lt/train-00000-\w+\.parquet 3 times"
+    ):
+        images(staged)
+    assert not list((tmp_path / "other-node" / "splits").glob("*")), "nothing half-read is left"
+
+
+@pytest.mark.parametrize("fault", ["500", "503", "reset", "lost"])
+def test_a_fault_that_passes_is_survived_while_staging(
+    fault: str, s3: Any, expected: np.ndarray, faults: Any
+) -> None:
+    faults.on("PUT", "digits-lt", fault)
+    manifest = stage("digits-lt", f"{s3.uri}/datasets/digits-lt")
+    assert len(faults.done) >= 3, "both shards and the manifest met it"
+    assert inspecting.verify(manifest) == []
+    assert np.array_equal(images(manifest), expected)
+
+
+def test_a_lost_shard_is_named(staged: Any) -> None:
+    store = open_store(staged.uri)
+    shard = staged.splits["train"][0].file
+    store.delete(shard)
+    with pytest.raises(DataError, match=rf"{shard} is missing.*stage the dataset again"):
+        images(staged)
+    assert [finding.object for finding in inspecting.verify(staged)] == [f"{staged.uri}/{shard}"]
+    stage("digits-lt", staged.uri)
+    assert inspecting.verify(staged) == [], "staging again mends it"
+
+
+@pytest.mark.parametrize("change", ["truncated", "corrupted", "replaced"])
+def test_a_shard_that_was_changed_in_the_store_is_never_read(change: str, staged: Any) -> None:
+    store, shard = open_store(staged.uri), staged.splits["train"][0].file
+    data = store.read(shard)
+    changed = {"truncated": data[:-100], "corrupted": data[:500] + b"\0\0\0\0" + data[504:],
+               "replaced": store.read(staged.splits["test"][0].file)}[change]  # fmt: skip
+    store.write(shard, changed)  # with a digest of its own, so only the manifest can tell
+    with pytest.raises(DataError, match=f"{shard}.*its manifest says"):
+        images(staged)
+    assert len(inspecting.verify(staged)) == 1
+
+
+def test_a_changed_manifest_is_refused(staged: Any) -> None:
+    store = open_store(staged.uri)
+    fields = json.loads(store.read(MANIFEST))
+    fields["classes"] = fields["classes"][::-1]
+    store.write(MANIFEST, json.dumps(fields).encode())
+    with pytest.raises(DataError, match=r"manifest\.json states digest .* it was edited"):
+        resolve(staged.uri, folds=None, storage="unused")
+
+
+def test_two_nodes_that_stage_the_same_dataset_at_once_agree(s3: Any) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        manifests = list(pool.map(lambda _: stage("digits", f"{s3.uri}/datasets/digits"), range(4)))
+    assert len({manifest.digest for manifest in manifests}) == 1
+    assert inspecting.verify(manifests[0]) == []
+    assert len(list(open_store(manifests[0].uri).list())) == 3
+
+
+def test_of_two_that_stage_different_datasets_in_one_place_one_wins_whole(s3: Any) -> None:
+    def attempt(factor: int) -> Any:
+        try:
+            return stage(f"digits-lt?imbalance_factor={factor}", f"{s3.uri}/datasets/x")
+        except DataError as error:
+            return error
+
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(attempt, [10, 50]))
+    lost = [result for result in results if isinstance(result, DataError)]
+    assert len(lost) == 1 and "already holds dataset" in str(lost[0])
+    assert inspecting.verify(resolve(f"{s3.uri}/datasets/x", folds=None, storage="unused")) == []
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "delete", "empty entry"])
+def test_a_damaged_cache_is_built_again(
+    damage: str, node_cache: Path, expected: np.ndarray, staged: Any, caplog: Any
+) -> None:
+    images(staged)
+    for file in (node_cache / "splits").glob("*/image.npy"):
+        file.chmod(0o644)
+        times = file.stat().st_atime_ns, file.stat().st_mtime_ns
+        if damage == "flip":
+            with file.open("r+b") as opened:
+                opened.seek(2000)
+                opened.write(b"\xff\xff\xff")
+        elif damage == "truncate":
+            os.truncate(file, 1000)
+        elif damage == "delete":
+            file.unlink()
+        else:
+            (file.parent / cache.ENTRY).write_text("")
+        if damage == "flip":
+            os.utime(file, ns=times)  # a change that leaves no trace in size and mtime
+    assert np.array_equal(images(staged), expected)
+    assert "damaged" in caplog.text
+
+
+def test_a_full_disk_is_an_error_that_says_what_to_do(
+    staged: Any, monkeypatch: Any, node_cache: Path
+) -> None:
+    def full(*args: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(decoding, "decode_split", full)
+    with pytest.raises(DataError, match=r"no space for digits-lt.*GiB free.*CONTRASWEEP_CACHE"):
+        images(staged)
+    assert [path.name for path in node_cache.glob("splits/*")] == []
+
+
+def test_a_full_disk_first_drops_what_is_longest_unused(
+    staged: Any, monkeypatch: Any, expected: np.ndarray, tmp_path: Path
+) -> None:
+    images(stage("digits", str(tmp_path / "old")))
+    real, calls = decoding.decode_split, []
+
+    def once_full(*args: Any) -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(*args)
+
+    monkeypatch.setattr(decoding, "decode_split", once_full)
+    assert np.array_equal(images(staged), expected)
+
+
+def _die_while_decoding(uri: str, ready: Any) -> None:
+    def hang(manifest: Any, split: str, folder: Path) -> None:
+        (folder / "image.npy").write_bytes(b"half")
+        ready.set()
+        time.sleep(60)
+
+    decoding.decode_split = hang  # type: ignore[assignment]
+    images(resolve(uri, folds=None, storage="unused"))
+
+
+def test_killed_while_decoding_leaves_no_lock_and_no_half_entry(
+    tmp_path: Path, expected: np.ndarray, node_cache: Path
+) -> None:
+    manifest = stage("digits-lt", str(tmp_path / "local"))
+    cache.evict(0)
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    process = context.Process(target=_die_while_decoding, args=(manifest.uri, ready))
+    process.start()
+    assert ready.wait(60)
+    os.kill(process.pid, signal.SIGKILL)  # type: ignore[arg-type]
+    process.join()
+    assert np.array_equal(images(manifest), expected)
+    assert not list((node_cache / "splits").glob(".building-*"))

@@ -1,0 +1,99 @@
+"""Folds are a pure function of labels, groups and a rule."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contrasweep.data.decoding import ring
+from contrasweep.data.folds import assign, check, sizes
+from contrasweep.data.manifest import Folds
+from contrasweep.errors import SpecError
+
+EXPECTED = [0, 2, 0, 1, 1, 0, 2, 2, 0, 1]
+EXPECTED_GROUPED = [0, 0, 1, 1, 0, 0, 1, 1, 2, 2]
+LABELS = st.lists(st.integers(0, 4), min_size=10, max_size=120)
+
+
+@settings(max_examples=60, deadline=None)
+@given(LABELS, st.integers(2, 10), st.integers(0, 3))
+def test_stratified_folds_differ_by_at_most_one_row_in_total_and_per_class(
+    labels: list[int], count: int, seed: int
+) -> None:
+    dealt = assign(labels, None, None, Folds(count, "stratified", seed))
+    found = sizes(dealt, count)
+    assert sum(found) == len(labels) and max(found) - min(found) <= 1
+    for label in set(labels):
+        members = sizes(dealt[np.asarray(labels) == label], count)
+        assert max(members) - min(members) <= 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(LABELS, st.integers(2, 6), st.integers(0, 3), st.data())
+def test_grouped_folds_never_split_a_group_and_none_is_empty(
+    labels: list[int], count: int, seed: int, data: st.DataObject
+) -> None:
+    groups = data.draw(st.lists(st.integers(0, 20), min_size=len(labels), max_size=len(labels)))
+    if len(set(groups)) < count:
+        with pytest.raises(SpecError, match="groups cannot fill"):
+            assign(labels, groups, None, Folds(count, "grouped", seed))
+        return
+    dealt = assign(labels, groups, None, Folds(count, "grouped", seed))
+    assert min(sizes(dealt, count)) > 0
+    for group in set(groups):
+        assert len(set(dealt[np.asarray(groups) == group])) == 1
+
+
+def test_grouped_folds_are_balanced_where_groups_allow_it() -> None:
+    random = np.random.RandomState(0)
+    labels, groups = random.randint(0, 4, 2000), random.randint(0, 200, 2000)
+    dealt = assign(labels, groups, None, Folds(5, "grouped"))
+    per_class = np.array([sizes(dealt[labels == c], 5) for c in range(4)])
+    assert per_class.min() > 0.9 * per_class.mean() and per_class.max() < 1.1 * per_class.mean()
+
+
+def test_the_same_folds_on_any_machine() -> None:
+    """Values computed once: whoever changes them changes the folds of finished tables."""
+    labels = [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert assign(labels, None, None, Folds(3)).tolist() == EXPECTED
+    assert assign(labels, list("aabbccddee"), None, Folds(3, "grouped")).tolist() == EXPECTED_GROUPED
+    assert assign(labels, None, None, Folds(3, "stratified", 1)).tolist() != EXPECTED
+
+
+def test_given_folds_are_taken_as_they_are() -> None:
+    assert assign([0] * 4, None, [1, 0, 1, 0], Folds(2, "given")).tolist() == [1, 0, 1, 0]
+    with pytest.raises(SpecError, match=r"its own folds \[0, 1\].*got 5; use folds=2"):
+        assign([0] * 6, None, [1, 0, 1, 0, 1, 0], Folds(5, "given"))
+
+
+@pytest.mark.parametrize(("folds", "message"), [
+    (Folds(11), "10 rows cannot fill 11 folds"), (Folds(1), "at least 2 folds"), (Folds(2, "random"), "known rules: given, grouped, stratified"),
+    (Folds(2, "grouped"), "need a group column"), (Folds(2, "given"), "need a fold column"),
+])  # fmt: skip
+def test_what_cannot_be_dealt_is_a_spec_error(folds: Folds, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        assign([0] * 10, None, None, folds)
+
+
+def test_a_plan_knows_it_from_counts_alone() -> None:
+    check(Folds(5, "grouped"), 100, 5)
+    for folds, rows, groups in [
+        (Folds(6, "grouped"), 100, 5),
+        (Folds(101), 100, None),
+        (Folds(1), 100, None),
+    ]:
+        with pytest.raises(SpecError):
+            check(folds, rows, groups)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=4, max_size=60))
+def test_every_part_of_every_fold_is_one_stretch_of_the_ring(dealt: list[int]) -> None:
+    dealt = [0, 1, 2, 3, *dealt]
+    order, starts = ring(np.asarray(dealt), 4)
+    assert len(order) == 2 * len(dealt) - dealt.count(3)
+    for fold in range(4):
+        low, high = starts[fold], starts[fold + 1]
+        test, train = order[low:high], order[high : high + len(dealt) - (high - low)]
+        assert sorted(test.tolist()) == [i for i, f in enumerate(dealt) if f == fold]
+        assert sorted(train.tolist()) == [i for i, f in enumerate(dealt) if f != fold]

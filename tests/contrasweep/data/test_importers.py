@@ -1,0 +1,340 @@
+"""One suite for every dataset that can be staged, on a small source in its published format."""
+
+import importlib.util
+import os
+import pickle
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from contrasweep.data import inspecting, long_tail, open_dataset, resolve, safety, stage
+from contrasweep.data.importers import DATASETS, mcr_reviews, reviews, xbd
+from contrasweep.data.manifest import MANIFEST, Manifest
+from contrasweep.errors import DataError, SpecError
+
+_spec = importlib.util.spec_from_file_location("sources", Path(__file__).with_name("sources.py"))
+assert _spec and _spec.loader
+sources = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(sources)
+
+
+def staged(name: str, folder: Path, to: str = "staged", **settings: Any) -> Manifest:
+    place = folder / "source"
+    if not place.exists():
+        place.mkdir()
+        made = sources.SOURCES[name](place)
+        (folder / "place").write_text(str(made) if made else "")
+    where = (folder / "place").read_text() or None
+    return stage(
+        name, str(folder / to), source=where, settings={**sources.SETTINGS.get(name, {}), **settings}
+    )
+
+
+def test_every_dataset_has_a_source_here() -> None:
+    assert set(sources.SOURCES) == set(DATASETS)
+
+
+@pytest.mark.parametrize("name", list(DATASETS))
+def test_a_staged_dataset_is_whole_repeatable_and_readable(name: str, tmp_path: Path) -> None:
+    manifest = staged(name, tmp_path)
+    assert inspecting.verify(manifest) == []
+    assert staged(name, tmp_path, "again").digest == manifest.digest
+    assert manifest.classes and manifest.rows("train") > 0 and manifest.source["licence"]
+    dataset = open_dataset(manifest)
+    for split in (split for split in manifest.splits if manifest.rows(split)):
+        part = dataset.split(split)
+        assert len(part) == manifest.rows(split)
+        for column, spec in manifest.columns.items():
+            array = part.ragged(column).values if spec.get("list") else part.array(column)
+            assert list(array.shape[1:]) == spec["shape"] and array.dtype == spec["dtype"]
+        if split != "products":
+            assert (
+                np.bincount(part.labels, minlength=len(manifest.classes)).tolist()
+                == manifest.counts[split]["classes"]
+            )
+    assert Manifest.from_json((tmp_path / "staged" / MANIFEST).read_text(), manifest.uri) == manifest
+
+
+@pytest.mark.parametrize("name", [name for name, made in DATASETS.items() if made.source])
+def test_a_source_that_is_not_one_is_a_data_error(name: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_bytes(b"not a dataset")
+    for source in ("empty", "file", "missing"):
+        with pytest.raises(DataError, match=str(tmp_path)):
+            stage(name, str(tmp_path / "to"), source=tmp_path / source)
+    assert not (tmp_path / "to" / MANIFEST).exists()
+
+
+@pytest.mark.parametrize("name", list(DATASETS))
+def test_an_unknown_setting_is_a_spec_error(name: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=rf"{name}.*no_such"):
+        stage(name, str(tmp_path / "to"), source=tmp_path, settings={"no_such": 1})
+
+
+def test_a_dataset_that_cannot_be_downloaded_says_what_to_fetch(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match="sick cannot be downloaded: pass --source PATH, where PATH is SICK.txt"
+    ):
+        stage("sick", str(tmp_path / "to"))
+
+
+# --- what each format means -------------------------------------------------------------------------------------
+
+
+def test_the_long_tail_profile_is_the_published_one() -> None:
+    assert long_tail.profile(5000, 10, 100) == [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
+    assert sum(long_tail.profile(500, 100, 100)) == 10_847
+
+
+def test_the_long_tail_is_what_numpys_legacy_seed_0_picks() -> None:
+    labels = np.arange(1000) % 10
+    np.random.seed(0)
+    expected = []
+    for c, n in enumerate(long_tail.profile(100, 10, 50)):
+        members = np.where(labels == c)[0]
+        np.random.shuffle(members)
+        expected.extend(members[:n])
+    assert long_tail.subset(labels, 10, 50).tolist() == expected
+
+
+def test_a_source_that_is_already_long_tailed_is_kept_or_refused() -> None:
+    labels = np.repeat(np.arange(10), long_tail.profile(500, 10, 100))
+    assert long_tail.subset(labels, 10, 100).tolist() == list(range(len(labels)))
+    with pytest.raises(SpecError, match=r"too few images.*class 1 has 299 of 387.*balanced"):
+        long_tail.subset(labels, 10, 10)
+
+
+def test_bundled_digits_are_scikit_learns(tmp_path: Path) -> None:
+    from sklearn.datasets import load_digits
+
+    dataset = open_dataset(resolve("digits", folds=None, storage=str(tmp_path)))
+    train, test = dataset.parts(None)
+    assert len(train) == 1397 and np.bincount(test.labels).tolist() == [40] * 10
+    values = np.concatenate([part.array("image") for part in (train, test)]).reshape(-1, 64)
+    published = load_digits().data
+    assert sorted(np.round(values.astype(float) * 16 / 255).tolist()) == sorted(published.tolist())
+
+
+def test_cifar_images_are_upright_and_in_colour(tmp_path: Path) -> None:
+    manifest = staged("cifar10", tmp_path)
+    image = open_dataset(manifest).split("test").array("image")[3]
+    import tarfile
+
+    with tarfile.open((tmp_path / "place").read_text()) as archive:
+        raw = pickle.load(archive.extractfile("cifar-10-batches-py/test_batch"))[b"data"][3]  # type: ignore[arg-type]
+    assert np.array_equal(image[..., 1], raw[1024:2048].reshape(32, 32))
+
+
+def test_image_pairs_are_cropped_where_the_list_says(tmp_path: Path) -> None:
+    from PIL import Image
+
+    dataset = open_dataset(staged("image-pairs", tmp_path).with_folds(None))
+    part = dataset.split("train")
+    whole = np.asarray(Image.open(tmp_path / "source" / part.column("post_path")[1].as_py()))
+    assert np.array_equal(part.array("post")[1], whole[0:16, 16:32])
+    assert part.column("group").to_pylist()[:3] == ["tile0", "tile0", "tile1"]
+
+
+def test_xbd_keeps_classified_buildings_of_a_size(tmp_path: Path) -> None:
+    manifest = staged("xbd", tmp_path)
+    assert manifest.counts["train"] == {"classes": [5, 0, 5, 5], "groups": 5}
+    rejected = manifest.source["rejected"]
+    assert {reason: found["count"] for reason, found in rejected.items()} == {
+        "box smaller than 8 px": 10,
+        "subtype un-classified": 10,
+    }
+    assert staged("xbd", tmp_path, "by-disaster", group="disaster").counts["train"]["groups"] == 3
+
+
+def test_xbd_crops_are_square_about_the_building() -> None:
+    assert xbd.crop_box((100, 100, 120, 110), 0.0, 1024, 1024) == (100, 95, 120, 115)
+    assert xbd.crop_box((100, 100, 120, 110), 0.5, 1024, 1024) == (90, 85, 130, 125)
+    assert xbd.crop_box((0, 1000, 20, 1020), 0.5, 1024, 1024) == (0, 990, 30, 1024)
+
+
+def test_xbd_reads_the_published_labels(shared: Path) -> None:
+    features = xbd._features(shared / "data" / "xbd_sample" / "joplin-tornado_00000050_post_disaster.json")
+    boxes = [xbd.bounds(feature["wkt"]) for feature in features]
+    assert len(boxes) == len(features) > 10
+    assert all(
+        box is not None and 0 <= box[0] < box[2] <= 1024 and 0 <= box[1] < box[3] <= 1024 for box in boxes
+    )
+    assert {feature["properties"]["subtype"] for feature in features} <= {*xbd.CLASSES, "un-classified"}
+
+
+@pytest.mark.parametrize(
+    ("votes", "label"), [(1, 0), (2, 1), (3, 1), (4, 2), (7, 2), (8, 3), (15, 3), (16, 4), (1000, 4)]
+)
+def test_votes_to_label(votes: int, label: int) -> None:
+    assert reviews.label(votes) == label
+
+
+def test_mcr_reviews_keep_features_order_and_products_apart(tmp_path: Path) -> None:
+    dataset = open_dataset(staged("mcr-reviews", tmp_path))
+    train, products = dataset.split("train"), dataset.split("products")
+    roi = dict(
+        zip(
+            products.column("product_id").to_pylist(),
+            (products.ragged("roi")[i] for i in range(len(products))),
+            strict=True,
+        )
+    )
+    file = tmp_path / "source" / "features" / "train" / "p00" / "p00.pth"
+    assert np.array_equal(roi["p00"], mcr_reviews.load(file)[0][:32].astype(np.float16)), (
+        "at most 32 regions an image"
+    )
+    names = list(
+        zip(train.column("product_id").to_pylist(), train.column("row_in_product").to_pylist(), strict=True)
+    )
+    assert names == sorted(names)
+    rows = products.column("product_id").take(train.column("product_row"))
+    assert rows.to_pylist() == train.column("product_id").to_pylist()
+    split_of = [set(dataset.split(split).column("product_id").to_pylist()) for split in reviews.SPLITS]
+    assert not split_of[0] & split_of[1] and not split_of[1] & split_of[2] and not split_of[0] & split_of[2]
+
+
+def test_synthetic_features_are_labelled(tmp_path: Path) -> None:
+    assert not staged("clothing-reviews", tmp_path).synthetic
+    assert staged("clothing-reviews", tmp_path, "b", synthetic_roi=2, roi_dim=8).synthetic
+
+
+# --- nothing executes data, and what is broken is named -----------------------------------------------------------
+
+
+class Exploit:
+    def __init__(self, target: str) -> None:
+        self.target = target
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (self.target,)
+
+
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: {b"data": x}, lambda x: np.array([x], dtype=object)])
+def test_a_pickle_that_would_run_something_is_refused(wrap: Any, tmp_path: Path) -> None:
+    target = tmp_path / "executed"
+    with pytest.raises(
+        DataError,
+        match=r"forged is not a pickle of plain arrays and is not loaded \(it asks for posix.mkdir\)",
+    ):
+        safety.unpickle(pickle.dumps(wrap(Exploit(str(target)))), "forged")
+    assert not target.exists()
+
+
+def test_an_array_of_objects_is_refused() -> None:
+    with pytest.raises(DataError, match="array of Python objects"):
+        safety.unpickle(pickle.dumps([np.array([1, "a"], dtype=object)]), "forged")
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_plain_pickles_of_every_protocol_are_read(protocol: int) -> None:
+    value = {b"data": np.arange(6, dtype=np.uint8).reshape(2, 3), "names": ["a", b"b"], "n": np.int64(3)}
+    read = safety.unpickle(pickle.dumps(value, protocol=protocol), "plain")
+    assert np.array_equal(read[b"data"], value[b"data"])
+    assert next(value for key, value in read.items() if key != b"data") in (["a", b"b"], [b"a", b"b"])
+
+
+def test_cifar_and_mcr_refuse_forged_files(tmp_path: Path) -> None:
+    target = tmp_path / "executed"
+    folder = tmp_path / "cifar-10-batches-py"
+    folder.mkdir()
+    for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
+        (folder / name).write_bytes(pickle.dumps({b"data": Exploit(str(target)), b"labels": []}))
+    with pytest.raises(DataError, match=r"data_batch_1.*not loaded"):
+        stage("cifar10", str(tmp_path / "to"), source=tmp_path)
+    (tmp_path / "x.pth").write_bytes(pickle.dumps([{"x": Exploit(str(target))}]))
+    with pytest.raises(DataError, match="not loaded"):
+        mcr_reviews.load(tmp_path / "x.pth")
+    assert not target.exists()
+
+
+def test_an_npz_of_objects_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "d.npz", x_train=np.array([Exploit(str(tmp_path / "executed"))], dtype=object))
+    with pytest.raises(DataError, match="plain arrays"):
+        stage("mnist", str(tmp_path / "to"), source=tmp_path / "d.npz")
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize("name", ["../up", "a/../../up", "/root", "C:\\x", "..\\up"])
+def test_a_name_that_leaves_the_folder_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="points outside"):
+        safety.check_member(name, "archive")
+    (tmp_path / "pairs.csv").write_text(f"pre,post,label\n{name},{name},0\n")
+    with pytest.raises(DataError, match="points outside"):
+        stage("image-pairs", str(tmp_path / "to"), source=tmp_path / "pairs.csv")
+
+
+def test_a_zip_bomb_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.csv", b"0" * 2**20)
+    with (
+        zipfile.ZipFile(tmp_path / "bomb.zip") as archive,
+        pytest.raises(DataError, match="expands beyond 1,000 bytes"),
+    ):
+        safety.read_member(archive, "x.csv", 1000)
+
+
+def png_header(width: int, height: int) -> bytes:
+    """A tiny PNG that announces a huge image."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b"\0" * 100))
+        + chunk(b"IEND", b"")
+    )
+
+
+def test_broken_images_and_bombs_are_counted_by_name_and_left_out(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    source = sources.image_folder(tmp_path / "source")
+    cats = tmp_path / "source" / "train" / "cat"
+    (cats / "bomb.png").write_bytes(png_header(60_000, 60_000))
+    whole = (cats / "0.png").read_bytes()
+    (cats / "cut.png").write_bytes(whole[: len(whole) // 2])
+    (cats / "text.png").write_text("not an image")
+    (cats / "empty.png").write_bytes(b"")
+    manifest = stage("image-folder", str(tmp_path / "to"), source=source)
+    assert manifest.counts["train"]["classes"] == [6, 6]
+    assert manifest.source["rejected"] == {
+        "broken image": {
+            "count": 4,
+            "first": ["cat/bomb.png", "cat/cut.png", "cat/empty.png", "cat/text.png"],
+        }
+    }
+    assert inspecting.show(manifest)["source"]["rejected"]["broken image"]["count"] == 4
+
+
+def test_missing_images_of_a_list_are_counted_by_name(tmp_path: Path) -> None:
+    path = sources.image_pairs(tmp_path)
+    (tmp_path / "post" / "1.png").unlink()
+    manifest = stage("image-pairs", str(tmp_path / "to"), source=path)
+    assert manifest.rows("train") == 6
+    assert manifest.source["rejected"]["missing image"]["first"] == ["pre/1.png | post/1.png"] * 2
+
+
+def test_images_of_several_sizes_need_a_size(tmp_path: Path) -> None:
+    sources.image_folder(tmp_path)
+    sources.png(tmp_path / "train" / "dog" / "tall.png", 40, 20)
+    with pytest.raises(DataError, match=r"tall.png is 40 x 20, those before it 12 x 12: .*--set size=224"):
+        stage("image-folder", str(tmp_path / "to"), source=tmp_path)
+    manifest = stage("image-folder", str(tmp_path / "to"), source=tmp_path, settings={"size": 10})
+    assert open_dataset(manifest).split("train").array("image").shape == (13, 10, 10, 3)
+
+
+def test_a_truncated_idx_file_is_named(tmp_path: Path) -> None:
+    sources.idx(tmp_path)
+    path = tmp_path / "train-labels-idx1-ubyte"
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(
+        DataError, match=r"train-labels-idx1-ubyte is truncated: its header announces \(50,\), it holds 45"
+    ):
+        stage("mnist", str(tmp_path / "to"), source=tmp_path)

@@ -1,0 +1,331 @@
+"""Reading, the node's cache, resolving names, and other tools on the same files."""
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from contrasweep.data import cache, columns, inspecting, open_dataset, resolve, stage
+from contrasweep.data.columns import content_digest
+from contrasweep.data.manifest import MANIFEST, Manifest
+from contrasweep.data.reading import shuffled
+from contrasweep.data.resolving import staged_in
+from contrasweep.errors import DataError, SpecError
+from contrasweep.store import open_store
+
+
+@pytest.fixture
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    kind = getattr(request, "param", "folder")
+    return str(tmp_path / "runs") if kind == "folder" else str(request.getfixturevalue("s3").uri)
+
+
+@pytest.mark.parametrize("storage", ["folder", "s3"], indirect=True)
+def test_parts_are_the_rows_they_say(storage: str) -> None:
+    manifest = resolve("digits-lt", folds=5, storage=storage, write=True)
+    assert manifest.uri.startswith(storage)
+    dataset = open_dataset(manifest)
+    whole = dataset.split("train")
+    seen = []
+    for fold in range(5):
+        train, test = dataset.parts(fold)
+        assert not set(train.rows) & set(test.rows) and len(train) + len(test) == len(whole)
+        for part in (train, test):
+            assert np.array_equal(part.array("image"), whole.array("image")[part.rows])
+            assert np.array_equal(part.labels, whole.labels[part.rows])
+            assert np.array_equal(part.column("label").to_numpy(), part.labels)
+        seen += test.rows.tolist()
+    assert sorted(seen) == list(range(len(whole)))
+
+
+def test_no_part_is_a_copy_and_writing_to_one_stays_private(tmp_path: Path) -> None:
+    manifest = resolve("digits", folds=4, storage=str(tmp_path))
+    train, test = open_dataset(manifest).parts(1)
+    mapped = [array for part in (train, test) for array in [part.array("image")]]
+    assert all(array.base is not None and not array.flags.owndata for array in mapped)
+    before = mapped[0].copy()
+    mapped[0][:] = 0
+    again = open_dataset(manifest).parts(1)[0].array("image")
+    assert np.array_equal(again, before)
+
+
+def test_folds_that_do_not_exist_are_spec_errors(tmp_path: Path) -> None:
+    storage = str(tmp_path)
+    with pytest.raises(SpecError, match="1397 rows cannot fill 1398 folds"):
+        resolve("digits", folds=1398, storage=storage)
+    dataset = open_dataset(resolve("digits", folds=5, storage=storage))
+    with pytest.raises(SpecError, match="has folds 0 to 4, got 5"):
+        dataset.parts(5)
+    with pytest.raises(SpecError, match="no folds: resolve it with folds=N"):
+        open_dataset(resolve("digits", folds=None, storage=storage)).parts(0)
+    with pytest.raises(DataError, match="no split 'dev'; known splits: test, train"):
+        dataset.split("dev")
+    with pytest.raises(DataError, match="no array 'pre'; known array columns: image"):
+        dataset.split("test").array("pre")
+
+
+def test_folds_change_the_digest_and_seeds_of_naming_do_not(tmp_path: Path) -> None:
+    storage = str(tmp_path)
+    digests = {resolve("digits-lt", folds=folds, storage=storage).digest for folds in (None, 4, 5)}
+    assert len(digests) == 3
+    assert resolve("digits-lt", folds=5, storage=storage, write=True).digest in digests
+    assert resolve("digits-lt?imbalance_factor=10", folds=5, storage=storage).digest in digests
+    assert resolve("digits-lt?imbalance_factor=20", folds=5, storage=storage).digest not in digests
+
+
+def test_a_plan_writes_nothing_into_the_storage(tmp_path: Path) -> None:
+    resolve("digits", folds=5, storage=str(tmp_path / "runs"))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_name_is_found_where_it_was_staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = str(tmp_path / "runs")
+    staged = stage("digits?", f"{storage}/datasets/mnist")  # a stand-in under another name
+    assert resolve("mnist", folds=None, storage=storage).uri == staged.uri
+    with pytest.raises(
+        DataError,
+        match=r"'sick' is not staged; stage it with: contrasweep data stage sick --source PATH --to \S+/other/datasets/sick",
+    ):
+        resolve("sick", folds=None, storage=str(tmp_path / "other"))
+    stage("digits", str(tmp_path / "lake" / "sick"))
+    monkeypatch.setenv("CONTRASWEEP_DATA", str(tmp_path / "lake"))
+    assert resolve("sick", folds=None, storage=str(tmp_path / "other")).uri == str(tmp_path / "lake" / "sick")
+    assert sorted((manifest.uri for manifest in staged_in(storage)), reverse=True) == [
+        staged.uri,
+        str(tmp_path / "lake" / "sick"),
+    ]
+
+
+@pytest.mark.parametrize(("name", "message"), [
+    ("digit", "there is no dataset 'digit'; did you mean 'digits'"), ("./nowhere", "nowhere holds no staged dataset"),
+    ("digits?size=3", "digits.size: there is no such field"), ("digits-lt?imbalance_factor=x", "digits-lt.imbalance_factor"),
+])  # fmt: skip
+def test_what_cannot_be_resolved_is_one_line_that_helps(name: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises((DataError, SpecError), match=message) as raised:
+        resolve(name, folds=5, storage=str(tmp_path))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_resolved_name_reads_no_shard_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = resolve("digits", folds=5, storage=str(tmp_path))
+    for shard in Path(first.uri).glob("*.parquet"):
+        shard.unlink()
+    assert resolve("digits", folds=5, storage=str(tmp_path)) == first
+
+
+# --- the digest -------------------------------------------------------------------------------------------------
+
+
+def test_the_digest_does_not_depend_on_how_parquet_was_written(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    table = columns.table({"image": columns.from_array(np.arange(60, dtype=np.uint8).reshape(5, 3, 4)), "label": pa.array([1, 2, None, 4, 5], pa.int32()),
+                           "text": pa.array(["a", None, "", "ä", "bcd"]), "urls": pa.array([["x"], [], ["y", "z"], None, ["w"]]),
+                           "flag": pa.array([True, False, None, True, True])}, {"image": columns.spec("uint8", (3, 4))})  # fmt: skip
+    expected = content_digest(table)
+    for options in (
+        {"compression": "zstd", "row_group_size": 2},
+        {"compression": "none", "use_dictionary": False, "version": "1.0"},
+    ):
+        pq.write_table(table, tmp_path / "t.parquet", **options)
+        assert content_digest(pq.read_table(tmp_path / "t.parquet")) == expected
+    assert content_digest(pa.concat_tables([table.slice(0, 2), table.slice(2)])) == expected
+    changed = table.set_column(1, "label", pa.array([1, 2, 0, 4, 5], pa.int32()))
+    assert content_digest(changed) != expected, "a null is not a zero"
+
+
+def test_where_an_importers_tables_end_does_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from contrasweep.data import staging
+    from contrasweep.data.importers import labelled_images
+
+    monkeypatch.setattr(staging, "SHARD_BYTES", 10_000)
+    first = stage("digits", str(tmp_path / "a"))
+    monkeypatch.setattr(labelled_images, "BATCH", 37)
+    second = stage("digits", str(tmp_path / "b"))
+    assert len(first.splits["train"]) > 5
+    assert first.digest == second.digest
+    assert inspecting.verify(second) == []
+    parts = [
+        open_dataset(manifest).split("train").array("image")
+        for manifest in (first, resolve("digits", folds=None, storage="unused"))
+    ]
+    assert np.array_equal(*parts), "many shards read as one"
+
+
+# --- the node's cache -------------------------------------------------------------------------------------------
+
+
+def test_the_cache_stays_within_its_limit_and_drops_the_longest_unused(
+    tmp_path: Path, node_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = []
+    for factor in (10, 20, 30):
+        open_dataset(stage(f"digits-lt?imbalance_factor={factor}", str(tmp_path / str(factor)))).split(
+            "train"
+        )
+        used.append({path.name for path in (node_cache / "splits").iterdir()} - set().union(*used))
+        time.sleep(0.02)
+    size = sum(cache._size(path) for path in (node_cache / "splits").iterdir())
+    open_dataset(resolve(str(tmp_path / "10"), folds=None, storage="")).split(
+        "train"
+    )  # now 20 is the longest unused
+    monkeypatch.setenv("CONTRASWEEP_CACHE_GIB", str((size + 1000) / 2**30))
+    open_dataset(stage("digits-lt?imbalance_factor=40", str(tmp_path / "40"))).split("train")
+    left = {path.name for path in (node_cache / "splits").iterdir()}
+    assert not used[1] & left and used[0] <= left and used[2] <= left
+
+
+def test_an_evicted_part_stays_readable(tmp_path: Path, node_cache: Path) -> None:
+    part = open_dataset(resolve("digits", folds=None, storage=str(tmp_path))).split("train")
+    expected = part.array("image").sum()
+    assert cache.evict(0) > 0
+    assert not list((node_cache / "splits").iterdir())
+    assert part.array("image").sum() == expected
+
+
+def _read(uri: str, count: Any, results: Any) -> None:
+    from contrasweep.data import decoding
+
+    real = decoding.decode_split
+
+    def counted(*args: Any) -> None:
+        with count.get_lock():
+            count.value += 1
+        real(*args)
+
+    decoding.decode_split = counted  # type: ignore[assignment]
+    results.put(int(open_dataset(resolve(uri, folds=None, storage="")).split("train").array("image").sum()))
+
+
+def test_trials_that_start_at_once_decode_once(tmp_path: Path) -> None:
+    manifest = stage("digits", str(tmp_path / "d"))
+    context = multiprocessing.get_context("fork")
+    count, results = context.Value("i", 0), context.Queue()
+    processes = [context.Process(target=_read, args=(manifest.uri, count, results)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    sums = {results.get(timeout=60) for _ in processes}
+    for process in processes:
+        process.join()
+    assert count.value == 1 and len(sums) == 1
+
+
+def test_a_cache_that_cannot_be_written_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = stage("digits", str(tmp_path / "d"))
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "file"))
+    with pytest.raises(DataError, match="CONTRASWEEP_CACHE"):
+        open_dataset(manifest).split("train")
+    monkeypatch.setenv("CONTRASWEEP_CACHE_GIB", "much")
+    with pytest.raises(DataError, match="CONTRASWEEP_CACHE_GIB must be a number"):
+        cache.limit_bytes()
+
+
+# --- order ------------------------------------------------------------------------------------------------------
+
+
+def test_the_order_of_an_epoch_depends_on_seed_and_epoch_alone(tmp_path: Path) -> None:
+    part = open_dataset(resolve("digits", folds=5, storage=str(tmp_path))).parts(0)[0]
+    order = np.concatenate(list(part.batches(64, seed=3, epoch=2)))
+    assert sorted(order) == list(range(len(part)))
+    assert np.array_equal(order, shuffled(len(part), 3, 2))
+    assert not np.array_equal(order, shuffled(len(part), 3, 3)) and not np.array_equal(
+        order, shuffled(len(part), 4, 2)
+    )
+    assert {len(batch) for batch in part.batches(64, seed=3, epoch=2, drop_last=True)} == {64}
+    assert shuffled(8, 0, 0).tolist() == [6, 3, 5, 0, 7, 2, 1, 4], "computed once, fixed for ever"
+
+
+# --- other tools open the same files ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[list[str], np.ndarray]:
+    manifest = stage("digits", str(tmp_path / "digits"))
+    images = open_dataset(manifest).split("train").array("image")
+    return [str(tmp_path / "digits" / shard.file) for shard in manifest.splits["train"]], images
+
+
+def _decoded(values: list[bytes]) -> np.ndarray:
+    return np.frombuffer(b"".join(values), np.uint8).reshape(-1, 8, 8, 1)
+
+
+def test_datasets_opens_the_files(files: Any, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    loaded = datasets.load_dataset(
+        "parquet", data_files={"train": files[0]}, cache_dir=str(tmp_path / "hf"), split="train"
+    )
+    assert np.array_equal(_decoded(loaded["image"]), files[1])
+
+
+def test_duckdb_opens_the_files(files: Any) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    found = duckdb.sql(
+        f"select label, count(*) from read_parquet({files[0]}) group by label order by label"
+    ).fetchall()
+    assert sum(n for _, n in found) == len(files[1])
+    images = duckdb.sql(f"select image from read_parquet({files[0]})").fetchall()
+    assert np.array_equal(_decoded([row[0] for row in images]), files[1])
+
+
+def test_polars_opens_the_files(files: Any) -> None:
+    polars = pytest.importorskip("polars")
+    assert np.array_equal(_decoded(polars.read_parquet(files[0])["image"].to_list()), files[1])
+
+
+@pytest.mark.slow
+def test_ray_data_opens_the_files(files: Any, tmp_path: Path) -> None:
+    code = ("import ray, json, sys; ray.init(num_cpus=1, include_dashboard=False, logging_level='ERROR')\n"
+            "rows = ray.data.read_parquet(json.loads(sys.argv[1])).take_all()\n"
+            "print(len(rows), sum(sum(row['image']) for row in rows))")  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code, json.dumps(files[0])], capture_output=True, text=True, timeout=200, check=False,
+                          env={**os.environ, "RAY_DATA_DISABLE_PROGRESS_BARS": "1", "RAY_AUTH_MODE": "disabled"})  # fmt: skip
+    assert done.stdout.split()[-2:] == [str(len(files[1])), str(int(files[1].sum()))], done.stderr[-2000:]
+
+
+def test_the_shape_is_in_the_files_metadata(files: Any) -> None:
+    import pyarrow.parquet as pq
+
+    metadata = pq.read_schema(files[0][0]).field("image").metadata
+    assert (
+        metadata[b"shape"] == b"[8, 8, 1]"
+        and metadata[b"dtype"] == b"uint8"
+        and metadata[b"byte_order"] == b"little"
+    )
+
+
+# --- the command line -------------------------------------------------------------------------------------------
+
+
+def test_the_commands_stage_list_show_and_verify(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from contrasweep.cli.data import app
+
+    storage = str(tmp_path / "runs")
+    run = CliRunner().invoke
+    done = run(app, ["stage", "digits-lt", "--set", "imbalance_factor=20", "--storage", storage, "--json"])
+    assert done.exit_code == 0, done.output
+    shown = json.loads(done.stdout)
+    assert shown["rows"]["test"] == 400 and shown["source"]["settings"] == {"imbalance_factor": 20}
+    assert resolve("digits-lt?imbalance_factor=20", folds=None, storage=storage).uri == shown["uri"]
+    listed = json.loads(run(app, ["list", "--storage", storage, "--json"]).stdout)
+    assert [row["digest"] for row in listed] == [shown["digest"]]
+    assert "digits-lt?imbalance_factor=20" in run(app, ["show", shown["uri"]]).stdout
+    assert "as the manifest says" in run(app, ["verify", shown["uri"]]).stdout
+    assert "cifar100-lt" in run(app, ["list", "--known"]).stdout
+    assert "nothing is staged" in run(app, ["list", "--storage", str(tmp_path / "x")]).stdout
+    open_store(shown["uri"]).delete(
+        Manifest.from_json((Path(shown["uri"]) / MANIFEST).read_text(), "").splits["test"][0].file
+    )
+    failed = run(app, ["verify", shown["uri"]])
+    assert isinstance(failed.exception, DataError) and "test-00000" in str(failed.exception)
+    assert isinstance(run(app, ["stage", "digits", "--set", "x"]).exception, SpecError)
