@@ -1,7 +1,9 @@
 """Inventory, shares and placement."""
 
+import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -381,3 +383,33 @@ def test_every_trial_is_placed_where_it_fits_or_fits_nowhere(trials, seed):
         assert (
             (placement in options(footprint, CLUSTER)) if placement else (options(footprint, CLUSTER) == [])
         )
+
+
+# ---------------------------------------------------------------------------------------------- on real Ray
+
+
+@pytest.mark.slow
+def test_ray_grants_what_a_placement_asks_for_where_the_label_is():
+    """One node with a logical T4: its inventory, four trials of a quarter each at once, and none on an H100."""
+    import ray
+    from ray.util.placement_group import placement_group
+
+    folder = tempfile.mkdtemp(prefix="cs-")  # short: Ray puts sockets below it
+    ray.init("local", num_cpus=4, num_gpus=1, labels={"ray.io/accelerator-type": "T4"}, include_dashboard=False,
+             logging_level="ERROR", object_store_memory=80 * 2**20, _temp_dir=folder)  # fmt: skip
+    try:
+        found = Inventory.from_ray(ray.nodes())
+        assert found.gpu_types == [Gpu("T4", GPU_MEMORY_GIB["T4"])] and found.gpus == 1 and found.cpus == 4
+        placements = place([Footprint(gpu_memory_gib=3.2, host_memory_gib=0.1)] * 5, found).placements
+        assert {p.share for p in placements} == {Fraction(1, 4)}
+        groups = [
+            placement_group([p.resources()], bundle_label_selector=[p.label_selector()]) for p in placements
+        ]
+        assert all(group.wait(60) for group in groups[:4])
+        assert not groups[4].wait(1), "a fifth quarter"
+        elsewhere = replace(placements[0], gpu="H100", share=Fraction(1, 16), cpus=0)
+        other = placement_group([elsewhere.resources()], bundle_label_selector=[elsewhere.label_selector()])
+        assert not other.wait(1), "there is no H100"
+    finally:
+        ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
