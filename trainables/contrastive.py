@@ -7,6 +7,7 @@ One report an epoch; the last one has the scores of the held-out part.
 
 import tempfile
 from collections.abc import Generator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,9 +19,19 @@ from contrasweep.data import open_dataset
 from contrasweep.errors import DataError, SpecError, choose_from
 from contrasweep.schema import checked
 from contrasweep.trial import Report, Trial
-from trainables import augmentations, checkpoint, evaluation, images, losses, optimisation, seeding
+from trainables import (
+    augmentations,
+    checkpoint,
+    diagnostics,
+    evaluation,
+    images,
+    losses,
+    optimisation,
+    seeding,
+)
 from trainables.encoders import ENCODERS, build_encoder, projection_head
 from trainables.evaluation import target_noise
+from trainables.gradcache import chunked_step
 
 Positive = Annotated[float, pydantic.Field(gt=0)]
 NotNegative = Annotated[float, pydantic.Field(ge=0)]
@@ -49,8 +60,9 @@ class Settings:
     `accuracy` and `f1_macro`: `knn` (the nearest neighbour) or the linear `probe`; `evaluate_every` epochs (0: only
     at the end) where the trial has a fold: a dataset's own test split is looked at once, at the end. `retrieval`
     adds MAP@R, R-precision and recall@k, `figures` histograms of target and noise similarities.
-    Running: `device`, `autocast` (bfloat16, for GPUs: a CPU without units for it is slower), torch `threads`,
-    `checkpoint_every` epochs (0: only at the end).
+    Running: `device`, `autocast` (bfloat16, for GPUs: a CPU without units for it is slower), `chunk_rows` views
+    encoded at a time (0: the whole batch; see `gradcache`), torch `threads`, `checkpoint_every` epochs (0: only at
+    the end).
     """
 
     loss: str = "supcon"
@@ -87,6 +99,7 @@ class Settings:
     figures: bool = False
     device: Annotated[str, pydantic.Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     autocast: bool = False
+    chunk_rows: MaybeCount = 0
     threads: Count = 1
     checkpoint_every: MaybeCount = 5
 
@@ -107,6 +120,18 @@ class Settings:
             raise
         except (ValueError, TypeError) as error:
             raise SpecError(str(error), place="loss") from None
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step leaves for the report: loss, gradient norm, and its batch; `chunks` says if it was had in chunks."""
+
+    loss: Tensor
+    norm: Tensor
+    embeddings: Tensor
+    labels: Tensor
+    rows: Tensor
+    chunks: dict[str, float]
 
 
 class Contrastive:
@@ -136,7 +161,8 @@ class Contrastive:
         )
         self.schedule = self._schedule()
         self.loss = settings.build_loss()
-        self.nonfinite_steps = 0
+        self.steps = diagnostics.FiniteSteps()
+        self.name, self.warned = f"{trial.arm} (trial {trial.id})", False
 
     def _open(self, trial: Trial) -> tuple[images.Images, images.Images]:
         if trial.data.kind != "image":
@@ -169,42 +195,62 @@ class Contrastive:
         stream = images.batches(
             self.train, self.normalise, self.policy, order, self.settings.batch_size, *self.key, epoch
         )
-        step = (epoch - 1) * max(1, len(order) // self.settings.batch_size)
-        taken = [self._step(views, rows, step + i) for i, (views, rows) in enumerate(stream)]
-        finite = torch.stack(
-            [torch.stack(values) for values in taken if values is not None] or [torch.empty(0, 2)]
-        )
-        skipped = sum(values is None for values in taken)
-        self.nonfinite_steps += skipped
-        if skipped == len(taken):
+        first = (epoch - 1) * max(1, len(order) // self.settings.batch_size)
+        taken = [
+            done for i, (views, rows) in enumerate(stream) if (done := self._step(views, rows, first + i))
+        ]
+        if not taken:
             raise FloatingPointError(
                 f"every step of epoch {epoch} had a loss or gradient that is not finite: lower learning_rate "
                 f"({self.settings.learning_rate}) or raise the temperature"
             )
-        loss, norm = finite.double().mean(0).tolist()
-        lr = self.optimizer.lr
-        return {
-            "loss": loss,
-            "grad_norm": norm,
-            "learning_rate": lr,
-            "nonfinite_steps": float(self.nonfinite_steps),
-        }
+        loss, norm = (
+            torch.stack([torch.stack([done.loss, done.norm]) for done in taken]).double().mean(0).tolist()
+        )
+        metrics = {"loss": loss, "grad_norm": norm, "learning_rate": self.optimizer.lr, **self.steps.metrics}
+        return metrics | taken[-1].chunks | self._diagnose(taken[-1], epoch)
 
-    def _step(self, views: Tensor, rows: Tensor, step: int) -> tuple[Tensor, Tensor] | None:
-        """One optimiser step; its loss and gradient norm, or None where either is not finite (then nothing moves)."""
+    def _diagnose(self, last: Step, epoch: int) -> dict[str, float]:
+        """Diagnostics of an epoch's last batch, and a warning the first time that the trial is stuck."""
+        metrics = diagnostics.of_batch(self.loss, last.loss, last.embeddings, last.labels, last.rows)
+        if not self.warned:
+            self.warned = diagnostics.warn_if_stuck(metrics, epoch, self.name)
+        return metrics
+
+    def _step(self, views: Tensor, rows: Tensor, step: int) -> Step | None:
+        """One optimiser step; None where loss or gradient is not finite (then no parameter moves)."""
         self.optimizer.lr = self.schedule.at(step)
-        labels, rows = self.train.labels[rows.to(self.device)].repeat(2), rows.to(self.device).repeat(2)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
-            embeddings = self.model(views)
+        rows = rows.to(self.device)
+        labels, rows = self.train.labels[rows].repeat(2), rows.repeat(2)
         try:
-            loss = self.loss(embeddings.float(), labels, rows)
+            loss, embeddings, gradients, chunks = self._gradients(views, labels, rows)
         except losses.NotFiniteError:
+            self.steps.nonfinite += 1
             return None
-        gradients, norm = optimisation.gradients_of(self.optimizer, loss)
-        if not torch.isfinite(loss + norm):
+        norm = diagnostics.gradient_norm(gradients)
+        if not self.steps.ok(loss, norm):
             return None
         self.optimizer.step(gradients)
-        return loss.detach(), norm
+        return Step(loss.detach(), norm, embeddings.detach(), labels, rows, chunks)
+
+    def _gradients(
+        self, views: Tensor, labels: Tensor, rows: Tensor
+    ) -> tuple[Tensor, Tensor, list[Tensor], dict[str, float]]:
+        """Loss, embeddings, gradients, and how they were had if in chunks."""
+
+        def objective(embeddings: Tensor) -> Tensor:
+            with torch.autocast(self.device.type, enabled=False):
+                value: Tensor = self.loss(embeddings.float(), labels, rows)
+            return value
+
+        chunk = self.settings.chunk_rows
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
+            if 0 < chunk < len(views):
+                done = chunked_step(self.model, views, objective, self.optimizer.parameters, chunk)
+                return done.loss, done.embeddings, done.gradients, done.metrics
+            embeddings = self.model(views)
+        loss = objective(embeddings)
+        return loss, embeddings, optimisation.gradients_of(self.optimizer, loss), {}
 
     @torch.no_grad()
     def embed(self, part: images.Images, rows_at_once: int = 1024) -> Tensor:
@@ -216,7 +262,13 @@ class Contrastive:
                 network(self.normalise(pixels.float() / 255))
                 for pixels in torch.split(part.pixels, rows_at_once)
             ]
-        return torch.cat(chunks).float()
+        found = torch.cat(chunks).float()
+        if not torch.isfinite(found).all():
+            raise FloatingPointError(
+                f"the network gives values that are not finite after {self.steps.nonfinite} steps that were skipped "
+                f"for that: lower learning_rate ({self.settings.learning_rate})"
+            )
+        return found
 
     def evaluate(self, final: bool) -> evaluation.Evaluation:
         """Scores of the held-out part; the costlier ones (probe, retrieval) at the end only."""
@@ -236,7 +288,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     done = 0
     if resume is not None:
         facts = checkpoint.restore(resume, run.parts)
-        done, run.nonfinite_steps = facts["epoch"], facts["nonfinite_steps"]
+        done, run.steps.nonfinite, run.warned = facts["epoch"], facts["nonfinite_steps"], facts["warned"]
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as name:
         folder = Path(name)
         for epoch in range(done + 1, settings.epochs + 1):
@@ -252,7 +304,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
                     artifacts = _figures(scored, trial, folder) if settings.figures else {}
             saved = None
             if last or _due(epoch, settings.checkpoint_every):
-                facts = {"epoch": epoch, "nonfinite_steps": run.nonfinite_steps}
+                facts = {"epoch": epoch, "nonfinite_steps": run.steps.nonfinite, "warned": run.warned}
                 saved = checkpoint.save(folder / "checkpoint", run.parts, **facts)
             yield Report(epoch, metrics, saved, items, artifacts)
 

@@ -93,13 +93,10 @@ def build_optimizer(
     )
 
 
-def gradients_of(optimizer: Optimizer, loss: Tensor) -> tuple[list[Tensor], Tensor]:
-    """d loss / d parameter for each of the optimiser's parameters, and the norm of all of them together."""
+def gradients_of(optimizer: Optimizer, loss: Tensor) -> list[Tensor]:
+    """d loss / d parameter for each of the optimiser's parameters; zero for one that the loss does not depend on."""
     found = torch.autograd.grad(loss, optimizer.parameters, allow_unused=True)
-    gradients = [
-        torch.zeros_like(p) if g is None else g for p, g in zip(optimizer.parameters, found, strict=True)
-    ]
-    return gradients, torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    return [torch.zeros_like(p) if g is None else g for p, g in zip(optimizer.parameters, found, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -186,6 +186,37 @@ def test_the_test_split_is_looked_at_once(make_trial: MakeTrial) -> None:
     assert on_test == [False, False, False, False, True]
 
 
+def test_every_report_has_diagnostics(make_trial: MakeTrial) -> None:
+    for report in train(make_trial(epochs=2)):
+        metrics = report.metrics
+        assert (
+            metrics["valid_anchors"] == 128 and metrics["collapsed"] == 0 and metrics["nonfinite_steps"] == 0
+        )
+        assert metrics["collapse_value"] == pytest.approx(np.log(127), abs=1e-6)
+        assert {"alignment", "uniformity", "grad_norm", "collapse_distance"} <= set(metrics)
+
+
+def test_a_collapsed_trial_says_so_once(make_trial: MakeTrial, caplog: pytest.LogCaptureFixture) -> None:
+    stuck = make_trial(projection="linear", learning_rate=1e-6, weight_decay=0.0, epochs=3)
+    run = contrastive.Contrastive(stuck, Settings(**stuck.config))
+    with torch.no_grad():
+        run.head.weight.zero_()
+        run.head.bias.fill_(1.0)
+    metrics = [run.epoch(epoch) for epoch in (1, 2)]
+    assert [m["collapsed"] for m in metrics] == [1.0, 1.0]
+    assert sum("stands at its collapse value" in r.getMessage() for r in caplog.records) == 1
+    assert stuck.id in caplog.text
+
+
+def test_encoding_in_chunks_is_recorded_and_learns_the_same(make_trial: MakeTrial) -> None:
+    whole, chunked = (
+        list(train(make_trial(chunk_rows=rows, projection="linear", epochs=2))) for rows in (0, 32)
+    )
+    assert "gradcache_chunks" not in whole[-1].metrics
+    assert chunked[-1].metrics["gradcache_chunks"] == 4 and chunked[-1].metrics["gradcache_exact"] == 0
+    assert chunked[-1].metrics["loss"] == pytest.approx(whole[-1].metrics["loss"], rel=0.1)
+
+
 def test_figures_are_artifacts_of_the_last_report(make_trial: MakeTrial) -> None:
     for report in train(make_trial(figures=True, epochs=2)):
         found = {name: path.read_bytes()[:4] for name, path in report.artifacts.items()}
