@@ -1,5 +1,7 @@
 """Samplers, views, schedules, metrics."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -87,7 +89,7 @@ def test_light_differs_between_the_images_and_stays_in_range() -> None:
 def test_alpha_starts_at_alpha_zero_and_never_rises(name: str) -> None:
     course = [alpha(name, epoch, 50, 0.9) for epoch in range(50)]
     assert course[0] == pytest.approx(0.9)
-    assert all(0 <= later <= earlier for earlier, later in zip(course, course[1:], strict=False))
+    assert all(0 <= later <= earlier for earlier, later in itertools.pairwise(course))
     assert (course[-1] < course[0]) == (name != "const")
 
 

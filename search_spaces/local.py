@@ -1,0 +1,190 @@
+"""Does orthonormality help on image pairs? LOCAL's tables, at the paper's scale and at one that two cores finish.
+
+Paper: LOCAL, Latent Orthonormal Contrastive Learning for Paired Images. Its Table 1 (GPU memory) is the memory
+column of `contrasweep plan` on Table 2. HRA is private: its owner stages it with `contrasweep data stage image-pairs
+--source manifest.csv --to <storage>/datasets/hra`; the small studies take OMBRIA's real pairs in its place, with
+the grouped folds that come with them.
+"""
+
+from typing import Any
+
+from contrasweep.space import Choice, Float, Int
+from contrasweep.spec import AblationGrid, Arm, Sweep
+
+PAIRS, TEXTS = "trainables.paired_images:train", "trainables.paired_texts:train"
+Config = dict[str, Any]
+Space = dict[str, Float | Int | Choice]
+
+SCL: Config = {"loss": "supcon", "beta": 0.0}
+L_SCL: Config = {"loss": "supcon", "beta": 0.5}
+OCL_PAIR: Config = {"loss": "ocl", "beta": 0.0}
+LOCAL: Config = {"loss": "ocl", "beta": 0.5}
+
+SYSTEMS: dict[str, Config] = {"scl": SCL, "l-scl": L_SCL, "ocl-pair": OCL_PAIR, "local": LOCAL}
+PAPERS = ("scl", "l-scl", "local")
+"""The systems in the paper's tables; ocl-pair, which they leave out, tells the loss apart from l."""
+
+
+def arms(base: Config, names: tuple[str, ...] = PAPERS, trainable: str = PAIRS) -> dict[str, Arm]:
+    """An arm for each of these systems on a common base."""
+    return {name: Arm(trainable, config=base | SYSTEMS[name]) for name in names}
+
+
+# The paper states no optimiser, epochs, temperature or beta; these are the family's defaults (temperature .5, since
+# at .1 the optima of SCL and OCL differ by 2e-4 only).
+_PAPER: Config = {"backbone": "resnet50", "stem": "imagenet", "autocast": True, "learning_rate": 3e-4, "epochs": 50,
+                  "artifacts": "figures"}  # fmt: skip
+_WHERE = {"data": ["hra", "xbd"], "batch_size": [16, 128], "image_size": [512, 128]}
+
+
+def _table(name: str, description: str, **more: Any) -> AblationGrid:
+    more = {"folds": 5, "metric": "accuracy", "reference": "local", "data": "hra"} | more
+    return AblationGrid(name=name, description=description, **more)
+
+
+TABLE_2 = _table(
+    "local-table-2", "Batch and input size: SCL, L-SCL and LOCAL on HRA and xBD", arms=arms(_PAPER),
+    zipped=[{"data": ["hra"] * 4 + ["xbd?size=224"] * 3 + ["xbd"] * 4,
+             "batch_size": [8, 16, 8, 16, 8, 16, 64, 8, 16, 64, 128],
+             "image_size": [512, 512, 256, 256, 224, 224, 224, 128, 128, 128, 128]}],
+)  # fmt: skip
+TABLE_3 = _table(
+    "local-table-3", "F1 of each class at the smallest batch and input", arms=arms(_PAPER), metric="f1_macro",
+    zipped=[{"data": ["hra", "xbd"], "batch_size": [8, 8], "image_size": [256, 128]}],
+)  # fmt: skip
+TABLE_4 = _table(
+    "local-table-4", "Backbones",
+    arms=arms({k: v for k, v in _PAPER.items() if k != "backbone"}), zipped=[_WHERE],
+    axes={"backbone": ["resnet18", "resnet34", "resnet50"]},
+)  # fmt: skip
+TABLE_5 = _table(
+    "local-table-5", "Stages whose differences make l (the paper's column SCL is L-SCL)",
+    arms=arms(_PAPER, ("l-scl", "local")), zipped=[_WHERE], axes={"blocks": ["1-2-3-4", "2-3-4", "3-4", "4"]},
+)  # fmt: skip
+
+_SINGLE: Config = {"input": "single", "beta": 0.0, "n_views": 2, "optimizer": "sgd", "warmup_epochs": 5, "temperature": 0.1,
+                   "epochs": 200, "autocast": True, "augmentation": "photos", "evaluate_every": 10, "checkpoint_every": 5}  # fmt: skip
+
+
+def _single(base: Config) -> dict[str, Arm]:
+    return {"scl": Arm(PAIRS, config=base | {"loss": "supcon"}), "ocl": Arm(PAIRS, config=base | {"loss": "ocl"})}
+
+
+def _cells(*groups: tuple[str, tuple[int, ...], int]) -> dict[str, list[Any]]:
+    """Datasets with their batch sizes, the learning rate .1 B/256, and D_E: at least the number of classes where
+    1024 allows it."""
+    rows = [(data, batch, 0.1 * batch / 256, dim) for data, batches, dim in groups for batch in batches]
+    names = ("data", "batch_size", "learning_rate", "projection_dim")
+    return {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+
+
+_CIFAR = (("cifar10-lt", (4, 8, 12), 128), ("cifar100-lt", (32, 64, 80), 128))
+TABLE_6 = AblationGrid(
+    name="local-table-6",
+    description="Long-tailed single images, folds inside the long-tailed set (what the paper's 92 % on CIFAR-10-LT can only be)",
+    arms=_single(_SINGLE | {"backbone": "resnet18"}), data="cifar10-lt", folds=5, metric="f1_macro", reference="ocl",
+    zipped=[_cells(*_CIFAR, ("inaturalist-lt", (4, 8, 16), 1024))],
+)  # fmt: skip
+TABLE_6_BALANCED = AblationGrid(
+    name="local-table-6-balanced",
+    description="Long-tailed single images on the official balanced test splits, as the literature reports them",
+    arms=_single(_SINGLE | {"backbone": "resnet18"}), data="cifar10-lt", seeds=[0, 1, 2, 3, 4], metric="accuracy",
+    reference="ocl", zipped=[_cells(*_CIFAR, ("inaturalist-lt", (4, 8, 16), 1024))],
+)  # fmt: skip
+TABLE_7 = AblationGrid(
+    name="local-table-7", description="ImageNet-LT, few epochs",
+    arms=_single(_SINGLE | {"backbone": "resnet50", "epochs": 10, "warmup_epochs": 1}), data="imagenet-lt",
+    seeds=[0, 1, 2], metric="accuracy", reference="ocl", zipped=[_cells(("imagenet-lt", (4, 8, 16), 1024))],
+)  # fmt: skip
+
+# What two cores can do: a ResNet-10 of an eighth to a quarter of the width, 32 pixels, few epochs.
+_SMALL: Config = {"backbone": "resnet10", "width": 16, "stem": "imagenet", "image_size": 32, "lat_size": 4, "epochs": 15,
+                  "learning_rate": 3e-3, "crop_area": 1.0, "jitter": 0.03, "alpha_schedule": "inverse", "evaluate_every": 0,
+                  "checkpoint_every": 5}  # fmt: skip
+_PAIR: Config = _SMALL | {"batch_size": 32}
+
+
+def _without(config: Config, *keys: str) -> Config:
+    return {key: value for key, value in config.items() if key not in keys}
+
+
+TABLE_2_SMALL = _table("local-table-2-small", "Batch and input size on OMBRIA's pairs", data="ombria", metric="f1_macro",
+                       arms=arms(_without(_SMALL, "image_size")), axes={"image_size": [32, 64], "batch_size": [8, 32]})  # fmt: skip
+TABLE_3_SMALL = _table("local-table-3-small", "F1 of each class at the smallest batch on OMBRIA's pairs", data="ombria",
+                       metric="f1_macro", arms=arms(_SMALL | {"batch_size": 8}))  # fmt: skip
+TABLE_4_SMALL = _table("local-table-4-small", "Backbones on OMBRIA's pairs", data="ombria", metric="f1_macro",
+                       arms=arms(_without(_PAIR, "backbone")), axes={"backbone": ["resnet10", "resnet18", "resnet34"]})  # fmt: skip
+TABLE_5_SMALL = _table("local-table-5-small", "Stages of l on OMBRIA's pairs", data="ombria", metric="f1_macro",
+                       arms=arms(_PAIR, ("l-scl", "local")), axes={"blocks": ["1-2-3-4", "2-3-4", "3-4", "4"]})  # fmt: skip
+
+_SINGLE_SMALL: Config = _SINGLE | {"backbone": "resnet10", "width": 8, "stem": "imagenet", "autocast": False, "warmup_epochs": 1,
+                                   "projection_dim": 128, "evaluate_every": 0, "learning_rate": 0.02}  # fmt: skip
+TABLE_6_SMALL = AblationGrid(
+    name="local-table-6-small", description="SCL and OCL on long-tailed CIFAR-10 at small batches",
+    arms=_single(_SINGLE_SMALL | {"epochs": 3}), data="cifar10-lt", axes={"batch_size": [8, 32]}, seeds=[0, 1, 2],
+    metric="f1_macro", reference="ocl",
+)  # fmt: skip
+TABLE_7_SMALL = AblationGrid(
+    name="local-table-7-small", description="SCL and OCL after one epoch on long-tailed CIFAR-10",
+    arms=_single(_SINGLE_SMALL | {"epochs": 1, "warmup_epochs": 0}), data="cifar10-lt", axes={"batch_size": [8, 16, 32]},
+    seeds=[0, 1, 2], metric="f1_macro", reference="ocl",
+)  # fmt: skip
+
+SYSTEMS_SMALL = _table(
+    "local-systems-small", "The four systems on OMBRIA's pairs, and LOCAL fed one side twice", data="ombria",
+    metric="f1_macro", arms=arms(_PAIR, tuple(SYSTEMS)) | {
+        "local-pre": Arm(PAIRS, config=_PAIR | LOCAL | {"input": "pre"}),
+        "local-post": Arm(PAIRS, config=_PAIR | LOCAL | {"input": "post"}),
+    },
+)  # fmt: skip
+
+GEOMETRY_SMALL = AblationGrid(
+    name="local-geometry-small", description="When are the class centres of LOCAL's z orthogonal on real pairs?",
+    arms=arms(_without(_PAIR, "alpha_schedule") | {"alpha_schedule": "const", "alpha": 0.9, "epochs": 30}, ("scl", "local")),
+    data="ombria", folds=5, axes={"temperature": [0.1, 0.5, 1.0]}, metric="train_centre_cosine_max", mode="min",
+    reference="local",
+)  # fmt: skip
+
+WEIGHTS: Space = {
+    "alpha": Choice([0.5, 0.9, 1.0]),
+    "beta": Choice([0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0]),
+    "temperature": Float(0.05, 1.0, log=True),
+    "learning_rate": Float(1e-5, 3e-3, log=True),
+}
+"""What the paper leaves open and every pair of systems has to tune; alpha is alpha_0."""
+
+RECIPE: Space = {
+    "weight_decay": Float(1e-6, 1e-3, log=True),
+    "alpha_schedule": Choice(["parabolic", "linear", "inverse", "cosine", "const"]),
+    "projection_dim": Choice([64, 128, 256, 512]),
+    "wce_reduction": Choice(["torch_mean", "batch_mean"]),
+    "sampler": Choice(["uniform", "class_balanced", "at_least_2_per_class"]),
+}
+"""More to tune where there is the budget."""
+
+
+def _searched(base: Config, space: Space, names: tuple[str, ...], trainable: str = PAIRS) -> dict[str, Arm]:
+    """Arms that search `space`, without beta where a system has no l."""
+    found = {}
+    for name in names:
+        fixed = _without(base, *space) | (SYSTEMS[name] if SYSTEMS[name]["beta"] == 0 else _without(SYSTEMS[name], "beta"))
+        open_ = {key: value for key, value in space.items() if key not in fixed}
+        found[name] = Arm(trainable, config=fixed, space=open_)
+    return found
+
+
+SWEEP = Sweep(
+    name="local-sweep", description="alpha, beta, temperature and learning rate of the four systems on xBD, then five fresh seeds",
+    arms=_searched(_PAPER | {"batch_size": 64, "image_size": 128}, WEIGHTS, tuple(SYSTEMS)), data="xbd", folds=5,
+    search_folds=[0], trials_per_arm=60, scheduler="asha", metric="f1_macro", reference="local",
+)  # fmt: skip
+SWEEP_SMALL = Sweep(
+    name="local-sweep-small", description="The sweep on OMBRIA's pairs with a small network",
+    arms=_searched(_PAIR | {"evaluate_every": 5}, WEIGHTS | {"learning_rate": Float(3e-4, 1e-2, log=True)}, ("scl", "local")),
+    data="ombria", folds=5, search_folds=[0], trials_per_arm=6, confirm_seeds=[1000], metric="f1_macro", reference="local",
+)  # fmt: skip
+
+SICK = AblationGrid(
+    name="local-sick", description="Sentence pairs: the four systems on SICK's entailment (the paper claims and does not show it)",
+    arms=arms({}, tuple(SYSTEMS), TEXTS), data="sick", seeds=[0, 1, 2, 3, 4], metric="f1_macro", reference="local",
+)  # fmt: skip

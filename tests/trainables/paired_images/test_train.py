@@ -1,0 +1,230 @@
+"""The trainable as the platform draws from it: determinism, resume, folds, inputs, artifacts; on real digit pairs."""
+
+import random
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from contrasweep.data import open_dataset, resolve, stage
+from contrasweep.data.manifest import Manifest
+from contrasweep.errors import DataError, SpecError
+from contrasweep.trial import Report, Trial
+from trainables.paired_images import train
+from trainables.paired_images.artifacts import class_names
+from trainables.paired_images.fitting import Fit
+from trainables.paired_images.inputs import ImageInputs
+from trainables.paired_images.objective import class_weights
+from trainables.paired_images.settings import Settings
+
+MakeTrial = Callable[..., Trial]
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "scl": {"loss": "supcon", "beta": 0.0},
+    "l-scl": {"loss": "supcon", "beta": 0.5},
+    "ocl-pair": {"loss": "ocl", "beta": 0.0},
+    "local": {"loss": "ocl", "beta": 0.5},
+}
+
+
+def numbers(reports: list[Report]) -> list[tuple[Any, ...]]:
+    """Everything a report says, in a form that compares to the bit."""
+    return [(r.step, dict(r.metrics), {k: np.asarray(v).tobytes() for k, v in r.items.items()}) for r in reports]
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_system_learns_and_reports_scores_and_geometry(make_trial: MakeTrial, system: str) -> None:
+    reports = list(train(make_trial(**SYSTEMS[system], epochs=6, alpha=0.5, learning_rate=3e-3, dihedral=False)))
+    assert [r.step for r in reports] == list(range(1, 7))
+    first, last = reports[0].metrics, reports[-1].metrics
+    assert last["contrast_z"] < first["contrast_z"]
+    wanted = {"accuracy", "f1_macro", "f1_class_2", "centre_cosine", "centre_cosine_max", "train_centre_cosine", "z_raw",
+              "z_raw_class_0", "contrast_z", "anchors", "alpha", "steps", "accuracy_medium"}  # fmt: skip
+    assert wanted <= set(last)
+    assert ("contrast_l" in last) == (SYSTEMS[system]["beta"] > 0)
+    assert last["steps"] == 6 * first["steps"]
+    assert len(reports[-1].items["correct"]) > 20
+    assert last["accuracy"] == pytest.approx(np.mean(reports[-1].items["correct"]))
+
+
+def test_the_same_trial_gives_the_same_numbers_to_the_bit(make_trial: MakeTrial) -> None:
+    trial = make_trial(n_views=2)
+    runs = []
+    for _ in range(2):
+        random.seed(random.random())
+        torch.manual_seed(random.randrange(1000))
+        runs.append(numbers(list(train(trial))))
+    assert runs[0] == runs[1]
+    assert numbers(list(train(make_trial(n_views=2, seed=1)))) != runs[0]
+
+
+@pytest.mark.parametrize("config", [{}, {"optimizer": "sgd", "sampler": "at_least_2_per_class", "bn": "frozen"}])
+def test_resumed_in_mid_training_it_continues_bit_for_bit(make_trial: MakeTrial, tmp_path: Path, config: dict[str, Any]) -> None:
+    trial = make_trial(epochs=4, **config)
+    whole = list(train(trial))
+    running = train(trial)
+    for _ in range(2):
+        report = next(running)
+    assert report.checkpoint is not None
+    shutil.copytree(report.checkpoint, tmp_path / "saved")
+    running.close()
+    torch.manual_seed(99)
+    assert numbers(list(train(trial, resume=tmp_path / "saved"))) == numbers(whole[2:])
+
+
+def test_arms_of_a_replicate_start_alike(make_trial: MakeTrial) -> None:
+    """Same weights, same order, same views for every loss: with alpha 0 the arms cannot be told apart."""
+    runs = [numbers(list(train(make_trial(loss=loss, alpha=0.0, beta=0.0)))) for loss in ("supcon", "ocl")]
+    for (_, first, _), (_, second, _) in zip(*runs, strict=True):
+        assert {k: v for k, v in first.items() if not k.startswith("contrast")} == {
+            k: v for k, v in second.items() if not k.startswith("contrast")
+        }
+
+
+def test_what_happens_to_a_row_does_not_depend_on_the_batch_size(make_trial: MakeTrial) -> None:
+    trial = make_trial()
+    inputs = ImageInputs(trial, Settings(**trial.config), torch.device("cpu"))
+    rows, views = torch.arange(12), inputs.epoch(0, 0, 1, "view 1")
+    whole = views(rows, slice(0, 12))
+    halves = [views(rows[:6], slice(0, 6)), views(rows[6:], slice(6, 12))]
+    for i in (0, 1):
+        torch.testing.assert_close(whole[i], torch.cat([half[i] for half in halves]))
+
+
+def test_class_weights_are_counted_on_the_training_fold_only(make_trial: MakeTrial, pairs: Manifest) -> None:
+    weights = set()
+    for fold in range(5):
+        trial = make_trial(fold=fold)
+        run = Fit(trial, Settings(**trial.config), ImageInputs(trial, Settings(**trial.config), torch.device("cpu")))
+        part, _ = open_dataset(pairs).parts(fold)
+        assert torch.equal(run.objective.weights, class_weights("balanced", torch.tensor(part.labels), 3))
+        weights.add(tuple(run.objective.weights.tolist()))
+    assert len(weights) > 1
+
+
+def test_pixels_are_scaled_by_the_training_fold_only(make_trial: MakeTrial) -> None:
+    means = set()
+    for fold in range(5):
+        trial = make_trial(fold=fold)
+        inputs = ImageInputs(trial, Settings(**trial.config), torch.device("cpu"))
+        pixels = torch.cat(inputs.sides["train"]).double() / 255
+        torch.testing.assert_close(inputs.mean[:, 0, 0], pixels.mean((0, 2, 3)).float())
+        means.add(float(inputs.mean[0]))
+    assert len(means) == 5
+
+
+def test_a_group_never_crosses_a_fold(pairs: Manifest) -> None:
+    check_groups(pairs, 5)
+
+
+def test_ombrias_own_folds_are_taken_and_never_crossed(shared: Path, tmp_path: Path) -> None:
+    import pandas as pd
+
+    stage("ombria", str(tmp_path / "ombria"), source=shared / "data" / "ombria")
+    manifest = resolve(str(tmp_path / "ombria"), folds=5, storage=str(tmp_path))
+    check_groups(manifest, 5)
+    given = pd.read_csv(shared / "data" / "ombria" / "pairs_5class.csv")
+    for fold in range(5):
+        _, test = open_dataset(manifest).parts(fold)
+        assert len(test) == int((given.fold == fold).sum())
+        assert sorted(set(test.column("group").to_pylist())) == sorted(set(given.group[given.fold == fold]))
+
+
+def check_groups(manifest: Manifest, folds: int) -> None:
+    held_out: list[str] = []
+    for fold in range(folds):
+        train_part, test_part = open_dataset(manifest).parts(fold)
+        inside, outside = (set(part.column("group").to_pylist()) for part in (test_part, train_part))
+        assert inside and not inside & outside
+        held_out += sorted(inside)
+    assert len(held_out) == len(set(held_out))
+
+
+@pytest.mark.parametrize("input_", ["pre", "post"])
+def test_one_side_fed_twice_shows_no_difference(make_trial: MakeTrial, input_: str) -> None:
+    last = list(train(make_trial(input=input_, jitter=0.0)))[-1].metrics
+    assert last["z_raw"] == 0.0 and last["nonfinite_steps"] == 0.0
+    assert np.isfinite(list(last.values())).all()
+
+
+@pytest.mark.parametrize("input_", ["pre_single", "post_single"])
+def test_one_side_as_a_single_image(make_trial: MakeTrial, input_: str) -> None:
+    last = list(train(make_trial(input=input_, beta=0.0, n_views=2)))[-1].metrics
+    assert last["z_raw"] == pytest.approx(1.0, abs=1e-5) and last["anchors"] == 1.0
+
+
+def test_single_images_of_the_long_tailed_digits(tmp_path: Path, make_trial: MakeTrial) -> None:
+    digits = resolve("digits-lt", folds=None, storage=str(tmp_path))
+    config = {"input": "single", "beta": 0.0, "n_views": 2, "epochs": 2, "batch_size": 64}
+    last = list(train(make_trial(fold=None, data=digits, **config)))[-1].metrics
+    assert {"accuracy_many", "accuracy_few"} & set(last) and len([k for k in last if k.startswith("f1_class_")]) == 10
+
+
+@pytest.mark.parametrize("config", [
+    {"batch_size": 2}, {"batch_size": 3, "sampler": "at_least_2_per_class"}, {"bn": "groupnorm", "class_weights": "none"},
+    {"sampler": "class_balanced", "n_views": 2}, {"autocast": True}, {"z_norm": False, "temperature": 0.05},
+    {"reduction": "valid_anchors", "batch_size": 4}, {"alpha": 1.0, "alpha_schedule": "const"},
+])  # fmt: skip
+def test_no_setting_makes_nan(make_trial: MakeTrial, config: dict[str, Any]) -> None:
+    for report in train(make_trial(epochs=1, width=4, **config)):
+        assert np.isfinite(list(report.metrics.values())).all() and report.metrics["nonfinite_steps"] == 0
+
+
+def test_bfloat16_stays_close_over_an_epoch(make_trial: MakeTrial) -> None:
+    exact, rough = (list(train(make_trial(epochs=1, autocast=flag)))[-1].metrics for flag in (False, True))
+    assert rough["wce"] == pytest.approx(exact["wce"], rel=0.03)
+    assert rough["contrast_z"] == pytest.approx(exact["contrast_z"], rel=0.03)
+
+
+def test_artifacts_are_tables_that_agree_with_the_metrics(make_trial: MakeTrial, pairs: Manifest) -> None:
+    running = train(make_trial(epochs=1, artifacts="figures"))
+    report = next(running)
+    table = pq.read_table(report.artifacts["embeddings"])
+    assert class_names(table) == ["same", "larger", "smaller"]
+    found = table.to_pandas()
+    assert (found.label == found.predicted).mean() == pytest.approx(report.metrics["accuracy"])
+    assert found.z_raw.mean() == pytest.approx(report.metrics["z_raw"], rel=1e-5)
+    assert found.row.tolist() == open_dataset(pairs).parts(0)[1].rows.tolist()
+    assert found[["z_tsne_0", "z_tsne_1", "e_post_tsne_0", "e_post_tsne_1"]].notna().all().all()
+    gram = pq.read_table(report.artifacts["centres"]).to_pandas()
+    assert set(gram.part) == {"test", "train"} and len(gram) == 18
+    off = gram[(gram.part == "test") & (gram.class_a != gram.class_b)]
+    assert off.cosine.mean() == pytest.approx(report.metrics["centre_cosine"])
+    pictures = [path for name, path in report.artifacts.items() if name not in ("embeddings", "centres")]
+    assert len(pictures) >= 5 and all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
+    running.close()
+    assert not report.artifacts["embeddings"].exists()
+
+
+def test_closing_it_leaves_nothing_behind(make_trial: MakeTrial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    running = train(make_trial())
+    next(running)
+    assert list(tmp_path.iterdir())
+    running.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_collapsed_centres_are_warned_of(make_trial: MakeTrial) -> None:
+    with pytest.warns(UserWarning, match="shift common to all pairs"):
+        list(train(make_trial(epochs=1, learning_rate=1e-8)))
+
+
+def test_errors_name_what_is_wrong(make_trial: MakeTrial, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="a batch must not be larger"):
+        next(train(make_trial(batch_size=1000)))
+    with pytest.raises(DataError, match="kind 'image'; digit-pairs is of kind 'image-pair'"):
+        next(train(make_trial(input="single", beta=0.0)))
+    with pytest.raises(SpecError, match="learning_rat"):
+        next(train(make_trial(learning_rat=1)))
+    with pytest.raises(SpecError, match="a dimension for each of the 3 classes"):
+        next(train(make_trial(lat_size=1)))
+    trial = make_trial()
+    with pytest.raises(FloatingPointError, match="not finite"):
+        list(train(replace(trial, config={**trial.config, "learning_rate": 1e30, "clip": 0.0, "epochs": 3, "warmup_epochs": 0})))

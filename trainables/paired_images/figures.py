@@ -1,0 +1,137 @@
+"""The family's figures, drawn from what trials leave (`artifacts`) and from a study's table of results.
+
+    draw(folder, to)                  one trial: t-SNE of z and e_post, centre Gram, |z|, F1 bars, confusion matrix
+    scores_against(frame, "batch_size")   a study: a metric against an axis, with bands over the replicates
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+
+from trainables.evaluation.scores import classification
+from trainables.paired_images.artifacts import class_names
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#999999", "#000000", "#7F3C8D")
+"""Okabe and Ito's colours, told apart by colour-blind readers too; they repeat beyond ten classes."""
+
+
+def draw(folder: Path, to: Path) -> dict[str, Path]:
+    """The figures of the trial whose `embeddings.parquet` and `centres.parquet` lie in `folder`, as PNG in `to`;
+    name -> file."""
+    table = pq.read_table(folder / "embeddings.parquet")
+    names, rows = class_names(table), table.to_pandas()
+    centres = pq.read_table(folder / "centres.parquet").to_pandas()
+    to.mkdir(parents=True, exist_ok=True)
+    figures = {
+        "tsne_z": lambda ax: scatter(ax, rows, "z", names),
+        "tsne_e_post": lambda ax: scatter(ax, rows, "e_post", names),
+        "centre_gram": lambda ax: gram(ax, centres[centres.part == "test"], names),
+        "z_raw": lambda ax: norms(ax, rows, names),
+        "f1_per_class": lambda ax: f1_bars(ax, rows, names),
+        "confusion": lambda ax: confusion(ax, rows, names),
+    }
+    return {name: _save(paint, to / f"{name}.png") for name, paint in figures.items()}
+
+
+def scatter(ax: Any, rows: Any, what: str, names: list[str]) -> None:
+    """t-SNE coordinates of `what` ("z", "e_post"), coloured by class."""
+    for k, name in enumerate(names):
+        here = rows[rows.label == k]
+        ax.scatter(here[f"{what}_tsne_0"], here[f"{what}_tsne_1"], s=6, color=COLOURS[k % len(COLOURS)], label=name, linewidths=0)
+    ax.set(xticks=[], yticks=[], title=f"t-SNE of {what}, test fold")
+    if len(names) <= len(COLOURS):
+        ax.legend(fontsize=7, markerscale=2, frameon=False)
+
+
+def gram(ax: Any, centres: Any, names: list[str]) -> None:
+    """Cosines between class centres: LOCAL aims at the identity, SCL at -1/(K-1) off the diagonal."""
+    values = centres.pivot(index="class_a", columns="class_b", values="cosine").to_numpy(float)
+    _matrix(ax, values, names, "cosine of class centres of z", cmap="RdBu_r", vmin=-1, vmax=1)
+
+
+def norms(ax: Any, rows: Any, names: list[str]) -> None:
+    """|e_pre - e_post| per class: how much change the network sees."""
+    ax.boxplot([rows.z_raw[rows.label == k].to_numpy() for k in range(len(names))], tick_labels=names, showfliers=False)
+    ax.set(ylabel="|z| before normalisation", ylim=(0, 2), title="|z| per class")
+
+
+def f1_bars(ax: Any, rows: Any, names: list[str]) -> None:
+    scores = classification(torch.tensor(rows.predicted.to_numpy()), torch.tensor(rows.label.to_numpy()), len(names))
+    ax.bar(names, [scores.get(f"f1_class_{k}", 0.0) for k in range(len(names))], color=COLOURS[0])
+    ax.axhline(scores["f1_macro"], color="black", linewidth=0.8, linestyle="--")
+    ax.set(ylim=(0, 1), ylabel="F1", title=f"F1 per class (macro {scores['f1_macro']:.3f}, dashed)")
+
+
+def confusion(ax: Any, rows: Any, names: list[str]) -> None:
+    """Shares of each true class (rows) by predicted class (columns)."""
+    counts = np.zeros((len(names), len(names)))
+    np.add.at(counts, (rows.label, rows.predicted), 1)
+    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    _matrix(ax, shares, names, "true class (rows), predicted (columns)", cmap="Blues", vmin=0, vmax=1)
+
+
+def scores_against(frame: Any, axis: str, to: Path, metric: str = "accuracy", band: str = "min-max") -> Path:
+    """`metric` against `axis` of a study, a line per arm: the mean over folds and seeds, and a band over them, as the
+    paper prints it (`min-max`) or one standard deviation (`std`). `frame` is `Results.to_frame()`."""
+
+    def paint(ax: Any) -> None:
+        done = frame[frame.status == "done"]
+        for i, (arm, rows) in enumerate(done.groupby("arm", sort=False)):
+            by = rows.groupby(axis)[metric]
+            mean = by.mean()
+            low, high = (by.min(), by.max()) if band == "min-max" else (mean - by.std(), mean + by.std())
+            ax.plot(mean.index, mean, marker="o", color=COLOURS[i % len(COLOURS)], label=arm)
+            ax.fill_between(mean.index, low, high, color=COLOURS[i % len(COLOURS)], alpha=0.15, linewidth=0)
+        ax.set(xlabel=axis, ylabel=metric, title=f"{metric}: mean and {band} over folds and seeds")
+        ax.legend(fontsize=7, frameon=False)
+
+    to.parent.mkdir(parents=True, exist_ok=True)
+    return _save(paint, to)
+
+
+def pooled_f1(folders: Mapping[str, list[Path]], to: Path) -> Path:
+    """F1 per class, bars side by side for each arm, of the test folds in `folders` taken together."""
+
+    def paint(ax: Any) -> None:
+        width, names = 0.8 / len(folders), []
+        for i, (arm, places) in enumerate(folders.items()):
+            tables = [pq.read_table(place / "embeddings.parquet") for place in places]
+            names = class_names(tables[0])
+            label, predicted = (torch.tensor(np.concatenate([t[c].to_numpy() for t in tables])) for c in ("label", "predicted"))
+            scores = classification(predicted, label, len(names))
+            ax.bar(np.arange(len(names)) + (i - (len(folders) - 1) / 2) * width,
+                   [scores.get(f"f1_class_{k}", 0.0) for k in range(len(names))], width, color=COLOURS[i % len(COLOURS)],
+                   label=f"{arm} (macro {scores['f1_macro']:.3f})")  # fmt: skip
+        ax.set(ylim=(0, 1), ylabel="F1", xticks=range(len(names)), title="F1 per class, test folds pooled")
+        ax.set_xticklabels(names)
+        ax.legend(fontsize=7, frameon=False)
+
+    return _save(paint, to)
+
+
+def _matrix(ax: Any, values: Any, names: list[str], title: str, **style: Any) -> None:
+    ax.imshow(values, **style)
+    ticks = range(len(names))
+    ax.set(xticks=ticks, yticks=ticks, title=title)
+    ax.set_xticklabels(names, rotation=45, ha="right")
+    ax.set_yticklabels(names)
+    if len(names) <= len(COLOURS):
+        for i, j in np.ndindex(values.shape):
+            dark = abs(values[i, j]) > 0.6
+            ax.text(j, i, f"{values[i, j]:.2f}", ha="center", va="center", fontsize=7, color="white" if dark else "black")
+
+
+def _save(paint: Any, to: Path) -> Path:
+    """Draw without pyplot, whose global state would outlive a trial."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.2, 3.6), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    paint(figure.add_subplot())
+    figure.savefig(to)
+    return to
