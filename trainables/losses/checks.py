@@ -28,6 +28,8 @@ def parameter(name: str, value: object, declared: inspect.Parameter) -> Any:
     """A parameter's value, checked against what its name promises, its default's type and a `Literal`
     annotation."""
     default, annotation = declared.default, declared.annotation
+    if value is inspect.Parameter.empty:
+        raise SpecError("this parameter is required", place=name)
     if isinstance(default, bool):
         if not isinstance(value, bool):
             raise SpecError("must be true or false", place=name, value=value)
@@ -37,8 +39,8 @@ def parameter(name: str, value: object, declared: inspect.Parameter) -> Any:
             raise SpecError("there is no such choice", place=name, value=value,
                             hint=choose_from(f"values of {name}", list(choices), value))  # fmt: skip
         return value
-    if value is None and default is None:
-        return None
+    if isinstance(default, str) or (value is None and default is None):
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise SpecError("must be a finite number", place=name, value=value)
     if name in ("temperature", "base_temperature") and value <= 0:

@@ -6,16 +6,16 @@ from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from contrasweep.errors import SpecError
 from trainables.losses import checks, distributed, tiled
+from trainables.losses.ids import Ids, masks, others
 from trainables.losses.reductions import REDUCTIONS, Terms
 from trainables.losses.table import Loss
 from trainables.similarities import Similarity
 
-Ids = Int[Tensor, " n"]
 Scalar = Float[Tensor, ""]
 
 
@@ -23,7 +23,8 @@ Scalar = Float[Tensor, ""]
 class Composed:
     """What `build` gives: a function of embeddings [n d], labels [n] and, for InfoNCE, instance ids [n].
 
-    Computed in float32, or float64 if the embeddings are, whatever the autocast. Large batches of the cross-entropy
+    Computed in float32, or float64 if the embeddings are, whatever the autocast; as always with autocast, call
+    `backward` outside of it. Large batches of the cross-entropy
     family are computed in tiles; in a process group, the loss is that of the joined batch (see `distributed`).
     """
 
@@ -39,6 +40,8 @@ class Composed:
             ids = self.ids(labels, instance_ids)
             if shared := distributed.processes() > 1:
                 z, ids = distributed.gather_with_gradient(z), distributed.gather(ids)
+            if not len(z):
+                return z.sum()
             if self.can_tile and (shared or tiled.wanted(z)):
                 return self.in_tiles(z, ids, shared=shared)
             return self.at_once(z, ids)
@@ -61,7 +64,7 @@ class Composed:
         weights = self._weights(ids, z.dtype)
         project, closed = self.similarity.project, self.loss.closed
         if project is None or closed is None:
-            values = partial(self.loss.function, **self.params)
+            values: Any = partial(self.loss.function, **self.params)
             return tiled.weighted_sum(z, ids, tiled.by_autograd(self.similarity, values, weights), scores, shared)
         temperature, z = self.params["temperature"], project(z)
         if (base := self.params.get("base_temperature")) is not None:
@@ -74,12 +77,12 @@ class Composed:
 
     def _weights(self, ids: Ids, dtype: torch.dtype) -> Float[Tensor, " n"]:
         """The weight of each anchor's value in the reduction: its derivative, and 0 without positives."""
-        _, member, counts = ids.unique(return_inverse=True, return_counts=True)
-        pairs = (counts[member] - 1).to(dtype)
+        pairs = others(ids).to(dtype)
         values, valid = torch.zeros_like(pairs, requires_grad=True), (pairs > 0).to(dtype)
         with torch.enable_grad():
             reduced = REDUCTIONS[self.reduction](Terms(values, valid, valid), pairs)
-        return torch.autograd.grad(reduced, values)[0] * valid
+        (weights,) = torch.autograd.grad(reduced, values)
+        return weights * valid
 
     def ids(self, labels: Ids, instance_ids: Ids | None) -> Ids:
         """What makes two rows a positive pair: labels, or the instance's id."""
@@ -93,15 +96,7 @@ class Composed:
     def terms(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Terms, ...]:
         """The loss's terms; where it gives a value per anchor, an anchor with a positive is one term."""
         values = self.loss.function(scores, positives, negatives, **self.params)
-        if isinstance(values, Terms):
-            return (values,)
-        if isinstance(values, tuple):
-            return values
-        valid = positives.any(1)
-        return (Terms(values, valid.to(values.dtype), (values.detach() > 0).to(values.dtype)),)
-
-
-def masks(ids: Ids) -> tuple[Bool[Tensor, "n n"], Bool[Tensor, "n n"]]:
-    """Positives (same id, another row) and negatives (another id); the diagonal is in neither."""
-    same = ids[:, None] == ids
-    return same & ~torch.eye(len(ids), dtype=torch.bool, device=ids.device), ~same
+        if isinstance(values, Tensor):
+            valid = positives.any(1)
+            values = Terms(values, valid.to(values.dtype), (values.detach() > 0).to(values.dtype))
+        return (values,) if isinstance(values, Terms) else tuple(values)

@@ -24,7 +24,7 @@ def supcon(scores: Scores, positives: Mask, negatives: Mask, *, temperature: flo
     numbers, since it ties the size of the gradient to the temperature.
     """
     logits = scores / temperature
-    everything = masked_logsumexp(logits - epsilon * positives, positives | negatives)
+    everything = masked_logsumexp(torch.where(positives, logits - epsilon, logits), positives | negatives)
     values = _where_positive(everything - masked_mean(logits, positives), positives)
     return values if base_temperature is None else values * (temperature / base_temperature)
 

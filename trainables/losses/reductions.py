@@ -16,7 +16,7 @@ class Terms(NamedTuple):
     """Per anchor: the sum of its terms, how many there are, and how many are above zero."""
 
     total: Float[Tensor, " n"]
-    count: Float[Tensor, " n"]
+    number: Float[Tensor, " n"]
     above_zero: Float[Tensor, " n"]
 
 
@@ -26,7 +26,7 @@ Scalar = Float[Tensor, ""]
 
 def valid_anchors(terms: Terms, pairs: PerAnchor) -> Scalar:
     """Mean over the anchors that have a term of the mean of their terms."""
-    return _mean(_each(terms), (terms.count > 0).to(pairs.dtype))
+    return _mean(_each(terms), (terms.number > 0).to(pairs.dtype))
 
 
 def all_anchors(terms: Terms, pairs: PerAnchor) -> Scalar:
@@ -36,12 +36,12 @@ def all_anchors(terms: Terms, pairs: PerAnchor) -> Scalar:
 
 def positive_pairs(terms: Terms, pairs: PerAnchor) -> Scalar:
     """As `valid_anchors`, each anchor weighted by its number of positives."""
-    return _mean(_each(terms), pairs * (terms.count > 0))
+    return _mean(_each(terms), pairs * (terms.number > 0))
 
 
 def mean(terms: Terms, pairs: PerAnchor) -> Scalar:
     """Mean over all terms."""
-    return terms.total.sum() / terms.count.sum().clamp(min=1)
+    return terms.total.sum() / terms.number.sum().clamp(min=1)
 
 
 def mean_nonzero(terms: Terms, pairs: PerAnchor) -> Scalar:
@@ -50,7 +50,7 @@ def mean_nonzero(terms: Terms, pairs: PerAnchor) -> Scalar:
 
 
 def _each(terms: Terms) -> PerAnchor:
-    return terms.total / terms.count.clamp(min=1)
+    return terms.total / terms.number.clamp(min=1)
 
 
 def _mean(values: PerAnchor, weights: PerAnchor) -> Scalar:

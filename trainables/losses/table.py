@@ -25,17 +25,19 @@ class Loss:
     (a tuple of them: the reductions of each are added) where a loss averages over pairs or triplets.
     Positives are rows of the same label, or with `positives` = "instances" views of the same instance.
     `defaults` are a similarity's own defaults, over those of the function's signature.
+    `all_pairs`: an anchor's value needs the scores of other rows too.
     `closed` is the in-place form for tiles of inner products, of the whole value or of its denominator only; without
     one, autograd does the tile.
     """
 
     name: str
-    family: Literal["cross_entropy", "margin"]
+    family: Literal["cross_entropy", "margin", "outside"]
     function: Callable[..., Tensor | Terms | tuple[Terms, ...]]
     similarities: tuple[str, ...] = ANY
     positives: Literal["labels", "instances"] = "labels"
     reduction: str = "valid_anchors"
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    all_pairs: bool = False
     closed: tiled.Closed | None = None
     closed_is_denominator: bool = False
 
@@ -72,6 +74,6 @@ LOSSES: Mapping[str, Loss] = MappingProxyType({loss.name: loss for loss in (
         "neg_sq_euclidean_unit": {"m_pos": 0.0, "m_neg": -1.0},
     }),
     Loss("triplet", "margin", margin.triplet, reduction="mean"),
-    Loss("lifted_structured", "margin", margin.lifted_structured, reduction="mean"),
+    Loss("lifted_structured", "margin", margin.lifted_structured, reduction="mean", all_pairs=True),
     Loss("batch_hard", "margin", margin.batch_hard, reduction="mean"),
 )})  # fmt: skip

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from trainables.losses import distributed
+from trainables.losses.ids import members
 
 Ids = Int[Tensor, " n"]
 Weights = Float[Tensor, " n"]
@@ -144,7 +145,7 @@ def softmax_(logits: Tile) -> Float[Tensor, " t"]:
 def supcon_(logits: Tile, at: Anchors, epsilon: float) -> Float[Tensor, " t"]:
     """log of SupCon's denominator."""
     if epsilon:
-        logits.sub_(epsilon * at.same)
+        logits.sub_(at.same.to(logits.dtype), alpha=epsilon)
     return softmax_(logits)
 
 
@@ -173,7 +174,8 @@ def sincere_(logits: Tile, at: Anchors, epsilon: float) -> Float[Tensor, " t"]:
 
 def mean_positive_logit(z: Float[Tensor, "n d"], ids: Ids, temperature: float) -> Float[Tensor, " n"]:
     """mean over P(i) of z_i.z_p / temperature, from sums per id and so in time linear in n; 0 without positives."""
-    _, member = ids.unique(return_inverse=True)
-    sums = z.new_zeros(int(member.max()) + 1, z.shape[1]).index_add(0, member, z)
-    others = (member.bincount()[member] - 1).clamp(min=1).to(z.dtype)
-    return (z * (sums[member] - z)).sum(1) / (others * temperature)
+    member, counts = members(ids)
+    sums = z.new_zeros(len(counts), z.shape[1]).index_add(0, member, z)
+    positives = (counts[member] - 1).clamp(min=1).to(z.dtype)
+    of_row: Tensor = (z * (sums[member] - z)).sum(1) / (positives * temperature)
+    return of_row

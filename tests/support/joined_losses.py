@@ -1,0 +1,43 @@
+"""One process of a group: losses of its rows with an encoder under DistributedDataParallel, for the tests.
+
+    python joined_losses.py RANK SIZE RENDEZVOUS_FILE JOBS_FILE OUTPUT_FILE
+"""
+
+import sys
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from trainables.losses import build
+
+
+def encoder(dim: int, seed: int = 0) -> torch.nn.Module:
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(dim, 6), torch.nn.Tanh(), torch.nn.Linear(6, 4)).double()
+
+
+def value_and_gradients(network: torch.nn.Module, job: dict[str, Any], rows: slice) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    network.zero_grad()
+    loss = build(job["loss"], job["similarity"], reduction=job["reduction"], **job["params"])
+    value = loss(network(job["inputs"][rows]), job["labels"][rows], job["ids"][rows])
+    value.backward()
+    return value.detach(), [p.grad.clone() for p in network.parameters()]  # type: ignore[union-attr]
+
+
+def main(rank: int, size: int, rendezvous: str, jobs_file: str, output: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=size, timeout=timedelta(seconds=120))
+    found = []
+    for job in torch.load(jobs_file):
+        ends = [0, *job["ends"]]
+        network = DistributedDataParallel(encoder(job["inputs"].shape[1]))
+        found.append(value_and_gradients(network, job, slice(ends[rank], ends[rank + 1])))
+    torch.save(found, output)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

@@ -1,0 +1,339 @@
+"""Laws that every loss keeps with every similarity; errors; losses from elsewhere."""
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from trainables.losses import LOSSES, REDUCTIONS, NotFiniteError, build
+from trainables.losses.ids import masks
+from trainables.similarities import SIMILARITIES
+
+PAIRS = [(loss.name, similarity) for loss in LOSSES.values() for similarity in loss.similarities]
+NAMES = [f"{loss}-{similarity}" for loss, similarity in PAIRS]
+
+
+def batch(n: int, d: int, classes: int, seed: int, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    z = torch.randn(n, d, generator=generator, dtype=torch.float64).to(dtype)
+    return z, torch.randint(classes, (n,), generator=generator)
+
+
+def value_and_gradient(loss: Any, z: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The value under the caller's autocast, the gradient outside of it."""
+    z = z.clone().requires_grad_()
+    value = loss(z, labels, labels)
+    with torch.autocast("cpu", enabled=False):
+        gradient = torch.autograd.grad(value, z)[0]
+    return value.detach(), gradient
+
+
+@pytest.mark.parametrize(("loss", "similarity"), PAIRS, ids=NAMES)
+@settings(max_examples=5, deadline=None)
+@given(n=st.integers(1, 12), classes=st.integers(1, 5), seed=st.integers(0, 999), reduction=st.sampled_from(list(REDUCTIONS)))
+def test_the_order_of_the_batch_is_nothing(loss: str, similarity: str, n: int, classes: int, seed: int, reduction: str) -> None:
+    z, labels = batch(n, 4, classes, seed)
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    built = build(loss, similarity, reduction=reduction)
+    value, gradient = value_and_gradient(built, z, labels)
+    permuted, its_gradient = value_and_gradient(built, z[order], labels[order])
+    torch.testing.assert_close(permuted, value, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(its_gradient, gradient[order], rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize(("loss", "similarity"), PAIRS, ids=NAMES)
+def test_gradients_are_derivatives(loss: str, similarity: str) -> None:
+    z, labels = batch(7, 3, 3, seed=11)
+    z.requires_grad_()
+    for params in ({}, {"soft": True}, {"smooth": False}, {"squared": True}, {"epsilon": 0.3}, {"mining": "hard"}, {"mining": "semi_hard"}):
+        if set(params) <= set(LOSSES[loss].parameters):
+            built = build(loss, similarity, **params)
+            assert torch.autograd.gradcheck(lambda x, built=built: built(x, labels, labels), (z,))
+
+
+EDGES = {
+    "duplicates": (torch.ones(6, 4), [0, 0, 1, 1, 2, 2]),
+    "zeros": (torch.zeros(6, 4), [0, 0, 1, 1, 2, 2]),
+    "some zeros": (torch.eye(6, 4), [0, 1, 0, 1, 0, 1]),
+    "antipodes": (torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]), [0, 0, 1, 1]),
+    "antipodal negatives": (torch.tensor([[1.0, 0.0], [-1.0, 0.0], [1.0, 1e-4], [-1.0, 1e-4]]), [0, 1, 0, 1]),
+    "near duplicates": (torch.ones(4, 3) + 1e-6 * torch.eye(4, 3), [0, 0, 1, 1]),
+    "singletons": (torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), [0, 1, 2, 3, 4]),
+    "one class": (torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), [0, 0, 0, 0, 0]),
+    "one row": (torch.tensor([[1.0, 2.0]]), [0]),
+    "two alike": (torch.tensor([[1.0, 2.0], [2.0, 1.0]]), [0, 0]),
+    "two unlike": (torch.tensor([[1.0, 2.0], [2.0, 1.0]]), [0, 1]),
+    "no row": (torch.zeros(0, 3), []),
+    "large": (1e4 * torch.randn(6, 4, generator=torch.Generator().manual_seed(1)), [0, 0, 1, 1, 2, 2]),
+    "tiny": (1e-18 * torch.randn(6, 4, generator=torch.Generator().manual_seed(1)), [0, 0, 1, 1, 2, 2]),
+}
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_values_and_gradients_are_finite_at_edges(edge: str) -> None:
+    embeddings, names = EDGES[edge]
+    labels = torch.tensor(names, dtype=torch.long)
+    for (loss, similarity), dtype in itertools.product(PAIRS, (torch.float32, torch.float64)):
+        taus = [{"temperature": t} for t in (1e-3, 10.0)] if LOSSES[loss].family == "cross_entropy" else [{}, {"soft": True}]
+        for params in (p for p in taus if set(p) <= set(LOSSES[loss].parameters)):
+            value, gradient = value_and_gradient(build(loss, similarity, **params), embeddings.to(dtype), labels)
+            assert torch.isfinite(value) and torch.isfinite(gradient).all(), (loss, similarity, params, dtype)
+
+
+@pytest.mark.parametrize(("loss", "similarity"), PAIRS, ids=NAMES)
+def test_without_positives_a_loss_is_zero(loss: str, similarity: str) -> None:
+    z, _ = batch(6, 3, 1, seed=5)
+    for reduction in REDUCTIONS:
+        value, gradient = value_and_gradient(build(loss, similarity, reduction=reduction), z, torch.arange(6))
+        if loss == "margin_contrastive":  # its negative pairs are pairs all the same
+            continue
+        assert value == 0 and (gradient == 0).all()
+
+
+def losses_of_cross_entropy() -> list[tuple[str, str]]:
+    return [(loss, similarity) for loss, similarity in PAIRS if LOSSES[loss].family == "cross_entropy"]
+
+
+@pytest.mark.parametrize(("loss", "similarity"), losses_of_cross_entropy())
+@pytest.mark.parametrize("temperature", [0.001, 0.01, 0.1, 1.0, 10.0])
+def test_float32_and_autocast_agree_with_float64(loss: str, similarity: str, temperature: float) -> None:
+    z, labels = batch(24, 8, 4, seed=2, dtype=torch.bfloat16)  # values that every type holds exactly
+    built = build(loss, similarity, temperature=temperature)
+    expected, wanted = value_and_gradient(built, z.double(), labels)
+    single = value_and_gradient(built, z.float(), labels)
+    with torch.autocast("cpu", torch.bfloat16):
+        cast = value_and_gradient(built, z.float(), labels)
+    half, half_gradient = value_and_gradient(built, z, labels)
+    for value, gradient in (single, cast):
+        assert value.dtype == torch.float32
+        assert value.item() == pytest.approx(expected.item(), rel=2e-5, abs=2e-6 / temperature)
+        scale = wanted.abs().max().item()
+        torch.testing.assert_close(gradient.double(), wanted, rtol=2e-3, atol=2e-4 * scale)
+    assert half.item() == single[0].item() and half_gradient.dtype == torch.bfloat16
+
+
+@settings(max_examples=25, deadline=None)
+@given(pairs=st.integers(1, 6), seed=st.integers(0, 999), similarity=st.sampled_from(list(SIMILARITIES)),
+       temperature=st.sampled_from([0.05, 0.5]), epsilon=st.sampled_from([0.0, 0.4]))  # fmt: skip
+def test_with_one_positive_each_supcon_sincere_and_infonce_agree(pairs: int, seed: int, similarity: str, temperature: float, epsilon: float) -> None:
+    z, _ = batch(2 * pairs, 4, 1, seed)
+    labels = torch.arange(pairs).repeat(2)
+    found = [build(loss, similarity, temperature=temperature, epsilon=epsilon)(z, labels, labels) for loss in ("supcon", "sincere", "infonce")]
+    torch.testing.assert_close(found[0], found[1], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(found[0], found[2], rtol=1e-10, atol=1e-10)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 999), epsilon=st.floats(0, 3))
+def test_epsilon_lowers_a_loss_to_minus_epsilon_at_most(seed: int, epsilon: float) -> None:
+    z, labels = batch(9, 4, 3, seed)
+    assume(bool((torch.bincount(labels) > 1).any()))
+    for loss in ("supcon", "sincere"):
+        plain, lowered = (build(loss, "cosine", epsilon=e)(z, labels) for e in (0.0, epsilon))
+        assert -epsilon - 1e-12 <= lowered <= plain + 1e-12
+
+
+# The orthonormal loss and its bound.
+
+
+def ocl_bound(labels: torch.Tensor, temperature: float) -> float:
+    """LOCAL, Theorem 3.2: sum over anchors of log(l - 1 + (|B| - l) e^{-1/t} ), each l the size of its class, plus the
+    1/t that this way of writing takes out of the positive term. The appendix's (|B| - 1)/e is wrong."""
+    counts, size = torch.bincount(labels)[labels].tolist(), len(labels)
+    logs = [math.log(c - 1 + (size - c) * math.exp(-1 / temperature)) for c in counts if c > 1]
+    return sum(logs) / len(logs)
+
+
+@settings(max_examples=80, deadline=None)
+@given(n=st.integers(2, 14), classes=st.integers(1, 5), seed=st.integers(0, 9999), noise=st.sampled_from([0.0, 1e-3, 0.05, 1.0]),
+       temperature=st.sampled_from([0.1, 0.5, 1.0, 3.0]))  # fmt: skip
+def test_ocl_is_never_below_its_bound(n: int, classes: int, seed: int, noise: float, temperature: float) -> None:
+    z, labels = batch(n, 6, classes, seed)
+    assume(bool((torch.bincount(labels) > 1).any()))
+    z = torch.eye(6, dtype=z.dtype)[labels] + noise * z
+    for similarity, at in (("cosine", z), ("dot", z / z.norm(dim=1, keepdim=True))):
+        value = build("ocl", similarity, temperature=temperature)(at, labels).item()
+        assert value >= ocl_bound(labels, temperature) - 1e-9
+        if noise == 0:
+            assert value == pytest.approx(ocl_bound(labels, temperature), abs=1e-9)
+
+
+def test_the_appendix_bound_would_be_undercut() -> None:
+    labels = torch.tensor([0, 0, 0, 1, 1, 2, 2])
+    wrong = sum(math.log(c - 1 + (len(labels) - 1) / math.e) for c in torch.bincount(labels)[labels].tolist()) / len(labels)
+    assert build("ocl", "cosine", temperature=1.0)(torch.eye(3, dtype=torch.float64)[labels], labels) < wrong - 0.1
+
+
+def trained_class_cosines(loss: str, counts: tuple[int, ...], steps: int = 600) -> torch.Tensor:
+    """Cosines between the mean embeddings of classes, after training free embeddings [n d] on `loss` alone."""
+    labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    z = torch.randn(len(labels), 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
+    built = build(loss, "cosine", temperature=1.0)
+    speed = torch.zeros_like(z)
+    for step in range(steps):
+        (gradient,) = torch.autograd.grad(built(z, labels), z)
+        speed = 0.9 * speed + gradient
+        z = (z - (1 - step / steps) * speed).detach()  # |s| has a kink at 0: the steps have to shrink
+        z = (z / z.norm(dim=1, keepdim=True)).requires_grad_()
+    means = torch.stack([z.detach()[labels == c].mean(0) for c in range(len(counts))])
+    means = means / means.norm(dim=1, keepdim=True)
+    return means @ means.T
+
+
+def test_imbalance_draws_scl_minorities_together_and_not_ocl_ones() -> None:
+    """LOCAL's central claim, on 6/2/2: free embeddings trained with SCL leave the simplex (cosine -1/2), the two
+    small classes closer to each other than to the large one; with OCL all classes stay orthogonal."""
+    scl, ocl = trained_class_cosines("supcon", (6, 2, 2)), trained_class_cosines("ocl", (6, 2, 2))
+    assert scl[1, 2] > -0.3 and scl[0, 1] < -0.55 and scl[0, 2] < -0.55
+    torch.testing.assert_close(ocl, torch.eye(3, dtype=ocl.dtype), rtol=0, atol=0.02)
+    balanced = trained_class_cosines("supcon", (3, 3, 3))
+    torch.testing.assert_close(balanced[~torch.eye(3, dtype=torch.bool)], torch.full((6,), -0.5, dtype=ocl.dtype), rtol=0, atol=0.02)
+
+
+# Triplets against loops.
+
+
+@settings(max_examples=25, deadline=None)
+@given(n=st.integers(1, 10), classes=st.integers(1, 4), seed=st.integers(0, 999), soft=st.booleans(),
+       mining=st.sampled_from(["all", "hard", "semi_hard"]), reduction=st.sampled_from(["mean", "mean_nonzero"]))  # fmt: skip
+def test_triplets_are_those_of_loops(n: int, classes: int, seed: int, soft: bool, mining: str, reduction: str) -> None:
+    z, labels = batch(n, 3, classes, seed)
+    s = SIMILARITIES["neg_euclidean"](z, z)
+    terms = []
+    for a, p, q in itertools.product(range(n), repeat=3):
+        if p == a or labels[p] != labels[a] or labels[q] == labels[a]:
+            continue
+        gap = (s[a, q] - s[a, p]).item()
+        if mining == "all" or (gap > 0 if mining == "hard" else -0.3 < gap <= 0):
+            terms.append(math.log1p(math.exp(gap + 0.3)) if soft else max(0.0, gap + 0.3))
+    counted = [t for t in terms if t > 0] if reduction == "mean_nonzero" else terms
+    value = build("triplet", "neg_euclidean", reduction=reduction, margin=0.3, soft=soft, mining=mining)(z, labels)
+    assert value.item() == pytest.approx(sum(counted) / max(1, len(counted)), abs=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["triplet", "lifted_structured"])
+def test_no_tensor_is_cubic_in_the_batch(loss: str) -> None:
+    n, largest = 256, 0
+    z, labels = batch(n, 8, 4, seed=0)
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal largest
+            out = func(*args, **(kwargs or {}))
+            for tensor in out if isinstance(out, tuple | list) else [out]:
+                if isinstance(tensor, torch.Tensor):
+                    largest = max(largest, tensor.numel())
+            return out
+
+    with Watch():
+        value_and_gradient(build(loss, "cosine"), z, labels)
+    assert n * n <= largest <= 2**21  # 3 million triplets
+
+
+# What a user can get wrong.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "params", "says"),
+    [
+        (("simclr",), {}, ["simclr", "infonce", "supcon", "sincere", "ocl", "batch_hard"]),
+        (("supcon", "euclid"), {}, ["euclid", "neg_euclidean", "cosine"]),
+        (("supcon", "cosine"), {"reduction": "sum"}, ["sum", "valid_anchors", "positive_pairs"]),
+        (("supcon", "cosine"), {"tau": 0.1}, ["tau", "temperature", "epsilon"]),
+        (("triplet", "cosine"), {"temperature": 0.1}, ["temperature", "margin", "soft"]),
+        (("ocl", "neg_euclidean"), {}, ["neg_euclidean", "cosine", "dot"]),
+        (("supcon", "cosine"), {"temperature": 0}, ["temperature", "above 0", "0"]),
+        (("supcon", "cosine"), {"temperature": -0.1}, ["temperature", "above 0", "-0.1"]),
+        (("supcon", "cosine"), {"temperature": math.nan}, ["temperature", "finite"]),
+        (("supcon", "cosine"), {"temperature": "0.1"}, ["temperature", "number"]),
+        (("sincere", "cosine"), {"epsilon": -1}, ["epsilon", "0 or more"]),
+        (("triplet", "cosine"), {"soft": 1}, ["soft", "true or false"]),
+        (("triplet", "cosine"), {"mining": "semihard"}, ["mining", "semi_hard", "all", "hard"]),
+        (("no_such_package.losses:Loss",), {}, ["no_such_package"]),
+        (("math:no_such_loss",), {}, ["no_such_loss"]),
+        (("pytorch_metric_learning.losses:CircleLos",), {}, ["CircleLoss"]),
+        (("pytorch_metric_learning.losses:CircleLoss", "neg_arc_length"), {}, ["neg_arc_length", "cosine"]),
+        (("pytorch_metric_learning.losses:CircleLoss",), {"reduction": "mean"}, ["reduction"]),
+        (("pytorch_metric_learning.losses:CircleLoss",), {"gama": 3}, ["gama"]),
+        (("pytorch_metric_learning.losses:ArcFaceLoss",), {"num_classes": 3, "embedding_size": 4}, ["weights"]),
+    ],
+)  # fmt: skip
+def test_unknown_names_and_wrong_values_are_named(arguments: tuple[str, ...], params: dict[str, Any], says: list[str]) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        build(*arguments, **params)
+    for word in says:
+        assert word in str(caught.value)
+
+
+def test_wrong_batches_are_named() -> None:
+    z, labels = batch(6, 3, 2, seed=0)
+    loss = build("supcon", "cosine")
+    with pytest.raises(ValueError, match=r"labels.*one value per embedding.*6.*5"):
+        loss(z, labels[:5])
+    with pytest.raises(ValueError, match="embeddings must be floating-point"):
+        loss(labels[:, None], labels)
+    with pytest.raises(ValueError, match="instance_ids"):
+        build("infonce", "cosine")(z, labels)
+    z[2, 1] = math.nan
+    with pytest.raises(NotFiniteError, match=r"NaN.*1 of 6 rows.*row 2"):
+        loss(z, labels)
+
+
+# Losses from elsewhere.
+
+
+def hardest(scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor, *, scale: float = 2.0) -> torch.Tensor:
+    """A user's own loss on scores."""
+    return scale * scores.masked_fill(~negatives, -math.inf).amax(1).clamp(min=-9) * positives.any(1)
+
+
+def spread(embeddings: torch.Tensor, labels: torch.Tensor, power: int = 2) -> torch.Tensor:
+    """A user's own loss on embeddings."""
+    return embeddings.norm(dim=1).pow(power).mean()
+
+
+def test_a_loss_on_scores_from_a_users_package_has_all_similarities(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(math, "hardest", hardest, raising=False)  # stands in for a module of the user's
+    z, labels = batch(6, 3, 2, seed=0)
+    value = build("math:hardest", "neg_arc_length", reduction="all_anchors", scale=3.0)(z, labels)
+    scores = SIMILARITIES["neg_arc_length"](z, z)
+    torch.testing.assert_close(value, hardest(scores, *masks(labels), scale=3.0).mean())
+    with pytest.raises(ValueError, match="scale"):
+        build("math:hardest", "cosine", size=3.0)
+
+
+def test_a_loss_on_embeddings_from_a_users_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(math, "spread", spread, raising=False)
+    z, labels = batch(6, 3, 2, seed=0)
+    torch.testing.assert_close(build("math:spread", power=4)(z, labels), spread(z, labels, 4))
+    with pytest.raises(ValueError, match="own way"):
+        build("math:spread", "dot")
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "neg_euclidean", "neg_euclidean_unit", "neg_sq_euclidean_unit"])
+def test_pytorch_metric_learning_compares_as_we_do(similarity: str) -> None:
+    """Its triplet loss with our similarities as its distances is ours."""
+    pytest.importorskip("pytorch_metric_learning")
+    z, labels = batch(10, 4, 3, seed=4)
+    theirs = build("pytorch_metric_learning.losses:TripletMarginLoss", similarity, margin=0.2)
+    ours = build("triplet", similarity, reduction="mean_nonzero", margin=0.2)
+    torch.testing.assert_close(theirs(z, labels), ours(z, labels), rtol=1e-9, atol=1e-9)
+
+
+def test_circle_loss_by_its_path() -> None:
+    losses = pytest.importorskip("pytorch_metric_learning.losses")
+    z, labels = batch(10, 4, 3, seed=4)
+    built = build("pytorch_metric_learning.losses:CircleLoss", m=0.3, gamma=64)
+    torch.testing.assert_close(built(z, labels), losses.CircleLoss(m=0.3, gamma=64)(z, labels))
+
+
+def test_the_table_tells_what_spaces_need() -> None:
+    for name, loss in LOSSES.items():
+        assert loss.name == name and loss.description
+        for similarity in loss.similarities:
+            build(name, similarity, **loss.defaults_for(similarity))  # defaults are valid values
+    assert LOSSES["margin_contrastive"].defaults_for("neg_arc_length") == {"m_pos": 1.0, "m_neg": 0.5, "squared": False}

@@ -1,0 +1,125 @@
+"""Is a contrastive trial learning? Plain functions of a batch or of a step that any trainable can put in its reports."""
+
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from trainables.losses.composed import Composed
+from trainables.losses.ids import Ids, members, valid_anchors
+from trainables.losses.reductions import REDUCTIONS, Terms
+from trainables.similarities import unit
+
+log = logging.getLogger(__name__)
+SAMPLE = 2048
+"""Rows that alignment and uniformity look at, at most: the first ones, since batches are in random order."""
+
+
+@torch.no_grad()
+def of_batch(loss: Any, value: Tensor | float, embeddings: Float[Tensor, "n d"], labels: Ids,
+             instance_ids: Ids | None = None) -> dict[str, float]:  # fmt: skip
+    """Metrics of a training batch: `valid_anchors` (rows with a positive), `alignment`, `uniformity`, and for our own
+    losses `collapse_value`, `collapse_distance` = value - collapse_value, and `collapsed`, 1 where the loss stands
+    within 1 % of its collapse value and the embeddings coincide (up to their length, where the similarity knows one:
+    then a scale far below the margin or temperature has the same effect)."""
+    ids = loss.ids(labels, instance_ids) if isinstance(loss, Composed) else labels
+    z = embeddings.detach().to(torch.promote_types(embeddings.dtype, torch.float32))
+    metrics = {
+        "valid_anchors": float(valid_anchors(ids)),
+        "alignment": alignment(z[:SAMPLE], ids[:SAMPLE]),
+        "uniformity": uniformity(z[:SAMPLE]),
+    }
+    if isinstance(loss, Composed):
+        constant = collapse_value(loss, ids, typical_score(loss, z))
+        away = float(value) - constant
+        coincide = metrics["uniformity"] > -0.05 or math.isinf(loss.similarity.low)
+        stuck = coincide and abs(away) <= 0.01 * max(abs(constant), 0.01)
+        metrics |= {"collapse_value": constant, "collapse_distance": away, "collapsed": float(stuck)}
+    return metrics
+
+
+def collapse_value(loss: Composed, ids: Ids, score: float | None = None) -> float:
+    """The value of `loss` when all embeddings are equal, so that every score is `score` (None: the largest that the
+    similarity has): log(n - 1) for SupCon, InfoNCE (without epsilon) and OCL, mean log(1 + |N(i)|) for SINCERE, the
+    margin for triplets and batch-hard, ln 2 for their soft forms.
+
+    All anchors of a class have the same value then, so one of each is computed where a loss allows it.
+    """
+    score = typical_score(loss, None) if score is None else score
+    member, counts = members(ids)
+    places = torch.arange(len(ids), device=ids.device)
+    if loss.loss.all_pairs:
+        rows, member_of = places, places
+    else:
+        rows, member_of = places.new_zeros(len(counts)).scatter_(0, member, places), member
+    same = ids[rows, None] == ids
+    positives = same & (rows[:, None] != places)
+    terms = loss.terms(torch.full(same.shape, score, dtype=torch.float64, device=ids.device), positives, ~same)
+    pairs = (counts[member] - 1).double()
+    return sum(float(REDUCTIONS[loss.reduction](Terms(*(t[member_of] for t in part)), pairs)) for part in terms)
+
+
+def typical_score(loss: Composed, z: Float[Tensor, "n d"] | None) -> float:
+    """The score of two equal embeddings; for the dot product that of the mean squared length of `z` (None: 1)."""
+    if math.isfinite(loss.similarity.high):
+        return loss.similarity.high
+    return 1.0 if z is None or len(z) == 0 else float(z.double().square().sum(1).mean())
+
+
+def alignment(z: Float[Tensor, "n d"], ids: Ids) -> float:
+    """Mean |u_i - u_p|^2 over positive pairs of unit embeddings, 0 to 4; NaN without pairs (Wang & Isola 2020)."""
+    u = unit(z.double())
+    member, counts = members(ids)
+    sums = u.new_zeros(len(counts), u.shape[1]).index_add(0, member, u)
+    pairs = (counts * (counts - 1)).sum()
+    squares = u.square().sum(1)
+    alike = sums.square().sum() - squares.sum()
+    each = ((counts[member] - 1) * squares).sum()
+    return float((2 * each - 2 * alike) / pairs) if pairs else math.nan
+
+
+def uniformity(z: Float[Tensor, "n d"]) -> float:
+    """log mean e^{-2 |u_i - u_j|^2} over pairs of unit embeddings: 0 when all coincide, about -4 when spread over a
+    sphere of many dimensions; NaN for fewer than 2 rows (Wang & Isola 2020)."""
+    if len(z) < 2:
+        return math.nan
+    u = unit(z)
+    return float(torch.pdist(u).square().mul(-2).exp().mean().log())
+
+
+def gradient_norm(gradients: Iterable[Tensor | None]) -> Float[Tensor, ""]:
+    """L2 norm of all gradients together, in float32 or more; None counts as zero."""
+    norms = [torch.linalg.vector_norm(g.float() if g.dtype.itemsize < 4 else g) for g in gradients if g is not None]
+    return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
+
+
+class FiniteSteps:
+    """Counts the steps whose loss or gradient is not finite, so that they can be skipped and reported."""
+
+    def __init__(self, nonfinite: int = 0) -> None:
+        self.nonfinite = nonfinite
+
+    def ok(self, loss: Tensor, norm: Tensor) -> bool:
+        """Whether this step may be taken."""
+        finite = bool(torch.isfinite(loss.detach() + norm.detach()))
+        self.nonfinite += not finite
+        return finite
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        return {"nonfinite_steps": float(self.nonfinite)}
+
+
+def warn_if_stuck(metrics: Mapping[str, float], epoch: int, name: str) -> bool:
+    """Say so, once per call, when a trial's loss stands at its collapse value: it has learned nothing."""
+    if not metrics.get("collapsed"):
+        return False
+    log.warning(
+        "%s: after epoch %d the loss stands at its collapse value %.4f and all embeddings coincide: raise the "
+        "temperature, lower the learning rate, or check the augmentations", name, epoch, metrics["collapse_value"],
+    )  # fmt: skip
+    return True

@@ -1,0 +1,88 @@
+"""Large batches on small devices: encode in chunks, compute the loss on all embeddings at once (Gao et al. 2021).
+
+A contrastive loss needs the embeddings of the whole batch, but not their graphs. So: encode each chunk without a
+graph; take the loss and its gradient with respect to the embeddings; encode each chunk again, with a graph, and send
+its part of that gradient back. Two forward passes for the memory of one chunk, and the gradient of the whole batch.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+@dataclass(frozen=True)
+class Step:
+    """A chunked step: the loss, the embeddings [n d] (both without graph), gradients in the order of the parameters,
+    and how it was done. `exact` is false where the encoder normalises over the rows of a chunk (batch
+    normalisation in training mode): the gradient is then that of an encoder whose batches are the chunks."""
+
+    loss: Float[Tensor, ""]
+    embeddings: Float[Tensor, "n d"]
+    gradients: list[Tensor]
+    chunks: int
+    exact: bool
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """What a trial's report should say of it."""
+        return {"gradcache_chunks": float(self.chunks), "gradcache_exact": float(self.exact)}
+
+
+def chunked_step(encoder: nn.Module, inputs: Shaped[Tensor, "n ..."], loss: Callable[[Tensor], Tensor],
+                 parameters: Sequence[Tensor], rows: int) -> Step:  # fmt: skip
+    """The loss of `encoder(inputs)` and its gradients, with graphs of at most `rows` inputs at a time.
+
+    `loss` takes the embeddings [n d]. Dropout draws the same numbers in both passes, and running statistics are
+    updated once. Runs under the caller's autocast.
+    """
+    if rows < 1:
+        raise ValueError(f"rows: a chunk must hold at least 1 input, got {rows}")
+    chunks = torch.split(inputs, rows)
+    states, parts = [], []
+    with torch.no_grad(), _buffers_kept(encoder):
+        for chunk in chunks:
+            states.append(_random_state(inputs.device))
+            parts.append(encoder(chunk))
+    embeddings = torch.cat(parts).detach().requires_grad_()
+    value = loss(embeddings)
+    (upstream,) = torch.autograd.grad(value, embeddings)
+    after = _random_state(inputs.device)
+    gradients = [torch.zeros_like(p) for p in parameters]
+    for chunk, state, part in zip(chunks, states, torch.split(upstream, rows), strict=True):
+        _set_random_state(state, inputs.device)
+        found = torch.autograd.grad(encoder(chunk), parameters, part, allow_unused=True)
+        for gradient, more in zip(gradients, found, strict=True):
+            if more is not None:
+                gradient += more
+    _set_random_state(after, inputs.device)
+    return Step(value.detach(), embeddings.detach(), gradients, len(chunks), len(chunks) == 1 or not _mixes_rows(encoder))
+
+
+def _mixes_rows(encoder: nn.Module) -> bool:
+    return any(isinstance(m, _BatchNorm) and (m.training or m.running_mean is None) for m in encoder.modules())
+
+
+@contextmanager
+def _buffers_kept(encoder: nn.Module) -> Iterator[None]:
+    """Undo what a forward pass does to buffers such as running statistics."""
+    before = [b.clone() for b in encoder.buffers()]
+    try:
+        yield
+    finally:
+        for buffer, value in zip(encoder.buffers(), before, strict=True):
+            buffer.copy_(value)
+
+
+def _random_state(device: torch.device) -> tuple[Tensor, Tensor | None]:
+    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+
+def _set_random_state(state: tuple[Tensor, Tensor | None], device: torch.device) -> None:
+    torch.set_rng_state(state[0])
+    if state[1] is not None:
+        torch.cuda.set_rng_state(state[1], device)
