@@ -66,8 +66,9 @@ class ConvKNRM(HelpfulnessModel):
         super().__init__()
         self.product_words = WordEmbedding(inputs.product_words, options.dropout)
         self.review_words = WordEmbedding(inputs.review_words, options.dropout)
+        self.sizes = range(1, options.ngrams + 1)
         self.ngrams = nn.ModuleList(
-            nn.Conv1d(self.review_words.dim, options.filters, kernel_size=n) for n in range(1, options.ngrams + 1)
+            nn.Conv1d(self.review_words.dim, options.filters, kernel_size=n) for n in self.sizes
         )
         self.pooling = options.pooling
         exact = 1e-3 if options.pooling == "dai2018" else options.kernel_sigma
@@ -89,5 +90,6 @@ class ConvKNRM(HelpfulnessModel):
         """The n-grams that begin at each position, each [b t filters]; zeros follow the last word."""
         channels = (words * mask[..., None]).mT
         return [
-            functional.relu(conv(functional.pad(channels, (0, conv.kernel_size[0] - 1)))).mT for conv in self.ngrams
+            functional.relu(convolution(functional.pad(channels, (0, size - 1)))).mT
+            for size, convolution in zip(self.sizes, self.ngrams, strict=True)
         ]

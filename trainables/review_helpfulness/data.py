@@ -92,8 +92,8 @@ def prepare(
     vectors = [torch.from_numpy(word_vectors(v, settings.word_dim, rng, path)) for v in (product_words, review_words)]
     characters = Characters.build(review_words.words)
     table = torch.from_numpy(characters.table(review_words))
-    inputs = Inputs(*vectors, table, len(characters), roi_dim, len(categories))
-    shared = {
+    inputs = Inputs(vectors[0], vectors[1], table, len(characters), roi_dim, len(categories))
+    shared: dict[str, Any] = {
         "product_tokens": _encode(map(products.text, range(len(products.ids))), product_words, settings),
         "record_tokens": _encode(map(products.record, range(len(products.ids))), product_words, settings),
         "product_regions": _regions(products.regions, settings),

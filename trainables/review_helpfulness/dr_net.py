@@ -12,7 +12,13 @@ from torch import Tensor, nn
 
 from contrasweep.schema import checked
 from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
-from trainables.review_helpfulness.layers import AttentionPool, Recurrent, WordEmbedding, masked_mean, masked_softmax
+from trainables.review_helpfulness.layers import (
+    AttentionPool,
+    Recurrent,
+    WordEmbedding,
+    masked_mean,
+    masked_softmax,
+)
 
 
 @checked

@@ -58,7 +58,7 @@ class CharacterEncoder(nn.Module):
         self.convolution = nn.Conv1d(dim, filters, kernel_size=3, padding=1)
 
     def forward(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t f"]:
-        words, place = tokens.unique(return_inverse=True)
+        words, place = torch.unique(tokens, return_inverse=True)
         characters = self.table[words]
         mask = characters != 0
         convolved = self.convolution(self.embedding(characters).mT).mT
@@ -90,7 +90,7 @@ class EGCNN(HelpfulnessModel):
         x = (x * torch.sigmoid(self.gate(x)) * batch.mask_r[..., None]).mT
         shared = masked_max(functional.relu(self.shared(x)).mT, batch.mask_r)
         private = shared.new_zeros(shared.shape)
-        for category in batch.category.unique().tolist():
+        for category in torch.unique(batch.category).tolist():
             rows = batch.category == category
             convolved = functional.relu(self.private[category](x[rows])).mT
             private = private.index_put((rows,), masked_max(convolved, batch.mask_r[rows]))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from contrasweep.errors import DataError
-from trainables import checkpoint, optimisation, seeding
+from trainables import checkpoint, diagnostics, optimisation, seeding
 from trainables.review_helpfulness.batch import Batch, Corpus, Inputs, Output
 from trainables.review_helpfulness.losses import helpfulness_bce, pairwise_ranking_loss
 from trainables.review_helpfulness.metrics import PerProduct, per_product
@@ -107,7 +107,8 @@ class Fit:
         output = self.model(batch)
         losses = {self.settings.loss: self._main_loss(output, batch, groups.shape[1]), **output.losses}
         loss = torch.stack(list(losses.values())).sum()
-        gradients, norm = optimisation.gradients_of(self.optimizer, loss)
+        gradients = optimisation.gradients_of(self.optimizer, loss)
+        norm = diagnostics.gradient_norm(gradients)
         if not torch.isfinite(loss + norm):
             return None
         self.optimizer.step(gradients)

@@ -44,7 +44,7 @@ class WordEmbedding(nn.Module):
 
     def __init__(self, initial: Float[Tensor, "v e"], dropout: float) -> None:
         super().__init__()
-        self.words = nn.Embedding.from_pretrained(initial.clone(), freeze=False, padding_idx=0)
+        self.words = nn.Embedding(len(initial), initial.shape[1], padding_idx=0, _weight=initial.clone())
         self.dropout = nn.Dropout(dropout)
         self.dim = initial.shape[1]
 
@@ -62,11 +62,11 @@ class Recurrent(nn.Module):
 
     def forward(self, x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]) -> Float[Tensor, "b t h"]:
         if not self.lstm.bidirectional:
-            return cast(Tensor, self.lstm(x)[0] * mask[..., None])
+            return cast(Tensor, self.lstm(x)[0]) * mask[..., None]
         lengths = mask.sum(1).clamp(min=1).cpu()
         packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         states, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=x.shape[1])
-        return cast(Tensor, states * mask[..., None])
+        return states * mask[..., None]
 
 
 def last_valid(x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]) -> Float[Tensor, "b d"]:

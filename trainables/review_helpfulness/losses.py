@@ -65,7 +65,7 @@ def adaptive_contrastive_loss(
 
 def _unit(x: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
     """x / |x|; a zero vector stays zero, with a gradient of ordinary size (1/eps would be 1e8 and more)."""
-    norm = x.norm(dim=-1, keepdim=True)
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return x / norm.masked_fill(norm == 0, 1)
 
 

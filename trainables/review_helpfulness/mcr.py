@@ -48,14 +48,13 @@ class KernelMaxPooling(nn.Module):
     def __init__(self, channels: int, sizes: tuple[int, ...], filters: int, top: int) -> None:
         super().__init__()
         self.convolutions = nn.ModuleList(nn.Conv2d(channels, filters, size) for size in sizes)
-        self.top, self.dim = top, len(sizes) * filters * top
+        self.sizes, self.top, self.dim = sizes, top, len(sizes) * filters * top
         self.norm = nn.LayerNorm(self.dim)
 
     def forward(self, matrices: Float[Tensor, "b c t s"], mask: Bool[Tensor, "b t s"]) -> Float[Tensor, "b z"]:
         x = matrices * mask[:, None]
         found = []
-        for convolution in self.convolutions:
-            size = convolution.kernel_size[0]
+        for size, convolution in zip(self.sizes, self.convolutions, strict=True):
             values = torch.tanh(convolution(functional.pad(x, (0, size - 1, 0, size - 1))))
             values = values.masked_fill(~mask[:, None], float("-inf")).flatten(2)
             values = functional.pad(values, (0, max(0, self.top - values.shape[-1])), value=float("-inf"))
@@ -102,7 +101,8 @@ class _Mix(torch.autograd.Function):
         *differentiable, mask = ctx.saved_tensors
         inputs = [tensor.detach().requires_grad_() for tensor in differentiable]
         with torch.enable_grad():
-            mixed = _mix(*inputs, mask)
+            queries, keys, x, weight = inputs
+            mixed = _mix(queries, keys, x, weight, mask)
         return (*torch.autograd.grad(mixed, inputs, gradients), None)
 
 

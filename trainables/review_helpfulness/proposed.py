@@ -5,7 +5,7 @@ Reconstructed, because the paper leaves it open: the self-attention of the fusio
 reach a score), and the layer norms of queries and keys being two.
 """
 
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -185,7 +185,7 @@ class Proposed(HelpfulnessModel):
     def _contrast(self, streams: dict[str, Sequences], batch: Batch, rows: Tensor) -> Tensor:
         o = self.options
         pooled = [masked_max(*streams[name])[rows] for name in ("text_p", "text_r", "roi_p", "roi_r")]
-        return cast(Tensor, adaptive_contrastive_loss(
+        return adaptive_contrastive_loss(
             *pooled, o_pos=o.o_pos, o_neg=o.o_neg, adaptive=o.adaptive, clamp_weights=o.clamp_weights,
             detach_weights=o.detach_weights, reduction=o.contrastive_reduction, product_ids=batch.product[rows],
-            mask_same_product=o.mask_same_product))  # fmt: skip
+            mask_same_product=o.mask_same_product)  # fmt: skip

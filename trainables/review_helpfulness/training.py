@@ -64,7 +64,7 @@ train.settings = Settings  # type: ignore[attr-defined]
 def test(fit: Fit, corpus: Corpus) -> tuple[dict[str, float], dict[str, Any]]:
     """Metrics and per-product values of the test part under the best epoch's weights."""
     fit.load_best()
-    rows = {"labels": corpus.label, "products": corpus.product, "threshold": fit.settings.relevance_threshold}
+    rows: dict[str, Any] = {"labels": corpus.label, "products": corpus.product, "threshold": fit.settings.relevance_threshold}
     found = {"": fit.evaluate(corpus), "random_": random_order_metrics(**rows, draws=RANDOM_ORDERS),
              "length_": per_product(**rows, scores=[len(tokens) for tokens in corpus.review_tokens])}  # fmt: skip
     metrics = {prefix + name: value for prefix, values in found.items() for name, value in values.mean().items()}

@@ -116,7 +116,7 @@ def test_one_row_cannot_be_normalised(corpus: Corpus, make_fit: MakeFit) -> None
 def test_distances_of_every_relation(corpus: Corpus, make_fit: MakeFit) -> None:
     for model in ("proposed", "mcr"):
         fit = make_fit(model, corpus)
-        rows, output, batch = next(fit.outputs(corpus))
+        rows, output, _ = next(fit.outputs(corpus))
         found = relation_distances(output.features)
         assert set(found) == {f"{d}_{r}" for d in ("cs", "l2") for r in ("intra_modal", "inter_modal", "intra_review")}
         assert all(v.shape == (len(rows),) and (v >= 0).all() for v in found.values())

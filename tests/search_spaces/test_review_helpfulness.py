@@ -1,0 +1,38 @@
+"""Every study of the family can be planned: its configs are settings, its spaces hold values that are."""
+
+import pytest
+
+from contrasweep.spec import AblationGrid
+from search_spaces import review_helpfulness as studies
+from trainables.review_helpfulness import MODELS, Settings
+
+GRIDS = {name: value for name, value in vars(studies).items() if isinstance(value, AblationGrid)}
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_every_arm_has_settings(name: str) -> None:
+    for arm in GRIDS[name].arms.values():
+        Settings(**arm.config)
+
+
+@pytest.mark.parametrize("name", ["MAIN_TABLE", "MAIN_TABLE_SMALL", "MAIN_TABLE_PLANTED"])
+def test_the_main_table_has_the_eight_models(name: str) -> None:
+    assert list(GRIDS[name].arms) == list(MODELS) and len(MODELS) == 8
+
+
+def test_the_papers_scale_is_the_default() -> None:
+    settings = Settings(**studies.MAIN_TABLE.arms["proposed"].config)
+    options = settings.options()
+    assert (options.dim, options.depth, options.o_pos, options.o_neg, options.contrastive_weight) == (128, 5, 2.0, 0.0, 1.0)
+    assert (settings.beta, settings.word_dim, settings.groups * (1 + settings.num_negatives)) == (1.0, 300, 32)
+
+
+def test_synthetic_data_is_named_so() -> None:
+    for grid in GRIDS.values():
+        assert ("synthetic" in grid.data) == ("synthetic" in grid.name)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("u", [0.0, 0.5, 1.0])
+def test_values_of_the_spaces_are_settings(model: str, u: float) -> None:
+    Settings(model=model, **{name: parameter.at(u) for name, parameter in studies.SPACES[model].items()})

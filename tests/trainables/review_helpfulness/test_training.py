@@ -1,0 +1,159 @@
+"""The trainable from a staged dataset to its last report, on the synthetic set with a planted signal."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from contrasweep.data import open_dataset, resolve, stage
+from contrasweep.data.manifest import Manifest
+from contrasweep.errors import DataError
+from contrasweep.trial import Report, Trial
+from trainables.review_helpfulness import MODELS, Settings, train
+from trainables.review_helpfulness.data import Products, Reviews, hold_out, load, prepare
+
+TINY: dict[str, Any] = {
+    "word_dim": 8, "min_word_count": 1, "epochs": 3, "groups": 8, "max_groups": 24, "num_negatives": 3, "device": "cpu",
+    "learning_rate": 5e-3,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONTRASWEEP_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    return stage("synthetic-reviews?products=30&roi_dim=8", str(tmp_path_factory.mktemp("planted")))
+
+
+def trial(data: Manifest, fold: int | None = None, seed: int = 0, **config: Any) -> Trial:
+    return Trial("study", "arm", "trainables.review_helpfulness:train", TINY | config, data, fold, seed)
+
+
+def numbers(report: Report) -> dict[str, float]:
+    return dict(report.metrics)
+
+
+def test_reports_and_items(planted: Manifest) -> None:
+    reports = list(train(trial(planted, model="prh_net", dim=8)))
+    assert [report.step for report in reports] == [1, 2, 3]
+    assert all({"loss", "hinge_loss", "grad_norm", "learning_rate", "dev_map"} <= set(report.metrics) for report in reports)
+    assert not any({"map", "random_map"} & set(report.metrics) for report in reports[:-1])  # the test part is read once
+    last = reports[-1]
+    products = len(set(open_dataset(planted).split("test").column("product_id").to_pylist()))
+    for name in ("map", "ndcg@3", "ndcg@5", "mrr", "random_map"):
+        assert len(last.items[name]) == products == last.metrics["test_products"]
+        assert last.metrics[name] == pytest.approx(np.mean(last.items[name]))
+
+
+@pytest.mark.parametrize("model", ["proposed", "sse_cross"])
+def test_resumed_after_any_report_it_gives_the_same_to_the_bit(model: str, planted: Manifest, tmp_path: Path) -> None:
+    """Dropout, swaps, the learning rate's course and the best epoch's weights all survive."""
+    config = {"model": model, "dim": 8, "plateau_patience": 0} | ({"depth": 1, "region_layers": 1} if model == "proposed" else {})
+    whole = []
+    for report in train(trial(planted, **config)):
+        whole.append(numbers(report))
+        assert report.checkpoint is not None
+        shutil.copytree(report.checkpoint, tmp_path / str(report.step))
+    for step in (1, 2):
+        rest = [numbers(report) for report in train(trial(planted, **config), resume=tmp_path / str(step))]
+        assert rest == whole[step:]
+    assert list(train(trial(planted, **config), resume=tmp_path / "3")) == []
+
+
+def test_training_stops_when_nothing_gets_better(planted: Manifest) -> None:
+    config = {"model": "prh_net", "dim": 4, "learning_rate": 1e-9, "patience": 2, "epochs": 20}
+    reports = list(train(trial(planted, **config)))
+    assert len(reports) == 3 and reports[-1].metrics["best_epoch"] == 1
+    assert "map" in reports[-1].metrics
+
+
+def test_arms_see_the_same_groups(planted: Manifest) -> None:
+    """Replicates are paired: with the same seed another loss draws the same positives and negatives."""
+    runs = [load(trial(planted, model="prh_net", margin=m), Settings(**TINY, model="prh_net", margin=m), (0, None)) for m in ("fixed", "label_diff")]
+    for a, b in zip(*(run.corpora["train"].review_tokens for run in runs), strict=True):
+        assert np.array_equal(a, b)
+    assert np.array_equal(runs[0].inputs.review_words, runs[1].inputs.review_words)
+
+
+def test_hidden_modalities(planted: Manifest) -> None:
+    base = load(trial(planted), Settings(**TINY), (0, None)).corpora["test"]
+    blind = load(trial(planted), Settings(**TINY, use_images=False), (0, None)).corpora["test"]
+    deaf = load(trial(planted), Settings(**TINY, use_text=False), (0, None)).corpora["test"]
+    assert base.batch(np.arange(5)).has_image_r.all() and not blind.batch(np.arange(5)).has_image_r.any()
+    assert deaf.batch(np.arange(5)).text_r.tolist() == [[1]] * 5 == deaf.batch(np.arange(5)).text_p.tolist()
+    assert np.array_equal(base.label, blind.label) and np.array_equal(base.label, deaf.label)
+
+
+def test_folds_keep_products_apart(planted: Manifest) -> None:
+    dealt = resolve(planted.uri, folds=5, storage="unused")
+    prepared = load(trial(dealt, fold=1), Settings(**TINY), (0, 1))
+    owners = [set(prepared.corpora[part].product.tolist()) for part in ("train", "dev", "test")]
+    assert all(owners) and not owners[0] & owners[1] and not owners[0] & owners[2] and not owners[1] & owners[2]
+
+
+def test_a_dataset_of_images_is_refused(planted: Manifest, tmp_path: Path) -> None:
+    digits = stage("digits", str(tmp_path))
+    with pytest.raises(DataError, match="kind 'image'; review_helpfulness trains on reviews"):
+        next(train(trial(digits)))
+
+
+def test_distances_of_the_test_part(planted: Manifest) -> None:
+    config = {"model": "proposed", "dim": 8, "depth": 1, "region_layers": 1, "distances": True, "epochs": 1}
+    last = list(train(trial(planted, **config)))[-1]
+    found = {name for name in last.metrics if name.startswith(("cs_", "l2_"))}
+    assert len(found) == 2 * 3 * 2 and all(last.metrics[name] >= 0 for name in found)
+    with pytest.raises(DataError, match="images on both sides"):
+        list(train(trial(planted, **config, use_images=False)))
+
+
+def test_a_review_of_which_nothing_is_left_is_dropped_and_a_product_is_not() -> None:
+    nothing = np.zeros((0, 1), dtype=np.float16)
+    products = Products(["a", "b"], ["", "shoe"], ["", ""], ["x", "y"], ["", ""], [nothing] * 2)
+    train_part = Reviews(np.array([0, 1, 1]), ["good good", "good", "unseen"], np.array([4, 2, 0]), [nothing] * 3)
+    other = Reviews(np.array([0, 1]), ["unheard of", "good"], np.array([1, 0]), [nothing] * 2)
+    prepared = prepare(products, {"train": train_part, "test": other}, 1, Settings(min_word_count=2, word_dim=4), (0,))
+    assert dict(prepared.dropped) == {"train": 1, "test": 1}
+    assert [tokens.tolist() for tokens in prepared.corpora["test"].review_tokens] == [[2]]
+    assert prepared.corpora["train"].product_tokens[0].tolist() == [1]
+    assert prepared.inputs.categories == 2
+
+
+def test_held_out_products_do_not_depend_on_the_order_of_rows() -> None:
+    nothing = np.zeros((0, 1), dtype=np.float16)
+    names = [f"p{i}" for i in range(10)]
+    products = Products(names, names, names, names, names, [nothing] * 10)
+    rows = Reviews(np.repeat(np.arange(10), 2), ["x"] * 20, np.zeros(20, dtype=np.int64), [nothing] * 20)
+    train_part, dev = hold_out(rows, products)
+    backward = hold_out(rows.take(np.arange(20)[::-1]), products)[1]
+    assert len(set(dev.product)) == 2 and set(dev.product) == set(backward.product)
+    assert not set(train_part.product) & set(dev.product)
+
+
+def test_the_planted_set_says_that_it_is_synthetic(planted: Manifest) -> None:
+    assert planted.synthetic and "synthetic" in planted.name
+    dataset = open_dataset(planted)
+    train_part = dataset.split("train")
+    assert train_part.ragged("roi")[0].shape[1] == 8
+    assert np.bincount(train_part.labels, minlength=5).min() > 0.1 * len(train_part)
+
+
+@pytest.mark.slow
+def test_models_that_see_images_beat_those_that_only_read(tmp_path: Path) -> None:
+    """Half of the helpfulness shows in the words, half in the regions."""
+    data = stage("synthetic-reviews?products=100", str(tmp_path))
+    small = {"epochs": 3, "max_groups": 240, "dropout": 0.1, "word_dim": 16}
+    found = {}
+    for model in ("eg_cnn", "prh_net", "dr_net", "sse_cross"):
+        width = {"filters": 16} if model == "eg_cnn" else {"dim": 16}
+        found[model] = list(train(trial(data, model=model, **small | width)))[-1].metrics
+    reading = max(found[model]["map"] for model in found if not MODELS[model].multimodal)
+    seeing = min(found[model]["map"] for model in found if MODELS[model].multimodal)
+    assert found["prh_net"]["random_map"] + 0.03 < reading < seeing - 0.03
