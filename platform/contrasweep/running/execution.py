@@ -74,14 +74,12 @@ class Execution:
         return progress
 
     def finish(self, status: str, *, error: str | None = None) -> Record:
-        """End the trial with `status`: metrics, items and artifacts first, the record last."""
+        """End the trial with `status`: metrics and items first, the record last."""
         if self.rows:
             self.records.write_metrics(self.trial.id, self.rows)
         last = self.last
         if last is not None and last.items:
             self.records.write_items(self.trial.id, last.items)
-        for name, path in (last.artifacts if last is not None else {}).items():
-            self.records.store.put_file(self.records.key(self.trial.id, f"artifacts/{name}"), path)
         metrics = {k: v for k, v in (self.rows[-1] if self.rows else {}).items() if k not in ("step", "time")}
         trial = self.trial
         record = Record(
@@ -112,13 +110,16 @@ class Execution:
             self.seconds += time.perf_counter() - began
 
     def _take(self, report: Report) -> dict[str, Any]:
-        """Keep a report. Its checkpoint goes to the storage after the metrics up to it, so that the two agree."""
+        """Keep a report. Its checkpoint goes to the storage after the metrics up to it, so that the two agree; its
+        artifacts go there at once, because the trainable may drop its files when it goes on."""
         if report.step <= self.step:
             raise SpecError("reports count their steps up", place=self.trial.trainable, value=(self.step, report.step))
         self.step, self.last = report.step, report
         metrics = {name: float(value) for name, value in report.metrics.items()}
         row = {"step": report.step, "time": time.time(), **metrics}
         self.rows.append(row)
+        for name, path in report.artifacts.items():
+            self.records.store.put_file(self.records.key(self.trial.id, f"artifacts/{name}"), path)
         if report.checkpoint is not None:
             self.records.write_metrics(self.trial.id, self.rows)
             self.checkpoints.save(report.checkpoint, report.step, seconds=self.seconds, started=self.started, attempts=self.attempts)
