@@ -344,6 +344,7 @@ def test_ends_are_told_apart(study: Study) -> None:
     assert [f.path for f in study.client.list_artifacts(failed.info.run_id)] == ["traceback.txt"]
     assert Path(study.client.download_artifacts(failed.info.run_id, "traceback.txt")).read_text() == error
     assert study.parent().info.status == "SCHEDULED"
+    assert study.parent().data.tags["trials"] == "1 failed, 1 pruned, 1 infeasible of 8"
 
 
 def test_an_interrupted_trial_runs_again_in_the_same_run(study: Study) -> None:
@@ -480,7 +481,7 @@ def test_pages_are_told(study: Study) -> None:
     run_live(study, tracker, study.trials[0])
     assert tracker.close() is None
     page = tracker.run_url(study.trials[0].id) or ""
-    assert page.startswith("http://127.0.0.1:") and page.endswith(tracker.run_ids()[study.trials[0].id])
+    assert page.startswith("http://127.0.0.1:") and f"/runs/{tracker.run_ids()[study.trials[0].id]}?" in page
     assert tracker.run_url("no such trial") is None
 
 

@@ -19,7 +19,8 @@ RUN_STATUS = {DONE: "FINISHED", FAILED: "FAILED", PRUNED: "KILLED", INFEASIBLE: 
 DIGEST_TAG = "contrasweep.record"
 """Tag set last on a run: the digest of the record it shows. A run without it, or with another, is behind."""
 
-ROLE_TAG = "contrasweep.role"  # "study" on the parent, "trial" on its children
+ROLE_TAG = "contrasweep.role"  # "study" on the parent run
+_NAME_COLUMN = "attributes.`Run Name`"
 LARGEST_TAG = 5000  # characters; MLflow cuts at 8000 bytes
 
 Point = tuple[str, float, int, int]
@@ -72,13 +73,11 @@ class StudyFacts:
 
 @dataclass(frozen=True)
 class Card:
-    """How one trial appears: its run's name, params (the same keys for every trial of the study), the numeric
-    ones again as metrics (params filter by equality only), tags, and its dataset."""
+    """How one trial appears: its run's name, params (the same keys for every trial of the study), tags, dataset."""
 
     trial_id: str
     name: str
     params: Mapping[str, str]
-    numbers: Mapping[str, float]
     tags: Mapping[str, str]
     dataset: "Dataset"
 
@@ -101,8 +100,8 @@ def card(study: StudyFacts, trial: TrialLike) -> Card:
     params = dict.fromkeys(study.keys, MISSING) | {k: _text(v) for k, v in (own | config).items()}
     trial_id: str = trial.trial_id if isinstance(trial, Record) else trial.id  # type: ignore[attr-defined]
     tags = {"trial_id": trial_id, "arm": trial.arm, "fold": _text(trial.fold), "seed": str(trial.seed), "data": data.name,
-            "study": study.name, "trainable": _path(trial.trainable), ROLE_TAG: "trial"}  # fmt: skip
-    return Card(trial_id, run_name(study, trial), params, _numbers(config), tags, data)
+            "study": study.name, "trainable": _path(trial.trainable)}  # fmt: skip
+    return Card(trial_id, run_name(study, trial), params, tags, data)
 
 
 def run_name(study: StudyFacts, trial: TrialLike) -> str:
@@ -115,7 +114,11 @@ def run_name(study: StudyFacts, trial: TrialLike) -> str:
 
 def final_tags(record: Record) -> dict[str, str]:
     """Tags that a finished trial adds to its card's."""
-    tags = {"status": record.status, "host": record.host, "attempts": str(record.attempts)}
+    tags = {
+        "status": record.status,
+        "host": record.host,
+        "attempts": str(record.attempts) if record.attempts > 1 else "",
+    }
     tags |= {
         key: str(value) for key, value in record.notes.items() if isinstance(value, str | int | float | bool)
     }
@@ -136,6 +139,30 @@ def system_points(record: Record) -> list[Point]:
         for k, v in values.items()
         if v is not None
     ]
+
+
+def setting_points(record: Record) -> list[Point]:
+    """Numeric settings as metrics, since params filter by equality only. They come last, with the record: the
+    compare view starts with the metric that came first."""
+    at, settings = milliseconds(record.ended), flat(record.config)
+    return [
+        (metric_key(f"param/{key}"), float(value), at, 0)
+        for key, value in settings.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    ]
+
+
+def shared_view(study: StudyFacts) -> str:
+    """How MLflow's page of the study opens by our link (the JSON of a shared view): best trials first, with
+    the columns that tell them apart. Sorted by a metric it lists trials instead of folding them under the study."""
+    params = dict.fromkeys(["arm", *study.axes, "fold", "seed"])
+    columns = [*(f"params.`{name}`" for name in params), "tags.`status`"]
+    view: dict[str, Any] = {"columnOrder": [_NAME_COLUMN], "columnWidths": {_NAME_COLUMN: 330}}
+    if study.metric:
+        best = f"metrics.`{metric_key(study.metric)}`"
+        columns.insert(0, best)
+        view |= {"orderByKey": best, "orderByAsc": study.mode == "min"}
+    return json.dumps(view | {"selectedColumns": columns})
 
 
 def points(metrics: Mapping[str, Any], step: int, time: float) -> list[Point]:
@@ -196,11 +223,6 @@ def metric_key(name: str) -> str:
 
 def milliseconds(time: float) -> int:
     return int(time * 1000)
-
-
-def _numbers(config: Mapping[str, Any]) -> dict[str, float]:
-    return {metric_key(f"param/{key}"): float(value) for key, value in config.items()
-            if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)}  # fmt: skip
 
 
 def _dataset(data: Any) -> Dataset:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from contrasweep.errors import SpecError, StorageError
-from contrasweep.records import FAILED, Record, StudyRecords
+from contrasweep.records import Record, StudyRecords
 from contrasweep.tracking import address
-from contrasweep.tracking.facts import DIGEST_TAG, StudyFacts, card, row_points
+from contrasweep.tracking.facts import StudyFacts, card, row_points
 from contrasweep.tracking.server import Run, Server, Trouble
 
 HTTP_CONNECTIONS = 8
@@ -46,11 +46,12 @@ def sync(
 
     Without `study`, what the records and study.json tell of it is used. `on_progress(done, of)`.
     """
-    begun, uri = time.monotonic(), address.checked_uri(uri)
+    begun, uri = time.time(), address.checked_uri(uri)
     if uri == "none":
         raise SpecError("there is nothing to bring up to date without tracking", place="tracking", value=uri)
     found = records.read(records.finished())
     server = Server(uri, _with_all_keys(study or _facts(records), found))
+    server.began = min((record.started for record in found.values()), default=begun)
     try:
         server.connect()
         behind = [record for record in found.values() if not server.is_current(record)]
@@ -59,11 +60,7 @@ def sync(
             for done, _ in enumerate(pool.map(lambda record: _replay(server, record, records), behind), 1):
                 if on_progress is not None:
                     on_progress(done, len(behind))
-        ended = [run for run in server.runs.values() if DIGEST_TAG in run.tags]
-        planned = server.study.trials or len(server.runs)
-        server.end_study(
-            open_trials=planned - len(ended), failed=sum(run.tags.get("status") == FAILED for run in ended)
-        )
+        server.end_study(max((record.ended for record in found.values()), default=None))
     except Trouble as trouble:
         raise StorageError(f"tracking {address.without_password(uri)}: {trouble}") from None
     return Summary(
@@ -72,7 +69,7 @@ def sync(
         added,
         len(behind) - added,
         len(found) - len(behind),
-        time.monotonic() - begun,
+        time.time() - begun,
         server.url(),
     )
 

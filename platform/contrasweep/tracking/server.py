@@ -7,6 +7,7 @@ import re
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,8 @@ from contrasweep.tracking.facts import (
     metric_key,
     milliseconds,
     record_digest,
+    setting_points,
+    shared_view,
     study_note,
     system_points,
 )
@@ -46,6 +49,12 @@ SETTINGS = {
 }
 _FINAL = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED", "UNAUTHENTICATED", "INVALID_STATE",
           "ENDPOINT_NOT_FOUND", "FEATURE_DISABLED", "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS"}  # fmt: skip
+
+
+PAGE_KIND = (
+    "workflowType=machine_learning"  # MLflow's menus for training; its default ones are for language models
+)
+VIEW_TAG, VIEW = "mlflow.sharedViewState.", "trials"
 
 
 class Trouble(Exception):
@@ -77,6 +86,7 @@ class Server:
     def __init__(self, uri: str, study: StudyFacts) -> None:
         self.uri, self.study = uri, study
         self.experiment_id = self.parent_id = ""
+        self.began = time.time()  # when the study did, if this is the first to tell of it
         self.runs: dict[str, Run] = {}
         self.client: Any = None
         self._inputs = threading.Lock()  # MLflow breaks when two calls bring it the same new dataset
@@ -106,6 +116,8 @@ class Server:
         """Show the study as running, under the plan that it has now."""
         calling(lambda: self.client.update_run(self.parent_id, status="RUNNING"))
         calling(lambda: self.client.set_tag(self.parent_id, "plan_digest", self.study.plan_digest))
+        view = shared_view(self.study)
+        calling(lambda: self.client.set_experiment_tag(self.experiment_id, VIEW_TAG + VIEW, view))
 
     def ensure(self, card: Card, started: float) -> Run:
         """The trial's run, made and described if it is not there yet; `started` in unix seconds."""
@@ -113,7 +125,7 @@ class Server:
         if run is None:
             run = self._create(card, started)
         if not set(card.params) <= run.params:
-            self._describe(run, card, started)
+            self._describe(run, card)
         return run
 
     def resume(self, run: Run) -> None:
@@ -144,7 +156,7 @@ class Server:
 
     def finish(self, run: Run, record: Record, files: Mapping[str, Path], *, complete: bool) -> None:
         """End a run as its record says. Only with `complete` is it marked as showing the whole record."""
-        rest = [p for p in system_points(record) if p[0] not in run.steps]
+        rest = [p for p in [*system_points(record), *setting_points(record)] if p[0] not in run.steps]
         rest += [(metric_key(name), float(value), milliseconds(record.ended), record.step)
                  for name, value in record.metrics.items() if complete and metric_key(name) not in run.steps]  # fmt: skip
         for folder_and_name, path in files.items():
@@ -163,6 +175,9 @@ class Server:
         return {metric.step for metric in calling(lambda: self.client.get_metric_history(run.run_id, key))}
 
     def _log_all(self, run: Run, points: Sequence[Point]) -> None:
+        points = sorted(
+            points, key=lambda point: point[0] != metric_key(self.study.metric)
+        )  # shown first where it comes first
         for start in range(0, len(points), METRICS_PER_CALL):
             self._log(run, points[start : start + METRICS_PER_CALL], {})
 
@@ -188,13 +203,20 @@ class Server:
     def set_tags(self, run: Run, tags: Mapping[str, str]) -> None:
         self._log(run, (), tags)
 
-    def end_study(self, *, open_trials: int, failed: int) -> None:
-        """The parent's status: finished when every planned trial has ended, else waiting for the next run."""
-        status = "SCHEDULED" if open_trials else "FAILED" if failed else "FINISHED"
-        if status == "SCHEDULED":
-            calling(lambda: self.client.update_run(self.parent_id, status=status))
+    def end_study(self, ended: float | None = None) -> None:
+        """The parent's status: finished when every planned trial has ended (how is in the tag `trials`), else
+        waiting for the next run. `ended` in unix seconds, default now."""
+        statuses = Counter(run.tags.get("status", "") for run in self.runs.values() if DIGEST_TAG in run.tags)
+        planned = len(self.runs) if self.study.trials is None else self.study.trials
+        counts = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
+        calling(
+            lambda: self.client.set_tag(self.parent_id, "trials", f"{counts or 'none ended'} of {planned}")
+        )
+        if sum(statuses.values()) < planned:
+            calling(lambda: self.client.update_run(self.parent_id, status="SCHEDULED"))
         else:
-            calling(lambda: self.client.set_terminated(self.parent_id, status))
+            at = None if ended is None else milliseconds(ended)
+            calling(lambda: self.client.set_terminated(self.parent_id, "FINISHED", at))
 
     def describe_study(
         self, files: Mapping[str, Path], table: str | None, metrics: Mapping[str, float]
@@ -222,10 +244,11 @@ class Server:
 
     def url(self, trial_id: str | None = None) -> str | None:
         """The page of a trial's run, or of the study; None while it is not known."""
-        base = f"{address.ui_base(self.uri)}/#/experiments/{self.experiment_id}"
+        base = address.ui_base(self.uri)
         if trial_id is None:
-            return f"{base}/runs" if self.experiment_id else None
-        return f"{base}/runs/{self.runs[trial_id].run_id}" if trial_id in self.runs else None
+            return f"{base}/{study_page(self.experiment_id)}" if self.experiment_id else None
+        run = self.runs.get(trial_id)
+        return f"{base}/#/experiments/{self.experiment_id}/runs/{run.run_id}?{PAGE_KIND}" if run else None
 
     def _experiment(self) -> str:
         study = self.study
@@ -236,6 +259,7 @@ class Server:
         if study.metric:
             tags |= {"mlflow.experiment.primaryMetric.name": metric_key(study.metric),
                      "mlflow.experiment.primaryMetric.greaterIsBetter": str(study.mode == "max")}  # fmt: skip
+        tags[VIEW_TAG + VIEW] = shared_view(study)
         found = self.client.get_experiment_by_name(study.name)
         if found is None:
             root = address.artifact_root(self.uri, study.storage, study.name)
@@ -248,8 +272,13 @@ class Server:
         study = self.study
         tags = {ROLE_TAG: "study", "study": study.name, "plan_digest": study.plan_digest, "storage": study.storage,
                 "mlflow.note.content": study_note(study)[:7900], **_source()}  # fmt: skip
-        make = lambda: self.client.create_run(self.experiment_id, tags=tags, run_name=study.name)  # noqa: E731
-        parent: str = calling(make).info.run_id
+        began = milliseconds(self.began)
+        made = calling(
+            lambda: self.client.create_run(
+                self.experiment_id, start_time=began, tags=tags, run_name=study.name
+            )
+        )
+        parent: str = made.info.run_id
         facts = json.dumps({**vars(study), "facts": dict(study.facts)}, indent=1, default=str)
         calling(lambda: self.client.log_text(parent, facts, "study.json"))
         return parent
@@ -282,14 +311,13 @@ class Server:
         self.runs[card.trial_id] = run = Run(made.info.run_id, tags=tags, sent={})
         return run
 
-    def _describe(self, run: Run, card: Card, started: float) -> None:
+    def _describe(self, run: Run, card: Card) -> None:
         with self._inputs:
             calling(lambda: self.client.log_inputs(run.run_id, datasets=[_dataset_input(card.dataset)]))
         missing = sorted(set(card.params) - run.params)
-        numbers = [(k, v, milliseconds(started), 0) for k, v in card.numbers.items() if k not in run.steps]
         for start in range(0, len(missing), PARAMS_PER_CALL):
             names = missing[start : start + PARAMS_PER_CALL]
-            self._log(run, numbers if start == 0 else (), {}, {name: card.params[name] for name in names})
+            self._log(run, (), {}, {name: card.params[name] for name in names})
 
     def _log(
         self,
@@ -313,6 +341,11 @@ class Server:
                 run.sent.setdefault(key, set()).add(step)
         run.params |= set(params or ())
         run.tags.update(tags)
+
+
+def study_page(experiment_id: str) -> str:
+    """The page of a study below the UI's address, with our columns and the best trials first."""
+    return f"#/experiments/{experiment_id}/runs?{PAGE_KIND}&viewStateShareKey={VIEW}"
 
 
 def new_client(uri: str) -> Any:

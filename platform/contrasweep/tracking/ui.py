@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from contrasweep.errors import SpecError, StorageError
 from contrasweep.tracking.address import UI_PORT, checked_uri, is_server
-from contrasweep.tracking.server import SETTINGS, Trouble, calling, new_client
+from contrasweep.tracking.server import PAGE_KIND, SETTINGS, Trouble, calling, new_client, study_page
 
 PORTS_TRIED = 20
 START_S = 240.0  # on a busy machine; 10 s on an idle one
@@ -58,7 +58,7 @@ def _page(client: object, study: str | None) -> str:
         found = calling(lambda: client.get_experiment_by_name(study)) if study else None  # type: ignore[attr-defined]
     except Trouble as trouble:
         raise StorageError(f"tracking: {trouble}") from None
-    return f"#/experiments/{found.experiment_id}/runs" if found else "#/experiments"
+    return study_page(found.experiment_id) if found else f"#/experiments?{PAGE_KIND}"
 
 
 def _free_port(wanted: int) -> int:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from contrasweep.errors import ContrasweepError
-from contrasweep.records import FAILED, Record, StudyRecords
+from contrasweep.records import Record, StudyRecords
 from contrasweep.tracking import address, models
-from contrasweep.tracking.facts import DIGEST_TAG, Point, StudyFacts, TrialLike, card
+from contrasweep.tracking.facts import Point, StudyFacts, TrialLike, card
 from contrasweep.tracking.replay import write_record
 from contrasweep.tracking.server import Server, Trouble
 
@@ -259,11 +259,7 @@ class Writer:
         """Leave the study as it stands: unfinished trials wait, the parent says whether any does."""
         for trial_id in self._open:
             self.server.park(trial_id)
-        ended = [run for run in self.server.runs.values() if DIGEST_TAG in run.tags]
-        planned = len(self.server.runs) if self.study.trials is None else self.study.trials
-        self.server.end_study(
-            open_trials=planned - len(ended), failed=sum(run.tags.get("status") == FAILED for run in ended)
-        )
+        self.server.end_study()
         self._tell("")
 
     def _tell(self, trouble: str) -> None:
