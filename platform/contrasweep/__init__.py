@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from contrasweep.planning import Plan
     from contrasweep.results import Results
     from contrasweep.running.driver import plan, run
+    from contrasweep.running.submit import submit
     from contrasweep.statistics import Comparison
     from contrasweep.trial import Report, Trial
 
@@ -27,7 +28,7 @@ __all__ = [
 
 _ELSEWHERE = {  # imported when first used: a plan must not wait for Ray, a report not for torch
     "Comparison": "contrasweep.statistics", "Plan": "contrasweep.planning", "Report": "contrasweep.trial", "Trial": "contrasweep.trial",
-    "Results": "contrasweep.results", "plan": "contrasweep.running.driver", "run": "contrasweep.running.driver",
+    "Results": "contrasweep.results", "submit": "contrasweep.running.submit", "plan": "contrasweep.running.driver", "run": "contrasweep.running.driver",
 }  # fmt: skip
 
 
@@ -36,13 +37,6 @@ def load(name: str, *, storage: str = "./contrasweep-runs") -> "Results":
     from contrasweep.results import Results
 
     return Results.load(name, storage)
-
-
-def submit(study: Any, *, address: str, **options: Any) -> Any:
-    """Run `study` as a Ray job on the cluster whose dashboard is at `address`; returns the job."""
-    from contrasweep.running.submit import submit
-
-    return submit(study, address=address, **options)
 
 
 def __getattr__(name: str) -> Any:

@@ -78,7 +78,7 @@ class Results:
     def _frame(self) -> pd.DataFrame:
         rows = [self.found.get(trial_id) for trial_id in self.planned["trial_id"]]
         taken = {*OWN_COLUMNS, *self.axes}
-        names = dict.fromkeys(name for record in rows if record for name in record.metrics)
+        names = dict.fromkeys([self.metric, *(name for record in rows if record for name in record.metrics)])
         metrics = {
             (f"metric.{name}" if name in taken else name): [record.metrics.get(name, np.nan) if record else np.nan for record in rows]
             for name in names

@@ -117,7 +117,7 @@ def list_(kind: str, json: Json = False) -> None:
     elif kind in TABLES:
         module, table = TABLES[kind]
         entries = getattr(importlib.import_module(module), table)
-        found = {name: (getattr(e, "description", "") or (e.__doc__ if callable(e) else "") or str(e)).strip().split("\n")[0] for name, e in entries.items()}
+        found = {name: _about(entry) for name, entry in entries.items()}
     else:
         raise SpecError("there is no such kind of thing", place="list", value=kind, hint=choose_from("kinds", [*TABLES, "studies"], kind))
     if json:
@@ -157,6 +157,12 @@ def _load(study: str, storage: str) -> "Results":
 def _name(study: str) -> str:
     """A study's name; what is neither a file nor module:NAME is taken for the name itself."""
     return load_study(study).name if ":" in study or study.endswith((".yaml", ".yml")) else study
+
+
+def _about(entry: object) -> str:
+    """One line on an entry of a table."""
+    text = getattr(entry, "description", "") or (entry.__doc__ if callable(entry) else "") or ("" if callable(entry) else str(entry))
+    return str(text).strip().split("\n")[0]
 
 
 def _summary(results: "Results") -> dict[str, object]:

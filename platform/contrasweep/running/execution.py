@@ -1,7 +1,6 @@
 """One trial from its generator to its record. Knows nothing of Ray; works in any process that sees the storage."""
 
 import math
-import resource
 import shutil
 import socket
 import tempfile
@@ -12,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cluster import out_of_memory
+from cluster.usage import Meter
 from contrasweep import records as rec
 from contrasweep.checkpoints import Checkpoints
 from contrasweep.errors import SpecError
@@ -34,10 +35,11 @@ class Execution:
 
     def __init__(
         self, trial: Trial, function: Callable[..., Generator[Report, None, None]], records: StudyRecords, *,
-        metric: str, notes: Mapping[str, Any] | None = None, usage: Callable[[], Mapping[str, float]] | None = None,
+        metric: str, notes: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         self.trial, self.records, self.metric = trial, records, metric
-        self.notes, self.usage = dict(notes or {}), usage or _host_memory
+        self.notes = dict(notes or {})
+        self.meter = Meter().start()
         self.checkpoints = Checkpoints(records.store, records.key(trial.id, "checkpoint"))
         self.scratch = Path(tempfile.mkdtemp(prefix="contrasweep-"))
         saved = self.checkpoints.fetch(_fresh(self.scratch / "resume"))
@@ -65,7 +67,7 @@ class Execution:
             except StopIteration:
                 progress.record = self._end()
             except Exception as error:
-                if is_out_of_memory(error):
+                if out_of_memory.which(error) is not None:
                     self.close()
                     raise
                 progress.record = self.finish(rec.FAILED, error="".join(traceback.format_exception(error)))
@@ -88,7 +90,7 @@ class Execution:
             fold=trial.fold, seed=trial.seed, status=status, metrics=metrics, step=self.step, seconds=self.seconds,
             started=self.started, ended=time.time(), attempts=self.attempts, error=error, host=socket.gethostname(),
             items=tuple(last.items) if last is not None else (), artifacts=tuple(last.artifacts) if last is not None else (),
-            notes=self.notes, versions=versions(), **self.usage(),
+            notes=self.notes, versions=versions(), **self._usage(),
         )  # fmt: skip
         self.records.write(record)
         self.close()
@@ -97,10 +99,16 @@ class Execution:
     def close(self) -> None:
         """Stop the generator, whose `finally` cleans up, and drop the scratch folder."""
         self.finished = True
+        self.meter.stop()
         try:
             self.generator.close()
         finally:
             shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def _usage(self) -> dict[str, Any]:
+        used = self.meter.to_dict()
+        return {"gpu_memory_gib": used["peak_gpu_memory_gib"], "host_memory_gib": used["peak_host_memory_gib"],
+                "gpu_utilisation": used["gpu_utilisation"]}  # fmt: skip
 
     def _next(self) -> Report:
         began = time.perf_counter()
@@ -132,17 +140,6 @@ class Execution:
         known = ", ".join(sorted(set(self.rows[-1]) - {"step", "time"})) if self.rows else "nothing"
         found = "is missing" if final is None else f"is {final}"
         return self.finish(rec.FAILED, error=f"the last report's metric {self.metric!r} {found}; it reported: {known}\n")
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether `error` says that memory ran out, on the GPU or the host."""
-    from cluster import out_of_memory
-
-    return out_of_memory.which(error) is not None
-
-
-def _host_memory() -> dict[str, float]:
-    return {"host_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
 
 
 def _fresh(folder: Path) -> Path:

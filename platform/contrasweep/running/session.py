@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import ray
 
+from cluster import preflight
 from cluster.inventory import Inventory
 from contrasweep.errors import ContrasweepError
 from contrasweep.running.engine import TUNE_ENVIRONMENT
@@ -35,6 +36,8 @@ def connected() -> Iterator[Inventory]:
             what = "Ray cannot be started on this machine" if address == "local" else f"no Ray cluster at RAY_ADDRESS={address}"
             raise ContrasweepError(f"{what} ({str(error).splitlines()[0]})") from None
     try:
+        if address != "local":
+            preflight.check_nodes()
         yield Inventory.from_ray(ray.nodes())
     finally:
         ray.shutdown()

@@ -1,0 +1,63 @@
+"""A study as a job on a cluster: what of it travels, and a handle on it afterwards."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from cluster import submission
+from contrasweep.running.versions import versions
+from contrasweep.spec import Study
+from contrasweep.specfile import load_study, to_plain
+from contrasweep.tracking import checked_uri
+
+STUDY_FILE = "submitted-study.yaml"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that the cluster has accepted."""
+
+    id: str
+    address: str
+
+    def status(self) -> str:
+        """PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED."""
+        return submission.status(self.id, address=self.address)
+
+    def logs(self) -> str:
+        """All that the job has printed so far."""
+        return submission.logs(self.id, address=self.address)
+
+    def follow(self, write: Callable[[str], object] = print) -> str:
+        """Write what the job prints until it ends; its last status."""
+        return submission.follow(self.id, address=self.address, write=write)
+
+    def stop(self) -> str:
+        """Ask the job to end; what has finished is kept."""
+        return submission.stop(self.id, address=self.address)
+
+
+def submit(study: Study | str, *, address: str, storage: str, tracking: str, sets: Sequence[str] = (),
+           max_concurrent: int | None = None, working_dir: Path | None = None) -> Job:  # fmt: skip
+    """Send `study` (or its name, as on the command line) with the code in `working_dir` (default: here).
+
+    The study travels as a file of its resolved fields, so that what runs is what was read here. Checked before
+    anything is queued: the study, the address, the token, versions, and that the cluster reaches `storage` and
+    `tracking`. Raises `SpecError` or `cluster.errors.SubmissionError`.
+    """
+    declared = load_study(study, sets) if isinstance(study, str) else study
+    checked_uri(tracking)
+    file = Path(working_dir or Path.cwd()) / f".{declared.name}-{STUDY_FILE}"
+    words = ["python", "-m", "contrasweep", "run", STUDY_FILE, "--storage", storage, "--tracking", tracking]
+    words += ["--max-concurrent", str(max_concurrent)] if max_concurrent else []
+    try:
+        file.write_text(yaml.safe_dump(to_plain(declared), sort_keys=False))
+        job = submission.submit(
+            words, address=address, working_dir=Path(working_dir or Path.cwd()), uris={"storage": storage, "tracking": tracking},
+            name=declared.name, files={STUDY_FILE: file}, metadata={"commit": versions().get("commit", "")},
+        )  # fmt: skip
+    finally:
+        file.unlink(missing_ok=True)
+    return Job(job, address)
