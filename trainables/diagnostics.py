@@ -58,9 +58,13 @@ def collapse_value(loss: Composed, ids: Ids, score: float | None = None) -> floa
         rows, member_of = places.new_zeros(len(counts)).scatter_(0, member, places), member
     same = ids[rows, None] == ids
     positives = same & (rows[:, None] != places)
-    terms = loss.terms(torch.full(same.shape, score, dtype=torch.float64, device=ids.device), positives, ~same)
+    terms = loss.terms(
+        torch.full(same.shape, score, dtype=torch.float64, device=ids.device), positives, ~same
+    )
     pairs = (counts[member] - 1).double()
-    return sum(float(REDUCTIONS[loss.reduction](Terms(*(t[member_of] for t in part)), pairs)) for part in terms)
+    return sum(
+        float(REDUCTIONS[loss.reduction](Terms(*(t[member_of] for t in part)), pairs)) for part in terms
+    )
 
 
 def typical_score(loss: Composed, z: Float[Tensor, "n d"] | None) -> float:
@@ -93,7 +97,9 @@ def uniformity(z: Float[Tensor, "n d"]) -> float:
 
 def gradient_norm(gradients: Iterable[Tensor | None]) -> Float[Tensor, ""]:
     """L2 norm of all gradients together, in float32 or more; None counts as zero."""
-    norms = [torch.linalg.vector_norm(g.float() if g.dtype.itemsize < 4 else g) for g in gradients if g is not None]
+    norms = [
+        torch.linalg.vector_norm(g.float() if g.dtype.itemsize < 4 else g) for g in gradients if g is not None
+    ]
     return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
 
 

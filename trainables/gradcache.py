@@ -60,11 +60,19 @@ def chunked_step(encoder: nn.Module, inputs: Shaped[Tensor, "n ..."], loss: Call
             if more is not None:
                 gradient += more
     _set_random_state(after, inputs.device)
-    return Step(value.detach(), embeddings.detach(), gradients, len(chunks), len(chunks) == 1 or not _mixes_rows(encoder))
+    return Step(
+        value.detach(),
+        embeddings.detach(),
+        gradients,
+        len(chunks),
+        len(chunks) == 1 or not _mixes_rows(encoder),
+    )
 
 
 def _mixes_rows(encoder: nn.Module) -> bool:
-    return any(isinstance(m, _BatchNorm) and (m.training or m.running_mean is None) for m in encoder.modules())
+    return any(
+        isinstance(m, _BatchNorm) and (m.training or m.running_mean is None) for m in encoder.modules()
+    )
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """One process of a group: losses of its rows with an encoder under DistributedDataParallel, for the tests.
 
-    python joined_losses.py RANK SIZE RENDEZVOUS_FILE JOBS_FILE OUTPUT_FILE
+python joined_losses.py RANK SIZE RENDEZVOUS_FILE JOBS_FILE OUTPUT_FILE
 """
 
 import sys
@@ -19,7 +19,9 @@ def encoder(dim: int, seed: int = 0) -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(dim, 6), torch.nn.Tanh(), torch.nn.Linear(6, 4)).double()
 
 
-def value_and_gradients(network: torch.nn.Module, job: dict[str, Any], rows: slice) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def value_and_gradients(
+    network: torch.nn.Module, job: dict[str, Any], rows: slice
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
     network.zero_grad()
     loss = build(job["loss"], job["similarity"], reduction=job["reduction"], **job["params"])
     value = loss(network(job["inputs"][rows]), job["labels"][rows], job["ids"][rows])
@@ -29,7 +31,9 @@ def value_and_gradients(network: torch.nn.Module, job: dict[str, Any], rows: sli
 
 def main(rank: int, size: int, rendezvous: str, jobs_file: str, output: str) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=size, timeout=timedelta(seconds=120))
+    dist.init_process_group(
+        "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=size, timeout=timedelta(seconds=120)
+    )
     found = []
     for job in torch.load(jobs_file):
         ends = [0, *job["ends"]]

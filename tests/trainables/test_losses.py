@@ -17,7 +17,9 @@ PAIRS = [(loss.name, similarity) for loss in LOSSES.values() for similarity in l
 NAMES = [f"{loss}-{similarity}" for loss, similarity in PAIRS]
 
 
-def batch(n: int, d: int, classes: int, seed: int, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor]:
+def batch(
+    n: int, d: int, classes: int, seed: int, dtype: torch.dtype = torch.float64
+) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     z = torch.randn(n, d, generator=generator, dtype=torch.float64).to(dtype)
     return z, torch.randint(classes, (n,), generator=generator)
@@ -34,8 +36,15 @@ def value_and_gradient(loss: Any, z: torch.Tensor, labels: torch.Tensor) -> tupl
 
 @pytest.mark.parametrize(("loss", "similarity"), PAIRS, ids=NAMES)
 @settings(max_examples=5, deadline=None)
-@given(n=st.integers(1, 12), classes=st.integers(1, 5), seed=st.integers(0, 999), reduction=st.sampled_from(list(REDUCTIONS)))
-def test_the_order_of_the_batch_is_nothing(loss: str, similarity: str, n: int, classes: int, seed: int, reduction: str) -> None:
+@given(
+    n=st.integers(1, 12),
+    classes=st.integers(1, 5),
+    seed=st.integers(0, 999),
+    reduction=st.sampled_from(list(REDUCTIONS)),
+)
+def test_the_order_of_the_batch_is_nothing(
+    loss: str, similarity: str, n: int, classes: int, seed: int, reduction: str
+) -> None:
     z, labels = batch(n, 4, classes, seed)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     built = build(loss, similarity, reduction=reduction)
@@ -49,7 +58,15 @@ def test_the_order_of_the_batch_is_nothing(loss: str, similarity: str, n: int, c
 def test_gradients_are_derivatives(loss: str, similarity: str) -> None:
     z, labels = batch(7, 3, 3, seed=11)
     z.requires_grad_()
-    for params in ({}, {"soft": True}, {"smooth": False}, {"squared": True}, {"epsilon": 0.3}, {"mining": "hard"}, {"mining": "semi_hard"}):
+    for params in (
+        {},
+        {"soft": True},
+        {"smooth": False},
+        {"squared": True},
+        {"epsilon": 0.3},
+        {"mining": "hard"},
+        {"mining": "semi_hard"},
+    ):
         if set(params) <= set(LOSSES[loss].parameters):
             built = build(loss, similarity, **params)
             assert torch.autograd.gradcheck(lambda x, built=built: built(x, labels, labels), (z,))
@@ -78,9 +95,15 @@ def test_values_and_gradients_are_finite_at_edges(edge: str) -> None:
     embeddings, names = EDGES[edge]
     labels = torch.tensor(names, dtype=torch.long)
     for (loss, similarity), dtype in itertools.product(PAIRS, (torch.float32, torch.float64)):
-        taus = [{"temperature": t} for t in (1e-3, 10.0)] if LOSSES[loss].family == "cross_entropy" else [{}, {"soft": True}]
+        taus = (
+            [{"temperature": t} for t in (1e-3, 10.0)]
+            if LOSSES[loss].family == "cross_entropy"
+            else [{}, {"soft": True}]
+        )
         for params in (p for p in taus if set(p) <= set(LOSSES[loss].parameters)):
-            value, gradient = value_and_gradient(build(loss, similarity, **params), embeddings.to(dtype), labels)
+            value, gradient = value_and_gradient(
+                build(loss, similarity, **params), embeddings.to(dtype), labels
+            )
             assert torch.isfinite(value) and torch.isfinite(gradient).all(), (loss, similarity, params, dtype)
 
 
@@ -119,10 +142,15 @@ def test_float32_and_autocast_agree_with_float64(loss: str, similarity: str, tem
 @settings(max_examples=25, deadline=None)
 @given(pairs=st.integers(1, 6), seed=st.integers(0, 999), similarity=st.sampled_from(list(SIMILARITIES)),
        temperature=st.sampled_from([0.05, 0.5]), epsilon=st.sampled_from([0.0, 0.4]))  # fmt: skip
-def test_with_one_positive_each_supcon_sincere_and_infonce_agree(pairs: int, seed: int, similarity: str, temperature: float, epsilon: float) -> None:
+def test_with_one_positive_each_supcon_sincere_and_infonce_agree(
+    pairs: int, seed: int, similarity: str, temperature: float, epsilon: float
+) -> None:
     z, _ = batch(2 * pairs, 4, 1, seed)
     labels = torch.arange(pairs).repeat(2)
-    found = [build(loss, similarity, temperature=temperature, epsilon=epsilon)(z, labels, labels) for loss in ("supcon", "sincere", "infonce")]
+    found = [
+        build(loss, similarity, temperature=temperature, epsilon=epsilon)(z, labels, labels)
+        for loss in ("supcon", "sincere", "infonce")
+    ]
     torch.testing.assert_close(found[0], found[1], rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(found[0], found[2], rtol=1e-10, atol=1e-10)
 
@@ -151,7 +179,9 @@ def ocl_bound(labels: torch.Tensor, temperature: float) -> float:
 @settings(max_examples=80, deadline=None)
 @given(n=st.integers(2, 14), classes=st.integers(1, 5), seed=st.integers(0, 9999), noise=st.sampled_from([0.0, 1e-3, 0.05, 1.0]),
        temperature=st.sampled_from([0.1, 0.5, 1.0, 3.0]))  # fmt: skip
-def test_ocl_is_never_below_its_bound(n: int, classes: int, seed: int, noise: float, temperature: float) -> None:
+def test_ocl_is_never_below_its_bound(
+    n: int, classes: int, seed: int, noise: float, temperature: float
+) -> None:
     z, labels = batch(n, 6, classes, seed)
     assume(bool((torch.bincount(labels) > 1).any()))
     z = torch.eye(6, dtype=z.dtype)[labels] + noise * z
@@ -164,14 +194,21 @@ def test_ocl_is_never_below_its_bound(n: int, classes: int, seed: int, noise: fl
 
 def test_the_appendix_bound_would_be_undercut() -> None:
     labels = torch.tensor([0, 0, 0, 1, 1, 2, 2])
-    wrong = sum(math.log(c - 1 + (len(labels) - 1) / math.e) for c in torch.bincount(labels)[labels].tolist()) / len(labels)
-    assert build("ocl", "cosine", temperature=1.0)(torch.eye(3, dtype=torch.float64)[labels], labels) < wrong - 0.1
+    wrong = sum(
+        math.log(c - 1 + (len(labels) - 1) / math.e) for c in torch.bincount(labels)[labels].tolist()
+    ) / len(labels)
+    assert (
+        build("ocl", "cosine", temperature=1.0)(torch.eye(3, dtype=torch.float64)[labels], labels)
+        < wrong - 0.1
+    )
 
 
 def trained_class_cosines(loss: str, counts: tuple[int, ...], steps: int = 600) -> torch.Tensor:
     """Cosines between the mean embeddings of classes, after training free embeddings [n d] on `loss` alone."""
     labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
-    z = torch.randn(len(labels), 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
+    z = torch.randn(
+        len(labels), 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    ).requires_grad_()
     built = build(loss, "cosine", temperature=1.0)
     speed = torch.zeros_like(z)
     for step in range(steps):
@@ -191,7 +228,9 @@ def test_imbalance_draws_scl_minorities_together_and_not_ocl_ones() -> None:
     assert scl[1, 2] > -0.3 and scl[0, 1] < -0.55 and scl[0, 2] < -0.55
     torch.testing.assert_close(ocl, torch.eye(3, dtype=ocl.dtype), rtol=0, atol=0.02)
     balanced = trained_class_cosines("supcon", (3, 3, 3))
-    torch.testing.assert_close(balanced[~torch.eye(3, dtype=torch.bool)], torch.full((6,), -0.5, dtype=ocl.dtype), rtol=0, atol=0.02)
+    torch.testing.assert_close(
+        balanced[~torch.eye(3, dtype=torch.bool)], torch.full((6,), -0.5, dtype=ocl.dtype), rtol=0, atol=0.02
+    )
 
 
 # Triplets against loops.
@@ -200,7 +239,9 @@ def test_imbalance_draws_scl_minorities_together_and_not_ocl_ones() -> None:
 @settings(max_examples=25, deadline=None)
 @given(n=st.integers(1, 10), classes=st.integers(1, 4), seed=st.integers(0, 999), soft=st.booleans(),
        mining=st.sampled_from(["all", "hard", "semi_hard"]), reduction=st.sampled_from(["mean", "mean_nonzero"]))  # fmt: skip
-def test_triplets_are_those_of_loops(n: int, classes: int, seed: int, soft: bool, mining: str, reduction: str) -> None:
+def test_triplets_are_those_of_loops(
+    n: int, classes: int, seed: int, soft: bool, mining: str, reduction: str
+) -> None:
     z, labels = batch(n, 3, classes, seed)
     s = SIMILARITIES["neg_euclidean"](z, z)
     terms = []
@@ -211,7 +252,9 @@ def test_triplets_are_those_of_loops(n: int, classes: int, seed: int, soft: bool
         if mining == "all" or (gap > 0 if mining == "hard" else -0.3 < gap <= 0):
             terms.append(math.log1p(math.exp(gap + 0.3)) if soft else max(0.0, gap + 0.3))
     counted = [t for t in terms if t > 0] if reduction == "mean_nonzero" else terms
-    value = build("triplet", "neg_euclidean", reduction=reduction, margin=0.3, soft=soft, mining=mining)(z, labels)
+    value = build("triplet", "neg_euclidean", reduction=reduction, margin=0.3, soft=soft, mining=mining)(
+        z, labels
+    )
     assert value.item() == pytest.approx(sum(counted) / max(1, len(counted)), abs=1e-12)
 
 
@@ -262,7 +305,9 @@ def test_no_tensor_is_cubic_in_the_batch(loss: str) -> None:
         (("pytorch_metric_learning.losses:ArcFaceLoss",), {"num_classes": 3, "embedding_size": 4}, ["weights"]),
     ],
 )  # fmt: skip
-def test_unknown_names_and_wrong_values_are_named(arguments: tuple[str, ...], params: dict[str, Any], says: list[str]) -> None:
+def test_unknown_names_and_wrong_values_are_named(
+    arguments: tuple[str, ...], params: dict[str, Any], says: list[str]
+) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         build(*arguments, **params)
     for word in says:
@@ -286,7 +331,9 @@ def test_wrong_batches_are_named() -> None:
 # Losses from elsewhere.
 
 
-def hardest(scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor, *, scale: float = 2.0) -> torch.Tensor:
+def hardest(
+    scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor, *, scale: float = 2.0
+) -> torch.Tensor:
     """A user's own loss on scores."""
     return scale * scores.masked_fill(~negatives, -math.inf).amax(1).clamp(min=-9) * positives.any(1)
 
@@ -314,7 +361,9 @@ def test_a_loss_on_embeddings_from_a_users_package(monkeypatch: pytest.MonkeyPat
         build("math:spread", "dot")
 
 
-@pytest.mark.parametrize("similarity", ["cosine", "dot", "neg_euclidean", "neg_euclidean_unit", "neg_sq_euclidean_unit"])
+@pytest.mark.parametrize(
+    "similarity", ["cosine", "dot", "neg_euclidean", "neg_euclidean_unit", "neg_sq_euclidean_unit"]
+)
 def test_pytorch_metric_learning_compares_as_we_do(similarity: str) -> None:
     """Its triplet loss with our similarities as its distances is ours."""
     pytest.importorskip("pytorch_metric_learning")
@@ -336,4 +385,8 @@ def test_the_table_tells_what_spaces_need() -> None:
         assert loss.name == name and loss.description
         for similarity in loss.similarities:
             build(name, similarity, **loss.defaults_for(similarity))  # defaults are valid values
-    assert LOSSES["margin_contrastive"].defaults_for("neg_arc_length") == {"m_pos": 1.0, "m_neg": 0.5, "squared": False}
+    assert LOSSES["margin_contrastive"].defaults_for("neg_arc_length") == {
+        "m_pos": 1.0,
+        "m_neg": 0.5,
+        "squared": False,
+    }

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from trainables.losses import LOSSES, build, tiled
 from trainables.losses.composed import Composed
 
-TILED = [(loss.name, similarity) for loss in LOSSES.values() if loss.family == "cross_entropy" for similarity in loss.similarities]
+TILED = [
+    (loss.name, similarity)
+    for loss in LOSSES.values()
+    if loss.family == "cross_entropy"
+    for similarity in loss.similarities
+]
 REDUCTIONS = ("valid_anchors", "all_anchors", "positive_pairs", "mean")
 
 
@@ -20,7 +25,9 @@ def made(loss: str, similarity: str, reduction: str | None = None, **params: Any
     return found
 
 
-def value_and_gradient(function: Any, z: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def value_and_gradient(
+    function: Any, z: torch.Tensor, *args: Any, **kwargs: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
     z = z.clone().requires_grad_()
     value = function(z, *args, **kwargs)
     return value.detach(), torch.autograd.grad(value, z)[0]

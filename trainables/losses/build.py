@@ -13,7 +13,9 @@ from trainables.losses.table import LOSSES, Loss
 from trainables.similarities import SIMILARITIES
 
 
-def build(loss: str, similarity: str = "cosine", *, reduction: str | None = None, **params: Any) -> Callable[..., Tensor]:
+def build(
+    loss: str, similarity: str = "cosine", *, reduction: str | None = None, **params: Any
+) -> Callable[..., Tensor]:
     """`loss` with `similarity` as a function (embeddings [n d], labels [n], instance_ids [n] = None) -> scalar.
 
     `loss` is a name of `LOSSES` or the dotted path of one elsewhere (see `outside`), with `params` its parameters.

@@ -50,7 +50,9 @@ def parameter(name: str, value: object, declared: inspect.Parameter) -> Any:
     return float(value)
 
 
-def batch(embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], instance_ids: Int[Tensor, " n"] | None) -> None:
+def batch(
+    embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], instance_ids: Int[Tensor, " n"] | None
+) -> None:
     """Shapes and values of a batch; `NotFiniteError` if embeddings hold NaN or infinite values."""
     if embeddings.ndim != 2 or not embeddings.is_floating_point():
         raise SpecError("embeddings must be floating-point [n d]", place="embeddings",

@@ -22,7 +22,9 @@ def margin_contrastive(scores: Scores, positives: Mask, negatives: Mask, *, m_po
                        squared: bool = False) -> tuple[Terms, Terms]:  # fmt: skip
     """max(0, m_pos - s) of positive pairs plus max(0, s - m_neg) of negative ones, each averaged over its pairs; with
     `squared` h^2 / 2 (Hadsell et al. 2006, equation 4, with similarities for distances)."""
-    return _pairs(F.relu(m_pos - scores), positives, squared), _pairs(F.relu(scores - m_neg), negatives, squared)
+    return _pairs(F.relu(m_pos - scores), positives, squared), _pairs(
+        F.relu(scores - m_neg), negatives, squared
+    )
 
 
 def triplet(scores: Scores, positives: Mask, negatives: Mask, *, margin: float | None = None, soft: bool = False,

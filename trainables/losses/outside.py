@@ -41,12 +41,18 @@ def find(path: str) -> Loss | Callable[..., Any]:
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        extra = "; pip install 'contrasweep[metric-learning]'" if module_name.startswith(METRIC_LEARNING) else ""
-        raise SpecError("the loss's module cannot be imported", place="loss", value=path, hint=f"{error}{extra}") from None
+        extra = (
+            "; pip install 'contrasweep[metric-learning]'" if module_name.startswith(METRIC_LEARNING) else ""
+        )
+        raise SpecError(
+            "the loss's module cannot be imported", place="loss", value=path, hint=f"{error}{extra}"
+        ) from None
     found = getattr(module, name, None)
     if not callable(found):
         names = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
-        raise SpecError("the module has no such loss", place="loss", value=path, hint=choose_from("names", names, name))
+        raise SpecError(
+            "the module has no such loss", place="loss", value=path, hint=choose_from("names", names, name)
+        )
     if not inspect.isclass(found) and tuple(inspect.signature(found).parameters)[:3] == SCORE_LEVEL:
         return Loss(path, "outside", found)
     return found  # type: ignore[no-any-return]
@@ -73,7 +79,9 @@ class Outside:
         return value.reshape(())
 
 
-def make(path: str, found: Callable[..., Any], similarity: str, reduction: str | None, params: Mapping[str, Any]) -> Outside:
+def make(
+    path: str, found: Callable[..., Any], similarity: str, reduction: str | None, params: Mapping[str, Any]
+) -> Outside:
     """An embedding-level loss with its parameters."""
     if reduction is not None:
         raise SpecError(f"{path} reduces by itself: leave reduction out, or give it the parameters it knows",

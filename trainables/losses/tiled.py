@@ -95,12 +95,16 @@ class _WeightedSum(torch.autograd.Function):
         return (gradient * upstream, None, None, None)
 
 
-def by_autograd(similarity: Callable[[Tensor, Tensor], Tensor], values: Callable[..., Tensor], weights: Weights) -> TileGradient:
+def by_autograd(
+    similarity: Callable[[Tensor, Tensor], Tensor], values: Callable[..., Tensor], weights: Weights
+) -> TileGradient:
     """A tile of any similarity and any loss with a value per anchor."""
 
     def tile(z: Tensor, at: Anchors, gradient: Tensor | None) -> Tensor:
         with torch.set_grad_enabled(gradient is not None):
-            rows, columns = (part.detach().requires_grad_(gradient is not None) for part in (z[at.start : at.stop], z))
+            rows, columns = (
+                part.detach().requires_grad_(gradient is not None) for part in (z[at.start : at.stop], z)
+            )
             total = values(similarity(rows, columns), at.positives, ~at.same) @ weights[at.start : at.stop]
             if gradient is not None:
                 to_rows, to_columns = torch.autograd.grad(total, (rows, columns))

@@ -69,5 +69,7 @@ def _tiles(positives: Bool[Tensor, "n m"], columns: int) -> Iterator[tuple[slice
         return
     step = max(1, TILE // (most * columns))
     for start in range(0, len(positives), step):
-        filled, places = positives[start : start + step].to(torch.uint8).sort(dim=1, descending=True, stable=True)
+        filled, places = (
+            positives[start : start + step].to(torch.uint8).sort(dim=1, descending=True, stable=True)
+        )
         yield slice(start, start + step), places[:, :most], filled[:, :most].bool()

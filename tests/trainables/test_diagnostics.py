@@ -1,0 +1,119 @@
+"""Diagnostics against values by hand and the collapse constants of the literature."""
+
+import itertools
+import logging
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from trainables import diagnostics
+from trainables.losses import LOSSES, build
+from trainables.similarities import SIMILARITIES, unit
+
+LABELS = torch.tensor([0, 0, 0, 0, 1, 1, 2])
+
+
+def log_of_negatives(labels: torch.Tensor) -> float:
+    counts = torch.bincount(labels)[labels].tolist()
+    return sum(math.log(1 + len(labels) - c) for c in counts if c > 1) / sum(c > 1 for c in counts)
+
+
+@pytest.mark.parametrize(
+    ("loss", "params", "expected"),
+    [
+        ("supcon", {}, math.log(6)),
+        ("ocl", {}, math.log(6)),
+        ("infonce", {}, math.log(6)),
+        ("sincere", {}, log_of_negatives(LABELS)),
+        ("triplet", {"margin": 0.3}, 0.3),
+        ("batch_hard", {"margin": 0.3}, 0.3),
+        ("triplet", {"soft": True}, math.log(2)),
+        ("batch_hard", {"soft": True}, math.log(2)),
+    ],
+)  # fmt: skip
+def test_collapse_constants(loss: str, params: dict[str, Any], expected: float) -> None:
+    ids = torch.tensor([0, 0, 1, 1, 2, 2, 3]) if loss == "infonce" else LABELS
+    assert diagnostics.collapse_value(build(loss, "cosine", **params), ids) == pytest.approx(
+        expected, abs=1e-12
+    )
+
+
+@pytest.mark.parametrize(
+    ("loss", "similarity"), [(x.name, s) for x in LOSSES.values() for s in x.similarities]
+)
+def test_the_collapse_value_is_the_loss_of_equal_embeddings(loss: str, similarity: str) -> None:
+    z = torch.tensor([[0.6, -0.8, 1.1]], dtype=torch.float64).repeat(len(LABELS), 1)
+    built = build(loss, similarity)
+    found = diagnostics.of_batch(built, built(z, LABELS, LABELS), z, LABELS, LABELS)
+    assert found["collapse_distance"] == pytest.approx(0, abs=1e-5)  # the arc's clamp: 1e-7 / temperature
+    assert found["collapsed"] == 1 and found["alignment"] == pytest.approx(0, abs=1e-12)
+
+
+def test_alignment_and_uniformity_are_those_of_loops() -> None:
+    z = torch.randn(7, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    u = unit(z)
+    pairs = list(itertools.combinations(range(7), 2))
+    squares = {(i, j): (u[i] - u[j]).square().sum().item() for i, j in pairs}
+    positive = [squares[p] for p in pairs if LABELS[p[0]] == LABELS[p[1]]]
+    assert diagnostics.alignment(z, LABELS) == pytest.approx(sum(positive) / len(positive))
+    mean = sum(math.exp(-2 * s) for s in squares.values()) / len(pairs)
+    assert diagnostics.uniformity(z) == pytest.approx(math.log(mean))
+
+
+def test_a_healthy_batch_is_not_collapsed() -> None:
+    z = torch.eye(3)[LABELS]
+    built = build("supcon", "cosine")
+    found = diagnostics.of_batch(built, built(z, LABELS), z, LABELS)
+    assert found["valid_anchors"] == 6 and found["collapsed"] == 0 and found["collapse_distance"] < -0.3
+    hot = build("supcon", "cosine", temperature=1000.0)  # near log(n - 1) whatever the embeddings
+    assert diagnostics.of_batch(hot, hot(z, LABELS), z, LABELS)["collapsed"] == 0
+
+
+def test_a_trial_at_its_collapse_value_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    z = torch.ones(7, 3)
+    built = build("sincere", "cosine")
+    with caplog.at_level(logging.WARNING):
+        assert diagnostics.warn_if_stuck(diagnostics.of_batch(built, built(z, LABELS), z, LABELS), 3, "arm a")
+        assert "arm a: after epoch 3" in caplog.text and "collapse value" in caplog.text
+        caplog.clear()
+        assert not diagnostics.warn_if_stuck({"collapsed": 0.0}, 3, "arm a") and not caplog.text
+
+
+def test_small_batches_have_diagnostics() -> None:
+    built = build("supcon", "cosine")
+    for n in (1, 2):
+        z, labels = torch.randn(n, 3, generator=torch.Generator().manual_seed(n)), torch.arange(n)
+        found = diagnostics.of_batch(built, built(z, labels), z, labels)
+        assert found["valid_anchors"] == 0 and math.isnan(found["alignment"])
+
+
+def test_an_outside_loss_has_what_needs_no_formula() -> None:
+    pytest.importorskip("pytorch_metric_learning")
+    z = torch.eye(3)[LABELS]
+    built = build("pytorch_metric_learning.losses:CircleLoss")
+    assert set(diagnostics.of_batch(built, built(z, LABELS), z, LABELS)) == {
+        "valid_anchors",
+        "alignment",
+        "uniformity",
+    }
+
+
+def test_gradient_norm_and_finite_steps() -> None:
+    gradients = [torch.tensor([3.0, 0.0]), None, torch.tensor([[4.0]], dtype=torch.bfloat16)]
+    assert diagnostics.gradient_norm(gradients).item() == 5
+    assert diagnostics.gradient_norm([]).item() == 0
+    steps = diagnostics.FiniteSteps(nonfinite=2)
+    assert steps.ok(torch.tensor(1.0), torch.tensor(1.0))
+    assert not steps.ok(torch.tensor(math.inf), torch.tensor(1.0)) and not steps.ok(
+        torch.tensor(1.0), torch.tensor(math.nan)
+    )
+    assert steps.metrics == {"nonfinite_steps": 4.0}
+
+
+def test_every_similarity_has_a_score_of_duplicates() -> None:
+    z = torch.full((4, 2), 2.0)
+    for name, similarity in SIMILARITIES.items():
+        score = diagnostics.typical_score(build("supcon", name), z)
+        assert score == pytest.approx(similarity(z.double(), z.double())[0, 1].item(), abs=1e-7)
