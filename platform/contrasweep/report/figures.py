@@ -134,14 +134,16 @@ def curve_figures(source: Source) -> str:
     taken = {"trial_id", "step", "time"}
     metrics = [str(c) for c in curves.columns if c not in taken and pd.api.types.is_numeric_dtype(curves[c])]
     metrics.sort(key=lambda m: m != source.metric)
-    labelled = source.done.set_index("trial_id")
-    curves = curves[curves["trial_id"].isin(labelled.index)]
-    where = labelled.loc[curves["trial_id"], ["arm", *source.axes]].reset_index(drop=True)
-    panel = where[source.axes].agg(", ".join, axis=1) if source.axes else pd.Series("", index=where.index)
-    if source.axes:
-        panel = pd.Series([", ".join(f"{a} {v}" for a, v in zip(source.axes, row, strict=True))
-                           for row in where[source.axes].itertuples(index=False)], index=where.index)  # fmt: skip
-    curves = curves.reset_index(drop=True).assign(arm=where["arm"], panel=panel)
+    arms = dict(zip(source.done["trial_id"], source.done["arm"], strict=True))
+    settings = (
+        zip(*(source.done[axis] for axis in source.axes), strict=True) if source.axes else [()] * len(arms)
+    )
+    panels = {
+        trial: ", ".join(f"{axis} {value}" for axis, value in zip(source.axes, row, strict=True))
+        for trial, row in zip(source.done["trial_id"], settings, strict=True)
+    }
+    curves = curves[curves["trial_id"].isin(arms)]
+    curves = curves.assign(arm=curves["trial_id"].map(arms), panel=curves["trial_id"].map(panels))
     boxes = "".join(_curve_box(source, curves, metric) for metric in metrics[:10])
     options = "".join(f"<option>{escape(m)}</option>" for m in metrics[:10])
     return f'<label class="soft">Metric <select data-shows="curves">{options}</select></label>{boxes}'
@@ -150,7 +152,9 @@ def curve_figures(source: Source) -> str:
 def _curve_box(source: Source, curves: pd.DataFrame, metric: str) -> str:
     panels = list(dict.fromkeys(curves["panel"]))
     shown = []
-    stats = curves.groupby(["panel", "arm", "step"], sort=False)[metric].agg(["mean", "min", "max"]).sort_index()
+    stats = (
+        curves.groupby(["panel", "arm", "step"], sort=False)[metric].agg(["mean", "min", "max"]).sort_index()
+    )
     for panel in panels[:PANELS]:
         series = []
         for arm in source.arms:

@@ -336,7 +336,7 @@ def _pairs(trials: pd.DataFrame, layout: _Layout, metric: str, mode: Literal["ma
             index=["fold", "seed", *layout.pooled], columns="side", values="value", sort=False
         )
         unit = ["fold"] if train_fraction is not None else ["fold", "seed"]
-        units = wide.index.to_frame()[unit].agg(" ".join, axis=1).to_numpy()
+        units = list(zip(*(wide.index.get_level_values(name) for name in unit), strict=True))
         values = {s: wide[s].to_numpy() for s in dict.fromkeys(part["side"])}
         for a, b in itertools.combinations(values, 2):
             both = np.isfinite(values[a]) & np.isfinite(values[b])
@@ -345,7 +345,7 @@ def _pairs(trials: pd.DataFrame, layout: _Layout, metric: str, mode: Literal["ma
             if (values[a][both].mean() < values[b][both].mean()) == (mode == "max"):
                 a, b = b, a
             found = compare_paired(values[a][both], values[b][both], train_fraction=train_fraction, alpha=alpha, mode=mode,
-                                   groups=units[both].tolist())  # fmt: skip
+                                   groups=list(itertools.compress(units, both)))  # fmt: skip
             yield Pair(tuple(zip(layout.context, key, strict=True)), a, b, found, found.p_value, metric)
 
 

@@ -65,7 +65,8 @@ def interactions(frame: pd.DataFrame, metric: str, factors: Sequence[str]) -> pd
     within = float(((y - _sums(y, cells)[cells] / np.bincount(cells)[cells]) ** 2).sum())
     within_df = len(y) - len(np.bincount(cells))
     total = float(((y - y.mean()) ** 2).sum())
-    basis, rank, explained, rows = np.ones((len(y), 1)), 1, 0.0, []
+    basis: Floats = np.ones((len(y), 1))
+    rank, explained, rows = 1, 0.0, []
     for term in terms:
         basis = np.hstack([basis, np.eye(_codes(kept, term).max() + 1)[_codes(kept, term)]])
         u, s, _ = np.linalg.svd(basis, full_matrices=False)
@@ -97,7 +98,7 @@ def _codes(frame: pd.DataFrame, names: Sequence[str]) -> Any:
 
 
 def _sums(values: Floats, codes: Any) -> Floats:
-    sums: Floats = np.bincount(codes, values)
+    sums: Floats = np.bincount(codes, values).astype(np.float64)
     return sums
 
 

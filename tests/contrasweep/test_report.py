@@ -1,0 +1,302 @@
+"""The table and the report: what stands in a cell, what is marked, what is said, and that every format holds it."""
+
+import html.parser
+import io
+import itertools
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from contrasweep.errors import SpecError
+from contrasweep.report import FORMATS, Source, build_table, html_report
+from contrasweep.report.charts import ticks
+from contrasweep.statistics import compare_paired, holm, mean_interval
+
+ARMS = {"supcon": 0.0, "sincere": 0.005, "ocl": 0.05}
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    """3 arms x 2 batch sizes x 5 folds; numbers are made up."""
+    rng = np.random.default_rng(0)
+    rows = [
+        {"trial_id": f"{arm}-{batch}-{fold}", "arm": arm, "batch_size": batch, "fold": fold, "seed": 0, "status": "done",
+         "f1_macro": 0.86 + gain + 0.01 * fold + rng.normal(0, 0.004), "seconds": 2.0, "gpu_memory_gib": 1.5}
+        for (arm, gain), batch, fold in itertools.product(ARMS.items(), (4, 8), range(5))
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def table(frame, rows="batch_size", columns="arm", **options):
+    return build_table(
+        frame, rows=rows, columns=columns, metric="f1_macro", **{"train_fraction": 0.8} | options
+    )
+
+
+def values(frame, arm, batch):
+    return frame.loc[(frame["arm"] == arm) & (frame["batch_size"] == batch), "f1_macro"].to_numpy()
+
+
+def test_a_cell_holds_mean_and_interval_of_its_replicates(frame):
+    cell = table(frame).cells[("4",), ("ocl",)]
+    expected = mean_interval(values(frame, "ocl", 4), train_fraction=0.8)
+    assert (cell.mean, cell.low, cell.high) == pytest.approx((expected.mean, expected.low, expected.high))
+    assert (cell.n, cell.planned, cell.best) == (5, 5, True)
+
+
+def test_every_pair_is_compared_within_its_row_and_judged_by_holm(frame):
+    made = table(frame)
+    assert len(made.pairs) == 6
+    raw = [compare_paired(values(frame, p.a, int(p.context[0][1])), values(frame, p.b, int(p.context[0][1])), train_fraction=0.8).p_value
+           for p in made.pairs]  # fmt: skip
+    assert [p.raw_p for p in made.pairs] == pytest.approx(raw)
+    assert [p.comparison.p_value for p in made.pairs] == pytest.approx(holm(raw))
+    assert made.cells[("4",), ("supcon",)].mark == "worse" and made.cells[("4",), ("ocl",)].mark == ""
+
+
+def test_marks_against_a_reference(frame):
+    made = table(frame, reference="supcon")
+    assert len(made.pairs) == 4
+    assert made.cells[("8",), ("ocl",)].mark == "better" and made.cells[("8",), ("supcon",)].mark == ""
+    with pytest.raises(SpecError, match="reference"):
+        table(frame, reference="simclr")
+
+
+def test_a_smaller_metric_can_be_the_better(frame):
+    made = table(frame, mode="min")
+    assert not made.cells[("4",), ("ocl",)].best and made.cells[("4",), ("ocl",)].mark == "worse"
+
+
+def test_what_is_missing_is_shown_and_stands_for_no_number(frame):
+    frame.loc[(frame["arm"] == "sincere") & (frame["batch_size"] == 8), "status"] = "infeasible"
+    frame.loc[0, "status"], frame.loc[1, "status"] = "failed", "pending"
+    frame.loc[(frame["arm"] == "ocl") & (frame["batch_size"] == 8), "f1_macro"] = np.nan
+    made = table(frame)
+    assert made.cells[("4",), ("supcon",)].n == 3
+    text = made.to_text()
+    assert "3/5" in text and "infeasible" in text and "not finite" in text and "1 failed" in text
+    assert made.cells[("8",), ("sincere",)].mean is None
+    assert "nan" not in made.to_text() + made.to_html() + made.to_latex() + made.to_markdown()
+
+
+def test_a_cell_with_gaps_is_not_best_beside_whole_ones(frame):
+    frame.loc[(frame["arm"] == "ocl") & (frame["fold"] == 0), "status"] = "failed"
+    assert not table(frame).cells[("4",), ("ocl",)].best
+
+
+def test_planned_trials_that_never_ran_are_pending(frame):
+    planned = frame[["trial_id", "arm", "batch_size", "fold", "seed"]]
+    made = table(frame[frame["arm"] != "ocl"], planned=planned)
+    assert made.cells[("4",), ("ocl",)].statuses == {"pending": 5}
+
+
+def test_nothing_done_yet_is_a_table_too(frame):
+    made = table(frame.assign(status="pending").drop(columns="f1_macro"))
+    assert "pending" in made.to_text() and made.pairs == ()
+
+
+def test_axes_left_out_are_averaged_within_a_replicate(frame):
+    made = table(frame, rows="arm", columns=None)
+    whole = frame[frame["arm"] == "ocl"].groupby("fold")["f1_macro"].mean()
+    expected = mean_interval(whole.to_numpy(), train_fraction=0.8)
+    cell = made.cells[("ocl",), ()]
+    assert (cell.mean, cell.low) == pytest.approx((expected.mean, expected.low))
+    assert "means over batch_size" in made.to_text()
+
+
+def test_without_arms_the_columns_are_compared(frame):
+    made = table(frame, rows=None, columns="batch_size")
+    assert made.compared == ("batch_size",) and {made.pairs[0].a, made.pairs[0].b} == {"4", "8"}
+
+
+def test_seeds_of_a_fold_count_once(frame):
+    twice = pd.concat([frame, frame.assign(seed=1, trial_id=frame["trial_id"] + "-1")])
+    assert table(twice).pairs[0].comparison.n == 5
+    assert table(twice, train_fraction=None).pairs[0].comparison.n == 10
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "metric", "says"),
+    [("batch", "arm", "f1_macro", "did you mean 'batch_size'"), ("arm", "arm", "f1_macro", "once"),
+     ("arm", None, "f1_micro", "did you mean 'f1_macro'")],
+)  # fmt: skip
+def test_bad_layouts_are_named(frame, rows, columns, metric, says):
+    with pytest.raises(SpecError, match=says):
+        build_table(frame, rows=rows, columns=columns, metric=metric)
+
+
+def test_text_fits_a_terminal_of_100_columns(frame):
+    lines = table(frame).to_text(100).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert any(re.search(r"0\.\d+ \[0\.\d+, 0\.\d+\] \*", line) for line in lines)
+    wide = table(frame, rows=None, columns=["batch_size", "arm"]).to_text(60)
+    assert max(map(len, wide.splitlines())) <= 60 and wide.count("8 ocl") >= 1
+
+
+def test_verdicts_are_sentences(frame):
+    text = table(frame).to_text()
+    assert "batch_size 4: ocl is better than supcon: +" in text and "by Holm, n = 5" in text
+    assert "undecided" in text and "0.0625" in text
+
+
+def test_markdown_marks_the_best_bold_and_escapes_bars(frame):
+    text = table(frame.assign(arm=frame["arm"].replace("ocl", "o|cl"))).to_markdown()
+    assert "o\\|cl" in text and re.search(r"\*\*0\.\d+ \[.*?\]\*\*", text)
+
+
+def test_frames_hold_every_cell_and_comparison(frame, tmp_path):
+    made = table(frame)
+    cells = made.to_frame()
+    assert len(cells) == 6 and cells["best"].sum() == 2
+    cells.to_parquet(tmp_path / "cells.parquet")
+    assert pd.read_csv(io.StringIO(cells.to_csv(index=False)))["mean"].to_numpy() == pytest.approx(
+        cells["mean"].to_numpy()
+    )
+    assert set(made.comparisons()["verdict"]) <= {"better", "undecided"}
+
+
+def test_latex_compiles(frame, tmp_path):
+    frame.loc[frame["arm"] == "sincere", "status"] = "infeasible"
+    frame.loc[0, "status"] = "pending"
+    awkward = frame.assign(arm=frame["arm"].replace("supcon", r"a_b & 50% #1 {x} ~^\ <é>"))
+    latex = table(awkward, title="study_1").to_latex()
+    assert r"\toprule" in latex and r"\bottomrule" in latex and r"\textbf{0." in latex
+    if shutil.which("pdflatex") is None:
+        pytest.skip("pdflatex is not installed, so that the table compiles was not checked")
+    document = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{latex}\end{{document}}"
+    (tmp_path / "t.tex").write_text(document)
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"], cwd=tmp_path, capture_output=True
+    )
+    assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
+
+
+class _Checker(html.parser.HTMLParser):
+    """Collects addresses that a page would fetch, and tags left open."""
+
+    VOID = frozenset({"meta", "link", "br", "hr", "img", "input", "path", "line", "circle", "rect"})
+
+    def __init__(self):
+        super().__init__()
+        self.fetched, self.open = [], []
+
+    def handle_starttag(self, tag, attrs):
+        named = dict(attrs)
+        if tag != "a":
+            self.fetched += [
+                v
+                for k, v in named.items()
+                if k in ("src", "href", "srcset") and not str(v).startswith("data:")
+            ]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open and self.open.pop() == tag
+
+
+FACTS = {
+    "name": "small-batches", "metric": "f1_macro", "mode": "max", "arms": list(ARMS), "axes": ["batch_size"], "folds": 5,
+    "datasets": [{"name": "made-up", "digest": "ab" * 32, "synthetic": True}], "versions": {"torch": "2.15.0"},
+    "plan_digest": "0123456789abcdef", "commands": ["contrasweep run studies:S <x>"], "searcher": "random",
+}  # fmt: skip
+
+
+def source(frame, **more) -> Source:
+    steps = [
+        {"trial_id": t, "step": s, "f1_macro": 0.5 + 0.04 * s, "loss": 1 / s}
+        for t in frame["trial_id"]
+        for s in range(1, 8)
+    ]
+    rng = np.random.default_rng(1)
+    search = pd.DataFrame({"trial_id": [f"s{i}" for i in range(20)], "arm": ["ocl", "supcon"] * 10, "value": rng.uniform(size=20),
+                           "lr": 10 ** rng.uniform(-4, -1, 20), "head": ["linear", "mlp"] * 10})  # fmt: skip
+    return Source(frame, FACTS, curves=pd.DataFrame(steps), search=search, importance={"ocl": {"lr": 0.8, "head": 0.2}},
+                  links={t: f"http://127.0.0.1:5000/#/runs/{t}" for t in frame["trial_id"]}, **more)  # fmt: skip
+
+
+def test_the_html_report_is_whole_and_asks_nothing_of_the_network(frame):
+    frame = frame.assign(error=None, host="node-1")
+    frame["error"] = frame["error"].astype(object)
+    frame.loc[0, ["status", "error"]] = ["failed", "Traceback ...\nValueError: <script>alert(1)</script>"]
+    page = html_report(source(frame))
+    checker = _Checker()
+    checker.feed(page)
+    assert checker.fetched == [] and checker.open == []
+    assert "<script>alert" not in page and "&lt;script&gt;alert" in page
+    assert not re.search(r"url\(|@import|https?://(?!127\.0\.0\.1)", page)
+    for section in ("answer", "table", "slices", "curves", "search", "trials", "budget", "failures", "again"):
+        assert f'<section id="{section}">' in page
+    for shown in (
+        "synthetic",
+        "ab" * 32,
+        "0123456789abcdef",
+        "2.15.0",
+        "contrasweep run studies:S &lt;x&gt;",
+        "is better than",
+        "#/runs/ocl-4-0",
+    ):
+        assert shown in page
+    assert not re.search(r"[\"> ]nan[\"< ]", page)
+
+
+def test_a_report_of_a_study_that_has_just_begun(frame):
+    begun = frame.assign(status="pending", seconds=np.nan).drop(columns="f1_macro")
+    page = html_report(Source(begun, FACTS))
+    assert "No two arms have finished" in page and 'id="budget"' not in page
+
+
+def test_a_report_without_axes(frame):
+    alone = frame[frame["batch_size"] == 4].drop(columns="batch_size")
+    page = html_report(Source(alone, FACTS | {"axes": []}))
+    assert "f1_macro by arm" in page
+
+
+def test_a_big_study_stays_small(frame):
+    rng = np.random.default_rng(0)
+    rows = [
+        {"trial_id": f"{a}-{b}-{f}-{s}", "arm": f"arm{a}", "batch_size": b, "fold": f, "seed": s, "status": "done",
+         "f1_macro": rng.uniform(), "seconds": 1.0, "gpu_memory_gib": 1.0}
+        for a, b, f, s in itertools.product(range(8), range(10), range(5), range(5))
+    ]  # fmt: skip
+    page = html_report(Source(pd.DataFrame(rows), FACTS | {"arms": [f"arm{a}" for a in range(8)]}))
+    assert len(page) < 2_000_000 * len(rows) / 1000
+    assert page.count('<li><span class="pill') <= 120
+
+
+def test_ticks_are_round_and_inside():
+    assert ticks(0.13, 0.92) == [0.2, 0.4, 0.6, 0.8]
+    assert ticks(3, 3) == [3]
+
+
+class _Results:
+    """Just enough of `Results` for the writer."""
+
+    def __init__(self, frame):
+        self.frame = frame
+
+    def table(self, rows, columns, metric):
+        return table(self.frame, rows or "batch_size", columns or "arm")
+
+
+@pytest.mark.parametrize("format", [f for f in FORMATS if f != "html"])
+def test_every_format_is_written(frame, tmp_path, format):
+    from contrasweep.report import write_report
+
+    write_report(_Results(frame), format, output=tmp_path / "deep" / "report")
+    written = (tmp_path / "deep" / "report").read_bytes()
+    assert b"ocl" in written
+    if format == "parquet":
+        assert len(pd.read_parquet(io.BytesIO(written))) == 6
+
+
+def test_an_unknown_format_is_named(frame):
+    from contrasweep.report import write_report
+
+    with pytest.raises(SpecError, match="did you mean 'html'"):
+        write_report(_Results(frame), "htm")
