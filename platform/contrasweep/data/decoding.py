@@ -1,7 +1,7 @@
 """From shards to a cache entry: arrays as .npy, all else as one Arrow file; and the same dealt into folds."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -183,6 +183,3 @@ def write_ring(base: dict[str, Any], order: Ints, folder: Path) -> None:
         out.flush()
     if not base:
         (folder / "empty").touch()
-
-
-Build = Callable[[Path], None]

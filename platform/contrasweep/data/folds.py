@@ -4,7 +4,6 @@
 with a numpy release, and then the folds of a finished table would.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -98,8 +97,3 @@ def check(folds: Folds, rows: int, groups: int | None) -> None:
     if folds.count > fill:
         raise SpecError(f"{fill} {what} cannot fill {folds.count} folds", place="folds", value=folds.count,
                         hint=f"at most {fill} folds")  # fmt: skip
-
-
-def sizes(dealt: Sequence[int] | Ints, count: int) -> list[int]:
-    """Rows in each fold."""
-    return [int(n) for n in np.bincount(np.asarray(dealt), minlength=count)]

@@ -1,6 +1,7 @@
 """From what a study calls its data to a manifest: fast, and without writing where a plan must not."""
 
 import os
+from importlib.metadata import version
 from pathlib import Path
 
 from contrasweep.data import folds as dealing
@@ -67,12 +68,23 @@ def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
 
 
 def _bundled(wanted: Name) -> Manifest:
-    """A dataset that comes with the package, staged once into this node's cache."""
-    folder = cache_folder() / "bundled" / wanted.folder
-    if (found := read_manifest(str(folder))) is not None:
+    """A dataset that comes with the package, staged once into this node's cache by each version of the package."""
+    folder = cache_folder() / "bundled" / f"{wanted.folder}-{version('contrasweep')}"
+    if (found := _whole(folder)) is not None:
         return found
     with locked(f"bundled-{wanted.folder}"):
-        return staging.stage(wanted.text, str(folder))
+        return _whole(folder) or staging.stage(wanted.text, str(folder))
+
+
+def _whole(folder: Path) -> Manifest | None:
+    """The manifest in `folder` if its shards have the sizes it says; their digests are checked when they are read."""
+    found = read_manifest(str(folder))
+    for shard in (shard for shards in (found.splits.values() if found else ()) for shard in shards):
+        file = folder / shard.file
+        if not file.is_file() or file.stat().st_size != shard.bytes:
+            file.unlink(missing_ok=True)
+            return None
+    return found
 
 
 def _how_to_stage(wanted: Name, made: Importer, place: str) -> str:

@@ -6,9 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contrasweep.data.decoding import ring
-from contrasweep.data.folds import assign, check, sizes
+from contrasweep.data.folds import assign, check
 from contrasweep.data.manifest import Folds
 from contrasweep.errors import SpecError
+
+
+def sizes(dealt: np.ndarray, count: int) -> list[int]:
+    return np.bincount(dealt, minlength=count).tolist()
+
 
 EXPECTED = [0, 2, 0, 1, 1, 0, 2, 2, 0, 1]
 EXPECTED_GROUPED = [0, 0, 1, 1, 0, 0, 1, 1, 2, 2]

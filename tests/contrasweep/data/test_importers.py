@@ -78,7 +78,7 @@ def test_an_unknown_setting_is_a_spec_error(name: str, tmp_path: Path) -> None:
 
 def test_a_dataset_that_cannot_be_downloaded_says_what_to_fetch(tmp_path: Path) -> None:
     with pytest.raises(
-        DataError, match="sick cannot be downloaded: pass --source PATH, where PATH is SICK.txt"
+        DataError, match=r"sick cannot be downloaded: pass --source PATH, where PATH is SICK\.txt"
     ):
         stage("sick", str(tmp_path / "to"))
 

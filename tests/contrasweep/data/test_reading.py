@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from contrasweep.data import cache, columns, inspecting, open_dataset, resolve, stage
+from contrasweep.data import cache, columns, inspecting, open_dataset, resolve, stage, staging
 from contrasweep.data.columns import content_digest
 from contrasweep.data.manifest import MANIFEST, Manifest
 from contrasweep.data.reading import shuffled
@@ -114,11 +114,14 @@ def test_what_cannot_be_resolved_is_one_line_that_helps(name: str, message: str,
     assert "\n" not in str(raised.value)
 
 
-def test_a_resolved_name_reads_no_shard_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundled_dataset_is_staged_once_and_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = resolve("digits", folds=5, storage=str(tmp_path))
+    with monkeypatch.context() as patched:
+        patched.setattr(staging, "stage", None)
+        assert resolve("digits", folds=5, storage=str(tmp_path)) == first
     for shard in Path(first.uri).glob("*.parquet"):
-        shard.unlink()
-    assert resolve("digits", folds=5, storage=str(tmp_path)) == first
+        os.truncate(shard, 100)
+    assert inspecting.verify(resolve("digits", folds=5, storage=str(tmp_path))) == []
 
 
 # --- the digest -------------------------------------------------------------------------------------------------
@@ -143,7 +146,6 @@ def test_the_digest_does_not_depend_on_how_parquet_was_written(tmp_path: Path) -
 
 
 def test_where_an_importers_tables_end_does_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from contrasweep.data import staging
     from contrasweep.data.importers import labelled_images
 
     monkeypatch.setattr(staging, "SHARD_BYTES", 10_000)
