@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ from contrasweep.tracking import (
     checked_uri,
     load_checkpoint,
     open_tracker,
+    serve,
     sync,
 )
 from contrasweep.tracking.facts import card, flat, metric_key, record_digest, run_name
@@ -209,7 +211,7 @@ def test_shows_every_trial_of_a_study(study: Study) -> None:
             "status": "done",
         }.items() <= run.data.tags.items()
         assert run.info.status == "FINISHED" and run.info.end_time == int((T0 + 9) * 1000)
-        assert run.data.metrics["param/lr"] == 0.1
+        assert run.data.metrics["system/param.lr"] == 0.1
         assert (
             run.data.metrics["system/training_seconds"] == 4.5
             and run.data.metrics["system/host_memory_gib"] == 0.75
@@ -227,7 +229,7 @@ def test_numeric_settings_filter_by_size(study: Study) -> None:
         run_live(study, tracker, trial)
     assert tracker.close() is None
     experiment = study.client.get_experiment_by_name(study.name).experiment_id
-    found = study.client.search_runs([experiment], "metrics.`param/batch_size` > 8")
+    found = study.client.search_runs([experiment], "metrics.`system/param.batch_size` > 8")
     assert {run.data.tags["trial_id"] for run in found} == {
         t.id for t in study.trials if t.config["batch_size"] == 32
     }
@@ -344,7 +346,7 @@ def test_ends_are_told_apart(study: Study) -> None:
     assert [f.path for f in study.client.list_artifacts(failed.info.run_id)] == ["traceback.txt"]
     assert Path(study.client.download_artifacts(failed.info.run_id, "traceback.txt")).read_text() == error
     assert study.parent().info.status == "SCHEDULED"
-    assert study.parent().data.tags["trials"] == "1 failed, 1 pruned, 1 infeasible of 8"
+    assert study.parent().data.tags["trials"] == "1 pruned, 1 failed, 1 infeasible of 8"
 
 
 def test_an_interrupted_trial_runs_again_in_the_same_run(study: Study) -> None:
@@ -528,6 +530,45 @@ def test_processes_that_open_a_fresh_store_at_once_share_it(tmp_path: Path) -> N
     uri = f"sqlite:///{tmp_path}/fresh.db"
     running = [subprocess.Popen([sys.executable, "-c", code, uri, f"study-{i}"]) for i in range(2)]
     assert [process.wait() for process in running] == [0, 0]
+
+
+def test_the_ui_of_a_server_is_the_server(server_uri: str) -> None:
+    told: list[str] = []
+    assert serve(server_uri, study="no such study", tell=told.append) == 0
+    assert told == [f"{server_uri}/#/experiments?workflowType=machine_learning"]
+
+
+def test_there_is_no_ui_without_tracking() -> None:
+    with pytest.raises(ContrasweepError, match="nothing to show"):
+        serve("none")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_ui_shows_a_study_until_interrupted(tmp_path: Path, template: Path) -> None:
+    """`serve` in a process of its own, as `contrasweep ui` runs it: the address it tells has the study."""
+    from mlflow import MlflowClient
+
+    uri = f"sqlite:///{shutil.copy(template, tmp_path / 'mlflow.db')}"
+    study = Study(
+        uri, "shown", make_trials("shown"), StudyRecords(str(tmp_path / "s"), "shown"), MlflowClient(uri)
+    )
+    study.record(study.trials[0])
+    sync(study.records, uri, study.facts)
+    code = "import sys; from contrasweep.tracking import serve; sys.exit(serve(sys.argv[1], 5600, 'shown'))"
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", code, uri], stdout=subprocess.PIPE, text=True
+    ) as shown:
+        try:
+            line = next(line for line in shown.stdout or [] if "http://127.0.0.1" in line)
+            base, page = line.split()[0].split("/#/")
+            assert page.startswith(
+                f"experiments/{study.client.get_experiment_by_name('shown').experiment_id}/runs"
+            )
+            assert study.trials[0].id in replace(study, client=MlflowClient(base)).children()
+        finally:
+            shown.send_signal(signal.SIGINT)
+        assert shown.wait(60) == 0
 
 
 def test_importing_tracking_does_not_import_mlflow() -> None:

@@ -142,11 +142,11 @@ def system_points(record: Record) -> list[Point]:
 
 
 def setting_points(record: Record) -> list[Point]:
-    """Numeric settings as metrics, since params filter by equality only. They come last, with the record: the
-    compare view starts with the metric that came first."""
+    """Numeric settings as metrics, since params filter by equality only. Below `system/`, they stay out of a
+    run's page of learning curves; and they come last: the compare view starts with the metric that came first."""
     at, settings = milliseconds(record.ended), flat(record.config)
     return [
-        (metric_key(f"param/{key}"), float(value), at, 0)
+        (metric_key(f"system/param.{key}"), float(value), at, 0)
         for key, value in settings.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     ]
@@ -195,7 +195,7 @@ def study_note(study: StudyFacts, table: str = "") -> str:
     rows = {"trials": study.trials, **study.facts, "plan": study.plan_digest[:16], "storage": study.storage}
     facts = "\n".join(f"| {key} | {_text(value)} |" for key, value in rows.items() if value not in (None, ""))
     legend = ("One child run a trial; replicates (fold, seed) are paired across arms. Filter for example by "
-              "`tags.status = 'failed'` or ``metrics.`param/batch_size` > 8``. `contrasweep report` prints the table with "
+              "`tags.status = 'failed'` or ``metrics.`system/param.batch_size` > 8``. `contrasweep report` prints the table with "
               "its tests; MLflow is a view of the storage, brought up to date by `contrasweep sync`.")  # fmt: skip
     return "\n\n".join(
         part

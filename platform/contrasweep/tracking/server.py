@@ -15,7 +15,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from contrasweep.records import FAILED, PENDING, Record
+from contrasweep.records import FAILED, PENDING, STATUSES, Record
 from contrasweep.tracking import address
 from contrasweep.tracking.facts import (
     DIGEST_TAG,
@@ -208,7 +208,7 @@ class Server:
         waiting for the next run. `ended` in unix seconds, default now."""
         statuses = Counter(run.tags.get("status", "") for run in self.runs.values() if DIGEST_TAG in run.tags)
         planned = len(self.runs) if self.study.trials is None else self.study.trials
-        counts = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
+        counts = ", ".join(f"{statuses[status]} {status}" for status in STATUSES if status in statuses)
         calling(
             lambda: self.client.set_tag(self.parent_id, "trials", f"{counts or 'none ended'} of {planned}")
         )
