@@ -196,19 +196,20 @@ class Contrastive:
             self.train, self.normalise, self.policy, order, self.settings.batch_size, *self.key, epoch
         )
         first = (epoch - 1) * max(1, len(order) // self.settings.batch_size)
-        taken = [
-            done for i, (views, rows) in enumerate(stream) if (done := self._step(views, rows, first + i))
-        ]
-        if not taken:
+        measured, last = [], None
+        for i, (views, rows) in enumerate(stream):
+            step = self._step(views, rows, first + i)
+            if step is not None:
+                measured.append(torch.stack([step.loss, step.norm]))
+                last = step
+        if last is None:
             raise FloatingPointError(
                 f"every step of epoch {epoch} had a loss or gradient that is not finite: lower learning_rate "
                 f"({self.settings.learning_rate}) or raise the temperature"
             )
-        loss, norm = (
-            torch.stack([torch.stack([done.loss, done.norm]) for done in taken]).double().mean(0).tolist()
-        )
+        loss, norm = torch.stack(measured).double().mean(0).tolist()
         metrics = {"loss": loss, "grad_norm": norm, "learning_rate": self.optimizer.lr, **self.steps.metrics}
-        return metrics | taken[-1].chunks | self._diagnose(taken[-1], epoch)
+        return metrics | last.chunks | self._diagnose(last, epoch)
 
     def _diagnose(self, last: Step, epoch: int) -> dict[str, float]:
         """Diagnostics of an epoch's last batch, and a warning the first time that the trial is stuck."""
