@@ -62,6 +62,7 @@ def resnet(depth: int) -> Callable[[Shape, int], Encoder]:
         net.fc = nn.Identity()
         return Encoder(net, dim)
 
+    build.__doc__ = f"torchvision's ResNet-{depth}, with a 3x3 stem for images up to 64 pixels."
     return build
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,8 +80,10 @@ class LocalStore:
 
     def check_writable(self) -> None:
         nearest = next(p for p in (self.root, *self.root.parents) if p.exists())
-        if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-            raise StorageError(f"storage {self.uri} cannot be written ({nearest} is not a writable folder)")
+        try:  # permissions alone do not tell: root may write anywhere but to /proc and read-only mounts
+            os.rmdir(tempfile.mkdtemp(prefix=".tmp-", dir=nearest))
+        except OSError as error:
+            raise StorageError(f"storage {self.uri} cannot be written ({error.strerror} in {nearest})") from None
 
     def _place(self, key: str, fill: object, if_absent: bool) -> bool:
         target = self.root / key

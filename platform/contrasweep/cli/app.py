@@ -161,7 +161,7 @@ def _name(study: str) -> str:
 
 def _about(entry: object) -> str:
     """One line on an entry of a table."""
-    text = getattr(entry, "description", "") or (entry.__doc__ if callable(entry) else "") or ("" if callable(entry) else str(entry))
+    text = getattr(entry, "description", "") or getattr(entry, "about", "") or (entry.__doc__ if callable(entry) else "") or ("" if callable(entry) else str(entry))
     return str(text).strip().split("\n")[0]
 
 
