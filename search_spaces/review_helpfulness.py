@@ -37,7 +37,7 @@ SMALL_WIDTHS: dict[str, dict[str, Any]] = {
     "proposed": {"dim": 16, "depth": 2, "region_layers": 1, "region_dropout": 0.1},
 }
 
-COMMON_SPACE = {
+COMMON_SPACE: dict[str, Float | Int | Choice] = {
     "learning_rate": Float(1e-5, 1e-3, log=True),
     "dropout": Float(0.1, 0.5),
     "num_negatives": Choice([1, 3, 7]),

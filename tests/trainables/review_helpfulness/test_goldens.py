@@ -89,10 +89,10 @@ def test_helpful_rows_only(goldens: dict[str, Any]) -> None:
     case = goldens["contrastive_batch_selection"]
     rows = torch.tensor(case["labels"]) >= case["helpful_threshold"]
     x = {name: torch.tensor(values, dtype=torch.float64)[rows] for name, values in case["inputs"].items()}
-    close(adaptive_contrastive_loss(**x, o_pos=2, o_neg=0, reduction="sum"), case["adaptive_loss_sum"])
-    close(adaptive_contrastive_loss(**x, o_pos=2, o_neg=0, reduction="sum", clamp_weights=True), case["adaptive_clamped_loss_sum"])
+    close(adaptive_contrastive_loss(**x, o_pos=2.0, o_neg=0.0, reduction="sum"), case["adaptive_loss_sum"])
+    close(adaptive_contrastive_loss(**x, o_pos=2.0, o_neg=0.0, reduction="sum", clamp_weights=True), case["adaptive_clamped_loss_sum"])
     none = {name: values[:0] for name, values in x.items()}
-    assert adaptive_contrastive_loss(**none, o_pos=2, o_neg=0).item() == case["none_selected_loss"]
+    assert adaptive_contrastive_loss(**none, o_pos=2.0, o_neg=0.0).item() == case["none_selected_loss"]
 
 
 @pytest.mark.parametrize("name", ["pairs", "pairs_kink_value_only"])

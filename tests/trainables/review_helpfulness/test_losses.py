@@ -46,8 +46,8 @@ def test_it_is_the_papers_sum(rows: int, seed: int, o_pos: float, o_neg: float) 
 def test_order_of_rows_and_scale_of_vectors_do_not_matter(rows: int, seed: int) -> None:
     x = features(rows, seed)
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
-    expected = adaptive_contrastive_loss(*x, o_pos=2, o_neg=0)
-    torch.testing.assert_close(adaptive_contrastive_loss(*(3 * v[order] for v in x), o_pos=2, o_neg=0), expected)
+    expected = adaptive_contrastive_loss(*x, o_pos=2.0, o_neg=0.0)
+    torch.testing.assert_close(adaptive_contrastive_loss(*(3 * v[order] for v in x), o_pos=2.0, o_neg=0.0), expected)
 
 
 @settings(max_examples=25, deadline=None)
@@ -67,21 +67,21 @@ def test_the_optimum_lies_where_theorem_1_says(rows: int, seed: int, o_pos: floa
 
 def test_no_rows_give_zero_that_can_be_differentiated() -> None:
     x = features(0, 0)
-    loss = adaptive_contrastive_loss(*x, o_pos=2, o_neg=0)
+    loss = adaptive_contrastive_loss(*x, o_pos=2.0, o_neg=0.0)
     loss.backward()
     assert loss.item() == 0 and all(v.grad is not None for v in x)
 
 
 def test_a_zero_vector_has_a_gradient_of_ordinary_size() -> None:
     x = [torch.zeros(2, 3, requires_grad=True), *(v.detach().float()[:, :3].requires_grad_() for v in features(2, 1)[1:])]
-    adaptive_contrastive_loss(*x, o_pos=2, o_neg=0, reduction="sum").backward()
+    adaptive_contrastive_loss(*x, o_pos=2.0, o_neg=0.0, reduction="sum").backward()
     assert 0 < x[0].grad.abs().max() < 100
 
 
 def test_detached_weights_move_the_optimum() -> None:
     x = features(3, 5)
     kept, detached = (
-        torch.autograd.grad(adaptive_contrastive_loss(*x, o_pos=2, o_neg=0, detach_weights=d), x) for d in (False, True)
+        torch.autograd.grad(adaptive_contrastive_loss(*x, o_pos=2.0, o_neg=0.0, detach_weights=d), x) for d in (False, True)
     )
     assert not torch.allclose(kept[0], detached[0])
 
@@ -89,11 +89,11 @@ def test_detached_weights_move_the_optimum() -> None:
 def test_wrong_options_are_one_line() -> None:
     x = features(2, 0)
     with pytest.raises(SpecError, match=r"reduction: .*'mean'.*balanced"):
-        adaptive_contrastive_loss(*x, o_pos=2, o_neg=0, reduction="mean")
+        adaptive_contrastive_loss(*x, o_pos=2.0, o_neg=0.0, reduction="mean")
     with pytest.raises(SpecError, match="product_ids"):
-        adaptive_contrastive_loss(*x, o_pos=2, o_neg=0, mask_same_product=True)
+        adaptive_contrastive_loss(*x, o_pos=2.0, o_neg=0.0, mask_same_product=True)
     with pytest.raises(SpecError, match="reduction"):
-        pairwise_ranking_loss(torch.zeros(2), torch.zeros(2), beta=1, reduction="balanced")
+        pairwise_ranking_loss(torch.zeros(2), torch.zeros(2), beta=1.0, reduction="balanced")
 
 
 @settings(max_examples=25, deadline=None)
@@ -111,7 +111,7 @@ def test_ranking_reductions_agree(groups: int, negatives: int, seed: int, beta: 
 
 
 def test_no_pairs_give_zero() -> None:
-    assert pairwise_ranking_loss(torch.zeros(0), torch.zeros(0), beta=1, reduction="mean").item() == 0
+    assert pairwise_ranking_loss(torch.zeros(0), torch.zeros(0), beta=1.0, reduction="mean").item() == 0
 
 
 def test_binary_helpfulness() -> None:

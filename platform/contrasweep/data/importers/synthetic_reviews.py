@@ -64,7 +64,7 @@ class _Generator:
         self.reviews = [
             Review(f"r{row:06d}", f"p{owner[row]:05d}", self._text(in_text[row]), int(2 ** label[row])) for row in range(len(owner))
         ]
-        self.review_roi = {r.review_id: self._regions(p, x) for r, p, x in zip(self.reviews, owner, in_images, strict=True)}
+        self.review_roi = {r.review_id: self._regions(int(p), x) for r, p, x in zip(self.reviews, owner, in_images, strict=True)}
         self.product_roi = {f"p{product:05d}": self._regions(product, 0.0) for product in range(settings.products)}
 
     def _text(self, strength: float) -> str:
@@ -74,7 +74,8 @@ class _Generator:
     def _regions(self, product: int, strength: float) -> Features:
         count, dim = self.random.randint(1, 5), self.settings.roi_dim
         noise = self.settings.noise * self.random.normal(size=(count, dim)) / np.sqrt(dim)
-        return (self.topics[self.topic[product]] + strength * self.direction + noise).astype(np.float16)
+        regions: NDArray[np.float64] = self.topics[self.topic[product]] + strength * self.direction + noise
+        return regions.astype(np.float16)
 
 
 def _unit(x: NDArray[np.float64]) -> NDArray[np.float64]:
