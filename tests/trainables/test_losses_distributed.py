@@ -21,7 +21,7 @@ JOBS = [
     ("sincere", "cosine", "mean_nonzero", {}),
     ("triplet", "cosine", "mean", {"margin": 0.2}),
     ("lifted_structured", "neg_euclidean", "mean", {}),
-    ("pytorch_metric_learning.losses:SupConLoss", "cosine", None, {"temperature": 0.1}),
+    ("joined_losses:alike", "own", None, {}),
 ]
 
 
