@@ -12,7 +12,6 @@ import multiprocessing
 import os
 import platform
 import shutil
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -33,7 +32,7 @@ def seconds(call: Callable[[], Any], repeats: int = REPEATS) -> float:
         start = time.perf_counter()
         call()
         times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    return float(np.median(times))
 
 
 def reading(manifest: Any, scratch: Path) -> list[tuple[str, float, float]]:
@@ -115,7 +114,7 @@ def stall(part: Part) -> tuple[float, float]:
         torch.nn.functional.cross_entropy(net(batch), target).backward()
         waits.append(middle - start)
         steps.append(time.perf_counter() - middle)
-    return 1e3 * statistics.median(waits), 1e3 * statistics.median(steps)
+    return 1e3 * float(np.median(waits)), 1e3 * float(np.median(steps))
 
 
 def _trial(uri: str, fold: int, folds: int | None, ready: Any, done: Any, out: Any) -> None:

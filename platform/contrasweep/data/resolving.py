@@ -79,12 +79,12 @@ def _bundled(wanted: Name) -> Manifest:
 def _whole(folder: Path) -> Manifest | None:
     """The manifest in `folder` if its shards have the sizes it says; their digests are checked when they are read."""
     found = read_manifest(str(folder))
-    for shard in (shard for shards in (found.splits.values() if found else ()) for shard in shards):
-        file = folder / shard.file
-        if not file.is_file() or file.stat().st_size != shard.bytes:
-            file.unlink(missing_ok=True)
-            return None
-    return found
+    shards = [shard for shards in (found.splits.values() if found else ()) for shard in shards]
+    files = {folder / shard.file: shard.bytes for shard in shards}
+    wrong = [file for file, size in files.items() if not file.is_file() or file.stat().st_size != size]
+    for file in wrong:
+        file.unlink(missing_ok=True)  # staging skips what is there
+    return None if wrong else found
 
 
 def _how_to_stage(wanted: Name, made: Importer, place: str) -> str:

@@ -49,7 +49,10 @@ def test_clothing_reviews(shared: Path, tmp_path: Path) -> None:
     assert inspecting.verify(manifest) == []
 
 
-@pytest.mark.parametrize(("classes", "shares"), [(5, [45, 21, 17, 11, 6]), (4, [63, 12, 16, 8])])
+@pytest.mark.parametrize(
+    ("classes", "shares"),
+    [(5, [45, 21, 17, 11, 6]), pytest.param(4, [63, 12, 16, 8], marks=pytest.mark.slow)],
+)
 def test_ombria(classes: int, shares: list[int], shared: Path, tmp_path: Path) -> None:
     manifest = stage(
         "ombria", str(tmp_path / "o"), source=shared / "data" / "ombria", settings={"classes": classes}
