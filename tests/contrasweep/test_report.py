@@ -300,3 +300,26 @@ def test_an_unknown_format_is_named(frame):
 
     with pytest.raises(SpecError, match="did you mean 'html'"):
         write_report(_Results(frame), "htm")
+
+
+def test_the_interval_of_a_share_stays_between_0_and_1(frame):
+    high = frame.assign(f1_macro=np.clip(frame["f1_macro"] + 0.06, 0, 1))
+    cells = table(high).cells.values()
+    assert max(cell.high for cell in cells) == 1
+    loss = high.rename(columns={"f1_macro": "loss"})
+    assert (
+        max(
+            c.high
+            for c in build_table(
+                loss, rows="batch_size", columns="arm", metric="loss", train_fraction=0.8
+            ).cells.values()
+        )
+        > 1
+    )
+
+
+def test_the_legend_explains_only_marks_that_are_there(frame):
+    same = frame.assign(f1_macro=np.tile([0.8, 0.9, 0.85, 0.7, 0.95], 6))
+    text = " ".join(table(same).to_text().split())
+    assert "↓" not in text and "nothing differs significantly" in text and "no difference to decide" in text
+    assert "it cannot decide" in text and "normality" not in text

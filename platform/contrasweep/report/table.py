@@ -21,6 +21,21 @@ Key = tuple[str, ...]
 DONE, PENDING, NOT_FINITE = "done", "pending", "not finite"
 OWN_COLUMNS = ("trial_id", "fold", "seed", "status", "seconds", "gpu_memory_gib")
 
+SHARES = (
+    "accuracy",
+    "balanced_accuracy",
+    "f1",
+    "precision",
+    "recall",
+    "map",
+    "ndcg",
+    "auc",
+    "auroc",
+    "knn",
+    "top",
+)
+"""Metrics of these names lie between 0 and 1, and so do their intervals."""
+
 
 @dataclass(frozen=True)
 class Replicate:
@@ -193,7 +208,7 @@ def build_table(frame: pd.DataFrame, *, rows: str | Sequence[str] | None, column
     layout = _Layout(_names(rows), _names(columns), tuple(axes))
     layout.check(metric, frame)
     trials = _trials(frame, planned, metric, layout.factors)
-    cells = _cells(trials, layout, alpha, train_fraction, links or {})
+    cells = _cells(trials, layout, metric, alpha, train_fraction, links or {})
     if reference is not None and layout.compared == ("arm",):
         known = list(dict.fromkeys(trials["arm"]))
         if reference not in known:
@@ -295,7 +310,7 @@ def _groups(trials: pd.DataFrame, factors: Key) -> Iterator[tuple[Key, pd.DataFr
         yield tuple(str(k) for k in key), part  # type: ignore[union-attr]
 
 
-def _cells(trials: pd.DataFrame, layout: _Layout, alpha: float, train_fraction: float | None,
+def _cells(trials: pd.DataFrame, layout: _Layout, metric: str, alpha: float, train_fraction: float | None,
            links: Mapping[str, str]) -> dict[tuple[Key, Key], Cell]:  # fmt: skip
     cells = {}
     split = len(layout.rows)
@@ -308,6 +323,8 @@ def _cells(trials: pd.DataFrame, layout: _Layout, alpha: float, train_fraction: 
             interval = mean_interval(
                 group_means(units.to_numpy(), folds), train_fraction=train_fraction, alpha=alpha
             )
+        if interval is not None and metric.startswith(SHARES) and done["value"].between(0, 1).all():
+            interval = replace(interval, low=max(0.0, interval.low), high=min(1.0, interval.high))
         replicates = tuple(
             Replicate(t, f, s, status, None if math.isnan(v) else float(v), links.get(t))
             for t, f, s, status, v in zip(

@@ -51,14 +51,8 @@ def legend(table: "Table") -> list[str]:
     if any(c.best for c in table.cells.values()):
         among = " and ".join(f"{name}s" for name in table.compared)
         lines.append(f"* best of the {among} compared")
-    against = f"the reference {table.reference}" if table.reference else "the best"
     if table.pairs:
-        arrows = "↑ better, ↓ worse" if table.reference else "↓ worse"
-        count = len(table.pairs)
-        family = f", Holm over {count} comparisons" if count > 1 else ""
-        lines.append(
-            f"{arrows} than {against} (paired {table.pairs[0].comparison.test}, alpha {table.alpha:g}{family})"
-        )
+        lines.append(_marks(table))
     if table.pooled:
         lines.append(f"replicates are means over {', '.join(table.pooled)}")
     partial = [c for c in table.cells.values() if c.n < c.planned]
@@ -72,6 +66,20 @@ def legend(table: "Table") -> list[str]:
             f"3/5: finished/planned replicates; not in the table: {left}; a cell with gaps is best only where all have gaps"
         )
     return lines
+
+
+def _marks(table: "Table") -> str:
+    tests = " or ".join(
+        dict.fromkeys(p.comparison.test for p in table.pairs if p.comparison.difference) or ["sign-flip test"]
+    )
+    count = len(table.pairs)
+    family = f", Holm over {count} comparisons" if count > 1 else ""
+    how = f"paired {tests}, alpha {table.alpha:g}{family}"
+    used = {cell.mark for cell in table.cells.values()} - {""}
+    if not used:
+        return f"no arrows: nothing differs significantly from {table.reference or 'the best'} ({how})"
+    arrows = ", ".join(f"{ARROWS[mark].strip()} {mark}" for mark in ("better", "worse") if mark in used)
+    return f"{arrows} than {table.reference or 'the best'} ({how})"
 
 
 def heading(table: "Table") -> str:

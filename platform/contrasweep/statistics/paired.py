@@ -19,6 +19,9 @@ from contrasweep.statistics.resampling import TIE, bca_interval, sign_flip_p, sm
 Verdict = Literal["better", "worse", "undecided"]
 
 
+SIGN_FLIP = "sign-flip test"
+
+
 @dataclass(frozen=True)
 class Comparison:
     """A against B over paired replicates.
@@ -88,7 +91,7 @@ class Comparison:
         if self.smallest_p > self.alpha:
             rest = (
                 "it cannot decide"
-                if self.train_fraction is None
+                if self.test == SIGN_FLIP
                 else f"the {self.test} and its normality alone decide"
             )
             return (
@@ -185,7 +188,7 @@ def compare_paired(a: ArrayLike, b: ArrayLike, *, train_fraction: float | None =
     n, mean = len(d), float(d.mean())
     spread = 0.0 if constant(d) else float(d.std(ddof=1))
     exact_p, interval = sign_flip_p(d), mean_interval(d, train_fraction=train_fraction, alpha=alpha)
-    p, test = exact_p, "sign-flip test"
+    p, test = exact_p, SIGN_FLIP
     if train_fraction is not None and n > 1 and spread > 0:
         t = mean / (spread * math.sqrt(1 / n + correction))
         p, test = float(2 * special.stdtr(n - 1, -abs(t))), "Nadeau-Bengio t-test"

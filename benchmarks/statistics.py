@@ -1,0 +1,151 @@
+"""Simulate studies with a known truth and count how often the statistics are right.
+
+    python benchmarks/statistics.py [--studies 4000] [--output benchmarks/results]
+
+Rates come with their 95 % binomial interval. Nothing is timed, so the hardware does not matter to the figures.
+"""
+
+import argparse
+import importlib.metadata
+import math
+import platform
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from contrasweep.statistics import bca_interval, compare_paired, expected_best, mean_interval, replicates_for
+
+Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
+
+
+def normal(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+    return rng.normal(size=shape)
+
+
+def heavy(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+    return rng.standard_t(3, size=shape)
+
+
+def skewed(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+    return rng.exponential(size=shape) - 1
+
+
+def folds(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+    """Any two replicates correlate by 0.2, as Nadeau and Bengio take folds of 80 % training rows to."""
+    return math.sqrt(0.2) * rng.normal(size=(shape[0], 1)) + math.sqrt(0.8) * rng.normal(size=shape)
+
+
+def cross_validations(rng: np.random.Generator, studies: int, repeats: int = 5) -> np.ndarray:
+    """Differences [studies, 5 repeats x 5 folds] of two real learners under a true null.
+
+    Each study draws 200 rows of two classes, a quarter of a deviation to either side of 0 in each of ten features;
+    the learners are the nearest centroid on either half of the features, so their expected accuracies are equal.
+    """
+    rows, found = 200, np.empty((studies, repeats * 5))
+    for study in range(studies):
+        y = rng.integers(0, 2, rows)
+        x = rng.normal(size=(rows, 10)) + 0.5 * (y[:, None] - 0.5)
+        for repeat in range(repeats):
+            for fold, test in enumerate(np.array_split(rng.permutation(rows), 5)):
+                train = np.setdiff1d(np.arange(rows), test)
+                found[study, 5 * repeat + fold] = _hits(x[:, :5], y, train, test) - _hits(x[:, 5:], y, train, test)
+    return found
+
+
+def _hits(x: np.ndarray, y: np.ndarray, train: np.ndarray, test: np.ndarray) -> float:
+    centres = np.stack([x[train][y[train] == c].mean(axis=0) for c in (0, 1)])
+    distance = ((x[test][:, None] - centres) ** 2).sum(axis=2)
+    return float((distance.argmin(axis=1) == y[test]).mean())
+
+
+def row(what: str, method: str, design: str, hits: np.ndarray, promised: float) -> dict[str, Any]:
+    count, studies = int(np.sum(hits)), len(hits)
+    interval = stats.binomtest(count, studies).proportion_ci(method="wilson")
+    return {"what": what, "method": method, "design": design, "promised": promised, "rate": count / studies,
+            "low": interval.low, "high": interval.high, "studies": studies}  # fmt: skip
+
+
+def false_positives(rng: np.random.Generator, studies: int) -> Iterator[dict[str, Any]]:
+    """How often a null difference is called a difference."""
+    what = "false positives"
+    for n in (5, 6, 8, 10, 15, 25):
+        d = normal(rng, (studies, n))
+        yield row(what, "compare_paired (sign-flip)", f"{n} fresh seeds", decided(d, None), 0.05)
+    for n in (5, 10, 25):
+        d = folds(rng, (studies, n))
+        yield row(what, "compare_paired (Nadeau-Bengio)", f"{n} overlapping folds, correlation 0.2", decided(d, 0.8), 0.05)
+        yield row(what, "naive t (contrast)", f"{n} overlapping folds, correlation 0.2", naive(d), 0.05)
+    d = cross_validations(rng, max(200, studies // 4))
+    yield row(what, "compare_paired (Nadeau-Bengio)", "5 x 5 folds, nearest centroids", decided(d, 0.8), 0.05)
+    yield row(what, "naive t (contrast)", "5 x 5 folds, nearest centroids", naive(d), 0.05)
+
+
+def decided(d: np.ndarray, fraction: float | None) -> np.ndarray:
+    zeros = np.zeros(d.shape[1])
+    return np.array([compare_paired(x, zeros, train_fraction=fraction).verdict != "undecided" for x in d])
+
+
+def naive(d: np.ndarray) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return np.asarray(stats.ttest_1samp(d, 0, axis=1).pvalue <= 0.05)
+
+
+def coverage(rng: np.random.Generator, studies: int) -> Iterator[dict[str, Any]]:
+    """How often an interval holds the true mean."""
+    for name, draw in {"normal": normal, "heavy tails (t3)": heavy, "skewed (exponential)": skewed}.items():
+        for n in (5, 6, 10, 20, 30, 100):
+            d, design = draw(rng, (studies, n)), f"{n} seeds, {name}"
+            yield row("coverage", "mean_interval", design, covered(d, mean_interval), 0.95)
+            yield row("coverage", "plain BCa (contrast)", design, covered(d, lambda x: bca_interval(x, resamples=1999)), 0.95)
+    for n in (5, 10, 25):
+        hits = covered(folds(rng, (studies, n)), lambda x: mean_interval(x, train_fraction=0.8))
+        yield row("coverage", "mean_interval (Nadeau-Bengio)", f"{n} overlapping folds, correlation 0.2", hits, 0.95)
+    truth, held = stats.norm.ppf(0.5 ** (1 / 10)), []
+    for values in rng.normal(size=(studies, 50)):
+        band = expected_best(values).iloc[9]
+        held.append(not (band["low"] > truth or band["high"] < truth))
+    yield row("coverage", "expected_best band", "median best of 10, from 50 random trials", np.array(held), 0.95)
+
+
+def covered(d: np.ndarray, interval: Callable[[np.ndarray], Any]) -> np.ndarray:
+    ends = [(i if isinstance(i, tuple) else (i.low, i.high)) for i in map(interval, d)]
+    return np.array([low <= 0 <= high for low, high in ends])
+
+
+def powers(rng: np.random.Generator, studies: int) -> Iterator[dict[str, Any]]:
+    """How often `replicates_for` replicates decide the difference they were asked for."""
+    for effect, fraction in ((2.5, None), (1.5, None), (1.0, None), (0.5, None), (2.0, 0.8), (1.5, 0.8)):
+        n = replicates_for(effect, train_fraction=fraction)
+        if n is None:
+            raise SystemExit(f"no number of replicates is enough for {effect} at train fraction {fraction}")
+        d = effect + (normal(rng, (studies, n)) if fraction is None else folds(rng, (studies, n)) / math.sqrt(0.8))
+        kind = "fresh seeds" if fraction is None else "overlapping folds"
+        yield row("power", "replicates_for", f"{effect:g} sd: {n} {kind}", decided(d, fraction), 0.8)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--studies", type=int, default=4000)
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
+    options = parser.parse_args()
+    rng = np.random.default_rng(20261121)
+    rows = [r for part in (false_positives, coverage, powers) for r in part(rng, options.studies)]
+    frame = pd.DataFrame(rows)
+    options.output.mkdir(parents=True, exist_ok=True)
+    frame.round(4).to_csv(options.output / "statistics.csv", index=False)
+    text = [f"# Statistics by simulation\n\n{datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, Python {platform.python_version()}, "
+            f"SciPy {importlib.metadata.version('scipy')}; `python benchmarks/statistics.py --studies {options.studies}`\n"]  # fmt: skip
+    text += ["| what | method | design | promised | found [95 %] |", "|---|---|---|---|---|"]
+    text += [f"| {r['what']} | {r['method']} | {r['design']} | {r['promised']:g} | {r['rate']:.3f} [{r['low']:.3f}, {r['high']:.3f}] |"
+             for r in rows]  # fmt: skip
+    (options.output / "statistics.md").write_text("\n".join(text) + "\n")
+    print("\n".join(text))
+
+
+if __name__ == "__main__":
+    main()
