@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 RESULTS = Path(__file__).parent / "results"
-SHORT, TEXT, REGIONS, ROI_DIM, GROUPS, WIDTH, WORDS = 3, 128, 32, 2048, 4, 8, 20_000
+STEPS, TEXT, REGIONS, ROI_DIM, GROUPS, WIDTH, WORDS = 3, 128, 32, 2048, 4, 8, 20_000
 
 
 def hardware() -> str:
@@ -54,7 +54,7 @@ def one_model(model: str) -> None:
     parameters = sum(p.numel() for p in fit.model.parameters())
     before = _peak_mib()
     seconds = []
-    for epoch in range(1, 1 + SHORT + 1):
+    for epoch in range(1, 1 + STEPS + 1):
         start = time.process_time()
         fit.epoch(epoch)
         seconds.append(time.process_time() - start)
@@ -81,7 +81,7 @@ def step() -> str:
     return "\n".join(lines) + "\n"
 
 
-def table(study: str, storage: str) -> str:
+def table(study: str, storage: str, note: str = "") -> str:
     """Means over seeds, the platform's own table, and the tests over products."""
     from contrasweep.results import Results
     from trainables.review_helpfulness import MODELS
@@ -94,7 +94,7 @@ def table(study: str, storage: str) -> str:
         arm: {name: np.mean([results.records.items(i)[name] for i in rows["trial_id"]], axis=0) for name in ("map", "random_map")}
         for arm, rows in done.groupby("arm", sort=False)
     }
-    lines = [f"# {results.title}", "", hardware(), "", f"Trials: {results.counts}; seeds {sorted(done['seed'].unique().tolist())}. "
+    lines = [f"# {results.title}", "", hardware(), *(["", note] if note else []), "", f"Trials: {results.counts}; seeds {sorted(done['seed'].unique().tolist())}. "
              f"Floors on the test part: random order MAP {done['random_map'].mean():.3f}, longest review first {done['length_map'].mean():.3f}.", "",
              "| model | reads | MAP (sd over seeds) | NDCG@3 | NDCG@5 | s a trial | minus random order [95 % bootstrap over products] | t, p | minus proposed, p |",
              "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
@@ -118,11 +118,12 @@ def main() -> None:
     parser.add_argument("what", choices=["step", "table", "one"])
     parser.add_argument("name", nargs="?", help="the study's name (table), or a model (one)")
     parser.add_argument("--storage", default="./contrasweep-runs")
+    parser.add_argument("--note", default="", help="a sentence to put under the title, such as how the scale was chosen")
     asked = parser.parse_args()
     if asked.what == "one":
         one_model(asked.name)
         return
-    text = step() if asked.what == "step" else table(asked.name, asked.storage)
+    text = step() if asked.what == "step" else table(asked.name, asked.storage, asked.note)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"review_helpfulness_{asked.what}{'_' + asked.name if asked.name else ''}.md").write_text(text)
     print(text)
