@@ -43,8 +43,8 @@ class Loss:
 
     @property
     def description(self) -> str:
-        """The first line of the function's docstring."""
-        return (inspect.getdoc(self.function) or "").split("\n")[0]
+        """The first paragraph of the function's docstring, as one line."""
+        return " ".join((inspect.getdoc(self.function) or "").split("\n\n")[0].split())
 
     @cached_property
     def signature(self) -> Mapping[str, inspect.Parameter]:
