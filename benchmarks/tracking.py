@@ -1,7 +1,7 @@
 """What tracking costs and loses: MLflow on PostgreSQL with S3 artifacts, killed for a minute under 8 trials.
 
-    python benchmarks/tracking.py outage --seconds 60       # needs PostgreSQL and moto
-    python benchmarks/tracking.py scale --trials 1000       # sync of many trials, and the plain client beside it
+    python -m benchmarks.tracking outage --seconds 60       # needs PostgreSQL and moto
+    python -m benchmarks.tracking scale --trials 1000       # sync of many trials, and the plain client beside it
 
 The trials' metrics are made up here (a decaying curve): what is measured is the way they take, not learning.
 """
