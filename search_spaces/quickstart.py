@@ -7,7 +7,7 @@ well under a second. The same study in YAML is quickstart.yaml.
 from contrasweep.spec import AblationGrid, Arm
 
 TRAIN = "trainables.contrastive:train"
-BASE = {"encoder": "cnn", "epochs": 12, "learning_rate": 0.1, "temperature": 0.1, "checkpoint_every": 4}
+BASE = {"encoder": "cnn", "epochs": 12, "learning_rate": 0.1, "temperature": 0.2, "checkpoint_every": 4}
 
 STUDY = AblationGrid(
     name="quickstart",

@@ -1,0 +1,100 @@
+"""The command line as a person uses it: exit statuses, one-line errors, nothing written on bad input."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from contrasweep.specfile import load_study, study_schema, to_plain
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICK = "search_spaces.quickstart:STUDY"
+
+
+def contrasweep(*words: str, folder: Path, **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-m", "contrasweep", *words], cwd=folder, capture_output=True, text=True,
+                          env=os.environ | {"OMP_NUM_THREADS": "1"} | environment)  # fmt: skip
+
+
+BAD = {
+    "unknown field": (["--set", "metrik=f1"], "metrik: there is no such field; did you mean 'metric'?"),
+    "wrong type": (["--set", "folds=five"], "folds: input should be a valid integer"),
+    "unknown loss": (["--set", "arms.ocl.config.loss=oclx"], "arms.ocl.config.loss: there is no such loss, got 'oclx'; did you mean 'ocl'?"),
+    "unknown setting": (["--set", "arms.ocl.config.epoch=3"], "arms.ocl.config.epoch: there is no such field; did you mean 'epochs'?"),
+    "empty axis": (["--set", "axes.batch_size=[]"], "axes.batch_size: list should have at least 1 item"),
+    "folds above rows": (["--set", "folds=100000"], "folds: 544 rows cannot fill 100000 folds"),
+    "missing dataset": (["--set", "data=mnist"], "dataset 'mnist' is not staged; stage it with: contrasweep data stage mnist"),
+    "unknown dataset": (["--set", "data=digitz"], "there is no dataset 'digitz'; did you mean 'digits'?"),
+    "unwritable storage": (["--storage", "/proc/x"], "storage /proc/x cannot be written"),
+    "unknown storage": (["--storage", "gs://b/x"], "gs://b/x: storage must be a folder or an s3:// address"),
+    "folder as tracking store": (["--tracking", "./mlruns"], "a folder is no tracking store"),
+    "malformed --set": (["--set", "folds"], "--set: --set takes path=value, got 'folds'"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(BAD))
+def test_bad_input_is_one_line_and_writes_nothing(case, tmp_path):
+    words, says = BAD[case]
+    done = contrasweep("run", QUICK, *words, folder=tmp_path)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_in_a_file_names_file_and_field(tmp_path):
+    (tmp_path / "s.yaml").write_text("name: s\ndata: digits\narms:\n  a: {trainable: 'trainables.contrastive:train', cfg: {}}\n")
+    done = contrasweep("plan", "s.yaml", folder=tmp_path)
+    assert (done.returncode, done.stderr.split(";")[0]) == (2, "contrasweep: s.yaml: arms.a.cfg: there is no such field")
+    (tmp_path / "t.yaml").write_text("name: [")
+    assert "t.yaml: the study file is not YAML" in contrasweep("plan", "t.yaml", folder=tmp_path).stderr
+
+
+def test_plan_shows_cells_and_warns_of_five_folds(tmp_path):
+    done = contrasweep("plan", QUICK, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "trials    30: 0 done, 30 to run" in done.stdout
+    assert "0.0625" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+    told = json.loads(contrasweep("plan", QUICK, "--json", "--set", "seeds=[0,1]", folder=tmp_path).stdout)
+    assert (told["cells"], told["trials"], told["to_run"]) == (6, 60, 60)
+
+
+def test_yaml_and_python_declare_the_same_study():
+    assert load_study(str(ROOT / "search_spaces" / "quickstart.yaml")) == load_study(QUICK)
+
+
+def test_set_reaches_every_depth():
+    study = load_study(QUICK, ["arms.ocl.config.temperature=1e-2", "axes.batch_size=[4, 8]", "seeds.0=7", "axes.epochs=[1]",
+                               "arms.ocl.config.epochs=null"][:3])  # fmt: skip
+    assert study.arms["ocl"].config["temperature"] == 0.01
+    assert (study.axes, study.seeds) == ({"batch_size": [4, 8]}, [7])
+    assert study.arms["supcon"] == load_study(QUICK).arms["supcon"]
+
+
+def test_the_schema_accepts_our_studies_and_refuses_typing_errors():
+    schema = study_schema()
+    plain = to_plain(load_study(QUICK))
+    jsonschema.validate(plain, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(plain | {"metrik": "x"}, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(yaml.safe_load("{name: a, data: d}"), schema)
+
+
+@pytest.mark.parametrize("kind", ["methods", "losses", "similarities", "datasets", "encoders", "studies"])
+def test_list_names_and_describes_all(kind, tmp_path):
+    found = json.loads(contrasweep("list", kind, "--json", folder=tmp_path).stdout)
+    assert found and all(text and "object at 0x" not in text and "function" not in text for text in found.values()), found
+
+
+def test_a_report_of_a_study_that_never_ran_says_so(tmp_path):
+    done = contrasweep("report", QUICK, folder=tmp_path)
+    assert done.returncode == 2
+    assert "there is no such study in this storage, got 'quickstart'" in done.stderr
+    assert list(tmp_path.iterdir()) == []
