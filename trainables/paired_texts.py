@@ -57,8 +57,10 @@ class Encoder(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(words, width, padding_idx=PAD)
         nn.init.normal_(self.embedding.weight, std=0.1)
+        with torch.no_grad():
+            self.embedding.weight[PAD] = 0
         self.convolutions = nn.ModuleList(nn.Conv1d(width, width, 3, padding=1) for _ in range(3))
-        self.norms = nn.ModuleList(nn.GroupNorm(1, width) for _ in range(3))
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, words: Int[Tensor, "n w"]) -> list[Tensor]:
@@ -66,7 +68,8 @@ class Encoder(nn.Module):
         x = self.embedding(words).transpose(1, 2)
         maps = [x]
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
-            x = (x + F.relu(convolution(self.dropout(norm(x) * there)))) * there
+            normal = norm(x.transpose(1, 2)).transpose(1, 2) * there
+            x = (x + F.relu(convolution(self.dropout(normal)))) * there
             maps.append(x)
         maps[-1] = maps[-1] * (words.shape[1] / there.sum(2, keepdim=True).clamp(min=1))
         return maps

@@ -14,6 +14,7 @@ from torch import Tensor
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trial import Report, Trial
 from trainables import checkpoint, optimisation, seeding
+from trainables.losses import NotFiniteError
 from trainables.paired_images import artifacts, metrics
 from trainables.paired_images.model import Joint
 from trainables.paired_images.objective import Objective
@@ -101,8 +102,13 @@ class Fit:
         """One optimiser step and its terms, or None where loss or gradient is not finite (then nothing moves)."""
         with torch.autocast(self.inputs.device.type, torch.bfloat16, enabled=self.recipe.autocast):
             out = self.model(*sides)
-        loss, terms = self.objective(out, labels, weight)
-        gradients, norm = optimisation.gradients_of(self.optimizer, loss)
+        try:
+            loss, terms = self.objective(out, labels, weight)
+        except NotFiniteError:
+            self.nonfinite_steps += 1
+            return None
+        gradients = optimisation.gradients_of(self.optimizer, loss)
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         if not torch.isfinite(loss + norm):
             self.nonfinite_steps += 1
             return None
@@ -149,7 +155,7 @@ class Fit:
         found, measured = self.test()
         sample = self.train_sample()
         measured |= metrics.geometry(sample.z, sample.z_raw, sample.labels, self.inputs.classes, prefix="train_")
-        if measured.get("centre_cosine", 0.0) > COLLAPSED:
+        if self.model.paired and measured.get("centre_cosine", 0.0) > COLLAPSED:
             warnings.warn(f"the class centres of z have a mean cosine of {measured['centre_cosine']:.2f}: z shows little "
                           "but the shift common to all pairs; raise temperature or lower beta", stacklevel=2)  # fmt: skip
         items = {"correct": (found.predicted == found.labels).long().tolist(), "predicted": found.predicted.tolist()}

@@ -119,6 +119,9 @@ class Settings(Recipe):
         Recipe.__post_init__(self)
         if not self.paired and self.beta > 0:
             raise SpecError("single images have no l", place="beta", value=self.beta, hint="set beta to 0")
+        if self.bn == "groupnorm" and self.width < 16:
+            # and torch 2.15's backward pass corrupts the heap for 4 channels on the CPU
+            raise SpecError("groupnorm needs a width of 16 or more", place="width", value=self.width)
         augmentations.policy_for(self.augmentation, dataset="", channels=3)
 
     @property

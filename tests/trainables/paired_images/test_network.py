@@ -129,7 +129,7 @@ def test_frozen_batchnorm_keeps_its_statistics(bn: str, moves: bool) -> None:
 
 
 def test_groupnorm_does_not_see_the_batch() -> None:
-    model = build(bn="groupnorm")
+    model = build(bn="groupnorm", width=16)
     train_mode(model, "groupnorm")
     sides = torch.randn(2, 6, 3, 16, 16).unbind(0)
     torch.testing.assert_close(model(*sides).z[:2], model(*(side[:2] for side in sides)).z, atol=1e-5, rtol=1e-4)

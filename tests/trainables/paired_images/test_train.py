@@ -3,6 +3,7 @@
 import random
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from contrasweep.data import open_dataset, resolve, stage
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trial import Report, Trial
-from trainables.paired_images import train
+from trainables.paired_images import fitting, train
 from trainables.paired_images.artifacts import class_names
 from trainables.paired_images.fitting import Fit
 from trainables.paired_images.inputs import ImageInputs
@@ -167,12 +168,12 @@ def test_single_images_of_the_long_tailed_digits(tmp_path: Path, make_trial: Mak
 
 
 @pytest.mark.parametrize("config", [
-    {"batch_size": 2}, {"batch_size": 3, "sampler": "at_least_2_per_class"}, {"bn": "groupnorm", "class_weights": "none"},
+    {"batch_size": 2}, {"batch_size": 3, "sampler": "at_least_2_per_class"}, {"bn": "groupnorm", "width": 16, "class_weights": "none"},
     {"sampler": "class_balanced", "n_views": 2}, {"autocast": True}, {"z_norm": False, "temperature": 0.05},
     {"reduction": "valid_anchors", "batch_size": 4}, {"alpha": 1.0, "alpha_schedule": "const"},
 ])  # fmt: skip
 def test_no_setting_makes_nan(make_trial: MakeTrial, config: dict[str, Any]) -> None:
-    for report in train(make_trial(epochs=1, width=4, **config)):
+    for report in train(make_trial(**({"epochs": 1} | config))):
         assert np.isfinite(list(report.metrics.values())).all() and report.metrics["nonfinite_steps"] == 0
 
 
@@ -211,9 +212,13 @@ def test_closing_it_leaves_nothing_behind(make_trial: MakeTrial, tmp_path: Path,
     assert not list(tmp_path.iterdir())
 
 
-def test_collapsed_centres_are_warned_of(make_trial: MakeTrial) -> None:
-    with pytest.warns(UserWarning, match="shift common to all pairs"):
-        list(train(make_trial(epochs=1, learning_rate=1e-8)))
+@pytest.mark.parametrize(("limit", "said"), [(-1.1, 1), (1.1, 0)])
+def test_centres_above_the_limit_are_warned_of(make_trial: MakeTrial, monkeypatch: pytest.MonkeyPatch, limit: float, said: int) -> None:
+    monkeypatch.setattr(fitting, "COLLAPSED", limit)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        list(train(make_trial(epochs=1)))
+    assert sum("shift common to all pairs" in str(w.message) for w in caught) == said
 
 
 def test_errors_name_what_is_wrong(make_trial: MakeTrial, tmp_path: Path) -> None:

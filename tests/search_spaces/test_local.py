@@ -1,0 +1,60 @@
+"""LOCAL's studies: every cell's settings are accepted, the paper's axes are there, arms are what the paper says."""
+
+from typing import Any
+
+import pytest
+
+from contrasweep.space import sample
+from contrasweep.spec import AblationGrid, Sweep
+from search_spaces import local
+from trainables import paired_images, paired_texts
+
+STUDIES = {name: value for name, value in vars(local).items() if isinstance(value, AblationGrid | Sweep)}
+GRIDS = {name: study for name, study in STUDIES.items() if isinstance(study, AblationGrid)}
+SWEEPS = {name: study for name, study in STUDIES.items() if isinstance(study, Sweep)}
+
+
+def settings_of(study: Any, config: dict[str, Any]) -> Any:
+    kind = paired_texts if study.data == "sick" else paired_images
+    return kind.Settings(**config)
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_every_cell_has_settings_that_train(name: str) -> None:
+    grid = GRIDS[name]
+    cells = list(grid.cells())
+    assert cells
+    for arm, point, extra in cells:
+        config = grid.arms[arm].config | {k: v for k, v in point.items() if k != "data"} | extra
+        settings = settings_of(grid, config)
+        expected = {"scl": "supcon", "l-scl": "supcon"}.get(arm, "ocl")
+        assert settings.loss == expected
+        assert (settings.beta > 0) == (arm in ("l-scl", "local", "local-pre", "local-post"))
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+@pytest.mark.parametrize("corner", [0.0, 0.5, 1.0])
+def test_every_point_of_a_sweep_has_settings_that_train(name: str, corner: float) -> None:
+    for arm in SWEEPS[name].arms.values():
+        settings_of(SWEEPS[name], arm.config | sample(arm.space, [corner] * len(arm.space)))
+        assert ("beta" in arm.space) == (arm.config.get("beta") is None)
+
+
+def test_arms_of_a_study_differ_in_loss_beta_and_input_only() -> None:
+    for grid in GRIDS.values():
+        bases = [{k: v for k, v in arm.config.items() if k not in ("loss", "beta", "input")} for arm in grid.arms.values()]
+        assert all(base == bases[0] for base in bases)
+
+
+def test_the_papers_axes() -> None:
+    def column(study: AblationGrid, axis: str) -> list[Any]:
+        return [point[axis] for arm, point, _ in study.cells() if arm == next(iter(study.arms))]
+
+    assert list(zip(column(local.TABLE_2, "batch_size"), column(local.TABLE_2, "image_size"), strict=True))[:4] == [
+        (8, 512), (16, 512), (8, 256), (16, 256)]  # fmt: skip
+    assert column(local.TABLE_2, "batch_size")[4:] == [8, 16, 64, 8, 16, 64, 128]
+    assert set(column(local.TABLE_4, "backbone")) == {"resnet18", "resnet34", "resnet50"}
+    assert set(column(local.TABLE_5, "blocks")) == {"1-2-3-4", "2-3-4", "3-4", "4"}
+    assert column(local.TABLE_6, "batch_size") == [4, 8, 12, 32, 64, 80, 4, 8, 16]
+    assert column(local.TABLE_7, "batch_size") == [4, 8, 16]
+    assert local.TABLE_6.folds == 5 and local.TABLE_6_BALANCED.folds is None

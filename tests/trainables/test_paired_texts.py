@@ -1,0 +1,83 @@
+"""Sentence pairs: words, the encoder's padding, and the same guarantees as image pairs, on real SICK pairs."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from contrasweep.data import resolve, stage
+from contrasweep.data.manifest import Manifest
+from contrasweep.errors import DataError
+from contrasweep.trial import Report, Trial
+from trainables.paired_texts import PAD, UNKNOWN, Encoder, Settings, TextInputs, tokens, train, vocabulary
+
+torch.set_num_threads(1)
+QUICK: dict[str, Any] = {"epochs": 2, "width": 16, "batch_size": 64, "projection_dim": 16, "classifier_hidden": 32, "artifacts": "none"}
+
+
+@pytest.fixture(scope="session")
+def sick(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    place = str(tmp_path_factory.mktemp("sick"))
+    stage("sick", place, source=shared / "data" / "sick")
+    return resolve(place, folds=None, storage=place)
+
+
+def numbers(reports: list[Report]) -> list[tuple[Any, ...]]:
+    return [(r.step, dict(r.metrics), {k: np.asarray(v).tobytes() for k, v in r.items.items()}) for r in reports]
+
+
+def trial(data: Manifest, **config: Any) -> Trial:
+    return Trial("study", "arm", "trainables.paired_texts:train", QUICK | config, data, None, 0)
+
+
+def test_words() -> None:
+    assert tokens("A man's 2 dogs, running!") == ["a", "man", "'", "s", "2", "dogs", ",", "running", "!"]
+    assert vocabulary([["b", "a", "b"], ["a", "c"]], min_count=2) == {"a": 2, "b": 3}
+
+
+def test_padding_does_not_show_in_the_features() -> None:
+    torch.manual_seed(0)
+    encoder = Encoder(20, 8, 0.0).eval()
+    words = torch.tensor([[3, 4, 5, 0, 0, 0, 0, 0]])
+    for padded in encoder(words):
+        assert not padded[:, :, 3:].any()
+    long_, short_ = (encoder(w)[-1].mean(2) for w in (torch.tensor([[3, 4, 5] + [0] * 12]), words))
+    torch.testing.assert_close(long_, short_)
+
+
+def test_the_vocabulary_is_the_training_parts(sick: Manifest) -> None:
+    inputs = TextInputs(trial(sick), Settings(**QUICK), torch.device("cpu"))
+    trained_on = torch.cat(inputs.sides["train"]).unique()
+    assert len(trained_on[trained_on > UNKNOWN]) == len(inputs.vocabulary)
+    assert (torch.cat(inputs.sides["test"]) == UNKNOWN).any()
+
+
+def test_views_hide_words_and_never_padding(sick: Manifest) -> None:
+    inputs = TextInputs(trial(sick), Settings(**QUICK | {"word_dropout": 0.5}), torch.device("cpu"))
+    rows = torch.arange(50)
+    for plain, view in zip(inputs.plain("train", rows), inputs.epoch(0, 1)(rows, slice(0, 50)), strict=True):
+        assert torch.equal(plain == PAD, view == PAD)
+        known = plain > UNKNOWN
+        assert 0.35 < ((view == UNKNOWN) & known).sum() / known.sum() < 0.65
+
+
+@pytest.mark.parametrize("config", [{"loss": "ocl", "beta": 0.5}, {"loss": "supcon", "beta": 0.0}])
+def test_it_learns_deterministically_and_resumes_bit_for_bit(sick: Manifest, tmp_path: Path, config: dict[str, Any]) -> None:
+    reports, running = list(train(trial(sick, **config))), train(trial(sick, **config))
+    first = next(running)
+    assert first.checkpoint is not None
+    shutil.copytree(first.checkpoint, tmp_path / "saved")
+    assert numbers([first, *running]) == numbers(reports)
+    assert numbers(list(train(trial(sick, **config), resume=tmp_path / "saved"))) == numbers(reports[1:])
+    assert reports[-1].metrics["contrast_z"] < reports[0].metrics["contrast_z"]
+    assert {"f1_class_0", "f1_class_2", "f1_macro"} <= set(reports[-1].metrics)
+    assert len(reports[-1].items["correct"]) == 4906
+
+
+def test_images_are_refused(sick: Manifest) -> None:
+    with pytest.raises(DataError, match="trains on text pairs"):
+        next(train(trial(replace(sick, kind="image"))))
