@@ -545,7 +545,7 @@ def test_there_is_no_ui_without_tracking() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_ui_shows_a_study_until_interrupted(tmp_path: Path, template: Path) -> None:
+def test_the_ui_shows_a_study_until_it_is_ended(tmp_path: Path, template: Path) -> None:
     """`serve` in a process of its own, as `contrasweep ui` runs it: the address it tells has the study."""
     from mlflow import MlflowClient
 
@@ -567,7 +567,7 @@ def test_the_ui_shows_a_study_until_interrupted(tmp_path: Path, template: Path) 
             )
             assert study.trials[0].id in replace(study, client=MlflowClient(base)).children()
         finally:
-            shown.send_signal(signal.SIGINT)
+            shown.send_signal(signal.SIGTERM)
         assert shown.wait(60) == 0
 
 

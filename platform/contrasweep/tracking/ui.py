@@ -1,6 +1,8 @@
 """`contrasweep ui`: the MLflow UI on a tracking store, in the foreground."""
 
+import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -33,9 +35,9 @@ def serve(
         tell(f"{uri}/{page}")
         return 0
     port = _free_port(port)
-    server = subprocess.Popen(
-        _command(uri, port), env={**os.environ, **SETTINGS, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    )
+    settings = {**os.environ, **SETTINGS, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does: with the server
+    server = subprocess.Popen(_command(uri, port), env=settings, start_new_session=True)
     try:
         _wait_until_up(server, port)
         tell(f"http://127.0.0.1:{port}/{page}  (Ctrl-C ends it)")
@@ -43,8 +45,10 @@ def serve(
     except KeyboardInterrupt:
         return 0
     finally:
-        server.terminate()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGTERM)  # its workers too
         server.wait()
+        signal.signal(signal.SIGTERM, before)
 
 
 def _command(uri: str, port: int) -> list[str]:
