@@ -110,7 +110,7 @@ class Results:
         for name in [*_names(rows), *_names(columns)]:
             self._known("rows or columns", name, ["arm", *self.axes])
         rows, columns = self._layout(rows, columns)
-        mode = self.facts["mode"] if metric == self.metric or not metric.startswith("loss") else "min"
+        mode: Any = self.facts["mode"] if metric == self.metric or not metric.startswith("loss") else "min"
         return build_table(
             self._frame, rows=rows, columns=columns, metric=metric, mode=mode, alpha=self.facts["alpha"],
             train_fraction=self._train_fraction, reference=self.facts.get("reference"), links=self.run_urls,

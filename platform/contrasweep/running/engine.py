@@ -34,6 +34,7 @@ TUNE_ENVIRONMENT = {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_AIR_NEW_OUTPUT": "0",  # its new output prints a panel even when told to be silent
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # Ray's 15 starves training beside anything else that the host does
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 
@@ -120,7 +121,7 @@ class Engine:
         self._end(record)
 
 
-class _Bridge(Searcher):
+class _Bridge(Searcher):  # type: ignore[misc]
     """The source as Tune sees it."""
 
     def __init__(self, engine: Engine, again: list[Any]) -> None:
@@ -151,7 +152,7 @@ class _Bridge(Searcher):
         """See `save`."""
 
 
-class _Decider(FIFOScheduler):
+class _Decider(FIFOScheduler):  # type: ignore[misc]
     """Stops what the source wants stopped, and gives a trial that ran out of memory more of it."""
 
     def __init__(self, engine: Engine) -> None:

@@ -49,7 +49,8 @@ class Execution:
         self.started = float(extra.get("started", time.time()))
         self.attempts = int(extra.get("attempts", 0)) + 1
         self.step = saved.step if saved else 0
-        self.last: Report | None = None
+        self.items: tuple[str, ...] = tuple(extra.get("items", ()))
+        self.artifacts: tuple[str, ...] = tuple(extra.get("artifacts", ()))
         self.finished = False
         self.generator = function(trial, resume=self.scratch / "resume" if saved else None)
 
@@ -76,12 +77,9 @@ class Execution:
         return progress
 
     def finish(self, status: str, *, error: str | None = None) -> Record:
-        """End the trial with `status`: metrics and items first, the record last."""
+        """End the trial with `status`: the metrics first, the record last."""
         if self.rows:
             self.records.write_metrics(self.trial.id, self.rows)
-        last = self.last
-        if last is not None and last.items:
-            self.records.write_items(self.trial.id, last.items)
         metrics = {k: v for k, v in (self.rows[-1] if self.rows else {}).items() if k not in ("step", "time")}
         trial = self.trial
         record = Record(
@@ -89,8 +87,7 @@ class Execution:
             data={"name": trial.data.name, "digest": trial.data.digest, "synthetic": trial.data.synthetic},
             fold=trial.fold, seed=trial.seed, status=status, metrics=metrics, step=self.step, seconds=self.seconds,
             started=self.started, ended=time.time(), attempts=self.attempts, error=error, host=socket.gethostname(),
-            items=tuple(last.items) if last is not None else (), artifacts=tuple(last.artifacts) if last is not None else (),
-            notes=self.notes, versions=versions(), **self._usage(),
+            items=self.items, artifacts=self.artifacts, notes=self.notes, versions=versions(), **self._usage(),
         )  # fmt: skip
         self.records.write(record)
         self.close()
@@ -118,19 +115,24 @@ class Execution:
             self.seconds += time.perf_counter() - began
 
     def _take(self, report: Report) -> dict[str, Any]:
-        """Keep a report. Its checkpoint goes to the storage after the metrics up to it, so that the two agree; its
-        artifacts go there at once, because the trainable may drop its files when it goes on."""
+        """Keep a report. Its checkpoint goes to the storage after all that came with it and before, so that they
+        agree; items and artifacts go there at once, because the trainable may drop its files when it goes on."""
         if report.step <= self.step:
             raise SpecError("reports count their steps up", place=self.trial.trainable, value=(self.step, report.step))
-        self.step, self.last = report.step, report
+        self.step = report.step
         metrics = {name: float(value) for name, value in report.metrics.items()}
         row = {"step": report.step, "time": time.time(), **metrics}
         self.rows.append(row)
         for name, path in report.artifacts.items():
             self.records.store.put_file(self.records.key(self.trial.id, f"artifacts/{name}"), path)
+        self.artifacts = tuple(dict.fromkeys([*self.artifacts, *report.artifacts]))
+        if report.items:
+            self.records.write_items(self.trial.id, report.items)
+            self.items = tuple(report.items)
         if report.checkpoint is not None:
             self.records.write_metrics(self.trial.id, self.rows)
-            self.checkpoints.save(report.checkpoint, report.step, seconds=self.seconds, started=self.started, attempts=self.attempts)
+            self.checkpoints.save(report.checkpoint, report.step, seconds=self.seconds, started=self.started,
+                                  attempts=self.attempts, items=self.items, artifacts=self.artifacts)  # fmt: skip
         return row
 
     def _end(self) -> Record:

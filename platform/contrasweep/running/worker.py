@@ -36,7 +36,7 @@ class Job:
         return self.functions.get(path) or import_path(path, "trainable")
 
 
-class TuneTrial(tune.Trainable):
+class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
     """Steps an `Execution`. Reports go to the driver in chunks of `chunk_s` seconds (0: one by one, where a
     scheduler decides); failures of the trainable end in a record, so Tune sees only faults of the machine."""
 
