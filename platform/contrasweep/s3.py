@@ -230,10 +230,11 @@ class S3Store:
         return StorageError(f"could not {verb} {self.uri}/{key}{times} ({_said(error)}); {advice}")
 
     def _head(self, key: str) -> dict[str, Any] | None:
+        def fetch() -> dict[str, Any]:
+            return dict(self._client.head_object(Bucket=self.bucket, Key=self.prefix + key))
+
         try:
-            return self._try(
-                "read", key, lambda: self._client.head_object(Bucket=self.bucket, Key=self.prefix + key)
-            )  # type: ignore[no-any-return]
+            return self._try("read", key, fetch)
         except FileNotFoundError:
             return None
 
