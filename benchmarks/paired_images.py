@@ -24,7 +24,9 @@ from typing import Any
 import numpy as np
 import torch
 
-CPU_ROWS = [(backbone, side, 4) for backbone in ("resnet18", "resnet34", "resnet50") for side in (32, 64, 128, 256)]
+CPU_ROWS = [
+    (backbone, side, 4) for backbone in ("resnet18", "resnet34", "resnet50") for side in (32, 64, 128, 256)
+]
 TABLE_1 = [("resnet50", side, pairs) for side in (512, 256) for pairs in (8, 16)]
 
 
@@ -51,9 +53,9 @@ def head(title: str) -> str:
 
 def steps(arguments: argparse.Namespace) -> None:
     """Write `paired_images_steps.md`."""
-    rows = [dict(backbone=b, side=s, pairs=n) for b, s, n in CPU_ROWS]
+    rows = [{"backbone": b, "side": s, "pairs": n} for b, s, n in CPU_ROWS]
     if arguments.device != "cpu":
-        plain = [dict(backbone=b, side=s, pairs=n) for b, s, n in TABLE_1]
+        plain = [{"backbone": b, "side": s, "pairs": n} for b, s, n in TABLE_1]
         gains = [plain[2] | extra for extra in ({"channels_last": True}, {"autocast": True},
                  {"channels_last": True, "autocast": True}, {"channels_last": True, "autocast": True, "compile": True})]  # fmt: skip
         rows = plain + gains
@@ -65,7 +67,9 @@ def steps(arguments: argparse.Namespace) -> None:
                               capture_output=True, text=True, check=True)  # fmt: skip
         seconds, memory = json.loads(done.stdout.splitlines()[-1])
         options = ", ".join(k for k in wanted if k not in ("backbone", "side", "pairs")) or "float32"
-        lines.append(f"| {wanted['backbone']} | {wanted['side']} | {wanted['pairs']} | {options} | {seconds:.3f} | {memory:.0f} |")
+        lines.append(
+            f"| {wanted['backbone']} | {wanted['side']} | {wanted['pairs']} | {options} | {seconds:.3f} | {memory:.0f} |"
+        )
         print(lines[-1], flush=True)
     name = "paired_images_steps.md" if arguments.device == "cpu" else "paired_images_steps_gpu.md"
     (arguments.to / name).write_text("\n".join(lines) + "\n")
@@ -82,10 +86,17 @@ def row(arguments: argparse.Namespace) -> None:
     torch.manual_seed(0)
     settings = Settings(backbone=wanted["backbone"], lat_size=0 if wanted["side"] > 64 else 4)
     layout = torch.channels_last if wanted.get("channels_last") else torch.contiguous_format
-    model: Any = image_model(settings, (3, wanted["side"], wanted["side"]), 5).to(device, memory_format=layout).train()
+    model: Any = (
+        image_model(settings, (3, wanted["side"], wanted["side"]), 5).to(device, memory_format=layout).train()
+    )
     labels = torch.arange(wanted["pairs"], device=device) % 3
     objective, parameters = Objective(settings, labels, 5, device), list(model.parameters())
-    sides = [torch.randn(wanted["pairs"], 3, wanted["side"], wanted["side"], device=device).to(memory_format=layout) for _ in range(2)]
+    sides = [
+        torch.randn(wanted["pairs"], 3, wanted["side"], wanted["side"], device=device).to(
+            memory_format=layout
+        )
+        for _ in range(2)
+    ]
     if wanted.get("compile"):
         model = torch.compile(model)
     before, times = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, []
@@ -111,7 +122,14 @@ def results(arguments: argparse.Namespace) -> None:
     found = cs.load(SYSTEMS_SMALL.name, storage=arguments.storage)
     frame = found.to_frame()
     done = frame[frame.status == "done"]
-    metrics = ["f1_macro", "accuracy", "centre_cosine", "centre_cosine_max", "train_centre_cosine", "train_centre_cosine_max"]
+    metrics = [
+        "f1_macro",
+        "accuracy",
+        "centre_cosine",
+        "centre_cosine_max",
+        "train_centre_cosine",
+        "train_centre_cosine_max",
+    ]
     wide = done.pivot_table(index="fold", columns="arm", values="f1_macro")
     lines = [head("LOCAL and its relatives on OMBRIA's pairs, five grouped folds"), f"{len(done)} of {len(frame)} trials done.", "",
              done.groupby("arm")[metrics].mean().round(3).to_markdown(), "", "f1_macro by fold:", "", wide.round(3).to_markdown(), ""]  # fmt: skip
@@ -120,7 +138,10 @@ def results(arguments: argparse.Namespace) -> None:
             lines.append(f"- {found.compare('local', arm)}")
     (arguments.to / "paired_images_systems.md").write_text("\n".join(lines) + "\n")
     trials = Path(arguments.storage) / SYSTEMS_SMALL.name / "trials"
-    folders = {arm: [next(trials.glob(f"{t}/**/embeddings.parquet")).parent for t in rows.trial_id] for arm, rows in done.groupby("arm")}
+    folders = {
+        arm: [next(trials.glob(f"{t}/**/embeddings.parquet")).parent for t in rows.trial_id]
+        for arm, rows in done.groupby("arm")
+    }
     figures.pooled_f1(folders, arguments.to / "paired_images_f1.png")
     for name, file in figures.draw(folders["local"][0], arguments.to / "paired_images_local").items():
         print(name, file)
@@ -152,7 +173,12 @@ def colours(part: Any) -> Any:
     sides = []
     for name in ("pre", "post"):
         pixels = np.asarray(part.array(name)).reshape(len(part), -1, 3).astype(np.float32)
-        sides.append(np.concatenate([pixels.mean(1), pixels.std(1), *np.quantile(pixels, [0.05, 0.25, 0.5, 0.75, 0.95], axis=1)], 1))
+        sides.append(
+            np.concatenate(
+                [pixels.mean(1), pixels.std(1), *np.quantile(pixels, [0.05, 0.25, 0.5, 0.75, 0.95], axis=1)],
+                1,
+            )
+        )
     return np.concatenate([*sides, sides[1] - sides[0]], axis=1)
 
 

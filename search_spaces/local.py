@@ -38,8 +38,8 @@ _WHERE = {"data": ["hra", "xbd"], "batch_size": [16, 128], "image_size": [512, 1
 
 
 def _table(name: str, description: str, **more: Any) -> AblationGrid:
-    more = {"folds": 5, "metric": "accuracy", "reference": "local", "data": "hra"} | more
-    return AblationGrid(name=name, description=description, **more)
+    settings: dict[str, Any] = {"folds": 5, "metric": "accuracy", "reference": "local", "data": "hra"} | more
+    return AblationGrid(name=name, description=description, **settings)
 
 
 TABLE_2 = _table(
@@ -67,7 +67,10 @@ _SINGLE: Config = {"input": "single", "beta": 0.0, "n_views": 2, "optimizer": "s
 
 
 def _single(base: Config) -> dict[str, Arm]:
-    return {"scl": Arm(PAIRS, config=base | {"loss": "supcon"}), "ocl": Arm(PAIRS, config=base | {"loss": "ocl"})}
+    return {
+        "scl": Arm(PAIRS, config=base | {"loss": "supcon"}),
+        "ocl": Arm(PAIRS, config=base | {"loss": "ocl"}),
+    }
 
 
 def _cells(*groups: tuple[str, tuple[int, ...], int]) -> dict[str, list[Any]]:
@@ -167,7 +170,9 @@ def _searched(base: Config, space: Space, names: tuple[str, ...], trainable: str
     """Arms that search `space`, without beta where a system has no l."""
     found = {}
     for name in names:
-        fixed = _without(base, *space) | (SYSTEMS[name] if SYSTEMS[name]["beta"] == 0 else _without(SYSTEMS[name], "beta"))
+        fixed = _without(base, *space) | (
+            SYSTEMS[name] if SYSTEMS[name]["beta"] == 0 else _without(SYSTEMS[name], "beta")
+        )
         open_ = {key: value for key, value in space.items() if key not in fixed}
         found[name] = Arm(trainable, config=fixed, space=open_)
     return found

@@ -80,7 +80,9 @@ class TextInputs:
 
     def __init__(self, trial: Trial, settings: Settings, device: torch.device) -> None:
         if trial.data.kind != "text-pair":
-            raise DataError(f"paired_texts trains on text pairs; {trial.data.name} is of kind {trial.data.kind!r}")
+            raise DataError(
+                f"paired_texts trains on text pairs; {trial.data.name} is of kind {trial.data.kind!r}"
+            )
         self.settings, self.device = settings, device
         train, test = open_dataset(trial.data).parts(trial.fold)
         self.train_labels, self.test_labels = (torch.tensor(part.labels) for part in (train, test))
@@ -89,7 +91,9 @@ class TextInputs:
         self.classes = len(self.class_names) or 1 + int(max(self.train_labels.max(), self.test_labels.max()))
         texts = {(split, side): [tokens(text) for text in part.column(side).to_pylist()]
                  for split, part in (("train", train), ("test", test)) for side in ("premise", "hypothesis")}  # fmt: skip
-        self.vocabulary = vocabulary((*texts["train", "premise"], *texts["train", "hypothesis"]), settings.min_count)
+        self.vocabulary = vocabulary(
+            (*texts["train", "premise"], *texts["train", "hypothesis"]), settings.min_count
+        )
         self.sides = {split: tuple(self._indices(texts[split, side]) for side in ("premise", "hypothesis"))
                       for split in ("train", "test")}  # fmt: skip
 
@@ -131,7 +135,9 @@ def tokens(text: str) -> list[str]:
 def vocabulary(texts: Iterable[list[str]], min_count: int) -> dict[str, int]:
     """Word -> index from 2, the most frequent first, ties by the alphabet."""
     counts = Counter(word for text in texts for word in text)
-    kept = sorted((word for word, n in counts.items() if n >= min_count), key=lambda word: (-counts[word], word))
+    kept = sorted(
+        (word for word, n in counts.items() if n >= min_count), key=lambda word: (-counts[word], word)
+    )
     return {word: i for i, word in enumerate(kept, start=2)}
 
 

@@ -42,7 +42,10 @@ def test_every_point_of_a_sweep_has_settings_that_train(name: str, corner: float
 
 def test_arms_of_a_study_differ_in_loss_beta_and_input_only() -> None:
     for grid in GRIDS.values():
-        bases = [{k: v for k, v in arm.config.items() if k not in ("loss", "beta", "input")} for arm in grid.arms.values()]
+        bases = [
+            {k: v for k, v in arm.config.items() if k not in ("loss", "beta", "input")}
+            for arm in grid.arms.values()
+        ]
         assert all(base == bases[0] for base in bases)
 
 

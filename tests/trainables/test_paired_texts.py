@@ -16,7 +16,14 @@ from contrasweep.trial import Report, Trial
 from trainables.paired_texts import PAD, UNKNOWN, Encoder, Settings, TextInputs, tokens, train, vocabulary
 
 torch.set_num_threads(1)
-QUICK: dict[str, Any] = {"epochs": 2, "width": 16, "batch_size": 64, "projection_dim": 16, "classifier_hidden": 32, "artifacts": "none"}
+QUICK: dict[str, Any] = {
+    "epochs": 2,
+    "width": 16,
+    "batch_size": 64,
+    "projection_dim": 16,
+    "classifier_hidden": 32,
+    "artifacts": "none",
+}
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +34,9 @@ def sick(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 
 
 def numbers(reports: list[Report]) -> list[tuple[Any, ...]]:
-    return [(r.step, dict(r.metrics), {k: np.asarray(v).tobytes() for k, v in r.items.items()}) for r in reports]
+    return [
+        (r.step, dict(r.metrics), {k: np.asarray(v).tobytes() for k, v in r.items.items()}) for r in reports
+    ]
 
 
 def trial(data: Manifest, **config: Any) -> Trial:
@@ -66,7 +75,9 @@ def test_views_hide_words_and_never_padding(sick: Manifest) -> None:
 
 
 @pytest.mark.parametrize("config", [{"loss": "ocl", "beta": 0.5}, {"loss": "supcon", "beta": 0.0}])
-def test_it_learns_deterministically_and_resumes_bit_for_bit(sick: Manifest, tmp_path: Path, config: dict[str, Any]) -> None:
+def test_it_learns_deterministically_and_resumes_bit_for_bit(
+    sick: Manifest, tmp_path: Path, config: dict[str, Any]
+) -> None:
     reports, running = list(train(trial(sick, **config))), train(trial(sick, **config))
     first = next(running)
     assert first.checkpoint is not None

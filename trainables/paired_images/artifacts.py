@@ -22,12 +22,18 @@ if TYPE_CHECKING:
 POINTS, PERPLEXITY, SEED = 2000, 30.0, 0
 
 
-def write(folder: Path, test: "Embedded", train: "Embedded", rows: Any, names: tuple[str, ...], *, figures: bool) -> dict[str, Path]:
+def write(
+    folder: Path, test: "Embedded", train: "Embedded", rows: Any, names: tuple[str, ...], *, figures: bool
+) -> dict[str, Path]:
     """Write both tables (and figures) to `folder`; name -> file."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {"embeddings": folder / "embeddings.parquet", "centres": folder / "centres.parquet"}
     _save(embeddings(test, rows), names, files["embeddings"])
-    _save(pa.concat_tables([centres(test, "test", len(names)), centres(train, "train", len(names))]), names, files["centres"])
+    _save(
+        pa.concat_tables([centres(test, "test", len(names)), centres(train, "train", len(names))]),
+        names,
+        files["centres"],
+    )
     if figures:
         from trainables.paired_images.figures import draw  # matplotlib, only for those who want figures
 

@@ -1,7 +1,7 @@
 """The family's figures, drawn from what trials leave (`artifacts`) and from a study's table of results.
 
-    draw(folder, to)                  one trial: t-SNE of z and e_post, centre Gram, |z|, F1 bars, confusion matrix
-    scores_against(frame, "batch_size")   a study: a metric against an axis, with bands over the replicates
+draw(folder, to)                  one trial: t-SNE of z and e_post, centre Gram, |z|, F1 bars, confusion matrix
+scores_against(frame, "batch_size")   a study: a metric against an axis, with bands over the replicates
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,18 @@ import torch
 from trainables.evaluation.scores import classification
 from trainables.paired_images.artifacts import class_names
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#999999", "#000000", "#7F3C8D")
+COLOURS = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#D55E00",
+    "#CC79A7",
+    "#56B4E9",
+    "#F0E442",
+    "#999999",
+    "#000000",
+    "#7F3C8D",
+)
 """Okabe and Ito's colours, told apart by colour-blind readers too; they repeat beyond ten classes."""
 
 
@@ -41,7 +52,14 @@ def scatter(ax: Any, rows: Any, what: str, names: list[str]) -> None:
     """t-SNE coordinates of `what` ("z", "e_post"), coloured by class."""
     for k, name in enumerate(names):
         here = rows[rows.label == k]
-        ax.scatter(here[f"{what}_tsne_0"], here[f"{what}_tsne_1"], s=6, color=COLOURS[k % len(COLOURS)], label=name, linewidths=0)
+        ax.scatter(
+            here[f"{what}_tsne_0"],
+            here[f"{what}_tsne_1"],
+            s=6,
+            color=COLOURS[k % len(COLOURS)],
+            label=name,
+            linewidths=0,
+        )
     ax.set(xticks=[], yticks=[], title=f"t-SNE of {what}, test fold")
     if len(names) <= len(COLOURS):
         ax.legend(fontsize=7, markerscale=2, frameon=False)
@@ -55,12 +73,18 @@ def gram(ax: Any, centres: Any, names: list[str]) -> None:
 
 def norms(ax: Any, rows: Any, names: list[str]) -> None:
     """|e_pre - e_post| per class: how much change the network sees."""
-    ax.boxplot([rows.z_raw[rows.label == k].to_numpy() for k in range(len(names))], tick_labels=names, showfliers=False)
+    ax.boxplot(
+        [rows.z_raw[rows.label == k].to_numpy() for k in range(len(names))],
+        tick_labels=names,
+        showfliers=False,
+    )
     ax.set(ylabel="|z| before normalisation", ylim=(0, 2), title="|z| per class")
 
 
 def f1_bars(ax: Any, rows: Any, names: list[str]) -> None:
-    scores = classification(torch.tensor(rows.predicted.to_numpy()), torch.tensor(rows.label.to_numpy()), len(names))
+    scores = classification(
+        torch.tensor(rows.predicted.to_numpy()), torch.tensor(rows.label.to_numpy()), len(names)
+    )
     ax.bar(names, [scores.get(f"f1_class_{k}", 0.0) for k in range(len(names))], color=COLOURS[0])
     ax.axhline(scores["f1_macro"], color="black", linewidth=0.8, linestyle="--")
     ax.set(ylim=(0, 1), ylabel="F1", title=f"F1 per class (macro {scores['f1_macro']:.3f}, dashed)")
@@ -101,7 +125,10 @@ def pooled_f1(folders: Mapping[str, list[Path]], to: Path) -> Path:
         for i, (arm, places) in enumerate(folders.items()):
             tables = [pq.read_table(place / "embeddings.parquet") for place in places]
             names = class_names(tables[0])
-            label, predicted = (torch.tensor(np.concatenate([t[c].to_numpy() for t in tables])) for c in ("label", "predicted"))
+            label, predicted = (
+                torch.tensor(np.concatenate([t[c].to_numpy() for t in tables]))
+                for c in ("label", "predicted")
+            )
             scores = classification(predicted, label, len(names))
             ax.bar(np.arange(len(names)) + (i - (len(folders) - 1) / 2) * width,
                    [scores.get(f"f1_class_{k}", 0.0) for k in range(len(names))], width, color=COLOURS[i % len(COLOURS)],
@@ -122,7 +149,15 @@ def _matrix(ax: Any, values: Any, names: list[str], title: str, **style: Any) ->
     if len(names) <= len(COLOURS):
         for i, j in np.ndindex(values.shape):
             dark = abs(values[i, j]) > 0.6
-            ax.text(j, i, f"{values[i, j]:.2f}", ha="center", va="center", fontsize=7, color="white" if dark else "black")
+            ax.text(
+                j,
+                i,
+                f"{values[i, j]:.2f}",
+                ha="center",
+                va="center",
+                fontsize=7,
+                color="white" if dark else "black",
+            )
 
 
 def _save(paint: Any, to: Path) -> Path:

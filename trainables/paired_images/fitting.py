@@ -115,7 +115,10 @@ class Fit:
         if self.recipe.clip:
             torch._foreach_mul_(gradients, (self.recipe.clip / (norm + 1e-6)).clamp(max=1.0))
         self.optimizer.step(gradients)
-        return {name: value.detach() for name, value in terms.items()} | {"loss": loss.detach(), "grad_norm": norm}
+        return {name: value.detach() for name, value in terms.items()} | {
+            "loss": loss.detach(),
+            "grad_norm": norm,
+        }
 
     def _means(self, taken: list[dict[str, Tensor]], epoch: int) -> dict[str, float]:
         if not taken:
@@ -131,7 +134,7 @@ class Fit:
         """Rows of a split without augmentation."""
         self.model.eval()
         seen = []
-        for chunk in rows.split(AT_ONCE):
+        for chunk in torch.split(rows, AT_ONCE):
             with torch.autocast(self.inputs.device.type, torch.bfloat16, enabled=self.recipe.autocast):
                 out = self.model(*self.inputs.plain(split, chunk))
             seen.append((out.z, out.e_post, out.z_raw, out.logits.argmax(1)))
@@ -147,22 +150,36 @@ class Fit:
 
     def train_sample(self, limit: int = 2000) -> Embedded:
         """At most `limit` rows of the training part: what the contrastive loss itself has shaped."""
-        rows = torch.randperm(len(self.inputs.train_labels), generator=seeding.generator(*self.key, "sample"))[:limit]
+        rows = torch.randperm(
+            len(self.inputs.train_labels), generator=seeding.generator(*self.key, "sample")
+        )[:limit]
         return self.embed("train", rows.sort().values, self.inputs.train_labels)
 
     def final(self, folder: Path) -> tuple[dict[str, float], dict[str, Any], dict[str, Path]]:
         """Metrics, per-item values and artifacts of the last report."""
         found, measured = self.test()
         sample = self.train_sample()
-        measured |= metrics.geometry(sample.z, sample.z_raw, sample.labels, self.inputs.classes, prefix="train_")
+        measured |= metrics.geometry(
+            sample.z, sample.z_raw, sample.labels, self.inputs.classes, prefix="train_"
+        )
         if self.model.paired and measured.get("centre_cosine", 0.0) > COLLAPSED:
             warnings.warn(f"the class centres of z have a mean cosine of {measured['centre_cosine']:.2f}: z shows little "
                           "but the shift common to all pairs; raise temperature or lower beta", stacklevel=2)  # fmt: skip
-        items = {"correct": (found.predicted == found.labels).long().tolist(), "predicted": found.predicted.tolist()}
+        items = {
+            "correct": (found.predicted == found.labels).long().tolist(),
+            "predicted": found.predicted.tolist(),
+        }
         files = {}
         if self.recipe.artifacts != "none":
             names = self.inputs.class_names or tuple(str(k) for k in range(self.inputs.classes))
-            files = artifacts.write(folder, found, sample, self.inputs.test_rows, names, figures=self.recipe.artifacts == "figures")
+            files = artifacts.write(
+                folder,
+                found,
+                sample,
+                self.inputs.test_rows,
+                names,
+                figures=self.recipe.artifacts == "figures",
+            )
         return measured, items, files
 
 
@@ -181,14 +198,18 @@ def fit(trial: Trial, recipe: Recipe, inputs: Inputs, resume: Path | None) -> Ge
         folder = Path(name)
         for epoch in range(done + 1, recipe.epochs + 1):
             last = epoch == recipe.epochs
-            measured, items, files, saved = run.epoch(epoch), {}, {}, None
+            measured, saved = run.epoch(epoch), None
+            items: dict[str, Any] = {}
+            files: dict[str, Path] = {}
             if last:
                 scores, items, files = run.final(folder / "artifacts")
                 measured |= scores
             elif trial.fold is not None and _due(epoch, recipe.evaluate_every):
                 measured |= run.test()[1]
             if last or _due(epoch, recipe.checkpoint_every):
-                saved = checkpoint.save(folder / "checkpoint", run.parts, epoch=epoch, nonfinite_steps=run.nonfinite_steps)
+                saved = checkpoint.save(
+                    folder / "checkpoint", run.parts, epoch=epoch, nonfinite_steps=run.nonfinite_steps
+                )
             yield Report(epoch, measured, saved, items, files)
 
 

@@ -79,7 +79,11 @@ class ImageInputs:
         def views(rows: Tensor, places: slice) -> Sides:
             pixels = [side[rows].to(self.device).float() / 255 for side in self.sides["train"]]
             here = draws[places].to(self.device)
-            seen = apply_pair(pixels[0], pixels[1], here) if self.settings.paired else (augmentations.apply(pixels[0], here),)
+            seen = (
+                apply_pair(pixels[0], pixels[1], here)
+                if self.settings.paired
+                else (augmentations.apply(pixels[0], here),)
+            )
             return tuple(self._normal(side) for side in seen)
 
         return views
@@ -99,8 +103,11 @@ def moments(sides: tuple[Tensor, ...]) -> tuple[Float[Tensor, "c 1 1"], Float[Te
     means, stds = [], []
     levels = torch.arange(256, dtype=torch.float64) / 255
     for c in range(sides[0].shape[1]):
-        counts = sum(torch.histc(chunk[:, c].float(), 256, 0, 255).double().cpu() for s in sides for chunk in s.split(512))
-        share = counts / counts.sum()  # type: ignore[union-attr]
+        chunks = [chunk for side in sides for chunk in torch.split(side[:, c], 512)]
+        counts = torch.stack(
+            [torch.histc(chunk.float(), 256, 0, 255).double().cpu() for chunk in chunks]
+        ).sum(0)
+        share = counts / counts.sum()
         mean = (share * levels).sum()
         means.append(mean)
         stds.append(((share * (levels - mean) ** 2).sum()).sqrt())
@@ -116,5 +123,8 @@ def _pixels(array: Any, side: int) -> UInt8[Tensor, "n c h w"]:
     if side in (0, pixels.shape[-1]) and pixels.shape[-1] == pixels.shape[-2]:
         return pixels
     size = (side or min(pixels.shape[2:]),) * 2
-    chunks = [F.interpolate(c.float(), size, mode="bilinear", antialias=True, align_corners=False) for c in pixels.split(256)]
+    chunks = [
+        F.interpolate(c.float(), size, mode="bilinear", antialias=True, align_corners=False)
+        for c in torch.split(pixels, 256)
+    ]
     return torch.cat([chunk.round().clamp(0, 255).to(torch.uint8) for chunk in chunks])

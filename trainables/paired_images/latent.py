@@ -35,9 +35,9 @@ def resize(maps: Float[Tensor, "n c *size"], size: Sequence[int]) -> Float[Tenso
     if any(have < want for have, want in zip(maps.shape[2:], size, strict=True)):
         mode = "bilinear" if len(size) == 2 else "linear"
         return F.interpolate(maps, tuple(size), mode=mode, align_corners=False)
-    pool = F.adaptive_avg_pool2d if len(size) == 2 else F.adaptive_avg_pool1d
-    pooled: Tensor = pool(maps, tuple(size))  # type: ignore[operator]
-    return pooled
+    if len(size) == 2:
+        return F.adaptive_avg_pool2d(maps, (size[0], size[1]))
+    return F.adaptive_avg_pool1d(maps, size[0])
 
 
 def latent(

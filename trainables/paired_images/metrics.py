@@ -32,7 +32,9 @@ def shots(counts: Int[Tensor, " k"]) -> Mapping[str, Tensor]:
     return {"many": counts > MANY, "medium": (counts <= MANY) & (counts >= FEW), "few": counts < FEW}
 
 
-def centre_gram(embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], classes: int) -> Float[Tensor, "k k"]:
+def centre_gram(
+    embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], classes: int
+) -> Float[Tensor, "k k"]:
     """Cosines between the class centres (means of unit embeddings); NaN in the rows of classes without members."""
     unit = F.normalize(embeddings.double(), dim=1)
     sums = torch.zeros(classes, unit.shape[1], dtype=unit.dtype).index_add_(0, labels, unit)
@@ -52,7 +54,10 @@ def geometry(embeddings: Float[Tensor, "n d"], raw_norms: Float[Tensor, " n"], l
     others = others[~others.isnan()]
     found = {f"{prefix}z_raw": float(raw_norms.double().mean())}
     if len(others):
-        found |= {f"{prefix}centre_cosine": float(others.mean()), f"{prefix}centre_cosine_max": float(others.abs().max())}
+        found |= {
+            f"{prefix}centre_cosine": float(others.mean()),
+            f"{prefix}centre_cosine_max": float(others.abs().max()),
+        }
     counts = torch.bincount(labels, minlength=classes)
     sums = torch.zeros(classes, dtype=torch.float64).index_add_(0, labels, raw_norms.double())
     per_class = {f"{prefix}z_raw_class_{k}": float(sums[k] / counts[k]) for k in range(classes) if counts[k]}

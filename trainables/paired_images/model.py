@@ -46,7 +46,9 @@ class Stages(nn.Module):
         kind, depths = DEPTHS[settings.backbone]
         self.block, width = getattr(resnet, kind), settings.width
         if kind == "Bottleneck" and width != 64:
-            raise SpecError("a bottleneck ResNet's width is fixed", place="width", value=width, hint="leave it at 64")
+            raise SpecError(
+                "a bottleneck ResNet's width is fixed", place="width", value=width, hint="leave it at 64"
+            )
         self.norm: Any = nn.BatchNorm2d if settings.bn != "groupnorm" else _group_norm
         small = settings.stem == "small" or (settings.stem == "auto" and side <= 64)
         kernel, stride = (3, 1) if small else (7, 2)
@@ -101,7 +103,16 @@ class Joint(nn.Module):
     its places, normalised.
     """
 
-    def __init__(self, encoder: nn.Module, recipe: Recipe, dim: int, classes: int, *, paired: bool, lat_size: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        encoder: nn.Module,
+        recipe: Recipe,
+        dim: int,
+        classes: int,
+        *,
+        paired: bool,
+        lat_size: tuple[int, ...],
+    ) -> None:
         super().__init__()
         self.encoder, self.recipe, self.paired, self.lat_size = encoder, recipe, paired, lat_size
         self.projection = projection_head("mlp", dim, recipe.projection_dim)
@@ -120,7 +131,9 @@ class Joint(nn.Module):
         r = F.normalize(maps[-1].flatten(2).mean(2).float(), dim=1, eps=EPS)
         e = F.normalize(self.projection(r).float(), dim=1, eps=EPS)
         if not self.paired:
-            return Outputs(e, None, self.classifier(r).float(), torch.linalg.vector_norm(e.detach(), dim=1), e)
+            return Outputs(
+                e, None, self.classifier(r).float(), torch.linalg.vector_norm(e.detach(), dim=1), e
+            )
         (r_pre, r_post), (e_pre, e_post) = r.chunk(2), e.chunk(2)
         raw = e_pre - e_post
         z = F.normalize(raw, dim=1, eps=EPS) if self.recipe.z_norm else raw

@@ -18,14 +18,18 @@ EFFECTIVE = 0.9999
 class Objective:
     """The loss of a batch. Class weights are those of the training fold, whose labels are given here."""
 
-    def __init__(self, recipe: Recipe, train_labels: Int[Tensor, " n"], classes: int, device: torch.device) -> None:
+    def __init__(
+        self, recipe: Recipe, train_labels: Int[Tensor, " n"], classes: int, device: torch.device
+    ) -> None:
         if classes > recipe.projection_dim:
             warnings.warn(f"projection_dim {recipe.projection_dim} cannot hold {classes} orthogonal classes: some may "
                           f"coincide; use {classes} or more", stacklevel=2)  # fmt: skip
         self.recipe, self.contrast = recipe, recipe.build_loss()
         self.weights = class_weights(recipe.class_weights, train_labels, classes).to(device)
 
-    def __call__(self, out: Outputs, labels: Int[Tensor, " n"], alpha: float) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(
+        self, out: Outputs, labels: Int[Tensor, " n"], alpha: float
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss and its parts: `contrast_z`, `contrast_l`, `wce`, and `anchors`, the share of the batch that has
         a positive. Computed in float32 whatever the autocast."""
         terms = {"contrast_z": self.contrast(out.z.float(), labels)}
@@ -59,7 +63,9 @@ def class_weights(kind: str, labels: Int[Tensor, " n"], classes: int) -> Float[T
     return torch.where(counts > 0, weights, torch.zeros(())).float()
 
 
-def lower_bound(labels: Int[Tensor, " n"], temperature: float, *, orthonormal: bool = True, classes: int = 0) -> float:
+def lower_bound(
+    labels: Int[Tensor, " n"], temperature: float, *, orthonormal: bool = True, classes: int = 0
+) -> float:
     """The least value that the contrastive loss of unit vectors with these labels can take, averaged over all
     anchors; one without a positive counts 0.
 

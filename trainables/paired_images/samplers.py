@@ -18,7 +18,7 @@ def uniform(labels: Int[Tensor, " n"], size: int, generator: torch.Generator) ->
 def class_balanced(labels: Int[Tensor, " n"], size: int, generator: torch.Generator) -> Batches:
     """Every class equally likely at every place; within a class, all rows before any comes again."""
     count = len(labels) // size
-    present = labels.unique()
+    present = torch.unique(labels)
     drawn = present[torch.randint(len(present), (count * size,), generator=generator)]
     rows = torch.empty(count * size, dtype=torch.int64)
     for label in present:
@@ -35,7 +35,9 @@ def at_least_two(labels: Int[Tensor, " n"], size: int, generator: torch.Generato
     row takes the class of one of them.
     """
     count = len(labels) // size
-    couples = torch.cat([_couples((labels == label).nonzero()[:, 0], generator) for label in labels.unique()])
+    couples = torch.cat(
+        [_couples((labels == label).nonzero()[:, 0], generator) for label in torch.unique(labels)]
+    )
     couples = couples[_cycled(torch.arange(len(couples)), count * (size // 2), generator)]
     rows = couples.reshape(count, -1)
     if size % 2:
@@ -53,7 +55,9 @@ SAMPLERS: dict[str, Callable[[Tensor, int, torch.Generator], Tensor]] = {
 def _cycled(rows: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """`count` of `rows` in random order, all before any comes again."""
     rounds = -(-count // len(rows))
-    return torch.cat([rows[torch.randperm(len(rows), generator=generator)] for _ in range(max(1, rounds))])[:count]
+    return torch.cat([rows[torch.randperm(len(rows), generator=generator)] for _ in range(max(1, rounds))])[
+        :count
+    ]
 
 
 def _couples(rows: Tensor, generator: torch.Generator) -> Tensor:

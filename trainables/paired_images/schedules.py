@@ -17,4 +17,3 @@ of epochs" (after equation 6); all but `const` start at 1 and fall."""
 def alpha(schedule: str, epoch: int, epochs: int, start: float = 1.0) -> float:
     """alpha_t in [0, 1] of `epoch` (from 0) of `epochs`; `start` is alpha_0."""
     return start * ALPHAS[schedule](epoch, epochs)
-

@@ -80,7 +80,9 @@ class Recipe:
     def build_loss(self) -> Any:
         """C as a function of (embeddings, labels); `SpecError` if there is none such."""
         try:
-            return losses.build(self.loss, self.similarity, reduction=self.reduction, temperature=self.temperature)
+            return losses.build(
+                self.loss, self.similarity, reduction=self.reduction, temperature=self.temperature
+            )
         except SpecError:
             raise
         except (ValueError, TypeError) as error:

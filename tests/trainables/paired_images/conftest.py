@@ -38,7 +38,9 @@ def digit_pairs(source: Path, settings: Any) -> Content:
     specs = {name: columns.spec("uint8", (8, 8, 3)) for name in ("pre", "post")}
     table = columns.table({"pre": columns.from_array(pixels[pre]), "post": columns.from_array(pixels[post]),
                            "label": label.astype(np.int64), "group": [f"g{d}" for d in digits.target[pre]]}, specs)  # fmt: skip
-    return Content("image-pair", {"train": [table]}, ("same", "larger", "smaller"), specs, Folds(5, "grouped", 0))
+    return Content(
+        "image-pair", {"train": [table]}, ("same", "larger", "smaller"), specs, Folds(5, "grouped", 0)
+    )
 
 
 @pytest.fixture(scope="session")

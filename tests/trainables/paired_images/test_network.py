@@ -15,7 +15,13 @@ from trainables.paired_images.latent import BLOCKS, chosen, latent
 from trainables.paired_images.model import Joint, Stages, image_model, train_mode
 from trainables.paired_images.settings import Settings
 
-SMALL: dict[str, Any] = {"backbone": "resnet10", "width": 8, "stem": "small", "projection_dim": 16, "classifier_hidden": 16}
+SMALL: dict[str, Any] = {
+    "backbone": "resnet10",
+    "width": 8,
+    "stem": "small",
+    "projection_dim": 16,
+    "classifier_hidden": 16,
+}
 
 
 def build(shape: tuple[int, int, int] = (3, 16, 16), classes: int = 3, **config: Any) -> Joint:
@@ -23,7 +29,9 @@ def build(shape: tuple[int, int, int] = (3, 16, 16), classes: int = 3, **config:
     return image_model(Settings(**(SMALL | config)), shape, classes)
 
 
-def materialised(pre: list[Tensor], post: list[Tensor], blocks: str, size: tuple[int, int], weighting: str) -> Tensor:
+def materialised(
+    pre: list[Tensor], post: list[Tensor], blocks: str, size: tuple[int, int], weighting: str
+) -> Tensor:
     """The paper's wording: resize each difference map, concatenate all channels, average, flatten, normalise."""
     resized = []
     for i in chosen(blocks):
@@ -43,12 +51,19 @@ def materialised(pre: list[Tensor], post: list[Tensor], blocks: str, size: tuple
 @given(blocks=st.sampled_from(BLOCKS), weighting=st.sampled_from(["channel", "block"]), size=st.sampled_from([4, 8]),
        channels=st.sampled_from([4, 16]), seed=st.integers(0, 100))  # fmt: skip
 @settings(max_examples=40, deadline=None)
-def test_the_shortcut_for_l_is_the_materialised_map(blocks: str, weighting: str, size: int, channels: int, seed: int) -> None:
+def test_the_shortcut_for_l_is_the_materialised_map(
+    blocks: str, weighting: str, size: int, channels: int, seed: int
+) -> None:
     generator = torch.Generator().manual_seed(seed)
-    maps = [[torch.randn(3, channels * 2**i, 32 // 2**i, 32 // 2**i, generator=generator) for i in range(4)] for _ in range(2)]
+    maps = [
+        [torch.randn(3, channels * 2**i, 32 // 2**i, 32 // 2**i, generator=generator) for i in range(4)]
+        for _ in range(2)
+    ]
     fast = latent(maps[0], maps[1], blocks=blocks, size=(size, size), weighting=weighting)
     assert fast.shape == (3, size * size)
-    torch.testing.assert_close(fast, materialised(maps[0], maps[1], blocks, (size, size), weighting), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        fast, materialised(maps[0], maps[1], blocks, (size, size), weighting), atol=1e-5, rtol=1e-4
+    )
 
 
 def test_l_of_the_network_is_that_of_its_stages() -> None:
@@ -58,10 +73,14 @@ def test_l_of_the_network_is_that_of_its_stages() -> None:
         maps = [model.encoder(side) for side in (pre, post)]
         out = model(pre, post)
     assert out.latent is not None and out.latent.shape == (4, 16)
-    torch.testing.assert_close(out.latent, materialised(maps[0], maps[1], "1-2-3-4", (4, 4), "channel"), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        out.latent, materialised(maps[0], maps[1], "1-2-3-4", (4, 4), "channel"), atol=1e-5, rtol=1e-4
+    )
 
 
-@pytest.mark.parametrize(("side", "stem", "dimensions"), [(128, "imagenet", 64), (224, "imagenet", 196), (64, "imagenet", 16)])
+@pytest.mark.parametrize(
+    ("side", "stem", "dimensions"), [(128, "imagenet", 64), (224, "imagenet", 196), (64, "imagenet", 16)]
+)
 def test_the_size_of_l_is_stage_threes(side: int, stem: str, dimensions: int) -> None:
     model = build((3, side, side), stem=stem).eval()
     with torch.no_grad():
@@ -83,7 +102,9 @@ def test_both_sides_go_through_the_encoder_together() -> None:
     running = model.encoder.bn1.running_mean
     torch.testing.assert_close(running, 0.1 * model.encoder.conv1(torch.cat([pre, post])).mean((0, 2, 3)))
     together = (seen[0][8:] - seen[0][:8]).mean((0, 2, 3)).abs().mean()
-    apart = torch.stack([model.encoder.bn1(model.encoder.conv1(side)).mean((0, 2, 3)) for side in (pre, post)])
+    apart = torch.stack(
+        [model.encoder.bn1(model.encoder.conv1(side)).mean((0, 2, 3)) for side in (pre, post)]
+    )
     assert together > 0.1 and (apart[1] - apart[0]).abs().mean() < 1e-5
 
 
@@ -101,7 +122,9 @@ def test_a_pair_without_any_change_has_no_nan() -> None:
     same = torch.randn(4, 3, 16, 16)
     out = model.eval()(same, same)
     assert not out.z.any() and out.logits.isfinite().all()
-    gradients = torch.autograd.grad(out.z.sum() + out.latent.sum() + out.logits.sum(), list(model.parameters()))
+    gradients = torch.autograd.grad(
+        out.z.sum() + out.latent.sum() + out.logits.sum(), list(model.parameters())
+    )
     assert all(g.isfinite().all() for g in gradients)
 
 
@@ -132,7 +155,9 @@ def test_groupnorm_does_not_see_the_batch() -> None:
     model = build(bn="groupnorm", width=16)
     train_mode(model, "groupnorm")
     sides = torch.randn(2, 6, 3, 16, 16).unbind(0)
-    torch.testing.assert_close(model(*sides).z[:2], model(*(side[:2] for side in sides)).z, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        model(*sides).z[:2], model(*(side[:2] for side in sides)).z, atol=1e-5, rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize("backbone", ["resnet18", "resnet34", "resnet50"])
@@ -142,7 +167,9 @@ def test_torchvisions_weights_load_and_give_its_features(backbone: str, tmp_path
     torch.manual_seed(0)
     theirs = getattr(torchvision.models, backbone)(weights=None).eval()
     torch.save(theirs.state_dict(), tmp_path / "weights.pt")
-    ours = Stages(Settings(backbone=backbone, stem="imagenet", pretrained=str(tmp_path / "weights.pt")), 3, 64).eval()
+    ours = Stages(
+        Settings(backbone=backbone, stem="imagenet", pretrained=str(tmp_path / "weights.pt")), 3, 64
+    ).eval()
     theirs.fc = torch.nn.Identity()
     x = torch.randn(1, 3, 64, 64)
     with torch.no_grad():
@@ -152,7 +179,10 @@ def test_torchvisions_weights_load_and_give_its_features(backbone: str, tmp_path
 
 def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     torch.save({"conv1.weight": torch.zeros(1)}, tmp_path / "weights.pt")
-    for path, words in ((tmp_path / "none.pt", "no such weights file"), (tmp_path / "weights.pt", "do not fit")):
+    for path, words in (
+        (tmp_path / "none.pt", "no such weights file"),
+        (tmp_path / "weights.pt", "do not fit"),
+    ):
         with pytest.raises(SpecError, match=words):
             build(pretrained=str(path))
 

@@ -42,12 +42,16 @@ def test_the_bounds_are_reached_by_orthonormal_and_simplex_centres(temperature: 
     orthonormal = contrast("ocl", torch.eye(4, dtype=torch.float64)[LABELS], temperature)
     assert lower_bound(LABELS, temperature) == pytest.approx(orthonormal, rel=1e-12)
     on_simplex = contrast("supcon", simplex(4)[LABELS], temperature)
-    assert lower_bound(LABELS, temperature, orthonormal=False, classes=4) == pytest.approx(on_simplex, rel=1e-12)
+    assert lower_bound(LABELS, temperature, orthonormal=False, classes=4) == pytest.approx(
+        on_simplex, rel=1e-12
+    )
 
 
 @given(seed=st.integers(0, 10_000), spread=st.floats(0, 2), temperature=st.sampled_from([0.1, 0.5, 1.0]))
 @settings(max_examples=60, deadline=None)
-def test_no_configuration_falls_below_ocls_bound_and_none_of_scl_is_above_ocl(seed: int, spread: float, temperature: float) -> None:
+def test_no_configuration_falls_below_ocls_bound_and_none_of_scl_is_above_ocl(
+    seed: int, spread: float, temperature: float
+) -> None:
     noise = torch.randn(12, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     points = torch.nn.functional.normalize(torch.eye(6, dtype=torch.float64)[LABELS] + spread * noise, dim=1)
     ocl = contrast("ocl", points, temperature)
@@ -63,8 +67,12 @@ def test_the_appendixs_bound_would_be_violated() -> None:
 
 def outputs(labels: Tensor, classes: int = 3) -> Outputs:
     generator = torch.Generator().manual_seed(1)
-    z, latent = (torch.nn.functional.normalize(torch.randn(len(labels), 8, generator=generator)) for _ in range(2))
-    return Outputs(z, latent, torch.randn(len(labels), classes, generator=generator), torch.ones(len(labels)), z)
+    z, latent = (
+        torch.nn.functional.normalize(torch.randn(len(labels), 8, generator=generator)) for _ in range(2)
+    )
+    return Outputs(
+        z, latent, torch.randn(len(labels), classes, generator=generator), torch.ones(len(labels)), z
+    )
 
 
 def test_the_sum_is_alpha_times_contrast_plus_the_rest_times_wce() -> None:
@@ -105,7 +113,9 @@ def test_tiny_batches_have_finite_losses_and_gradients(batch: list[int], loss: s
     z = torch.randn(len(batch), 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
     unit = torch.nn.functional.normalize(z, dim=1)
     out = Outputs(unit, unit, torch.zeros(len(batch), 3), torch.ones(len(batch)), unit)
-    value, terms = Objective(Recipe(loss=loss), torch.tensor([0, 1, 2]), 3, torch.device("cpu"))(out, labels, 1.0)
+    value, terms = Objective(Recipe(loss=loss), torch.tensor([0, 1, 2]), 3, torch.device("cpu"))(
+        out, labels, 1.0
+    )
     (gradient,) = torch.autograd.grad(value, z)
     assert value.isfinite() and gradient.isfinite().all()
     if len(set(batch)) == len(batch):

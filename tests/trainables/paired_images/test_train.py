@@ -36,12 +36,16 @@ SYSTEMS: dict[str, dict[str, Any]] = {
 
 def numbers(reports: list[Report]) -> list[tuple[Any, ...]]:
     """Everything a report says, in a form that compares to the bit."""
-    return [(r.step, dict(r.metrics), {k: np.asarray(v).tobytes() for k, v in r.items.items()}) for r in reports]
+    return [
+        (r.step, dict(r.metrics), {k: np.asarray(v).tobytes() for k, v in r.items.items()}) for r in reports
+    ]
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_system_learns_and_reports_scores_and_geometry(make_trial: MakeTrial, system: str) -> None:
-    reports = list(train(make_trial(**SYSTEMS[system], epochs=6, alpha=0.5, learning_rate=3e-3, dihedral=False)))
+    reports = list(
+        train(make_trial(**SYSTEMS[system], epochs=6, alpha=0.5, learning_rate=3e-3, dihedral=False))
+    )
     assert [r.step for r in reports] == list(range(1, 7))
     first, last = reports[0].metrics, reports[-1].metrics
     assert last["contrast_z"] < first["contrast_z"]
@@ -65,8 +69,12 @@ def test_the_same_trial_gives_the_same_numbers_to_the_bit(make_trial: MakeTrial)
     assert numbers(list(train(make_trial(n_views=2, seed=1)))) != runs[0]
 
 
-@pytest.mark.parametrize("config", [{}, {"optimizer": "sgd", "sampler": "at_least_2_per_class", "bn": "frozen"}])
-def test_resumed_in_mid_training_it_continues_bit_for_bit(make_trial: MakeTrial, tmp_path: Path, config: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "config", [{}, {"optimizer": "sgd", "sampler": "at_least_2_per_class", "bn": "frozen"}]
+)
+def test_resumed_in_mid_training_it_continues_bit_for_bit(
+    make_trial: MakeTrial, tmp_path: Path, config: dict[str, Any]
+) -> None:
     trial = make_trial(epochs=4, **config)
     whole = list(train(trial))
     running = train(trial)
@@ -102,7 +110,9 @@ def test_class_weights_are_counted_on_the_training_fold_only(make_trial: MakeTri
     weights = set()
     for fold in range(5):
         trial = make_trial(fold=fold)
-        run = Fit(trial, Settings(**trial.config), ImageInputs(trial, Settings(**trial.config), torch.device("cpu")))
+        run = Fit(
+            trial, Settings(**trial.config), ImageInputs(trial, Settings(**trial.config), torch.device("cpu"))
+        )
         part, _ = open_dataset(pairs).parts(fold)
         assert torch.equal(run.objective.weights, class_weights("balanced", torch.tensor(part.labels), 3))
         weights.add(tuple(run.objective.weights.tolist()))
@@ -164,7 +174,9 @@ def test_single_images_of_the_long_tailed_digits(tmp_path: Path, make_trial: Mak
     digits = resolve("digits-lt", folds=None, storage=str(tmp_path))
     config = {"input": "single", "beta": 0.0, "n_views": 2, "epochs": 2, "batch_size": 64}
     last = list(train(make_trial(fold=None, data=digits, **config)))[-1].metrics
-    assert {"accuracy_many", "accuracy_few"} & set(last) and len([k for k in last if k.startswith("f1_class_")]) == 10
+    assert {"accuracy_many", "accuracy_few"} & set(last) and len(
+        [k for k in last if k.startswith("f1_class_")]
+    ) == 10
 
 
 @pytest.mark.parametrize("config", [
@@ -203,7 +215,9 @@ def test_artifacts_are_tables_that_agree_with_the_metrics(make_trial: MakeTrial,
     assert not report.artifacts["embeddings"].exists()
 
 
-def test_closing_it_leaves_nothing_behind(make_trial: MakeTrial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_it_leaves_nothing_behind(
+    make_trial: MakeTrial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     running = train(make_trial())
     next(running)
@@ -213,7 +227,9 @@ def test_closing_it_leaves_nothing_behind(make_trial: MakeTrial, tmp_path: Path,
 
 
 @pytest.mark.parametrize(("limit", "said"), [(-1.1, 1), (1.1, 0)])
-def test_centres_above_the_limit_are_warned_of(make_trial: MakeTrial, monkeypatch: pytest.MonkeyPatch, limit: float, said: int) -> None:
+def test_centres_above_the_limit_are_warned_of(
+    make_trial: MakeTrial, monkeypatch: pytest.MonkeyPatch, limit: float, said: int
+) -> None:
     monkeypatch.setattr(fitting, "COLLAPSED", limit)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -232,4 +248,17 @@ def test_errors_name_what_is_wrong(make_trial: MakeTrial, tmp_path: Path) -> Non
         next(train(make_trial(lat_size=1)))
     trial = make_trial()
     with pytest.raises(FloatingPointError, match="not finite"):
-        list(train(replace(trial, config={**trial.config, "learning_rate": 1e30, "clip": 0.0, "epochs": 3, "warmup_epochs": 0})))
+        list(
+            train(
+                replace(
+                    trial,
+                    config={
+                        **trial.config,
+                        "learning_rate": 1e30,
+                        "clip": 0.0,
+                        "epochs": 3,
+                        "warmup_epochs": 0,
+                    },
+                )
+            )
+        )
