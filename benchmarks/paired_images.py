@@ -132,19 +132,27 @@ def results(arguments: argparse.Namespace) -> None:
     ]
     wide = done.pivot_table(index="fold", columns="arm", values="f1_macro")
     lines = [head("LOCAL and its relatives on OMBRIA's pairs, five grouped folds"), f"{len(done)} of {len(frame)} trials done.", "",
-             done.groupby("arm")[metrics].mean().round(3).to_markdown(), "", "f1_macro by fold:", "", wide.round(3).to_markdown(), ""]  # fmt: skip
+             markdown(done.groupby("arm")[metrics].mean()), "", "f1_macro by fold:", "", markdown(wide), ""]  # fmt: skip
     for arm in wide.columns:
         if arm != "local":
-            lines.append(f"- {found.compare('local', arm)}")
+            verdict = str(found.compare("local", arm)).replace("A against B", f"local against {arm}")
+            lines.append(f"- {verdict}")
     (arguments.to / "paired_images_systems.md").write_text("\n".join(lines) + "\n")
     trials = Path(arguments.storage) / SYSTEMS_SMALL.name / "trials"
-    folders = {
-        arm: [next(trials.glob(f"{t}/**/embeddings.parquet")).parent for t in rows.trial_id]
-        for arm, rows in done.groupby("arm")
-    }
+    folders = {arm: [trials / t / "artifacts" for t in rows.trial_id] for arm, rows in done.groupby("arm")}
     figures.pooled_f1(folders, arguments.to / "paired_images_f1.png")
     for name, file in figures.draw(folders["local"][0], arguments.to / "paired_images_local").items():
         print(name, file)
+
+
+def markdown(frame: Any) -> str:
+    """A frame as a Markdown table, three decimals."""
+    lines = [[str(frame.index.name), *map(str, frame.columns)], ["---"] * (1 + len(frame.columns))]
+    lines += [
+        [str(name), *(f"{value:.3f}" for value in values)]
+        for name, values in zip(frame.index, frame.to_numpy(), strict=True)
+    ]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def floor(arguments: argparse.Namespace) -> None:

@@ -25,7 +25,7 @@ POINTS, PERPLEXITY, SEED = 2000, 30.0, 0
 def write(
     folder: Path, test: "Embedded", train: "Embedded", rows: Any, names: tuple[str, ...], *, figures: bool
 ) -> dict[str, Path]:
-    """Write both tables (and figures) to `folder`; name -> file."""
+    """Write both tables (and figures) to `folder`; file name -> file, since the name is what the storage keeps."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {"embeddings": folder / "embeddings.parquet", "centres": folder / "centres.parquet"}
     _save(embeddings(test, rows), names, files["embeddings"])
@@ -38,7 +38,7 @@ def write(
         from trainables.paired_images.figures import draw  # matplotlib, only for those who want figures
 
         files |= draw(folder, folder)
-    return files
+    return {path.name: path for path in files.values()}
 
 
 def embeddings(test: "Embedded", rows: Any) -> pa.Table:

@@ -35,12 +35,12 @@ def shots(counts: Int[Tensor, " k"]) -> Mapping[str, Tensor]:
 def centre_gram(
     embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], classes: int
 ) -> Float[Tensor, "k k"]:
-    """Cosines between the class centres (means of unit embeddings); NaN in the rows of classes without members."""
+    """Cosines between the class centres (means of unit embeddings); NaN in the rows of classes without
+    members, or whose embeddings are all zero (a pair fed one side twice): no direction is not orthogonal."""
     unit = F.normalize(embeddings.double(), dim=1)
     sums = torch.zeros(classes, unit.shape[1], dtype=unit.dtype).index_add_(0, labels, unit)
-    counts = torch.bincount(labels, minlength=classes)
     centres = F.normalize(sums, dim=1)
-    known = (counts > 0).double()
+    known = (torch.linalg.vector_norm(sums, dim=1) > 0).double()
     return torch.where(torch.outer(known, known) > 0, centres @ centres.T, torch.nan)
 
 
