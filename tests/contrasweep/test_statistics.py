@@ -1,4 +1,4 @@
-"""Statistics: against published code, by hand, by law, and by simulation in short (benchmarks/statistics.py in full)."""
+"""Statistics: against published code, by hand, by law, and by simulation in short (benchmarks/statistics_simulation.py in full)."""
 
 import importlib
 import importlib.util

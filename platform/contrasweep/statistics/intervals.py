@@ -10,7 +10,7 @@ from contrasweep.statistics.checks import level, overlap, replicates
 from contrasweep.statistics.resampling import TIE, bca_interval, sign_flip_interval, smallest_p
 
 BCA_FROM = 100
-"""BCa is used from this many replicates on. In simulation (benchmarks/statistics.py) plain BCa covers 0.87 at
+"""BCa is used from this many replicates on. In simulation (benchmarks/statistics_simulation.py) plain BCa covers 0.87 at
 n = 6, 0.90 at n = 10, 0.94 at n = 30 for normal differences and less for heavy tails, where 0.95 is promised;
 the sign-flip interval covers 0.95 at every n for symmetric ones, which differences of equal arms are. From
 about 100 on (per-item scores, mostly) the two agree and BCa is better for skewed values."""

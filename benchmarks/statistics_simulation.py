@@ -1,6 +1,6 @@
 """Simulate studies with a known truth and count how often the statistics are right.
 
-    python benchmarks/statistics.py [--studies 4000] [--output benchmarks/results]
+    python benchmarks/statistics_simulation.py [--studies 4000] [--output benchmarks/results]
 
 Rates come with their 95 % binomial interval. Nothing is timed, so the hardware does not matter to the figures.
 """
@@ -139,7 +139,7 @@ def main() -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     frame.round(4).to_csv(options.output / "statistics.csv", index=False)
     text = [f"# Statistics by simulation\n\n{datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, Python {platform.python_version()}, "
-            f"SciPy {importlib.metadata.version('scipy')}; `python benchmarks/statistics.py --studies {options.studies}`\n"]  # fmt: skip
+            f"SciPy {importlib.metadata.version('scipy')}; `python benchmarks/statistics_simulation.py --studies {options.studies}`\n"]  # fmt: skip
     text += ["| what | method | design | promised | found [95 %] |", "|---|---|---|---|---|"]
     text += [f"| {r['what']} | {r['method']} | {r['design']} | {r['promised']:g} | {r['rate']:.3f} [{r['low']:.3f}, {r['high']:.3f}] |"
              for r in rows]  # fmt: skip
