@@ -10,7 +10,10 @@ from cluster.footprint import Footprint
 from cluster.inventory import Inventory
 from contrasweep.planning import Plan
 from contrasweep.records import DONE, Record, StudyRecords
+from contrasweep.spec import Sweep
 from contrasweep.statistics import design
+from contrasweep.sweep_forecast import SweepForecast, read
+from contrasweep.sweep_planning import SweepPlan
 
 
 @dataclass(frozen=True)
@@ -63,8 +66,11 @@ class Forecast:
         return "\n".join([*lines, *(f"warning   {text}" for text in self.warnings)])
 
 
-def forecast(plan: Plan, storage: str, cluster: Path | None = None) -> Forecast:
+def forecast(plan: Plan | SweepPlan, storage: str, cluster: Path | None = None) -> Forecast | SweepForecast:
     """Look up what is done and how long it took; `cluster` is an inventory file, else this machine is planned for."""
+    if isinstance(plan, SweepPlan):
+        inventory = Inventory.from_yaml(cluster) if cluster else Inventory.detect()
+        return read(plan, storage, _slots(plan, inventory), _warnings(plan))
     records = StudyRecords(storage, plan.study.name)
     finished = records.finished()
     known = records.read(t.id for t in plan.trials if t.id in finished)
@@ -77,7 +83,7 @@ def _seconds(known: Mapping[str, Record]) -> dict[str, float]:
     return {arm: stats.median(r.seconds for r in done if r.arm == arm) for arm in {r.arm for r in done}}
 
 
-def _slots(plan: Plan, inventory: Inventory) -> int:
+def _slots(plan: Plan | SweepPlan, inventory: Inventory) -> int:
     """Trials at once: the arms' packing on these hosts, the tightest arm's."""
     from cluster.packing import at_once, options
 
@@ -89,12 +95,12 @@ def _slots(plan: Plan, inventory: Inventory) -> int:
     return max(1, min(held(arm.footprint or default) for arm in plan.study.arms.values()))
 
 
-def _warnings(plan: Plan) -> tuple[str, ...]:
+def _warnings(plan: Plan | SweepPlan) -> tuple[str, ...]:
     """What this many paired replicates cannot decide, for a table of all its arms' comparisons."""
     study = plan.study
     pairs = len(study.arms) * (len(study.arms) - 1) // 2 if study.reference is None else len(study.arms) - 1
     fraction = (study.folds - 1) / study.folds if study.folds else None
-    replicates = study.folds if study.folds else len(study.seeds)
+    replicates = study.folds if study.folds else len(study.confirm_seeds if isinstance(study, Sweep) else study.seeds)
     if pairs == 0 or replicates < 2:
         return ("one replicate a cell: differences cannot be told from noise; add seeds or folds",) if pairs else ()
     return design(replicates, comparisons=pairs, alpha=study.alpha, train_fraction=fraction).warnings

@@ -18,6 +18,7 @@ from contrasweep.records import DONE, PENDING, PRUNED, Record, StudyRecords
 if TYPE_CHECKING:
     from contrasweep.report.table import Table
     from contrasweep.statistics import Comparison
+    from contrasweep.sweep_planning import SweepPlan
 
 PLAN = "plan.parquet"
 OWN_COLUMNS = ("trial_id", "arm", "fold", "seed", "status", "seconds", "gpu_memory_gib")
@@ -89,6 +90,26 @@ class Results:
             seconds=[record.seconds if record else np.nan for record in rows],
             gpu_memory_gib=pd.array([record.gpu_memory_gib if record else None for record in rows], dtype="Float64"),
         )
+
+    @cached_property
+    def search(self) -> pd.DataFrame:
+        """A Sweep's search, one row a configuration in the order of asking: trial_id (of its first fold), arm, value
+        (mean over its folds), status (the worst of its folds'), and the searched settings. Empty for a grid."""
+        if self.facts["type"] != "sweep":
+            return pd.DataFrame(columns=["trial_id", "arm", "value", "status"])
+        spaces = {name: arm.get("space", {}) for name, arm in self.facts["spec"]["arms"].items()}
+        found = self.records.read(sorted(self.records.finished() - set(self.found))).values()
+        ended: dict[tuple[str, str], list[Record]] = {}
+        for record in sorted(found, key=lambda r: (r.notes.get("number", 0), r.arm, r.fold or 0)):
+            if record.notes.get("phase") == "search":
+                ended.setdefault((record.arm, json.dumps(record.config, sort_keys=True)), []).append(record)
+        rows = [
+            {"trial_id": rs[0].trial_id, "arm": arm, "value": float(np.mean([r.metrics.get(self.metric, np.nan) for r in rs])),
+             "status": next((r.status for r in rs if r.status != DONE), DONE),
+             **{key: value for key, value in rs[0].config.items() if key in spaces.get(arm, {})}}
+            for (arm, _), rs in ended.items()
+        ]  # fmt: skip
+        return pd.DataFrame(rows, columns=None if rows else ["trial_id", "arm", "value", "status"])
 
     def curves(self, trial_ids: Iterable[str] | None = None) -> pd.DataFrame:
         """Every report: trial_id, step, time, and the metrics."""
@@ -180,7 +201,7 @@ class Results:
         return str(self.table())
 
 
-def write_planned(records: StudyRecords, plan: Plan) -> None:
+def write_planned(records: StudyRecords, plan: "Plan | SweepPlan") -> None:
     """Keep the plan's frame beside study.json, so that results are read without the study's code or data."""
     frame = plan.to_frame()
     for axis in plan.study.axis_names:

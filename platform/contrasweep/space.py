@@ -112,14 +112,15 @@ def active(when: When | None, config: Mapping[str, Any]) -> bool:
     return all(config.get(key) in _as_list(wanted) for key, wanted in (when or {}).items())
 
 
-def sample(space: Space, point: Sequence[float]) -> dict[str, Any]:
+def sample(space: Space, point: Sequence[float], fixed: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The configuration at `point` of the unit cube, one coordinate a parameter, in the space's order.
 
     An inactive parameter is left out, its coordinate unused, so that every configuration uses one cube.
+    `fixed` are config keys that are not searched, for conditions on them.
     """
     config: dict[str, Any] = {}
     for name in ordered(space):
-        if active(space[name].when, config):
+        if active(space[name].when, {**(fixed or {}), **config}):
             config[name] = space[name].at(point[list(space).index(name)])
     return config
 

@@ -26,7 +26,8 @@ STORAGE, TRACKING = "./contrasweep-runs", "sqlite:///mlflow.db"
 TABLES = {
     "methods": ("trainables.methods", "METHODS"), "losses": ("trainables.losses", "LOSSES"),
     "similarities": ("trainables.similarities", "SIMILARITIES"), "encoders": ("trainables.encoders", "ENCODERS"),
-    "datasets": ("contrasweep.data.importers", "DATASETS"),
+    "datasets": ("contrasweep.data.importers", "DATASETS"), "searchers": ("contrasweep.search", "SEARCHERS"),
+    "schedulers": ("contrasweep.schedule", "SCHEDULERS"),
 }  # fmt: skip
 
 
@@ -111,7 +112,7 @@ def ui(tracking: Tracking = TRACKING, port: int = 5000, study: Annotated[str | N
 
 @app.command("list")
 def list_(kind: str, json: Json = False) -> None:
-    """List what there is: methods, losses, similarities, datasets, encoders or studies."""
+    """List what there is: methods, losses, similarities, datasets, encoders, searchers, schedulers or studies."""
     if kind == "studies":
         found = _studies()
     elif kind in TABLES:

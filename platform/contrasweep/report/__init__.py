@@ -84,10 +84,5 @@ def report_source(results: "Results", table: Table) -> Source:
 
 
 def _search(results: "Results") -> pd.DataFrame | None:
-    """The records that a search left beside the table's trials, in the order they ended."""
-    planned = set(results.planned["trial_id"])
-    rows = [
-        {"trial_id": r.trial_id, "arm": r.arm, "value": r.metrics.get(results.metric), "status": r.status, **r.config}
-        for r in sorted(results.found.values(), key=lambda r: r.ended) if r.trial_id not in planned
-    ]  # fmt: skip
-    return pd.DataFrame(rows) if rows else None
+    """What a Sweep's search tried; None for a grid."""
+    return results.search if len(results.search) else None

@@ -13,16 +13,18 @@ from typing import Any
 
 from contrasweep import data, results
 from contrasweep import records as rec
+from contrasweep.data.manifest import Manifest
 from contrasweep.errors import ContrasweepError
 from contrasweep.planning import Plan, make_plan
 from contrasweep.records import Record, StudyRecords
 from contrasweep.results import Results
 from contrasweep.running.progress import Progress
-from contrasweep.running.source import FixedSource
+from contrasweep.running.source import FixedSource, Source
 from contrasweep.running.versions import versions
-from contrasweep.spec import AblationGrid
+from contrasweep.spec import Study, Sweep
 from contrasweep.specfile import to_plain
 from contrasweep.store import open_store
+from contrasweep.sweep_planning import SweepPlan, make_sweep_plan
 from contrasweep.tracking import StudyFacts, Tracker, checked_uri, open_tracker, sync
 from contrasweep.trial import Trial
 
@@ -32,12 +34,16 @@ INTERRUPTED_S = 5.0  # how long an interrupted run may still talk to the trackin
 CHUNK_S = 1.0  # a trial reports to the driver about this often where nobody prunes
 
 
-def plan(study: AblationGrid, *, storage: str = STORAGE) -> Plan:
+def plan(study: Study, *, storage: str = STORAGE) -> Plan | SweepPlan:
     """What `study` would run. Nothing is written to `storage` and no Ray is started."""
-    return make_plan(study, lambda name: data.resolve(name, folds=study.folds, storage=storage))
+
+    def resolve(name: str) -> Manifest:
+        return data.resolve(name, folds=study.folds, storage=storage)
+
+    return make_sweep_plan(study, resolve) if isinstance(study, Sweep) else make_plan(study, resolve)
 
 
-def run(study: AblationGrid, *, storage: str = STORAGE, tracking: str = TRACKING, max_concurrent: int | None = None,
+def run(study: Study, *, storage: str = STORAGE, tracking: str = TRACKING, max_concurrent: int | None = None,
         extend: bool = False, retry_failed: bool = False) -> Results:  # fmt: skip
     """Run what of `study` has no record yet, here or on the Ray cluster in RAY_ADDRESS, and return its results.
 
@@ -51,26 +57,50 @@ def run(study: AblationGrid, *, storage: str = STORAGE, tracking: str = TRACKING
     records.store.check_writable()
     with _alone(records):
         records.claim(describe(planned), extend=extend)
-        results.write_planned(records, planned)
+        if isinstance(planned, Plan):
+            results.write_planned(records, planned)
         finished = records.finished()
         if retry_failed:
             finished -= _unmark_failed(records, planned, finished)
-        missing = [trial for trial in planned.trials if trial.id not in finished]
         facts = study_facts(planned, storage)
         tracker = open_tracker(tracking, facts, records)
         try:
-            if missing:
+            placed = planned
+            if not _complete(planned, records, finished):
                 placed = planned.relocated(lambda name: data.resolve(name, folds=study.folds, storage=storage, write=True))
-                wanted = {trial.id for trial in missing}
-                missing = [trial for trial in placed.trials if trial.id in wanted]
-                _train(placed, missing, records, tracker, max_concurrent)
+            if isinstance(placed, SweepPlan):
+                _search(placed, records, tracker, max_concurrent)
+            elif missing := [trial for trial in placed.trials if trial.id not in finished]:
+                _train(placed, FixedSource(missing), len(missing), records, tracker, max_concurrent)
         except BaseException:
             tracker.close(timeout_s=INTERRUPTED_S)  # what is not sent now, `sync` or the next run sends
             raise
         return _hand_over(Results.load(study.name, storage), tracker, tracking, facts)
 
 
-def _train(plan_: Plan, missing: list[Trial], records: StudyRecords, tracker: Tracker, max_concurrent: int | None) -> None:
+def _complete(plan_: Plan | SweepPlan, records: StudyRecords, finished: set[str]) -> bool:
+    """Whether nothing is left to run. A sweep's plan is whole only once its confirmation is known."""
+    if isinstance(plan_, Plan):
+        return all(trial.id in finished for trial in plan_.trials)
+    try:
+        return set(results.read_planned(records)["trial_id"]) <= finished
+    except FileNotFoundError:
+        return False
+
+
+def _search(plan_: SweepPlan, records: StudyRecords, tracker: Tracker, max_concurrent: int | None) -> None:
+    from contrasweep.running.sweep import SweepSource
+
+    results.write_planned(records, plan_)  # the table is there, all pending, until the confirmation is known
+    source = SweepSource(plan_, records, lambda confirmed: results.write_planned(records, confirmed))
+    if source.confirmation is None or source.confirmation:
+        _train(plan_, source, plan_.total - len(records.finished()), records, tracker, max_concurrent)
+    for arm in source.unconfirmed:
+        print(f"arm {arm}: no configuration was trained to its end, so there is none to confirm", file=sys.stderr)
+
+
+def _train(plan_: Plan | SweepPlan, source: Source, missing: int, records: StudyRecords, tracker: Tracker,
+           max_concurrent: int | None) -> None:  # fmt: skip
     from contrasweep.running.engine import Engine
     from contrasweep.running.placement import Placements
     from contrasweep.running.session import connected
@@ -79,10 +109,12 @@ def _train(plan_: Plan, missing: list[Trial], records: StudyRecords, tracker: Tr
     study = plan_.study
     with connected() as inventory, _interruptible():
         placements = Placements(study, inventory)
-        progress = Progress(len(plan_.trials), len(plan_.trials) - len(missing), max_concurrent or placements.slots())
-        job = Job(records.storage, study.name, study.metric, study.mode, plan_.datasets, plan_.functions, CHUNK_S)
+        total = plan_.total if isinstance(plan_, SweepPlan) else len(plan_.trials)
+        progress = Progress(total, total - missing, max_concurrent or placements.slots())
+        chunk_s = 0.0 if isinstance(study, Sweep) and study.scheduler else CHUNK_S
+        job = Job(records.storage, study.name, study.metric, study.mode, plan_.datasets, plan_.functions, chunk_s)
         deadline = time.time() + 3600 * study.budget_hours if study.budget_hours else None
-        engine = Engine(job, FixedSource(missing), records, placements, _Tell(progress, tracker),
+        engine = Engine(job, source, records, placements, _Tell(progress, tracker),
                         max_failures=study.max_failures, max_concurrent=max_concurrent, deadline=deadline)  # fmt: skip
         try:
             engine.run()
@@ -116,7 +148,7 @@ class _Tell:
             self.progress.say(f"failed: {record.arm} fold={record.fold} seed={record.seed}: {last[0]}")
 
 
-def describe(plan_: Plan) -> dict[str, Any]:
+def describe(plan_: Plan | SweepPlan) -> dict[str, Any]:
     """study.json of a plan."""
     study = plan_.study
     spec = to_plain(study)
@@ -125,19 +157,29 @@ def describe(plan_: Plan) -> dict[str, Any]:
     return {
         "format_version": rec.FORMAT_VERSION, "name": study.name, "type": study.type, "plan_digest": plan_.digest, "spec": spec,
         "metric": study.metric, "mode": study.mode, "alpha": study.alpha, "reference": study.reference, "folds": study.folds,
-        "arms": list(study.arms), "axes": study.axis_names, "trials": len(plan_.trials), "versions": versions(),
+        "arms": list(study.arms), "axes": study.axis_names, "versions": versions(),
+        "trials": plan_.total if isinstance(plan_, SweepPlan) else len(plan_.trials),
+        **({"searcher": study.searcher} if isinstance(study, Sweep) else {}),
         "created": time.time(),
         "datasets": [{"name": m.name, "digest": m.digest, "synthetic": m.synthetic} for m in plan_.datasets.values()],
     }  # fmt: skip
 
 
-def study_facts(plan_: Plan, storage: str) -> StudyFacts:
+def study_facts(plan_: Plan | SweepPlan, storage: str) -> StudyFacts:
     """What the tracker shows of a study."""
     study = plan_.study
+    if isinstance(plan_, SweepPlan):
+        keys = {key: None for arm in plan_.study.arms.values() for key in [*arm.config, *arm.space]}
+        searched = {key: None for arm in plan_.study.arms.values() for key in arm.space}
+        return StudyFacts(
+            study.name, plan_digest=plan_.digest, axes=tuple(searched), keys=tuple(keys), metric=study.metric, mode=study.mode,
+            trials=plan_.total, storage=storage, description=study.description,
+            facts={"data": plan_.data.name, "folds": study.folds, "searcher": plan_.study.searcher, "confirmed on seeds": plan_.study.confirm_seeds},
+        )  # fmt: skip
     return StudyFacts.of(
         study.name, plan_.trials, plan_digest=plan_.digest, axes=tuple(study.axis_names), metric=study.metric, mode=study.mode,
         storage=storage, description=study.description,
-        facts={"data": ", ".join(m.name for m in plan_.datasets.values()), "folds": study.folds, "seeds": study.seeds},
+        facts={"data": ", ".join(m.name for m in plan_.datasets.values()), "folds": study.folds, "seeds": plan_.study.seeds},
     )  # fmt: skip
 
 
@@ -159,9 +201,10 @@ def _hand_over(found: Results, tracker: Tracker, tracking: str, facts: StudyFact
     return replace(found, run_urls=urls)
 
 
-def _unmark_failed(records: StudyRecords, plan_: Plan, finished: set[str]) -> set[str]:
+def _unmark_failed(records: StudyRecords, plan_: Plan | SweepPlan, finished: set[str]) -> set[str]:
     """Take away the records of failed trials, which then resume from their checkpoints."""
-    failed = {r.trial_id for r in records.read([t.id for t in plan_.trials if t.id in finished]).values() if r.status == rec.FAILED}
+    own = finished if isinstance(plan_, SweepPlan) else {t.id for t in plan_.trials} & finished
+    failed = {r.trial_id for r in records.read(sorted(own)).values() if r.status == rec.FAILED}
     for trial_id in failed:
         records.store.delete(records.key(trial_id, "record.json"))
     return failed

@@ -140,6 +140,7 @@ class _Bridge(Searcher):  # type: ignore[misc]
                 return None if found is None else Searcher.FINISHED
             trial, notes = found.trial, found.notes
         engine.running[trial.id] = (trial, notes)
+        engine.stopped.discard(trial.id)  # a search may let a stopped trial go on
         return engine.job.describe(trial, **notes)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:

@@ -1,0 +1,167 @@
+"""One suite for every searcher: configurations of the space, none twice, the same for the same seed and history."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contrasweep import SpecError
+from contrasweep.canonical import dumps
+from contrasweep.search import SEARCHERS, build, configurations, importance
+from contrasweep.space import Choice, Float, Int, active, sample
+
+SPACE = {
+    "kind": Choice(["plain", ["a", 1]]), "lr": Float(1e-4, 1.0, log=True), "width": Int(1, 16, log=True),
+    "margin": Float(0.0, 1.0, step=0.3, when={"kind": "plain"}), "depth": Int(2, 9, step=3), "soft": Choice([True, False], when={"loss": "other"}),
+}  # fmt: skip
+SMALL = {"a": Choice(["x", "y"]), "b": Int(1, 3), "c": Float(0.0, 1.0, step=0.5, when={"a": "x"})}  # 2 x 3, c for x only: 9 + 3
+NAMES = [*SEARCHERS, "optuna.samplers:TPESampler"]
+OPTIONS = {"grid": {"levels": {"lr": 3, "width": 2, "margin": 2, "depth": 2}}}
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def make(name, space=SPACE, seed=0, budget=200, mode="max", **options):
+    given_options = OPTIONS.get(name, {}) if space is SPACE else {}
+    return build(name, space, fixed={"loss": "ocl"}, seed=seed, budget=budget, mode=mode, **given_options | options)
+
+
+def score(config):
+    return -abs(math.log10(config["lr"]) + 2)
+
+
+def history(searcher, n, skip=()):
+    """Ask n times, one at a time; every fifth trial fails, every seventh is pruned."""
+    found = []
+    for i in range(n):
+        config = searcher.ask()
+        found.append(config)
+        searcher.tell(config, None if i % 5 == 4 else score(config), pruned_at=2 if i % 7 == 6 else None)
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_asks_are_configurations_of_the_space_and_differ(name):
+    found = history(make(name), 14)
+    assert len({dumps(config) for config in found}) == 14
+    for config in found:
+        assert set(config) == {n for n, p in SPACE.items() if active(p.when, {"loss": "ocl", **config})}
+        assert all(SPACE[n].holds(value) for n, value in config.items())
+        assert config["depth"] in (2, 5, 8)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_seed_decides(name):
+    first, again, other = (history(make(name, seed=seed), 14) for seed in (3, 3, 4))
+    assert first == again
+    assert first != other or name == "grid"
+
+
+@pytest.mark.parametrize("name", list(SEARCHERS))
+def test_a_search_replayed_from_its_history_goes_on_as_if_never_interrupted(name):
+    whole = history(make(name), 14)
+    resumed = make(name)
+    for config in whole[:9]:
+        resumed.replay(config)
+    for i, config in enumerate(whole[:9]):
+        resumed.tell(config, None if i % 5 == 4 else score(config), pruned_at=2 if i % 7 == 6 else None)
+    after = resumed.ask()
+    if name in ("grid", "random", "quasi-random"):
+        assert after == whole[9]
+    assert dumps(after) not in {dumps(config) for config in whole[:9]}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_finite_space_is_asked_whole_and_once(name):
+    searcher = make(name, SMALL, budget=12, **({"levels": 3} if name == "grid" else {}))
+    found = []
+    while (config := searcher.ask()) is not None:
+        found.append(dumps(config))
+        searcher.tell(config, 1.0)
+    assert sorted(found) == sorted(configurations(SMALL))
+    assert len(found) == 12
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parallel_asks_wait_for_nothing_and_differ(name):
+    searcher = make(name)
+    asked = [searcher.ask() for _ in range(8)]
+    assert len({dumps(config) for config in asked}) == 8
+    for config in reversed(asked):
+        searcher.tell(config, score(config))
+    assert searcher.ask() not in asked
+
+
+@pytest.mark.parametrize(("name", "mode"), [("tpe", "max"), ("tpe", "min"), ("cmaes", "max"), pytest.param("gp", "min", marks=pytest.mark.slow)])
+def test_what_learns_ends_nearer_than_random(name, mode):
+    """Median over seeds of the last trials' distance to the optimum of a parabola in log lr."""
+    space = {"lr": Float(1e-4, 1.0, log=True), "wd": Float(1e-4, 1.0, log=True)}
+
+    def last(searcher):
+        distances = []
+        for _ in range(24):
+            config = searcher.ask()
+            distances.append(sum(abs(math.log10(v) + 1.3) for v in config.values()))
+            searcher.tell(config, distances[-1] if mode == "min" else -distances[-1])
+        return float(np.median(distances[-8:]))
+
+    seeds = range(3)
+    assert np.median([last(build(name, space, seed=s, mode=mode, budget=24)) for s in seeds]) < np.median(
+        [last(build("random", space, seed=s, mode=mode, budget=24)) for s in seeds]
+    )
+
+
+@given(st.lists(st.floats(0, 1), min_size=6, max_size=6))
+@settings(max_examples=50, deadline=None)
+def test_optunas_form_of_a_value_is_reversible(point):
+    """A configuration from anywhere can be told: replayed, it is taken as it is."""
+    config = sample(SPACE, point, {"loss": "ocl"})
+    searcher = make("optuna.samplers:RandomSampler")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        searcher.replay(config)
+    trial = searcher.open[dumps(config)]
+    assert set(trial.params) == set(config)
+    assert all(SPACE[n].options[v] == config[n] for n, v in trial.params.items() if isinstance(SPACE[n], Choice))
+    assert trial.params["lr"] == config["lr"] and trial.params["width"] == config["width"]
+
+
+def test_the_default_grid_is_the_largest_within_the_budget():
+    space = {"lr": Float(1e-3, 1.0, log=True), "t": Float(0.1, 1.0)}
+    searcher = build("grid", space, budget=10)
+    found = []
+    while (config := searcher.ask()) is not None:
+        found.append(config)
+    assert len(found) == 9 and sorted({c["t"] for c in found}) == pytest.approx([0.1, 0.55, 1.0])
+
+
+def test_importance_finds_what_matters():
+    generator = np.random.default_rng(0)
+    configs = [sample(SPACE, point, {"loss": "ocl"}) for point in generator.random((60, len(SPACE)))]
+    shares = importance([(c, score(c)) for c in configs], SPACE)
+    assert next(iter(shares)) == "lr" and shares["lr"] > 0.5
+    assert sum(shares.values()) == pytest.approx(1)
+    assert importance([(c, 1.0) for c in configs], SPACE) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("tpee", {}, "did you mean 'tpe'"),
+        ("random", {"n_startup_trials": 3}, "searcher_options: the searcher does not take these options"),
+        ("tpe", {"startup": 3}, "searcher_options: the sampler does not take these options"),
+        ("optuna.samplers:Nope", {}, "this is no Optuna sampler"),
+        ("nowhere.at:all", {}, "cannot be imported"),
+    ],
+)
+def test_a_wrong_searcher_is_refused(name, options, says):
+    with pytest.raises(SpecError) as caught:
+        build(name, SMALL, budget=12, **options)
+    assert says in str(caught.value)
+
+
+def test_a_grid_beyond_the_budget_is_refused():
+    with pytest.raises(SpecError, match="it has 9 points"):
+        build("grid", {"a": Choice([1, 2, 3]), "b": Choice([1, 2, 3])}, budget=8)

@@ -1,0 +1,202 @@
+"""Sweeps: what is refused, what is planned, and searches through real Ray that are interrupted and go on."""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from contrasweep import Arm, Choice, Float, SpecError, Sweep
+from contrasweep.records import Record, StudyRecords
+from contrasweep.results import Results
+from contrasweep.running.driver import plan, run
+from contrasweep.running.source import Finished
+from contrasweep.running.sweep import SweepSource
+
+pytestmark = pytest.mark.xdist_group("ray")
+SUPPORT = Path(__file__).resolve().parents[1] / "support"
+LR = {"lr": Float(0.003, 3.0, log=True)}
+ARMS = {"short": Arm("toy:train", config={"epochs": 2}, space=LR), "long": Arm("toy:train", config={"epochs": 4}, space=LR)}
+
+
+def sweep(**fields):
+    base = {"name": "toy-sweep", "arms": ARMS, "data": "digits-lt", "folds": 3, "trials_per_arm": 5, "confirm_seeds": [1000], "searcher": "tpe"}
+    return Sweep(**base | fields)
+
+
+def value_of(trial):
+    """A made-up value: best at lr 0.1, a little different on each fold and seed."""
+    return 1 - abs(trial.config["lr"] - 0.1) + 0.01 * (trial.fold or 0) + 0.001 * (trial.seed % 7)
+
+
+def record_of(trial, notes, status="done", **fields):
+    return Record(
+        trial_id=trial.id, study=trial.study, arm=trial.arm, trainable=trial.trainable, config=dict(trial.config), fold=trial.fold,
+        seed=trial.seed, status=status, notes=dict(notes), data={"name": trial.data.name, "digest": trial.data.digest, "synthetic": False},
+        **{"metrics": {"accuracy": value_of(trial)}, "step": 4} | fields,
+    )  # fmt: skip
+
+
+def drive(study, storage, *, stop_after=10**9, statuses=lambda trial: "done"):
+    """What an engine does with a sweep's source, one trial at a time and without training. Returns the trials in
+    their order with their notes, and the plans it confirmed."""
+    records = StudyRecords(str(storage), study.name)
+    told, confirmed = [], []
+    source = SweepSource(plan(study, storage=str(storage)), records, confirmed.append)
+    while not isinstance(found := source.next(), Finished):
+        assert found is not None, "one at a time, there is always a next"
+        if len(told) == stop_after:
+            break
+        record = record_of(found.trial, found.notes, statuses(found.trial))
+        records.write(record)
+        source.done(record)
+        told.append((found.trial, dict(found.notes)))
+    return told, confirmed
+
+
+def test_every_arm_gets_the_same_budget_in_turns(tmp_path):
+    told, confirmed = drive(sweep(), tmp_path)
+    searched = [trial.arm for trial, notes in told if notes["phase"] == "search"]
+    assert searched == ["short", "long"] * 5
+    assert [(t.fold, t.seed) for t, _ in told[:10]] == [(0, 0)] * 10
+    rest = [(t.arm, t.fold, t.seed) for t, notes in told[10:] if notes["phase"] == "confirm"]
+    assert sorted(rest) == [(arm, fold, 1000) for arm in ("long", "short") for fold in range(3)]
+    best = max((t for t, n in told[:10] if t.arm == "long"), key=value_of)
+    assert confirmed[0].best["long"] == best.config
+
+
+@pytest.mark.parametrize("searcher", ["tpe", "cmaes", "nsga2", "quasi-random"])
+def test_an_interrupted_search_goes_on_as_if_it_were_not(tmp_path, searcher):
+    study = sweep(searcher=searcher, trials_per_arm=12)
+    calm, _ = drive(study, tmp_path / "calm")
+    first, _ = drive(study, tmp_path / "shaken", stop_after=9)
+    second, _ = drive(study, tmp_path / "shaken")
+    assert len(first) + len(second) == len(calm)
+    assert not {t.id for t, _ in first} & {t.id for t, _ in second}
+    if searcher in ("tpe", "quasi-random"):
+        assert {t.id for t, _ in first} | {t.id for t, _ in second} == {t.id for t, _ in calm}
+
+
+def test_what_was_asked_and_not_finished_is_run_again_unchanged(tmp_path):
+    study, storage = sweep(), str(tmp_path)
+    source = SweepSource(plan(study, storage=storage), StudyRecords(storage, study.name), lambda _: None)
+    lost = [source.next().trial.id for _ in range(4)]
+    told, _ = drive(study, tmp_path)
+    assert [trial.id for trial, _ in told[:4]] == lost
+
+
+def test_a_configuration_is_judged_by_the_mean_over_its_folds(tmp_path):
+    told, confirmed = drive(sweep(search_folds=[0, 2]), tmp_path)
+    searched = [t for t, notes in told if notes["phase"] == "search" and t.arm == "short"]
+    assert [t.fold for t in searched] == [0, 2] * 5
+    assert confirmed[0].best["short"] == max(searched, key=value_of).config
+
+
+def test_failed_trials_are_never_the_best(tmp_path):
+    told, confirmed = drive(sweep(), tmp_path, statuses=lambda t: "failed" if t.config["lr"] < 0.3 and t.seed == 0 else "done")
+    assert all(config["lr"] >= 0.3 for config in confirmed[0].best.values())
+    told, confirmed = drive(sweep(), tmp_path / "none", statuses=lambda t: "failed")
+    assert confirmed[0].best == {} and len(told) == 10
+
+
+def test_an_add_on_starts_from_its_base_at_its_best(tmp_path):
+    arms = {"tuned": Arm("toy:train", config={"epochs": 2}, space={"batch_size": Choice([16, 32, 64])}), "base": ARMS["short"]}
+    told, confirmed = drive(sweep(arms=arms, freeze={"tuned": "base"}, trials_per_arm=3), tmp_path)
+    assert [t.arm for t, _ in told[:6]] == ["base"] * 3 + ["tuned"] * 3
+    best = confirmed[0].best
+    assert {t.config["lr"] for t, _ in told[3:6]} == {best["base"]["lr"]} == {best["tuned"]["lr"]}
+
+
+def test_a_warm_start_asks_for_the_best_of_the_earlier_study_first(tmp_path):
+    earlier, _ = drive(sweep(name="earlier"), tmp_path)
+    told, _ = drive(sweep(warm_start=["earlier"], search_seed=5), tmp_path)
+    known = [t for t, _ in earlier if t.arm == "short"]
+    means = pd.DataFrame([{"lr": t.config["lr"], "value": value_of(t)} for t in known]).groupby("lr")["value"].mean()
+    assert told[0][0].config["lr"] == means.idxmax()
+
+
+def test_an_equal_budget_is_what_the_plan_says(tmp_path):
+    from contrasweep.forecast import forecast
+
+    text = forecast(plan(sweep(search_folds=[0, 1]), storage=str(tmp_path)), str(tmp_path)).to_text()
+    assert "equal: 5 configurations an arm, 10 trials an arm" in text
+    assert "26: 20 of the search, 6 of the confirmation, 0 ended" in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"folds": None}, "folds: a search must not look at the test split"),
+        ({"freeze": {"short": "long", "long": "short"}}, "freeze: arms are frozen on each other in a circle"),
+        ({"arms": {"a": Arm("toy:train")}}, "arms.a.space: every arm of a Sweep searches something"),
+        ({"arms": {"a": Arm("toy:train", space={"lrr": Float(0.1, 1.0)})}}, "lrr: there is no such field; did you mean 'lr'"),
+        ({"scheduler": "hyperband"}, "scheduler: there is no such scheduler"),
+        ({"searcher": "tpee"}, "searcher: there is no such searcher"),
+    ],
+)  # fmt: skip
+def test_a_wrong_sweep_is_refused_before_anything_is_spent(tmp_path, fields, says):
+    with pytest.raises(SpecError) as caught:
+        plan(sweep(**fields), storage=str(tmp_path))
+    assert says in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def ray_session():
+    """One local Ray for the tests that train."""
+    import ray
+
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _temp_dir=f"/tmp/cs-sweep-{os.getpid()}")
+    yield
+    ray.shutdown()
+
+
+@pytest.mark.slow
+def test_a_sweep_through_ray_is_resumed_where_it_was_stopped(ray_session, tmp_path, monkeypatch):
+    """Stopped after four records, as if the driver had been killed, it keeps them, ends, and trains nothing more."""
+    study, storage = sweep(), str(tmp_path)
+    real, seen = SweepSource.done, []
+
+    def done(self, record):
+        real(self, record)
+        seen.append(record.trial_id)
+        if len(seen) == 4:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SweepSource, "done", done)
+        with pytest.raises(KeyboardInterrupt):
+            run(study, storage=storage, tracking="none")
+    records = StudyRecords(storage, study.name)
+    before = {i: r.ended for i, r in records.read(records.finished()).items()}
+    assert 4 <= len(before) < 16
+    assert Results.load(study.name, storage).counts == {"pending": 6}
+    results = run(study, storage=storage, tracking="none")
+    ended = {i: r.ended for i, r in records.read(records.finished()).items()}
+    assert before.items() <= ended.items() and len(ended) == 16
+    assert results.counts == {"done": 6} and results.complete
+    search = results.search
+    assert list(search["arm"].value_counts()) == [5, 5] and search["lr"].nunique() == 10 or search["lr"].nunique() >= 5
+    for arm, rows in search.groupby("arm"):
+        confirmed = json.loads(json.dumps(next(r.config for r in results.found.values() if r.arm == arm)))
+        assert confirmed["lr"] == rows.loc[rows["value"].idxmax(), "lr"]
+    again = run(study, storage=storage, tracking="none")
+    assert {i: r.ended for i, r in records.read(records.finished()).items()} == ended
+    pd.testing.assert_frame_equal(again.to_frame(), results.to_frame())
+
+
+@pytest.mark.slow
+def test_halving_through_ray_resumes_the_promoted_from_their_checkpoints(ray_session, tmp_path):
+    arms = {"toy": dataclasses.replace(ARMS["long"], config={"epochs": 6})}
+    study = sweep(arms=arms, scheduler="halving", scheduler_options={"reduction": 2, "bracket": 4}, trials_per_arm=4, search_folds=[0, 1],
+                  searcher="random")  # fmt: skip
+    results = run(study, storage=str(tmp_path), tracking="none")
+    records = results.records
+    found = [r for r in records.read(records.finished()).values() if r.notes["phase"] == "search"]
+    assert sorted(r.step for r in found) == [1, 1, 1, 1, 2, 2, 6, 6]
+    assert sorted(r.status for r in found) == ["done"] * 2 + ["pruned"] * 6
+    assert all([row["step"] for row in records.metrics(r.trial_id)] == list(range(1, r.step + 1)) for r in found)
+    assert max(r.attempts for r in found) == 3
+    assert results.counts == {"done": 3}
