@@ -7,7 +7,7 @@ from importlib import resources
 
 import pandas as pd
 
-from contrasweep.report import figures, html_table, text
+from contrasweep.report import figures, html_table, text, trials
 from contrasweep.report.source import Source
 from contrasweep.report.table import Pair
 
@@ -23,6 +23,8 @@ def html_report(source: Source) -> str:
         ("slices", "Slices and interactions", _figures([*figures.slices(source), *figures.interaction_figures(source), figures.variance_figure(source)])),
         ("curves", "Learning curves", figures.curve_figures(source)),
         ("search", "Search", _figures([*figures.search_figures(source), *figures.importance_figures(source)])),
+        ("figures", "Figures of trials", trials.figures_html(source.images)),
+        ("items", "Item by item", trials.items_html(source.by_item)),
         ("trials", "All trials", figures.parallel_figure(source)),
         ("budget", "Budget and GPUs", _budget(source)),
         ("failures", "Failures", _failures(source)),

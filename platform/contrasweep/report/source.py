@@ -20,6 +20,7 @@ class Source:
     name, digest, synthetic), versions, plan_digest, commands, searcher. `curves`: trial_id, step, metrics.
     `search`: the trials of a search in the order they were told: trial_id, arm, value, and the searched
     settings as columns. `importance`: by arm, the share of each setting. `links`: trial id to MLflow run.
+    `images`: figures of single trials (caption, PNG); `by_item`: comparisons over test items (report.trials).
     """
 
     frame: pd.DataFrame
@@ -28,6 +29,8 @@ class Source:
     search: pd.DataFrame | None = None
     importance: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
+    images: list[tuple[str, bytes]] = field(default_factory=list)
+    by_item: list[dict[str, Any]] = field(default_factory=list)
     rows: Sequence[str] | None = None
     columns: Sequence[str] | None = None
 
