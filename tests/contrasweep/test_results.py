@@ -12,7 +12,7 @@ from contrasweep import AblationGrid, Arm, SpecError, load
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning import make_plan
 from contrasweep.records import Record, StudyRecords
-from contrasweep.report import FORMATS, render, write_report
+from contrasweep.report import FORMATS, render, trials, write_report
 from contrasweep.results import Results, write_planned
 from contrasweep.running.driver import describe
 
@@ -127,3 +127,23 @@ def test_a_record_reads_back_as_it_was_written(study, tmp_path):
 def test_links_are_kept_apart_from_values(study, tmp_path):
     results = Results.load("made-up", str(tmp_path), run_urls={study[0].trials[0].id: "http://x/run"})
     assert "http://x/run" in results.table().to_html()
+
+
+def test_the_report_shows_trials_figures_and_compares_item_by_item(study, tmp_path):
+    plan, records = study
+    image = bytes.fromhex("89504e470d0a1a0a") + b"figure"
+    hits = {"a": np.r_[np.zeros(40), np.ones(60)], "b": np.r_[np.zeros(10), np.ones(90)]}
+    for trial in plan.trials:
+        records.write_items(trial.id, {"knn1": hits[trial.arm]})
+        records.store.write(records.key(trial.id, "artifacts/histogram.png"), image)
+        records.write(dataclasses.replace(records.read_one(trial.id), items=("knn1",), artifacts=("histogram.png", "state.parquet")))
+    results = load("made-up", storage=str(tmp_path))
+    rows = trials.by_item(records, results.to_frame(), results.found, results.axes)
+    assert len(rows) == 20  # one a replicate of each batch size
+    assert {(row["a"], row["b"], row["n"]) for row in rows} == {("a", "b", 100)}
+    assert all(row["difference"] == pytest.approx(-0.3) and row["low"] < -0.3 < row["high"] < 0 for row in rows)
+    shown = trials.figures(records, results.to_frame(), results.found, results.axes)
+    assert [caption for caption, _ in shown] == [f"histogram: {arm} batch_size={b}, fold 0, seed 0" for arm in "ab" for b in (8, 16)]
+    page = render(results, "html").decode()
+    assert page.count("data:image/png;base64,") == 4
+    assert "-0.3000 [" in page
