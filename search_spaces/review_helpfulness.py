@@ -100,13 +100,15 @@ def main_table(
     name: str, data: str, config: Mapping[str, Any], widths: Mapping[str, Mapping[str, Any]], seeds: list[int]
 ) -> AblationGrid:
     """Eight models on one dataset, compared with the proposed one by test MAP."""
-    return AblationGrid(name=name, arms=model_arms(config, widths), data=data, seeds=seeds, metric="map", mode="max",
+    about = f"The proposed model and its seven baselines on {data.split('?')[0]}, test MAP"
+    return AblationGrid(name=name, description=about, arms=model_arms(config, widths), data=data, seeds=seeds, metric="map", mode="max",
                         reference="proposed")  # fmt: skip
 
 
 def ablation(name: str, data: str, config: Mapping[str, Any], seeds: list[int]) -> AblationGrid:
     """The proposed model whole and without its parts."""
-    return AblationGrid(name=name, arms=ablation_arms(config), data=data, seeds=seeds, metric="map", mode="max",
+    about = f"The proposed model with and without its parts on {data.split('?')[0]}"
+    return AblationGrid(name=name, description=about, arms=ablation_arms(config), data=data, seeds=seeds, metric="map", mode="max",
                         reference="full")  # fmt: skip
 
 
@@ -123,7 +125,8 @@ def distances(
         "proposed": Arm(TRAINABLE, config={"model": "proposed", **config, **widths.get("proposed", {})}),
     }
     arms = {key: Arm(TRAINABLE, config={**arm.config, "distances": True}) for key, arm in arms.items()}
-    return AblationGrid(name=name, arms=arms, data=data, seeds=seeds, metric="cs_intra_review_helpful", mode="min",
+    about = f"Distances between modalities of helpful and unhelpful reviews on {data.split('?')[0]}"
+    return AblationGrid(name=name, description=about, arms=arms, data=data, seeds=seeds, metric="cs_intra_review_helpful", mode="min",
                         reference="proposed")  # fmt: skip
 
 
@@ -146,6 +149,6 @@ DISTANCES_SMALL = distances(
     "review-helpfulness-distances-small-synthetic", PLANTED_DATA, SMALL, SMALL_WIDTHS, [0, 1, 2]
 )
 
-SEARCH = Sweep(name="review-helpfulness-search", arms={model: Arm(TRAINABLE, config={"model": model}, space=SPACES[model]) for model in MODELS},
+SEARCH = Sweep(name="review-helpfulness-search", description="Each model tuned with the same budget, then five fresh seeds", arms={model: Arm(TRAINABLE, config={"model": model}, space=SPACES[model]) for model in MODELS},
                data=PAPER_DATA, trials_per_arm=30, metric="dev_map", mode="max", confirm_seeds=[1000, 1001, 1002, 1003, 1004],
                reference="proposed")  # fmt: skip
