@@ -13,7 +13,7 @@ from torch import Tensor
 
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trial import Report, Trial
-from trainables import checkpoint, optimisation, seeding
+from trainables import checkpoint, diagnostics, optimisation, seeding
 from trainables.losses import NotFiniteError
 from trainables.paired_images import artifacts, metrics
 from trainables.paired_images.model import Joint
@@ -76,6 +76,7 @@ class Fit:
                                               min(recipe.warmup_epochs, recipe.epochs - 1) * self.per_epoch,
                                               warmup_from=recipe.learning_rate / 10)  # fmt: skip
         self.nonfinite_steps = 0
+        self.last_batch: tuple[Tensor, Tensor, Tensor] | None = None  # contrastive loss on z, z, labels
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
@@ -115,6 +116,7 @@ class Fit:
         if self.recipe.clip:
             torch._foreach_mul_(gradients, (self.recipe.clip / (norm + 1e-6)).clamp(max=1.0))
         self.optimizer.step(gradients)
+        self.last_batch = terms["contrast_z"].detach(), out.z.detach().float(), labels
         return {name: value.detach() for name, value in terms.items()} | {
             "loss": loss.detach(),
             "grad_norm": norm,
@@ -126,6 +128,9 @@ class Fit:
                 f"every step of epoch {epoch} had a loss or gradient that is not finite: lower learning_rate "
                 f"({self.recipe.learning_rate}) or raise temperature ({self.recipe.temperature})")  # fmt: skip
         means = {name: float(torch.stack([t[name] for t in taken]).double().mean()) for name in taken[0]}
+        if self.last_batch is not None:
+            means |= diagnostics.of_batch(self.objective.contrast, *self.last_batch)
+            diagnostics.warn_if_stuck(means, epoch, f"{self.trial.arm} (trial {self.trial.id})")
         return means | {"learning_rate": self.optimizer.lr, "nonfinite_steps": float(self.nonfinite_steps),
                         "steps": float(epoch * self.per_epoch)}  # fmt: skip
 
