@@ -14,6 +14,8 @@ import pandas as pd
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.planning import Plan
 from contrasweep.records import DONE, PENDING, PRUNED, Record, StudyRecords
+from contrasweep.schema import validate
+from contrasweep.space import Parameter
 
 if TYPE_CHECKING:
     from contrasweep.report.table import Table
@@ -110,6 +112,17 @@ class Results:
             for (arm, _), rs in ended.items()
         ]  # fmt: skip
         return pd.DataFrame(rows, columns=None if rows else ["trial_id", "arm", "value", "status"])
+
+    def importance(self) -> dict[str, dict[str, float]]:
+        """Of a Sweep, by arm: the share of each searched setting in what makes configurations good (PED-ANOVA)."""
+        from contrasweep.search import importance
+
+        found = {}
+        for arm, rows in self.search[self.search["status"] == DONE].groupby("arm", sort=False):
+            space = validate(dict[str, Parameter], self.facts["spec"]["arms"][arm]["space"])
+            configs = [({str(k): v for k, v in row.items() if k in space and (isinstance(v, list | dict) or not pd.isna(v))}, float(row["value"])) for row in rows.to_dict("records")]
+            found[str(arm)] = importance(configs, space, mode=self.facts["mode"])
+        return found
 
     def curves(self, trial_ids: Iterable[str] | None = None) -> pd.DataFrame:
         """Every report: trial_id, step, time, and the metrics."""

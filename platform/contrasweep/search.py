@@ -89,8 +89,8 @@ class OptunaSearcher:
             if (text := canonical.dumps(config)) not in self.seen:
                 return self._open(text, trial, config)
             self._fail(trial)
-        config = self._unseen()
-        return None if config is None else self._asked_as(config)
+        left = self._unseen()
+        return None if left is None else self._asked_as(left)
 
     def tell(self, config: Config, value: float | None, pruned_at: int | None = None) -> None:
         trial = self.open.pop(canonical.dumps(config))
@@ -153,7 +153,7 @@ class OptunaSearcher:
 def _random(space: Space, fixed: Mapping[str, Any], seed: int, mode: str, budget: int) -> Searcher:
     """Uniform on each parameter's scale."""
     generator = np.random.default_rng(seed)
-    return ListSearcher(space, fixed, (sample(space, generator.random(len(space)), fixed) for _ in itertools.count()))
+    return ListSearcher(space, fixed, (sample(space, list(generator.random(len(space))), fixed) for _ in itertools.count()))
 
 
 def _quasi_random(space: Space, fixed: Mapping[str, Any], seed: int, mode: str, budget: int) -> Searcher:

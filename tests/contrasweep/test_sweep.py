@@ -1,8 +1,10 @@
 """Sweeps: what is refused, what is planned, and searches through real Ray that are interrupted and go on."""
 
 import dataclasses
-import json
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pandas as pd
@@ -59,12 +61,13 @@ def drive(study, storage, *, stop_after=10**9, statuses=lambda trial: "done"):
 def test_every_arm_gets_the_same_budget_in_turns(tmp_path):
     told, confirmed = drive(sweep(), tmp_path)
     searched = [trial.arm for trial, notes in told if notes["phase"] == "search"]
+    assert [list(c.best) for c in confirmed] == [["short"], ["short", "long"]]
     assert searched == ["short", "long"] * 5
     assert [(t.fold, t.seed) for t, _ in told[:10]] == [(0, 0)] * 10
     rest = [(t.arm, t.fold, t.seed) for t, notes in told[10:] if notes["phase"] == "confirm"]
     assert sorted(rest) == [(arm, fold, 1000) for arm in ("long", "short") for fold in range(3)]
     best = max((t for t, n in told[:10] if t.arm == "long"), key=value_of)
-    assert confirmed[0].best["long"] == best.config
+    assert confirmed[-1].best["long"] == best.config
 
 
 @pytest.mark.parametrize("searcher", ["tpe", "cmaes", "nsga2", "quasi-random"])
@@ -91,21 +94,21 @@ def test_a_configuration_is_judged_by_the_mean_over_its_folds(tmp_path):
     told, confirmed = drive(sweep(search_folds=[0, 2]), tmp_path)
     searched = [t for t, notes in told if notes["phase"] == "search" and t.arm == "short"]
     assert [t.fold for t in searched] == [0, 2] * 5
-    assert confirmed[0].best["short"] == max(searched, key=value_of).config
+    assert confirmed[-1].best["short"] == max(searched, key=value_of).config
 
 
 def test_failed_trials_are_never_the_best(tmp_path):
     told, confirmed = drive(sweep(), tmp_path, statuses=lambda t: "failed" if t.config["lr"] < 0.3 and t.seed == 0 else "done")
-    assert all(config["lr"] >= 0.3 for config in confirmed[0].best.values())
+    assert all(config["lr"] >= 0.3 for config in confirmed[-1].best.values())
     told, confirmed = drive(sweep(), tmp_path / "none", statuses=lambda t: "failed")
-    assert confirmed[0].best == {} and len(told) == 10
+    assert confirmed[-1].best == {} and len(told) == 10
 
 
 def test_an_add_on_starts_from_its_base_at_its_best(tmp_path):
     arms = {"tuned": Arm("toy:train", config={"epochs": 2}, space={"batch_size": Choice([16, 32, 64])}), "base": ARMS["short"]}
     told, confirmed = drive(sweep(arms=arms, freeze={"tuned": "base"}, trials_per_arm=3), tmp_path)
     assert [t.arm for t, _ in told[:6]] == ["base"] * 3 + ["tuned"] * 3
-    best = confirmed[0].best
+    best = confirmed[-1].best
     assert {t.config["lr"] for t, _ in told[3:6]} == {best["base"]["lr"]} == {best["tuned"]["lr"]}
 
 
@@ -115,6 +118,20 @@ def test_a_warm_start_asks_for_the_best_of_the_earlier_study_first(tmp_path):
     known = [t for t, _ in earlier if t.arm == "short"]
     means = pd.DataFrame([{"lr": t.config["lr"], "value": value_of(t)} for t in known]).groupby("lr")["value"].mean()
     assert told[0][0].config["lr"] == means.idxmax()
+
+
+def test_an_arm_is_confirmed_while_others_still_search(tmp_path):
+    """With every trial of the other arm still running, a free place gets the confirmation, not nothing."""
+    study, records = sweep(trials_per_arm=1), StudyRecords(str(tmp_path), "toy-sweep")
+    source = SweepSource(plan(study, storage=str(tmp_path)), records, lambda _: None)
+    short, long = source.next(), source.next()
+    assert source.next() is None
+    source.done(record_of(short.trial, short.notes))
+    assert [source.next().trial.arm for _ in range(3)] == ["short"] * 3
+    assert source.next() is None and not source.finished
+    source.done(record_of(long.trial, long.notes))
+    assert [source.next().notes["phase"] for _ in range(3)] == ["confirm"] * 3
+    assert isinstance(source.next(), Finished)
 
 
 def test_an_equal_budget_is_what_the_plan_says(tmp_path):
@@ -153,38 +170,48 @@ def ray_session():
     ray.shutdown()
 
 
+def command(tmp_path: Path, *words: str) -> subprocess.Popen:
+    environment = os.environ | {"PYTHONPATH": str(SUPPORT), "OMP_NUM_THREADS": "1", "RAY_TMPDIR": f"/tmp/cs-s{os.getpid()}"}
+    call = [sys.executable, "-m", "contrasweep", *words, "--storage", str(tmp_path), "--tracking", "none"]
+    return subprocess.Popen(call, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ended(records: StudyRecords) -> dict[str, float]:
+    return {i: record.ended for i, record in records.read(records.finished()).items()}
+
+
 @pytest.mark.slow
-def test_a_sweep_through_ray_is_resumed_where_it_was_stopped(ray_session, tmp_path, monkeypatch):
-    """Stopped after four records, as if the driver had been killed, it keeps them, ends, and trains nothing more."""
-    study, storage = sweep(), str(tmp_path)
-    real, seen = SweepSource.done, []
-
-    def done(self, record):
-        real(self, record)
-        seen.append(record.trial_id)
-        if len(seen) == 4:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SweepSource, "done", done)
-        with pytest.raises(KeyboardInterrupt):
-            run(study, storage=storage, tracking="none")
-    records = StudyRecords(storage, study.name)
-    before = {i: r.ended for i, r in records.read(records.finished()).items()}
-    assert 4 <= len(before) < 16
-    assert Results.load(study.name, storage).counts == {"pending": 6}
-    results = run(study, storage=storage, tracking="none")
-    ended = {i: r.ended for i, r in records.read(records.finished()).items()}
-    assert before.items() <= ended.items() and len(ended) == 16
-    assert results.counts == {"done": 6} and results.complete
-    search = results.search
-    assert list(search["arm"].value_counts()) == [5, 5] and search["lr"].nunique() == 10 or search["lr"].nunique() >= 5
-    for arm, rows in search.groupby("arm"):
-        confirmed = json.loads(json.dumps(next(r.config for r in results.found.values() if r.arm == arm)))
+def test_a_killed_sweep_goes_on_where_it_was(tmp_path):
+    """Its driver killed after four records, it keeps them, ends, and trains nothing more."""
+    file = tmp_path / "sweep.yaml"
+    file.write_text("name: killed\ndata: digits-lt\nfolds: 3\ntrials_per_arm: 4\nconfirm_seeds: [1000]\narms:\n"
+                    "  short: {trainable: 'toy:train', config: {epochs: 2, pause_s: 0.2}, space: {lr: {type: float, low: 0.003, high: 3.0, log: true}}}\n"
+                    "  long: {trainable: 'toy:train', config: {epochs: 4, pause_s: 0.2}, space: {lr: {type: float, low: 0.003, high: 3.0, log: true}}}\n")  # fmt: skip
+    records = StudyRecords(str(tmp_path), "killed")
+    first = command(tmp_path, "run", str(file))
+    until = time.monotonic() + 120
+    while len(records.finished()) < 4:
+        assert first.poll() is None and time.monotonic() < until, first.stderr.read()
+        time.sleep(0.05)
+    first.kill()
+    first.communicate(timeout=60)
+    before = ended(records)
+    asked = {key: records.store.read(key) for key in records.store.list("killed/search/")}
+    assert 4 <= len(before) < 14
+    assert Results.load("killed", str(tmp_path)).counts["pending"] >= 1
+    second = command(tmp_path, "run", str(file))
+    printed, told = second.communicate(timeout=240)
+    assert second.returncode == 0, told
+    after = ended(records)
+    assert before.items() <= after.items() and len(after) == 14
+    assert all(records.store.read(key) == content for key, content in asked.items())
+    results = Results.load("killed", str(tmp_path))
+    assert results.counts == {"done": 6} and results.table().to_text().splitlines()[0] in printed
+    assert dict(results.search["arm"].value_counts()) == {"short": 4, "long": 4}
+    for arm, rows in results.search.groupby("arm"):
+        confirmed = next(r.config for r in results.found.values() if r.arm == arm)
         assert confirmed["lr"] == rows.loc[rows["value"].idxmax(), "lr"]
-    again = run(study, storage=storage, tracking="none")
-    assert {i: r.ended for i, r in records.read(records.finished()).items()} == ended
-    pd.testing.assert_frame_equal(again.to_frame(), results.to_frame())
+    assert set(results.importance()) == {"short", "long"}
 
 
 @pytest.mark.slow

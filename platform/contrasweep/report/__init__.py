@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from contrasweep.errors import SpecError, StorageError, choose_from
+from contrasweep.report import trials
 from contrasweep.report.page import html_report
 from contrasweep.report.source import Source
 from contrasweep.report.table import Table, build_table
@@ -79,7 +80,9 @@ def report_source(results: "Results", table: Table) -> Source:
     )
     return Source(
         frame.assign(**extra), facts, curves=results.curves(), links=results.run_urls,
-        rows=table.row_factors, columns=table.column_factors, search=_search(results),
+        rows=table.row_factors, columns=table.column_factors,
+        images=trials.figures(results.records, frame, results.found, results.axes),
+        by_item=trials.by_item(results.records, frame, results.found, results.axes), search=_search(results), importance=results.importance(),
     )  # fmt: skip
 
 

@@ -91,9 +91,9 @@ def _complete(plan_: Plan | SweepPlan, records: StudyRecords, finished: set[str]
 def _search(plan_: SweepPlan, records: StudyRecords, tracker: Tracker, max_concurrent: int | None) -> None:
     from contrasweep.running.sweep import SweepSource
 
-    results.write_planned(records, plan_)  # the table is there, all pending, until the confirmation is known
+    results.write_planned(records, plan_)  # the table is there, all pending, until an arm's best is known
     source = SweepSource(plan_, records, lambda confirmed: results.write_planned(records, confirmed))
-    if source.confirmation is None or source.confirmation:
+    if not source.finished:
         _train(plan_, source, plan_.total - len(records.finished()), records, tracker, max_concurrent)
     for arm in source.unconfirmed:
         print(f"arm {arm}: no configuration was trained to its end, so there is none to confirm", file=sys.stderr)

@@ -19,11 +19,14 @@ class Progress:
         self.every_s = 0.2 if self.live else every_s
         self.statuses: Counter[str] = Counter()
         self.running: set[str] = set()
+        self.over: dict[str, str] = {}  # trial id -> status
         self.seconds: list[float] = []
         self.shown = time.monotonic() if not self.live else 0.0
 
     def started(self, trial: Trial) -> None:
         self.running.add(trial.id)
+        if trial.id in self.over:  # a stopped trial that goes on after all
+            self.statuses[self.over.pop(trial.id)] -= 1
         self._show()
 
     def reported(self, trial_id: str, reports: list[dict[str, Any]]) -> None:
@@ -32,6 +35,7 @@ class Progress:
     def ended(self, record: Record) -> None:
         self.running.discard(record.trial_id)
         self.statuses[record.status] += 1
+        self.over[record.trial_id] = record.status
         self.seconds.append(record.seconds)
         self._show(force=sum(self.statuses.values()) + self.before == self.total)
 
@@ -50,7 +54,7 @@ class Progress:
 
     def line(self) -> str:
         done = self.before + sum(self.statuses.values())
-        bad = [f"{n} {status}" for status, n in sorted(self.statuses.items()) if status != "done"]
+        bad = [f"{n} {status}" for status, n in sorted(self.statuses.items()) if n and status != "done"]
         eta = self.eta_s()
         parts = [f"{done}/{self.total} trials", f"{len(self.running)} running", *bad]
         return ", ".join(parts) + (f", about {duration(eta)} to go" if eta is not None and done < self.total else "")

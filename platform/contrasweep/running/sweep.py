@@ -54,9 +54,10 @@ class ArmSearch:
         self.budget = study.trials_per_arm
         self.searcher = search.build(study.searcher, self.space, fixed=self.fixed, seed=study.search_seed, mode=study.mode,
                                      budget=self.budget, **study.searcher_options)  # fmt: skip
-        self.scheduler = study.scheduler and schedule.build(
-            study.scheduler, mode=study.mode, budget=self.budget, folds=len(plan.search_folds), **study.scheduler_options
-        )
+        self.scheduler: schedule.Scheduler | None = None
+        if study.scheduler is not None:
+            self.scheduler = schedule.build(study.scheduler, mode=study.mode, budget=self.budget, folds=len(plan.search_folds),
+                                            **study.scheduler_options)  # fmt: skip
         self.asked: list[Asked] = []
         self.of: dict[str, Asked] = {}
         self.waiting: deque[Trial] = deque()
@@ -169,8 +170,7 @@ class ArmSearch:
 
     def _open(self, trial_id: str) -> bool:
         """Whether a stopped trial may still be promoted."""
-        scheduler = self.scheduler
-        return scheduler is not None and (scheduler.waiting(trial_id))
+        return self.scheduler is not None and self.scheduler.waiting(trial_id)
 
     def _close(self) -> None:
         self.budget = len(self.asked)
@@ -183,27 +183,35 @@ class ArmSearch:
 
 
 class SweepSource:
-    """All arms' searches, then their confirmation. `confirmed` is told the plan with every arm's best, once."""
+    """All arms' searches in turns; an arm's confirmation starts when its search is over and a place is free.
+
+    `confirmed` is told the plan each time one more arm's best is known.
+    """
 
     def __init__(self, plan: SweepPlan, records: StudyRecords, confirmed: Callable[[SweepPlan], None]) -> None:
         self.plan, self.records, self.confirmed = plan, records, confirmed
         self.searches: dict[str, ArmSearch] = {}
         self.turns = deque(order(plan.study))
-        self.confirmation: deque[Trial] | None = None
+        self.confirmation: dict[str, deque[Trial]] = {}
         self._begin()
 
     def next(self) -> Next | Finished | None:
-        if self.confirmation is None:
-            self._begin()
-            for _ in range(len(self.turns)):
-                arm = self.turns[0]
-                self.turns.rotate(-1)
-                if arm in self.searches and (found := self.searches[arm].next()) is not None:
-                    return found
-            self._begin()
-        if self.confirmation is None:
-            return None
-        return Next(self.confirmation.popleft(), {"phase": CONFIRM}) if self.confirmation else Finished()
+        self._begin()
+        for _ in range(len(self.turns)):
+            arm = self.turns[0]
+            self.turns.rotate(-1)
+            if arm in self.searches and (found := self.searches[arm].next()) is not None:
+                return found
+        self._begin()  # a search may just have found its space exhausted
+        longest = max(self.confirmation.values(), key=len, default=None)  # replicate by replicate, not arm by arm
+        if longest:
+            return Next(longest.popleft(), {"phase": CONFIRM})
+        return Finished() if self.finished else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether every trial has been handed out."""
+        return len(self.confirmation) == len(self.turns) and not any(self.confirmation.values())
 
     def keep_going(self, trial_id: str, reports: list[dict[str, Any]]) -> bool:
         arm = self._arm(trial_id)
@@ -222,19 +230,21 @@ class SweepSource:
         return next((arm for arm in self.searches.values() if trial_id in arm.of), None)
 
     def _begin(self) -> None:
-        """Start searches whose base is tuned, and the confirmation when all searches are over."""
+        """Start searches whose base is tuned, and confirmations of arms whose search is over."""
         study = self.plan.study
         for arm in order(study):
             base = study.freeze.get(arm)
             if arm not in self.searches and (base is None or (base in self.searches and self.searches[base].over)):
                 tuned = {} if base is None else self._tuned(base)
                 self.searches[arm] = ArmSearch(self.plan, arm, tuned, self.records, self._priors(arm, tuned))
-        if self.confirmation is None and len(self.searches) == len(study.arms) and all(s.over for s in self.searches.values()):
-            best = {arm: s.whole_config(a) for arm in study.arms if (a := (s := self.searches[arm]).best()) is not None}
-            plan = replace(self.plan, best=best)
-            self.confirmed(plan)
+        if over := [arm for arm, found in self.searches.items() if found.over and arm not in self.confirmation]:
+            found = {arm: self.searches[arm].best() for arm in study.arms if arm in over or arm in self.confirmation}
+            best = {arm: self.searches[arm].whole_config(asked) for arm, asked in found.items() if asked is not None}
+            self.plan = replace(self.plan, best=best)
+            self.confirmed(self.plan)
             finished = self.records.finished()
-            self.confirmation = deque(trial for trial in plan.trials if trial.id not in finished)
+            for arm in over:
+                self.confirmation[arm] = deque(t for t in self.plan.trials if t.arm == arm and t.id not in finished)
 
     def _tuned(self, arm: str) -> dict[str, Any]:
         """The tuned settings of `arm`, with those it was itself frozen on."""
