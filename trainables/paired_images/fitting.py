@@ -1,5 +1,6 @@
 """The training loop of the LOCAL family, for any modality that fills `Inputs`."""
 
+import math
 import tempfile
 import warnings
 from collections.abc import Callable, Generator, Mapping
@@ -129,7 +130,8 @@ class Fit:
                 f"({self.recipe.learning_rate}) or raise temperature ({self.recipe.temperature})")  # fmt: skip
         means = {name: float(torch.stack([t[name] for t in taken]).double().mean()) for name in taken[0]}
         if self.last_batch is not None:
-            means |= diagnostics.of_batch(self.objective.contrast, *self.last_batch)
+            found = diagnostics.of_batch(self.objective.contrast, *self.last_batch)
+            means |= {k: v for k, v in found.items() if math.isfinite(v)}  # a batch without pairs has no alignment
             diagnostics.warn_if_stuck(means, epoch, f"{self.trial.arm} (trial {self.trial.id})")
         return means | {"learning_rate": self.optimizer.lr, "nonfinite_steps": float(self.nonfinite_steps),
                         "steps": float(epoch * self.per_epoch)}  # fmt: skip
