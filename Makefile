@@ -11,7 +11,7 @@ demo: $(VENV)/.installed
 	$(BIN)/contrasweep report search_spaces.quickstart:STUDY --storage $(DEMO)/runs --format html --output $(DEMO)/report.html
 	@echo
 	@echo "report:    $(DEMO)/report.html"
-	@echo "MLflow UI: $(BIN)/contrasweep ui --tracking sqlite:///$(DEMO)/mlflow.db"
+	@echo "MLflow UI: $(BIN)/contrasweep ui --tracking sqlite:///$(DEMO)/mlflow.db --study quickstart"
 
 test: $(VENV)/.installed-test check
 	$(BIN)/pytest -n 2 --dist loadgroup

@@ -26,7 +26,7 @@ PLAN = "plan.parquet"
 OWN_COLUMNS = ("trial_id", "arm", "fold", "seed", "status", "seconds", "gpu_memory_gib")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Results:
     """A study's trials and what became of them.
 
@@ -206,6 +206,10 @@ class Results:
     def _known(self, kind: str, value: str, known: list[str]) -> None:
         if value not in known:
             raise SpecError(f"there is no such {kind}", place=f"study {self.name}", value=value, hint=choose_from(kind, known, value))
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{n} {status}" for status, n in self.counts.items())
+        return f"Results({self.name}: {counts})"
 
     def _repr_html_(self) -> str:
         return str(self.table()._repr_html_())

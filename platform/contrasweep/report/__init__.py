@@ -75,9 +75,7 @@ def report_source(results: "Results", table: Table) -> Source:
     }
     facts = {**results.facts, "metric": table.metric, "mode": table.mode}
     where = f"--storage {results.records.storage}"
-    facts.setdefault(
-        "commands", [f"contrasweep run STUDY {where}", f"contrasweep report STUDY --format html {where}"]
-    )
+    facts["commands"] = [*results.facts.get("commands", []), f"contrasweep report {results.name} --format html {where}"]
     return Source(
         frame.assign(**extra), facts, curves=results.curves(), links=results.run_urls,
         rows=table.row_factors, columns=table.column_factors,

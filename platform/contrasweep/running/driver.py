@@ -1,6 +1,7 @@
 """Run or resume a study: plan minus records goes through the engine, the rest is there already."""
 
 import contextlib
+import shlex
 import signal
 import sys
 import tempfile
@@ -160,9 +161,15 @@ def describe(plan_: Plan | SweepPlan) -> dict[str, Any]:
         "arms": list(study.arms), "axes": study.axis_names, "versions": versions(),
         "trials": plan_.total if isinstance(plan_, SweepPlan) else len(plan_.trials),
         **({"searcher": study.searcher} if isinstance(study, Sweep) else {}),
-        "created": time.time(),
+        "created": time.time(), "description": study.description, "commands": _command(),
         "datasets": [{"name": m.name, "digest": m.digest, "synthetic": m.synthetic} for m in plan_.datasets.values()],
     }  # fmt: skip
+
+
+def _command() -> list[str]:
+    """The command that declared the study, for whoever runs it again; [] where a program did."""
+    ours = Path(sys.argv[0]).name == "contrasweep" or sys.argv[0].endswith("contrasweep/__main__.py")
+    return [shlex.join(["contrasweep", *sys.argv[1:]])] if ours else []
 
 
 def study_facts(plan_: Plan | SweepPlan, storage: str) -> StudyFacts:
