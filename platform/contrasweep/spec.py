@@ -32,7 +32,7 @@ class Arm:
 
     trainable: str | Callable[..., Any]
     config: dict[str, Any] = pydantic.Field(default_factory=dict)
-    space: dict[str, Parameter] = pydantic.Field(default_factory=dict)
+    space: Mapping[str, Parameter] = pydantic.Field(default_factory=dict)
     footprint: Footprint | None = None
 
     def __post_init__(self) -> None:
