@@ -9,7 +9,7 @@ What is asked depends on the seed, the number of the ask and what was told, and 
 import importlib
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -240,7 +240,7 @@ def build(searcher: str, space: Space, *, fixed: Mapping[str, Any] | None = None
                     hint=choose_from("searchers", [*SEARCHERS, "package.module:Sampler"], searcher))  # fmt: skip
 
 
-def importance(configs: list[tuple[Mapping[str, Any], float]], space: Space, *, mode: str = "max") -> dict[str, float]:
+def importance(configs: Sequence[tuple[Mapping[str, Any], float]], space: Space, *, mode: str = "max") -> dict[str, float]:
     """The share of each searched setting in what tells the best tenth apart, most important first.
 
     PED-ANOVA (Watanabe et al. 2023), from (config, value) pairs; {} where fewer than four configurations or no two
