@@ -248,6 +248,7 @@ def importance(configs: Sequence[tuple[Mapping[str, Any], float]], space: Space,
     """
     import optuna
 
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     usable = [({n: c[n] for n in space if n in c}, v) for c, v in configs if math.isfinite(v)]
     usable = [(c, v) for c, v in usable if all(space[n].holds(value) for n, value in c.items())]
     if len(usable) < 4 or len({v for _, v in usable}) < 2:
