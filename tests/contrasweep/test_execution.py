@@ -2,6 +2,7 @@
 
 import tempfile
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -61,7 +62,7 @@ def test_a_damaged_checkpoint_is_not_used(trial, tmp_path):
 
 def test_the_marker_comes_after_the_files_and_the_old_go_after_it(tmp_path):
     class Recording(LocalStore):
-        log: list = []
+        log: ClassVar[list] = []
 
         def _place(self, key, fill, if_absent):
             self.log.append(key)
