@@ -29,7 +29,8 @@ def figures(records: StudyRecords, frame: pd.DataFrame, found: Mapping[str, Reco
             if len(kept) == MOST_FIGURES or sum(len(c) for _, c in kept) + len(content) > MOST_BYTES:
                 return kept
             where = " ".join([str(row["arm"]), *(f"{axis}={row[axis]}" for axis in axes)])
-            kept.append((f"{name.removesuffix('.png')}: {where}, fold {row['fold']}, seed {row['seed']}", content))
+            fold = "" if pd.isna(row["fold"]) else f", fold {row['fold']}"
+            kept.append((f"{name.removesuffix('.png')}: {where}{fold}, seed {row['seed']}", content))
     return kept
 
 
