@@ -3,7 +3,14 @@
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# No deadlines: machines are shared. The same examples in every run of CI, so that a failure there is the change's;
+# new ones are found where people work.
+hypothesis.settings.register_profile("here", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two cores, two test workers
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.tracking_services import mlflow_server, wait_until
@@ -664,7 +664,8 @@ def test_all_trials_of_a_study_have_the_same_params(found: list[dict[str, Any]])
 
 
 @settings(deadline=None, max_examples=50)
-@given(st.text(min_size=1, max_size=300))
+@given(st.text(min_size=1, max_size=300) | st.text("a./", min_size=1, max_size=300))
+@example("/").via("found by hypothesis in a run of CI")
 def test_mlflow_takes_any_metric_name(name: str) -> None:
     from mlflow.utils.validation import _validate_metric_name
 

@@ -217,8 +217,10 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def metric_key(name: str) -> str:
-    """`name` with what MLflow refuses in a metric's name replaced."""
-    return re.sub(r"[^\w\-. /:]", "_", name)[:250]
+    """`name` with what MLflow refuses in a metric's name replaced: odd characters, and what as a path would be
+    another name (`/a`, `a//b`, `../a`)."""
+    parts = re.sub(r"[^\w\-. /:]", "_", name)[:250].split("/")
+    return "/".join(re.sub(r"^\.", "_", part) for part in parts if part) or "_"
 
 
 def milliseconds(time: float) -> int:
