@@ -56,7 +56,7 @@ def run(study: Study, sets: Sets = None, storage: Storage = STORAGE, tracking: T
         print_json(_summary(results))
     else:
         print(results.table().to_text())
-        print(f"\nrecords:  {storage}/{results.name}\nreport:   contrasweep report {study} --storage {storage}")
+        print(f"\nrecords:  {storage}/{results.name}\nreport:   contrasweep report {results.name} --storage {storage}")
         if tracking != "none":
             print(f"MLflow:   contrasweep ui --tracking {tracking} --study {results.name}")
     raise typer.Exit(0 if results.complete else 1)
