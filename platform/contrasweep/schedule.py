@@ -7,6 +7,7 @@
 
 import math
 import statistics
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -24,10 +25,10 @@ class Scheduler(Protocol):
     def decide(self, trial: str, step: int, value: float) -> bool:
         """Whether `trial`, which has reported `value` at `step`, keeps going."""
 
-    def end(self, trial: str, failed: bool = False) -> None:
+    def end(self, trial: str, failed: bool = False) -> None:  # noqa: B027  # most rules need not know
         """`trial` will report no more, of its own accord."""
 
-    def close(self, configs: int) -> None:
+    def close(self, configs: int) -> None:  # noqa: B027
         """There will be only so many configurations."""
 
     def promoted(self) -> list[str]:
@@ -37,7 +38,7 @@ class Scheduler(Protocol):
         """Whether it is open if `trial`, which was stopped, goes on."""
 
 
-class Direct:
+class Direct(ABC):
     """What rules have in common that stop a trial for good, comparing it with the same fold's."""
 
     def __init__(self, mode: str) -> None:
@@ -48,10 +49,10 @@ class Direct:
     def add(self, trial: str, config: int, fold: int) -> None:
         self.folds[trial] = fold
 
-    def end(self, trial: str, failed: bool = False) -> None:
+    def end(self, trial: str, failed: bool = False) -> None:  # noqa: B027  # most rules need not know
         """An end changes nothing."""
 
-    def close(self, configs: int) -> None:
+    def close(self, configs: int) -> None:  # noqa: B027
         """Nor does the number of configurations."""
 
     def promoted(self) -> list[str]:
@@ -65,9 +66,9 @@ class Direct:
         peers = {t: h for t, h in self.histories.items() if t != trial and self.folds.get(t) == self.folds.get(trial)}
         return self.good(self.histories[trial], step, peers)
 
+    @abstractmethod
     def good(self, own: dict[int, float], step: int, peers: dict[str, dict[int, float]]) -> bool:
         """Whether a trial with these values (larger is better) goes on past `step`."""
-        raise NotImplementedError
 
 
 class Asha(Direct):
@@ -144,12 +145,12 @@ class FoldHalving:
         (self.stopped.discard if going else self.stopped.add)(trial)
         return going
 
-    def end(self, trial: str, failed: bool = False) -> None:
+    def end(self, trial: str, failed: bool = False) -> None:  # noqa: B027  # most rules need not know
         self.ended[trial] = failed
         self.stopped.discard(trial)
         self._advance(self._bracket(trial))
 
-    def close(self, configs: int) -> None:
+    def close(self, configs: int) -> None:  # noqa: B027
         self.configs = configs
         for bracket in {self._bracket(t) for t in self.config_of}:
             self._advance(bracket)

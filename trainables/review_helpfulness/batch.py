@@ -1,5 +1,6 @@
 """The batch every model takes, the output every model gives, and what a model is built from."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
@@ -151,12 +152,13 @@ def _pad_tokens(items: Sequence[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(tokens), torch.from_numpy(mask)
 
 
-class HelpfulnessModel(nn.Module):
+class HelpfulnessModel(nn.Module, ABC):
     """Base of the eight models: `forward(batch)` scores each pair from that pair alone, whatever the batch."""
 
     def augment(self, batch: Batch, corpus: Corpus, rows: NDArray[np.int64], rng: np.random.Generator) -> Batch:
         """The batch to train on in place of `batch`, made of `rows` of `corpus`; by default the same."""
         return batch
 
+    @abstractmethod
     def forward(self, batch: Batch) -> Output:
-        raise NotImplementedError
+        """Score every pair of the batch."""
