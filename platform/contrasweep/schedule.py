@@ -25,10 +25,10 @@ class Scheduler(Protocol):
     def decide(self, trial: str, step: int, value: float) -> bool:
         """Whether `trial`, which has reported `value` at `step`, keeps going."""
 
-    def end(self, trial: str, failed: bool = False) -> None:  # noqa: B027  # most rules need not know
+    def end(self, trial: str, failed: bool = False) -> None:
         """`trial` will report no more, of its own accord."""
 
-    def close(self, configs: int) -> None:  # noqa: B027
+    def close(self, configs: int) -> None:
         """There will be only so many configurations."""
 
     def promoted(self) -> list[str]:
@@ -145,12 +145,12 @@ class FoldHalving:
         (self.stopped.discard if going else self.stopped.add)(trial)
         return going
 
-    def end(self, trial: str, failed: bool = False) -> None:  # noqa: B027  # most rules need not know
+    def end(self, trial: str, failed: bool = False) -> None:
         self.ended[trial] = failed
         self.stopped.discard(trial)
         self._advance(self._bracket(trial))
 
-    def close(self, configs: int) -> None:  # noqa: B027
+    def close(self, configs: int) -> None:
         self.configs = configs
         for bracket in {self._bracket(t) for t in self.config_of}:
             self._advance(bracket)
