@@ -63,6 +63,11 @@ def share(footprint: Footprint, gpu: Gpu, *, cpus_per_gpu: float = math.inf) -> 
     return Fraction(1, max(1, math.floor(1 / need + 1e-9)))
 
 
+def default_footprint(inventory: Inventory) -> Footprint:
+    """A trial of which nothing is known gets a core, half a GiB, and a whole GPU where there are GPUs."""
+    return Footprint(cpus=1.0, host_memory_gib=0.5, gpus=1.0 if inventory.gpus else 0.0)
+
+
 def options(footprint: Footprint, inventory: Inventory) -> list[Placement]:
     """Every way to place one such trial, smallest GPU first; empty: it fits no host."""
     if not footprint.wants_gpu:

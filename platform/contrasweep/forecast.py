@@ -85,13 +85,13 @@ def _seconds(known: Mapping[str, Record]) -> dict[str, float]:
 
 def _slots(plan: Plan | SweepPlan, inventory: Inventory) -> int:
     """Trials at once: the arms' packing on these hosts, the tightest arm's."""
-    from cluster.packing import at_once, options
+    from cluster.packing import at_once, default_footprint, options
 
     def held(footprint: Footprint) -> int:
         found = options(footprint, inventory)
         return max((sum(at_once(p, node) * node.count for node in inventory.nodes) for p in found), default=0)
 
-    default = Footprint(cpus=1.0, host_memory_gib=0.5, gpus=1.0 if inventory.gpus else 0.0)
+    default = default_footprint(inventory)
     return max(1, min(held(arm.footprint or default) for arm in plan.study.arms.values()))
 
 

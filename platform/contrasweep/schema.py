@@ -6,7 +6,6 @@ is written once: as a type, or as a `__post_init__` that raises `SpecError`.
 
 import dataclasses
 import typing
-from collections.abc import Callable
 from typing import Any, TypeVar, dataclass_transform
 
 import pydantic
@@ -83,6 +82,3 @@ def validate(cls: Any, value: object) -> Any:
 def json_schema(cls: Any) -> dict[str, Any]:
     """JSON schema of `cls`, for editors."""
     return pydantic.TypeAdapter(cls).json_schema()
-
-
-Validator = Callable[[Any], Any]

@@ -113,7 +113,7 @@ def _train(plan_: Plan | SweepPlan, source: Source, missing: int, records: Study
         total = plan_.total if isinstance(plan_, SweepPlan) else len(plan_.trials)
         progress = Progress(total, total - missing, max_concurrent or placements.slots())
         chunk_s = 0.0 if isinstance(study, Sweep) and study.scheduler else CHUNK_S
-        job = Job(records.storage, study.name, study.metric, study.mode, plan_.datasets, plan_.functions, chunk_s)
+        job = Job(records.storage, study.name, study.metric, plan_.datasets, plan_.functions, chunk_s)
         deadline = time.time() + 3600 * study.budget_hours if study.budget_hours else None
         engine = Engine(job, source, records, placements, _Tell(progress, tracker),
                         max_failures=study.max_failures, max_concurrent=max_concurrent, deadline=deadline)  # fmt: skip

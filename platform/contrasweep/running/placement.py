@@ -6,9 +6,8 @@ from typing import Any
 from ray.tune import PlacementGroupFactory
 
 from cluster import out_of_memory
-from cluster.footprint import Footprint
 from cluster.inventory import Inventory
-from cluster.packing import Placement, at_once, options, why_not
+from cluster.packing import Placement, at_once, default_footprint, options, why_not
 from contrasweep.errors import SpecError
 from contrasweep.spec import Study
 
@@ -58,11 +57,3 @@ class Placements:
     def slots(self) -> int:
         """Trials of the roomiest arm that the whole cluster holds at once."""
         return max(sum(at_once(p, node) * node.count for node in self.inventory.nodes) for p in self.first.values())
-
-
-def default_footprint(inventory: Inventory) -> Footprint:
-    """A trial of which nothing is known gets a core, half a GiB, and a whole GPU where there are GPUs."""
-    return Footprint(cpus=1.0, host_memory_gib=0.5, gpus=1.0 if inventory.gpus else 0.0)
-
-
-__all__ = ["Placements", "default_footprint"]

@@ -18,9 +18,9 @@ STATUS = "contrasweep_status"
 class Job:
     """What all trials of a run have in common; goes to every worker once."""
 
-    def __init__(self, storage: str, study: str, metric: str, mode: str, datasets: Mapping[str, Manifest],
+    def __init__(self, storage: str, study: str, metric: str, datasets: Mapping[str, Manifest],
                  functions: Mapping[str, Callable[..., Any]], chunk_s: float) -> None:  # fmt: skip
-        self.storage, self.study, self.metric, self.mode = storage, study, metric, mode
+        self.storage, self.study, self.metric = storage, study, metric
         self.datasets, self.functions, self.chunk_s = dict(datasets), dict(functions), chunk_s
 
     def describe(self, trial: Trial, **notes: Any) -> dict[str, Any]:
