@@ -20,7 +20,8 @@ from typing import Any
 
 from cluster.footprint import Footprint
 from cluster.inventory import Gpu, Inventory, Node
-from cluster.memory import Calibration, count
+from cluster.calibration import Calibration
+from cluster.memory import count
 from cluster.packing import place
 from cluster.simulate import simulate
 
