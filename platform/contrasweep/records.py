@@ -62,7 +62,7 @@ class Record:
         return json.dumps(asdict(self), sort_keys=True, indent=1).encode()
 
     @classmethod
-    def from_json(cls, data: bytes) -> "Record":
+    def from_json(cls, data: bytes | str) -> "Record":
         fields = json.loads(data)
         return cls(**fields | {"items": tuple(fields["items"]), "artifacts": tuple(fields["artifacts"])})
 
@@ -117,6 +117,10 @@ class StudyRecords:
             data = self.store.read(self.key(trial_id, "record.json"))
         except FileNotFoundError:
             return None
+        return self.parsed(trial_id, data)
+
+    def parsed(self, trial_id: str, data: bytes | str) -> Record:
+        """The record in the content of a trial's record.json; `StorageError` that names the file if it is broken."""
         try:
             return Record.from_json(data)
         except (ValueError, KeyError, TypeError) as error:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from contrasweep import compact
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.planning import Plan
 from contrasweep.records import DONE, PENDING, PRUNED, Record, StudyRecords
-from contrasweep.schema import validate
-from contrasweep.space import Parameter
+from contrasweep.searched import importance, search_frame
 
 if TYPE_CHECKING:
     from contrasweep.report.table import Table
@@ -30,14 +30,17 @@ OWN_COLUMNS = ("trial_id", "arm", "fold", "seed", "status", "seconds", "gpu_memo
 class Results:
     """A study's trials and what became of them.
 
-    `facts` is study.json; `planned` has one row a planned trial (trial_id, arm, the axes, fold, seed);
-    `found` are the records there are. A trial without a record is `pending`.
+    `facts` is study.json; `planned` has one row a planned trial (trial_id, arm, the axes, fold, seed); `found` are
+    the records there are of these, `others` those of a Sweep's search. A trial without a record is `pending`.
+    `stamps` tell the records' state when they were read, `run_urls` their MLflow runs where they are known.
     """
 
     facts: Mapping[str, Any]
     planned: pd.DataFrame
     found: Mapping[str, Record]
+    others: Mapping[str, Record]
     records: StudyRecords
+    stamps: Mapping[str, str]
     run_urls: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -48,8 +51,11 @@ class Results:
         if facts is None:
             raise SpecError("there is no such study in this storage", place="STUDY", value=study,
                             hint=f"storage is {storage}; run it first with: contrasweep run")  # fmt: skip
-        planned = read_planned(records)
-        return cls(facts, planned, records.read(planned["trial_id"]), records, run_urls or {})
+        planned, stamps = read_planned(records), compact.record_stamps(records)
+        known = compact.read_records(records, stamps)
+        found = {trial_id: known.pop(trial_id) for trial_id in planned["trial_id"] if trial_id in known}
+        others = known if facts["type"] == "sweep" else {}
+        return cls(facts, planned, found, others, records, stamps, run_urls or {})
 
     @property
     def name(self) -> str:
@@ -95,40 +101,16 @@ class Results:
 
     @cached_property
     def search(self) -> pd.DataFrame:
-        """A Sweep's search, one row a configuration in the order of asking: trial_id (of its first fold), arm, value
-        (mean over its folds), status (the worst of its folds'), and the searched settings. Empty for a grid."""
-        if self.facts["type"] != "sweep":
-            return pd.DataFrame(columns=["trial_id", "arm", "value", "status"])
-        spaces = {name: arm.get("space", {}) for name, arm in self.facts["spec"]["arms"].items()}
-        found = self.records.read(sorted(self.records.finished() - set(self.found))).values()
-        ended: dict[tuple[str, str], list[Record]] = {}
-        for record in sorted(found, key=lambda r: (r.notes.get("number", 0), r.arm, r.fold or 0)):
-            if record.notes.get("phase") == "search":
-                ended.setdefault((record.arm, json.dumps(record.config, sort_keys=True)), []).append(record)
-        rows = [
-            {"trial_id": rs[0].trial_id, "arm": arm, "value": float(np.mean([r.metrics.get(self.metric, np.nan) for r in rs])),
-             "status": next((r.status for r in rs if r.status != DONE), DONE),
-             **{key: value for key, value in rs[0].config.items() if key in spaces.get(arm, {})}}
-            for (arm, _), rs in ended.items()
-        ]  # fmt: skip
-        return pd.DataFrame(rows, columns=None if rows else ["trial_id", "arm", "value", "status"])
+        """A Sweep's search, as `searched.search_frame` tells it. Empty for a grid."""
+        return search_frame(self.others.values(), self.facts)
 
     def importance(self) -> dict[str, dict[str, float]]:
         """Of a Sweep, by arm: the share of each searched setting in what makes configurations good (PED-ANOVA)."""
-        from contrasweep.search import importance
-
-        found = {}
-        for arm, rows in self.search[self.search["status"] == DONE].groupby("arm", sort=False):
-            space = validate(dict[str, Parameter], self.facts["spec"]["arms"][arm]["space"])
-            configs = [({str(k): v for k, v in row.items() if k in space and (isinstance(v, list | dict) or not pd.isna(v))}, float(row["value"])) for row in rows.to_dict("records")]
-            found[str(arm)] = importance(configs, space, mode=self.facts["mode"])
-        return found
+        return importance(self.search, self.facts)
 
     def curves(self, trial_ids: Iterable[str] | None = None) -> pd.DataFrame:
-        """Every report: trial_id, step, time, and the metrics."""
-        wanted = list(self.found if trial_ids is None else trial_ids)
-        rows = [{"trial_id": trial_id, **row} for trial_id in wanted for row in self.records.metrics(trial_id)]
-        return pd.DataFrame(rows, columns=None if rows else ["trial_id", "step", "time"])
+        """Every report of the table's trials, or of `trial_ids`: trial_id, step, time, and the metrics."""
+        return compact.read_curves(self.records, self.stamps, self.found if trial_ids is None else trial_ids)
 
     def table(self, rows: str | Sequence[str] | None = None, columns: str | Sequence[str] | None = None,
               metric: str | None = None) -> "Table":  # fmt: skip

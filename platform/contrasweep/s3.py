@@ -108,11 +108,19 @@ class S3Store:
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """Keys that begin with `prefix`, sorted, page by page."""
+        yield from (key for key, _ in self._tagged(prefix))
+
+    def stamps(self, folder: str, name: str) -> dict[str, str]:
+        """The server's entity tags, by key."""
+        ends = f"/{name}"
+        return {key: tag for key, tag in self._tagged(folder) if key.endswith(ends) and key.count("/") == folder.count("/") + 1}
+
+    def _tagged(self, prefix: str) -> Iterator[tuple[str, str]]:
         token: dict[str, str] = {}
         while True:
             page = self._try("list", prefix, lambda: self._client.list_objects_v2(
                 Bucket=self.bucket, Prefix=self.prefix + prefix, **token))  # noqa: B023  # fmt: skip
-            yield from (found["Key"].removeprefix(self.prefix) for found in page.get("Contents", ()))
+            yield from ((found["Key"].removeprefix(self.prefix), found["ETag"]) for found in page.get("Contents", ()))
             if not page.get("IsTruncated"):
                 return
             token = {"ContinuationToken": page["NextContinuationToken"]}

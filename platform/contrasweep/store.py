@@ -1,5 +1,6 @@
 """Where studies and datasets lie: a local folder, or `s3://bucket/prefix`. One protocol, keys with slashes."""
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -20,6 +21,7 @@ class Store(Protocol):
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool: ...  # False: it was there already
     def exists(self, key: str) -> bool: ...
     def list(self, prefix: str = "") -> Iterator[str]: ...  # keys that begin with prefix, sorted
+    def stamps(self, folder: str, name: str) -> dict[str, str]: ...  # of each `<folder><any>/<name>`: changes with its content
     def delete(self, key: str) -> None: ...  # no error if it is not there
     def put_file(self, key: str, path: Path) -> None: ...
     def get_file(self, key: str, path: Path) -> None: ...
@@ -74,6 +76,15 @@ class LocalStore:
             if not name.startswith(".tmp-")
         )
         yield from sorted(key for key in keys if key.startswith(prefix))
+
+    def stamps(self, folder: str, name: str) -> dict[str, str]:
+        found = {}
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.root / folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                    at = os.stat(f"{entry.path}/{name}")  # a file is replaced by another inode, never written in place
+                    found[f"{folder}{entry.name}/{name}"] = f"{at.st_ino}-{at.st_mtime_ns}-{at.st_size}"
+        return found
 
     def delete(self, key: str) -> None:
         (self.root / key).unlink(missing_ok=True)

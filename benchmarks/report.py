@@ -1,0 +1,183 @@
+"""What a report of 10,000 trials costs: to write, from a folder and from S3, and to read in a browser.
+
+    python -m benchmarks.report [--trials 10000] [--s3] [--keep FOLDER]
+
+The numbers in the trials are made up, in the format of real ones: the plan is a real study's on real digits, and
+every trial has what `trainables.contrastive` leaves (12 reports of up to 31 metrics, items, a checkpoint, the record).
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.browser import LAPTOP, PHONE, browser, chromium
+from contrasweep import AblationGrid, Arm
+from contrasweep.checkpoints import Checkpoints
+from contrasweep.records import DONE, FAILED, INFEASIBLE, Record, StudyRecords
+from contrasweep.results import write_planned
+from contrasweep.running.driver import describe, plan
+from contrasweep.running.versions import versions
+from contrasweep.trial import Trial
+
+RESULTS = Path(__file__).parent / "results" / "report.md"
+ARMS = {"supcon": 0.0, "sincere": 0.002, "ocl": -0.03, "infonce": -0.06}
+EPOCHS = 12
+EVERY_EPOCH = ("loss", "grad_norm", "learning_rate", "nonfinite_steps", "valid_anchors", "alignment", "uniformity",
+               "collapse_value", "collapse_distance", "collapsed")  # fmt: skip
+EVALUATED = ("accuracy", "f1_macro", *(f"f1_class_{i}" for i in range(10)), "knn1", "knn5", "target_similarity",
+             "noise_similarity", "similarity_margin", "probe", "map_at_r", "r_precision", "recall_at_1", "recall_at_5")  # fmt: skip
+ERRORS = (
+    'Traceback (most recent call last):\n  File "contrastive.py", line 181, in epoch\nFloatingPointError: every step of epoch 3 had a loss '
+    "or gradient that is not finite: lower learning_rate (0.5) or raise the temperature\n",
+    "the trial's worker was lost\n",
+)
+
+
+def study(trials: int) -> AblationGrid:
+    """4 arms x 5 temperatures x 4 batch sizes x 5 folds x as many seeds as it takes."""
+    train = "trainables.contrastive:train"
+    return AblationGrid(
+        name="made-up-report", description="Made-up numbers in the format of real trials: a benchmark of the report, no result",
+        arms={loss: Arm(train, config={"loss": loss, "epochs": EPOCHS}) for loss in ARMS},
+        axes={"temperature": [0.05, 0.1, 0.2, 0.5, 1.0], "batch_size": [32, 64, 128, 256]},
+        data="digits-lt", folds=5, seeds=list(range(max(1, trials // 400))), metric="f1_macro",
+    )  # fmt: skip
+
+
+def fill(declared: AblationGrid, storage: str) -> int:
+    """Write all that a run of the study would leave; how many trials."""
+    planned, records = plan(declared, storage=storage), StudyRecords(storage, declared.name)
+    records.claim(describe(planned))
+    write_planned(records, planned)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda trial: _leave(records, trial), planned.trials))
+    return len(planned.trials)
+
+
+def _leave(records: StudyRecords, trial: Trial) -> None:
+    """One trial's reports, items, checkpoint and record; one in fifty failed, one setting does not fit."""
+    rng = np.random.default_rng(int(trial.id[:12], 16))
+    infeasible = trial.arm == "infonce" and trial.config["batch_size"] == 256
+    failed = not infeasible and rng.uniform() < 0.02
+    rows = [] if infeasible else [_row(trial, epoch, rng) for epoch in range(1, EPOCHS // (2 if failed else 1) + 1)]
+    began = 1.79e9 + trial.seed * 60.0
+    if rows:
+        records.write_metrics(trial.id, [{"step": i, "time": began + i, **row} for i, row in enumerate(rows, 1)])
+    items: dict[str, Any] = {}
+    if rows and not failed:
+        items = {name: rng.integers(0, 2, 109) for name in ("knn1", "knn5", "probe")}
+        records.write_items(trial.id, items)
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "state.pt").write_bytes(rng.bytes(2048))
+            Checkpoints(records.store, records.key(trial.id, "checkpoint")).save(Path(folder), EPOCHS)
+    error = ERRORS[int(rng.integers(2))] if failed else "it needs 96 GiB and the largest GPU has 80\n" if infeasible else None
+    records.write(Record(
+        trial_id=trial.id, study=records.study, arm=trial.arm, trainable=trial.trainable, config=dict(trial.config),
+        data={"name": trial.data.name, "digest": trial.data.digest, "synthetic": True}, fold=trial.fold, seed=trial.seed,
+        status=INFEASIBLE if infeasible else FAILED if failed else DONE, metrics=rows[-1] if rows else {}, step=len(rows),
+        seconds=float(rng.uniform(40, 70)) if rows else 0.0, started=began, ended=began + 60, error=error, host=f"node-{trial.seed % 8}",
+        gpu_memory_gib=float(rng.uniform(2, 9)), gpu_utilisation=float(rng.uniform(0.5, 0.9)), items=tuple(items), versions=versions(),
+    ))  # fmt: skip
+
+
+def _row(trial: Trial, epoch: int, rng: np.random.Generator) -> dict[str, float]:
+    gain = ARMS[trial.arm] - 0.01 * abs(np.log2(trial.config["temperature"] / 0.2)) + 0.01 * (trial.fold or 0)
+    score = 0.6 + 0.3 * (1 - np.exp(-epoch / 3)) + gain + rng.normal(0, 0.01)
+    row = {name: float(1 / epoch + rng.normal(0, 0.02)) for name in EVERY_EPOCH}
+    evaluated = epoch % 4 == 0
+    return row | ({name: float(np.clip(score + rng.normal(0, 0.01), 0, 1)) for name in EVALUATED} if evaluated else {})
+
+
+def reports(storage: str, folder: Path) -> dict[str, float]:
+    """Seconds of `contrasweep report` as a user waits for it, by format; MB of the HTML."""
+    found = {}
+    for name in ("html, first", "html", "text", "csv"):
+        kind, target = name.split(",")[0], folder / f"report.{name.split(',')[0]}"
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "contrasweep", "report", "made-up-report", "--storage", storage, "--format", kind,
+                        "--output", str(target)], check=True)  # fmt: skip
+        found[f"{name}, s"] = round(time.perf_counter() - began, 1)
+    found["html, MB"] = round((folder / "report.html").stat().st_size / 1e6, 2)
+    return found
+
+
+async def read(page_file: Path) -> dict[str, float]:
+    """What a reader waits for, in milliseconds, on a laptop; and whether the page fits a phone."""
+    async with browser() as page:
+        await page.resize(*LAPTOP)
+        found = {"load, ms": 1000 * await page.open(page_file.as_uri())}
+        found["DOM nodes"] = await page.js("document.getElementsByTagName('*').length")
+        for name, code in INTERACTIONS.items():
+            found[f"{name}, ms"] = await page.milliseconds(code)
+        await page.resize(*PHONE)
+        found["wider than a phone, px"] = max(0, await page.js("document.documentElement.scrollWidth") - PHONE[0])
+    return {name: round(value) for name, value in found.items()}
+
+
+INTERACTIONS = {
+    "hide an arm": "document.querySelector('.key').click()",
+    "show it again": "document.querySelector('.key').click()",
+    "dark": "document.getElementById('theme').click()",
+    "another metric's curves": "const s = document.querySelector('select[data-shows]'); s.selectedIndex = 1; s.dispatchEvent(new Event('change'))",
+    "open a cell": "document.querySelector('.cs-table summary').click()",
+    "filter the trials": "const f = document.querySelector('.trials input'); f.value = 'ocl failed'; f.dispatchEvent(new Event('input'))",
+    "sort the trials": "document.querySelector('.trials th:nth-last-child(3)').click()",
+    "point at a chart": "const c = document.querySelector('#curves svg'), r = c.getBoundingClientRect(); "
+                        "c.dispatchEvent(new PointerEvent('pointermove', {bubbles: true, clientX: r.x + r.width / 2, clientY: r.y + r.height / 2}))",
+}  # fmt: skip
+
+
+@contextlib.contextmanager
+def places(kind: str, folder: Path) -> Iterator[str]:
+    """A storage: a folder, or a bucket on a moto server in a process of its own."""
+    if kind == "folder":
+        yield str(folder / "storage")
+        return
+    from benchmarks.tracking_services import S3_ENV, s3_server
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # moto logs every request
+    with s3_server("runs") as endpoint:
+        os.environ.update(S3_ENV, AWS_ENDPOINT_URL=endpoint)
+        yield "s3://runs/studies"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=10_000)
+    parser.add_argument("--s3", action="store_true", help="measure from a moto S3 server too")
+    parser.add_argument("--keep", type=Path, help="folder to work in, which stays")
+    options = parser.parse_args()
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="cs-report-") as scratch:
+        folder = options.keep or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        for kind in ["folder", *(["S3 (moto)"] if options.s3 else [])]:
+            with places(kind, folder) as storage:
+                trials = fill(study(options.trials), storage)
+                found[kind] = reports(storage, folder)
+        if chromium():
+            found["Chromium"] = asyncio.run(read(folder / "report.html"))
+    lines = [f"| {kind} | {name} | {value:g} |" for kind, figures in found.items() for name, value in figures.items()]
+    head = f"# The report of a big study\n\n{date.today()}, {platform.machine()}, {os.cpu_count()} shared cores; {trials} made-up trials in the format of real ones;\n"
+    how = f"`python -m benchmarks.report --trials {options.trials}{' --s3' if options.s3 else ''}`. `html, first` is before anything was compacted.\n\n"
+    RESULTS.write_text(head + how + "| where | what | found |\n|---|---|---|\n" + "\n".join(lines) + "\n")
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
