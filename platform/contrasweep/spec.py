@@ -10,8 +10,10 @@ import pydantic
 
 from cluster.footprint import Footprint
 from contrasweep import space as spaces
+from contrasweep.arm_budget import ArmBudget
 from contrasweep.canonical import canonical
 from contrasweep.errors import SpecError, choose_from
+from contrasweep.objectives import violation
 from contrasweep.schema import checked
 from contrasweep.space import Parameter
 
@@ -127,12 +129,20 @@ class Sweep:
     Only the confirmation reaches the table. `searcher` and `scheduler` are names (`contrasweep list searchers`)
     or `package.module:Class`; `freeze` maps an arm to the arm whose tuned settings it starts from, so that an
     add-on is tuned on a frozen base; `warm_start` names earlier studies in the same storage.
+
+    Each arm's search has the same `budget`; `trials_per_arm` is short for one of so many configurations. It never sees
+    the test split: it looks at `search_folds`, or at the dataset's dev split where there are no folds. The confirmation
+    is on the held-out part of every fold, or, if `confirm_on` is `test`, on the test split after training on all else.
+
+    `objectives` (metric -> mode, `metric` among them) are searched at once; `constraints` (metric -> `<= 2.0` or
+    `>= 0.5`) have to hold. Of the feasible configurations the best by `metric` is confirmed.
     """
 
     name: Name
     arms: Annotated[dict[Name, Arm], pydantic.Field(min_length=1)]
     data: str
-    trials_per_arm: Annotated[int, pydantic.Field(ge=1)]
+    trials_per_arm: Annotated[int, pydantic.Field(ge=1)] | None = None
+    budget: ArmBudget | None = None
     searcher: str = "tpe"
     searcher_options: dict[str, Any] = pydantic.Field(default_factory=dict)
     scheduler: str | None = None
@@ -141,8 +151,11 @@ class Sweep:
     search_folds: Annotated[list[int], pydantic.Field(min_length=1)] | None = None
     search_seed: Annotated[int, pydantic.Field(ge=0)] = 0
     confirm_seeds: Seeds = pydantic.Field(default_factory=lambda: [1000, 1001, 1002, 1003, 1004])
+    confirm_on: Literal["folds", "test"] = "folds"
     metric: str = "accuracy"
     mode: Literal["max", "min"] = "max"
+    objectives: dict[str, Literal["max", "min"]] = pydantic.Field(default_factory=dict)
+    constraints: dict[str, str] = pydantic.Field(default_factory=dict)
     reference: str | None = None
     freeze: dict[str, str] = pydantic.Field(default_factory=dict)
     warm_start: list[str] = pydantic.Field(default_factory=list)
@@ -161,11 +174,38 @@ class Sweep:
             if self.folds is None or not 0 <= fold < self.folds:
                 raise SpecError("search_folds name folds of the study", place="search_folds", value=fold,
                                 hint=f"folds is {self.folds}")  # fmt: skip
+        if self.trials_per_arm is None and self.budget is None:
+            raise SpecError("a search needs a budget for each arm", place="budget",
+                            hint="for example trials_per_arm: 40, or budget: {epochs: 2000} or {gpu_hours: 4}")  # fmt: skip
+        if self.trials_per_arm is not None and self.budget is not None and self.budget.trials is not None:
+            raise SpecError("trials_per_arm and budget.trials say the same", place="trials_per_arm", value=self.trials_per_arm)
+        self._check_goals()
         for arm, base in self.freeze.items():
             for name in (arm, base):
                 if name not in self.arms:
                     raise SpecError("there is no such arm", place=f"freeze.{arm}", value=name,
                                     hint=choose_from("arms", list(self.arms), name))  # fmt: skip
+
+    def _check_goals(self) -> None:
+        if self.objectives and self.objectives.get(self.metric) != self.mode:
+            raise SpecError("the metric, which chooses what is confirmed, is one of the objectives, with its mode", place="objectives",
+                            value=self.objectives, hint=f"add {self.metric}: {self.mode}, or set metric")  # fmt: skip
+        if self.scheduler is not None and len(self.objectives) > 1:
+            raise SpecError("early stopping compares trials by one metric", place="scheduler", value=self.scheduler,
+                            hint="leave the scheduler out, or search for one objective and constrain the rest")  # fmt: skip
+        for metric, text in self.constraints.items():
+            violation(metric, text, 0.0)
+
+    @property
+    def arm_budget(self) -> ArmBudget:
+        """What the search of each arm may spend."""
+        given = self.budget or ArmBudget(self.trials_per_arm)
+        return ArmBudget(self.trials_per_arm or given.trials, given.epochs, given.gpu_hours)
+
+    @property
+    def goals(self) -> dict[str, str]:
+        """What the search optimises: metric -> mode."""
+        return dict(self.objectives) or {self.metric: self.mode}
 
     @property
     def axis_names(self) -> list[str]:

@@ -117,7 +117,7 @@ def _inside(where: Any, part: str, place: str, *, make: bool) -> Any:
 
 def _build(fields: dict[str, Any], name: str) -> Study:
     kinds: dict[str, Any] = {"ablation_grid": AblationGrid, "sweep": Sweep}
-    kind = fields.get("type", "sweep" if "trials_per_arm" in fields else "ablation_grid")
+    kind = fields.get("type", "sweep" if {"trials_per_arm", "budget"} & fields.keys() else "ablation_grid")
     if kind not in kinds:
         raise SpecError("there is no such type of study", place=f"{name}: type", value=kind, hint=choose_from("types", list(kinds), kind))
     try:

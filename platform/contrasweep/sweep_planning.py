@@ -17,7 +17,7 @@ from contrasweep.specfile import to_plain
 from contrasweep.trial import Trial
 
 DEV_SPLITS = ("dev", "validation")
-"""Splits of a dataset that a search without folds may read, by metrics that are named after them."""
+"""Splits of a dataset that a search without folds looks at."""
 
 
 @dataclass(frozen=True)
@@ -34,21 +34,37 @@ class SweepPlan:
         """Fold 0 unless the study names others; the dataset's own splits where it has no folds."""
         return [None] if self.study.folds is None else list(self.study.search_folds or [0])
 
+    @cached_property
+    def search_data(self) -> Manifest:
+        """What the search sees: the dataset without its test split, so that nothing can look at it. Without folds, a
+        trial finds the dev split in its place."""
+        splits = {name: shards for name, shards in self.data.splits.items() if name != "test"}
+        if self.study.folds is None:
+            splits["test"] = next(splits[name] for name in DEV_SPLITS if self.data.rows(name))
+        return replace(self.data, splits=splits)
+
     @property
-    def searched(self) -> int:
-        """Trials of the search, of all arms."""
-        return len(self.study.arms) * self.study.trials_per_arm * len(self.search_folds)
+    def searched(self) -> int | None:
+        """Trials of the search, of all arms, at most; None where the budget counts none."""
+        configurations = self.study.arm_budget.trials
+        return None if configurations is None else len(self.study.arms) * configurations * len(self.search_folds)
 
     @property
     def replicates(self) -> list[tuple[int | None, int]]:
         """(fold, seed) of each confirmation trial of an arm; the same for every arm."""
-        folds: list[int | None] = [None] if self.study.folds is None else list(range(self.study.folds))
+        on_folds = self.study.folds is not None and self.study.confirm_on == "folds"
+        folds: list[int | None] = list(range(self.study.folds or 0)) if on_folds else [None]
         return [(fold, seed) for seed in self.study.confirm_seeds for fold in folds]
 
     @property
-    def total(self) -> int:
-        """Trials of search and confirmation."""
-        return self.searched + len(self.study.arms) * len(self.replicates)
+    def confirmed(self) -> int:
+        """Trials of the confirmation, of all arms."""
+        return len(self.study.arms) * len(self.replicates)
+
+    @property
+    def total(self) -> int | None:
+        """Trials of search and confirmation; None where the budget counts none."""
+        return None if self.searched is None else self.searched + self.confirmed
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
@@ -73,20 +89,43 @@ class SweepPlan:
         """Digest of one arm's search, but its budget: a larger budget goes on with the same search."""
         kept = ("searcher", "searcher_options", "scheduler", "scheduler_options", "search_seed", "metric", "mode", "warm_start")
         base = self.study.freeze.get(arm)
-        parts = [self.question["arms"][arm], {k: self.question.get(k) for k in kept}, self.search_folds, self.data.digest]
+        goals = {"objectives": self.study.objectives, "constraints": self.study.constraints}
+        parts = [self.question["arms"][arm], {k: self.question.get(k) for k in kept}, goals, self.search_folds, self.search_data.digest]
         return canonical.digest([*parts, self.search_digest(base) if base else None], length=12)
 
     @property
     def datasets(self) -> dict[str, Manifest]:
-        return {self.data.digest: self.data}
+        return {data.digest: data for data in (self.data, self.search_data)}
 
     def relocated(self, resolve: Resolve) -> "SweepPlan":
         """The same plan with its dataset where `resolve` puts it."""
         return replace(self, data=resolve(self.study.data))
 
     def trial(self, arm: str, config: Mapping[str, Any], fold: int | None, seed: int) -> Trial:
+        """A trial of the confirmation."""
+        return self._trial(arm, config, self.data, fold, seed)
+
+    def search_trials(self, arm: str, config: Mapping[str, Any]) -> list[Trial]:
+        """The trials of one configuration of the search, one a fold."""
+        return [self._trial(arm, config, self.search_data, fold, self.study.search_seed) for fold in self.search_folds]
+
+    def searcher(self, arm: str, fixed: Mapping[str, Any]) -> search.Searcher:
+        """A new searcher for an arm whose other settings are `fixed`."""
+        study = self.study
+        return search.build(study.searcher, study.arms[arm].space, fixed=fixed, seed=study.search_seed, mode=list(study.goals.values()),
+                            budget=study.arm_budget.trials, constraints=len(study.constraints), **study.searcher_options)  # fmt: skip
+
+    def scheduler(self) -> schedule.Scheduler | None:
+        """A new rule for early stopping; None: there is none."""
+        study = self.study
+        if study.scheduler is None:
+            return None
+        return schedule.build(study.scheduler, mode=study.mode, budget=study.arm_budget.trials, folds=len(self.search_folds),
+                              **study.scheduler_options)  # fmt: skip
+
+    def _trial(self, arm: str, config: Mapping[str, Any], data: Manifest, fold: int | None, seed: int) -> Trial:
         path = trainable_path(self.study.arms[arm])
-        return Trial(study=self.study.name, arm=arm, trainable=path, config=canonical.Config(config), data=self.data, fold=fold, seed=seed)
+        return Trial(study=self.study.name, arm=arm, trainable=path, config=canonical.Config(config), data=data, fold=fold, seed=seed)
 
     def to_frame(self) -> pd.DataFrame:
         """One row a confirmation trial. Where the best configuration is not known yet, neither is the trial's id,
@@ -110,14 +149,14 @@ def make_sweep_plan(study: Sweep, resolve: Resolve) -> SweepPlan:
         if not arm.space:
             raise SpecError("every arm of a Sweep searches something", place=f"arms.{name}.space", value={},
                             hint="give it a space, or declare an AblationGrid")  # fmt: skip
-        search.build(study.searcher, arm.space, fixed=arm.config, seed=study.search_seed, mode=study.mode,
-                     budget=study.trials_per_arm, **study.searcher_options)  # fmt: skip
-    if study.scheduler is not None:
-        schedule.build(study.scheduler, mode=study.mode, budget=study.trials_per_arm, **study.scheduler_options)
     data = resolve(study.data)
     _check_data(study, data)
     local = {trainable_path(arm): functions[name] for name, arm in study.arms.items() if not isinstance(arm.trainable, str)}
-    return SweepPlan(study, data, local)
+    planned = SweepPlan(study, data, local)
+    planned.scheduler()
+    for name, arm in study.arms.items():
+        _check_searcher(planned.searcher(name, arm.config), study)
+    return planned
 
 
 def order(study: Sweep) -> list[str]:
@@ -148,15 +187,24 @@ def _check_point(study: Sweep, name: str, function: Callable[..., Any], u: float
     check_settings(function, {**fixed, **drawn}, {}, name)
 
 
+def _check_searcher(searcher: search.Searcher, study: Sweep) -> None:
+    """Whether it can ask: what a sampler cannot do, several objectives say, it tells only then."""
+    try:
+        searcher.ask()
+    except ValueError as error:
+        if isinstance(error, SpecError):
+            raise
+        raise SpecError("the searcher cannot search this", place="searcher", value=study.searcher, hint=str(error).splitlines()[0]) from None
+
+
 def _check_data(study: Sweep, data: Manifest) -> None:
     if study.folds is None:
-        splits = [split for split in DEV_SPLITS if data.rows(split)]
-        if not any(study.metric.startswith(f"{split}_") for split in splits):
-            raise SpecError(
-                "a search must not look at the test split: without folds, its metric has to be one of a dev split",
-                place="folds", value=None, hint=f"declare folds, or a metric named {' or '.join(f'{s}_...' for s in splits)}" if splits else
-                f"declare folds; {data.name} has no split {' or '.join(DEV_SPLITS)}",
-            )  # fmt: skip
+        if not any(data.rows(split) for split in DEV_SPLITS):
+            raise SpecError("a search must not look at the test split: without folds, it needs a dev split", place="folds", value=None,
+                            hint=f"declare folds; {data.name} has no split {' or '.join(DEV_SPLITS)}")  # fmt: skip
     elif study.folds > data.rows("train"):
         raise SpecError("there cannot be more folds than rows", place="folds", value=study.folds,
                         hint=f"{data.name} has {data.rows('train')} training rows")  # fmt: skip
+    if (study.folds is None or study.confirm_on == "test") and not data.rows("test"):
+        raise SpecError("there is no test split to confirm on", place="confirm_on", value="test",
+                        hint=f"{data.name} has {', '.join(data.splits)}; declare folds and confirm on them")  # fmt: skip

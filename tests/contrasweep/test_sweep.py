@@ -149,7 +149,7 @@ def test_an_equal_budget_is_what_the_plan_says(tmp_path):
         ({"freeze": {"short": "long", "long": "short"}}, "freeze: arms are frozen on each other in a circle"),
         ({"arms": {"a": Arm("toy:train")}}, "arms.a.space: every arm of a Sweep searches something"),
         ({"arms": {"a": Arm("toy:train", space={"lrr": Float(0.1, 1.0)})}}, "lrr: there is no such field; did you mean 'lr'"),
-        ({"scheduler": "hyperband"}, "scheduler: there is no such scheduler"),
+        ({"scheduler": "hyperbannd"}, "scheduler: there is no such scheduler"),
         ({"searcher": "tpee"}, "searcher: there is no such searcher"),
     ],
 )  # fmt: skip

@@ -72,7 +72,7 @@ def run(study: Study, *, storage: str = STORAGE, tracking: str = TRACKING, max_c
             if isinstance(placed, SweepPlan):
                 _search(placed, records, tracker, max_concurrent)
             elif missing := [trial for trial in placed.trials if trial.id not in finished]:
-                _train(placed, FixedSource(missing), len(missing), records, tracker, max_concurrent)
+                _train(placed, FixedSource(missing), len(placed.trials) - len(missing), records, tracker, max_concurrent)
         except BaseException:
             tracker.close(timeout_s=INTERRUPTED_S)  # what is not sent now, `sync` or the next run sends
             raise
@@ -95,12 +95,12 @@ def _search(plan_: SweepPlan, records: StudyRecords, tracker: Tracker, max_concu
     results.write_planned(records, plan_)  # the table is there, all pending, until an arm's best is known
     source = SweepSource(plan_, records, lambda confirmed: results.write_planned(records, confirmed))
     if not source.finished:
-        _train(plan_, source, plan_.total - len(records.finished()), records, tracker, max_concurrent)
+        _train(plan_, source, len(records.finished()), records, tracker, max_concurrent)
     for arm in source.unconfirmed:
         print(f"arm {arm}: no configuration was trained to its end, so there is none to confirm", file=sys.stderr)
 
 
-def _train(plan_: Plan | SweepPlan, source: Source, missing: int, records: StudyRecords, tracker: Tracker,
+def _train(plan_: Plan | SweepPlan, source: Source, before: int, records: StudyRecords, tracker: Tracker,
            max_concurrent: int | None) -> None:  # fmt: skip
     from contrasweep.running.engine import Engine
     from contrasweep.running.placement import Placements
@@ -111,7 +111,7 @@ def _train(plan_: Plan | SweepPlan, source: Source, missing: int, records: Study
     with connected() as inventory, _interruptible():
         placements = Placements(study, inventory)
         total = plan_.total if isinstance(plan_, SweepPlan) else len(plan_.trials)
-        progress = Progress(total, total - missing, max_concurrent or placements.slots())
+        progress = Progress(total, before, max_concurrent or placements.slots())
         chunk_s = 0.0 if isinstance(study, Sweep) and study.scheduler else CHUNK_S
         job = Job(records.storage, study.name, study.metric, plan_.datasets, plan_.functions, chunk_s)
         deadline = time.time() + 3600 * study.budget_hours if study.budget_hours else None

@@ -49,6 +49,7 @@ class Engine:
         self.deadline = deadline
         self.running: dict[str, Any] = {}  # trial id -> (Trial, notes); handed out and without a record
         self.stopped: set[str] = set()  # stopped early because the source said so
+        self.seconds: dict[str, float] = {}  # trial id -> training time so far, as its worker last said
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Tune pickles what it was configured with, for a restore that we never do; open files cannot be."""
@@ -114,7 +115,7 @@ class Engine:
             trial_id=trial.id, study=self.records.study, arm=trial.arm, trainable=trial.trainable, config=dict(trial.config),
             data={"name": trial.data.name, "digest": trial.data.digest, "synthetic": trial.data.synthetic}, fold=trial.fold,
             seed=trial.seed, status=status, metrics=last, step=rows[-1]["step"] if rows else 0, error=error or None,
-            seconds=rows[-1]["time"] - rows[0]["time"] if rows else 0.0, started=rows[0]["time"] if rows else time.time(),
+            seconds=self.seconds.get(trial_id, rows[-1]["time"] - rows[0]["time"] if rows else 0.0), started=rows[0]["time"] if rows else time.time(),
             ended=time.time(), notes=dict(notes), versions=versions(),
         )  # fmt: skip
         self.records.write(record)
@@ -139,6 +140,7 @@ class _Bridge(Searcher):  # type: ignore[misc]
             if found is None or isinstance(found, Finished):
                 return None if found is None else Searcher.FINISHED
             trial, notes = found.trial, found.notes
+        notes = {**notes, "gpus": engine.placements.gpus(trial)}
         engine.running[trial.id] = (trial, notes)
         engine.stopped.discard(trial.id)  # a search may let a stopped trial go on
         return engine.job.describe(trial, **notes)
@@ -163,6 +165,7 @@ class _Decider(FIFOScheduler):  # type: ignore[misc]
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         reports = result.get("reports") or []
         trial_id = trial.config["id"]
+        self.engine.seconds[trial_id] = result.get("seconds", 0.0)
         if not result.get("done") and not all(self.engine.source.keep_going(trial_id, [row]) for row in reports):
             self.engine.stopped.add(trial_id)
         going = trial_id not in self.engine.stopped and not self.engine.out_of_time()

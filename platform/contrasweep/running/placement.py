@@ -10,6 +10,7 @@ from cluster.inventory import Inventory
 from cluster.packing import Placement, at_once, default_footprint, options, why_not
 from contrasweep.errors import SpecError
 from contrasweep.spec import Study
+from contrasweep.trial import Trial
 
 
 class Placements:
@@ -31,6 +32,10 @@ class Placements:
     def of(self, described: Mapping[str, Any]) -> Placement:
         """The placement of a trial as `Job.describe` gives it."""
         return self.raised.get(described["id"], self.first[described["trial"]["arm"]])
+
+    def gpus(self, trial: Trial) -> float:
+        """GPUs, or the share of one, that a trial holds; 0 where it holds none."""
+        return float(self.raised.get(trial.id, self.first[trial.arm]).share)
 
     def bundles(self, described: Mapping[str, Any]) -> PlacementGroupFactory:
         """What to ask Ray for."""

@@ -59,7 +59,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
             return known
         execution = self.execution or self._begin()
         progress = execution.advance(self.job.chunk_s)
-        result: dict[str, Any] = {"id": self.described["id"], "reports": progress.reports}
+        result: dict[str, Any] = {"id": self.described["id"], "reports": progress.reports, "seconds": execution.seconds}
         if (value := _last(progress.reports, self.job.metric)) is not None:
             result[self.job.metric] = value
         if progress.record is not None:

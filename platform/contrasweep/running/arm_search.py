@@ -1,0 +1,244 @@
+"""The search of one arm: what is asked next, when a trial is stopped, what is told, and what it costs.
+
+Knowledge lies in the storage alone. What was asked is written before it runs, one small file each:
+
+    <study>/search/<digest of the arm's search>/<number>.json      the searched settings
+
+so that an interrupted search goes on with the same configurations, from their checkpoints, and its searcher is
+told every finished one again, in order of number.
+"""
+
+import json
+import math
+import statistics
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from contrasweep import canonical
+from contrasweep import records as rec
+from contrasweep.arm_budget import Spending
+from contrasweep.objectives import value_of, violation
+from contrasweep.records import Record, StudyRecords
+from contrasweep.running.source import Next
+from contrasweep.spec import Sweep
+from contrasweep.sweep_planning import SweepPlan, fixed_of
+from contrasweep.trial import Trial
+
+SEARCH = "search"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a configuration: means over its folds of each objective, the metric first, and by how much each
+    constraint is broken."""
+
+    config: Mapping[str, Any]  # the searched settings
+    values: Mapping[str, float]
+    violations: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], records: Iterable[Record], study: Sweep) -> "Outcome":
+        found = list(records)
+
+        def mean(metric: str) -> float:
+            return statistics.fmean(value_of(record, metric) for record in found) if found else math.nan
+
+        broken = tuple(violation(metric, text, mean(metric)) for metric, text in study.constraints.items())
+        return cls(config, {metric: mean(metric) for metric in study.goals}, broken)
+
+    @property
+    def finite(self) -> bool:
+        return all(map(math.isfinite, [*self.values.values(), *self.violations]))
+
+    @property
+    def feasible(self) -> bool:
+        return all(broken <= 0 for broken in self.violations)
+
+    def rank(self, study: Sweep) -> tuple[bool, float]:
+        """Larger is better: feasible first, then by the study's metric."""
+        return self.feasible, self.values[study.metric] * (1 if study.mode == "max" else -1)
+
+
+@dataclass
+class Asked:
+    """One configuration of a search, its trials (one a fold) and their records."""
+
+    number: int
+    config: dict[str, Any]  # the searched settings
+    trials: list[Trial]
+    records: dict[str, Record] = field(default_factory=dict)
+    told: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether each of its trials has ended, early or not."""
+        return len(self.records) == len(self.trials)
+
+    def ended_as(self, *statuses: str) -> bool:
+        return self.whole and all(record.status in statuses for record in self.records.values())
+
+
+class ArmSearch:
+    """The search of one arm, within its budget. `base` are the tuned settings it is frozen on, `priors` what earlier
+    studies found."""
+
+    def __init__(self, plan: SweepPlan, arm: str, base: Mapping[str, Any], records: StudyRecords, priors: Iterable[Outcome]) -> None:
+        study = plan.study
+        self.plan, self.study, self.arm, self.records = plan, study, arm, records
+        self.fixed = fixed_of(study.arms[arm], base)
+        self.searcher, self.scheduler = plan.searcher(arm, self.fixed), plan.scheduler()
+        self.spending = Spending(study.arm_budget, len(plan.search_folds))
+        self.asked: list[Asked] = []
+        self.of: dict[str, Asked] = {}
+        self.waiting: deque[Trial] = deque()
+        self.closed = False  # nothing more will be asked
+        self.first = self._learn(list(priors))
+        self._restore()
+
+    def next(self) -> Next | None:
+        """A trial to start now, or None: not now, or never again."""
+        self._promote()
+        if not self.waiting and not self.closed:
+            self._ask_more()
+            self._promote()  # the end of asking may have let trials go on
+        if not self.waiting:
+            return None
+        trial = self.waiting.popleft()
+        return Next(trial, {"phase": SEARCH, "number": self.of[trial.id].number})
+
+    def keep_going(self, trial_id: str, reports: list[dict[str, Any]]) -> bool:
+        for row in reports:
+            self.spending.report(trial_id, row["step"])
+        if self.scheduler is None:
+            return True
+        metric = self.study.metric
+        return all(self.scheduler.decide(trial_id, row["step"], row[metric]) for row in reports if metric in row)
+
+    def done(self, record: Record) -> None:
+        self._take(record)
+        self._tell()
+        self._settle()
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is asked and every configuration has its end."""
+        return self.closed and all(asked.told for asked in self.asked)
+
+    def best(self) -> Asked | None:
+        """The best feasible configuration of those that were trained to their end on all folds; the first of equals."""
+        found = [(self._outcome(asked), asked) for asked in self.asked if asked.ended_as(rec.DONE)]
+        good = [(*outcome.rank(self.study), -asked.number) for outcome, asked in found if outcome.finite and outcome.feasible]
+        return self.asked[-max(good)[-1]] if good else None
+
+    def whole_config(self, asked: Asked) -> dict[str, Any]:
+        return {**self.fixed, **asked.config}
+
+    def _outcome(self, asked: Asked) -> Outcome:
+        return Outcome.of(asked.config, asked.records.values(), self.study)
+
+    @property
+    def _running(self) -> list[str]:
+        """Trials that were handed out, or will be, and have not ended."""
+        return [trial.id for asked in self.asked if not asked.whole for trial in asked.trials if trial.id not in asked.records]
+
+    def _ask_more(self) -> None:
+        """One more configuration, if the budget has room for it."""
+        if not self.spending.room(len(self.asked), self._running):
+            return
+        config = self._ask()
+        if config is None:
+            self._close()
+            return
+        self.records.store.write(self._key(len(self.asked)), canonical.dumps(config).encode())
+        self._add(config)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Close the search once its budget is spent: what still runs may leave room for more."""
+        running = self._running
+        last = not running or len(self.asked) == self.study.arm_budget.trials
+        if last and not self.closed and not self.spending.room(len(self.asked), running):
+            self._close()
+
+    def _ask(self) -> dict[str, Any] | None:
+        if self.first is not None and not self.asked:
+            self.searcher.replay(self.first)
+            return self.first
+        return self.searcher.ask()
+
+    def _learn(self, priors: list[Outcome]) -> dict[str, Any] | None:
+        """Tell the searcher what earlier studies found; the best of that is asked first."""
+        learn = getattr(self.searcher, "learn", None)
+        for prior in priors if learn else []:
+            learn(prior.config, list(prior.values.values()), prior.violations)  # type: ignore[misc]
+        return dict(max(priors, key=lambda prior: prior.rank(self.study)).config) if priors else None
+
+    def _restore(self) -> None:
+        """What was asked and what became of it, from the storage. Trials without a record run again."""
+        for key in sorted(self.records.store.list(self._key(None)))[: self.study.arm_budget.trials]:
+            config = json.loads(self.records.store.read(key))
+            self.searcher.replay(config)
+            self._add(config)
+        known = self.records.read(list(self.of))
+        for asked in self.asked:
+            for trial in asked.trials:
+                if self.scheduler is not None or trial.id not in known:
+                    self.keep_going(trial.id, self.records.metrics(trial.id))
+                if trial.id in known:
+                    self._take(known[trial.id])
+        self.waiting = deque(trial for trial in self.waiting if trial.id not in known)
+        self._tell()
+        self._settle()
+
+    def _add(self, config: dict[str, Any]) -> None:
+        number = len(self.asked)
+        asked = Asked(number, config, self.plan.search_trials(self.arm, {**self.fixed, **config}))
+        self.asked.append(asked)
+        for trial in asked.trials:
+            self.of[trial.id] = asked
+            self.waiting.append(trial)
+            if self.scheduler is not None:
+                self.scheduler.add(trial.id, number, trial.fold if trial.fold is not None else 0)
+
+    def _take(self, record: Record) -> None:
+        self.of[record.trial_id].records[record.trial_id] = record
+        self.spending.end(record)
+        if self.scheduler is not None and record.status != rec.PRUNED:
+            self.scheduler.end(record.trial_id, failed=record.status != rec.DONE)
+
+    def _promote(self) -> None:
+        """Let stopped trials go on from their checkpoints: without its record, a trial is not finished."""
+        for trial_id in self.scheduler.promoted() if self.scheduler is not None else []:
+            asked = self.of[trial_id]
+            if asked.records.pop(trial_id, None) is not None:
+                self.spending.reopen(trial_id)
+                self.records.store.delete(self.records.key(trial_id, "record.json"))
+                self.waiting.append(next(t for t in asked.trials if t.id == trial_id))
+        self._tell()
+
+    def _tell(self) -> None:
+        for asked in self.asked:
+            if asked.told or not asked.whole or any(self._open(trial.id) for trial in asked.trials):
+                continue
+            asked.told = True
+            outcome = self._outcome(asked)
+            pruned = [r.step for r in asked.records.values() if r.status == rec.PRUNED]
+            usable = asked.ended_as(rec.DONE, rec.PRUNED) and outcome.finite
+            self.searcher.tell(asked.config, list(outcome.values.values()) if usable else None, min(pruned) if pruned else None,
+                               outcome.violations)  # fmt: skip
+
+    def _open(self, trial_id: str) -> bool:
+        """Whether a stopped trial may still be promoted."""
+        return self.scheduler is not None and self.scheduler.waiting(trial_id)
+
+    def _close(self) -> None:
+        self.closed = True
+        if self.scheduler is not None:
+            self.scheduler.close(len(self.asked))
+        self._tell()
+
+    def _key(self, number: int | None) -> str:
+        folder = f"{self.records.study}/search/{self.plan.search_digest(self.arm)}/"
+        return folder if number is None else f"{folder}{number:06d}.json"

@@ -1,0 +1,33 @@
+"""When to stop a trial early. Pure rules: they are told what trials report, and answer whether to go on.
+
+    scheduler = build("asha", mode="max", budget=40)
+    scheduler.add(trial, config=0, fold=0)
+    scheduler.decide(trial, step=1, value=0.3)     # True: keep going
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from contrasweep.errors import SpecError, choose_from
+from contrasweep.schedule.direct import Asha, Median
+from contrasweep.schedule.halving import Brackets, FoldHalving, HyperBand
+from contrasweep.schedule.scheduler import Scheduler
+
+__all__ = ["SCHEDULERS", "Scheduler", "build"]
+
+SCHEDULERS: dict[str, Callable[..., Scheduler]] = {"asha": Asha, "median": Median, "halving": FoldHalving, "hyperband": HyperBand}
+"""Early stopping rules by name."""
+
+
+def build(scheduler: str, *, mode: str, budget: int | None, folds: int = 1, **options: Any) -> Scheduler:
+    """The rule of this name for an arm with `budget` configurations (None: not known) on `folds` folds."""
+    if scheduler not in SCHEDULERS:
+        raise SpecError("there is no such scheduler", place="scheduler", value=scheduler,
+                        hint=choose_from("schedulers", list(SCHEDULERS), scheduler))  # fmt: skip
+    kind = SCHEDULERS[scheduler]
+    if isinstance(kind, type) and issubclass(kind, Brackets):
+        options = {**options, "folds": folds}
+    try:
+        return kind(mode, budget, **options)
+    except TypeError as error:
+        raise SpecError("the scheduler does not take these options", place="scheduler_options", value=options, hint=str(error)) from None

@@ -1,0 +1,78 @@
+"""Rules that decide at each report, once and for all: ASHA and median stopping."""
+
+import math
+import statistics
+from abc import ABC, abstractmethod
+from collections import defaultdict
+
+from contrasweep.schedule.scheduler import at_least, first_from
+
+
+class Direct(ABC):
+    """What rules have in common that stop a trial for good, comparing it with the same fold's."""
+
+    def __init__(self, mode: str) -> None:
+        self.sign = 1.0 if mode == "max" else -1.0
+        self.folds: dict[str, int] = {}
+        self.histories: dict[str, dict[int, float]] = defaultdict(dict)
+
+    def add(self, trial: str, config: int, fold: int) -> None:
+        self.folds[trial] = fold
+
+    def end(self, trial: str, failed: bool = False) -> None:  # noqa: B027  # most rules need not know
+        """An end changes nothing."""
+
+    def close(self, configs: int) -> None:  # noqa: B027
+        """Nor does the number of configurations."""
+
+    def promoted(self) -> list[str]:
+        return []
+
+    def waiting(self, trial: str) -> bool:
+        return False
+
+    def decide(self, trial: str, step: int, value: float) -> bool:
+        self.histories[trial][step] = self.sign * value if math.isfinite(value) else -math.inf
+        peers = {t: h for t, h in self.histories.items() if t != trial and self.folds.get(t) == self.folds.get(trial)}
+        return self.good(self.histories[trial], step, peers)
+
+    @abstractmethod
+    def good(self, own: dict[int, float], step: int, peers: dict[str, dict[int, float]]) -> bool:
+        """Whether a trial with these values (larger is better) goes on past `step`."""
+
+
+class Asha(Direct):
+    """Asynchronous successive halving (Li et al. 2020), its variant without pauses: at steps min_step * reduction^k
+    a trial goes on if it is in the best 1/reduction of those that were there so far. Decides by order of arrival."""
+
+    def __init__(self, mode: str, budget: int | None, *, reduction: int = 3, min_step: int = 1) -> None:
+        super().__init__(mode)
+        at_least("reduction", reduction, 2)
+        at_least("min_step", min_step, 1)
+        self.reduction, self.min_step = reduction, min_step
+
+    def good(self, own: dict[int, float], step: int, peers: dict[str, dict[int, float]]) -> bool:
+        rung = self.min_step
+        while rung <= step:
+            before = [s for s in own if s >= rung]
+            if min(before) == step:
+                there = sorted((v for h in peers.values() if (v := first_from(h, rung)) is not None), reverse=True)
+                there = sorted([*there, own[step]], reverse=True)
+                if len(there) >= self.reduction and own[step] < there[len(there) // self.reduction - 1]:
+                    return False
+            rung *= self.reduction
+        return True
+
+
+class Median(Direct):
+    """Median stopping (Golovin et al. 2017): a trial whose best so far is below the median of the others' running
+    means at that step stops; not before `grace_steps`, nor with fewer than `min_trials` others."""
+
+    def __init__(self, mode: str, budget: int | None, *, grace_steps: int = 1, min_trials: int = 3) -> None:
+        super().__init__(mode)
+        at_least("min_trials", min_trials, 1)
+        self.grace_steps, self.min_trials = grace_steps, min_trials
+
+    def good(self, own: dict[int, float], step: int, peers: dict[str, dict[int, float]]) -> bool:
+        means = [statistics.fmean(v for s, v in h.items() if s <= step) for h in peers.values() if max(h) >= step and min(h) <= step]
+        return step < self.grace_steps or len(means) < self.min_trials or max(own.values()) >= statistics.median(means)

@@ -1,0 +1,14 @@
+"""What to try next: searchers that suggest and learn, and know nothing of processes. The only user of Optuna.
+
+    searcher = build("tpe", space, seed=0, mode="max", budget=40)
+    while (config := searcher.ask()) is not None: searcher.tell(config, train(config))
+
+What is asked depends on the seed, the number of the ask and what was told, and no configuration is asked twice.
+"""
+
+from contrasweep.search.finite import configurations, fits
+from contrasweep.search.named import SEARCHERS, build
+from contrasweep.search.pedanova import importance
+from contrasweep.search.searcher import Problem, Searcher
+
+__all__ = ["SEARCHERS", "Problem", "Searcher", "build", "configurations", "fits", "importance"]

@@ -1,0 +1,120 @@
+"""Searchers by name."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from contrasweep.errors import SpecError, choose_from
+from contrasweep.search.finite import product
+from contrasweep.search.samplers import optuna_searcher
+from contrasweep.search.searcher import Config, ListSearcher, Problem, Searcher
+from contrasweep.space import Choice, Space, sample
+
+
+def _random(problem: Problem) -> Searcher:
+    """Uniform on each parameter's scale."""
+    generator = np.random.default_rng(problem.seed)
+    return _listed(problem, (generator.random(len(problem.space)) for _ in itertools.count()))
+
+
+def _quasi_random(problem: Problem) -> Searcher:
+    """Scrambled Sobol points: as good as random and more even."""
+    from scipy.stats import qmc
+
+    def points() -> Iterator[Any]:
+        sobol = qmc.Sobol(max(1, len(problem.space)), rng=np.random.default_rng(problem.seed))
+        while True:
+            yield from sobol.random_base2(6) if sobol.num_generated == 0 else sobol.random(sobol.num_generated)
+
+    return _listed(problem, points())
+
+
+def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) -> Searcher:
+    """Every combination of levels; `levels` of a number, or by name; default: as many as the budget pays for."""
+    space, budget = problem.space, problem.budget
+
+    def grid(count: int | Mapping[str, int]) -> dict[str, Config]:
+        size = count if isinstance(count, Mapping) else dict.fromkeys(space, count)
+        return product(space, problem.fixed, {name: space[name].grid(size.get(name, 2)) for name in space})
+
+    if levels is None:
+        if budget is None:
+            raise SpecError("the size of a grid has to be said where the budget counts no configurations", place="searcher_options.levels",
+                            hint="set it, or budget.trials")  # fmt: skip
+        levels = 1
+        while levels < budget and levels < 64 and len(grid(levels + 1)) <= budget:
+            levels += 1
+        if levels == 1 and any(not isinstance(p, Choice) and p.grid(2) != p.grid(1) for p in space.values()):
+            levels = 2
+    configs = grid(levels)
+    if budget is not None and len(configs) > budget:
+        raise SpecError("the grid is larger than the budget", place="trials_per_arm", value=budget,
+                        hint=f"it has {len(configs)} points; set searcher_options.levels, or search at random")  # fmt: skip
+    return ListSearcher(space, problem.fixed, iter(list(configs.values())))
+
+
+def _tpe(problem: Problem, **options: Any) -> Searcher:
+    """Tree-structured Parzen estimator (Bergstra et al. 2011), with constant liar for parallel asks; multivariate
+    (Falkner et al. 2018) on one objective, MOTPE (Ozaki et al. 2022) on several."""
+    joint = {"multivariate": True, "group": any(p.when for p in problem.space.values())} if len(problem.modes) == 1 else {}
+    return optuna_searcher("TPESampler", problem, {**joint, "constant_liar": True, "n_startup_trials": _startup(problem), **options})
+
+
+def _cmaes(problem: Problem, **options: Any) -> Searcher:
+    """CMA-ES (Hansen & Ostermeier 2001) on the numbers; choices are drawn at random."""
+    for place, found in (("objectives", len(problem.modes) > 1), ("constraints", problem.constraints > 0)):
+        if found:
+            raise SpecError(f"CMA-ES knows no {place}", place="searcher", value="cmaes", hint="known: nsga2, tpe, gp, random, quasi-random, grid")
+    return optuna_searcher("CmaEsSampler", problem, {"warn_independent_sampling": False, **options})
+
+
+def _gp(problem: Problem, **options: Any) -> Searcher:
+    """Gaussian process with log expected improvement (Ament et al. 2023), of the hypervolume on several objectives;
+    pays off at tens of trials."""
+    return optuna_searcher("GPSampler", problem, {"n_startup_trials": _startup(problem), "warn_independent_sampling": False, **options})
+
+
+def _nsga2(problem: Problem, **options: Any) -> Searcher:
+    """NSGA-II (Deb et al. 2002): non-dominated sorting on several objectives, feasible before infeasible."""
+    size = 20 if problem.budget is None else max(4, min(50, problem.budget // 4))
+    return optuna_searcher("NSGAIISampler", problem, {"population_size": size, **options})
+
+
+SEARCHERS: dict[str, Callable[..., Searcher]] = {
+    "grid": _grid,
+    "random": _random,
+    "quasi-random": _quasi_random,
+    "tpe": _tpe,
+    "cmaes": _cmaes,
+    "gp": _gp,
+    "nsga2": _nsga2,
+}
+"""Searchers by name; an Optuna sampler of another is `package.module:Class`."""
+
+
+def build(searcher: str, space: Space, *, fixed: Mapping[str, Any] | None = None, seed: int = 0, mode: str | Sequence[str] = "max",
+          budget: int | None = 100, constraints: int = 0, **options: Any) -> Searcher:  # fmt: skip
+    """The searcher of this name, or with the Optuna sampler at this dotted path; see `Problem` for the rest.
+
+    Raises `SpecError` on an unknown name or option, and where the searcher cannot have several objectives."""
+    problem = Problem(space, fixed or {}, seed, (mode,) if isinstance(mode, str) else tuple(mode), budget, constraints)
+    if searcher in SEARCHERS:
+        try:
+            return SEARCHERS[searcher](problem, **options)
+        except TypeError as error:
+            raise SpecError("the searcher does not take these options", place="searcher_options", value=options, hint=str(error)) from None
+    if ":" in searcher:
+        return optuna_searcher(searcher, problem, options, fresh=False)
+    raise SpecError("there is no such searcher", place="searcher", value=searcher,
+                    hint=choose_from("searchers", [*SEARCHERS, "package.module:Sampler"], searcher))  # fmt: skip
+
+
+def _startup(problem: Problem) -> int:
+    """Configurations drawn at random before there is enough to learn from."""
+    return 10 if problem.budget is None else max(3, min(10, problem.budget // 4))
+
+
+def _listed(problem: Problem, points: Iterator[Any]) -> ListSearcher:
+    return ListSearcher(problem.space, problem.fixed, (sample(problem.space, list(point), problem.fixed) for point in points))

@@ -1,0 +1,143 @@
+"""Optuna's samplers by ask and tell."""
+
+import importlib
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from contrasweep import canonical
+from contrasweep.errors import SpecError
+from contrasweep.search.finite import configurations
+from contrasweep.search.forms import coordinate, suggest
+from contrasweep.search.searcher import Config, Problem
+from contrasweep.space import active, ordered, sample
+
+Sampler = Callable[[int], Any]
+"""Seed -> Optuna sampler."""
+
+TRIES = 20  # suggestions that a sampler may repeat before one is drawn at random
+
+
+class OptunaSearcher:
+    """Any Optuna sampler by ask and tell. A fresh sampler for each ask, seeded by the ask's number, makes a resumed
+    search go on as it would have gone uninterrupted; `fresh=False` keeps one, for samplers with a state of their own."""
+
+    def __init__(self, problem: Problem, sampler: Sampler, *, fresh: bool = True) -> None:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self.space, self.fixed, self.seed = problem.space, problem.fixed, problem.seed
+        self.sampler, self.fresh = sampler, fresh
+        directions = ["maximize" if mode == "max" else "minimize" for mode in problem.modes]
+        self.study = optuna.create_study(directions=directions, sampler=sampler(self.seed))
+        self.finite = configurations(self.space, self.fixed)
+        self.random = np.random.default_rng([self.seed, 1])
+        self.seen: set[str] = set()
+        self.open: dict[str, Any] = {}
+        self.asked = 0
+
+    def ask(self) -> Config | None:
+        if self.finite is not None and len(self.seen & self.finite.keys()) == len(self.finite):
+            return None
+        for _ in range(TRIES):
+            trial, config = self._ask()
+            if (text := canonical.dumps(config)) not in self.seen:
+                return self._open(text, trial, config)
+            self._fail(trial)
+        left = self._unseen()
+        return None if left is None else self._asked_as(left)
+
+    def tell(self, config: Config, value: float | Sequence[float] | None, pruned_at: int | None = None,
+             violations: Sequence[float] = ()) -> None:  # fmt: skip
+        import optuna
+
+        trial = self.open.pop(canonical.dumps(config))
+        values = [] if value is None else [value] if isinstance(value, int | float) else list(value)
+        if not values or not all(map(math.isfinite, [*values, *violations])):
+            self._fail(trial)
+            return
+        for number, violation in enumerate(violations):
+            trial.set_constraint(str(number), violation)
+        if pruned_at is not None:
+            trial.report(values[0], pruned_at)
+            self.study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+        else:
+            self.study.tell(trial, values)
+
+    def replay(self, config: Config) -> None:
+        self._asked_as(config)
+
+    def learn(self, config: Config, value: float | Sequence[float], violations: Sequence[float] = ()) -> None:
+        """What an earlier study found; the configuration may still be asked here."""
+        text = canonical.dumps(config)
+        self._asked_as(config)
+        self.tell(config, value, violations=violations)
+        self.seen.discard(text)
+        self.asked -= 1
+
+    def _ask(self) -> tuple[Any, Config]:
+        if self.fresh:
+            number = [self.seed, self.asked, len(self.study.trials)]
+            self.study.sampler = self.sampler(int(np.random.SeedSequence(number).generate_state(1)[0]))
+        trial = self.study.ask()
+        config: Config = {}
+        for name in ordered(self.space):
+            if active(self.space[name].when, {**self.fixed, **config}):
+                config[name] = suggest(trial, name, self.space[name])
+        return trial, config
+
+    def _asked_as(self, config: Config) -> Config:
+        self.study.enqueue_trial({name: coordinate(self.space[name], value) for name, value in config.items()})
+        trial, _ = self._ask()
+        return self._open(canonical.dumps(config), trial, config)
+
+    def _open(self, text: str, trial: Any, config: Config) -> Config:
+        self.seen.add(text)
+        self.open[text] = trial
+        self.asked += 1
+        return config
+
+    def _fail(self, trial: Any) -> None:
+        import optuna
+
+        self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
+
+    def _unseen(self) -> Config | None:
+        """A configuration not asked before, at random."""
+        if self.finite is not None:
+            left = [config for text, config in self.finite.items() if text not in self.seen]
+            return left[self.random.integers(len(left))]
+        drawn = (sample(self.space, point, self.fixed) for point in self.random.random((1000, max(1, len(self.space)))))
+        return next((config for config in drawn if canonical.dumps(config) not in self.seen), None)
+
+
+def optuna_searcher(name: str, problem: Problem, options: Mapping[str, Any], *, fresh: bool = True) -> OptunaSearcher:
+    """A searcher with the sampler `name` of Optuna, or `package.module:Class`."""
+    kind = _sampler_class(name)
+
+    def sampler(seed: int) -> Any:
+        import optuna
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            try:
+                return kind(seed=seed, **options)
+            except (TypeError, ValueError) as error:
+                raise SpecError("the sampler does not take these options", place="searcher_options", value=dict(options),
+                                hint=str(error)) from None  # fmt: skip
+
+    return OptunaSearcher(problem, sampler, fresh=fresh)
+
+
+def _sampler_class(name: str) -> Any:
+    module, _, attribute = name.rpartition(":")
+    try:
+        found = getattr(importlib.import_module(module or "optuna.samplers"), attribute, None)
+    except ImportError as error:
+        raise SpecError("the sampler's module cannot be imported", place="searcher", value=name, hint=str(error)) from None
+    if not hasattr(found, "sample_relative"):
+        raise SpecError("this is no Optuna sampler", place="searcher", value=name, hint="for example optuna.samplers:TPESampler")
+    return found
