@@ -1,6 +1,6 @@
 """What one trial needs of a host."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cluster.errors import FootprintError
 
@@ -44,3 +44,31 @@ class Footprint:
     @property
     def wants_gpu(self) -> bool:
         return self.gpus > 0 or self.gpu_memory_gib > 0
+
+    def on(self, gpu: str) -> "Footprint":
+        """The same trial's needs on this type of GPU."""
+        return self
+
+
+@dataclass(frozen=True)
+class OnType:
+    """What is known of a trial on one type of GPU: memory in GiB, its margin, the busy fraction."""
+
+    gpu: str
+    gpu_memory_gib: float
+    margin: float
+    gpu_busy: float = 0.0
+
+
+@dataclass(frozen=True)
+class LearnedFootprint(Footprint):
+    """A footprint whose GPU memory differs by type of GPU, as measured or estimated there; its own fields hold on
+    types that `types` leaves out."""
+
+    types: tuple[OnType, ...] = ()
+
+    def on(self, gpu: str) -> Footprint:
+        found = next((entry for entry in self.types if entry.gpu == gpu), None)
+        if found is None:
+            return self
+        return replace(self, gpu_memory_gib=found.gpu_memory_gib, margin=found.margin, gpu_busy=found.gpu_busy, types=())

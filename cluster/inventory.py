@@ -13,6 +13,8 @@ ACCELERATOR_LABEL = "ray.io/accelerator-type"
 """Node label that Ray sets where it finds a GPU; `ray start --labels ray.io/accelerator-type=H100` sets it by hand."""
 MEMORY_LABEL = "gpu-memory-gib"
 """Node label of ours for a GPU whose type alone does not tell its memory: `--labels gpu-memory-gib=80`."""
+COST_LABEL = "cost-per-hour"
+"""Node label of ours for what the host costs, which a budget of cost needs: `--labels cost-per-hour=6.88`."""
 
 GPU_MEMORY_GIB = {
     "P4": 7.4, "T4": 14.7, "P100": 15.9, "V100": 15.8, "A10G": 22.1, "L4": 22.2, "L40S": 44.7,
@@ -60,6 +62,13 @@ class Inventory:
     @property
     def cost_per_hour(self) -> float:
         return sum(node.cost_per_hour * node.count for node in self.nodes)
+
+    def part_per_hour(self, gpu: str | None, share: float, cpus: float) -> float:
+        """Cost per hour of a part of a host: that share of its GPUs (of its cores, where the trial has no GPU), on
+        the mean of the hosts it may be."""
+        hosts = [n for n in self.nodes if (n.gpus and n.gpu and n.gpu.type == gpu if gpu else n.cpus)]
+        each = [(n.cost_per_hour * (share / n.gpus if gpu else cpus / n.cpus), n.count) for n in hosts]
+        return sum(cost * count for cost, count in each) / (sum(count for _, count in each) or 1)
 
     @property
     def gpu_types(self) -> list[Gpu]:
@@ -216,6 +225,7 @@ def _ray_node(node: Mapping[str, Any]) -> Node:
         memory_gib=float(resources.get("memory", 0)) / 2**30,
         gpus=gpus,
         gpu=Gpu(kind, memory) if gpus else None,
+        cost_per_hour=float(labels.get(COST_LABEL) or 0.0),
     )
 
 

@@ -44,7 +44,8 @@ class Workload:
     beside it (batch, image size, head, ...), so that equal ones are counted once. `build`, `inputs`, `loss`,
     `optimizer_states` and `precision` are those of `count`. `resident_bytes` lie on the device for the whole trial
     (its data, views drawn ahead). `device`: `auto` takes a GPU where there is one, `cpu` never does, and any other
-    needs one. `cpus` are the host cores that the trial keeps busy.
+    needs one. `cpus` are the host cores that the trial keeps busy. A model that looks at its inputs' values is counted
+    on real tensors (`fake` False), and then best on a small part of a batch, of which the whole one has `parts`.
     """
 
     architecture: str
@@ -57,11 +58,13 @@ class Workload:
     resident_bytes: int = 0
     device: str = "auto"
     cpus: float = 1.0
+    fake: bool = True
+    parts: float = 1.0
 
     def count(self) -> Count:
         """`count` of one training step, with what is resident."""
-        step = count(self.build, self.inputs, loss=self.loss, optimizer_states=self.optimizer_states, precision=self.precision)
-        return Count(step.saved, step.parameters, step.optimizer_states, self.resident_bytes)
+        step = count(self.build, self.inputs, loss=self.loss, optimizer_states=self.optimizer_states, precision=self.precision, fake=self.fake)
+        return Count(int(step.saved * self.parts), step.parameters, step.optimizer_states, self.resident_bytes)
 
 
 def count(
@@ -71,8 +74,9 @@ def count(
     loss: Callable[..., Any] | None = None,
     optimizer_states: float = 2.0,
     precision: Precision = "fp32",
+    fake: bool = True,
 ) -> Count:
-    """Count what one training step of `build_model()` keeps, without memory and without a GPU.
+    """Count what one training step of `build_model()` keeps, without a GPU, and unless `fake` is off without memory.
 
     inputs: shape of the one input tensor with all images of a step ([2B c h w] where two views or the images of
     a pair go through the encoder together), or a function that builds the model's arguments, as a tuple.
@@ -84,7 +88,7 @@ def count(
 
     half = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True):
+        with FakeTensorMode(allow_non_fake_inputs=True) if fake else contextlib.nullcontext():
             model = build_model().train()
             arguments = inputs() if callable(inputs) else (torch.empty(tuple(inputs)),)
             parameters = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)

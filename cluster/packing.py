@@ -48,6 +48,7 @@ def share(footprint: Footprint, gpu: Gpu, *, cpus_per_gpu: float = math.inf) -> 
     """The share 1/n of a `gpu` for one trial (n whole GPUs for a trial that asks for several), or None if its
     memory is more than the GPU has. The share covers memory with its margin, the measured busy fraction and
     the trial's part of the host's cores that belong to one GPU."""
+    footprint = footprint.on(gpu.type)
     if gpu.memory_gib and footprint.gpu_memory_gib / max(footprint.gpus, 1) > gpu.memory_gib:
         return None
     if footprint.gpus > 1:
@@ -98,6 +99,7 @@ def why_not(footprint: Footprint, inventory: Inventory) -> str:
             there = ", ".join(gpu.type for gpu in inventory.gpu_types) or "no GPU"
             return f"the trial needs a {wanted}; the cluster has {there}"
         largest = max(allowed, key=lambda gpu: gpu.memory_gib)
+        footprint = footprint.on(largest.type)
         if footprint.gpu_memory_gib / max(footprint.gpus, 1) > largest.memory_gib > 0:
             return (
                 f"the trial needs {footprint.gpu_memory_gib:.1f} GiB of GPU memory; "

@@ -15,7 +15,9 @@ import pydantic
 import torch
 from torch import Tensor, nn
 
+from cluster.memory import Workload
 from contrasweep.data import open_dataset
+from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError, choose_from
 from contrasweep.schema import checked
 from contrasweep.trial import Report, Trial
@@ -29,8 +31,10 @@ from trainables import (
     optimisation,
     seeding,
 )
+from trainables.contrastive_memory import workload
 from trainables.encoders import ENCODERS, build_encoder, projection_head
 from trainables.evaluation import target_noise
+from trainables.exporting import FromPixels
 from trainables.gradcache import chunked_step
 
 Positive = Annotated[float, pydantic.Field(gt=0)]
@@ -148,10 +152,7 @@ class Contrastive:
         self.normalise = images.Normalise(self.train)
         self.policy = augmentations.policy_for(settings.augmentation, trial.data.name, self.train.shape[0])
         seeding.reseed(*self.key, "weights")
-        self.encoder: nn.Module = build_encoder(settings.encoder, self.train.shape, settings.encoder_width)
-        self.head = projection_head(settings.projection, self.encoder.dim, settings.projection_dim)
-        self.model = nn.Sequential(self.encoder, self.head).to(self.device)
-        self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # faster, on CPUs by a quarter
+        self.model = network(settings, self.train.shape).to(self.device)
         self.optimizer = optimisation.build_optimizer(
             settings.optimizer,
             self.model.parameters(),
@@ -254,14 +255,15 @@ class Contrastive:
         return loss, embeddings, optimisation.gradients_of(self.optimizer, loss), {}
 
     @torch.no_grad()
-    def embed(self, part: images.Images, rows_at_once: int = 1024) -> Tensor:
-        """Features or embeddings (`evaluate_on`) of the un-augmented images of a part, float32 [n d]."""
+    def embed(self, part: images.Images) -> Tensor:
+        """Features or embeddings (`evaluate_on`) of the un-augmented images of a part, float32 [n d]; at most four
+        batches of them at a time, so that an evaluation needs less memory than training does."""
         self.model.eval()
-        network = self.encoder if self.settings.evaluate_on == "features" else self.model
+        network = evaluated(self.model, self.settings)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
             chunks = [
                 network(self.normalise(pixels.float() / 255))
-                for pixels in torch.split(part.pixels, rows_at_once)
+                for pixels in torch.split(part.pixels, min(1024, 4 * self.settings.batch_size))
             ]
         found = torch.cat(chunks).float()
         if not torch.isfinite(found).all():
@@ -310,6 +312,28 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
             yield Report(epoch, metrics, saved, items, artifacts)
 
 
+def network(settings: Settings, shape: tuple[int, int, int]) -> nn.Sequential:
+    """Encoder and projection head for images of `shape` (channels, height, width)."""
+    encoder = build_encoder(settings.encoder, shape, settings.encoder_width)
+    model = nn.Sequential(encoder, projection_head(settings.projection, encoder.dim, settings.projection_dim))
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]  # faster, on CPUs by a quarter
+
+
+def evaluated(model: nn.Sequential, settings: Settings) -> nn.Module:
+    """What a trial's scores are of: the encoder, or the encoder with its head (`evaluate_on`)."""
+    return model[0] if settings.evaluate_on == "features" else model
+
+
+def load_model(folder: Path, trial: Trial) -> FromPixels:
+    """The network in a checkpoint of `trial`: uint8 images [n c h w] to the features or embeddings that the trial's
+    scores are of, float32 [n d]."""
+    settings = Settings(**trial.config)
+    train_part = images.Images(open_dataset(trial.data).parts(trial.fold)[0], torch.device("cpu"))
+    model = network(settings, train_part.shape)
+    model.load_state_dict(checkpoint.part(folder, "model"))
+    return FromPixels(evaluated(model, settings), *train_part.moments())
+
+
 def _figures(scored: evaluation.Evaluation, trial: Trial, folder: Path) -> dict[str, Path]:
     """Histograms of target and noise similarities, as cosine and as arc length: `similarities_<name>.png`."""
     cosine = scored.items["target_similarity"], scored.items["noise_similarity"]
@@ -327,4 +351,10 @@ def _due(epoch: int, every: int) -> bool:
     return every > 0 and epoch % every == 0
 
 
+def memory(config: Mapping[str, Any], data: Manifest) -> Workload:
+    """What a trial of this config takes; see `contrastive_memory`."""
+    return workload(Settings(**config), data)
+
+
 train.settings = Settings  # type: ignore[attr-defined]
+train.memory = memory  # type: ignore[attr-defined]

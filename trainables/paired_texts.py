@@ -7,9 +7,9 @@ Deviation from what inference models do: the sides meet only in z, l and the cla
 
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import pydantic
@@ -18,12 +18,15 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from cluster.memory import Workload
 from contrasweep.data import open_dataset
+from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
 from contrasweep.trial import Report, Trial
 from trainables import seeding
 from trainables.paired_images.fitting import fit
+from trainables.paired_images.memory import of_recipe, precision, trained
 from trainables.paired_images.model import Joint
 from trainables.paired_images.settings import Count, Recipe, Share
 
@@ -149,4 +152,21 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     yield from fit(trial, settings, TextInputs(trial, settings, device), resume)
 
 
+def memory(config: Mapping[str, Any], data: Manifest) -> Workload:
+    """One step of a batch of pairs. The vocabulary is not known before the data is read: as many words as rows."""
+    s, words = Settings(**config), data.rows("train")
+    classes = len(data.classes) or 3
+
+    def build() -> Joint:
+        return Joint(Encoder(words, s.width, s.dropout), s, s.width, classes, paired=True, lat_size=(s.lat_size,))
+
+    return Workload(
+        architecture=f"paired_texts {precision(s)}",
+        shape=(words, classes, s.batch_size, s.n_views, s.max_words, s.width, s.lat_size, s.projection_dim, s.beta > 0), build=build,
+        inputs=lambda: tuple(torch.ones(s.batch_size * s.n_views, s.max_words, dtype=torch.long) for _ in range(2)), loss=trained,
+        resident_bytes=8 * 2 * s.max_words * (words + data.rows("test")), **of_recipe(s),
+    )  # fmt: skip
+
+
 train.settings = Settings  # type: ignore[attr-defined]
+train.memory = memory  # type: ignore[attr-defined]

@@ -53,4 +53,14 @@ class Report:
 
 
 Trainable = Callable[..., Generator[Report, None, None]]
-"""`def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]`"""
+"""`def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]`
+
+Two attributes of the function are used where it has them:
+
+    train.settings = Settings     built as Settings(**config), so that a wrong config is found by the plan
+    train.memory = memory         def memory(config, data: Manifest) -> cluster.memory.Workload: the model, the inputs of
+                                  a step and the optimiser's states, from which memory is estimated before a trial runs
+
+`memory` must not read the data nor touch a GPU; it is called for every cell of a plan. Without it, trials get what
+their arm's `footprint` says or a whole GPU, until a trial of the cell was measured.
+"""

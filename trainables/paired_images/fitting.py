@@ -27,7 +27,7 @@ COLLAPSED = 0.9
 """Mean cosine of the class centres of z above which the shift common to all pairs is all that z shows."""
 
 AT_ONCE = 256
-"""Inputs per forward pass in an evaluation."""
+"""Inputs per forward pass in an evaluation, and at most four batches: so it needs less memory than training does."""
 
 
 class Inputs(Protocol):
@@ -141,7 +141,7 @@ class Fit:
         """Rows of a split without augmentation."""
         self.model.eval()
         seen = []
-        for chunk in torch.split(rows, AT_ONCE):
+        for chunk in torch.split(rows, min(AT_ONCE, 4 * self.recipe.batch_size)):
             with torch.autocast(self.inputs.device.type, torch.bfloat16, enabled=self.recipe.autocast):
                 out = self.model(*self.inputs.plain(split, chunk))
             seen.append((out.z, out.e_post, out.z_raw, out.logits.argmax(1)))

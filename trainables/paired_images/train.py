@@ -13,6 +13,7 @@ from contrasweep.trial import Report, Trial
 from trainables import seeding
 from trainables.paired_images.fitting import fit
 from trainables.paired_images.inputs import ImageInputs
+from trainables.paired_images.memory import memory
 from trainables.paired_images.settings import Settings
 
 
@@ -25,3 +26,4 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 
 
 train.settings = Settings  # type: ignore[attr-defined]
+train.memory = memory  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from contrasweep.errors import DataError
 from contrasweep.trial import Report, Trial
@@ -22,7 +22,9 @@ from trainables.review_helpfulness.batch import Corpus
 from trainables.review_helpfulness.data import load
 from trainables.review_helpfulness.distances import relation_distances
 from trainables.review_helpfulness.fit import Fit
+from trainables.review_helpfulness.memory import memory
 from trainables.review_helpfulness.metrics import per_product, random_order_metrics
+from trainables.review_helpfulness.models import MODELS
 from trainables.review_helpfulness.settings import Settings
 
 RANDOM_ORDERS = 50
@@ -59,6 +61,17 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 
 
 train.settings = Settings  # type: ignore[attr-defined]
+
+
+def load_model(folder: Path, trial: Trial) -> nn.Module:
+    """The ranker in a checkpoint of `trial`, with the weights of its best epoch: a `Batch` to an `Output`, whose
+    `score` [b] ranks reviews."""
+    settings = Settings(**trial.config)
+    prepared = load(trial, settings, (trial.seed, trial.fold))
+    model: nn.Module = MODELS[settings.model].model(settings.options(), prepared.inputs)  # type: ignore[call-arg]
+    model.load_state_dict(checkpoint.part(folder, "best")["weights"])
+    return model.cpu().eval()
+train.memory = memory  # type: ignore[attr-defined]
 
 
 def test(fit: Fit, corpus: Corpus) -> tuple[dict[str, float], dict[str, Any]]:

@@ -1,0 +1,51 @@
+"""What memory a contrastive trial takes, for the plan: `trainables.contrastive`'s network, views and data as a Workload."""
+
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from cluster.errors import ClusterError
+from cluster.memory import Workload
+from contrasweep.data.manifest import Manifest
+from trainables.encoders import Shape, build_encoder, projection_head
+from trainables.images import CHUNK
+
+if TYPE_CHECKING:
+    from trainables.contrastive import Settings
+
+FLOAT = 4  # bytes
+
+
+def image_shape(data: Manifest, column: str, side: int = 0) -> Shape:
+    """channels, height, width of a dataset's images, as `side` pixels make them (0: as staged)."""
+    shape = data.columns.get(column, {}).get("shape")
+    if shape is None:
+        raise ClusterError(f"dataset {data.name} does not say how large its images are")
+    height, width, channels = shape
+    return channels, side or height, side or width
+
+
+def workload(settings: "Settings", data: Manifest) -> Workload:
+    """One step of both views of a batch (of one chunk where it is encoded in chunks), SGD's velocity or AdamW's two
+    moments. On the device beside it: the images as uint8, and the views that are drawn ahead.
+
+    The loss's own matrices [2B 2B] are left out: with a ResNet they stay below 3 % of the rest.
+    """
+    shape, half = image_shape(data, "image"), settings.autocast
+    pixels = shape[0] * shape[1] * shape[2]
+    rows = 2 * settings.batch_size
+    rows = min(rows, settings.chunk_rows) if settings.chunk_rows else rows
+    images = data.rows("train") + data.rows("test")
+    ahead = min(images, max(settings.batch_size, CHUNK["cuda"] // pixels))
+
+    def build() -> nn.Module:
+        encoder = build_encoder(settings.encoder, shape, settings.encoder_width)
+        return nn.Sequential(encoder, projection_head(settings.projection, encoder.dim, settings.projection_dim))
+
+    return Workload(
+        architecture=f"{settings.encoder} {'bf16' if half else 'fp32'}",
+        shape=(shape, rows, settings.encoder_width, settings.projection, settings.projection_dim),
+        build=build, inputs=(rows, *shape), optimizer_states=1.0 if settings.optimizer == "sgd" else 2.0,
+        precision="bf16" if half else "fp32", resident_bytes=images * pixels + 3 * ahead * pixels * FLOAT,
+        device=settings.device, cpus=float(settings.threads),
+    )  # fmt: skip

@@ -1,0 +1,56 @@
+"""What memory a review-helpfulness trial takes at most, for the plan: texts and regions at their longest."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cluster.memory import Workload
+from contrasweep.data.manifest import Manifest
+from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output
+from trainables.review_helpfulness.models import MODELS
+from trainables.review_helpfulness.settings import Settings
+
+COUNTED = 2
+"""Pairs that are counted, with real tensors: most of the models look at values (packed sequences, chosen rows)."""
+VOCABULARY, CHARACTERS, CHARACTERS_A_WORD = 30_000, 100, 16
+"""Words of products and of reviews, and characters, before the data is read: Amazon-MRHP's size."""
+
+
+def memory(config: Mapping[str, Any], data: Manifest) -> Workload:
+    """One step on `groups` of one positive and `num_negatives` reviews."""
+    settings = Settings(**config)
+    options = settings.options()
+    rows = settings.groups * (1 + settings.num_negatives)
+    roi = data.columns["roi"]["shape"][0] if "roi" in data.columns and settings.use_images else 0
+    regions = settings.max_regions if roi else 1
+
+    def build() -> HelpfulnessModel:
+        words = torch.zeros(VOCABULARY, settings.word_dim)
+        characters = torch.zeros(VOCABULARY, CHARACTERS_A_WORD, dtype=torch.long)
+        return MODELS[settings.model].model(options, Inputs(words, words.clone(), characters, CHARACTERS, roi or 1))  # type: ignore[call-arg]
+
+    return Workload(
+        architecture=f"review_helpfulness {settings.model}",
+        shape=(rows, settings.max_tokens, regions, roi, settings.word_dim, repr(options)), build=build,
+        inputs=lambda: (_batch(COUNTED, settings.max_tokens, regions, roi or 1),), loss=_trained, device=settings.device,
+        cpus=float(settings.threads), fake=False, parts=rows / COUNTED,
+    )  # fmt: skip
+
+
+def _batch(rows: int, tokens: int, regions: int, roi: int) -> Batch:
+    """`rows` pairs whose texts and images are all at their longest."""
+    lengths = {"text_p": tokens, "record_p": tokens, "text_r": tokens}
+    fields: dict[str, Tensor] = {name: torch.ones(rows, n, dtype=torch.long) for name, n in lengths.items()}
+    masks = {"mask_p": tokens, "record_mask_p": tokens, "mask_r": tokens, "roi_mask_p": regions, "roi_mask_r": regions}
+    fields |= {name: torch.ones(rows, n, dtype=torch.bool) for name, n in masks.items()}
+    fields |= {name: torch.ones(rows, regions, roi) for name in ("roi_p", "roi_r")}
+    fields |= {name: torch.ones(rows, dtype=torch.bool) for name in ("has_image_p", "has_image_r")}
+    rest = {f.name for f in dataclasses.fields(Batch)} - set(fields)
+    return Batch(**fields, **{name: torch.zeros(rows, dtype=torch.long) for name in rest})
+
+
+def _trained(output: Output) -> Tensor:
+    return output.score.sum() + sum(value.sum() for value in output.losses.values())
