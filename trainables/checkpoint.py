@@ -39,12 +39,15 @@ def save(folder: Path, parts: Mapping[str, Stateful], **facts: Any) -> Path:
     return folder
 
 
+def part(folder: Path, name: str) -> dict[str, Any]:
+    """The state of one part as `save` wrote it to `folder`; nothing else is touched."""
+    state: dict[str, Any] = _read(folder)["parts"][name]
+    return state
+
+
 def restore(folder: Path, parts: Mapping[str, Stateful]) -> dict[str, Any]:
     """Bring `parts` and torch's random state back to what `save` wrote to `folder`; returns its facts."""
-    try:
-        state = torch.load(folder / FILE, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise StorageError(f"{folder} holds no checkpoint ({FILE} is missing)") from None
+    state = _read(folder)
     if set(state["parts"]) != set(parts):
         raise StorageError(
             f"the checkpoint in {folder} holds {sorted(state['parts'])}, this trial needs {sorted(parts)}"
@@ -54,6 +57,13 @@ def restore(folder: Path, parts: Mapping[str, Stateful]) -> dict[str, Any]:
     _set_rng(state["rng"])
     facts: dict[str, Any] = state["facts"]
     return facts
+
+
+def _read(folder: Path) -> Any:
+    try:
+        return torch.load(folder / FILE, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise StorageError(f"{folder} holds no checkpoint ({FILE} is missing)") from None
 
 
 def _rng() -> dict[str, Any]:

@@ -200,8 +200,8 @@ def test_a_collapsed_trial_says_so_once(make_trial: MakeTrial, caplog: pytest.Lo
     stuck = make_trial(projection="linear", learning_rate=1e-6, weight_decay=0.0, epochs=3)
     run = contrastive.Contrastive(stuck, Settings(**stuck.config))
     with torch.no_grad():
-        run.head.weight.zero_()
-        run.head.bias.fill_(1.0)
+        run.model[1].weight.zero_()
+        run.model[1].bias.fill_(1.0)
     metrics = [run.epoch(epoch) for epoch in (1, 2)]
     assert [m["collapsed"] for m in metrics] == [1.0, 1.0]
     assert sum("stands at its collapse value" in r.getMessage() for r in caplog.records) == 1

@@ -1,0 +1,27 @@
+"""The network of a finished trial as a module: pairs of raw images give what the trial's own evaluation gives."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from contrasweep.trial import Trial
+from trainables import checkpoint
+from trainables.paired_images import load_model, train
+from trainables.paired_images.fitting import AT_ONCE, Fit
+from trainables.paired_images.inputs import ImageInputs
+from trainables.paired_images.settings import Settings
+
+
+def test_a_module_embeds_raw_pairs_as_in_its_trial(make_trial: Callable[..., Trial], tmp_path: Path) -> None:
+    trial = make_trial(epochs=1)
+    for report in train(trial):
+        shutil.copytree(report.checkpoint, tmp_path / "saved")
+    settings = Settings(**trial.config)
+    run = Fit(trial, settings, ImageInputs(trial, settings, torch.device("cpu")))
+    checkpoint.restore(tmp_path / "saved", run.parts)
+    module, (pre, post) = load_model(tmp_path / "saved", trial), run.inputs.sides["test"]
+    with torch.no_grad():
+        found = torch.cat([module(*sides).z for sides in zip(pre.split(AT_ONCE), post.split(AT_ONCE), strict=True)])
+    assert torch.equal(found, run.test()[0].z)

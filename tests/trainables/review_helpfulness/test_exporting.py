@@ -1,0 +1,36 @@
+"""The ranker of a finished trial as a module: it scores reviews as its trial's best epoch did."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from contrasweep.data import stage
+from contrasweep.trial import Trial
+from trainables import checkpoint
+from trainables.review_helpfulness import Settings, load_model, train
+from trainables.review_helpfulness.data import load
+from trainables.review_helpfulness.fit import Fit
+
+
+def test_a_module_scores_as_the_best_epoch_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "cache"))
+    data = stage("synthetic-reviews?products=30&roi_dim=8", str(tmp_path / "planted"))
+    config = {"model": "prh_net", "dim": 8, "word_dim": 8, "min_word_count": 1, "epochs": 2, "groups": 8, "max_groups": 24,
+              "num_negatives": 3, "device": "cpu"}  # fmt: skip
+    trial = Trial("study", "arm", "trainables.review_helpfulness:train", config, data, None, 0)
+    for report in train(trial):
+        shutil.copytree(report.checkpoint, tmp_path / "saved", dirs_exist_ok=True)
+    settings, key = Settings(**config), (trial.seed, trial.fold)
+    prepared = load(trial, settings, key)
+    fit = Fit(settings, prepared.inputs, prepared.corpora["train"], key)
+    checkpoint.restore(tmp_path / "saved", fit.parts)
+    fit.load_best()
+    module, corpus = load_model(tmp_path / "saved", trial), prepared.corpora["test"]
+    with torch.no_grad():
+        scores = np.zeros(len(corpus))
+        for rows, _, batch in fit.outputs(corpus):
+            scores[rows] = module(batch).score.double().numpy()
+    assert np.array_equal(scores, fit.score(corpus)) and len(set(scores)) > 10

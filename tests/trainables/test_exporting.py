@@ -1,0 +1,29 @@
+"""Trained networks as modules: what `load_model` gives embeds as the trial in training did, to the bit."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from contrasweep.data import resolve
+from contrasweep.trial import Trial
+from trainables import checkpoint, contrastive
+from trainables.contrastive import Settings, load_model, train
+
+
+@pytest.mark.parametrize("evaluate_on", ["features", "embeddings"])
+def test_an_encoder_embeds_raw_images_as_in_its_trial(tmp_path: Path, evaluate_on: str) -> None:
+    digits = resolve("digits-lt", folds=5, storage=str(tmp_path / "data"), write=True)
+    config = {"encoder": "cnn", "encoder_width": 8, "epochs": 1, "evaluate_on": evaluate_on}
+    trial = Trial("study", "arm", "trainables.contrastive:train", config, digits, 0, 0)
+    for report in train(trial):
+        shutil.copytree(report.checkpoint, tmp_path / "saved")
+    run = contrastive.Contrastive(trial, Settings(**config))
+    checkpoint.restore(tmp_path / "saved", run.parts)
+    module = load_model(tmp_path / "saved", trial)
+    with torch.no_grad():
+        rows = [module(pixels) for pixels in torch.split(run.test.pixels, min(1024, 4 * run.settings.batch_size))]
+    assert torch.equal(torch.cat(rows), run.embed(run.test))
+    assert rows[0].shape[1] == (32 if evaluate_on == "features" else 128)
+    assert not module.training
