@@ -1,0 +1,54 @@
+"""The colour floor: its statistics against NumPy, one report like a network's, and the errors."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from contrasweep.data import open_dataset, resolve, stage
+from contrasweep.errors import DataError, SpecError
+from contrasweep.trial import Trial
+from trainables.paired_images import colour_floor
+
+MakeTrial = Callable[..., Trial]
+
+
+def floor_of(trial: Trial, **config: object) -> Trial:
+    return replace(trial, trainable="trainables.paired_images.colour_floor:train", config=config)
+
+
+def test_colours_are_moments_and_quantiles_of_each_channel() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (3, 4, 5, 2), dtype=np.uint8)
+    found = colour_floor.colours(images)
+    assert found.shape == (3, 14)
+    green = images[1, ..., 1].astype(float)
+    expected = [green.mean(), green.std(), *np.quantile(green, colour_floor.QUANTILES)]
+    np.testing.assert_allclose(found[1, 1::2], expected, rtol=1e-5)
+
+
+def test_it_reports_once_what_a_network_reports(make_trial: MakeTrial) -> None:
+    trial = floor_of(make_trial(), rounds=20)
+    (report,) = colour_floor.train(trial)
+    (again,) = colour_floor.train(trial)
+    assert report == again
+    _, test = open_dataset(trial.data).parts(0)
+    assert report.metrics["accuracy"] == pytest.approx(np.mean(np.array(report.items["predicted"]) == test.labels))
+    assert {"f1_macro", "f1_class_2", "accuracy_medium"} <= set(report.metrics)
+
+
+@pytest.mark.slow
+def test_on_floods_both_sides_tell_more_than_the_one_before(shared: Path, tmp_path: Path, make_trial: MakeTrial) -> None:
+    stage("ombria", str(tmp_path / "ombria"), source=shared / "data" / "ombria")
+    trial = replace(make_trial(), data=resolve(str(tmp_path / "ombria"), folds=5, storage=str(tmp_path)))
+    pair, pre = (next(colour_floor.train(floor_of(trial, input=side, rounds=20))).metrics["f1_macro"] for side in ("pair", "pre"))
+    assert pair > pre + 0.05
+
+
+def test_errors_name_what_is_wrong(make_trial: MakeTrial, tmp_path: Path) -> None:
+    digits = resolve("digits", folds=None, storage=str(tmp_path))
+    with pytest.raises(DataError, match="needs image pairs; digits is of kind 'image'"):
+        next(colour_floor.train(replace(floor_of(make_trial()), data=digits)))
+    with pytest.raises(SpecError, match="rounds"):
+        next(colour_floor.train(floor_of(make_trial(), rounds=0)))

@@ -1,0 +1,65 @@
+"""What colour alone tells about a pair: boosted trees on statistics of each channel, the floor that a network has to clear.
+
+    list(train(trial))
+
+One report, with the scores and per-item values of a network's last one, so that the floor stands in the same table on
+the same folds and is compared by the same paired test. The seed changes nothing: the trees of 2,000 rows draw nothing.
+"""
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pydantic
+import torch
+from jaxtyping import Float32
+from numpy.typing import NDArray
+
+from contrasweep.data import open_dataset
+from contrasweep.errors import DataError
+from contrasweep.schema import checked
+from contrasweep.trial import Report, Trial
+from trainables.paired_images import metrics
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+@checked
+class Settings:
+    """`input`: both images of the `pair`, or only `pre` or `post`; `rounds` of boosting."""
+
+    input: Literal["pair", "pre", "post"] = "pair"
+    rounds: Annotated[int, pydantic.Field(ge=1)] = 100
+
+
+def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+    """Fit the trees, classes weighted by 1/n_k, and report once; there is nothing to resume from."""
+    from sklearn.ensemble import HistGradientBoostingClassifier  # takes a second, which only this arm pays
+
+    settings = Settings(**trial.config)
+    if trial.data.kind != "image-pair":
+        raise DataError(f"the colour floor needs image pairs; {trial.data.name} is of kind {trial.data.kind!r}")
+    sides = ("pre", "post") if settings.input == "pair" else (settings.input,)
+    fit, test = open_dataset(trial.data).parts(trial.fold)
+    trees = HistGradientBoostingClassifier(max_iter=settings.rounds, class_weight="balanced", random_state=trial.seed)
+    trees.fit(_both(fit, sides), fit.labels)
+    predicted = torch.tensor(trees.predict(_both(test, sides)))
+    labels, fitted = torch.tensor(test.labels), torch.tensor(fit.labels)
+    classes = len(trial.data.classes) or 1 + int(max(labels.max(), fitted.max()))
+    scores = metrics.scores(predicted, labels, torch.bincount(fitted, minlength=classes))
+    items = {"correct": (predicted == labels).long().tolist(), "predicted": predicted.tolist()}
+    yield Report(1, scores, items=items)
+
+
+def colours(images: NDArray[np.uint8]) -> Float32[np.ndarray, "n f"]:
+    """Mean, deviation and five quantiles of each channel of uint8 images [n h w c]: 7 c numbers an image."""
+    pixels = images.reshape(len(images), -1, images.shape[-1]).astype(np.float32)
+    return np.concatenate([pixels.mean(1), pixels.std(1), *np.quantile(pixels, QUANTILES, axis=1)], 1, dtype=np.float32)
+
+
+def _both(part: Any, sides: tuple[str, ...]) -> Float32[np.ndarray, "n f"]:
+    return np.concatenate([colours(np.asarray(part.array(side))) for side in sides], 1)
+
+
+train.settings = Settings  # type: ignore[attr-defined]
