@@ -117,4 +117,4 @@ def _startup(problem: Problem) -> int:
 
 
 def _listed(problem: Problem, points: Iterator[Any]) -> ListSearcher:
-    return ListSearcher(problem.space, problem.fixed, (sample(problem.space, list(point), problem.fixed) for point in points))
+    return ListSearcher(problem.space, problem.fixed, (sample(problem.space, [float(u) for u in point], problem.fixed) for point in points))

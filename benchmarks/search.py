@@ -1,0 +1,156 @@
+"""Do TPE and ASHA find what random search finds with fewer epochs? On a small real study, over several seeds.
+
+    nice python benchmarks/search.py [--seeds 10] [--output benchmarks/results/search]
+
+The study: SupCon-like training of a small CNN on handwritten digits, over loss, temperature, learning
+rate, momentum, weight decay and size of the projection. Every trial is really trained; a configuration that two
+methods ask for at the same seed is trained once, which changes nothing, because training is deterministic. Searchers,
+early stopping and budgets are the platform's own (`ArmSearch`); only the clock is simulated: four places, each
+training one epoch a tick, so that the order of reports is the same on any machine.
+
+The target of a seed is the best value random search has after its whole budget. What counts is the value of a
+configuration trained to its end, on the held-out part of one fold; the test split is never read.
+"""
+
+import argparse
+import dataclasses
+import datetime
+import json
+import os
+import platform as machine
+import tempfile
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from contrasweep import Arm, Choice, Float, Int, Sweep, data
+from contrasweep import records as rec
+from contrasweep.records import Record, StudyRecords
+from contrasweep.running.arm_search import ArmSearch
+from contrasweep.spec import ArmBudget
+from contrasweep.statistics import bca_interval, compare_paired, sign_flip_interval
+from contrasweep.sweep_planning import SweepPlan, make_sweep_plan
+from contrasweep.trial import Trial
+
+EPOCHS, BUDGET, PLACES = 9, 360, 4  # random search: 40 configurations
+STUDY = Sweep(
+    name="search",
+    arms={"cnn": Arm("trainables.contrastive:train", config={
+        "encoder": "cnn", "encoder_width": 8, "epochs": EPOCHS, "batch_size": 64, "evaluate_every": 1, "checkpoint_every": 0, "retrieval": False,
+    }, space={
+        "loss": Choice(["supcon", "sincere", "ocl"]), "temperature": Float(0.01, 3.0, log=True), "learning_rate": Float(1e-4, 3.0, log=True),
+        "momentum": Float(0.0, 0.99), "weight_decay": Float(1e-6, 0.1, log=True), "projection_dim": Int(4, 128, log=True),
+    })},
+    data="digits", folds=3, metric="accuracy", budget=ArmBudget(epochs=2 * BUDGET),
+)  # fmt: skip
+METHODS: dict[str, dict[str, Any]] = {
+    "random": {"searcher": "random"},
+    "TPE": {"searcher": "tpe"},
+    "random + ASHA": {"searcher": "random", "scheduler": "asha"},
+    "TPE + ASHA": {"searcher": "tpe", "scheduler": "asha"},
+    "TPE + HyperBand": {"searcher": "tpe", "scheduler": "hyperband", "scheduler_options": {"max_step": EPOCHS}},
+}
+
+
+class Curves:
+    """Trials trained as far as anybody asks, each epoch once."""
+
+    def __init__(self, plan: SweepPlan) -> None:
+        self.train = plan_function(plan)
+        self.running: dict[str, Generator[Any, None, None]] = {}
+        self.rows: dict[str, list[dict[str, float]]] = {}
+
+    def at(self, trial: Trial, step: int) -> dict[str, float] | None:
+        """The metrics at `step`; None if the trial failed before it."""
+        rows = self.rows.setdefault(trial.id, [])
+        while len(rows) < step:
+            generator = self.running.setdefault(trial.id, self.train(trial))
+            try:
+                rows.append(dict(next(generator).metrics))
+            except (FloatingPointError, StopIteration):
+                return None
+        return rows[step - 1]
+
+
+def plan_function(plan: SweepPlan) -> Any:
+    from contrasweep.planning import import_path
+
+    return plan.functions.get("cnn") or import_path(str(plan.study.arms["cnn"].trainable), "trainable")
+
+
+def search(plan: SweepPlan, curves: Curves, storage: str, target: float) -> list[tuple[int, float]]:
+    """One search until it has the target or its budget is spent: (epochs so far, value) of each configuration trained
+    to its end, in order."""
+    study, found, epochs = plan.study, [], 0
+    arm = ArmSearch(plan, "cnn", {}, StudyRecords(storage, study.name), [])
+    places: list[list[Any] | None] = [None] * PLACES  # [trial, notes, step]
+    reached: dict[str, int] = {}
+    while not arm.over and not (found and found[-1][1] >= target):
+        for i, place in enumerate(places):
+            if place is None and (given := arm.next()) is not None:
+                place = places[i] = [given.trial, given.notes, reached.get(given.trial.id, 0)]
+            if place is None:
+                continue
+            trial, notes, step = place[0], place[1], place[2] + 1
+            metrics = curves.at(trial, step)
+            status, value = rec.FAILED, float("nan")
+            if metrics is not None:
+                place[2], reached[trial.id], value = step, step, metrics[study.metric]
+                epochs += 1
+                going = arm.keep_going(trial.id, [{"step": step, study.metric: value}])
+                status = rec.DONE if step == EPOCHS else "" if going else rec.PRUNED
+            if status:
+                places[i] = None
+                arm.done(record_of(trial, notes, status, metrics or {}, step))
+            if status == rec.DONE:
+                found.append((epochs, value))
+                if value >= target:
+                    break
+    return found
+
+
+def record_of(trial: Trial, notes: Any, status: str, metrics: dict[str, float], step: int) -> Record:
+    return Record(trial_id=trial.id, study=trial.study, arm=trial.arm, trainable=trial.trainable, config=dict(trial.config), data={},
+                  fold=trial.fold, seed=trial.seed, status=status, metrics=metrics, step=step, notes=dict(notes))  # fmt: skip
+
+
+def measure(seeds: range, storage: str) -> pd.DataFrame:
+    """Per seed and method: the target, the epochs it took (NaN: not within twice the budget), and the best value."""
+
+    def resolve(name: str) -> Any:
+        return data.resolve(name, folds=STUDY.folds, storage=storage, write=True)
+
+    rows = []
+    for seed in seeds:
+        curves, target = Curves(make_sweep_plan(STUDY, resolve)), float("inf")
+        for method, fields in METHODS.items():
+            budget = ArmBudget(epochs=BUDGET if method == "random" else 2 * BUDGET)
+            plan = make_sweep_plan(dataclasses.replace(STUDY, search_seed=seed, budget=budget, **fields), resolve)
+            with tempfile.TemporaryDirectory() as folder:
+                found = search(plan, curves, folder, target)
+            best = max(value for _, value in found)
+            target = best if method == "random" else target
+            epochs = next((epochs for epochs, value in found if value >= target), float("nan"))
+            rows.append({"seed": seed, "method": method, "target": target, "epochs": epochs, "best": best, "whole": len(found)})
+            print(json.dumps(rows[-1]), flush=True)
+    return pd.DataFrame(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as storage:
+        frame = measure(range(options.first, options.first + options.seeds), storage)
+    if options.output:
+        frame.to_csv(options.output.with_suffix(".csv"), index=False)
+
+
+if __name__ == "__main__":
+    main()
