@@ -12,10 +12,13 @@ import numpy as np
 import pandas as pd
 
 from contrasweep import compact
+from contrasweep.arm_budget import ArmBudget, spent
 from contrasweep.errors import SpecError, choose_from
+from contrasweep.pareto import pareto_frame
 from contrasweep.planning import Plan
 from contrasweep.records import DONE, PENDING, PRUNED, Record, StudyRecords
 from contrasweep.searched import importance, search_frame
+from contrasweep.tracking.links import read_links
 
 if TYPE_CHECKING:
     from contrasweep.report.table import Table
@@ -55,7 +58,7 @@ class Results:
         known = compact.read_records(records, stamps)
         found = {trial_id: known.pop(trial_id) for trial_id in planned["trial_id"] if trial_id in known}
         others = known if facts["type"] == "sweep" else {}
-        return cls(facts, planned, found, others, records, stamps, run_urls or {})
+        return cls(facts, planned, found, others, records, stamps, read_links(records).runs if run_urls is None else run_urls)
 
     @property
     def name(self) -> str:
@@ -108,6 +111,18 @@ class Results:
         """Of a Sweep, by arm: the share of each searched setting in what makes configurations good (PED-ANOVA)."""
         return importance(self.search, self.facts)
 
+    def pareto(self) -> pd.DataFrame:
+        """Of a Sweep over several objectives or under constraints: its configurations, and which are on the front of their
+        arm (see `pareto.pareto_frame`)."""
+        return pareto_frame(self.others.values(), self.facts)
+
+    def spent(self) -> dict[str, str]:
+        """Of a Sweep, by arm: what its search has cost beside its budget."""
+        if "budget" not in self.facts:
+            return {}
+        costs = spent(self.others.values(), self.facts["arms"])
+        return {arm: cost.beside(ArmBudget(**self.facts["budget"])) for arm, cost in costs.items()}
+
     def curves(self, trial_ids: Iterable[str] | None = None) -> pd.DataFrame:
         """Every report of the table's trials, or of `trial_ids`: trial_id, step, time, and the metrics."""
         return compact.read_curves(self.records, self.stamps, self.found if trial_ids is None else trial_ids)
@@ -136,7 +151,7 @@ class Results:
     @property
     def title(self) -> str:
         """The study, its data, and whether any of the data is synthetic, as it stands over every table."""
-        names = [d["name"] + (" (synthetic)" if d["synthetic"] else "") for d in self.facts["datasets"]]
+        names = dict.fromkeys(d["name"] + (" (synthetic)" if d["synthetic"] else "") for d in self.facts["datasets"])
         return f"{self.name} on {', '.join(names)}"
 
     def compare(self, a: str, b: str, metric: str | None = None, at: Mapping[str, Any] | None = None) -> "Comparison":

@@ -17,7 +17,7 @@ from contrasweep.report.table import Table, build_table
 if TYPE_CHECKING:
     from contrasweep.results import Results
 
-__all__ = ["FORMATS", "Source", "Table", "build_table", "html_report", "report_source", "write_report"]
+__all__ = ["FORMATS", "Source", "Table", "build_table", "html_report", "report_source", "write", "write_files", "write_report"]
 
 FORMATS = ("text", "markdown", "latex", "html", "csv", "parquet")
 
@@ -26,7 +26,8 @@ def write_report(results: "Results", format: str = "text", *, rows: Sequence[str
                  columns: Sequence[str] | None = None, metric: str | None = None, output: Path | None = None) -> None:  # fmt: skip
     """The study as it stands now, in one of `FORMATS`, to the file `output` or to standard output.
 
-    csv and parquet hold one row a cell; html is the whole report, the others are the table with its verdicts.
+    html is the whole report, the others are the table with its verdicts; csv and parquet hold one row a cell, and
+    beside a file NAME.csv its comparisons, one row each, are NAME.comparisons.csv.
     """
     if format not in FORMATS:
         raise SpecError(
@@ -35,7 +36,14 @@ def write_report(results: "Results", format: str = "text", *, rows: Sequence[str
             value=format,
             hint=choose_from("formats", list(FORMATS), format),
         )
-    content = render(results, format, rows=rows, columns=columns, metric=metric)
+    table = results.table(rows or None, columns or None, metric)
+    write(render(results, format, table), output)
+    if output is not None and format in ("csv", "parquet"):
+        write(_frame_bytes(table.comparisons(), format), output.with_suffix(f".comparisons{output.suffix}"))
+
+
+def write(content: bytes, output: Path | None) -> None:
+    """To the file `output`, whose folders are made, or to standard output."""
     if output is None:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
@@ -49,20 +57,38 @@ def write_report(results: "Results", format: str = "text", *, rows: Sequence[str
         ) from None
 
 
-def render(results: "Results", format: str, *, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None,
-           metric: str | None = None) -> bytes:  # fmt: skip
-    """The content of a report file."""
-    table = results.table(rows or None, columns or None, metric)
+def write_files(results: "Results", folder: Path) -> tuple[dict[str, Path], str]:
+    """The study's table in every form, its comparisons, trials and report as files in `folder`, by name; and the
+    table in Markdown."""
+    table = results.table()
+    note = table.to_markdown()
+    content = {
+        "table.md": note.encode(), "table.tex": table.to_latex().encode(), "table.csv": _frame_bytes(table.to_frame(), "csv"),
+        "comparisons.csv": _frame_bytes(table.comparisons(), "csv"), "trials.csv": _frame_bytes(results.to_frame(), "csv"),
+        "report.html": render(results, "html", table),
+    }  # fmt: skip
+    for name, data in content.items():
+        (folder / name).write_bytes(data)
+    return {name: folder / name for name in content}, note
+
+
+def render(results: "Results", format: str, table: Table | None = None) -> bytes:
+    """The content of a report file; of the study's own table unless another is given."""
+    table = table or results.table()
     if format == "html":
         return html_report(report_source(results, table)).encode()
-    if format == "parquet":
-        sink = io.BytesIO()
-        table.to_frame().to_parquet(sink, index=False)
-        return sink.getvalue()
-    if format == "csv":
-        return str(table.to_frame().to_csv(index=False)).encode()
+    if format in ("csv", "parquet"):
+        return _frame_bytes(table.to_frame(), format)
     shown = {"text": table.to_text, "markdown": table.to_markdown, "latex": table.to_latex}[format]
     return (str(shown()).rstrip() + "\n").encode()
+
+
+def _frame_bytes(frame: pd.DataFrame, format: str) -> bytes:
+    if format == "csv":
+        return str(frame.to_csv(index=False)).encode()
+    sink = io.BytesIO()
+    frame.to_parquet(sink, index=False)
+    return sink.getvalue()
 
 
 def report_source(results: "Results", table: Table) -> Source:

@@ -4,11 +4,9 @@ import contextlib
 import shlex
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from contrasweep.errors import ContrasweepError
 from contrasweep.planning import Plan, make_plan
 from contrasweep.records import Record, StudyRecords
 from contrasweep.results import Results
+from contrasweep.running.handover import hand_over
 from contrasweep.running.progress import Progress
 from contrasweep.running.source import FixedSource, Source
 from contrasweep.running.versions import versions
@@ -26,7 +25,7 @@ from contrasweep.spec import Study, Sweep
 from contrasweep.specfile import to_plain
 from contrasweep.store import open_store
 from contrasweep.sweep_planning import SweepPlan, make_sweep_plan
-from contrasweep.tracking import StudyFacts, Tracker, checked_uri, open_tracker, sync
+from contrasweep.tracking import StudyFacts, Tracker, checked_uri, open_tracker
 from contrasweep.trial import Trial
 
 STORAGE = "./contrasweep-runs"
@@ -76,7 +75,7 @@ def run(study: Study, *, storage: str = STORAGE, tracking: str = TRACKING, max_c
         except BaseException:
             tracker.close(timeout_s=INTERRUPTED_S)  # what is not sent now, `sync` or the next run sends
             raise
-        return _hand_over(Results.load(study.name, storage), tracker, tracking, facts)
+        return hand_over(Results.load(study.name, storage), tracker, tracking, facts, placed.datasets, ran=placed is not planned)
 
 
 def _complete(plan_: Plan | SweepPlan, records: StudyRecords, finished: set[str]) -> bool:
@@ -157,13 +156,19 @@ def describe(plan_: Plan | SweepPlan) -> dict[str, Any]:
         spec["arms"][name]["trainable"] = arm.trainable if isinstance(arm.trainable, str) else arm.trainable.__qualname__
     return {
         "format_version": rec.FORMAT_VERSION, "name": study.name, "type": study.type, "plan_digest": plan_.digest, "spec": spec,
-        "metric": study.metric, "mode": study.mode, "alpha": study.alpha, "reference": study.reference, "folds": study.folds,
+        "metric": study.metric, "mode": study.mode, "alpha": study.alpha, "reference": study.reference,
+        "folds": None if isinstance(study, Sweep) and study.confirm_on == "test" else study.folds,
         "arms": list(study.arms), "axes": study.axis_names, "versions": versions(),
         "trials": plan_.total if isinstance(plan_, SweepPlan) else len(plan_.trials),
-        **({"searcher": study.searcher} if isinstance(study, Sweep) else {}),
+        **(_search_facts(plan_) if isinstance(plan_, SweepPlan) else {}),
         "created": time.time(), "description": study.description, "commands": _command(),
-        "datasets": [{"name": m.name, "digest": m.digest, "synthetic": m.synthetic} for m in plan_.datasets.values()],
+        "datasets": [{"name": m.name, "digest": m.digest, "synthetic": m.synthetic} for m in ([plan_.data] if isinstance(plan_, SweepPlan) else plan_.datasets.values())],
     }  # fmt: skip
+
+
+def _search_facts(plan_: SweepPlan) -> dict[str, Any]:
+    study = plan_.study
+    return {"searcher": study.searcher, "search_folds": len(plan_.search_folds), "budget": to_plain(study.arm_budget)}
 
 
 def _command() -> list[str]:
@@ -188,24 +193,6 @@ def study_facts(plan_: Plan | SweepPlan, storage: str) -> StudyFacts:
         storage=storage, description=study.description,
         facts={"data": ", ".join(m.name for m in plan_.datasets.values()), "folds": study.folds, "seeds": plan_.study.seeds},
     )  # fmt: skip
-
-
-def _hand_over(found: Results, tracker: Tracker, tracking: str, facts: StudyFacts) -> Results:
-    """The table onto the study's own run, what earlier interrupted runs left out onto the tracker, and the
-    runs' addresses into the results."""
-    with tempfile.TemporaryDirectory() as folder:
-        table = found.table()
-        files = {"table.md": Path(folder) / "table.md", "trials.csv": Path(folder) / "trials.csv"}
-        files["table.md"].write_text(table.to_markdown())
-        found.to_frame().to_csv(files["trials.csv"], index=False)
-        tracker.log_study_artifacts(files, note=table.to_markdown())
-        gap = tracker.close()
-    if gap is not None:
-        print(gap, file=sys.stderr)
-    elif tracking != "none" and set(tracker.run_ids()) < set(found.found):
-        sync(found.records, tracking, facts)
-    urls = {trial_id: url for trial_id in found.found if (url := tracker.run_url(trial_id))}
-    return replace(found, run_urls=urls)
 
 
 def _unmark_failed(records: StudyRecords, plan_: Plan | SweepPlan, finished: set[str]) -> set[str]:

@@ -13,6 +13,7 @@ from contrasweep.errors import SpecError, StorageError
 from contrasweep.records import Record, StudyRecords
 from contrasweep.tracking import address
 from contrasweep.tracking.facts import StudyFacts, card, row_points
+from contrasweep.tracking.links import write_links
 from contrasweep.tracking.server import Run, Server, Trouble
 
 HTTP_CONNECTIONS = 8
@@ -61,6 +62,7 @@ def sync(
                 if on_progress is not None:
                     on_progress(done, len(behind))
         server.end_study(max((record.ended for record in found.values()), default=None))
+        write_links(records, uri, server.url(), {i: url for i in found if (url := server.url(i))})
     except Trouble as trouble:
         raise StorageError(f"tracking {address.without_password(uri)}: {trouble}") from None
     return Summary(

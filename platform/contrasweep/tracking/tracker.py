@@ -42,6 +42,7 @@ class Tracker(Protocol):
         metrics: Mapping[str, float] | None = None,
     ) -> None: ...
     def log_model(self, trial_id: str, module: Any, *, step: int = 0) -> None: ...
+    def settle(self, timeout_s: float) -> None: ...
     def run_url(self, trial_id: str | None = None) -> str | None: ...
     def run_ids(self) -> dict[str, str]: ...
     def close(self, timeout_s: float = 30.0) -> Gap | None: ...
@@ -97,6 +98,14 @@ class MlflowTracker:
         """Log a trained torch module with the trial's run, for `mlflow.pytorch.load_model`."""
         self._inbox.put(lambda writer: writer.on_model(trial_id, module, step))
 
+    def settle(self, timeout_s: float) -> None:
+        """Wait until what was told so far is sent, for at most `timeout_s` seconds; not at all while the store is away."""
+        sent = threading.Event()
+        self._inbox.put(lambda writer: writer.on_settled(sent.set))
+        until = time.monotonic() + timeout_s
+        while not (sent.wait(0.05) or self.trouble or time.monotonic() > until or not self._thread.is_alive()):
+            pass
+
     def run_url(self, trial_id: str | None = None) -> str | None:
         """The page of a trial, or of the study; None while the store has not told."""
         return self._writer.server.url(trial_id)
@@ -140,6 +149,9 @@ class NoTracker:
         pass
 
     def log_model(self, trial_id: str, module: Any, *, step: int = 0) -> None:
+        pass
+
+    def settle(self, timeout_s: float) -> None:
         pass
 
     def run_url(self, trial_id: str | None = None) -> str | None:

@@ -136,6 +136,9 @@ class Writer:
     def on_model(self, trial_id: str, module: Any, step: int) -> None:
         self._jobs.append(lambda: models.log_model(self.server, trial_id, module, step))
 
+    def on_settled(self, tell: Callable[[], None]) -> None:
+        self._jobs.append(tell)  # jobs come after the trials
+
     def behind(self) -> tuple[tuple[str, ...], str]:
         """Trials whose runs lack something, and why: "" while there is no reason but time."""
         entries = list(self._open.items())
