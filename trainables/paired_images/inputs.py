@@ -1,6 +1,6 @@
 """Images of a trial on the device, and their views batch by batch: pairs, and single images of the same family."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,7 @@ class ImageInputs:
 
     def plain(self, split: str, rows: Tensor) -> Sides:
         """Rows of `split` ("train", "test") without augmentation."""
-        return tuple(self._normal(side[rows].to(self.device).float() / 255) for side in self.sides[split])
+        return self._normal([side[rows].to(self.device).float() / 255 for side in self.sides[split]])
 
     def epoch(self, *key: int | str | None) -> Callable[[Tensor, slice], Sides]:
         """One epoch's views: a function of the rows of a batch and their places in the epoch's order. What happens
@@ -84,7 +84,7 @@ class ImageInputs:
                 if self.settings.paired
                 else (augmentations.apply(pixels[0], here),)
             )
-            return tuple(self._normal(side) for side in seen)
+            return self._normal(seen)
 
         return views
 
@@ -93,8 +93,10 @@ class ImageInputs:
         loaded = {name: _pixels(part.array(name), self.settings.image_size) for name in set(names)}
         return tuple(loaded[name].to(self.device) for name in names)
 
-    def _normal(self, pixels: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
-        return ((pixels - self.mean) / self.std).contiguous(memory_format=torch.channels_last)
+    def _normal(self, sides: Sequence[Float[Tensor, "n c h w"]]) -> Sides:
+        """Values in [0, 1], centred and scaled alike on all sides, so that the shift between them stays."""
+        mean = self.mean if self.settings.centre == "dataset" else torch.stack(tuple(sides)).mean((0, 3, 4))[..., None, None]
+        return tuple(((side - mean) / self.std).contiguous(memory_format=torch.channels_last) for side in sides)
 
 
 def moments(sides: tuple[Tensor, ...]) -> tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]:

@@ -100,7 +100,8 @@ class Settings(Recipe):
     (3x3, stride 1), or `auto`, which is small up to 64 pixels; `bn`: `train`, `frozen` (running statistics), or
     `groupnorm`; `pretrained`: `none` or the path of a torchvision state_dict; `lat_size` is the side of l's map
     (0: stage 3's); D_L is its square.
-    Views: `image_size` in pixels (0: as staged). Pairs: `crop_area` the least share kept, `dihedral`, `jitter` the
+    Views: `image_size` in pixels (0: as staged); `centre`, the colour that is subtracted: the training part's mean
+    (`dataset`) or the pair's own over both sides (`item`), which takes away the scene and leaves the change. Pairs: `crop_area` the least share kept, `dihedral`, `jitter` the
     standard deviation of the light. Single images: the policy `augmentation`.
     """
 
@@ -112,6 +113,7 @@ class Settings(Recipe):
     pretrained: str = "none"
     lat_size: MaybeCount = 0
     image_size: MaybeCount = 0
+    centre: Literal["dataset", "item"] = "dataset"
     crop_area: Annotated[float, pydantic.Field(gt=0, le=1)] = 0.5
     dihedral: bool = True
     jitter: NotNegative = 0.06

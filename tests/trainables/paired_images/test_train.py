@@ -131,6 +131,18 @@ def test_pixels_are_scaled_by_the_training_fold_only(make_trial: MakeTrial) -> N
     assert len(means) == 5
 
 
+def test_centred_on_the_pair_the_scene_goes_and_the_shift_stays(make_trial: MakeTrial) -> None:
+    trial = make_trial(centre="item")
+    inputs = ImageInputs(trial, Settings(**trial.config), torch.device("cpu"))
+    rows = torch.arange(5)
+    pre, post = inputs.plain("test", rows)
+    torch.testing.assert_close((pre + post).mean((2, 3)), torch.zeros(5, 3), atol=1e-5, rtol=0)
+    raw_pre, raw_post = (side[rows].float() / 255 for side in inputs.sides["test"])
+    torch.testing.assert_close((post - pre) * inputs.std, raw_post - raw_pre)
+    brighter = inputs._normal([raw_pre + 0.2, raw_post + 0.2])
+    torch.testing.assert_close(brighter[0], pre, atol=1e-5, rtol=1e-5)
+
+
 def test_a_group_never_crosses_a_fold(pairs: Manifest) -> None:
     check_groups(pairs, 5)
 
