@@ -13,6 +13,7 @@ from contrasweep.data import open_dataset
 from contrasweep.errors import DataError
 from contrasweep.trial import Trial
 from trainables import augmentations, seeding
+from trainables.exporting import normalised
 from trainables.paired_images.model import Joint, image_model, train_mode
 from trainables.paired_images.settings import Settings
 from trainables.paired_images.views import PairPolicy, apply_pair, draw_pair
@@ -56,6 +57,11 @@ class ImageInputs:
         _, c, h, w = self.sides["train"][0].shape
         return c, h, w
 
+    @property
+    def centre(self) -> Float[Tensor, "c 1 1"] | None:
+        """The colour that is subtracted; None: each item's own mean."""
+        return self.mean if self.settings.centre == "dataset" else None
+
     def model(self) -> Joint:
         return image_model(self.settings, self.shape, self.classes)
 
@@ -94,9 +100,7 @@ class ImageInputs:
         return tuple(loaded[name].to(self.device) for name in names)
 
     def _normal(self, sides: Sequence[Float[Tensor, "n c h w"]]) -> Sides:
-        """Values in [0, 1], centred and scaled alike on all sides, so that the shift between them stays."""
-        mean = self.mean if self.settings.centre == "dataset" else torch.stack(tuple(sides)).mean((0, 3, 4))[..., None, None]
-        return tuple(((side - mean) / self.std).contiguous(memory_format=torch.channels_last) for side in sides)
+        return normalised(sides, self.centre, self.std)
 
 
 def moments(sides: tuple[Tensor, ...]) -> tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]:

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 
 from contrasweep.trial import Trial
@@ -14,8 +15,9 @@ from trainables.paired_images.inputs import ImageInputs
 from trainables.paired_images.settings import Settings
 
 
-def test_a_module_embeds_raw_pairs_as_in_its_trial(make_trial: Callable[..., Trial], tmp_path: Path) -> None:
-    trial = make_trial(epochs=1)
+@pytest.mark.parametrize("centre", ["dataset", "item"])
+def test_a_module_embeds_raw_pairs_as_in_its_trial(make_trial: Callable[..., Trial], tmp_path: Path, centre: str) -> None:
+    trial = make_trial(epochs=1, centre=centre)
     for report in train(trial):
         shutil.copytree(report.checkpoint, tmp_path / "saved")
     settings = Settings(**trial.config)
