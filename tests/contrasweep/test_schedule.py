@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 from contrasweep import SpecError
 from contrasweep.schedule import SCHEDULERS, build
 
+NEEDED = {"hyperband": {"max_step": 9}}
+WAITING = {"halving": {"reduction": 2, "bracket": 4}, "hyperband": {"reduction": 2, "max_step": 8}}
+
 
 @pytest.mark.parametrize("name", list(SCHEDULERS))
 def test_the_only_trial_is_never_stopped(name):
-    scheduler = build(name, mode="max", budget=1)
+    scheduler = build(name, mode="max", budget=1, **NEEDED.get(name, {}))
     scheduler.add("a", 0, 0)
     assert all(scheduler.decide("a", step, 0.1) for step in range(1, 30))
 
@@ -51,16 +54,18 @@ def test_asha_keeps_the_best_third_of_those_before():
     assert kept == [True, True, True, False, True]
 
 
-def run_halving(curves, order, reduction=2, bracket=4, steps=8, folds=2, mode="max"):
-    """Drive halving as an engine would: `curves[config][fold]` is a constant value; `order` permutes who is next.
-    Returns the steps each trial trained."""
-    scheduler = build("halving", mode=mode, budget=len(curves), folds=folds, reduction=reduction, bracket=bracket)
+def run_waiting(name, curves, order, steps=8, folds=2, known=True, **options):
+    """Drive a rule that lets trials wait, as an engine would: `curves[config][fold]` is a constant value; `order`
+    permutes who is next; `known`: how many configurations come is known before. Returns the steps each trial trained."""
+    scheduler = build(name, mode="max", budget=len(curves) if known else None, folds=folds, **WAITING[name] | options)
     trials = {f"{c}/{f}": (c, f) for c in range(len(curves)) for f in range(folds)}
     for trial, (config, fold) in trials.items():
         scheduler.add(trial, config, fold)
     reached = dict.fromkeys(trials, 0)
     running = list(trials)
     turns = itertools.cycle(order)
+    if not known:
+        scheduler.close(len(curves))
     while running:
         trial = running[next(turns) % len(running)]
         reached[trial] += 1
@@ -77,22 +82,52 @@ def run_halving(curves, order, reduction=2, bracket=4, steps=8, folds=2, mode="m
 
 def test_halving_judges_by_the_mean_over_folds():
     """Config 1 has the single best fold and config 0 the best mean."""
-    reached = run_halving([[0.6, 0.6], [0.9, 0.1], [0.3, 0.3], [0.2, 0.2]], [0])
+    reached = run_waiting("halving", [[0.6, 0.6], [0.9, 0.1], [0.3, 0.3], [0.2, 0.2]], [0])
     assert reached == {"0/0": 8, "0/1": 8, "1/0": 2, "1/1": 2, "2/0": 1, "2/1": 1, "3/0": 1, "3/1": 1}
 
 
-@given(
-    st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=9),
-    st.lists(st.integers(0, 50), min_size=1, max_size=20),
-    st.lists(st.integers(0, 50), min_size=1, max_size=20),
-)
+CURVES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=24)
+ORDER = st.lists(st.integers(0, 50), min_size=1, max_size=20)
+
+
+@pytest.mark.parametrize("name", list(WAITING))
+@given(CURVES, ORDER, ORDER)
 @settings(max_examples=60, deadline=None)
-def test_halving_does_not_depend_on_the_order_of_reports(curves, one, other):
-    first = run_halving(curves, one)
-    assert first == run_halving(curves, other)
+def test_what_waits_does_not_depend_on_the_order_of_reports(name, curves, one, other):
+    first = run_waiting(name, curves, one)
+    assert first == run_waiting(name, curves, other) == run_waiting(name, curves, other, known=False)
     assert all(first[f"{c}/0"] == first[f"{c}/1"] for c in range(len(curves)))
-    brackets = range(0, len(curves), 4)
-    assert sum(steps == 8 for steps in first.values()) == 2 * len(brackets)
+
+
+@pytest.mark.parametrize("name", list(WAITING))
+@given(CURVES, ORDER)
+@settings(max_examples=60, deadline=None)
+def test_no_single_fold_kills_or_saves_a_configuration(name, curves, order):
+    """Whatever its folds say one by one, who goes further than another of its bracket is as good by the mean."""
+    reached = run_waiting(name, curves, order)
+    scheduler = build(name, mode="max", budget=len(curves), folds=2, **WAITING[name])
+    for a, b in itertools.combinations(range(len(curves)), 2):
+        if scheduler.bracket(a) == scheduler.bracket(b) and reached[f"{a}/0"] != reached[f"{b}/0"]:
+            further, other = (a, b) if reached[f"{a}/0"] > reached[f"{b}/0"] else (b, a)
+            assert sum(curves[further]) >= sum(curves[other])
+
+
+def test_hyperband_has_the_brackets_of_the_paper():
+    """R = 81, eta = 3 (Li et al. 2018, Table 1): (n, r) = (81, 1), (34, 3), (15, 9), (8, 27), (5, 81)."""
+    scheduler = build("hyperband", mode="max", budget=None, max_step=81)
+    starts = [scheduler.first(s) for s in range(6)]
+    assert [b - a for a, b in itertools.pairwise(starts)] == [81, 34, 15, 8, 5]
+    assert [scheduler.rung(s, 0) for s in range(5)] == [1, 3, 9, 27, float("inf")]
+    assert [scheduler.rung(0, level) for level in range(5)] == [1, 3, 9, 27, float("inf")]
+    assert [scheduler.bracket(c) for c in (0, 80, 81, 114, 115, 142, 143, 224)] == [0, 0, 1, 1, 2, 4, 5, 6]
+
+
+def test_hyperband_spends_about_the_same_in_every_bracket():
+    curves = [(c / 100,) for c in range(17)]  # brackets of 9, 5 and 3 at R = 9
+    reached = run_waiting("hyperband", curves, [0], steps=9, folds=1, reduction=3, max_step=9)
+    spent = [sum(reached[f"{c}/0"] for c in part) for part in (range(9), range(9, 14), range(14, 17))]
+    assert spent == [21, 21, 27]  # 27, 24, 27 where nothing goes on from a checkpoint
+    assert sorted(reached[f"{c}/0"] for c in range(9, 14)) == [3, 3, 3, 3, 9]
 
 
 def test_halving_waits_for_all_peers_and_drops_a_failed_configuration():
@@ -120,6 +155,7 @@ def test_halving_closes_a_bracket_that_stays_short():
     [
         ("ahsa", {}, "scheduler: there is no such scheduler, got 'ahsa'; did you mean 'asha'"),
         ("asha", {"eta": 3}, "the scheduler does not take these options"),
+        ("hyperband", {}, "scheduler_options.max_step: HyperBand has to know the steps of a whole trial"),
         ("halving", {"reduction": 1}, "scheduler_options.reduction: reduction must be a whole number of at least 2, got 1"),
     ],
 )

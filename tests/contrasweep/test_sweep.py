@@ -41,9 +41,10 @@ def record_of(trial, notes, status="done", **fields):
     )  # fmt: skip
 
 
-def drive(study, storage, *, stop_after=10**9, statuses=lambda trial: "done"):
+def drive(study, storage, *, stop_after=10**9, statuses=lambda trial: "done", record=None):
     """What an engine does with a sweep's source, one trial at a time and without training. Returns the trials in
     their order with their notes, and the plans it confirmed."""
+    record = record or record_of
     records = StudyRecords(str(storage), study.name)
     told, confirmed = [], []
     source = SweepSource(plan(study, storage=str(storage)), records, confirmed.append)
@@ -51,9 +52,9 @@ def drive(study, storage, *, stop_after=10**9, statuses=lambda trial: "done"):
         assert found is not None, "one at a time, there is always a next"
         if len(told) == stop_after:
             break
-        record = record_of(found.trial, found.notes, statuses(found.trial))
-        records.write(record)
-        source.done(record)
+        left = record(found.trial, found.notes, statuses(found.trial))
+        records.write(left)
+        source.done(left)
         told.append((found.trial, dict(found.notes)))
     return told, confirmed
 

@@ -77,8 +77,9 @@ def _gp(problem: Problem, **options: Any) -> Searcher:
 
 
 def _nsga2(problem: Problem, **options: Any) -> Searcher:
-    """NSGA-II (Deb et al. 2002): non-dominated sorting on several objectives, feasible before infeasible."""
-    size = 20 if problem.budget is None else max(4, min(50, problem.budget // 4))
+    """NSGA-II (Deb et al. 2002): non-dominated sorting on several objectives, feasible before infeasible; by default
+    about as many generations as members."""
+    size = 12 if problem.budget is None else max(4, min(50, round(problem.budget**0.5)))
     return optuna_searcher("NSGAIISampler", problem, {"population_size": size, **options})
 
 
