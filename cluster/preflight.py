@@ -1,9 +1,10 @@
-"""Checks before a job is sent and before its trials start. Each failure is one line of `SubmissionError`."""
+"""Checks before a job is sent. Each failure is one line of `SubmissionError`."""
 
 import json
 import os
 import re
 import shlex
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -107,6 +108,36 @@ def check_env(env: Mapping[str, str]) -> None:
             )
 
 
+def check_alone(client: Any, study: str, storage: str, patience_s: float = 5.0) -> None:
+    """No job of the cluster is running `study` on `storage` now: a second would train the same trials twice. Looked
+    at for `patience_s`, because a driver that was just killed takes a second to be noticed."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        ours = {"contrasweep": study, "storage": storage}
+        alive = [job for job in client.list_jobs() if ours.items() <= (job.metadata or {}).items() and not job.status.is_terminal()]
+        if not alive:
+            return
+        if time.monotonic() > deadline:
+            raise SubmissionError(
+                f"job {alive[0].submission_id} is running {study} on {storage}; `contrasweep logs` follows it, `contrasweep stop` ends it"
+            )
+        time.sleep(0.5)
+
+
+def send(client: Any, patience_s: float = 60.0, **job: Any) -> str:
+    """Queue a job; a head that has only just started, and has no agent for jobs yet, is asked again."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            return str(client.submit_job(**job))
+        except RuntimeError as error:
+            if "No available agent" not in str(error):
+                raise
+            if time.monotonic() > deadline:
+                raise SubmissionError(f"the head takes no jobs after {patience_s:.0f} s: its agent for jobs does not run") from None
+            print("the head has no agent for jobs yet; asking again", file=sys.stderr, flush=True)
+
+
 def check_reachable(
     client: Any, uris: Iterable[str], env: Mapping[str, str], timeout_s: float = 120.0
 ) -> None:
@@ -115,7 +146,8 @@ def check_reachable(
     if not wanted:
         return
     source = Path(probe.__file__).read_text()
-    job = client.submit_job(
+    job = send(
+        client,
         entrypoint=f"python -c {shlex.quote(source)} " + " ".join(map(shlex.quote, wanted)),
         runtime_env={"env_vars": dict(env)} if env else None,
         metadata={"contrasweep": "probe"},
@@ -133,47 +165,6 @@ def check_reachable(
         raise SubmissionError(f"a first job failed on the cluster; see `contrasweep logs {job}`")
     for uri, why in json.loads(answer[1]).items():
         raise SubmissionError(f"{uri} cannot be reached from the cluster ({why})")
-
-
-def versions() -> dict[str, str]:
-    """What must be equal on all nodes for a table to be one table."""
-    import importlib.metadata
-    import platform
-
-    found = {"python": platform.python_version()}
-    for name in ("contrasweep", "ray", "torch", "numpy"):
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = "none"
-    return found
-
-
-def check_nodes() -> None:
-    """Inside a job, before its trials: every node has this process's versions. Asks each by a task of 0 cores."""
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    ask = ray.remote(num_cpus=0)(versions)
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    answers = ray.get(
-        [
-            ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(n["NodeID"], soft=False)).remote()
-            for n in nodes
-        ]
-    )
-    compare_versions(
-        versions(), {node["NodeName"]: answer for node, answer in zip(nodes, answers, strict=True)}
-    )
-
-
-def compare_versions(mine: Mapping[str, str], nodes: Mapping[str, Mapping[str, str]]) -> None:
-    for node, theirs in nodes.items():
-        for name, version in mine.items():
-            if theirs.get(name) != version:
-                raise SubmissionError(
-                    f"node {node} has {name} {theirs.get(name)} and the driver {version}; use one image for all"
-                )
 
 
 def _get(address: str, path: str, timeout_s: float) -> Any:

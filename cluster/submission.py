@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import shlex
+import sys
 import tempfile
 import time
 import uuid
@@ -39,6 +40,7 @@ def submit(
 
     entrypoint: words of the command, run by the head's shell in a copy of `working_dir`.
     uris: what the job will read and write, {"storage": ..., "tracking": ...}; must be reachable from the cluster.
+    name: of the study; a second job of that name on the same storage is refused as long as one runs.
     env: variables of the job and its workers, no credentials. PYTHONPATH is set if the project has `platform/`.
     files: more files for the copy, as {path in it: file}, such as a study that lies elsewhere.
     """
@@ -51,14 +53,15 @@ def submit(
         variables.setdefault("PYTHONPATH", "platform")
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder, _client(address) as client:
         snapshot(working_dir, Path(folder), excludes=excludes, files=files)
+        preflight.check_alone(client, name, uris.get("storage", ""))
         preflight.check_reachable(client, to_probe, dict(env or {}))
-        job: str = client.submit_job(
+        return preflight.send(
+            client,
             entrypoint=shlex.join(entrypoint),
             submission_id=f"contrasweep-{_slug(name)}-{uuid.uuid4().hex[:8]}",
             runtime_env={"working_dir": folder, "env_vars": variables},
-            metadata={"contrasweep": name, **(metadata or {})},
+            metadata={"contrasweep": name, "storage": uris.get("storage", ""), **(metadata or {})},
         )
-        return job
 
 
 def status(job: str, *, address: str) -> str:
@@ -77,15 +80,16 @@ def follow(job: str, *, address: str, write: Callable[[str], object], patience_s
     """Write what the job prints, from its beginning, until it ends; returns its last status.
 
     When the connection breaks it is made again and goes on where it was; after `patience_s` without an answer
-    it is given up, with what to do then. Interrupting (Ctrl-C) leaves the job as it is.
+    it is given up, with what to do then. A head that was started again without a store of its own knows no job
+    of before, which is said. Interrupting (Ctrl-C) leaves the job as it is.
     """
     address = preflight.normal_address(address)
-    written, last_answer = 0, time.monotonic()
+    written, last_answer, known, told = 0, time.monotonic(), False, False
     while True:
         try:
             with _client(address) as client:
                 current = str(client.get_job_status(job).value)
-                last_answer = time.monotonic()
+                last_answer, known, told = time.monotonic(), True, False
                 for text in _tail(client, job, written):
                     written += len(text)
                     last_answer = time.monotonic()
@@ -94,7 +98,11 @@ def follow(job: str, *, address: str, write: Callable[[str], object], patience_s
                     return current
         except SubmissionError as error:
             if "there is no job" in str(error):
-                raise
+                again = "; its head was started again: submit the study again, which goes on from its records"
+                raise SubmissionError(f"{error}{again}") if known else error from None
+            if not told:
+                told = True
+                print(f"{error}; attaching again for {patience_s:.0f} s", file=sys.stderr, flush=True)
             if time.monotonic() - last_answer > patience_s:
                 raise SubmissionError(
                     f"{error}; the job may still run: `contrasweep logs {job} --follow` attaches again"
@@ -138,7 +146,8 @@ def _client(address: str) -> Iterator[Any]:
     import aiohttp
     from ray.job_submission import JobSubmissionClient
 
-    logging.getLogger("ray.dashboard.modules.job.sdk").setLevel(logging.WARNING)
+    for name in ("ray.dashboard.modules.job.sdk", "ray.dashboard.modules.dashboard_sdk", "ray._private.runtime_env.packaging"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     preflight.check_address(address, _DASHBOARD_CHECK_S)
     try:
         yield JobSubmissionClient(address, headers=preflight.auth_headers())

@@ -18,6 +18,7 @@ import pytest
 
 from cluster import preflight, probe, submission
 from cluster.errors import ClusterError, SubmissionError
+from cluster.node_versions import compare_versions, versions
 from cluster.snapshot import LIMIT_MIB, snapshot
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -213,11 +214,11 @@ def test_the_probe_as_the_cluster_runs_it(server):
 
 
 def test_versions_must_be_equal_on_all_nodes():
-    mine = preflight.versions()
+    mine = versions()
     assert {"python", "ray", "torch", "numpy", "contrasweep"} == set(mine) and mine["ray"] != "none"
-    preflight.compare_versions(mine, {"a": mine, "b": dict(mine)})
+    compare_versions(mine, [("a", mine), ("b", dict(mine))])
     with pytest.raises(SubmissionError, match=r"node b has torch 1\.0 and the driver"):
-        preflight.compare_versions(mine, {"a": mine, "b": mine | {"torch": "1.0"}})
+        compare_versions(mine, [("a", mine), ("b", mine | {"torch": "1.0"})])
 
 
 # -------------------------------------------------------------------------------------------- the snapshot
@@ -404,7 +405,7 @@ def test_wrong_and_missing_tokens_on_a_real_head(head):
 def test_a_job_of_this_project_runs_from_its_snapshot_and_is_followed(head, tmp_path):
     """The packages come from the copy, on driver and worker; the versions agree; a second follower sees it all."""
     code = (
-        "import os, ray, contrasweep, cluster; from cluster.preflight import check_nodes; ray.init(); check_nodes(); "
+        "import os, ray, contrasweep, cluster; from cluster.node_versions import check_nodes; ray.init(); check_nodes(); "
         "where = ray.get(ray.remote(lambda: __import__('contrasweep').__file__).remote()); "
         "print('SAME', where == contrasweep.__file__, os.environ['OMP_NUM_THREADS'], open('study.yaml').read())"
     )

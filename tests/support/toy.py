@@ -15,7 +15,8 @@ from contrasweep.trial import Report
 @checked
 class Settings:
     """`fail_at`: raise after this epoch. `die_at`: the worker process kills itself there, once per `once` file.
-    `pause_s`: sleep in each epoch."""
+    `pause_s`: sleep in each epoch. `wait_at`: wait before this epoch as long as the file `gate` is there.
+    `keep_every`: epochs between checkpoints. `log`: a file that gets a line "trial epoch" for each epoch trained."""
 
     lr: float = 0.1
     epochs: int = 4
@@ -24,6 +25,10 @@ class Settings:
     die_at: int = 0
     once: str = ""
     pause_s: float = 0.0
+    wait_at: int = 0
+    gate: str = ""
+    keep_every: int = 1
+    log: str = ""
     error: str = "RuntimeError"
 
 
@@ -39,15 +44,21 @@ def train(trial, resume: Path | None = None):
             weights, first = saved["weights"], int(saved["epoch"]) + 1
     with tempfile.TemporaryDirectory() as scratch:
         for epoch in range(first, settings.epochs + 1):
+            while settings.wait_at == epoch and Path(settings.gate).exists():
+                time.sleep(0.05)
             order = np.random.default_rng([trial.seed, epoch]).permutation(len(y))
             for start in range(0, len(y), settings.batch_size):
                 rows = order[start : start + settings.batch_size]
                 weights -= settings.lr * x[rows].T @ (_softmax(x[rows] @ weights) - np.eye(classes)[y[rows]]) / len(rows)
             time.sleep(settings.pause_s)
             _misbehave(settings, epoch)
+            if settings.log:
+                with Path(settings.log).open("a") as log:
+                    log.write(f"{trial.id} {epoch}\n")
             np.savez(Path(scratch) / "weights.npz", weights=weights, epoch=epoch)
             hits = (_features(test_part) @ weights).argmax(1) == test_part.labels
-            yield Report(epoch, {"accuracy": float(hits.mean())}, Path(scratch), items={"hits": hits})
+            kept = Path(scratch) if epoch % settings.keep_every == 0 else None
+            yield Report(epoch, {"accuracy": float(hits.mean())}, kept, items={"hits": hits})
 
 
 train.settings = Settings

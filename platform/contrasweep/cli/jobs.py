@@ -5,7 +5,17 @@ from typing import Annotated
 
 import typer
 
-from contrasweep.cli.options import Json, Sets, Storage, Study, Tracking, print_json
+from contrasweep.cli.options import (
+    Extend,
+    Json,
+    MaxConcurrent,
+    RetryFailed,
+    Sets,
+    Storage,
+    Study,
+    Tracking,
+    print_json,
+)
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, as `submit` printed it.")]
 Address = Annotated[str, typer.Option(help="The cluster's dashboard, http://HEAD:8265.", envvar="RAY_API_SERVER_ADDRESS")]
@@ -21,11 +31,12 @@ def add_to(app: typer.Typer) -> None:
 
 def submit(study: Study, address: Address, storage: Storage = "./contrasweep-runs", tracking: Tracking = "sqlite:///mlflow.db",
            sets: Sets = None, follow: Follow = False, json: Json = False,
-           max_concurrent: Annotated[int | None, typer.Option(min=1, help="Trials at once, at most.")] = None) -> None:  # fmt: skip
+           max_concurrent: MaxConcurrent = None, extend: Extend = False, retry_failed: RetryFailed = False) -> None:  # fmt: skip
     """Run a study as a job on a Ray cluster; this machine may go away once it is accepted."""
     from contrasweep.running.submit import submit as send
 
-    job = send(study, address=address, storage=storage, tracking=tracking, sets=sets or [], max_concurrent=max_concurrent)
+    job = send(study, address=address, storage=storage, tracking=tracking, sets=sets or [], max_concurrent=max_concurrent,
+               extend=extend, retry_failed=retry_failed)  # fmt: skip
     if json:
         print_json({"job": job.id, "address": address})
     else:

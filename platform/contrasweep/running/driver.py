@@ -7,13 +7,17 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from contrasweep import data, results
+from cluster.inventory import Inventory
+from contrasweep import data, learned, results
 from contrasweep import records as rec
+from contrasweep.budget import Budget
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import ContrasweepError
+from contrasweep.footprints import Footprints
 from contrasweep.planning import Plan, make_plan
 from contrasweep.records import Record, StudyRecords
 from contrasweep.results import Results
@@ -27,6 +31,9 @@ from contrasweep.store import open_store
 from contrasweep.sweep_planning import SweepPlan, make_sweep_plan
 from contrasweep.tracking import StudyFacts, Tracker, checked_uri, open_tracker
 from contrasweep.trial import Trial
+
+if TYPE_CHECKING:
+    from contrasweep.running.placement import Placements
 
 STORAGE = "./contrasweep-runs"
 TRACKING = "sqlite:///mlflow.db"
@@ -44,8 +51,11 @@ def plan(study: Study, *, storage: str = STORAGE) -> Plan | SweepPlan:
 
 
 def run(study: Study, *, storage: str = STORAGE, tracking: str = TRACKING, max_concurrent: int | None = None,
-        extend: bool = False, retry_failed: bool = False) -> Results:  # fmt: skip
+        extend: bool = False, retry_failed: bool = False, cluster: Path | None = None) -> Results:  # fmt: skip
     """Run what of `study` has no record yet, here or on the Ray cluster in RAY_ADDRESS, and return its results.
+
+    `cluster` is an inventory file of the hosts that the cluster has or can start, with their prices; without it, trials
+    are placed on the hosts that Ray lists. A run that a budget has ended says so in `Results.stopped`.
 
     Interrupted (SIGINT, SIGTERM) it raises KeyboardInterrupt after finished trials are recorded; called
     again it goes on from there. Raises `ContrasweepError` for bad input before anything is written.
@@ -68,14 +78,19 @@ def run(study: Study, *, storage: str = STORAGE, tracking: str = TRACKING, max_c
             placed = planned
             if not _complete(planned, records, finished):
                 placed = planned.relocated(lambda name: data.resolve(name, folds=study.folds, storage=storage, write=True))
+            stopped = ""
             if isinstance(placed, SweepPlan):
-                _search(placed, records, tracker, max_concurrent)
+                stopped = _search(placed, records, tracker, max_concurrent, cluster)
             elif missing := [trial for trial in placed.trials if trial.id not in finished]:
-                _train(placed, FixedSource(missing), len(placed.trials) - len(missing), records, tracker, max_concurrent)
+                source = FixedSource(missing)
+                stopped = _train(placed, source, len(placed.trials) - len(missing), records, tracker, max_concurrent, cluster)
         except BaseException:
             tracker.close(timeout_s=INTERRUPTED_S)  # what is not sent now, `sync` or the next run sends
             raise
-        return hand_over(Results.load(study.name, storage), tracker, tracking, facts, placed.datasets, ran=placed is not planned)
+        loaded = replace(Results.load(study.name, storage), stopped=stopped)
+        if placed is not planned:
+            learned.write(records, [*loaded.found.values(), *loaded.others.values()])
+        return hand_over(loaded, tracker, tracking, facts, placed.datasets, ran=placed is not planned)
 
 
 def _complete(plan_: Plan | SweepPlan, records: StudyRecords, finished: set[str]) -> bool:
@@ -88,49 +103,58 @@ def _complete(plan_: Plan | SweepPlan, records: StudyRecords, finished: set[str]
         return False
 
 
-def _search(plan_: SweepPlan, records: StudyRecords, tracker: Tracker, max_concurrent: int | None) -> None:
+def _search(plan_: SweepPlan, records: StudyRecords, tracker: Tracker, max_concurrent: int | None, hosts: Path | None) -> str:
     from contrasweep.running.sweep import SweepSource
 
     results.write_planned(records, plan_)  # the table is there, all pending, until an arm's best is known
     source = SweepSource(plan_, records, lambda confirmed: results.write_planned(records, confirmed))
+    stopped = ""
     if not source.finished:
-        _train(plan_, source, len(records.finished()), records, tracker, max_concurrent)
+        stopped = _train(plan_, source, len(records.finished()), records, tracker, max_concurrent, hosts)
     for arm in source.unconfirmed:
         print(f"arm {arm}: no configuration was trained to its end, so there is none to confirm", file=sys.stderr)
+    return stopped
 
 
 def _train(plan_: Plan | SweepPlan, source: Source, before: int, records: StudyRecords, tracker: Tracker,
-           max_concurrent: int | None) -> None:  # fmt: skip
+           max_concurrent: int | None, hosts: Path | None) -> str:  # fmt: skip
+    """Train what `source` gives; which budget is used up, in a line, if one has ended it."""
     from contrasweep.running.engine import Engine
     from contrasweep.running.placement import Placements
-    from contrasweep.running.session import connected
+    from contrasweep.running.session import connected, hosts_for
     from contrasweep.running.worker import Job
 
     study = plan_.study
-    with connected() as inventory, _interruptible():
-        placements = Placements(study, inventory)
+    budget = Budget(study, records)
+    if used_up := budget.used_up():
+        return used_up
+    with connected() as there, _interruptible():
+        inventory = Inventory.from_yaml(hosts) if hosts else hosts_for(study, there)
+        budget.check_prices(inventory)
+        placements = Placements(Footprints(study, inventory, learned.read(records, records.finished())))
+        trials = [t for arm in study.arms for t in plan_.samples(arm)] if isinstance(plan_, SweepPlan) else [c.trials[0] for c in plan_.cells]
+        placements.check(trials)
         total = plan_.total if isinstance(plan_, SweepPlan) else len(plan_.trials)
-        progress = Progress(total, before, max_concurrent or placements.slots())
+        progress = Progress(total, before, max_concurrent or placements.slots(trials))
         chunk_s = 0.0 if isinstance(study, Sweep) and study.scheduler else CHUNK_S
-        job = Job(records.storage, study.name, study.metric, plan_.datasets, plan_.functions, chunk_s)
-        deadline = time.time() + 3600 * study.budget_hours if study.budget_hours else None
-        engine = Engine(job, source, records, placements, _Tell(progress, tracker),
-                        max_failures=study.max_failures, max_concurrent=max_concurrent, deadline=deadline)  # fmt: skip
+        job = Job(records.storage, study.name, study.metric, plan_.datasets, plan_.functions, chunk_s, inventory)
+        engine = Engine(job, source, records, placements, _Tell(progress, tracker, placements, budget),
+                        max_failures=study.max_failures, budget=budget, max_concurrent=max_concurrent)  # fmt: skip
         try:
             engine.run()
         finally:
             progress.close()
-        if engine.out_of_time():
-            progress.say(f"budget_hours={study.budget_hours:g} is used up; run again to go on")
+    return budget.used_up()
 
 
 class _Tell:
-    """Progress and tracking as the engine's one listener."""
+    """Progress, tracking, places and budgets as the engine's one listener."""
 
-    def __init__(self, progress: Progress, tracker: Tracker) -> None:
-        self.progress, self.tracker = progress, tracker
+    def __init__(self, progress: Progress, tracker: Tracker, placements: "Placements", budget: Budget) -> None:
+        self.progress, self.tracker, self.placements, self.budget = progress, tracker, placements, budget
 
     def started(self, trial: Trial) -> None:
+        self.budget.started(trial.id, self.placements.rate(trial))
         self.tracker.start(trial)
         self.progress.started(trial)
 
@@ -140,7 +164,12 @@ class _Tell:
             self.tracker.log(trial_id, row["step"], metrics, row["time"])
         self.progress.reported(trial_id, reports)
 
+    def said(self, text: str) -> None:
+        self.progress.say(text)
+
     def ended(self, record: Record) -> None:
+        self.budget.ended(record)
+        self.placements.ended(record)
         self.tracker.finish(record)
         self.progress.ended(record)
         if record.status == rec.FAILED:

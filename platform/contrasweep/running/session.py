@@ -2,15 +2,18 @@
 
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import ray
 
-from cluster import preflight
+from cluster.demand import wait_for_hosts
 from cluster.inventory import Inventory
+from cluster.node_versions import check_nodes
 from contrasweep.errors import ContrasweepError
 from contrasweep.running.engine import TUNE_ENVIRONMENT
+from contrasweep.spec import Study
 
 STARTS = 3  # tries to start a local Ray
 
@@ -23,7 +26,7 @@ def connected() -> Iterator[Inventory]:
         return
     os.environ.update({k: v for k, v in TUNE_ENVIRONMENT.items() if k.startswith("RAY_")})
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # a trial has one core unless it asks for more
-    address = os.environ.get("RAY_ADDRESS") or "local"
+    address = _address()
     options = {"include_dashboard": False} if address == "local" else {}
     for attempt in range(STARTS):
         try:
@@ -37,7 +40,18 @@ def connected() -> Iterator[Inventory]:
             raise ContrasweepError(f"{what} ({str(error).splitlines()[0]})") from None
     try:
         if address != "local":
-            preflight.check_nodes()
+            check_nodes()
         yield Inventory.from_ray(ray.nodes())
     finally:
         ray.shutdown()
+
+
+def hosts_for(study: Study, inventory: Inventory) -> Inventory:
+    """`inventory`; on a cluster that has no host yet for some arm's trials, the hosts once there is one."""
+    if _address() == "local":
+        return inventory
+    return wait_for_hosts((arm.footprint for arm in study.arms.values()), lambda text: print(text, file=sys.stderr, flush=True))
+
+
+def _address() -> str:
+    return os.environ.get("RAY_ADDRESS") or "local"

@@ -1,5 +1,6 @@
 """A study as a job on a cluster: what of it travels, and a handle on it afterwards."""
 
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from cluster import submission
 from contrasweep.running.versions import versions
 from contrasweep.spec import Study
 from contrasweep.specfile import load_study, to_plain
+from contrasweep.store import open_store
 from contrasweep.tracking import checked_uri
 
 STUDY_FILE = "submitted-study.yaml"
@@ -40,24 +42,25 @@ class Job:
 
 
 def submit(study: Study | str, *, address: str, storage: str, tracking: str, sets: Sequence[str] = (),
-           max_concurrent: int | None = None, working_dir: Path | None = None) -> Job:  # fmt: skip
+           max_concurrent: int | None = None, extend: bool = False, retry_failed: bool = False,
+           working_dir: Path | None = None) -> Job:  # fmt: skip
     """Send `study` (or its name, as on the command line) with the code in `working_dir` (default: here).
 
     The study travels as a file of its resolved fields, so that what runs is what was read here. Checked before
-    anything is queued: the study, the address, the token, versions, and that the cluster reaches `storage` and
-    `tracking`. Raises `SpecError` or `cluster.errors.SubmissionError`.
+    anything is queued: the study, the address, the token, versions, that the cluster reaches `storage` and
+    `tracking`, and that no other job is running the study there. Raises `SpecError` or `cluster.errors.SubmissionError`.
     """
     declared = load_study(study, sets) if isinstance(study, str) else study
-    checked_uri(tracking)
-    file = Path(working_dir or Path.cwd()) / f".{declared.name}-{STUDY_FILE}"
+    storage = open_store(storage).uri  # whole, because the job has another working directory
+    tracking = checked_uri(tracking, connect=False)  # a server is the cluster's to reach
     words = ["python", "-m", "contrasweep", "run", STUDY_FILE, "--storage", storage, "--tracking", tracking]
     words += ["--max-concurrent", str(max_concurrent)] if max_concurrent else []
-    try:
+    words += ["--extend"] * extend + ["--retry-failed"] * retry_failed
+    with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
+        file = Path(folder) / STUDY_FILE
         file.write_text(yaml.safe_dump(to_plain(declared), sort_keys=False))
         job = submission.submit(
             words, address=address, working_dir=Path(working_dir or Path.cwd()), uris={"storage": storage, "tracking": tracking},
             name=declared.name, files={STUDY_FILE: file}, metadata={"commit": versions().get("commit", "")},
         )  # fmt: skip
-    finally:
-        file.unlink(missing_ok=True)
     return Job(job, address)

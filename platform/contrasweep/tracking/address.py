@@ -16,11 +16,11 @@ DATABASES = ("postgresql", "mysql")  # besides sqlite
 _USE = f"use {DEFAULT_URI}, http(s)://HOST:PORT of an MLflow server, postgresql://USER:PASSWORD@HOST/DATABASE, or none"
 
 
-def checked_uri(uri: str, *, timeout_s: float = 5.0) -> str:
+def checked_uri(uri: str, *, timeout_s: float = 5.0, connect: bool = True) -> str:
     """`uri` as it must be written for any working directory; a one-line error if it cannot work.
 
     `SpecError` for an address that names no kind of store we know, `StorageError` for one that nothing can be
-    written to. `none` stands for no tracking.
+    written to. `none` stands for no tracking. Without `connect` servers are not asked: another machine will.
     """
     scheme = uri.split(":", 1)[0].split("+", 1)[0] if "://" in uri else ""
     if uri == "none":
@@ -28,9 +28,9 @@ def checked_uri(uri: str, *, timeout_s: float = 5.0) -> str:
     if scheme == "sqlite":
         return _checked_sqlite(uri)
     if scheme in ("http", "https"):
-        return _checked_http(uri, timeout_s)
+        return _checked_http(uri, timeout_s) if connect else uri.rstrip("/")
     if scheme in DATABASES:
-        return _checked_database(uri)
+        return _checked_database(uri) if connect else uri
     if scheme in ("", "file"):
         raise SpecError("a folder is no tracking store: MLflow 3 keeps its runs in a database", place="tracking",
                         value=uri, hint=_USE)  # fmt: skip

@@ -1,0 +1,64 @@
+"""Hosts that are not there yet: what a trial needs as demand that an autoscaler sees, and the wait for it."""
+
+import math
+import time
+from collections.abc import Callable, Iterable
+
+from cluster.footprint import Footprint
+from cluster.inventory import ACCELERATOR_LABEL, GPU_MEMORY_GIB, Gpu, Inventory
+from cluster.packing import default_footprint, options, share, why_not
+
+PATIENCE_S = 600.0
+"""A GPU node of a cloud takes some minutes from the demand to its first task."""
+
+
+def bundle(footprint: Footprint) -> tuple[dict[str, float], dict[str, str]]:
+    """The resources and the node's labels to ask Ray for, so that a host comes which holds such a trial."""
+    wanted = {"CPU": footprint.cpus, "memory": float(int(footprint.host_memory_gib * 2**30))}
+    if not footprint.wants_gpu:
+        return wanted, {}
+    wanted["GPU"] = float(max(1, math.ceil(footprint.gpus)))
+    if footprint.gpu_types:
+        kinds = list(footprint.gpu_types)
+    else:
+        kinds = [kind for kind, gib in GPU_MEMORY_GIB.items() if share(footprint, Gpu(kind, gib)) is not None]
+    any_will_do = not kinds or len(kinds) == len(GPU_MEMORY_GIB)
+    return wanted, {} if any_will_do else {ACCELERATOR_LABEL: f"in({','.join(kinds)})"}
+
+
+def wait_for_hosts(
+    footprints: Iterable[Footprint | None], say: Callable[[str], object], patience_s: float = PATIENCE_S
+) -> Inventory:
+    """The connected cluster's hosts, as soon as each of `footprints` fits one (None: a trial of which nothing is
+    known), or as they are after `patience_s`.
+
+    What fits none is asked for by a placement group, which an autoscaler answers with a node, and which is gone
+    with this process, so that no node is kept for a driver that was killed.
+    """
+    import ray
+    from ray.util import placement_group, remove_placement_group
+
+    wanted = list(footprints)
+    inventory = Inventory.from_ray(ray.nodes())
+    without = _without_host(wanted, inventory)
+    if not without:
+        return inventory
+    say(
+        f"no host of the cluster can hold a trial yet: {why_not(without[0], inventory)}; "
+        f"waiting for one, {patience_s / 60:.0f} min at most"
+    )
+    asked = [placement_group([needs], bundle_label_selector=[labels]) for needs, labels in map(bundle, without)]
+    until = time.monotonic() + patience_s
+    try:
+        while _without_host(wanted, inventory) and time.monotonic() < until:
+            time.sleep(1)
+            inventory = Inventory.from_ray(ray.nodes())
+    finally:
+        for group in asked:
+            remove_placement_group(group)
+    return inventory
+
+
+def _without_host(footprints: Iterable[Footprint | None], inventory: Inventory) -> list[Footprint]:
+    found = dict.fromkeys(footprint or default_footprint(inventory) for footprint in footprints)
+    return [footprint for footprint in found if not options(footprint, inventory)]

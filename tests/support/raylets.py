@@ -1,0 +1,124 @@
+"""A real Ray cluster on one machine: a head without cores and nodes beside it, each of which can be killed as a host can."""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from cluster import preflight
+from cluster.errors import SubmissionError
+
+BIN = Path(sys.executable).parent
+QUICK = {
+    "RAY_health_check_initial_delay_ms": "500", "RAY_health_check_period_ms": "500", "RAY_health_check_failure_threshold": "3",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "5", "RAY_raylet_start_wait_time_s": "60",
+}  # fmt: skip
+"""A dead node or head is noticed within seconds; Ray's own settings take up to a minute."""
+
+
+class Node:
+    """`ray start --block` in a session of its own, and what it started; `log` is what it printed."""
+
+    def __init__(self, words: list[str], environment: dict[str, str], log: Path) -> None:
+        self.log = log
+        command = [str(BIN / "ray"), "start", "--block", "--disable-usage-stats", "--object-store-memory=80000000", *words]
+        with log.open("a") as file:
+            self.process = subprocess.Popen(command, env=environment, stdout=file, stderr=file, start_new_session=True)
+
+    def processes(self) -> set[psutil.Process]:
+        """All that live: raylet, agents, workers; on a head also the jobs' drivers, which have sessions of their own."""
+        self.process.poll()  # no zombie of ours
+        own = {p for p in psutil.process_iter() if _session(p) == self.process.pid}
+        return own | {child for p in own for child in _children(p)}
+
+    def kill(self) -> None:
+        """`kill -9` of everything, as a power cut does."""
+        while living := self.processes():
+            for process in living:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(living, timeout=10)
+
+
+class RayCluster:
+    """A head, which runs drivers and no trials, on ports of its own; workers are added."""
+
+    def __init__(self, environment: dict[str, str] | None = None) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="cs-", dir="/tmp"))  # short: Ray puts sockets below it
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | QUICK | {
+            "RAY_AUTH_MODE": "disabled", "PATH": f"{BIN}:{os.environ['PATH']}",
+        } | (environment or {})  # fmt: skip
+        self.gcs_port, self.dashboard_port, self.client_port = free_ports(3)
+        self.address = f"http://127.0.0.1:{self.dashboard_port}"
+        self.nodes: dict[str, Node] = {}
+        self.start_head()
+
+    def start_head(self) -> None:
+        """Start the head, or start it again on the same ports, and wait until it takes jobs."""
+        self._start("head", ["--head", f"--port={self.gcs_port}", f"--dashboard-port={self.dashboard_port}", "--num-cpus=0",
+                             "--num-gpus=0", f"--ray-client-server-port={self.client_port}"])  # fmt: skip
+        self.wait_for_nodes(1)
+
+    def add_node(self, name: str, accelerator: str) -> None:
+        """A node of one core and one logical GPU of this type."""
+        self._start(name, [f"--address=127.0.0.1:{self.gcs_port}", "--num-cpus=1", "--num-gpus=1", f"--labels=ray.io/accelerator-type={accelerator}"])
+
+    def _start(self, name: str, words: list[str]) -> None:
+        words = [*words, "--dashboard-agent-listen-port=0", f"--temp-dir={self.folder}/{name}"]
+        self.nodes[name] = Node(words, self.environment, self.folder / f"{name}.log")
+
+    def alive(self) -> int:
+        """Nodes that the head believes alive; 0 if it does not answer."""
+        try:
+            listed = preflight._get(self.address, "/api/v0/nodes", 10)["data"]["result"]["result"]
+        except (SubmissionError, TypeError, KeyError):
+            return 0
+        return sum(node["state"] == "ALIVE" for node in listed)
+
+    def wait_for_nodes(self, count: int) -> None:
+        wait_for(lambda: self.alive() == count, 90, lambda: "".join(n.log.read_text()[-2000:] for n in self.nodes.values()))
+
+    def close(self) -> None:
+        for node in self.nodes.values():
+            node.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def wait_for(true: Callable[[], object], seconds: float, said: Callable[[], str] = lambda: "") -> None:
+    """Ask every tenth of a second; AssertionError with what `said` gives once it took too long."""
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until, said()
+        time.sleep(0.1)
+
+
+def free_ports(count: int) -> list[int]:
+    """Outside of 10002-19999, which Ray keeps for workers, and of those that the system gives out."""
+    found: list[int] = []
+    for port in range(20000 + os.getpid() % 10000, 32000):
+        with socket.socket() as s:
+            if s.connect_ex(("127.0.0.1", port)) != 0:
+                found.append(port)
+        if len(found) == count:
+            return found
+    raise RuntimeError("no free port")
+
+
+def _session(process: psutil.Process) -> int | None:
+    with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+        return os.getsid(process.pid) if process.status() != psutil.STATUS_ZOMBIE else None
+    return None
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.children(recursive=True)
+    return []
