@@ -13,12 +13,14 @@ from contrasweep.report import trials
 from contrasweep.report.page import html_report
 from contrasweep.report.source import Source
 from contrasweep.report.table import Table, build_table
+from contrasweep.tracking.links import read_links
 
 if TYPE_CHECKING:
     from contrasweep.results import Results
 
 __all__ = ["FORMATS", "Source", "Table", "build_table", "html_report", "report_source", "write", "write_files", "write_report"]
 
+SPENT = ("host", "started", "ended", "gpu_utilisation", "host_memory_gib")
 FORMATS = ("text", "markdown", "latex", "html", "csv", "parquet")
 
 
@@ -95,21 +97,21 @@ def report_source(results: "Results", table: Table) -> Source:
     """All that the HTML report shows, from a study's records; `table` says its metric and layout."""
     frame = results.to_frame()
     found = [results.found.get(trial_id) for trial_id in frame["trial_id"]]
-    extra: dict[str, list[Any]] = {
-        name: [getattr(record, name, None) for record in found]
-        for name in ("error", "host", "started", "ended", "gpu_utilisation", "host_memory_gib")
-    }
+    extra: dict[str, list[Any]] = {name: [getattr(record, name, None) for record in found] for name in ("error", *SPENT)}
     facts = {**results.facts, "metric": table.metric, "mode": table.mode}
     where = f"--storage {results.records.storage}"
-    facts["commands"] = [*results.facts.get("commands", []), f"contrasweep report {results.name} --format html {where}"]
+    facts["commands"] = [*results.facts.get("commands", []), f"contrasweep report {results.name} --format html --output report.html {where}"]
+    links = read_links(results.records)
     return Source(
-        frame.assign(**extra), facts, curves=results.curves(), links=results.run_urls,
-        rows=table.row_factors, columns=table.column_factors,
-        images=trials.figures(results.records, frame, results.found, results.axes),
-        by_item=trials.by_item(results.records, frame, results.found, results.axes), search=_search(results), importance=results.importance(),
+        frame.assign(**extra), facts, curves=results.curves(), links=results.run_urls, rows=table.row_factors, columns=table.column_factors,
+        images=trials.figures(results.records, frame, results.found, results.axes), search=results.search if len(results.search) else None,
+        by_item=trials.by_item(results.records, frame, results.found, results.axes), importance=results.importance(), spent=_spent(results),
+        study_link=links.study, served="" if links.served or not links.runs else f"contrasweep ui --tracking {links.tracking}",
     )  # fmt: skip
 
 
-def _search(results: "Results") -> pd.DataFrame | None:
-    """What a Sweep's search tried; None for a grid."""
-    return results.search if len(results.search) else None
+def _spent(results: "Results") -> pd.DataFrame:
+    """One row a trial that ended, those of a search with it."""
+    ended = [*results.others.values(), *results.found.values()]
+    names = ("arm", "status", "seconds", "gpu_memory_gib", *SPENT)
+    return pd.DataFrame({name: [getattr(r, name) for r in ended] for name in names} | {"phase": [r.notes.get("phase", "") for r in ended]})

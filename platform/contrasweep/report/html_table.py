@@ -1,12 +1,13 @@
 """The table as HTML: a fragment for notebooks and for the report; each cell opens on its replicates."""
 
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
 from contrasweep.report import text
 
 if TYPE_CHECKING:
-    from contrasweep.report.table import Cell, Replicate, Table
+    from contrasweep.report.table import Cell, Key, Replicate, Table
 
 STYLE = """
 .cs-table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.95em}
@@ -40,11 +41,24 @@ def grid(table: "Table") -> str:
         over = f'<tr>{labels}<th colspan="{len(heads)}" class="span">{escape(", ".join(table.column_factors))}</th></tr>'
     head = "".join(f"<th>{escape(name)}</th>" for name in [*table.row_factors, *heads])
     body = "".join(
-        "<tr>" + "".join(f"<th>{escape(name)}</th>" for name in row)
+        "<tr>" + "".join(f"<th>{'' if same else escape(name)}</th>" for name, same in zip(row, _repeated(row, above), strict=True))
         + "".join(_cell(table.cells.get((row, column)), table.decimals) for column in table.columns) + "</tr>"
-        for row in table.rows)  # fmt: skip
+        for row, above in zip(table.rows, [(), *table.rows], strict=False))  # fmt: skip
     return (f'<div style="overflow-x:auto"><table class="cs-table"><thead>{over}<tr>{head}</tr></thead>'
             f"<tbody>{body}</tbody></table></div>")  # fmt: skip
+
+
+def _repeated(row: "Key", above: "Key") -> list[bool]:
+    """Which labels of a row only say what the row above says; never the last one."""
+    alike = [bool(above) and row[: i + 1] == above[: i + 1] for i in range(len(row))]
+    return [*alike[:-1], False] if row else []
+
+
+def plain(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A simple table of texts, in a box that scrolls sideways."""
+    top = "".join(f"<th>{escape(h)}</th>" for h in head)
+    body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in rows)
+    return f'<div class="wide"><table class="plain"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _cell(cell: "Cell | None", decimals: int) -> str:

@@ -27,3 +27,102 @@ document.querySelectorAll(".command button").forEach(button => button.addEventLi
   button.textContent = "copied";
   setTimeout(() => { button.textContent = "copy"; }, 1200);
 }));
+
+const make = (tag, text) => { const node = document.createElement(tag); node.textContent = text ?? ""; return node; };
+const short = value => typeof value === "number" ? String(+value.toPrecision(5)) : value;
+
+document.querySelectorAll(".trials").forEach(box => {
+  const data = JSON.parse(box.querySelector("script").textContent), { head, start } = data, PAGE = 100;
+  const words = data.rows.map(row => row.slice(0, head.length).join(" ").toLowerCase());
+  const [input, count, more, body] = ["input", ".count", ".more", "tbody"].map(name => box.querySelector(name));
+  const status = head.indexOf("status");
+  let order = data.rows.map((_, i) => i), shown = PAGE, column = -1, down = false;
+  const draw = () => {
+    const asked = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const found = asked.length ? order.filter(i => asked.every(word => words[i].includes(word))) : order;
+    body.replaceChildren(...found.slice(0, shown).map(i => {
+      const row = data.rows[i], line = document.createElement("tr");
+      head.forEach((_, j) => {
+        const cell = make("td", row[j] === null ? "–" : short(row[j]));
+        if (j === status) cell.className = "s-" + row[j];
+        if (j === head.length - 1 && row[head.length]) {
+          const link = make("a", row[j]);
+          link.href = start + row[head.length];
+          cell.replaceChildren(link);
+        }
+        line.append(cell);
+      });
+      return line;
+    }));
+    count.textContent = `${found.length} of ${data.rows.length} trials`;
+    more.hidden = found.length <= shown;
+  };
+  const top = document.createElement("tr");
+  head.forEach((name, j) => {
+    const cell = make("th", name);
+    cell.addEventListener("click", () => {
+      down = column === j ? !down : typeof data.rows[0][j] === "number";
+      column = j;
+      const sign = down ? -1 : 1, at = i => data.rows[i][j], number = x => x === null || x === "" ? NaN : Number(x);
+      const numeric = order.every(i => at(i) === null || at(i) === "–" || !Number.isNaN(number(at(i))));
+      const key = numeric ? i => number(at(i)) : at;
+      order.sort((a, b) => {
+        const x = key(a), y = key(b);
+        if (numeric && (Number.isNaN(x) || Number.isNaN(y))) return Number.isNaN(x) - Number.isNaN(y);
+        return x < y ? -sign : x > y ? sign : a - b;
+      });
+      top.querySelectorAll("th").forEach(other => delete other.dataset.dir);
+      cell.dataset.dir = down ? "down" : "up";
+      shown = PAGE;
+      draw();
+    });
+    top.append(cell);
+  });
+  box.querySelector("thead").append(top);
+  input.addEventListener("input", () => { shown = PAGE; draw(); });
+  more.addEventListener("click", () => { shown += 5 * PAGE; draw(); });
+  draw();
+});
+
+const tip = make("div");
+tip.id = "tip";
+document.body.append(tip);
+let ruler = null;
+const readings = svg => svg.points ??= [...svg.querySelectorAll("g[data-name]")].flatMap(group => [...group.querySelectorAll(".stroke")].map(line => ({
+  group, at: (line.getAttribute("d") ?? "").slice(1).split("L").map(pair => pair.split(" ").map(Number)) })));
+const point = event => {
+  const svg = event.target.closest?.("svg"), title = event.target.querySelector?.(":scope > title");
+  ruler?.remove();
+  ruler = null;
+  tip.replaceChildren();
+  if (title) tip.textContent = title.textContent;
+  else if (svg?.dataset.scales) {
+    const [x0, x1, left, right, y0, y1, bottom, top] = svg.dataset.scales.split(" ").map(Number);
+    const box = svg.getBoundingClientRect(), scale = svg.viewBox.baseVal.width / box.width;
+    const x = (event.clientX - box.x) * scale, near = [];
+    for (const { group, at } of readings(svg)) {
+      if (group.classList.contains("off") || at.length < 2) continue;
+      const best = at.reduce((a, b) => Math.abs(b[0] - x) < Math.abs(a[0] - x) ? b : a);
+      near.push({ group, best });
+    }
+    if (!near.length || x < left - 8 || x > right + 8) return;
+    const where = near.reduce((a, b) => Math.abs(b.best[0] - x) < Math.abs(a.best[0] - x) ? b : a).best[0];
+    const value = x0 + (where - left) / (right - left) * (x1 - x0);
+    tip.append(make("b", `${svg.dataset.x} ${+(svg.dataset.log === undefined ? value : 10 ** value).toPrecision(3)}`));
+    for (const { group, best } of near.filter(n => Math.abs(n.best[0] - where) < 1)) {
+      const line = make("div"), mark = make("i");
+      mark.style.background = getComputedStyle(group).color;
+      line.append(mark, `${group.dataset.name} ${+(y0 + (bottom - best[1]) / (bottom - top) * (y1 - y0)).toPrecision(4)}`);
+      tip.append(line);
+    }
+    ruler = svg.querySelector("line.grid").cloneNode();
+    for (const [name, at] of Object.entries({ class: "read", x1: where, x2: where, y1: top, y2: bottom })) ruler.setAttribute(name, at);
+    svg.append(ruler);
+  }
+  if (!tip.firstChild) return;
+  const { offsetWidth: width, offsetHeight: height } = tip;
+  tip.style.left = Math.max(4, Math.min(event.clientX + 14, innerWidth - width - 8)) + "px";
+  tip.style.top = Math.max(4, event.clientY - height - 12) + "px";
+};
+document.addEventListener("pointermove", point);
+document.addEventListener("pointerdown", point);

@@ -7,12 +7,16 @@ from importlib import resources
 
 import pandas as pd
 
-from contrasweep.report import figures, html_table, text, trials
+from contrasweep.report import figures, html_table, searching, text, trials
+from contrasweep.report.budget import budget_html
+from contrasweep.report.curves import curve_figures
 from contrasweep.report.source import Source
 from contrasweep.report.table import Pair
+from contrasweep.report.trial_list import trial_list
 
 CAUSES = 20
-SHOWN_VERDICTS = 60
+SENTENCES = 6
+UNBROKEN = "\u00a0=\u00a0"
 
 
 def html_report(source: Source) -> str:
@@ -21,12 +25,12 @@ def html_report(source: Source) -> str:
         ("answer", "The answer", _answer(source)),
         ("table", "The table", _table(source)),
         ("slices", "Slices and interactions", _figures([*figures.slices(source), *figures.interaction_figures(source), figures.variance_figure(source)])),
-        ("curves", "Learning curves", figures.curve_figures(source)),
-        ("search", "Search", _figures([*figures.search_figures(source), *figures.importance_figures(source)])),
+        ("curves", "Learning curves", curve_figures(source)),
+        ("search", "Search", _search(source)),
         ("figures", "Figures of trials", trials.figures_html(source.images)),
-        ("items", "Item by item", trials.items_html(source.by_item)),
-        ("trials", "All trials", figures.parallel_figure(source)),
-        ("budget", "Budget and GPUs", _budget(source)),
+        ("items", "Item by item", trials.items_html(source.by_item, source.axes)),
+        ("trials", "All trials", searching.parallel_figure(source) + trial_list(source)),
+        ("budget", "Budget and GPUs", budget_html(source)),
         ("failures", "Failures", _failures(source)),
         ("again", "To run it again", _provenance(source)),
     ]  # fmt: skip
@@ -38,7 +42,7 @@ def html_report(source: Source) -> str:
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name} · contrasweep</title>'
         '<meta name="viewport" content="width=device-width,initial-scale=1"><link rel="icon" href="data:,">'
         f"<style>{html_table.STYLE}{_file('page.css')}</style></head><body>{_head(source)}"
-        f'<nav><div>{links}<button id="theme">light / dark</button></div></nav><main>{figures.keys(source)}{body}</main>'
+        f'<nav><div>{links}</div></nav><main>{figures.keys(source)}{body}</main>'
         f"<footer>Written by contrasweep on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC.</footer>"
         f"<script>{_file('page.js')}</script></body></html>"
     )
@@ -53,6 +57,12 @@ def _figures(made: Iterable[str]) -> str:
     return f'<div class="figures">{inner}</div>' if inner else ""
 
 
+def _search(source: Source) -> str:
+    best = searching.best_settings(source)
+    chosen = f"<h3>The best settings of each arm</h3>{html_table.plain(best[0], best[1:])}" if best else ""
+    return chosen + _figures([searching.budget_figure(source), *searching.slice_figures(source), *searching.importance_figures(source)])
+
+
 def _head(source: Source) -> str:
     facts, counts = source.facts, source.frame["status"].value_counts()
     tone = {"failed": " bad", "infeasible": " bad", "pending": " open", "pruned": ""}
@@ -60,15 +70,19 @@ def _head(source: Source) -> str:
         f'<span class="chip{tone.get(str(s), "")}"><b>{n}</b> {escape(str(s))}</span>'
         for s, n in counts.items()
     ]
-    for data in facts.get("datasets", []):
-        synthetic = " · synthetic" if data.get("synthetic") else ""
-        chips.append(
-            f'<span class="chip{" open" if synthetic else ""}">data: {escape(str(data["name"]))}{synthetic}</span>'
-        )
+    shown = {(str(d["name"]), bool(d.get("synthetic"))) for d in facts.get("datasets", [])}
+    chips += [f'<span class="chip{" open" if synthetic else ""}">data: {escape(name)}{" · synthetic" if synthetic else ""}</span>'
+              for name, synthetic in sorted(shown)]  # fmt: skip
+    if source.study_link:
+        chips.append(f'<a class="chip" href="{escape(source.study_link)}">in MLflow</a>')
     better = "larger" if source.mode == "max" else "smaller"
     about = f"<p>{escape(str(facts['description']))}</p>" if facts.get("description") else ""
-    return (f'<header class="top"><h1>{escape(str(facts["name"]))}</h1>{about}<p class="soft">{escape(source.metric)}, {better} is better · '
-            f'{len(source.arms)} arms · {len(source.frame)} trials</p><div class="chips">{"".join(chips)}</div></header>')  # fmt: skip
+    size = f"{len(source.frame)} trials"
+    if source.search is not None and source.spent is not None:
+        size = f"{int((source.spent['phase'] == 'search').sum())} trials of the search, {len(source.frame)} of the confirmation"
+    return (f'<header class="top"><button id="theme" aria-label="light or dark">◐</button><h1>{escape(str(facts["name"]))}</h1>{about}'
+            f'<p class="soft">{escape(source.metric)}, {better} is better · {len(source.arms)} arms · {size}</p>'
+            f'<div class="chips">{"".join(chips)}</div></header>')  # fmt: skip
 
 
 def _answer(source: Source) -> str:
@@ -89,14 +103,28 @@ def _answer(source: Source) -> str:
 
 
 def _verdicts(pairs: Sequence[Pair]) -> str:
-    ordered = sorted(pairs, key=lambda p: p.comparison.verdict == "undecided")
+    """Sentences of the surest, and of many all as a table."""
+    ordered = sorted(pairs, key=lambda p: (p.comparison.verdict == "undecided", p.comparison.p_value))
     items = "".join(
         f'<li><span class="pill {"no" if pair.comparison.verdict == "undecided" else "yes"}">'
-        f"{'undecided' if pair.comparison.verdict == 'undecided' else 'decided'}</span><span>{escape(pair.sentence)}</span></li>"
-        for pair in ordered[:SHOWN_VERDICTS])  # fmt: skip
-    left = len(pairs) - SHOWN_VERDICTS
-    more = f'<p class="soft">{left} more comparisons are in the CSV of comparisons.</p>' if left > 0 else ""
-    return f'<ul class="verdicts">{items}</ul>{more}'
+        f"{'undecided' if pair.comparison.verdict == 'undecided' else 'decided'}</span><span>{escape(pair.sentence.replace(' = ', UNBROKEN))}</span></li>"
+        for pair in (ordered if len(ordered) <= SENTENCES + 2 else ordered[:SENTENCES]))  # fmt: skip
+    if len(pairs) <= SENTENCES + 2:
+        return f'<ul class="verdicts">{items}</ul>'
+    decided = sum(pair.comparison.verdict != "undecided" for pair in pairs)
+    return (f'<ul class="verdicts">{items}</ul><details><summary>All {len(pairs)} comparisons, {decided} of them decided</summary>'
+            f'<div class="tall">{_comparisons(pairs)}</div></details>')  # fmt: skip
+
+
+def _comparisons(pairs: Sequence[Pair]) -> str:
+    head = [*(factor for factor, _ in pairs[0].context), "a", "b", "difference a - b", "interval", "p", "p by Holm", "n", "verdict", "replicates missing"]
+    rows = []
+    for pair in pairs:
+        found = pair.comparison
+        more = "no number" if found.more_needed is None else str(found.more_needed)
+        rows.append([*(value for _, value in pair.context), pair.a, pair.b, f"{found.difference:+.3g}", f"[{found.low:+.3g}, {found.high:+.3g}]",
+                     f"{pair.raw_p:.2g}", f"{found.p_value:.2g}", str(found.n), found.verdict, more])  # fmt: skip
+    return html_table.plain(head, rows)
 
 
 def _table(source: Source) -> str:
@@ -107,66 +135,10 @@ def _table(source: Source) -> str:
     if source.overall is not None:
         pooled = escape(", ".join(source.axes))
         overall = f"<h3>Arms, averaged over {pooled}</h3>{html_table.grid(source.overall)}"
-    return (f'<p class="soft">Click a cell for its replicates{" and their MLflow runs" if source.links else ""}.</p>'
+    runs = " and their MLflow runs" if source.links else ""
+    serve = f" (which <code>{escape(source.served)}</code> shows)" if source.links and source.served else ""
+    return (f'<p class="soft">Click a cell for its replicates{runs}{serve}.</p>'
             f'{html_table.grid(source.table)}<ul class="cs-notes">{says}</ul>{overall}')  # fmt: skip
-
-
-def _budget(source: Source) -> str:
-    frame = source.frame
-    if "seconds" not in frame or not frame["seconds"].notna().any():
-        return ""
-    rows = []
-    for arm in source.arms:
-        part = frame[frame["arm"].astype(str) == arm]
-        seconds = part["seconds"].astype("float64")
-        memory, busy = _column(part, "gpu_memory_gib"), _column(part, "gpu_utilisation")
-        rows.append([arm, str(len(part)), str(int((part["status"] == "done").sum())), duration(float(seconds.sum())),
-                     duration(float(seconds.median())), _or_dash(memory.max(), "{:.2f} GiB"), _or_dash(busy.mean() * 100, "{:.0f} %")])  # fmt: skip
-    head = ["arm", "trials", "done", "training time", "median trial", "peak GPU memory", "GPU busy"]
-    total = duration(float(frame["seconds"].astype("float64").sum()))
-    equal = len({row[1] for row in rows}) <= 1
-    says = (
-        "Every arm has the same number of trials."
-        if equal
-        else "The arms do not have the same number of trials."
-    )
-    return f'<p class="soft">{total} of training in all. {says}</p>{_plain(head, rows)}{_hosts(frame)}'
-
-
-def _hosts(frame: pd.DataFrame) -> str:
-    if "host" not in frame or not frame["host"].astype(str).str.len().gt(0).any():
-        return ""
-    used = frame[frame["host"].astype(str).str.len().gt(0)].groupby("host")["seconds"].agg(["size", "sum"])
-    rows = [[str(host), str(int(size)), duration(float(total))] for host, size, total in used.itertuples()]
-    return f"<h3>Hosts</h3>{_plain(['host', 'trials', 'training time'], rows)}"
-
-
-def _column(frame: pd.DataFrame, name: str) -> "pd.Series[float]":
-    values = frame[name] if name in frame else pd.Series(float("nan"), index=frame.index)
-    return pd.to_numeric(values, errors="coerce").astype("float64")
-
-
-def _or_dash(value: float, form: str) -> str:
-    return "–" if pd.isna(value) else form.format(value)
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them: 45 s, 12.5 min, 3.2 h."""
-    if pd.isna(seconds):
-        return "–"
-    return (
-        f"{seconds:.1f} s"
-        if seconds < 90
-        else f"{seconds / 60:.1f} min"
-        if seconds < 5400
-        else f"{seconds / 3600:.1f} h"
-    )
-
-
-def _plain(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    top = "".join(f"<th>{escape(h)}</th>" for h in head)
-    body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in rows)
-    return f'<div class="wide"><table class="plain"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _failures(source: Source) -> str:
@@ -206,9 +178,9 @@ def _provenance(source: Source) -> str:
     if facts.get("plan_digest"):
         parts.append(f"<p>Plan digest <code>{escape(str(facts['plan_digest']))}</code></p>")
     if data:
-        parts.append(f"<h3>Data</h3>{_plain(['dataset', 'digest'], data)}")
+        parts.append(f"<h3>Data</h3>{html_table.plain(['dataset', 'digest'], data)}")
     if versions:
         parts.append(
-            f"<details><summary>Versions</summary>{_plain(['package', 'version'], versions)}</details>"
+            f"<details><summary>Versions</summary>{html_table.plain(['package', 'version'], versions)}</details>"
         )
     return "".join(parts)

@@ -19,8 +19,10 @@ class Source:
     `facts`: name, metric, mode, arms, axes; and where known description, alpha, folds, reference, datasets (each
     name, digest, synthetic), versions, plan_digest, commands, searcher. `curves`: trial_id, step, metrics.
     `search`: the trials of a search in the order they were told: trial_id, arm, value, and the searched
-    settings as columns. `importance`: by arm, the share of each setting. `links`: trial id to MLflow run.
+    settings as columns, with their status. `importance`: by arm, the share of each setting. `links`: trial id to MLflow run.
     `images`: figures of single trials (caption, PNG); `by_item`: comparisons over test items (report.trials).
+    `spent`: one row a trial that ended, of a search too: arm, phase, status, seconds and what `frame` has of its host.
+    `served`: by which command the pages behind `links` are served; empty where a server does.
     """
 
     frame: pd.DataFrame
@@ -31,6 +33,9 @@ class Source:
     links: Mapping[str, str] = field(default_factory=dict)
     images: list[tuple[str, bytes]] = field(default_factory=list)
     by_item: list[dict[str, Any]] = field(default_factory=list)
+    spent: pd.DataFrame | None = None
+    study_link: str = ""
+    served: str = ""
     rows: Sequence[str] | None = None
     columns: Sequence[str] | None = None
 

@@ -10,6 +10,8 @@ import pandas as pd
 
 from contrasweep.errors import StorageError
 from contrasweep.records import DONE, Record, StudyRecords
+from contrasweep.report.html_table import plain
+from contrasweep.report.table import label
 from contrasweep.statistics import paired_bootstrap
 
 MOST_FIGURES = 24
@@ -61,20 +63,25 @@ def figures_html(images: list[tuple[str, bytes]]) -> str:
     return f'<div class="figures">{inner}</div>' if inner else ""
 
 
-def items_html(rows: list[dict[str, Any]]) -> str:
-    """The comparisons by item as a table."""
+def items_html(rows: list[dict[str, Any]], axes: list[str]) -> str:
+    """The comparisons by item: one row an item's name and pair of arms, and every replicate of it on demand."""
     if not rows:
         return ""
-    head = [key for key in rows[0] if key not in ("difference", "low", "high")] + ["difference [95 %]"]
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(str(row.get(key, '–')))}</td>" for key in head[:-1])
-        + f"<td>{row['difference']:+.4f} [{row['low']:+.4f}, {row['high']:+.4f}]{' *' if row['low'] * row['high'] > 0 else ''}</td></tr>"
-        for row in rows
-    )  # fmt: skip
+    frame = pd.DataFrame(rows)
+    frame[axes] = frame[axes].map(label) if axes else frame[axes]
+    frame["ahead"], frame["behind"] = frame["low"] > 0, frame["high"] < 0
+    keys = ["item", "a", "b", *axes]
+    groups = frame.groupby(keys, sort=False).agg(replicates=("n", "size"), n=("n", "first"), difference=("difference", "mean"),
+                                                 ahead=("ahead", "sum"), behind=("behind", "sum")).reset_index()  # fmt: skip
+    summary = [[str(row[k]) for k in keys] + [str(row["n"]), f"{row['difference']:+.4f}", f"{row['ahead']} of {row['replicates']}",
+               f"{row['behind']} of {row['replicates']}"] for row in groups.to_dict("records")]  # fmt: skip
+    head = [*keys, "items", "mean difference", "a is ahead in", "behind in"]
+    single = [[label(row[k]) for k in [*keys, "fold", "seed"]] + [f"{row['difference']:+.4f} [{row['low']:+.4f}, {row['high']:+.4f}]"] for row in rows]
     return (
-        "<p>Two trained models on the same test items: 1,000 resamples of the items, the same for both. This holds the noise of "
-        "the test items only; what another seed of training would change is in the table above. * the interval excludes 0.</p>"
-        f'<div class="scroll"><table><thead><tr>{"".join(f"<th>{escape(h)}</th>" for h in head)}</tr></thead><tbody>{body}</tbody></table></div>'
+        "<p>Two trained models on the same test items, one replicate at a time: 1,000 resamples of the items, the same for both; a is ahead "
+        "where the 95 % interval of the difference a - b lies above 0. This holds the noise of the test items only; what another seed of "
+        f"training would change is in the table above.</p>{plain(head, summary)}<details><summary>Every replicate</summary>"
+        f"{plain([*keys, 'fold', 'seed', 'difference [95 %]'], single)}</details>"
     )
 
 

@@ -1,0 +1,82 @@
+"""What a study cost: trials and training time by arm and phase, GPUs, hosts, and how many trials ran at once."""
+
+import numpy as np
+import pandas as pd
+
+from contrasweep.report.charts import Series, xy_chart
+from contrasweep.report.figures import figure
+from contrasweep.report.html_table import plain
+from contrasweep.report.source import Source
+
+MOMENTS = 200  # points of the course of a study
+
+
+def budget_html(source: Source) -> str:
+    """Tables by arm and by host, and the course of the study; nothing before a trial has ended."""
+    spent = source.spent if source.spent is not None else source.frame
+    if "seconds" not in spent or not spent["seconds"].notna().any():
+        return ""
+    phased = "phase" in spent and spent["phase"].nunique() > 1
+    keys = [(arm, phase) for arm in source.arms for phase in (dict.fromkeys(spent["phase"]) if phased else [None])]
+    rows, counts = [], dict[str | None, set[int]]()
+    for arm, phase in keys:
+        part = spent[(spent["arm"].astype(str) == arm) & (phase is None or spent.get("phase") == phase)]
+        if len(part):
+            counts.setdefault(phase, set()).add(len(part))
+            rows.append([arm, *([phase] if phase else []), *_costs(part)])
+    head = ["arm", *(["phase"] if phased else []), "trials", "done", "training time", "median trial", "peak GPU memory", "GPU busy"]
+    total = duration(float(spent["seconds"].astype("float64").sum()))
+    equal = all(len(found) == 1 for found in counts.values())
+    says = "Every arm has the same number of trials." if equal else "The arms do not have the same number of trials."
+    return f'<p class="soft">{total} of training in all. {says}</p>{plain(head, rows)}<div class="figures">{_course(source, spent)}</div>{_hosts(spent)}'
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: 45 s, 12.5 min, 3.2 h."""
+    if pd.isna(seconds):
+        return "–"
+    return f"{seconds:.1f} s" if seconds < 90 else f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _costs(part: pd.DataFrame) -> list[str]:
+    seconds = part["seconds"].astype("float64")
+    memory, busy = _column(part, "gpu_memory_gib"), _column(part, "gpu_utilisation")
+    return [str(len(part)), str(int((part["status"] == "done").sum())), duration(float(seconds.sum())), duration(float(seconds.median())),
+            _or_dash(memory.max(), "{:.2f} GiB"), _or_dash(busy.mean() * 100, "{:.0f} %")]  # fmt: skip
+
+
+def _course(source: Source, spent: pd.DataFrame) -> str:
+    """Trials that had ended by then, over the time since the first one began, by arm."""
+    if not {"started", "ended"} <= set(spent.columns):
+        return ""
+    ran = spent[(_column(spent, "started") > 0) & (_column(spent, "ended") > _column(spent, "started"))]
+    if len(ran) < 2:
+        return ""
+    began, over = float(ran["started"].min()), float(ran["ended"].max())
+    unit, name = (1.0, "seconds") if over - began < 180 else (60.0, "minutes") if over - began < 7200 else (3600.0, "hours")
+    moments = np.linspace(began, over, MOMENTS)
+    series = []
+    for arm in source.arms:
+        ends = np.sort(ran.loc[ran["arm"].astype(str) == arm, "ended"].to_numpy(dtype=np.float64))
+        ended = np.searchsorted(ends, moments, side="right")
+        series.append(Series(arm, source.colour(arm), list((moments - began) / unit), [float(n) for n in ended], steps=True))
+    busy = float((ran["ended"] - ran["started"]).sum()) / (over - began)
+    svg = xy_chart(series, x_label=f"{name} since the first trial began", y_label="trials ended")
+    return figure(svg, f"From first to last trial {duration(over - began)}, on average {busy:.1f} trials at once.", "The course of the study")
+
+
+def _hosts(spent: pd.DataFrame) -> str:
+    if "host" not in spent or not spent["host"].fillna("").astype(str).str.len().gt(0).any():
+        return ""
+    used = spent[spent["host"].fillna("").astype(str).str.len().gt(0)].groupby("host")["seconds"].agg(["size", "sum"])
+    rows = [[str(host), str(int(size)), duration(float(total))] for host, size, total in used.itertuples()]
+    return f"<h3>Hosts</h3>{plain(['host', 'trials', 'training time'], rows)}"
+
+
+def _column(frame: pd.DataFrame, name: str) -> "pd.Series[float]":
+    values = frame[name] if name in frame else pd.Series(float("nan"), index=frame.index)
+    return pd.to_numeric(values, errors="coerce").astype("float64")
+
+
+def _or_dash(value: float, form: str) -> str:
+    return "–" if pd.isna(value) else form.format(value)

@@ -1,0 +1,55 @@
+"""Learning curves: the mean over replicates and its band, one panel a combination of the axes or a metric."""
+
+import math
+from html import escape
+
+import pandas as pd
+
+from contrasweep.report.charts import Series, xy_chart
+from contrasweep.report.figures import figure
+from contrasweep.report.source import Source
+
+PANELS = 12
+METRICS = 12
+STEPS = 120
+CAPTION = "Mean over replicates; the band is their range."
+
+
+def curve_figures(source: Source) -> str:
+    """The study's metric first; another by the list above them. Without axes all metrics at once."""
+    curves = source.curves
+    if curves is None or curves.empty:
+        return ""
+    metrics = [str(c) for c in curves.columns if c not in ("trial_id", "step", "time") and pd.api.types.is_numeric_dtype(curves[c])]
+    curves = curves[curves["trial_id"].isin(source.done["trial_id"])]
+    if curves.empty:
+        return ""
+    moving = [m for m in metrics if curves[m].nunique() > 1]
+    metrics = sorted(moving, key=lambda m: (m != source.metric, not m.startswith("loss"), "_class_" in m))[:METRICS]
+    named = source.done.set_index("trial_id")
+    settings = [", ".join(f"{axis} {value}" for axis, value in zip(source.axes, row, strict=True))
+                for row in named[source.axes].itertuples(index=False)]  # fmt: skip
+    panels, arms = dict(zip(named.index, settings, strict=True)), named["arm"].astype(str).to_dict()
+    stats = curves.assign(arm=curves["trial_id"].map(arms), panel=curves["trial_id"].map(panels)).groupby(["panel", "arm", "step"], observed=True)
+    spread = stats[metrics].agg(["mean", "min", "max"])
+    order = list(dict.fromkeys(settings))
+    if len(order) == 1:
+        shown = "".join(_panel(source, spread, order[0], metric, metric, caption="") for metric in metrics)
+        return f'<p class="soft">{CAPTION}</p><div class="figures">{shown}</div>'
+    more = f'<p class="soft">{len(order) - PANELS} more combinations are not drawn.</p>' if len(order) > PANELS else ""
+    boxes = "".join(
+        f'<div data-group="curves" data-option="{escape(m)}"{" class=off" if i else ""}><div class="figures">'
+        f'{"".join(_panel(source, spread, panel, m, panel) for panel in order[:PANELS])}</div></div>'
+        for i, m in enumerate(metrics))  # fmt: skip
+    options = "".join(f"<option>{escape(m)}</option>" for m in metrics)
+    return f'<label class="soft">Metric <select data-shows="curves">{options}</select></label>{boxes}{more}'
+
+
+def _panel(source: Source, spread: pd.DataFrame, panel: str, metric: str, title: str, caption: str = CAPTION) -> str:
+    series = []
+    for arm in source.arms:
+        if (panel, arm) in spread.index:
+            part = spread[metric].xs((panel, arm)).dropna()
+            part = part.iloc[:: max(1, math.ceil(len(part) / STEPS))]
+            series.append(Series(arm, source.colour(arm), list(part.index), list(part["mean"]), list(part["min"]), list(part["max"])))
+    return figure(xy_chart(series, x_label="step", y_label=metric, whole_x=True), caption, title) if any(s.x for s in series) else ""

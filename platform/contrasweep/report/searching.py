@@ -1,0 +1,127 @@
+"""What a search found: its best settings, what its budget bought, how each setting went, and every trial at once."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from contrasweep.report.bars import bar_chart
+from contrasweep.report.charts import Dots, Series, short, xy_chart
+from contrasweep.report.figures import POINTS, figure
+from contrasweep.report.parallel import axis, parallel_chart
+from contrasweep.report.source import Source
+from contrasweep.report.table import label
+from contrasweep.searched import settings
+from contrasweep.statistics import best_so_far, expected_best
+
+LINES = 2000
+INDEPENDENT = ("random", "quasi-random", "qmc", "sobol", "")
+"""Searchers whose trials are independent draws (or more evenly spread than that)."""
+
+
+def best_settings(source: Source) -> list[list[str]]:
+    """A head and one row an arm: the settings its search chose, their value in the search, the confirmed mean."""
+    search = source.search
+    if search is None or search.empty:
+        return []
+    names, sign, rows = settings(search), 1 if source.mode == "max" else -1, []
+    confirmed = source.done.groupby("arm")["value"].mean()
+    for arm in source.arms:
+        whole = search[(search["arm"] == arm) & (search["status"] == "done") & search["value"].notna()]
+        if len(whole):
+            best = whole.iloc[int((sign * whole["value"]).argmax())]
+            mean = short(float(confirmed[arm])) if arm in confirmed else "–"
+            rows.append([arm, *(_value(best[n]) for n in names), str(len(whole)), short(float(best["value"])), mean])
+    return [["arm", *names, "finished trials", f"{source.metric} in the search", "confirmed"], *rows]
+
+
+def budget_figure(source: Source) -> str:
+    """What k trials of each arm's search buy."""
+    search, searcher = source.search, str(source.facts.get("searcher", ""))
+    if search is None or search.empty:
+        return ""
+    series = []
+    for arm in source.arms:
+        values = search.loc[(search["arm"] == arm) & search["value"].notna(), "value"].to_numpy(dtype=np.float64)
+        if len(values) and searcher in INDEPENDENT:
+            best = expected_best(values, mode=source.mode, alpha=source.facts.get("alpha", 0.05))
+            series.append(Series(arm, source.colour(arm), list(best["trials"]), list(best["expected"]), list(best["low"]), list(best["high"])))
+        elif len(values):
+            series.append(Series(arm, source.colour(arm), list(range(1, len(values) + 1)), list(best_so_far(values, mode=source.mode)), steps=True))
+    caption = ("Expected best of k random trials (unbiased); the band is the exact interval of its median, as far as these trials bound it."
+               if searcher in INDEPENDENT else f"Best found so far; {searcher} adapts, so its trials are no independent draws and have no band.")  # fmt: skip
+    svg = xy_chart(series, x_label="trials of an arm", y_label=f"best {source.metric}", whole_x=True)
+    return figure(svg, caption, "What a budget buys")
+
+
+def slice_figures(source: Source) -> list[str]:
+    """The metric over each searched number, one point a configuration."""
+    search, made = source.search, []
+    if search is None or search.empty:
+        return []
+    for name in settings(search):
+        numbers = pd.to_numeric(search[name], errors="coerce")
+        if numbers.notna().sum() > 1 and numbers.nunique() > 1:
+            dots = []
+            for arm in source.arms:
+                part = search[(search["arm"] == arm) & search["value"].notna() & numbers.notna()].head(POINTS)
+                x = numbers[part.index].to_numpy(dtype=np.float64)
+                titles = [f"{arm}, {name} {short(a)}: {short(b)}" for a, b in zip(x, part["value"], strict=True)]
+                dots.append(Dots(arm, source.colour(arm), list(x), list(part["value"]), titles))
+            svg = xy_chart([], dots, x_label=name, y_label=source.metric, log_x=_log(source, name, numbers))
+            made.append(figure(svg, "One point a configuration of the search.", f"Slice: {name}"))
+    return made
+
+
+def importance_figures(source: Source) -> list[str]:
+    """How much each searched setting matters, by arm, in one order of settings."""
+    found = {arm: source.importance[arm] for arm in source.arms if source.importance.get(arm)}
+    ranks: dict[str, float] = {}
+    for shares in found.values():
+        for name, share in shares.items():
+            ranks[name] = ranks.get(name, 0.0) + share
+    made = []
+    for arm, shares in found.items():
+        ranked = [name for name in sorted(ranks, key=lambda n: -ranks[n]) if name in shares]
+        svg = bar_chart(ranked, [shares[n] for n in ranked], [f"{100 * shares[n]:.0f} %" for n in ranked],
+                        title=f"importance, {arm}", colours=[source.colour(arm)] * len(ranked))  # fmt: skip
+        made.append(figure(svg, "Share of what makes configurations good (PED-ANOVA).", f"Importance: {arm}"))
+    return made
+
+
+def parallel_figure(source: Source) -> str:
+    """Every configuration of a search, or every trial of a grid, as a line over its settings and its value."""
+    if source.search is not None and len(source.search):
+        frame, names, what = source.search, settings(source.search), "configurations of the search"
+    else:
+        frame, names, what = source.done, list(source.axes), "trials"
+    frame = frame[frame["value"].notna()]
+    names = [name for name in names if frame[name].astype(str).nunique() > 1]
+    if not names or frame.empty:
+        return ""
+    total = len(frame)
+    frame = frame.sample(LINES, random_state=0) if total > LINES else frame
+    axes = [axis("arm", list(frame["arm"]))] if len(source.arms) > 1 else []
+    axes += [axis(name, list(frame[name]), log=_log(source, name, pd.to_numeric(frame[name], errors="coerce"))) for name in names]
+    axes.append(axis(source.metric, list(frame["value"])))
+    arms = [str(arm) for arm in frame["arm"]]
+    tips = [_tip(arm, names, row, value) for arm, row, value in zip(arms, frame[names].to_numpy().tolist(), frame["value"], strict=True)]
+    svg = parallel_chart(axes, [source.colour(arm) for arm in arms], arms, title="parallel coordinates", tips=tips)
+    note = f"{LINES} of {total} {what}, drawn at random" if total > LINES else f"{total} {what}"
+    return figure(svg, f"One line each: {note}. Point at a line for its values; click an arm above to hide it.", "Parallel coordinates")
+
+
+def _value(value: object) -> str:
+    return short(value) if isinstance(value, float) and not math.isnan(value) else label(value)
+
+
+def _tip(arm: str, names: Sequence[str], row: Sequence[object], value: float) -> str:
+    return f"{arm}, {', '.join(f'{name} {_value(v)}' for name, v in zip(names, row, strict=True))}: {short(value)}"
+
+
+def _log(source: Source, name: str, numbers: "pd.Series[float]") -> bool:
+    """Whether a setting's scale is logarithmic: as its space says, else where the values span decades."""
+    spaces = [arm.get("space", {}).get(name, {}) for arm in source.facts.get("spec", {}).get("arms", {}).values()]
+    declared = any(space.get("log") for space in spaces if isinstance(space, dict))
+    return bool(numbers.min() > 0 and (declared or numbers.max() / numbers.min() > 50))
