@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+CONTEXT_GIB = 0.5
+"""GPU memory that a process's CUDA context takes outside of torch's allocator: its share has to hold that too."""
 SLACK_GIB = 0.5
 """Host memory beyond the limit, for thread stacks and allocator arenas, which are mapped and hardly used."""
 
@@ -38,12 +40,18 @@ def _gpu_limit(share: float) -> Iterator[None]:
     if not torch.cuda.is_available():
         yield
         return
-    torch.cuda.set_per_process_memory_fraction(min(1.0, share))
+    total_gib = torch.cuda.get_device_properties(0).total_memory / 2**30
+    torch.cuda.set_per_process_memory_fraction(fraction(share, total_gib))
     try:
         yield
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
         torch.cuda.empty_cache()  # the next trial in this process may have a smaller share
+
+
+def fraction(share: float, total_gib: float) -> float:
+    """What torch's allocator may take of a GPU where `share` of it is given out; a whole one is not limited."""
+    return 1.0 if share >= 1 else max(share / 2, share - CONTEXT_GIB / total_gib)
 
 
 @contextlib.contextmanager

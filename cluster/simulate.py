@@ -23,15 +23,24 @@ UNITS = 720720
 @dataclass(frozen=True)
 class Makespan:
     """What a plan takes. `utilisation` is the fraction of all GPUs (all cores, where there is no GPU) that was
-    given to trials over the whole time; `cost` is of all hosts for all of it, in the inventory's currency."""
+    given to trials over the whole time; `gpu_hours` are time x share of a GPU (hours of its place, for a trial that
+    has none); `cost` is of all hosts for all of it, in
+    the inventory's currency, and `trials_cost` of the parts of hosts that trials held, for as long as they did."""
 
     hours: float
+    gpu_hours: float
     cost: float
+    trials_cost: float
     utilisation: float
     finished: int
     infeasible: int
     most_at_once: int
     retries: int
+
+    def scaled(self, times: float) -> "Makespan":
+        """Of so many times the trials, where there are far more of them than places."""
+        spent = {name: getattr(self, name) * times for name in ("hours", "gpu_hours", "cost", "trials_cost")}
+        return replace(self, **spent, finished=round(self.finished * times), infeasible=round(self.infeasible * times))
 
 
 def simulate(
@@ -87,6 +96,8 @@ class _Kind:
         self.speed = gpu.speed if gpu else 1.0
         self.gpu_memory_gib = gpu.memory_gib * float(share) if gpu else math.inf
         self.weight = float(share) if self.inventory.gpus else self.cpus
+        self.gpus_held = float(share) or 1.0
+        self.cost_per_hour = self.inventory.part_per_hour(self.placement.gpu, float(share), self.cpus)
 
 
 @dataclass
@@ -104,6 +115,8 @@ class _Simulation:
     infeasible: int = 0
     retries: int = 0
     given: float = 0.0  # GPU-seconds (core-seconds without GPUs) given to trials
+    held: float = 0.0  # seconds x share of a GPU
+    spent: float = 0.0  # cost of the parts of hosts, times 3600
     held_back: bool = False  # max_concurrent kept a trial from starting
     kinds: dict[Placement, _Kind] = field(default_factory=dict)
     ends: list[tuple[float, int, int, _Kind, tuple[int, ...]]] = field(default_factory=list)
@@ -127,7 +140,8 @@ class _Simulation:
         capacity = inventory.gpus or inventory.cpus
         hours = self.now / 3600
         return Makespan(
-            hours=hours, cost=hours * inventory.cost_per_hour,
+            hours=hours, gpu_hours=self.held / 3600,
+            cost=hours * inventory.cost_per_hour, trials_cost=self.spent / 3600,
             utilisation=self.given / (self.now * capacity) if self.now else 0.0,
             finished=self.finished, infeasible=self.infeasible, most_at_once=self.most_at_once, retries=self.retries,
         )  # fmt: skip
@@ -195,6 +209,8 @@ class _Simulation:
         if self._too_large(i, kind):
             takes = min(takes, self.start_s + self.notice_s)
         self.given += takes * kind.weight
+        self.held += takes * kind.gpus_held
+        self.spent += takes * kind.cost_per_hour
         heapq.heappush(self.ends, (self.now + takes, i, h, kind, where))
 
     def _too_large(self, i: int, kind: _Kind) -> bool:

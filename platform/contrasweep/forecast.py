@@ -1,103 +1,179 @@
 """What a plan will cost and what it can answer, before anything is spent."""
 
+import random
 import statistics as stats
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cluster.footprint import Footprint
 from cluster.inventory import Inventory
-from contrasweep.planning import Plan
+from cluster.packing import Placement, at_once
+from cluster.simulate import Makespan, simulate
+from contrasweep.budget import Budget
+from contrasweep.footprints import Footprints, Need
+from contrasweep.learned import learned_of
+from contrasweep.planning import Cell, Plan
 from contrasweep.records import DONE, Record, StudyRecords
-from contrasweep.spec import Sweep
+from contrasweep.spec import Study, Sweep
 from contrasweep.statistics import design
-from contrasweep.sweep_forecast import SweepForecast, read
-from contrasweep.sweep_planning import SweepPlan
+from contrasweep.trial import Trial
+
+if TYPE_CHECKING:
+    from contrasweep.sweep_forecast import SweepForecast
+    from contrasweep.sweep_planning import SweepPlan
+
+SIMULATED = 20_000
+"""Trials that are simulated; of a longer plan a sample, whose hours are scaled up."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """How trials of one kind fit the hosts: their need, the first choice among `ways` to place one (none: they fit no
+    host, and `why_not` says why), and how many run at once if no others do."""
+
+    need: Need
+    ways: tuple[Placement, ...]
+    slots: int
+    why_not: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For programs: memory in GiB; shares as text, 1/4."""
+        first = self.ways[0] if self.ways else None
+        on = self.need.footprint.on(first.gpu) if first and first.gpu else self.need.footprint
+        return {
+            "memory_gib": round(on.gpu_memory_gib, 3) if on.wants_gpu else None, "memory_source": self.need.source,
+            "host_memory_gib": on.host_memory_gib, "cpus": on.cpus, "gpu": first.gpu if first else None,
+            "share": str(first.share) if first and first.gpu else None, "per_gpu": first.per_gpu if first and first.gpu else None,
+            "types": [{"gpu": way.gpu, "share": str(way.share)} for way in self.ways if way.gpu], "slots": self.slots,
+            "infeasible": self.why_not or None,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CellForecast:
+    """A cell of the plan: how its trials fit, how many are done, and how long one takes (None: nobody knows)."""
+
+    cell: Cell
+    done: int
+    room: Room
+    seconds: float | None
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The plan of a study beside what its storage has. `seconds` is per trial, from finished ones (None: none)."""
+    """The plan of a study beside what its storage has. `makespan` is of the trials to run, None while none has finished;
+    `used` is what the study has spent of its budgets."""
 
     plan: Plan
     done: Mapping[str, str]  # trial id -> status, of planned trials with a record
-    seconds: Mapping[str, float]  # arm -> median training seconds
-    slots: int
+    cells: tuple[CellForecast, ...]
+    inventory: Inventory
+    makespan: Makespan | None
+    budget: Budget
     warnings: tuple[str, ...]
 
     @property
     def hours(self) -> float | None:
         """Wall hours to go on the hosts planned for; None while no trial has finished."""
-        if not self.seconds:
-            return None
-        usual = stats.median(self.seconds.values())
-        left = [t for t in self.plan.trials if t.id not in self.done]
-        total = sum(self.seconds.get(t.arm, usual) for t in left)
-        return total / min(self.slots, max(1, len(left))) / 3600
+        return self.makespan.hours if self.makespan else None
+
+    @property
+    def slots(self) -> int:
+        """Trials at once, those of the cell of which the fewest fit."""
+        return max(1, min((c.room.slots for c in self.cells if c.room.ways), default=1))
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as `to_text`, for programs."""
+        """What `forecast_text.of_plan` shows, for programs."""
         trials = self.plan.trials
         return {
-            "study": self.plan.study.name, "cells": len(self.plan.cells), "trials": len(trials), "done": len(self.done),
+            "study": self.plan.study.name, "cells": len(self.cells), "trials": len(trials), "done": len(self.done),
             "to_run": len(trials) - len(self.done), "hours": self.hours, "slots": self.slots, "plan_digest": self.plan.digest,
-            "warnings": list(self.warnings),
-            "table": [{"arm": c.arm, **c.axes, "replicates": len(c.trials), "done": sum(t.id in self.done for t in c.trials)} for c in self.plan.cells],
+            "makespan": vars(self.makespan) if self.makespan else None, "budget": self.budget.to_dict(), "warnings": list(self.warnings),
+            "table": [{"arm": c.cell.arm, **c.cell.axes, "replicates": len(c.cell.trials), "done": c.done, "seconds": c.seconds,
+                       **c.room.to_dict()} for c in self.cells],
         }  # fmt: skip
 
-    def to_text(self, most_cells: int = 40) -> str:
-        """For people: a line a cell, then the sums and the warnings."""
-        study, trials = self.plan.study, self.plan.trials
-        names = ["arm", *study.axis_names, "replicates", "done"]
-        rows = [[c.arm, *(str(c.axes.get(a, "-")) for a in study.axis_names), str(len(c.trials)), str(sum(t.id in self.done for t in c.trials))]
-                for c in self.plan.cells[:most_cells]]  # fmt: skip
-        wide = [max(len(row[i]) for row in [names, *rows]) for i in range(len(names))]
-        lines = ["  ".join(f"{text:<{w}}" for text, w in zip(row, wide, strict=True)).rstrip() for row in [names, *rows]]
-        if len(self.plan.cells) > most_cells:
-            lines.append(f"... and {len(self.plan.cells) - most_cells} more cells")
-        data = ", ".join(f"{m.name} ({m.digest[:8]})" for m in self.plan.datasets.values())
-        folds = f"{study.folds} folds" if study.folds else "the test split"
-        hours = "unknown until a trial has finished" if self.hours is None else f"{self.hours:.2f} h on {self.slots} slots"
-        lines += ["", f"study     {study.name}: {study.metric} ({study.mode}) on {data}, {folds} x {len(study.seeds)} seeds",
-                  f"cells     {len(self.plan.cells)}",
-                  f"trials    {len(trials)}: {len(self.done)} done, {len(trials) - len(self.done)} to run",
-                  f"time      {hours}"]  # fmt: skip
-        return "\n".join([*lines, *(f"warning   {text}" for text in self.warnings)])
+    def to_text(self) -> str:
+        from contrasweep.forecast_text import of_plan
+
+        return of_plan(self)
 
 
-def forecast(plan: Plan | SweepPlan, storage: str, cluster: Path | None = None) -> Forecast | SweepForecast:
+def forecast(plan: "Plan | SweepPlan", storage: str, cluster: Path | None = None) -> "Forecast | SweepForecast":
     """Look up what is done and how long it took; `cluster` is an inventory file, else this machine is planned for."""
-    if isinstance(plan, SweepPlan):
-        inventory = Inventory.from_yaml(cluster) if cluster else Inventory.detect()
-        return read(plan, storage, _slots(plan, inventory), _warnings(plan))
+    if not isinstance(plan, Plan):
+        from contrasweep.sweep_forecast import of_sweep
+
+        return of_sweep(plan, storage, cluster)
     records = StudyRecords(storage, plan.study.name)
     finished = records.finished()
     known = records.read(t.id for t in plan.trials if t.id in finished)
-    inventory = Inventory.from_yaml(cluster) if cluster else Inventory.detect()
-    return Forecast(plan, {i: r.status for i, r in known.items()}, _seconds(known), _slots(plan, inventory), _warnings(plan))
+    inventory = hosts(cluster)
+    footprints = Footprints(plan.study, inventory, learned_of(records, known.values()))
+    seconds, rooms = _Seconds(known), Rooms(footprints)
+    cells = tuple(
+        CellForecast(c, sum(t.id in known for t in c.trials), rooms.of(c.trials[0]), seconds.of(c.arm, c.trials)) for c in plan.cells
+    )
+    of_trial = {t.id: c for c in cells for t in c.cell.trials}
+    left = [of_trial[t.id] for t in plan.trials if t.id not in known]
+    makespan = simulated([c.room.need.footprint for c in left], [c.seconds for c in left], inventory, known.values())
+    budget = Budget(plan.study, records, known.values())
+    warnings = (*budget.warnings(makespan), *answers(plan.study))
+    return Forecast(plan, {i: r.status for i, r in known.items()}, cells, inventory, makespan, budget, warnings)
 
 
-def _seconds(known: Mapping[str, Record]) -> dict[str, float]:
-    done = [r for r in known.values() if r.status == DONE]
-    return {arm: stats.median(r.seconds for r in done if r.arm == arm) for arm in {r.arm for r in done}}
+def hosts(cluster: Path | None) -> Inventory:
+    """The inventory in the file `cluster`, or this machine."""
+    return Inventory.from_yaml(cluster) if cluster else Inventory.detect()
 
 
-def _slots(plan: Plan | SweepPlan, inventory: Inventory) -> int:
-    """Trials at once: the arms' packing on these hosts, the tightest arm's."""
-    from cluster.packing import at_once, default_footprint, options
+class Rooms:
+    """How trials fit, looked up once for each footprint."""
 
-    def held(footprint: Footprint) -> int:
-        found = options(footprint, inventory)
-        return max((sum(at_once(p, node) * node.count for node in inventory.nodes) for p in found), default=0)
+    def __init__(self, footprints: Footprints) -> None:
+        self.footprints = footprints
+        self.slots: dict[Placement, int] = {}
 
-    default = default_footprint(inventory)
-    return max(1, min(held(arm.footprint or default) for arm in plan.study.arms.values()))
+    def of(self, trial: Trial) -> Room:
+        ways = tuple(self.footprints.options(trial))
+        for way in ways:
+            if way not in self.slots:
+                self.slots[way] = sum(at_once(way, node) * node.count for node in self.footprints.inventory.nodes)
+        return Room(self.footprints.of(trial), ways, sum(self.slots[way] for way in ways), "" if ways else self.footprints.why_not(trial))
 
 
-def _warnings(plan: Plan | SweepPlan) -> tuple[str, ...]:
+class _Seconds:
+    """Training seconds of a trial: the median of its cell's finished ones, else of its arm's, else of all."""
+
+    def __init__(self, known: Mapping[str, Record]) -> None:
+        self.done = {i: r for i, r in known.items() if r.status == DONE}
+        self.arms = {arm: stats.median(r.seconds for r in self.done.values() if r.arm == arm) for arm in {r.arm for r in self.done.values()}}
+        self.usual = stats.median(self.arms.values()) if self.arms else None
+
+    def of(self, arm: str, trials: Iterable[Trial]) -> float | None:
+        own = [self.done[t.id].seconds for t in trials if t.id in self.done]
+        return stats.median(own) if own else self.arms.get(arm, self.usual)
+
+
+def simulated(footprints: Sequence[Footprint], seconds: Sequence[float | None], inventory: Inventory, known: Iterable[Record]) -> Makespan | None:
+    """The makespan of trials to run, in this order; None where their durations are not known. What a trial takes beside
+    its training is the median of what it took so far."""
+    takes = [s for s in seconds if s is not None]
+    if len(takes) < len(seconds):
+        return None
+    beside = [r.ended - r.started - r.seconds for r in known if r.status == DONE and r.attempts == 1]
+    start_s = max(0.0, stats.median(beside)) if beside else 0.0
+    if len(takes) <= SIMULATED:
+        return simulate(footprints, takes, inventory, start_s=start_s)
+    chosen = sorted(random.Random(0).sample(range(len(takes)), SIMULATED))
+    found = simulate([footprints[i] for i in chosen], [takes[i] for i in chosen], inventory, start_s=start_s)
+    return found.scaled(len(takes) / SIMULATED)
+
+
+def answers(study: Study) -> tuple[str, ...]:
     """What this many paired replicates cannot decide, for a table of all its arms' comparisons."""
-    study = plan.study
     pairs = len(study.arms) * (len(study.arms) - 1) // 2 if study.reference is None else len(study.arms) - 1
     fraction = (study.folds - 1) / study.folds if study.folds else None
     replicates = study.folds if study.folds else len(study.confirm_seeds if isinstance(study, Sweep) else study.seeds)

@@ -14,7 +14,7 @@ from cluster.calibration import ENOUGH, HOST_PRIOR, MARGIN, MARGIN_UNMEASURED, C
 from contrasweep import canonical
 from contrasweep.errors import StorageError
 from contrasweep.records import DONE, PRUNED, Record, StudyRecords
-from contrasweep.store import Store, open_store
+from contrasweep.store import Store
 
 CPU = "cpu"
 """In the place of a type of GPU: a trial that had none."""
@@ -104,18 +104,22 @@ def write(records: StudyRecords, found: Iterable[Record]) -> None:
 
 
 def read(records: StudyRecords, finished: set[str]) -> Learned:
-    """All studies' rows in this storage. This study's own are made again where its file does not have as many records
-    as are `finished`: its driver was killed before it could write."""
-    learned, own = Learned(), f"{_FOLDER}{records.study}.json"
-    store = open_store(records.storage)
-    for key in store.list(_FOLDER):
-        count, peaks = _file(store, key)
-        if key == own and count == len(finished):
-            finished = set()
-        if key != own or not finished:
-            for peak in peaks:
+    """What all studies in this storage have learned. This one's rows are made again from its records where its file does
+    not count as many as are `finished`: its driver was killed before it could write."""
+    own = f"{_FOLDER}{records.study}.json"
+    known = _file(records.store, own) if finished and records.store.exists(own) else None
+    fresh = known is not None and known[0] == len(finished)
+    return learned_of(records, [] if fresh else records.read(sorted(finished)).values(), known[1] if known and fresh else ())
+
+
+def learned_of(records: StudyRecords, known: Iterable[Record], peaks: Iterable[Peak] = ()) -> Learned:
+    """The other studies' files, and of this study the records `known` or the rows `peaks`."""
+    learned = Learned(peaks)
+    for key in records.store.list(_FOLDER):
+        if key != f"{_FOLDER}{records.study}.json":
+            for peak in _file(records.store, key)[1]:
                 learned.add(peak)
-    for found in map(peak_of, records.read(sorted(finished)).values()):
+    for found in map(peak_of, known):
         if found is not None:
             learned.add(found)
     return learned

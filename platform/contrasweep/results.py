@@ -35,7 +35,8 @@ class Results:
 
     `facts` is study.json; `planned` has one row a planned trial (trial_id, arm, the axes, fold, seed); `found` are
     the records there are of these, `others` those of a Sweep's search. A trial without a record is `pending`.
-    `stamps` tell the records' state when they were read, `run_urls` their MLflow runs where they are known.
+    `stamps` tell the records' state when they were read, `run_urls` their MLflow runs where they are known, `stopped`
+    which budget ended the run that gave these results.
     """
 
     facts: Mapping[str, Any]
@@ -45,6 +46,7 @@ class Results:
     records: StudyRecords
     stamps: Mapping[str, str]
     run_urls: Mapping[str, str] = field(default_factory=dict)
+    stopped: str = ""
 
     @classmethod
     def load(cls, study: str, storage: str, *, run_urls: Mapping[str, str] | None = None) -> "Results":

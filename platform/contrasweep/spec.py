@@ -70,7 +70,8 @@ class AblationGrid:
 
     `axes` are multiplied; each entry of `zipped` is a group of equally long axes that vary together and is
     multiplied with the rest; `subgrids` add cells beside the product. `folds` None evaluates on the dataset's
-    own test split. `reference` is the arm that the others are compared with (default: every pair).
+    own test split. `reference` is the arm that the others are compared with (default: every pair). What the study may
+    spend, over all its runs: `budget_hours` of wall time, `budget_gpu_hours`, and `budget_cost` at the inventory's prices.
     """
 
     name: Name
@@ -88,6 +89,8 @@ class AblationGrid:
     description: str = ""
     max_failures: Annotated[int, pydantic.Field(ge=0)] = 3
     budget_hours: Budget | None = None
+    budget_gpu_hours: Budget | None = None
+    budget_cost: Budget | None = None
     type: Literal["ablation_grid"] = "ablation_grid"
 
     def __post_init__(self) -> None:
@@ -163,6 +166,8 @@ class Sweep:
     description: str = ""
     max_failures: Annotated[int, pydantic.Field(ge=0)] = 3
     budget_hours: Budget | None = None
+    budget_gpu_hours: Budget | None = None
+    budget_cost: Budget | None = None
     type: Literal["sweep"] = "sweep"
 
     def __post_init__(self) -> None:

@@ -83,7 +83,8 @@ class SweepPlan:
         for name, arm in self.study.arms.items():
             plain["arms"][name]["trainable"] = trainable_path(arm)
             plain["arms"][name].pop("footprint", None)
-        return {key: value for key, value in plain.items() if key not in ("name", "description", "budget_hours", "max_failures")}
+        kept = {key: value for key, value in plain.items() if key not in ("name", "description", "max_failures")}
+        return {key: value for key, value in kept.items() if not key.startswith("budget_")}
 
     def search_digest(self, arm: str) -> str:
         """Digest of one arm's search, but its budget: a larger budget goes on with the same search."""
@@ -108,6 +109,10 @@ class SweepPlan:
     def search_trials(self, arm: str, config: Mapping[str, Any]) -> list[Trial]:
         """The trials of one configuration of the search, one a fold."""
         return [self._trial(arm, config, self.search_data, fold, self.study.search_seed) for fold in self.search_folds]
+
+    def samples(self, arm: str) -> list[Trial]:
+        """Trials at both ends and in the middle of an arm's space: some that its search may ask for."""
+        return [self.search_trials(arm, point(self.study, arm, u))[0] for u in (0.0, 0.5, 1.0)]
 
     def searcher(self, arm: str, fixed: Mapping[str, Any]) -> search.Searcher:
         """A new searcher for an arm whose other settings are `fixed`."""
@@ -145,7 +150,7 @@ def make_sweep_plan(study: Sweep, resolve: Resolve) -> SweepPlan:
     functions = {name: find_trainable(arm, f"arms.{name}.trainable") for name, arm in study.arms.items()}
     for name, arm in study.arms.items():
         for u in (0.0, 0.5, 1.0):
-            _check_point(study, name, functions[name], u)
+            check_settings(functions[name], point(study, name, u), {}, name)
         if not arm.space:
             raise SpecError("every arm of a Sweep searches something", place=f"arms.{name}.space", value={},
                             hint="give it a space, or declare an AblationGrid")  # fmt: skip
@@ -175,7 +180,8 @@ def fixed_of(arm: Arm, base: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in {**base, **arm.config}.items() if key not in arm.space}
 
 
-def _check_point(study: Sweep, name: str, function: Callable[..., Any], u: float) -> None:
+def point(study: Sweep, name: str, u: float) -> dict[str, Any]:
+    """The config of an arm (and of what it is frozen on) at the same place `u` (0 to 1) of every searched setting."""
     base: dict[str, Any] = {}
     chain = [name]
     while (below := study.freeze.get(chain[0])) is not None:
@@ -184,7 +190,7 @@ def _check_point(study: Sweep, name: str, function: Callable[..., Any], u: float
         fixed = fixed_of(arm, base)
         drawn = sample(arm.space, [u] * len(arm.space), fixed)
         base = {**{k: v for k, v in base.items() if k not in arm.config}, **drawn}
-    check_settings(function, {**fixed, **drawn}, {}, name)
+    return {**fixed, **drawn}
 
 
 def _check_searcher(searcher: search.Searcher, study: Sweep) -> None:

@@ -1,6 +1,7 @@
 """Commands on a study: plan, run, report, compare, sync, schema, list, ui, doctor. Jobs and data have their own files."""
 
 import importlib
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,7 +35,8 @@ TABLES = {
 @app.command()
 def plan(study: Study, sets: Sets = None, storage: Storage = STORAGE, json: Json = False,
          cluster: Annotated[Path | None, typer.Option(help="Inventory file of a cluster to plan for.")] = None) -> None:  # fmt: skip
-    """Show what would run: cells, replicates, what is done already, hours, and what the design can answer."""
+    """Show what would run: cells, replicates, what is done already; memory and packing of each cell, hours and cost on
+    this machine or on the hosts of an inventory; and what the design can answer."""
     from contrasweep import forecast
     from contrasweep.running.driver import plan as make
 
@@ -46,20 +48,27 @@ def plan(study: Study, sets: Sets = None, storage: Storage = STORAGE, json: Json
 def run(study: Study, sets: Sets = None, storage: Storage = STORAGE, tracking: Tracking = TRACKING, json: Json = False,
         max_concurrent: Annotated[int | None, typer.Option(min=1, help="Trials at once, at most.")] = None,
         extend: Annotated[bool, typer.Option("--extend", help="Keep the trials of another plan of this name and add to them.")] = False,
-        retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again.")] = False) -> None:  # fmt: skip
+        retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again.")] = False,
+        cluster: Annotated[Path | None, typer.Option(help="Inventory file of the hosts that the cluster has or can start.")] = None) -> None:  # fmt: skip
     """Run a study, or go on with it; here, or on the Ray cluster in RAY_ADDRESS. Prints the table at the end."""
+    from contrasweep.pareto import pareto_text
     from contrasweep.running.driver import run as run_study
 
     declared = load_study(study, sets or [])
-    results = run_study(declared, storage=storage, tracking=tracking, max_concurrent=max_concurrent, extend=extend, retry_failed=retry_failed)
+    results = run_study(declared, storage=storage, tracking=tracking, max_concurrent=max_concurrent, extend=extend, retry_failed=retry_failed,
+                        cluster=cluster)  # fmt: skip
     if json:
         print_json(_summary(results))
     else:
         print(results.table().to_text())
+        print("".join(f"\nsearched {arm}: {cost}" for arm, cost in results.spent().items()))
+        print(pareto_text(results), end="")
         print(f"\nrecords:  {storage}/{results.name}\nreport:   contrasweep report {results.name} --storage {storage}")
         if tracking != "none":
             print(f"MLflow:   contrasweep ui --tracking {tracking} --study {results.name}")
-    raise typer.Exit(0 if results.complete else 1)
+    if results.stopped:
+        print(results.stopped, file=sys.stderr)
+    raise typer.Exit(3 if results.stopped else 0 if results.complete else 1)
 
 
 @app.command()
@@ -167,7 +176,7 @@ def _about(entry: object) -> str:
 
 
 def _summary(results: "Results") -> dict[str, object]:
-    return {"study": results.name, "trials": results.counts, "complete": results.complete,
+    return {"study": results.name, "trials": results.counts, "complete": results.complete, "stopped": results.stopped,
             "table": results.table().to_frame().to_dict("records")}  # fmt: skip
 
 

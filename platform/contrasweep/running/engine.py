@@ -176,7 +176,6 @@ class _Bridge(Searcher):  # type: ignore[misc]
         engine = self.engine
         while isinstance(found := engine.source.next(), Next) and not engine.placements.fits(found.trial):
             engine.running[found.trial.id] = (found.trial, found.notes)
-            engine.listener.started(found.trial)
             engine._give_up(found.trial.id, f"{engine.placements.why_not(found.trial)}\n", rec.INFEASIBLE)
         return found
 

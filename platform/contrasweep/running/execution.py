@@ -7,6 +7,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from contrasweep.errors import SpecError
 from contrasweep.records import Record, StudyRecords
 from contrasweep.running.versions import versions
 from contrasweep.trial import Report, Trial
+
+BUDGETED = ("gpus", "cost_per_hour")
+"""Notes that a checkpoint keeps too, so that an unfinished trial counts in the study's budgets."""
 
 
 @dataclass
@@ -35,8 +39,9 @@ class Execution:
 
     def __init__(
         self, trial: Trial, function: Callable[..., Generator[Report, None, None]], records: StudyRecords, *,
-        metric: str, notes: Mapping[str, Any] | None = None,
+        metric: str, notes: Mapping[str, Any] | None = None, limits: AbstractContextManager[None] | None = None,
     ) -> None:  # fmt: skip
+        """`notes` go into the record; `limits` (see `cluster.guard`) are open from before the trial's first step to its end."""
         self.trial, self.records, self.metric = trial, records, metric
         self.notes = dict(notes or {})
         self.meter = Meter().start()
@@ -52,6 +57,8 @@ class Execution:
         self.items: tuple[str, ...] = tuple(extra.get("items", ()))
         self.artifacts: tuple[str, ...] = tuple(extra.get("artifacts", ()))
         self.finished = False
+        self.limits = ExitStack()
+        self.limits.enter_context(limits or nullcontext())
         self.generator = function(trial, resume=self.scratch / "resume" if saved else None)
 
     def advance(self, at_least_s: float = 0.0) -> Progress:
@@ -100,6 +107,7 @@ class Execution:
         try:
             self.generator.close()
         finally:
+            self.limits.close()
             shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _usage(self) -> dict[str, Any]:
@@ -132,7 +140,8 @@ class Execution:
         if report.checkpoint is not None:
             self.records.write_metrics(self.trial.id, self.rows)
             self.checkpoints.save(report.checkpoint, report.step, seconds=self.seconds, started=self.started,
-                                  attempts=self.attempts, items=self.items, artifacts=self.artifacts)  # fmt: skip
+                                  attempts=self.attempts, items=self.items, artifacts=self.artifacts,
+                                  **{name: self.notes[name] for name in BUDGETED if name in self.notes})  # fmt: skip
         return row
 
     def _end(self) -> Record:

@@ -1,47 +1,73 @@
 """Where each trial goes: its footprint packed on the cluster's hosts, and more memory after it ran out of it."""
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ray.tune import PlacementGroupFactory
 
 from cluster import out_of_memory
-from cluster.inventory import Inventory
-from cluster.packing import Placement, at_once, default_footprint, options, why_not
+from cluster.packing import Placement, at_once
+from contrasweep.budget import Rate
 from contrasweep.errors import SpecError
-from contrasweep.spec import Study
+from contrasweep.footprints import Footprints
+from contrasweep.learned import peak_of
+from contrasweep.records import Record
 from contrasweep.trial import Trial
 
 
 class Placements:
-    """Placement per arm, with what was learned about single trials on top."""
+    """Gives each trial its place when it is handed out, by what is known of its cell by then.
 
-    def __init__(self, study: Study, inventory: Inventory) -> None:
-        self.inventory = inventory
-        self.footprints = {name: arm.footprint or default_footprint(inventory) for name, arm in study.arms.items()}
-        self.raised: dict[str, Placement] = {}
+    A trial goes to the smallest type of GPU that fits it while there is room on that type, and where all are full to the
+    type that has the least waiting. Trials end `infeasible` that fit no host, or ran out of memory on the largest.
+    """
+
+    def __init__(self, footprints: Footprints) -> None:
+        self.footprints, self.inventory = footprints, footprints.inventory
+        self.placed: dict[str, tuple[Trial, Placement]] = {}  # by trial id, from its handing out to its record
         self.infeasible: set[str] = set()
-        self.first: dict[str, Placement] = {}
-        for name, footprint in self.footprints.items():
-            found = options(footprint, inventory)
-            if not found:
-                raise SpecError("a trial must fit one host of the cluster", place=f"arms.{name}.footprint",
-                                hint=why_not(footprint, inventory))  # fmt: skip
-            self.first[name] = found[0]
+
+    def fits(self, trial: Trial) -> bool:
+        """Whether some host can hold `trial`."""
+        return trial.id in self.placed or bool(self.footprints.options(trial))
+
+    def why_not(self, trial: Trial) -> str:
+        """Why no host can."""
+        return self.footprints.why_not(trial)
+
+    def check(self, trials: Iterable[Trial]) -> None:
+        """`SpecError` if none of `trials` fits a host, with what the smallest needs."""
+        needs = {self.footprints.of(trial): trial for trial in trials}
+        if needs and not any(map(self.fits, needs.values())):
+            need = min(needs, key=lambda need: (need.footprint.gpu_memory_gib, need.footprint.host_memory_gib, need.footprint.cpus))
+            smallest = needs[need]
+            raise SpecError("a trial must fit one host of the cluster", place=f"arms.{smallest.arm}.footprint",
+                            hint=f"of the smallest one: {self.footprints.why_not(smallest)}")  # fmt: skip
+
+    def place(self, trial: Trial) -> Placement:
+        """The place of `trial`; the same until it has ended or ran out of memory."""
+        if trial.id not in self.placed:
+            self.placed[trial.id] = trial, self._choose(trial)
+        return self.placed[trial.id][1]
+
+    def described(self, trial: Trial) -> dict[str, Any]:
+        """What its worker and `bundles` are told, as plain values."""
+        placement, hint = self.place(trial), self.footprints.study.arms[trial.arm].footprint
+        return {"resources": placement.resources(), "labels": placement.label_selector(), "hold_host": hint is not None and not placement.gpu}
+
+    def notes(self, trial: Trial) -> dict[str, Any]:
+        """What the record of `trial` says of its place: `gpus`, the GPUs or the share of one that it holds (0: none)."""
+        return {"gpus": float(self.place(trial).share), **self.footprints.notes(trial)}
+
+    def rate(self, trial: Trial) -> Rate:
+        """What an hour of `trial` takes of the study's budgets."""
+        way = self.place(trial)
+        return Rate(float(way.share) or 1.0, self.inventory.part_per_hour(way.gpu, float(way.share), way.cpus))
 
     def of(self, described: Mapping[str, Any]) -> Placement:
-        """The placement of a trial as `Job.describe` gives it."""
-        return self.raised.get(described["id"], self.first[described["trial"]["arm"]])
-
-    def gpus(self, trial: Trial) -> float:
-        """GPUs, or the share of one, that a trial holds; 0 where it holds none."""
-        return float(self.raised.get(trial.id, self.first[trial.arm]).share)
-
-    def bundles(self, described: Mapping[str, Any]) -> PlacementGroupFactory:
-        """What to ask Ray for."""
-        placement = self.of(described)
-        label = placement.label_selector()
-        return PlacementGroupFactory([placement.resources()], **({"bundle_label_selector": [label]} if label else {}))
+        """The place of a trial as the engine describes it."""
+        return self.placed[described["id"]][1]
 
     def after_error(self, described: Mapping[str, Any], error: str) -> PlacementGroupFactory | None:
         """New bundles for a trial that ended in `error`; None if the error has nothing to do with memory or no
@@ -49,16 +75,45 @@ class Placements:
         memory = out_of_memory.which(error)
         if memory is None:
             return None
-        more = out_of_memory.retry(self.of(described), memory, self.inventory)
+        trial, now = self.placed[described["id"]]
+        if memory == "gpu" and now.gpu is not None:
+            self.footprints.overflowed(trial, now.gpu, self.inventory.gpu(now.gpu).memory_gib * float(now.share))
+        more = out_of_memory.retry(now, memory, self.inventory)
         if more is None:
-            self.infeasible.add(described["id"])
+            self.infeasible.add(trial.id)
             return None
-        self.raised[described["id"]] = more
-        return self.bundles(described)
+        self.placed[trial.id] = trial, more
+        return bundles({"place": self.described(trial)})
 
     def is_infeasible(self, described: Mapping[str, Any]) -> bool:
         return described["id"] in self.infeasible
 
-    def slots(self) -> int:
-        """Trials of the roomiest arm that the whole cluster holds at once."""
-        return max(sum(at_once(p, node) * node.count for node in self.inventory.nodes) for p in self.first.values())
+    def ended(self, record: Record) -> None:
+        """Make room, and learn what the trial took."""
+        self.placed.pop(record.trial_id, None)
+        if (peak := peak_of(record)) is not None:
+            self.footprints.learn(peak)
+
+    def slots(self, trials: Iterable[Trial]) -> int:
+        """Trials that the whole cluster holds at once, of the kind of which it holds the most."""
+        kinds = {way for trial in trials for way in self.footprints.options(trial)}
+        return max((sum(at_once(way, node) * node.count for node in self.inventory.nodes) for way in kinds), default=1)
+
+    def _choose(self, trial: Trial) -> Placement:
+        ways = self.footprints.options(trial)
+        load: defaultdict[str | None, float] = defaultdict(float)
+        for _, way in self.placed.values():
+            load[way.gpu] += float(way.share)
+
+        def full(way: Placement) -> float:
+            gpu = self.inventory.gpu(way.gpu) if way.gpu else None
+            return (load[way.gpu] + float(way.share)) / (self.inventory.count(gpu.type) * gpu.speed) if gpu else 0.0
+
+        room = (way for way in ways if not way.gpu or load[way.gpu] + way.share <= self.inventory.count(way.gpu))
+        return next(room, None) or min(ways, key=full)
+
+
+def bundles(described: Mapping[str, Any]) -> PlacementGroupFactory:
+    """What to ask Ray for, from a trial's description alone: Tune calls this on a copy of its own."""
+    place = described["place"]
+    return PlacementGroupFactory([place["resources"]], **({"bundle_label_selector": [place["labels"]]} if place["labels"] else {}))

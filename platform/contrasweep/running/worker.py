@@ -5,11 +5,13 @@ from typing import Any
 
 from ray import tune
 
+from cluster.inventory import Inventory
 from contrasweep import records as rec
 from contrasweep.data.manifest import Manifest
 from contrasweep.planning import import_path
 from contrasweep.records import StudyRecords
 from contrasweep.running.execution import Execution
+from contrasweep.running.held import Held
 from contrasweep.trial import Trial
 
 STATUS = "contrasweep_status"
@@ -19,14 +21,14 @@ class Job:
     """What all trials of a run have in common; goes to every worker once."""
 
     def __init__(self, storage: str, study: str, metric: str, datasets: Mapping[str, Manifest],
-                 functions: Mapping[str, Callable[..., Any]], chunk_s: float) -> None:  # fmt: skip
-        self.storage, self.study, self.metric = storage, study, metric
+                 functions: Mapping[str, Callable[..., Any]], chunk_s: float, inventory: Inventory) -> None:  # fmt: skip
+        self.storage, self.study, self.metric, self.inventory = storage, study, metric, inventory
         self.datasets, self.functions, self.chunk_s = dict(datasets), dict(functions), chunk_s
 
-    def describe(self, trial: Trial, **notes: Any) -> dict[str, Any]:
-        """`trial` as Tune's config: small and plain, because Tune copies and snapshots it often."""
+    def describe(self, trial: Trial, place: Mapping[str, Any], **notes: Any) -> dict[str, Any]:
+        """`trial` and its place as Tune's config: small and plain, because Tune copies and snapshots it often."""
         fields = {"arm": trial.arm, "trainable": trial.trainable, "config": dict(trial.config), "fold": trial.fold, "seed": trial.seed}
-        return {"id": trial.id, "data": trial.data.digest, "notes": notes, "trial": fields}
+        return {"id": trial.id, "data": trial.data.digest, "place": place, "notes": notes, "trial": fields}
 
     def trial(self, described: Mapping[str, Any]) -> Trial:
         """The trial that `describe` described."""
@@ -78,10 +80,11 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         """See `save_checkpoint`."""
 
     def _begin(self) -> Execution:
-        trial = self.job.trial(self.described)
+        trial, held = self.job.trial(self.described), Held.here(self.job.inventory)
         self.execution = Execution(
-            trial, self.job.function(trial.trainable), self.records, metric=self.job.metric, notes=self.described["notes"]
-        )
+            trial, self.job.function(trial.trainable), self.records, metric=self.job.metric, notes={**self.described["notes"], **held.notes},
+            limits=held.limits(host=self.described["place"]["hold_host"]),
+        )  # fmt: skip
         return self.execution
 
     def _finished_elsewhere(self) -> dict[str, Any] | None:
