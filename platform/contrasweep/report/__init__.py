@@ -103,7 +103,7 @@ def report_source(results: "Results", table: Table) -> Source:
     facts["commands"] = [*results.facts.get("commands", []), f"contrasweep report {results.name} --format html --output report.html {where}"]
     links = read_links(results.records)
     return Source(
-        frame.assign(**extra), facts, curves=results.curves(), links=results.run_urls, rows=table.row_factors, columns=table.column_factors,
+        frame.assign(**extra), facts, curves=results.curves(), links=results.run_urls, given=table,
         images=trials.figures(results.records, frame, results.found, results.axes), search=results.search if len(results.search) else None,
         by_item=trials.by_item(results.records, frame, results.found, results.axes), importance=results.importance(), spent=_spent(results),
         study_link=links.study, served="" if links.served or not links.runs else f"contrasweep ui --tracking {links.tracking}",

@@ -2,6 +2,7 @@
 
 import math
 from html import escape
+from typing import Any
 
 import pandas as pd
 
@@ -12,6 +13,9 @@ from contrasweep.report.source import Source
 PANELS = 12
 METRICS = 12
 STEPS = 120
+Spread = dict[Any, pd.DataFrame]
+"""By panel and arm: mean, min and max of each metric (columns) at each step (rows)."""
+
 CAPTION = "Mean over replicates; the band is their range."
 
 
@@ -31,7 +35,7 @@ def curve_figures(source: Source) -> str:
                 for row in named[source.axes].itertuples(index=False)]  # fmt: skip
     panels, arms = dict(zip(named.index, settings, strict=True)), named["arm"].astype(str).to_dict()
     stats = curves.assign(arm=curves["trial_id"].map(arms), panel=curves["trial_id"].map(panels)).groupby(["panel", "arm", "step"], observed=True)
-    spread = stats[metrics].agg(["mean", "min", "max"])
+    spread = {key: part.droplevel([0, 1]) for key, part in stats[metrics].agg(["mean", "min", "max"]).groupby(level=["panel", "arm"])}
     order = list(dict.fromkeys(settings))
     if len(order) == 1:
         shown = "".join(_panel(source, spread, order[0], metric, metric, caption="") for metric in metrics)
@@ -45,11 +49,11 @@ def curve_figures(source: Source) -> str:
     return f'<label class="soft">Metric <select data-shows="curves">{options}</select></label>{boxes}{more}'
 
 
-def _panel(source: Source, spread: pd.DataFrame, panel: str, metric: str, title: str, caption: str = CAPTION) -> str:
+def _panel(source: Source, spread: Spread, panel: str, metric: str, title: str, caption: str = CAPTION) -> str:
     series = []
     for arm in source.arms:
-        if (panel, arm) in spread.index:
-            part = spread[metric].xs((panel, arm)).dropna()
+        if (panel, arm) in spread:
+            part = spread[panel, arm][metric].dropna()
             part = part.iloc[:: max(1, math.ceil(len(part) / STEPS))]
             series.append(Series(arm, source.colour(arm), list(part.index), list(part["mean"]), list(part["min"]), list(part["max"])))
     return figure(xy_chart(series, x_label="step", y_label=metric, whole_x=True), caption, title) if any(s.x for s in series) else ""

@@ -126,3 +126,4 @@ const point = event => {
 };
 document.addEventListener("pointermove", point);
 document.addEventListener("pointerdown", point);
+document.addEventListener("scroll", () => { tip.replaceChildren(); ruler?.remove(); }, { passive: true });

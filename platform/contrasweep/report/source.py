@@ -22,7 +22,7 @@ class Source:
     settings as columns, with their status. `importance`: by arm, the share of each setting. `links`: trial id to MLflow run.
     `images`: figures of single trials (caption, PNG); `by_item`: comparisons over test items (report.trials).
     `spent`: one row a trial that ended, of a search too: arm, phase, status, seconds and what `frame` has of its host.
-    `served`: by which command the pages behind `links` are served; empty where a server does.
+    `given`: the table, where it is made already. `served`: by which command the pages behind `links` are served; empty where a server does.
     """
 
     frame: pd.DataFrame
@@ -36,8 +36,7 @@ class Source:
     spent: pd.DataFrame | None = None
     study_link: str = ""
     served: str = ""
-    rows: Sequence[str] | None = None
-    columns: Sequence[str] | None = None
+    given: Table | None = None
 
     @property
     def metric(self) -> str:
@@ -75,12 +74,8 @@ class Source:
 
     @cached_property
     def table(self) -> Table:
-        """The study's table: the axes down, the arms across, unless asked otherwise."""
-        rows = self.rows if self.rows is not None else (self.axes or ["arm"])
-        columns = (
-            self.columns if self.columns is not None else (["arm"] if self.axes and "arm" not in rows else [])
-        )
-        return self._table(rows, columns)
+        """The table that was `given`, else the study's own: the axes down, the arms across."""
+        return self.given or self._table(self.axes or ["arm"], ["arm"] if self.axes else [])
 
     @cached_property
     def overall(self) -> Table | None:
