@@ -1,22 +1,22 @@
 """LOCAL's studies: every cell's settings are accepted, the paper's axes are there, arms are what the paper says."""
 
+from importlib import import_module
 from typing import Any
 
 import pytest
 
 from contrasweep.space import sample
-from contrasweep.spec import AblationGrid, Sweep
+from contrasweep.spec import AblationGrid, Arm, Sweep
 from search_spaces import local
-from trainables import paired_images, paired_texts
 
 STUDIES = {name: value for name, value in vars(local).items() if isinstance(value, AblationGrid | Sweep)}
 GRIDS = {name: study for name, study in STUDIES.items() if isinstance(study, AblationGrid)}
 SWEEPS = {name: study for name, study in STUDIES.items() if isinstance(study, Sweep)}
 
 
-def settings_of(study: Any, config: dict[str, Any]) -> Any:
-    kind = paired_texts if study.data == "sick" else paired_images
-    return kind.Settings(**config)
+def settings_of(arm: Arm, config: dict[str, Any]) -> Any:
+    module, name = str(arm.trainable).split(":")
+    return getattr(import_module(module), name).settings(**config)
 
 
 @pytest.mark.parametrize("name", GRIDS)
@@ -26,27 +26,32 @@ def test_every_cell_has_settings_that_train(name: str) -> None:
     assert cells
     for arm, point, extra in cells:
         config = grid.arms[arm].config | {k: v for k, v in point.items() if k != "data"} | extra
-        settings = settings_of(grid, config)
-        expected = {"scl": "supcon", "l-scl": "supcon"}.get(arm, "ocl")
-        assert settings.loss == expected
-        assert (settings.beta > 0) == (arm in ("l-scl", "local", "local-pre", "local-post"))
+        settings = settings_of(grid.arms[arm], config)
+        if arm != "colour":
+            expected = {"scl": "supcon", "l-scl": "supcon"}.get(arm, "ocl")
+            assert settings.loss == expected
+            assert (settings.beta > 0) == (arm in ("l-scl", "local", "local-pre", "local-post"))
 
 
 @pytest.mark.parametrize("name", SWEEPS)
 @pytest.mark.parametrize("corner", [0.0, 0.5, 1.0])
 def test_every_point_of_a_sweep_has_settings_that_train(name: str, corner: float) -> None:
     for arm in SWEEPS[name].arms.values():
-        settings_of(SWEEPS[name], arm.config | sample(arm.space, [corner] * len(arm.space)))
+        settings_of(arm, arm.config | sample(arm.space, [corner] * len(arm.space)))
         assert ("beta" in arm.space) == (arm.config.get("beta") is None)
 
 
-def test_arms_of_a_study_differ_in_loss_beta_and_input_only() -> None:
+def test_the_systems_of_a_study_differ_in_loss_and_beta_only() -> None:
     for grid in GRIDS.values():
-        bases = [
-            {k: v for k, v in arm.config.items() if k not in ("loss", "beta", "input")}
-            for arm in grid.arms.values()
-        ]
+        systems = [arm.config for name, arm in grid.arms.items() if name in {*local.SYSTEMS, "ocl"}]
+        bases = [{k: v for k, v in config.items() if k not in ("loss", "beta")} for config in systems]
         assert all(base == bases[0] for base in bases)
+
+
+def test_local_fed_one_side_twice_is_local_otherwise() -> None:
+    arms = local.SYSTEMS_SMALL.arms
+    for side in ("pre", "post"):
+        assert {**arms["local"].config, "input": side, "artifacts": "none"} == arms[f"local-{side}"].config
 
 
 def test_the_papers_axes() -> None:
