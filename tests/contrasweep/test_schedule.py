@@ -140,6 +140,16 @@ def test_halving_waits_for_all_peers_and_drops_a_failed_configuration():
     assert scheduler.promoted() == ["a"] and scheduler.promoted() == []
 
 
+def test_what_was_stopped_before_a_restart_is_promoted_whatever_the_order_of_replay():
+    """The winner comes last in the replay, where a running trial would just go on; but it had been stopped."""
+    scheduler = build("halving", mode="max", budget=2, reduction=2, bracket=2)
+    for config, (trial, value) in enumerate({"a": 0.1, "b": 0.9}.items()):
+        scheduler.add(trial, config, 0)
+        scheduler.decide(trial, 1, value)
+        scheduler.pause(trial)
+    assert scheduler.promoted() == ["b"] and not scheduler.waiting("a")
+
+
 def test_halving_closes_a_bracket_that_stays_short():
     scheduler = build("halving", mode="max", budget=9, reduction=3)
     for i in range(2):

@@ -14,7 +14,7 @@ from contrasweep import Arm, Choice, Float, SpecError, Sweep
 from contrasweep.records import Record, StudyRecords
 from contrasweep.results import Results
 from contrasweep.running.driver import plan, run
-from contrasweep.running.source import Finished
+from contrasweep.running.source import Finished, Next
 from contrasweep.running.sweep import SweepSource
 
 pytestmark = pytest.mark.xdist_group("ray")
@@ -59,6 +59,31 @@ def drive(study, storage, *, stop_after=10**9, statuses=lambda trial: "done", re
     return told, confirmed
 
 
+def step_by_step(study, storage, *, stop_after=10**9):
+    """What an engine does with a sweep's search, one report at a time in turns on three places. Killed after so many
+    reports it leaves some written and not heard. Returns (trial id, step) of each report in its order."""
+    records, told, places = StudyRecords(str(storage), study.name), [], []
+    source = SweepSource(plan(study, storage=str(storage)), records, lambda _: None)
+    while len(told) < stop_after:
+        while len(places) < 3 and isinstance(found := source.next(), Next) and found.notes["phase"] == "search":
+            places.append(found)
+        if not places:
+            return told
+        found = places.pop(0)
+        trial, rows = found.trial, records.metrics(found.trial.id)
+        rows.append({"step": len(rows) + 1, "time": 0.0, "accuracy": value_of(trial) + 0.01 * len(rows)})
+        records.write_metrics(trial.id, rows)
+        told.append((trial.id, len(rows)))
+        last = len(rows) == trial.config["epochs"]
+        if len(told) == stop_after or (not last and source.keep_going(trial.id, rows[-1:])):
+            places.append(found)
+            continue
+        left = record_of(trial, found.notes, "done" if last else "pruned", metrics={"accuracy": rows[-1]["accuracy"]}, step=len(rows))
+        records.write(left)
+        source.done(left)
+    return told
+
+
 def test_every_arm_gets_the_same_budget_in_turns(tmp_path):
     told, confirmed = drive(sweep(), tmp_path)
     searched = [trial.arm for trial, notes in told if notes["phase"] == "search"]
@@ -81,6 +106,27 @@ def test_an_interrupted_search_goes_on_as_if_it_were_not(tmp_path, searcher):
     assert not {t.id for t, _ in first} & {t.id for t, _ in second}
     if searcher in ("tpe", "quasi-random"):
         assert {t.id for t, _ in first} | {t.id for t, _ in second} == {t.id for t, _ in calm}
+
+
+SCHEDULES = {"asha": {"reduction": 2}, "median": {"min_trials": 2}, "halving": {"reduction": 2, "bracket": 4},
+             "hyperband": {"reduction": 2, "max_step": 8}}  # fmt: skip
+
+
+@pytest.mark.parametrize("scheduler", list(SCHEDULES))
+@pytest.mark.parametrize("kill", [9, 26])
+def test_early_stopping_outlives_the_driver(tmp_path, scheduler, kill):
+    """Killed at any point, the search goes on from where each trial was: every step is trained once, no trial that was
+    stopped goes on but by promotion, and rules that wait for all peers end exactly as without the kill."""
+    arms = {"long": dataclasses.replace(ARMS["long"], config={"epochs": 8})}
+    study = sweep(arms=arms, searcher="random", scheduler=scheduler, scheduler_options=SCHEDULES[scheduler], trials_per_arm=10, search_folds=[0, 1])
+    calm = step_by_step(study, tmp_path / "calm")
+    first = step_by_step(study, tmp_path / "shaken", stop_after=kill)
+    second = step_by_step(study, tmp_path / "shaken")
+    assert len({*first, *second}) == len(first) + len(second)
+    assert {trial for trial, _ in [*first, *second]} == {trial for trial, _ in calm}
+    assert len(calm) < 10 * 2 * 8
+    if scheduler in ("halving", "hyperband"):
+        assert sorted([*first, *second]) == sorted(calm)
 
 
 def test_what_was_asked_and_not_finished_is_run_again_unchanged(tmp_path):

@@ -106,7 +106,7 @@ class ArmSearch:
         if not self.waiting:
             return None
         trial = self.waiting.popleft()
-        return Next(trial, {"phase": SEARCH, "number": self.of[trial.id].number})
+        return Next(trial, self._notes(self.of[trial.id]))
 
     def keep_going(self, trial_id: str, reports: list[dict[str, Any]]) -> bool:
         for row in reports:
@@ -184,8 +184,10 @@ class ArmSearch:
         known = self.records.read(list(self.of))
         for asked in self.asked:
             for trial in asked.trials:
-                if self.scheduler is not None or trial.id not in known:
-                    self.keep_going(trial.id, self.records.metrics(trial.id))
+                rows = self.records.metrics(trial.id) if self.scheduler is not None or trial.id not in known else []
+                going = [self.keep_going(trial.id, [row]) for row in rows]
+                if trial.id not in known and going and not going[-1]:
+                    known[trial.id] = self._stopped(asked, trial, rows)
                 if trial.id in known:
                     self._take(known[trial.id])
         self.waiting = deque(trial for trial in self.waiting if trial.id not in known)
@@ -202,10 +204,28 @@ class ArmSearch:
             if self.scheduler is not None:
                 self.scheduler.add(trial.id, number, trial.fold if trial.fold is not None else 0)
 
+    def _stopped(self, asked: Asked, trial: Trial, rows: list[dict[str, Any]]) -> Record:
+        """Write the record of a trial that reported what stops it when the driver died."""
+        last = {name: value for name, value in rows[-1].items() if name not in ("step", "time")}
+        record = Record(
+            trial_id=trial.id, study=self.records.study, arm=trial.arm, trainable=trial.trainable, config=dict(trial.config),
+            data={"name": trial.data.name, "digest": trial.data.digest, "synthetic": trial.data.synthetic}, fold=trial.fold,
+            seed=trial.seed, status=rec.PRUNED, metrics=last, step=rows[-1]["step"], seconds=rows[-1]["time"] - rows[0]["time"],
+            started=rows[0]["time"], ended=rows[-1]["time"], notes=self._notes(asked),
+        )  # fmt: skip
+        self.records.write(record)
+        return record
+
+    @staticmethod
+    def _notes(asked: Asked) -> dict[str, Any]:
+        return {"phase": SEARCH, "number": asked.number}
+
     def _take(self, record: Record) -> None:
         self.of[record.trial_id].records[record.trial_id] = record
         self.spending.end(record)
-        if self.scheduler is not None and record.status != rec.PRUNED:
+        if self.scheduler is not None and record.status == rec.PRUNED:
+            self.scheduler.pause(record.trial_id)
+        elif self.scheduler is not None:
             self.scheduler.end(record.trial_id, failed=record.status != rec.DONE)
 
     def _promote(self) -> None:

@@ -22,6 +22,9 @@ class Direct(ABC):
     def end(self, trial: str, failed: bool = False) -> None:  # noqa: B027  # most rules need not know
         """An end changes nothing."""
 
+    def pause(self, trial: str) -> None:
+        """A trial that was stopped stays so."""
+
     def close(self, configs: int) -> None:  # noqa: B027
         """Nor does the number of configurations."""
 

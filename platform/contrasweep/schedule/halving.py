@@ -56,6 +56,9 @@ class Brackets(ABC):
         (self.stopped.discard if going else self.stopped.add)(trial)
         return going
 
+    def pause(self, trial: str) -> None:
+        self.stopped.add(trial)
+
     def end(self, trial: str, failed: bool = False) -> None:
         self.ended[trial] = failed
         self.stopped.discard(trial)

@@ -15,6 +15,9 @@ class Scheduler(Protocol):
     def decide(self, trial: str, step: int, value: float) -> bool:
         """Whether `trial`, which has reported `value` at `step`, keeps going."""
 
+    def pause(self, trial: str) -> None:
+        """`trial` has been stopped because the rule said so, now or before an interruption."""
+
     def end(self, trial: str, failed: bool = False) -> None:
         """`trial` will report no more, of its own accord."""
 
