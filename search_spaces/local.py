@@ -1,7 +1,7 @@
 """Does orthonormality help on image pairs? LOCAL's tables, at the paper's scale and at one that two cores finish.
 
 Paper: LOCAL, Latent Orthonormal Contrastive Learning for Paired Images. Its Table 1 (GPU memory) is the memory
-column of `contrasweep plan` on Table 2. HRA is private: its owner stages it with `contrasweep data stage image-pairs
+column of `contrasweep plan` on `TABLE_1`, which adds what the dataset takes where it lies on the GPU. HRA is private: its owner stages it with `contrasweep data stage image-pairs
 --source manifest.csv --to <storage>/datasets/hra`; the small studies take OMBRIA's real pairs in its place, with
 the grouped folds that come with them.
 """
@@ -43,6 +43,11 @@ def _table(name: str, description: str, **more: Any) -> AblationGrid:
     return AblationGrid(name=name, description=description, **settings)
 
 
+TABLE_1 = _table(
+    "local-table-1", "GPU memory by batch and input size: the memory column of `contrasweep plan --cluster FILE`",
+    arms=arms(_PAPER | {"autocast": False}, ("local",)), reference=None,
+    zipped=[{"batch_size": [8, 16, 8, 16], "image_size": [512, 512, 256, 256]}],
+)  # fmt: skip
 TABLE_2 = _table(
     "local-table-2", "Batch and input size: SCL, L-SCL and LOCAL on HRA and xBD", arms=arms(_PAPER),
     zipped=[{"data": ["hra"] * 4 + ["xbd?size=224"] * 3 + ["xbd"] * 4,
