@@ -1,18 +1,13 @@
 """What a search over several objectives, or under constraints, found: from the records alone."""
 
 from collections.abc import Iterable, Mapping
-from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from contrasweep import canonical
 from contrasweep.objectives import front, value_of, violation
 from contrasweep.records import DONE, Record
-
-if TYPE_CHECKING:
-    from contrasweep.results import Results
 
 
 def pareto_frame(records: Iterable[Record], facts: Mapping[str, Any]) -> pd.DataFrame:
@@ -21,7 +16,7 @@ def pareto_frame(records: Iterable[Record], facts: Mapping[str, Any]) -> pd.Data
     feasible configuration of its arm is better in one objective and as good in the rest), and its searched settings.
 
     `facts` is study.json; {} rows where the study neither has several objectives nor constraints."""
-    goals, constraints, folds = _goals(facts), dict(facts["spec"].get("constraints") or {}), facts.get("search_folds", 1)
+    goals, constraints, folds = goals_of(facts), dict(facts["spec"].get("constraints") or {}), facts.get("search_folds", 1)
     ended: dict[tuple[str, int], list[Record]] = {}
     for record in records if len(goals) > 1 or constraints else []:
         if record.notes.get("phase") == "search" and record.status == DONE:
@@ -41,33 +36,6 @@ def pareto_frame(records: Iterable[Record], facts: Mapping[str, Any]) -> pd.Data
     return frame
 
 
-def pareto_text(results: "Results") -> str:
-    """The front of each arm for a terminal or as Markdown code; empty where there is none."""
-    frame = results.pareto()
-    return "" if frame.empty else f"\n{_title(results, frame)}\n\n{_shown(frame).to_string(index=False)}\n"
-
-
-def pareto_html(results: "Results") -> str:
-    """The same for the HTML report."""
-    frame = results.pareto()
-    if frame.empty:
-        return ""
-    table = _shown(frame).to_html(index=False, border=0, classes="plain")
-    return f'<p class="soft">{escape(_title(results, frame))}</p><div class="wide">{table}</div>'
-
-
-def _goals(facts: Mapping[str, Any]) -> dict[str, str]:
+def goals_of(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Metric -> mode of what a Sweep optimised, from study.json."""
     return dict(facts["spec"].get("objectives") or {}) or {facts["metric"]: facts["mode"]}
-
-
-def _title(results: "Results", frame: pd.DataFrame) -> str:
-    goals = ", ".join(f"{metric} ({mode})" for metric, mode in _goals(results.facts).items())
-    bounds = " and ".join(f"{metric} {text}" for metric, text in (results.facts["spec"].get("constraints") or {}).items())
-    return (f"Pareto front of the search over {goals}{f' with {bounds}' if bounds else ''}: {int(frame['front'].sum())} of {len(frame)} "
-            f"configurations, {int(frame['feasible'].sum())} feasible; each arm's best feasible {results.metric} is confirmed")  # fmt: skip
-
-
-def _shown(frame: pd.DataFrame) -> pd.DataFrame:
-    """The front's rows with short numbers; lists and mappings as text."""
-    kept = frame[frame["front"]].drop(columns=["front", "feasible"])
-    return kept.map(lambda v: ("" if np.isnan(v) else f"{v:.4g}") if isinstance(v, float) else canonical.dumps(v) if isinstance(v, list | dict) else v)

@@ -51,7 +51,7 @@ def run(study: Study, sets: Sets = None, storage: Storage = STORAGE, tracking: T
         retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again.")] = False,
         cluster: Annotated[Path | None, typer.Option(help="Inventory file of the hosts that the cluster has or can start.")] = None) -> None:  # fmt: skip
     """Run a study, or go on with it; here, or on the Ray cluster in RAY_ADDRESS. Prints the table at the end."""
-    from contrasweep.pareto import pareto_text
+    from contrasweep.report.search_notes import notes_text
     from contrasweep.running.driver import run as run_study
 
     declared = load_study(study, sets or [])
@@ -61,8 +61,7 @@ def run(study: Study, sets: Sets = None, storage: Storage = STORAGE, tracking: T
         print_json(_summary(results))
     else:
         print(results.table().to_text())
-        print("".join(f"\nsearched {arm}: {cost}" for arm, cost in results.spent().items()))
-        print(pareto_text(results), end="")
+        print("\n" + notes_text(results) if results.spent() else "")
         print(f"\nrecords:  {storage}/{results.name}\nreport:   contrasweep report {results.name} --storage {storage}")
         if tracking != "none":
             print(f"MLflow:   contrasweep ui --tracking {tracking} --study {results.name}")

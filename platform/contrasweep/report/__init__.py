@@ -11,6 +11,7 @@ import pandas as pd
 from contrasweep.errors import SpecError, StorageError, choose_from
 from contrasweep.report import trials
 from contrasweep.report.page import html_report
+from contrasweep.report.search_notes import notes_html, notes_text
 from contrasweep.report.source import Source
 from contrasweep.report.table import Table, build_table
 from contrasweep.tracking.links import read_links
@@ -82,7 +83,8 @@ def render(results: "Results", format: str, table: Table | None = None) -> bytes
     if format in ("csv", "parquet"):
         return _frame_bytes(table.to_frame(), format)
     shown = {"text": table.to_text, "markdown": table.to_markdown, "latex": table.to_latex}[format]
-    return (str(shown()).rstrip() + "\n").encode()
+    notes = {"text": "\n\n{}\n", "markdown": "\n\n```\n{}\n```\n"}[format].format(notes_text(results)) if format != "latex" and results.spent() else "\n"
+    return (str(shown()).rstrip() + notes).encode()
 
 
 def _frame_bytes(frame: pd.DataFrame, format: str) -> bytes:
@@ -106,6 +108,7 @@ def report_source(results: "Results", table: Table) -> Source:
         frame.assign(**extra), facts, curves=results.curves(), links=results.run_urls, given=table,
         images=trials.figures(results.records, frame, results.found, results.axes), search=results.search if len(results.search) else None,
         by_item=trials.by_item(results.records, frame, results.found, results.axes), importance=results.importance(), spent=_spent(results),
+        search_notes=notes_html(results),
         study_link=links.study, served="" if links.served or not links.runs else f"contrasweep ui --tracking {links.tracking}",
     )  # fmt: skip
 

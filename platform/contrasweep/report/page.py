@@ -60,7 +60,7 @@ def _figures(made: Iterable[str]) -> str:
 def _search(source: Source) -> str:
     best = searching.best_settings(source)
     chosen = f"<h3>The best settings of each arm</h3>{html_table.plain(best[0], best[1:])}" if best else ""
-    return chosen + _figures([searching.budget_figure(source), *searching.slice_figures(source), *searching.importance_figures(source)])
+    return chosen + source.search_notes + _figures([searching.budget_figure(source), *searching.slice_figures(source), *searching.importance_figures(source)])
 
 
 def _head(source: Source) -> str:

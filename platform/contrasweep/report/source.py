@@ -22,6 +22,7 @@ class Source:
     settings as columns, with their status. `importance`: by arm, the share of each setting. `links`: trial id to MLflow run.
     `images`: figures of single trials (caption, PNG); `by_item`: comparisons over test items (report.trials).
     `spent`: one row a trial that ended, of a search too: arm, phase, status, seconds and what `frame` has of its host.
+    `search_notes`: HTML on what a search cost and found.
     `given`: the table, where it is made already. `served`: by which command the pages behind `links` are served; empty where a server does.
     """
 
@@ -34,6 +35,7 @@ class Source:
     images: list[tuple[str, bytes]] = field(default_factory=list)
     by_item: list[dict[str, Any]] = field(default_factory=list)
     spent: pd.DataFrame | None = None
+    search_notes: str = ""
     study_link: str = ""
     served: str = ""
     given: Table | None = None

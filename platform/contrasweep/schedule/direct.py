@@ -22,7 +22,7 @@ class Direct(ABC):
     def end(self, trial: str, failed: bool = False) -> None:  # noqa: B027  # most rules need not know
         """An end changes nothing."""
 
-    def pause(self, trial: str) -> None:
+    def pause(self, trial: str) -> None:  # noqa: B027
         """A trial that was stopped stays so."""
 
     def close(self, configs: int) -> None:  # noqa: B027

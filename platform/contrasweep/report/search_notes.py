@@ -1,0 +1,44 @@
+"""What a Sweep's search cost beside its budget and, of several objectives or under constraints, the Pareto fronts."""
+
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from contrasweep import canonical
+from contrasweep.pareto import goals_of
+
+if TYPE_CHECKING:
+    from contrasweep.results import Results
+
+
+def notes_text(results: "Results") -> str:
+    """For a terminal; empty for a study without a search."""
+    frame = results.pareto()
+    lines = [f"searched {arm}: {cost}" for arm, cost in results.spent().items()]
+    if len(frame):
+        lines += ["", _title(results, frame), "", _front(frame).to_string(index=False)]
+    return "\n".join(lines)
+
+
+def notes_html(results: "Results") -> str:
+    """For the HTML report."""
+    frame = results.pareto()
+    items = "".join(f"<li>{escape(arm)}: {escape(cost)}</li>" for arm, cost in results.spent().items())
+    front = f'<h3>Pareto fronts</h3><p class="soft">{escape(_title(results, frame))}.</p><div class="wide">' if len(frame) else ""
+    table = f"{_front(frame).to_html(index=False, border=0, classes='plain')}</div>" if len(frame) else ""
+    return (f'<h3>What it cost</h3><ul class="cs-notes">{items}</ul>' if items else "") + front + table
+
+
+def _title(results: "Results", frame: pd.DataFrame) -> str:
+    goals = ", ".join(f"{metric} ({mode})" for metric, mode in goals_of(results.facts).items())
+    bounds = " and ".join(f"{metric} {text}" for metric, text in (results.facts["spec"].get("constraints") or {}).items())
+    return (f"Pareto front of the search over {goals}{f' with {bounds}' if bounds else ''}: {int(frame['front'].sum())} of {len(frame)} "
+            f"configurations, {int(frame['feasible'].sum())} feasible; each arm's best feasible {results.metric} is confirmed")  # fmt: skip
+
+
+def _front(frame: pd.DataFrame) -> pd.DataFrame:
+    """The front's rows with short numbers; lists and mappings as text."""
+    kept = frame[frame["front"]].drop(columns=["front", "feasible"])
+    return kept.map(lambda v: ("" if np.isnan(v) else f"{v:.4g}") if isinstance(v, float) else canonical.dumps(v) if isinstance(v, list | dict) else v)
