@@ -22,6 +22,7 @@ from contrasweep.tracking.links import read_links
 
 if TYPE_CHECKING:
     from contrasweep.report.table import Table
+    from contrasweep.report.versus import Versus
     from contrasweep.statistics import Comparison
     from contrasweep.sweep_planning import SweepPlan
 
@@ -136,19 +137,37 @@ class Results:
         `rows` and `columns` are `arm`, an axis, or a list of these; without them the axes are the rows and
         the arms the columns.
         """
-        from contrasweep.report.table import build_table
-
-        metric = metric or self.metric
-        self._known("metric", metric, [c for c in self._frame.columns if c not in {*OWN_COLUMNS, *self.axes}] or [metric])
         for name in [*_names(rows), *_names(columns)]:
             self._known("rows or columns", name, ["arm", *self.axes])
         rows, columns = self._layout(rows, columns)
-        mode: Any = self.facts["mode"] if metric == self.metric or not metric.startswith("loss") else "min"
+        return self._table(self._frame, rows, columns, metric or self.metric, self.facts.get("reference"))
+
+    def versus(self, a: str, b: str, metric: str | None = None, at: Mapping[str, Any] | None = None) -> "Versus":
+        """Arm `a` against arm `b` in words and numbers: over the axes left free by `at`, and in each cell of the table,
+        with p-values adjusted over the table's family of comparisons."""
+        from contrasweep.report.versus import versus
+
+        for arm in (a, b):
+            self._known("arm", arm, list(dict.fromkeys(self.planned["arm"])))
+        frame, metric, reference = self._at(self._frame, at or {}), metric or self.metric, self.facts.get("reference")
+        family = reference if reference in (a, b) else None
+        free = [axis for axis in self.axes if axis not in (at or {})]
+        cells = self._table(frame, free, ["arm"], metric, family) if free else None
+        where = "".join(f", {axis} {value}" for axis, value in (at or {}).items())
+        return versus(f"{self.title}{where}", a, b, self._table(frame, ["arm"], [], metric, family), cells)
+
+    def _table(self, frame: pd.DataFrame, rows: Any, columns: Any, metric: str, reference: str | None) -> "Table":
+        from contrasweep.report.table import build_table
+
+        self._known("metric", metric, [c for c in self._frame.columns if c not in {*OWN_COLUMNS, *self.axes}] or [metric])
         return build_table(
-            self._frame, rows=rows, columns=columns, metric=metric, mode=mode, alpha=self.facts["alpha"],
-            train_fraction=self._train_fraction, reference=self.facts.get("reference"), links=self.run_urls,
-            title=self.title,
+            frame, rows=rows, columns=columns, metric=metric, mode=self._mode(metric), alpha=self.facts["alpha"],
+            train_fraction=self._train_fraction, reference=reference, links=self.run_urls, title=self.title,
         )  # fmt: skip
+
+    def _mode(self, metric: str) -> Any:
+        """Of another metric than the study's larger is better, unless it is a loss."""
+        return self.facts["mode"] if metric == self.metric or not metric.startswith("loss") else "min"
 
     @property
     def title(self) -> str:
@@ -170,7 +189,7 @@ class Results:
             raise SpecError("the arms have no finished replicate in common", place="compare", value=(a, b))
         return compare_paired(
             pairs["a"].to_numpy(), pairs["b"].to_numpy(), train_fraction=self._train_fraction, alpha=self.facts["alpha"],
-            mode=self.facts["mode"], groups=list(pairs["fold"]) if self._train_fraction else None,
+            mode=self._mode(metric), groups=list(pairs["fold"]) if self._train_fraction else None,
         )  # fmt: skip
 
     def pairs(self, a: str, b: str, metric: str, at: Mapping[str, Any]) -> pd.DataFrame:
@@ -178,10 +197,7 @@ class Results:
         for arm in (a, b):
             self._known("arm", arm, list(dict.fromkeys(self.planned["arm"])))
         self._known("metric", metric, [str(c) for c in self._frame.columns])
-        frame = self._frame[self._frame["status"] == DONE]
-        for axis, value in at.items():
-            self._known("axis", axis, self.axes)
-            frame = frame[[v == value for v in frame[axis]]]
+        frame = self._at(self._frame[self._frame["status"] == DONE], at)
         keys = frame[["fold", "seed"]].assign(cell=[json.dumps(list(v), default=str) for v in frame[self.axes].itertuples(index=False)])
         keys = keys.assign(fold=keys["fold"].astype(object).where(keys["fold"].notna(), -1), value=frame[metric], arm=frame["arm"])
         wide = keys[keys["arm"].isin([a, b])].pivot_table(index=["fold", "seed", "cell"], columns="arm", values="value")
@@ -189,6 +205,13 @@ class Results:
             return pd.DataFrame(columns=["fold", "seed", "a", "b"])
         means = wide[[a, b]].dropna().groupby(level=["fold", "seed"]).mean().reset_index()
         return pd.DataFrame({"fold": means["fold"], "seed": means["seed"], "a": means[a], "b": means[b]})
+
+    def _at(self, frame: pd.DataFrame, at: Mapping[str, Any]) -> pd.DataFrame:
+        """The rows of those cells alone."""
+        for axis, value in at.items():
+            self._known("axis", axis, self.axes)
+            frame = frame[[v == value for v in frame[axis]]]
+        return frame
 
     @property
     def _train_fraction(self) -> float | None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import json
 import time
 
 import numpy as np
@@ -12,7 +13,7 @@ from contrasweep import AblationGrid, Arm, SpecError, load
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning import make_plan
 from contrasweep.records import Record, StudyRecords
-from contrasweep.report import FORMATS, render, trials, write_report
+from contrasweep.report import FORMATS, render, trials, versus, write_report
 from contrasweep.results import Results, write_planned
 from contrasweep.running.driver import describe
 
@@ -67,6 +68,41 @@ def test_a_comparison_finds_what_is_there_and_is_antisymmetric(study, tmp_path):
     assert found.low < 0.02 < found.high
     assert found.difference == pytest.approx(-mirrored.difference)
     assert found.n == 5  # seeds of a fold share its rows and count once
+
+
+def test_one_arm_against_another_overall_and_in_each_cell(study, tmp_path):
+    results = load("made-up", storage=str(tmp_path))
+    found, table = results.versus("a", "b"), results.table()
+    assert [dict(pair.context) for pair in found.pairs] == [{}, {"batch_size": "8"}, {"batch_size": "16"}]
+    assert found.overall.comparison.difference == pytest.approx(results.compare("a", "b").difference)
+    for pair, shown in zip(found.cells, table.pairs, strict=True):
+        assert (pair.a, pair.b, shown.a, shown.b) == ("a", "b", "b", "a")
+        assert pair.comparison.difference == -shown.comparison.difference
+        assert pair.comparison.p_value == shown.comparison.p_value >= pair.raw_p
+    raw = [pair.raw_p for pair in found.cells]
+    assert [pair.comparison.p_value for pair in found.cells] == pytest.approx([min(2 * p, 1) if p == min(raw) else max(2 * min(raw), p) for p in raw])
+    assert results.versus("a", "b", at={"batch_size": 8}).cells == ()
+    assert results.versus("a", "b", at={"batch_size": 8}).overall.comparison.difference == pytest.approx(found.cells[0].comparison.difference)
+
+
+@pytest.mark.parametrize("format", versus.FORMATS)
+def test_a_comparison_in_every_format_names_every_cell(study, tmp_path, format):
+    text = load("made-up", storage=str(tmp_path)).versus("b", "a").render(format).decode()
+    assert all(word in text for word in ("batch", "8", "16", "better", "difference"))
+    if format == "csv":
+        assert list(pd.read_csv(io.StringIO(text))["verdict"]) == ["better"] * 3
+    if format == "json":
+        told = json.loads(text)
+        assert told["overall"]["verdict"] == "better" and [cell["batch_size"] for cell in told["cells"]] == ["8", "16"]
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_comparisons_lie_beside_the_table(study, tmp_path, format):
+    results = load("made-up", storage=str(tmp_path))
+    write_report(results, format, output=tmp_path / f"table.{format}")
+    path = tmp_path / f"table.comparisons.{format}"
+    rows = pd.read_csv(path) if format == "csv" else pd.read_parquet(path)
+    assert list(rows["difference"]) == pytest.approx([pair.comparison.difference for pair in results.table().pairs])
 
 
 def test_a_replicate_that_one_arm_lacks_is_left_out_and_shown(study, tmp_path):

@@ -1,20 +1,17 @@
-"""Commands on a study: plan, run, report, compare, sync, schema, list, ui, doctor. Jobs and data have their own files."""
+"""Commands on a study: plan, run, sync, schema, list, ui, doctor. Reports, jobs and data have their own files."""
 
 import importlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from contrasweep.cli import data as data_commands
-from contrasweep.cli import jobs
+from contrasweep.cli import jobs, reports
 from contrasweep.cli.options import Json, Sets, Storage, Study, Tracking, print_json
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.specfile import load_study
-
-if TYPE_CHECKING:
-    from contrasweep.results import Results
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
@@ -22,6 +19,7 @@ app = typer.Typer(
 )  # fmt: skip
 app.add_typer(data_commands.app, name="data", help="Stage datasets as Parquet, list, verify and show them.")
 jobs.add_to(app)
+reports.add_to(app)
 
 STORAGE, TRACKING = "./contrasweep-runs", "sqlite:///mlflow.db"
 TABLES = {
@@ -58,7 +56,7 @@ def run(study: Study, sets: Sets = None, storage: Storage = STORAGE, tracking: T
     results = run_study(declared, storage=storage, tracking=tracking, max_concurrent=max_concurrent, extend=extend, retry_failed=retry_failed,
                         cluster=cluster)  # fmt: skip
     if json:
-        print_json(_summary(results))
+        print_json(reports.summary(results))
     else:
         print(results.table().to_text())
         print("\n" + notes_text(results) if results.spent() else "")
@@ -71,42 +69,12 @@ def run(study: Study, sets: Sets = None, storage: Storage = STORAGE, tracking: T
 
 
 @app.command()
-def report(study: Study, storage: Storage = STORAGE, json: Json = False,
-           format: Annotated[str, typer.Option(help="text, markdown, latex, html, csv or parquet.")] = "text",
-           rows: Annotated[list[str] | None, typer.Option(help="arm or an axis; repeatable.")] = None,
-           columns: Annotated[list[str] | None, typer.Option(help="arm or an axis; repeatable.")] = None,
-           metric: Annotated[str | None, typer.Option(help="Another metric than the study's.")] = None,
-           output: Annotated[Path | None, typer.Option(help="File to write instead of standard output.")] = None) -> None:  # fmt: skip
-    """Print or write the table of a study, as it stands now."""
-    from contrasweep.report import write_report
-
-    results = _load(study, storage)
-    if json:
-        print_json(_summary(results) | {"rows": results.to_frame().astype(object).where(lambda f: f.notna(), None).to_dict("records")})
-        return
-    write_report(results, format, rows=rows, columns=columns, metric=metric, output=output)
-
-
-@app.command()
-def compare(study: Study, arm_a: str, arm_b: str, storage: Storage = STORAGE, json: Json = False,
-            metric: Annotated[str | None, typer.Option(help="Another metric than the study's.")] = None,
-            at: Annotated[list[str] | None, typer.Option(metavar="AXIS=VALUE", help="Only these cells; repeatable.")] = None) -> None:  # fmt: skip
-    """Say whether ARM_A beats ARM_B, by how much, how sure, and what it would take to know."""
-    from contrasweep.specfile import parse_set
-
-    results = _load(study, storage)
-    fixed = {path[0]: value for path, value in map(parse_set, at or [])}
-    found = results.compare(arm_a, arm_b, metric, fixed)
-    print_json(found.to_dict()) if json else print(found.sentence(arm_a, arm_b, metric or results.metric))
-
-
-@app.command()
 def sync(study: Study, storage: Storage = STORAGE, tracking: Tracking = TRACKING, json: Json = False) -> None:
     """Replay a study's records into MLflow: what is missing there is added, nothing twice."""
     from contrasweep.results import Results
     from contrasweep.tracking import sync as replay
 
-    summary = replay(Results.load(_name(study), storage).records, tracking)
+    summary = replay(Results.load(reports.name(study), storage).records, tracking)
     print_json(vars(summary)) if json else print(summary)
 
 
@@ -115,7 +83,7 @@ def ui(tracking: Tracking = TRACKING, port: int = 5000, study: Annotated[str | N
     """Serve the MLflow UI on the tracking store until interrupted."""
     from contrasweep.tracking import serve
 
-    raise typer.Exit(serve(tracking, port, _name(study) if study else None))
+    raise typer.Exit(serve(tracking, port, reports.name(study) if study else None))
 
 
 @app.command("list")
@@ -157,26 +125,10 @@ def doctor(storage: Storage = STORAGE, tracking: Tracking = TRACKING, json: Json
     raise typer.Exit(0 if all(f.works for f in findings) else 1)
 
 
-def _load(study: str, storage: str) -> "Results":
-    from contrasweep.results import Results
-
-    return Results.load(_name(study), storage)
-
-
-def _name(study: str) -> str:
-    """A study's name; what is neither a file nor module:NAME is taken for the name itself."""
-    return load_study(study).name if ":" in study or study.endswith((".yaml", ".yml")) else study
-
-
 def _about(entry: object) -> str:
     """One line on an entry of a table."""
     text = getattr(entry, "description", "") or getattr(entry, "about", "") or (entry.__doc__ if callable(entry) else "") or ("" if callable(entry) else str(entry))
     return str(text).strip().split("\n")[0]
-
-
-def _summary(results: "Results") -> dict[str, object]:
-    return {"study": results.name, "trials": results.counts, "complete": results.complete, "stopped": results.stopped,
-            "table": results.table().to_frame().to_dict("records")}  # fmt: skip
 
 
 def _studies() -> dict[str, str]:

@@ -109,17 +109,17 @@ def to_text(table: "Table", width: int) -> str:
     blocks, columns = [], list(table.columns)
     while columns:
         taken = len(columns)
-        while taken > 1 and len(_aligned(grid(table, columns[:taken]))[0]) > width:
+        while taken > 1 and len(aligned(grid(table, columns[:taken]))[0]) > width:
             taken -= 1
-        blocks.append("\n".join(line.rstrip() for line in _aligned(grid(table, columns[:taken]))))
+        blocks.append("\n".join(line.rstrip() for line in aligned(grid(table, columns[:taken]))))
         columns = columns[taken:]
     parts = [
-        _wrap(heading(table), width),
+        wrapped(heading(table), width),
         "\n\n".join(blocks),
-        "\n".join(_wrap(line, width) for line in legend(table)),
+        "\n".join(wrapped(line, width) for line in legend(table)),
     ]
     if said := verdicts(table.pairs):
-        parts.append("\n".join(_wrap(line, width) for line in said))
+        parts.append("\n".join(wrapped(line, width) for line in said))
     return "\n\n".join(part for part in parts if part)
 
 
@@ -139,13 +139,15 @@ def verdicts(pairs: Sequence["Pair"], most: int = SENTENCES) -> list[str]:
     return [*lines, *(f"Note: {note}." for note in notes)]
 
 
-def _aligned(rows: list[list[str]]) -> list[str]:
+def aligned(rows: list[list[str]]) -> list[str]:
+    """Columns of equal width, a rule below the first row."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(f"{entry:<{w}}" for entry, w in zip(row, widths, strict=True)) for row in rows]
     return [lines[0], "─" * len(lines[0]), *lines[1:]]
 
 
-def _wrap(line: str, width: int) -> str:
+def wrapped(line: str, width: int) -> str:
+    """`line` over several lines; numbers stay with what they belong to."""
     kept = line.replace(" = ", "\u00a0=\u00a0").replace(" [", "\u00a0[")
     filled = textwrap.fill(
         kept, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
@@ -164,9 +166,9 @@ def to_markdown(table: "Table") -> str:
     lines = [
         f"**{heading(table)}**",
         "",
-        _bar(escaped[0]),
-        _bar(["---"] * len(rows[0])),
-        *map(_bar, escaped[1:]),
+        bar(escaped[0]),
+        bar(["---"] * len(rows[0])),
+        *map(bar, escaped[1:]),
         "",
     ]
     lines += [f"- {line.replace('* best', '**bold** best')}" for line in legend(table)]
@@ -175,5 +177,6 @@ def to_markdown(table: "Table") -> str:
     return "\n".join(lines) + "\n"
 
 
-def _bar(row: list[str]) -> str:
+def bar(row: list[str]) -> str:
+    """A row of a Markdown table."""
     return "| " + " | ".join(row) + " |"

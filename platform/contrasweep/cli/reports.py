@@ -1,0 +1,68 @@
+"""Commands on what a study has found: its report, and one arm against another."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from contrasweep.cli.options import Json, Storage, Study, print_json
+from contrasweep.specfile import load_study
+
+if TYPE_CHECKING:
+    from contrasweep.results import Results
+
+STORAGE = "./contrasweep-runs"
+Metric = Annotated[str | None, typer.Option(help="Another metric than the study's.")]
+Output = Annotated[Path | None, typer.Option(help="File to write instead of standard output.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to the main application."""
+    for command in (report, compare):
+        app.command()(command)
+
+
+def report(study: Study, storage: Storage = STORAGE, json: Json = False,
+           format: Annotated[str, typer.Option(help="text, markdown, latex, html, csv or parquet.")] = "text",
+           rows: Annotated[list[str] | None, typer.Option(help="arm or an axis; repeatable.")] = None,
+           columns: Annotated[list[str] | None, typer.Option(help="arm or an axis; repeatable.")] = None,
+           metric: Metric = None, output: Output = None) -> None:  # fmt: skip
+    """Print or write the table of a study, as it stands now; a csv or parquet file gets NAME.comparisons beside it."""
+    from contrasweep.report import write_report
+
+    results = load(study, storage)
+    if json:
+        print_json(summary(results) | {"rows": results.to_frame().astype(object).where(lambda f: f.notna(), None).to_dict("records")})
+        return
+    write_report(results, format, rows=rows, columns=columns, metric=metric, output=output)
+
+
+def compare(study: Study, arm_a: str, arm_b: str, storage: Storage = STORAGE, json: Json = False,
+            format: Annotated[str, typer.Option(help="text, markdown, latex, csv or json.")] = "text", metric: Metric = None,
+            at: Annotated[list[str] | None, typer.Option(metavar="AXIS=VALUE", help="Only these cells; repeatable.")] = None,
+            output: Output = None) -> None:  # fmt: skip
+    """Say whether ARM_A beats ARM_B, by how much, how sure, and what it would take to know; overall and in each cell."""
+    from contrasweep.report import write
+    from contrasweep.specfile import parse_set
+
+    fixed = {path[0]: value for path, value in map(parse_set, at or [])}
+    found = load(study, storage).versus(arm_a, arm_b, metric, fixed)
+    write(found.render("json" if json else format), output)
+
+
+def load(study: str, storage: str) -> "Results":
+    """What the storage has of a study."""
+    from contrasweep.results import Results
+
+    return Results.load(name(study), storage)
+
+
+def name(study: str) -> str:
+    """A study's name; what is neither a file nor module:NAME is taken for the name itself."""
+    return load_study(study).name if ":" in study or study.endswith((".yaml", ".yml")) else study
+
+
+def summary(results: "Results") -> dict[str, object]:
+    """The results as `--json` prints them."""
+    return {"study": results.name, "trials": results.counts, "complete": results.complete, "stopped": results.stopped,
+            "table": results.table().to_frame().to_dict("records")}  # fmt: skip
