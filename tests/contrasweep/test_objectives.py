@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from contrasweep import Float, SpecError
 from contrasweep.canonical import dumps
 from contrasweep.objectives import front, value_of, violation
-from contrasweep.pareto import pareto_frame
 from contrasweep.records import StudyRecords
+from contrasweep.report import render
+from contrasweep.results import Results, write_planned
 from contrasweep.running.driver import describe, plan
 from contrasweep.search import build
 
@@ -118,12 +119,22 @@ def test_the_best_feasible_by_the_metric_is_confirmed_and_the_front_is_shown(tmp
     assert confirmed[-1].best["long"] == max(feasible, key=lambda t: t.config["lr"]).config
 
     records = StudyRecords(str(tmp_path), study.name)
-    frame = pareto_frame(records.read(records.finished()).values(), describe(plan(study, storage=str(tmp_path))))
+    records.claim(describe(plan(study, storage=str(tmp_path))))
+    write_planned(records, confirmed[-1])
+    results = Results.load(study.name, str(tmp_path))
+    frame = results.pareto()
     rows = frame[frame["arm"] == "long"]
     assert len(rows) == 12
     assert set(rows.loc[rows["feasible"], "lr"]) == {t.config["lr"] for t in feasible}
     assert (rows["front"] == rows["feasible"]).all(), "accuracy and loss grow together, so nothing feasible is dominated"
     assert rows["accuracy"].to_numpy() == pytest.approx((rows["lr"] / 4 + 0.01).to_numpy()), "the mean over folds 0 and 2"
+
+    shown = render(results, "text").decode()
+    assert "searched long: 12 of 12 configurations, 96 epochs," in shown
+    assert f"{int(frame['front'].sum())} of 24 configurations, {int(frame['feasible'].sum())} feasible" in shown
+    assert shown.count("\n  long ") + shown.count("\n long ") >= rows["front"].sum()
+    page = render(results, "html").decode()
+    assert "12 of 12 configurations" in page and "Pareto front of the search over accuracy (max), loss (min) with loss &lt;= 0.5 and seconds &lt;= 2" in page
 
 
 @pytest.mark.parametrize("searcher", ["tpe", pytest.param("gp", marks=pytest.mark.slow)])

@@ -223,15 +223,12 @@ def command(tmp_path: Path, *words: str) -> subprocess.Popen:
     return subprocess.Popen(call, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def ended(records: StudyRecords) -> dict[str, float]:
-    return {i: record.ended for i, record in records.read(records.finished()).items()}
-
-
 @pytest.mark.slow
 def test_a_killed_sweep_goes_on_where_it_was(tmp_path):
-    """Its driver killed after four records, it keeps them, ends, and trains nothing more."""
+    """With early stopping, its driver killed after four records, it keeps what was asked and what is done, and ends."""
     file = tmp_path / "sweep.yaml"
-    file.write_text("name: killed\ndata: digits-lt\nfolds: 3\ntrials_per_arm: 4\nconfirm_seeds: [1000]\narms:\n"
+    file.write_text("name: killed\ndata: digits-lt\nfolds: 3\ntrials_per_arm: 4\nconfirm_seeds: [1000]\nscheduler: halving\n"
+                    "scheduler_options: {reduction: 2, bracket: 4}\narms:\n"
                     "  short: {trainable: 'toy:train', config: {epochs: 2, pause_s: 0.2}, space: {lr: {type: float, low: 0.003, high: 3.0, log: true}}}\n"
                     "  long: {trainable: 'toy:train', config: {epochs: 4, pause_s: 0.2}, space: {lr: {type: float, low: 0.003, high: 3.0, log: true}}}\n")  # fmt: skip
     records = StudyRecords(str(tmp_path), "killed")
@@ -242,23 +239,25 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path):
         time.sleep(0.05)
     first.kill()
     first.communicate(timeout=60)
-    before = ended(records)
+    before = {i: r for i, r in records.read(records.finished()).items() if r.status == "done"}
+    seen = records.finished()
     asked = {key: records.store.read(key) for key in records.store.list("killed/search/")}
-    assert 4 <= len(before) < 14
+    assert 4 <= len(seen) < 14
     assert Results.load("killed", str(tmp_path)).counts["pending"] >= 1
     second = command(tmp_path, "run", str(file))
     printed, told = second.communicate(timeout=240)
     assert second.returncode == 0, told
-    after = ended(records)
-    assert before.items() <= after.items() and len(after) == 14
+    after = records.read(records.finished())
+    assert before.items() <= after.items() and seen <= set(after) and len(after) == 14
+    assert sorted(r.step for r in after.values() if r.arm == "long" and r.notes["phase"] == "search") == [1, 1, 2, 4]
     assert all(records.store.read(key) == content for key, content in asked.items())
     results = Results.load("killed", str(tmp_path))
     assert results.counts == {"done": 6} and results.table().to_text().splitlines()[0] in printed
     assert dict(results.search["arm"].value_counts()) == {"short": 4, "long": 4}
     for arm, rows in results.search.groupby("arm"):
-        confirmed = next(r.config for r in results.found.values() if r.arm == arm)
-        assert confirmed["lr"] == rows.loc[rows["value"].idxmax(), "lr"]
-    assert set(results.importance()) == {"short", "long"}
+        confirmed, whole = next(r.config for r in results.found.values() if r.arm == arm), rows[rows["status"] == "done"]
+        assert confirmed["lr"] == whole.loc[whole["value"].idxmax(), "lr"]
+    assert "short: 4 of 4 configurations" in printed
 
 
 @pytest.mark.slow
