@@ -2,8 +2,8 @@
 
 `budget_hours` is wall time in which at least one of the study's trials trained; `budget_gpu_hours` training time x share
 of a GPU (where there is no GPU, hours of a place); `budget_cost` the parts of hosts that trials held, at the prices of
-the inventory. All three are the study's, over all its runs. Steps after a trial's last checkpoint, lost when a run was
-stopped, are not counted, since nothing is left of them.
+the inventory. All three are the study's, over all its runs. A running trial counts up to its last report, and is stopped
+at one; steps after a trial's last checkpoint, lost when a run was stopped, are not counted, since nothing is left of them.
 """
 
 import time
@@ -42,8 +42,8 @@ class Budget:
         limits = {name: getattr(study, name) for name in UNITS}
         self.limits: dict[str, float] = {name: limit for name, limit in limits.items() if limit is not None}
         self.gpu_hours = self.cost = self.hours = 0.0  # of ended trials; hours of this and all earlier runs
-        self.running: dict[str, tuple[float, Rate]] = {}
-        self.unfinished: dict[str, tuple[float, Rate]] = {}  # seconds up to the checkpoint
+        self.open: dict[str, tuple[float, Rate]] = {}  # training seconds of trials without a record, as last heard
+        self.running: set[str] = set()
         self.since = 0.0
         if self.limits:
             self._look_back(records, list(records.read(sorted(records.finished())).values() if known is None else known))
@@ -56,22 +56,27 @@ class Budget:
 
     def started(self, trial_id: str, rate: Rate) -> None:
         self.since = self.since if self.running else time.time()
-        self.running[trial_id] = (time.time(), rate)
+        self.running.add(trial_id)
+        self.open[trial_id] = (self.open.get(trial_id, (0.0, rate))[0], rate)
+
+    def trained(self, trial_id: str, seconds: float) -> None:
+        """A running trial has trained for so many seconds, over all its attempts."""
+        if trial_id in self.open:
+            self.open[trial_id] = (seconds, self.open[trial_id][1])
 
     def ended(self, record: Record) -> None:
-        self.unfinished.pop(record.trial_id, None)
-        if self.running.pop(record.trial_id, None) and not self.running:
+        self.open.pop(record.trial_id, None)
+        if self.running == {record.trial_id}:
             self.hours += (time.time() - self.since) / 3600
+        self.running.discard(record.trial_id)
         self._add(record.seconds, Rate.of(record.notes))
 
     def spent(self) -> dict[str, float]:
         """What is spent by now, by the names of the budgets."""
-        now = time.time()
-        going = [((now - start), rate) for start, rate in self.running.values()] + list(self.unfinished.values())
         return {
-            "budget_hours": self.hours + ((now - self.since) / 3600 if self.running else 0.0),
-            "budget_gpu_hours": self.gpu_hours + sum(seconds * rate.gpus for seconds, rate in going) / 3600,
-            "budget_cost": self.cost + sum(seconds * rate.cost_per_hour for seconds, rate in going) / 3600,
+            "budget_hours": self.hours + ((time.time() - self.since) / 3600 if self.running else 0.0),
+            "budget_gpu_hours": self.gpu_hours + sum(seconds * rate.gpus for seconds, rate in self.open.values()) / 3600,
+            "budget_cost": self.cost + sum(seconds * rate.cost_per_hour for seconds, rate in self.open.values()) / 3600,
         }
 
     def used_up(self) -> str:
@@ -109,7 +114,7 @@ class Budget:
         for trial_id in {key.split("/")[-3] for key in keys if key.endswith("/checkpoint/latest.json")} - ended:
             if saved := Checkpoints(records.store, records.key(trial_id, "checkpoint")).latest():
                 seconds, started = float(saved.extra.get("seconds", 0.0)), float(saved.extra.get("started", 0.0))
-                self.unfinished[trial_id] = (seconds, Rate.of(saved.extra))
+                self.open[trial_id] = (seconds, Rate.of(saved.extra))
                 times.append((started, started + seconds))
         self.hours = covered(times) / 3600
 

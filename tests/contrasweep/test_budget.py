@@ -53,8 +53,11 @@ def test_what_runs_now_counts_too(tmp_path, monkeypatch):
     budget.started("t0", Rate(1.0))
     budget.started("t1", Rate(0.5))
     now[0] += 3600
+    budget.trained("t0", 3600.0)
+    budget.trained("t1", 3600.0)
     assert budget.spent()["budget_hours"] == 1 and budget.spent()["budget_gpu_hours"] == 1.5 and not budget.used_up()
-    now[0] += 1800
+    budget.trained("t0", 5400.0)
+    budget.trained("t1", 5400.0)
     assert budget.used_up() == ("used up: budget_gpu_hours=2 (2.25 spent); raise it to go on from here, for example with "
                                 "--set budget_gpu_hours=4")  # fmt: skip
 
