@@ -66,7 +66,8 @@ class Settings:
     adds MAP@R, R-precision and recall@k, `figures` histograms of target and noise similarities.
     Running: `device`, `autocast` (bfloat16, for GPUs: a CPU without units for it is slower), `chunk_rows` views
     encoded at a time (0: the whole batch; see `gradcache`), torch `threads`, `checkpoint_every` epochs (0: only at
-    the end).
+    the end). `order_seed` seeds the order of the data alone (None: the trial's seed does): as an axis of a study it
+    tells what the order does from what the initial weights do.
     """
 
     loss: str = "supcon"
@@ -106,6 +107,7 @@ class Settings:
     chunk_rows: MaybeCount = 0
     threads: Count = 1
     checkpoint_every: MaybeCount = 5
+    order_seed: int | None = None
 
     def __post_init__(self) -> None:
         if self.encoder not in ENCODERS:
@@ -143,6 +145,7 @@ class Contrastive:
 
     def __init__(self, trial: Trial, settings: Settings) -> None:
         self.settings, self.key = settings, (trial.seed, trial.fold)
+        self.order_key = (trial.seed if settings.order_seed is None else settings.order_seed, trial.fold)
         self.device = seeding.pick_device(settings.device)
         seeding.prepare(self.device, settings.threads)
         self.train, self.test = self._open(trial)
@@ -191,7 +194,7 @@ class Contrastive:
         seeding.reseed(*self.key, epoch)
         self.model.train()
         order = images.epoch_order(
-            self.train.labels, self.settings.sampling, seeding.generator(*self.key, epoch, "order")
+            self.train.labels, self.settings.sampling, seeding.generator(*self.order_key, epoch, "order")
         )
         stream = images.batches(
             self.train, self.normalise, self.policy, order, self.settings.batch_size, *self.key, epoch

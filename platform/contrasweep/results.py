@@ -114,6 +114,25 @@ class Results:
         """Of a Sweep, by arm: the share of each searched setting in what makes configurations good (PED-ANOVA)."""
         return importance(self.search, self.facts)
 
+    def budget_curves(self) -> pd.DataFrame:
+        """Of a Sweep, by arm: what k trials of its search buy (see `effects.budget_curves`)."""
+        from contrasweep.effects import budget_curves
+
+        return budget_curves(self.search, self.facts["arms"], searcher=self.facts.get("searcher", ""), mode=self.facts["mode"],
+                             alpha=self.facts["alpha"])  # fmt: skip
+
+    def noise(self, metric: str | None = None) -> pd.DataFrame:
+        """Where the spread within a cell comes from: seed, fold, order of the data (see `effects.noise`)."""
+        from contrasweep.effects import noise
+
+        return noise(self._frame[self._frame["status"] == DONE], metric or self.metric, self.axes)
+
+    def effects(self, metric: str | None = None) -> pd.DataFrame:
+        """How much arm, axes and their interactions explain of the spread (see `effects.effects`)."""
+        from contrasweep.effects import effects
+
+        return effects(self._frame[self._frame["status"] == DONE], metric or self.metric, self.axes)
+
     def pareto(self) -> pd.DataFrame:
         """Of a Sweep over several objectives or under constraints: its configurations, and which are on the front of their
         arm (see `pareto.pareto_frame`)."""

@@ -183,3 +183,11 @@ def test_the_report_shows_trials_figures_and_compares_item_by_item(study, tmp_pa
     page = render(results, "html").decode()
     assert page.count("data:image/png;base64,") == 4
     assert "-0.3000 [" in page
+
+
+def test_effects_and_noise_are_handed_out(study, tmp_path):
+    results = load("made-up", storage=str(tmp_path))
+    found = results.effects().set_index("effect")["share"]
+    assert found["arm"] > found["batch_size"] > found["arm x batch_size"]  # .02 and .01 were put in, nothing together
+    assert results.noise().set_index("source").loc["fold", "share"] > 0.8
+    assert results.budget_curves().empty

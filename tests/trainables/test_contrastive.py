@@ -287,3 +287,12 @@ def test_every_method_is_where_the_table_says_and_has_settings(method: str) -> N
 
     module, name = METHODS[method].split(":")
     assert callable(getattr(importlib.import_module(module), name).settings)
+
+
+def test_the_order_of_the_data_can_vary_alone(make_trial: MakeTrial) -> None:
+    """The same seed as the trial's changes nothing; another one changes the order and not the initial weights."""
+    runs = [contrastive.Contrastive(trial, Settings(**trial.config)) for trial in (make_trial(), make_trial(order_seed=0), make_trial(order_seed=1))]
+    starts = [torch.cat([p.detach().flatten() for p in run.model.parameters()]) for run in runs]
+    assert torch.equal(starts[0], starts[1]) and torch.equal(starts[0], starts[2])
+    first, same, other = (run.epoch(1)["loss"] for run in runs)
+    assert first == same != other

@@ -6,11 +6,11 @@ from html import escape
 
 import numpy as np
 
+from contrasweep.effects import ORDER, effects, noise
 from contrasweep.report.bars import bar_chart, heat_map
 from contrasweep.report.charts import Dots, Series, short, xy_chart
 from contrasweep.report.source import Source
 from contrasweep.report.table import Cell
-from contrasweep.statistics import interactions, variance_components
 
 POINTS = 1500
 
@@ -88,9 +88,8 @@ def interaction_figures(source: Source) -> list[str]:
                 source.arms, names, grid, title=f"mean {source.metric}", row_label="arm", column_label=axis
             )
             made.append(figure(svg, f"Mean {source.metric}; darker is larger.", f"arm x {axis}"))
-    factors = ["arm", *source.axes]
-    if len(source.done) > 2 and sum(source.done[f].nunique() > 1 for f in factors) > 0:
-        found = interactions(source.done, "value", factors)
+    found = effects(source.done, "value", source.axes)
+    if len(found):
         p_values = [
             "" if math.isnan(p) else f", p {'< 0.001' if p < 1e-3 else f'= {p:.2g}'}"
             for p in found["p_value"]
@@ -104,16 +103,12 @@ def interaction_figures(source: Source) -> list[str]:
 
 def variance_figure(source: Source) -> str:
     """What makes replicates of one cell differ."""
-    sources = [
-        name
-        for name in ("seed", "fold", "order")
-        if name in source.done and source.done[name].nunique(dropna=False) > 1
-    ]
-    cells = ["arm", *source.axes]
-    if not sources or len(source.done) <= source.done.groupby(cells).ngroups:
+    found = noise(source.done, "value", source.axes)
+    if found.empty:
         return ""
-    found = variance_components(source.done, "value", sources, cells)
-    words = {"seed": "seed (initialisation and order)", "rest": "rest (arm-specific noise)"}
+    apart = ORDER in set(found["source"])
+    words = {"seed": "seed (initialisation and augmentation)" if apart else "seed (initialisation and order)", ORDER: "order of the data",
+             "rest": "rest (arm-specific noise)"}  # fmt: skip
     names = [words.get(name, name) for name in found["source"]]
     shown = [
         f"{100 * share:.0f} % (sd {short(math.sqrt(v))})"

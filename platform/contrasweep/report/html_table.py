@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from contrasweep.report import text
 
 if TYPE_CHECKING:
-    from contrasweep.report.table import Cell, Key, Replicate, Table
+    from contrasweep.report.table import Cell, Replicate, Table
 
 STYLE = """
 .cs-table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.95em}
@@ -41,17 +41,11 @@ def grid(table: "Table") -> str:
         over = f'<tr>{labels}<th colspan="{len(heads)}" class="span">{escape(", ".join(table.column_factors))}</th></tr>'
     head = "".join(f"<th>{escape(name)}</th>" for name in [*table.row_factors, *heads])
     body = "".join(
-        "<tr>" + "".join(f"<th>{'' if same else escape(name)}</th>" for name, same in zip(row, _repeated(row, above), strict=True))
+        "<tr>" + "".join(f"<th>{'' if same else escape(name)}</th>" for name, same in zip(row, text.repeated(row, above), strict=True))
         + "".join(_cell(table.cells.get((row, column)), table.decimals) for column in table.columns) + "</tr>"
         for row, above in zip(table.rows, [(), *table.rows], strict=False))  # fmt: skip
     return (f'<div style="overflow-x:auto"><table class="cs-table"><thead>{over}<tr>{head}</tr></thead>'
             f"<tbody>{body}</tbody></table></div>")  # fmt: skip
-
-
-def _repeated(row: "Key", above: "Key") -> list[bool]:
-    """Which labels of a row only say what the row above says; never the last one."""
-    alike = [bool(above) and row[: i + 1] == above[: i + 1] for i in range(len(row))]
-    return [*alike[:-1], False] if row else []
 
 
 def plain(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

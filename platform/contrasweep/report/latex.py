@@ -20,14 +20,14 @@ def escape(value: str) -> str:
 
 
 def to_latex(table: "Table") -> str:
-    labels, entries = len(table.row_factors), len(table.columns)
+    factors, entries = len(table.row_factors), len(table.columns)
     lines = [r"% needs \usepackage{booktabs}", r"\begin{table}", r"\centering", rf"\caption{{{_caption(table)}}}",
-             rf"\begin{{tabular}}{{{'l' * (labels + entries)}}}", r"\toprule"]  # fmt: skip
+             rf"\begin{{tabular}}{{{'l' * (factors + entries)}}}", r"\toprule"]  # fmt: skip
     if table.column_factors:
         over = escape(", ".join(table.column_factors))
         lines += [
-            rf"{'& ' * labels}\multicolumn{{{entries}}}{{c}}{{{over}}} \\",
-            rf"\cmidrule(lr){{{labels + 1}-{labels + entries}}}",
+            rf"{'& ' * factors}\multicolumn{{{entries}}}{{c}}{{{over}}} \\",
+            rf"\cmidrule(lr){{{factors + 1}-{factors + entries}}}",
         ]
     heads = (
         [escape(text.column_title(c)) for c in table.columns]
@@ -35,15 +35,16 @@ def to_latex(table: "Table") -> str:
         else [escape(table.metric)]
     )
     lines += [" & ".join([*(escape(f) for f in table.row_factors), *heads]) + r" \\", r"\midrule"]
-    for row in table.rows:
+    for row, above in zip(table.rows, [(), *table.rows], strict=False):
         cells = [_entry(table.cells.get((row, column)), table.decimals) for column in table.columns]
-        lines.append(" & ".join([*(escape(r) for r in row), *cells]) + r" \\")
+        labels = ["" if same else escape(name) for name, same in zip(row, text.repeated(row, above), strict=True)]
+        lines.append(" & ".join([*labels, *cells]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
 
 
 def _caption(table: "Table") -> str:
     says = [line.replace("* best", "bold: best") for line in table.legend]
-    return ". ".join(escape(line) for line in [text.heading(table), *says]) + "."
+    return ". ".join(escape(line) for line in [text.heading(table), *(line[0].upper() + line[1:] for line in says)]) + "."
 
 
 def _entry(cell: "Cell | None", decimals: int) -> str:
@@ -52,4 +53,4 @@ def _entry(cell: "Cell | None", decimals: int) -> str:
     mean = text.number(cell.mean, decimals)
     mean = rf"\textbf{{{mean}}}" if cell.best else mean
     rest = text.cell_text(cell, decimals).removeprefix(text.number(cell.mean, decimals))
-    return mean + rf"{{\scriptsize{escape(rest)}}}" + ARROWS[cell.mark]
+    return mean + rf"{{\scriptsize\ {escape(rest.lstrip())}}}" * bool(rest) + ARROWS[cell.mark]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from contrasweep.effects import INDEPENDENT, budget_curves
 from contrasweep.report.bars import bar_chart
 from contrasweep.report.charts import Dots, Series, short, xy_chart
 from contrasweep.report.figures import POINTS, figure
@@ -13,11 +14,8 @@ from contrasweep.report.parallel import axis, parallel_chart
 from contrasweep.report.source import Source
 from contrasweep.report.table import label
 from contrasweep.searched import settings
-from contrasweep.statistics import best_so_far, expected_best
 
 LINES = 2000
-INDEPENDENT = ("random", "quasi-random", "qmc", "sobol", "")
-"""Searchers whose trials are independent draws (or more evenly spread than that)."""
 
 
 def best_settings(source: Source) -> list[list[str]]:
@@ -41,14 +39,9 @@ def budget_figure(source: Source) -> str:
     search, searcher = source.search, str(source.facts.get("searcher", ""))
     if search is None or search.empty:
         return ""
-    series = []
-    for arm in source.arms:
-        values = search.loc[(search["arm"] == arm) & search["value"].notna(), "value"].to_numpy(dtype=np.float64)
-        if len(values) and searcher in INDEPENDENT:
-            best = expected_best(values, mode=source.mode, alpha=source.facts.get("alpha", 0.05))
-            series.append(Series(arm, source.colour(arm), list(best["trials"]), list(best["expected"]), list(best["low"]), list(best["high"])))
-        elif len(values):
-            series.append(Series(arm, source.colour(arm), list(range(1, len(values) + 1)), list(best_so_far(values, mode=source.mode)), steps=True))
+    curves = budget_curves(search, source.arms, searcher=searcher, mode=source.mode, alpha=source.facts.get("alpha", 0.05))
+    series = [Series(str(arm), source.colour(str(arm)), list(part["trials"]), list(part["best"]), list(part["low"]), list(part["high"]),
+                     steps=searcher not in INDEPENDENT) for arm, part in curves.groupby("arm", sort=False)]  # fmt: skip
     caption = ("Expected best of k random trials (unbiased); the band is the exact interval of its median, as far as these trials bound it."
                if searcher in INDEPENDENT else f"Best found so far; {searcher} adapts, so its trials are no independent draws and have no band.")  # fmt: skip
     svg = xy_chart(series, x_label="trials of an arm", y_label=f"best {source.metric}", whole_x=True)

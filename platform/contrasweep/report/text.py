@@ -92,6 +92,12 @@ def column_title(column: "Key") -> str:
     return " ".join(column)
 
 
+def repeated(row: "Key", above: "Key") -> list[bool]:
+    """Which labels of a row only say what the row above says; never the last one."""
+    alike = [bool(above) and row[: i + 1] == above[: i + 1] for i in range(len(row))]
+    return [*alike[:-1], False] if row else []
+
+
 def grid(table: "Table", columns: Sequence["Key"]) -> list[list[str]]:
     """Header and body as text; without row factors the one row has no label."""
     head = [

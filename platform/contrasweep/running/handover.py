@@ -9,7 +9,6 @@ from pathlib import Path
 from contrasweep.checkpoints import Checkpoints
 from contrasweep.data.manifest import Manifest
 from contrasweep.records import DONE, Record
-from contrasweep.report import write_files
 from contrasweep.results import Results
 from contrasweep.tracking import StudyFacts, Tracker, load_checkpoint, sync, write_links
 from contrasweep.trial import Trial
@@ -22,6 +21,8 @@ def hand_over(found: Results, tracker: Tracker, tracking: str, facts: StudyFacts
               ran: bool) -> Results:  # fmt: skip
     """Files and models onto the study's runs, what earlier interrupted runs left out onto the tracker, and the
     runs' addresses into the storage and the results. Models (one an arm) only if something `ran`."""
+    from contrasweep.report import write_files  # brings SciPy along, for which a plan need not wait
+
     if tracking == "none":
         tracker.close()
         return found
