@@ -280,6 +280,9 @@ class _Results:
     def __init__(self, frame):
         self.frame = frame
 
+    def spent(self):
+        return {}
+
     def table(self, rows, columns, metric):
         return table(self.frame, rows or "batch_size", columns or "arm")
 
