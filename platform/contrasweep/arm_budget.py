@@ -118,7 +118,7 @@ def spent(records: Iterable[Record], arms: Iterable[str]) -> dict[str, Spent]:
         if record.notes.get("phase") == "search":
             by_arm.setdefault(record.arm, []).append(record)
     return {
-        arm: Spent(len({r.notes.get("number") for r in found}), len(found), sum(r.step for r in found), sum(map(gpu_hours, found)),
+        arm: Spent(len({r.notes.get("number") for r in found}), len(found), sum(r.step - int(r.notes.get("from_step", 0)) for r in found), sum(map(gpu_hours, found)),
                    any(r.notes.get("gpus") for r in found))
         for arm, found in by_arm.items()
     }  # fmt: skip

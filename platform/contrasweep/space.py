@@ -125,6 +125,17 @@ def sample(space: Space, point: Sequence[float], fixed: Mapping[str, Any] | None
     return config
 
 
+def nearest(parameter: Float | Int | Choice, value: Any) -> Any:
+    """The value of `parameter` nearest to a number `value`; a choice is itself."""
+    if isinstance(parameter, Choice):
+        return value
+    inside = min(max(value, parameter.low), parameter.high)
+    if parameter.step is None:
+        return round(inside) if isinstance(parameter, Int) else inside
+    most = math.floor((parameter.high - parameter.low) / parameter.step + 1e-9)
+    return parameter.low + parameter.step * min(most, round((inside - parameter.low) / parameter.step))
+
+
 def ordered(space: Space) -> list[str]:
     """Names with each conditional after what it depends on; `SpecError` on a circle."""
     done: list[str] = []

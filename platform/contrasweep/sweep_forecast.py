@@ -46,7 +46,7 @@ class SweepForecast:
     def rows(self) -> list[dict[str, Any]]:
         """A row an arm: its trials of the search and the confirmation, planned and ended."""
         study, configurations = self.plan.study, self.plan.study.arm_budget.trials
-        trials = configurations and configurations * len(self.plan.search_folds)
+        trials = self.plan.searched and self.plan.searched // len(study.arms)
         ended, cost = [(r.arm, r.notes.get("phase")) for r in self.found.values()], spent(self.found.values(), study.arms)
         return [
             {"arm": arm, "searched": list(a.space), "starts_from": study.freeze.get(arm), "configurations": configurations,

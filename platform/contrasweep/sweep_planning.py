@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from contrasweep import canonical, schedule, search
+from contrasweep import canonical, schedule, scheduled, search
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
 from contrasweep.planning import Resolve, check_settings, find_trainable, trainable_path
@@ -43,11 +43,17 @@ class SweepPlan:
             splits["test"] = next(splits[name] for name in DEV_SPLITS if self.data.rows(name))
         return replace(self.data, splits=splits)
 
+    @cached_property
+    def population(self) -> schedule.Population | None:
+        """What the study asks of population based training, if it does."""
+        return schedule.population_of(self.study)
+
     @property
     def searched(self) -> int | None:
         """Trials of the search, of all arms, at most; None where the budget counts none."""
         configurations = self.study.arm_budget.trials
-        return None if configurations is None else len(self.study.arms) * configurations * len(self.search_folds)
+        generations = len(self.population.ends) if self.population else 1
+        return None if configurations is None else len(self.study.arms) * configurations * generations * len(self.search_folds)
 
     @property
     def replicates(self) -> list[tuple[int | None, int]]:
@@ -123,13 +129,13 @@ class SweepPlan:
     def scheduler(self) -> schedule.Scheduler | None:
         """A new rule for early stopping; None: there is none."""
         study = self.study
-        if study.scheduler is None:
+        if study.scheduler is None or self.population is not None:
             return None
         return schedule.build(study.scheduler, mode=study.mode, budget=study.arm_budget.trials, folds=len(self.search_folds),
                               **study.scheduler_options)  # fmt: skip
 
     def _trial(self, arm: str, config: Mapping[str, Any], data: Manifest, fold: int | None, seed: int) -> Trial:
-        path = trainable_path(self.study.arms[arm])
+        path = trainable_path(self.study.arms[arm]) if self.population is None else scheduled.PATH
         return Trial(study=self.study.name, arm=arm, trainable=path, config=canonical.Config(config), data=data, fold=fold, seed=seed)
 
     def to_frame(self) -> pd.DataFrame:

@@ -132,8 +132,8 @@ class ArmSearch:
         good = [(*outcome.rank(self.study), -asked.number) for outcome, asked in found if outcome.finite and outcome.feasible]
         return self.asked[-max(good)[-1]] if good else None
 
-    def whole_config(self, asked: Asked) -> dict[str, Any]:
-        return {**self.fixed, **asked.config}
+    def whole_config(self, best: Asked) -> dict[str, Any]:
+        return {**self.fixed, **best.config}
 
     def _outcome(self, asked: Asked) -> Outcome:
         return Outcome.of(asked.config, asked.records.values(), self.study)

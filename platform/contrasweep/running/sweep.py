@@ -4,7 +4,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from contrasweep import canonical, search
 from contrasweep import records as rec
@@ -17,6 +17,21 @@ from contrasweep.trial import Trial
 CONFIRM = "confirm"
 
 
+class Search(Protocol):
+    """The search of one arm, however it is done. `of` has the trials it knows; `best` is what `whole_config` makes a
+    trial's config of."""
+
+    @property
+    def of(self) -> Mapping[str, Any]: ...
+    @property
+    def over(self) -> bool: ...
+    def next(self) -> Next | None: ...
+    def keep_going(self, trial_id: str, reports: list[dict[str, Any]]) -> bool: ...
+    def done(self, record: Record) -> None: ...
+    def best(self) -> Any: ...
+    def whole_config(self, best: Any) -> dict[str, Any]: ...
+
+
 class SweepSource:
     """All arms' searches in turns; an arm's confirmation starts when its search is over and a place is free.
 
@@ -25,7 +40,7 @@ class SweepSource:
 
     def __init__(self, plan: SweepPlan, records: StudyRecords, confirmed: Callable[[SweepPlan], None]) -> None:
         self.plan, self.records, self.confirmed = plan, records, confirmed
-        self.searches: dict[str, ArmSearch] = {}
+        self.searches: dict[str, Search] = {}
         self.turns = deque(order(plan.study))
         self.confirmation: dict[str, deque[Trial]] = {}
         self._begin()
@@ -61,7 +76,7 @@ class SweepSource:
         """Arms of which no configuration was trained to its end."""
         return [name for name, arm in self.searches.items() if arm.over and arm.best() is None]
 
-    def _arm(self, trial_id: str) -> ArmSearch | None:
+    def _arm(self, trial_id: str) -> Search | None:
         return next((arm for arm in self.searches.values() if trial_id in arm.of), None)
 
     def _begin(self) -> None:
@@ -71,7 +86,7 @@ class SweepSource:
             base = study.freeze.get(arm)
             if arm not in self.searches and (base is None or (base in self.searches and self.searches[base].over)):
                 tuned = {} if base is None else self._tuned(base)
-                self.searches[arm] = ArmSearch(self.plan, arm, tuned, self.records, self._priors(arm, tuned))
+                self.searches[arm] = self._search(arm, tuned)
         if over := [arm for arm, found in self.searches.items() if found.over and arm not in self.confirmation]:
             found = {arm: self.searches[arm].best() for arm in study.arms if arm in over or arm in self.confirmation}
             best = {arm: self.searches[arm].whole_config(asked) for arm, asked in found.items() if asked is not None}
@@ -80,6 +95,13 @@ class SweepSource:
             finished = self.records.finished()
             for arm in over:
                 self.confirmation[arm] = deque(t for t in self.plan.trials if t.arm == arm and t.id not in finished)
+
+    def _search(self, arm: str, tuned: Mapping[str, Any]) -> Search:
+        if self.plan.population is None:
+            return ArmSearch(self.plan, arm, tuned, self.records, self._priors(arm, tuned))
+        from contrasweep.running.population import PopulationSearch  # the only search that needs Ray
+
+        return PopulationSearch(self.plan, arm, tuned, self.records)
 
     def _tuned(self, arm: str) -> dict[str, Any]:
         """The tuned settings of `arm`, with those it was itself frozen on."""

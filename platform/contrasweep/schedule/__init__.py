@@ -11,20 +11,23 @@ from typing import Any
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.schedule.direct import Asha, Median
 from contrasweep.schedule.halving import Brackets, FoldHalving, HyperBand
+from contrasweep.schedule.population import Population, population_of
 from contrasweep.schedule.scheduler import Scheduler
 
-__all__ = ["SCHEDULERS", "Scheduler", "build"]
+__all__ = ["RULES", "SCHEDULERS", "Population", "Scheduler", "build", "population_of"]
 
-SCHEDULERS: dict[str, Callable[..., Scheduler]] = {"asha": Asha, "median": Median, "halving": FoldHalving, "hyperband": HyperBand}
+RULES: dict[str, Callable[..., Scheduler]] = {"asha": Asha, "median": Median, "halving": FoldHalving, "hyperband": HyperBand}
 """Early stopping rules by name."""
+SCHEDULERS: dict[str, Callable[..., Any]] = {**RULES, "pbt": Population}
+"""All that `scheduler` may name: PBT stops nothing early, it is a search of its own kind."""
 
 
 def build(scheduler: str, *, mode: str, budget: int | None, folds: int = 1, **options: Any) -> Scheduler:
     """The rule of this name for an arm with `budget` configurations (None: not known) on `folds` folds."""
-    if scheduler not in SCHEDULERS:
+    if scheduler not in RULES:
         raise SpecError("there is no such scheduler", place="scheduler", value=scheduler,
                         hint=choose_from("schedulers", list(SCHEDULERS), scheduler))  # fmt: skip
-    kind = SCHEDULERS[scheduler]
+    kind = RULES[scheduler]
     if isinstance(kind, type) and issubclass(kind, Brackets):
         options = {**options, "folds": folds}
     try:

@@ -1,0 +1,219 @@
+"""The search of one arm by population based training: Ray Tune's PBT decides, trials of schedules train.
+
+A member is a schedule of settings. Each generation prolongs it and is a trial of its own, `contrasweep.scheduled` up
+to that step, which goes on from the checkpoint of the trial that it prolongs. So a record says with which settings
+every step was trained, and from the records alone an interrupted search goes on: Tune's decisions are made again, the
+same for the same seed and values. All members train from the search's one seed, so a copied checkpoint is what the
+schedule's own training would have led to; were one lost, the schedule is trained from its start.
+"""
+
+import math
+import random
+import statistics
+import tempfile
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from ray.tune.experiment import Trial as TuneTrial
+from ray.tune.schedulers import PopulationBasedTraining
+
+from contrasweep import records as rec
+from contrasweep.checkpoints import Checkpoints
+from contrasweep.records import Record, StudyRecords
+from contrasweep.running.arm_search import SEARCH
+from contrasweep.running.source import Next
+from contrasweep.schedule.population import Population
+from contrasweep.space import Choice, Space, nearest
+from contrasweep.sweep_planning import SweepPlan, fixed_of
+from contrasweep.trial import Trial
+
+
+@dataclass(frozen=True)
+class Member:
+    """One schedule of the population: [[step after which they hold, settings], ...], and the trials, one a fold, that
+    trained it last; `value` is their mean, -inf if one failed."""
+
+    number: int
+    schedule: tuple[tuple[int, Mapping[str, Any]], ...]
+    trials: tuple[str, ...] = ()
+    value: float = -math.inf
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return dict(self.schedule[-1][1])
+
+
+@dataclass
+class PopulationSearch:
+    """The search of one arm; the same calls as `ArmSearch`."""
+
+    plan: SweepPlan
+    arm: str
+    base: Mapping[str, Any]
+    records: StudyRecords
+    of: dict[str, int] = field(default_factory=dict)  # trial id -> the member it is of
+    known: dict[str, Record] = field(default_factory=dict)
+    waiting: deque[Trial] = field(default_factory=deque)
+    running: dict[str, Trial] = field(default_factory=dict)
+    generation: int = 0
+
+    def __post_init__(self) -> None:
+        study = self.plan.study
+        assert self.plan.population is not None
+        self.population: Population = self.plan.population
+        self.fixed, self.space = fixed_of(study.arms[self.arm], self.base), study.arms[self.arm].space
+        searcher = self.plan.searcher(self.arm, self.fixed)
+        asked = [config for _ in range(study.arm_budget.trials or 0) if (config := searcher.ask()) is not None]
+        self.members = [Member(i, ((0, config),)) for i, config in enumerate(asked)]
+        self._begin()
+
+    def next(self) -> Next | None:
+        if not self.waiting:
+            return None
+        trial = self.waiting.popleft()
+        member, fold = self.members[self.of[trial.id]], self.plan.search_folds.index(trial.fold)
+        parent = member.trials[fold] if member.trials else ""
+        notes = {"phase": SEARCH, "number": member.number, "generation": self.generation, "parent": parent}
+        return Next(trial, notes | {"from_step": self._inherit(trial, parent)})
+
+    def keep_going(self, trial_id: str, reports: list[dict[str, Any]]) -> bool:
+        return True
+
+    def done(self, record: Record) -> None:
+        self.known[record.trial_id] = record
+        self.running.pop(record.trial_id, None)
+        while not self.running and not self.over:
+            self._end_generation()
+            self._begin()
+
+    @property
+    def over(self) -> bool:
+        return self.generation == len(self.population.ends)
+
+    def best(self) -> Member | None:
+        """The member that ends best; the first of equals."""
+        return max((m for m in self.members if math.isfinite(m.value)), key=lambda m: (self._sign * m.value, -m.number), default=None)
+
+    def whole_config(self, best: Member) -> dict[str, Any]:
+        """The schedule as a trial's config."""
+        return self._config(best, self.population.max_step)
+
+    @property
+    def _sign(self) -> int:
+        return 1 if self.plan.study.mode == "max" else -1
+
+    def _config(self, member: Member, until: int) -> dict[str, Any]:
+        schedule = [[step, {**self.fixed, **settings}] for step, settings in member.schedule]
+        return {"trainable": self.plan.study.arms[self.arm].trainable, "schedule": schedule, "until": until}
+
+    def _trials(self, member: Member) -> list[Trial]:
+        return self.plan.search_trials(self.arm, self._config(member, self.population.ends[self.generation]))
+
+    def _begin(self) -> None:
+        """Make the trials of the next generation; those that have a record already are taken from it."""
+        if self.over:
+            return
+        trials = [(member, trial) for member in self.members for trial in self._trials(member)]
+        self.of |= {trial.id: member.number for member, trial in trials}
+        found = self.records.read([trial.id for _, trial in trials if trial.id not in self.known])
+        self.known |= found
+        self.running = {trial.id: trial for _, trial in trials if trial.id not in self.known}  # members may be the same
+        self.waiting = deque(self.running.values())
+        if not self.running:
+            self._end_generation()
+            self._begin()
+
+    def _end_generation(self) -> None:
+        """Value every member and let Tune decide who goes on from whom, with which settings."""
+        metric, step = self.plan.study.metric, self.population.ends[self.generation]
+        valued = []
+        for member in self.members:
+            found = [self.known[trial.id] for trial in self._trials(member)]
+            values = [r.metrics.get(metric, math.nan) if r.status == rec.DONE else math.nan for r in found]
+            value = statistics.fmean(values)
+            valued.append(replace(member, trials=tuple(r.trial_id for r in found), value=value if math.isfinite(value) else -self._sign * math.inf))
+        self.generation += 1
+        copied = {} if self.over else exploited(valued, self.space, self.population, self.plan.study.mode, [self.plan.study.search_seed, step])
+        self.members = [
+            replace(valued[copied[m.number][0]], number=m.number, schedule=_prolonged(valued[copied[m.number][0]], step, copied[m.number][1]))
+            if m.number in copied else m
+            for m in valued
+        ]  # fmt: skip
+
+    def _inherit(self, trial: Trial, parent: str) -> int:
+        """Let `trial` go on from the last checkpoint of `parent`; the step it starts from."""
+        own = Checkpoints(self.records.store, self.records.key(trial.id, "checkpoint"))
+        if not parent:
+            return 0
+        with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
+            saved = Checkpoints(self.records.store, self.records.key(parent, "checkpoint")).fetch(Path(folder))
+            if saved is None:
+                return 0
+            if own.latest() is None:
+                self.records.write_metrics(trial.id, [row for row in self.records.metrics(parent) if row["step"] <= saved.step])
+                own.save(Path(folder), saved.step)
+            return saved.step
+
+
+def exploited(members: list[Member], space: Space, population: Population, mode: str, seed: list[int]) -> dict[int, tuple[int, dict[str, Any]]]:
+    """By the number of each member that Tune replaces: the one it is copied from, and the settings it goes on with."""
+    with _seeded(seed):
+        decisions = _Decisions(space, population, mode)
+        trials = [_Stand(member) for member in members]
+        here = SimpleNamespace(search_alg=None, get_trials=lambda: trials, get_live_trials=lambda: trials)
+        for trial in trials:
+            decisions.on_trial_add(here, trial)
+        for trial, member in zip(trials, members, strict=True):
+            decisions.on_trial_result(here, trial, {"step": population.interval, "value": member.value})
+    alive = {member.number for member in members if math.isfinite(member.value)}
+    return {number: found for number, found in decisions.found.items() if found[0] in alive}
+
+
+class _Stand(TuneTrial):  # type: ignore[misc]
+    """A member as Tune's scheduler sees it: paused, with a checkpoint."""
+
+    def __init__(self, member: Member) -> None:
+        super().__init__("member", config=member.settings, trial_id=str(member.number), stub=True)
+        self.set_status(TuneTrial.PAUSED)
+
+    @property
+    def checkpoint(self) -> str:
+        return str(self.trial_id)
+
+
+class _Decisions(PopulationBasedTraining):  # type: ignore[misc]
+    """Ray Tune's PBT, whose copies are noted instead of made."""
+
+    def __init__(self, space: Space, population: Population, mode: str) -> None:
+        def within(config: dict[str, Any]) -> dict[str, Any]:
+            return {name: nearest(space[name], value) for name, value in config.items()}
+
+        draws = {name: list(p.options) if isinstance(p, Choice) else lambda p=p: p.at(random.random()) for name, p in space.items()}
+        super().__init__(time_attr="step", metric="value", mode=mode, perturbation_interval=population.interval, hyperparam_mutations=draws,
+                         quantile_fraction=population.quantile, resample_probability=population.resample, custom_explore_fn=within,
+                         log_config=False, synch=True)  # fmt: skip
+        self.found: dict[int, tuple[int, dict[str, Any]]] = {}
+
+    def _exploit(self, tune_controller: Any, trial: Any, trial_to_clone: Any) -> None:
+        config, _ = self._get_new_config(trial, trial_to_clone)
+        self.found[int(trial.trial_id)] = int(trial_to_clone.trial_id), config
+
+
+def _prolonged(member: Member, step: int, settings: dict[str, Any]) -> tuple[tuple[int, Mapping[str, Any]], ...]:
+    return member.schedule if settings == member.settings else (*member.schedule, (step, settings))
+
+
+@contextmanager
+def _seeded(seed: list[int]) -> Iterator[None]:
+    """Tune draws from Python's one generator: seeded inside, as it was outside."""
+    before = random.getstate()
+    random.seed(repr(seed))
+    try:
+        yield
+    finally:
+        random.setstate(before)
