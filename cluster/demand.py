@@ -18,12 +18,10 @@ def bundle(footprint: Footprint) -> tuple[dict[str, float], dict[str, str]]:
     if not footprint.wants_gpu:
         return wanted, {}
     wanted["GPU"] = float(max(1, math.ceil(footprint.gpus)))
-    if footprint.gpu_types:
-        kinds = list(footprint.gpu_types)
-    else:
-        kinds = [kind for kind, gib in GPU_MEMORY_GIB.items() if share(footprint, Gpu(kind, gib)) is not None]
-    any_will_do = not kinds or len(kinds) == len(GPU_MEMORY_GIB)
-    return wanted, {} if any_will_do else {ACCELERATOR_LABEL: f"in({','.join(kinds)})"}
+    kinds = footprint.gpu_types or tuple(GPU_MEMORY_GIB)
+    large = [kind for kind in kinds if share(footprint, Gpu(kind, GPU_MEMORY_GIB.get(kind, 0.0))) is not None]
+    any_will_do = not large or len(large) == len(GPU_MEMORY_GIB)  # where none will, one of another name may
+    return wanted, {} if any_will_do else {ACCELERATOR_LABEL: f"in({','.join(large)})"}
 
 
 def wait_for_hosts(

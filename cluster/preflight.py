@@ -108,7 +108,7 @@ def check_env(env: Mapping[str, str]) -> None:
             )
 
 
-def check_alone(client: Any, study: str, storage: str, patience_s: float = 5.0) -> None:
+def check_alone(client: Any, study: str, storage: str, patience_s: float = 3.0) -> None:
     """No job of the cluster is running `study` on `storage` now: a second would train the same trials twice. Looked
     at for `patience_s`, because a driver that was just killed takes a second to be noticed."""
     deadline = time.monotonic() + patience_s

@@ -80,16 +80,15 @@ def follow(job: str, *, address: str, write: Callable[[str], object], patience_s
     """Write what the job prints, from its beginning, until it ends; returns its last status.
 
     When the connection breaks it is made again and goes on where it was; after `patience_s` without an answer
-    it is given up, with what to do then. A head that was started again without a store of its own knows no job
-    of before, which is said. Interrupting (Ctrl-C) leaves the job as it is.
+    it is given up, with what to do then. Interrupting (Ctrl-C) leaves the job as it is.
     """
     address = preflight.normal_address(address)
-    written, last_answer, known, told = 0, time.monotonic(), False, False
+    written, last_answer, told = 0, time.monotonic(), False
     while True:
         try:
             with _client(address) as client:
                 current = str(client.get_job_status(job).value)
-                last_answer, known, told = time.monotonic(), True, False
+                last_answer, told = time.monotonic(), False
                 for text in _tail(client, job, written):
                     written += len(text)
                     last_answer = time.monotonic()
@@ -98,8 +97,7 @@ def follow(job: str, *, address: str, write: Callable[[str], object], patience_s
                     return current
         except SubmissionError as error:
             if "there is no job" in str(error):
-                again = "; its head was started again: submit the study again, which goes on from its records"
-                raise SubmissionError(f"{error}{again}") if known else error from None
+                raise
             if not told:
                 told = True
                 print(f"{error}; attaching again for {patience_s:.0f} s", file=sys.stderr, flush=True)
@@ -156,7 +154,10 @@ def _client(address: str) -> Iterator[Any]:
     except (RuntimeError, OSError, aiohttp.ClientError) as error:
         text = str(error).strip()
         if "status code 404" in text:
-            raise SubmissionError(f"there is no job of that name at {address}") from None
+            raise SubmissionError(
+                f"there is no job of that name at {address}; a head that was started again has forgotten its jobs, and "
+                "submitting the study again goes on from its records"
+            ) from None
         lines = text.splitlines() or [type(error).__name__]
         shown = lines[0] if len(lines) == 1 else f"{lines[0]} ... {lines[-1]}"
         raise SubmissionError(f"{address}: {shown}") from None

@@ -331,6 +331,43 @@ def test_following_gives_up_after_its_patience_and_says_how_to_go_on(monkeypatch
         submission.follow("job", address="head:8265", write=print, patience_s=-1)
 
 
+class Starting:
+    """A head whose agent for jobs starts while it is asked; its text is Ray's. `jobs` is what it knows."""
+
+    def __init__(self, refusals: int, jobs: list | None = None):
+        self.refusals, self.jobs = refusals, jobs or []
+
+    def submit_job(self, **job):
+        self.refusals -= 1
+        if self.refusals >= 0:
+            raise RuntimeError("Request failed with status code 500: No available agent to submit job, please try again later.")
+        return job["submission_id"]
+
+    def list_jobs(self):
+        return self.jobs
+
+
+def test_a_head_that_is_starting_is_asked_again(capsys):
+    assert preflight.send(Starting(refusals=2), submission_id="job") == "job"
+    assert capsys.readouterr().err.count("asking again") == 2
+    with pytest.raises(SubmissionError, match="its agent for jobs does not run"):
+        preflight.send(Starting(refusals=2), patience_s=-1, submission_id="job")
+
+
+def test_only_the_same_study_on_the_same_storage_that_is_not_over_is_in_the_way():
+    from ray.job_submission import JobDetails, JobStatus, JobType
+
+    def job(number: int, study: str, storage: str, status: str):
+        return JobDetails(type=JobType.SUBMISSION, submission_id=f"job-{number}", entrypoint="", status=JobStatus(status),
+                          metadata={"contrasweep": study, "storage": storage, "commit": "1234"})  # fmt: skip
+
+    others = [job(1, "a", "s3://b/one", "FAILED"), job(2, "a", "s3://b/two", "RUNNING"), job(3, "c", "s3://b/one", "RUNNING"),
+              JobDetails(type=JobType.DRIVER, entrypoint="", status=JobStatus.RUNNING)]  # fmt: skip
+    preflight.check_alone(Starting(0, others), "a", "s3://b/one")
+    with pytest.raises(SubmissionError, match="job-4 is running a on s3://b/one"):
+        preflight.check_alone(Starting(0, [*others, job(4, "a", "s3://b/one", "PENDING")]), "a", "s3://b/one", patience_s=0)
+
+
 # ----------------------------------------------------------------------------------------------- a real head
 
 

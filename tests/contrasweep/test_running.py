@@ -81,6 +81,32 @@ def test_a_lost_worker_costs_its_steps_only(calm, tmp_path):
     assert all([row["step"] for row in shaken.records.metrics(i)] == [1, 2, 3] for i in shaken.found)
 
 
+@pytest.mark.slow
+def test_only_failures_without_progress_add_up(tmp_path):
+    """With `max_failures` 1 a trial that loses its worker after each step gets to its end; one that never gets further fails."""
+
+    def train(trial, resume=None):
+        import tempfile
+
+        from contrasweep.trial import Report
+
+        first = int((resume / "step").read_text()) + 1 if resume else 1
+        with tempfile.TemporaryDirectory() as folder:
+            for step in range(first, 4):
+                if step > first or (trial.config["stuck"] and step == 2):
+                    os.kill(os.getpid(), signal.SIGKILL)
+                time.sleep(1.1)  # longer than a worker waits before it tells the driver
+                (Path(folder) / "step").write_text(str(step))
+                yield Report(step, {"accuracy": step / 10}, Path(folder))
+
+    arms = {name: Arm(train, config={"stuck": name == "stuck"}) for name in ("forward", "stuck")}
+    results = run(study(arms=arms, folds=2, max_failures=1), storage=str(tmp_path), tracking="none")
+    found = {(record.arm, record.status, record.attempts) for record in results.found.values()}
+    assert {entry for entry in found if entry[0] == "forward"} == {("forward", "done", 3)}
+    stuck = next(record for record in results.found.values() if record.arm == "stuck")
+    assert stuck.status == "failed" and stuck.step == 1 and "actor died" in stuck.error
+
+
 def test_a_trial_that_raises_fails_alone(tmp_path):
     arms = {"good": Arm("toy:train", config=BASE), "bad": Arm("toy:train", config=BASE | {"fail_at": 2})}
     results = run(study(arms=arms), storage=str(tmp_path), tracking="none")

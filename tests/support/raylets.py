@@ -29,7 +29,7 @@ class Node:
 
     def __init__(self, words: list[str], environment: dict[str, str], log: Path) -> None:
         self.log = log
-        command = [str(BIN / "ray"), "start", "--block", "--disable-usage-stats", "--object-store-memory=80000000", *words]
+        command = [str(BIN / "ray"), "start", "--block", "--disable-usage-stats", "--include-log-monitor=false", "--object-store-memory=80000000", *words]
         with log.open("a") as file:
             self.process = subprocess.Popen(command, env=environment, stdout=file, stderr=file, start_new_session=True)
 
@@ -85,6 +85,14 @@ class RayCluster:
 
     def wait_for_nodes(self, count: int) -> None:
         wait_for(lambda: self.alive() == count, 90, lambda: "".join(n.log.read_text()[-2000:] for n in self.nodes.values()))
+
+    def wait_until_idle(self) -> None:
+        """Until no raylet and no worker of the nodes lives; their agents, which take a minute longer, are killed."""
+        working = [name for name in self.nodes if name != "head"]
+        wait_for(lambda: not any(p.name() == "raylet" or p.name().startswith("ray::Resource") for name in working
+                                 for p in self.nodes[name].processes()), 60)  # fmt: skip
+        for name in working:
+            self.nodes[name].kill()
 
     def close(self) -> None:
         for node in self.nodes.values():

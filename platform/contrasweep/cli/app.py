@@ -9,7 +9,18 @@ import typer
 
 from contrasweep.cli import data as data_commands
 from contrasweep.cli import jobs, reports
-from contrasweep.cli.options import Json, Sets, Storage, Study, Tracking, print_json
+from contrasweep.cli.options import (
+    Cluster,
+    Extend,
+    Json,
+    MaxConcurrent,
+    RetryFailed,
+    Sets,
+    Storage,
+    Study,
+    Tracking,
+    print_json,
+)
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.specfile import load_study
 
@@ -44,10 +55,7 @@ def plan(study: Study, sets: Sets = None, storage: Storage = STORAGE, json: Json
 
 @app.command()
 def run(study: Study, sets: Sets = None, storage: Storage = STORAGE, tracking: Tracking = TRACKING, json: Json = False,
-        max_concurrent: Annotated[int | None, typer.Option(min=1, help="Trials at once, at most.")] = None,
-        extend: Annotated[bool, typer.Option("--extend", help="Keep the trials of another plan of this name and add to them.")] = False,
-        retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again.")] = False,
-        cluster: Annotated[Path | None, typer.Option(help="Inventory file of the hosts that the cluster has or can start.")] = None) -> None:  # fmt: skip
+        max_concurrent: MaxConcurrent = None, extend: Extend = False, retry_failed: RetryFailed = False, cluster: Cluster = None) -> None:  # fmt: skip
     """Run a study, or go on with it; here, or on the Ray cluster in RAY_ADDRESS. Prints the table at the end."""
     from contrasweep.report.search_notes import notes_text
     from contrasweep.running.driver import run as run_study

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from contrasweep.cli.options import (
+    Cluster,
     Extend,
     Json,
     MaxConcurrent,
@@ -31,12 +32,13 @@ def add_to(app: typer.Typer) -> None:
 
 def submit(study: Study, address: Address, storage: Storage = "./contrasweep-runs", tracking: Tracking = "sqlite:///mlflow.db",
            sets: Sets = None, follow: Follow = False, json: Json = False,
-           max_concurrent: MaxConcurrent = None, extend: Extend = False, retry_failed: RetryFailed = False) -> None:  # fmt: skip
+           max_concurrent: MaxConcurrent = None, extend: Extend = False,
+           retry_failed: RetryFailed = False, cluster: Cluster = None) -> None:  # fmt: skip
     """Run a study as a job on a Ray cluster; this machine may go away once it is accepted."""
     from contrasweep.running.submit import submit as send
 
     job = send(study, address=address, storage=storage, tracking=tracking, sets=sets or [], max_concurrent=max_concurrent,
-               extend=extend, retry_failed=retry_failed)  # fmt: skip
+               extend=extend, retry_failed=retry_failed, cluster=cluster)  # fmt: skip
     if json:
         print_json({"job": job.id, "address": address})
     else:

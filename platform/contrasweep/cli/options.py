@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ Tracking = Annotated[str, typer.Option(help="MLflow tracking store; none for no 
 MaxConcurrent = Annotated[int | None, typer.Option(min=1, help="Trials at once, at most.")]
 Extend = Annotated[bool, typer.Option("--extend", help="Keep the trials of another plan of this name and add to them.")]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again.")]
+Cluster = Annotated[Path | None, typer.Option(help="Inventory file of the hosts that the cluster has or can start.")]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 Address = Annotated[str | None, typer.Option(help="The cluster's dashboard, http://HEAD:8265.", envvar="RAY_API_SERVER_ADDRESS")]
 

@@ -6,29 +6,24 @@ itself ends nothing: `fit` runs again over what is still without a record.
 
 import logging
 import os
-import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray import tune
-from ray.tune.schedulers import FIFOScheduler, TrialScheduler
-from ray.tune.search import Searcher
 
-from cluster import out_of_memory
 from contrasweep import records as rec
 from contrasweep.budget import Budget
 from contrasweep.records import Record, StudyRecords
 from contrasweep.running.placement import Placements, bundles
-from contrasweep.running.source import Finished, FixedSource, Listener, Next, Source
+from contrasweep.running.source import FixedSource, Listener, Source
+from contrasweep.running.tune_hooks import Bridge, Decider, Events
 from contrasweep.running.versions import versions
 from contrasweep.running.worker import Job, TuneTrial
 
-log = logging.getLogger(__name__)
 TUNE_ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # 40 ms a trial, for files that nobody reads
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # an interrupt is ours: see running.driver
@@ -40,9 +35,10 @@ TUNE_ENVIRONMENT = {
     "RAY_worker_niceness": "0",  # Ray's 15 starves training beside anything else that the host does
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-MOST_WAITING = "200"
-"""Trials of a plan that wait as placement groups, which is the demand that an autoscaler sees. A search hands out
-none ahead, or as many as `max_concurrent`: a configuration that is asked for later knows more results."""
+MOST_WAITING = "16"
+"""Trials of a plan that wait as placement groups, which is the demand that an autoscaler sees; not more, because a trial
+is placed by what is known when it is handed out. Of a search one waits, or as many as `max_concurrent`: a configuration
+that is asked for later knows more results."""
 IDLE_S, IDLE_AGAIN_S = 30.0, 300.0  # after so long without a running trial, and again after that, say what is waited for
 
 
@@ -83,7 +79,7 @@ class Engine:
                 return
             faults = 1 if self.ended > ended else faults + 1
         for trial_id in list(self.running):
-            self._give_up(trial_id, "Ray Tune stopped each time this trial was running\n")
+            self.give_up(trial_id, "Ray Tune stopped each time this trial was running\n")
 
     def out_of_time(self) -> bool:
         return bool(self.budget.used_up())
@@ -91,18 +87,18 @@ class Engine:
     def _fit(self) -> None:
         os.environ.update(TUNE_ENVIRONMENT)
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = MOST_WAITING if isinstance(self.source, FixedSource) else "auto"
-        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # lost workers are said by `_Events`, in one line each
+        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # lost workers are said by `Events`, in one line each
         folder = Path(tempfile.mkdtemp(prefix="contrasweep-tune-"))
-        bridge = _Bridge(self, list(self.running.values()))
+        bridge = Bridge(self, list(self.running.values()))
         try:
             tune.Tuner(
                 tune.with_resources(tune.with_parameters(TuneTrial, job=self.job), bundles),
                 tune_config=tune.TuneConfig(
-                    search_alg=bridge, scheduler=_Decider(self), num_samples=-1, reuse_actors=True,
+                    search_alg=bridge, scheduler=Decider(self), num_samples=-1, reuse_actors=True,
                     max_concurrent_trials=self.max_concurrent, trial_dirname_creator=lambda trial: trial.trial_id,
                 ),
                 run_config=tune.RunConfig(
-                    name="study", storage_path=str(folder), verbose=0, callbacks=[_Events(self)],
+                    name="study", storage_path=str(folder), verbose=0, callbacks=[Events(self)],
                     failure_config=tune.FailureConfig(max_failures=self.max_failures),
                     checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
                 ),
@@ -114,25 +110,26 @@ class Engine:
         """Records that were written while nobody listened."""
         for trial_id in list(self.running):
             if (record := self.records.read_one(trial_id)) is not None:
-                self._end(record)
+                self.end(record)
 
-    def _end(self, record: Record) -> None:
+    def end(self, record: Record) -> None:
         if self.running.pop(record.trial_id, None) is not None:
             self.ended += 1
             self.source.done(record)
             self.listener.ended(record)
 
-    def _watch(self, trials: list[Any]) -> None:
+    def watch(self, trials: list[Any]) -> None:
         """Say what is waited for where no trial has run for a while: hosts that went, or are not there yet."""
         now = time.monotonic()
         if any(trial.status == "RUNNING" for trial in trials):
             self.say_idle_at = now + IDLE_S
         elif now >= self.say_idle_at and (waiting := [trial for trial in trials if trial.status == "PENDING"]):
             self.say_idle_at = now + IDLE_AGAIN_S
-            wanted = self.placements.of(waiting[0].config)
-            self.listener.said(f"no trial runs: {len(waiting)} wait for room on a host, the first for {wanted}")
+            place = self.placements.of(waiting[0].config)
+            gpu = f"{place.share} of a {place.gpu}, " if place.gpu else ""
+            self.listener.said(f"no trial runs: {len(waiting)} wait for a host with {gpu}{place.cpus:g} cores and {place.host_memory_gib:g} GiB free")
 
-    def _give_up(self, trial_id: str, error: str, status: str = rec.FAILED) -> None:
+    def give_up(self, trial_id: str, error: str, status: str = rec.FAILED) -> None:
         """Write the record of a trial whose worker could not: its metrics are in the storage already."""
         trial, notes = self.running[trial_id]
         rows = self.records.metrics(trial_id)
@@ -145,132 +142,4 @@ class Engine:
             ended=time.time(), notes=dict(notes), versions=versions(),
         )  # fmt: skip
         self.records.write(record)
-        self._end(record)
-
-
-class _Bridge(Searcher):  # type: ignore[misc]
-    """The source as Tune sees it."""
-
-    def __init__(self, engine: Engine, again: list[Any]) -> None:
-        super().__init__(metric=None, mode=None)
-        self.engine, self.again = engine, again
-
-    def suggest(self, trial_id: str) -> Any:
-        engine = self.engine
-        if engine.out_of_time():
-            return Searcher.FINISHED
-        if self.again:
-            trial, notes = self.again.pop(0)
-        else:
-            found = self._next()
-            if found is None or isinstance(found, Finished):
-                return None if found is None else Searcher.FINISHED
-            trial, notes = found.trial, found.notes
-        notes = {**notes, **engine.placements.notes(trial)}
-        engine.running[trial.id] = (trial, notes)
-        engine.stopped.discard(trial.id)  # a search may let a stopped trial go on
-        return engine.job.describe(trial, engine.placements.described(trial), **notes)
-
-    def _next(self) -> Next | Finished | None:
-        """The source's next trial that fits some host; the others end here, `infeasible`."""
-        engine = self.engine
-        while isinstance(found := engine.source.next(), Next) and not engine.placements.fits(found.trial):
-            engine.running[found.trial.id] = (found.trial, found.notes)
-            engine._give_up(found.trial.id, f"{engine.placements.why_not(found.trial)}\n", rec.INFEASIBLE)
-        return found
-
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Records tell the source; see `_Events`."""
-
-    def save(self, checkpoint_path: str) -> None:
-        """Nothing to save: a source is rebuilt from the records."""
-
-    def restore(self, checkpoint_path: str) -> None:
-        """See `save`."""
-
-
-class _Decider(FIFOScheduler):  # type: ignore[misc]
-    """Stops what the source wants stopped and what is out of time, and gives a trial that ran out of memory more of it."""
-
-    def __init__(self, engine: Engine) -> None:
-        super().__init__()
-        self.engine = engine
-
-    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        reports = result.get("reports") or []
-        trial_id = trial.config["id"]
-        self.engine.seconds[trial_id] = result.get("seconds", 0.0)
-        if reports and reports[-1]["step"] > self.engine.furthest.get(trial_id, 0):
-            self.engine.furthest[trial_id] = reports[-1]["step"]
-            trial.run_metadata.num_failures = 0  # what counts is failing again and again without getting further
-        if not result.get("done") and not all(self.engine.source.keep_going(trial_id, [row]) for row in reports):
-            self.engine.stopped.add(trial_id)
-        going = trial_id not in self.engine.stopped and not self.engine.out_of_time()
-        return TrialScheduler.CONTINUE if going else TrialScheduler.STOP  # type: ignore[no-any-return]
-
-    def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
-        bundles = self.engine.placements.after_error(trial.config, _error_text(trial))
-        if bundles is not None:
-            trial.update_resources(bundles)
-        super().on_trial_error(tune_controller, trial)
-
-    def choose_trial_to_run(self, tune_controller: Any) -> Any:
-        if self.engine.out_of_time():
-            for trial in [trial for trial in tune_controller.get_trials() if trial.status == "PENDING"]:
-                tune_controller.stop_trial(trial)
-        return super().choose_trial_to_run(tune_controller)
-
-
-class _Events(tune.Callback):  # type: ignore[misc]
-    """What Tune tells, passed on to the listener. Nothing here may raise: that would end the whole study."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-
-    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        self._safely(self.engine._watch, trials)
-
-    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        of = trial.config["trial"]
-        why = "its memory ran out" if out_of_memory.which(_error_text(trial)) else "its worker or host was lost"
-        text = f"again: {of['arm']} fold={of['fold']} seed={of['seed']}: {why}; it goes on from its checkpoint"
-        self._safely(self.engine.listener.said, text)
-
-    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        entry = self.engine.running.get(trial.config["id"])
-        if entry is not None:
-            self._safely(self.engine.listener.started, entry[0])
-
-    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
-        if result.get("reports"):
-            self._safely(self.engine.listener.reported, result["id"], result["reports"])
-
-    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._safely(self._complete, trial)
-
-    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        text = _error_text(trial)
-        status = rec.INFEASIBLE if self.engine.placements.is_infeasible(trial.config) else rec.FAILED
-        self._safely(self.engine._give_up, trial.config["id"], text, status)
-
-    def _complete(self, trial: Any) -> None:
-        trial_id = trial.config["id"]
-        record = self.engine.records.read_one(trial_id)
-        if record is not None:
-            self.engine._end(record)
-        elif trial_id in self.engine.stopped:
-            self.engine._give_up(trial_id, "", rec.PRUNED)
-
-    def _safely(self, call: Callable[..., Any], *arguments: Any) -> None:
-        try:
-            call(*arguments)
-        except Exception:
-            log.exception("an event of a trial was lost; the records in the storage are whole")
-
-
-def _error_text(trial: Any) -> str:
-    """Of the last failure; Tune's file has all of a trial."""
-    path = getattr(trial, "error_file", None)
-    if not path or not Path(path).exists():
-        return "the trial's worker was lost\n"
-    return re.split(r"^Failure # \d+ .*\n", Path(path).read_text(), flags=re.MULTILINE)[-1]
+        self.end(record)

@@ -8,13 +8,14 @@ from pathlib import Path
 import yaml
 
 from cluster import submission
+from cluster.inventory import Inventory
 from contrasweep.running.versions import versions
 from contrasweep.spec import Study
 from contrasweep.specfile import load_study, to_plain
 from contrasweep.store import open_store
 from contrasweep.tracking import checked_uri
 
-STUDY_FILE = "submitted-study.yaml"
+STUDY_FILE, HOSTS_FILE = "submitted-study.yaml", "submitted-hosts.yaml"
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,9 @@ class Job:
 
 def submit(study: Study | str, *, address: str, storage: str, tracking: str, sets: Sequence[str] = (),
            max_concurrent: int | None = None, extend: bool = False, retry_failed: bool = False,
-           working_dir: Path | None = None) -> Job:  # fmt: skip
-    """Send `study` (or its name, as on the command line) with the code in `working_dir` (default: here).
+           cluster: Path | None = None, working_dir: Path | None = None) -> Job:  # fmt: skip
+    """Send `study` (or its name, as on the command line) with the code in `working_dir` (default: here), and the
+    inventory file `cluster` of the hosts that there are or can be started, if it is given.
 
     The study travels as a file of its resolved fields, so that what runs is what was read here. Checked before
     anything is queued: the study, the address, the token, versions, that the cluster reaches `storage` and
@@ -56,11 +58,16 @@ def submit(study: Study | str, *, address: str, storage: str, tracking: str, set
     words = ["python", "-m", "contrasweep", "run", STUDY_FILE, "--storage", storage, "--tracking", tracking]
     words += ["--max-concurrent", str(max_concurrent)] if max_concurrent else []
     words += ["--extend"] * extend + ["--retry-failed"] * retry_failed
+    files = {}
+    if cluster is not None:
+        Inventory.from_yaml(cluster)  # a broken one is said here
+        files[HOSTS_FILE] = cluster
+        words += ["--cluster", HOSTS_FILE]
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
         file = Path(folder) / STUDY_FILE
         file.write_text(yaml.safe_dump(to_plain(declared), sort_keys=False))
         job = submission.submit(
             words, address=address, working_dir=Path(working_dir or Path.cwd()), uris={"storage": storage, "tracking": tracking},
-            name=declared.name, files={STUDY_FILE: file}, metadata={"commit": versions().get("commit", "")},
+            name=declared.name, files=files | {STUDY_FILE: file}, metadata={"commit": versions().get("commit", "")},
         )  # fmt: skip
     return Job(job, address)
