@@ -2,15 +2,14 @@
 
     python benchmarks/paired_images.py steps   [--device cuda] [--to benchmarks/results]
     python benchmarks/paired_images.py results --storage URI   [--to benchmarks/results]
-    python benchmarks/paired_images.py floor   --data FOLDER   [--to benchmarks/results]
 
 `steps`: time per training step and peak memory of ResNet-18/34/50 at 32 to 256 pixels; on a GPU also the four rows of
 the paper's Table 1 and the gains of channels last, bfloat16 and torch.compile. Each row is a process of its own, since
-a process's peak memory never falls. `results`: the table, verdicts and figures of `search_spaces.local:SYSTEMS_SMALL`.
-`floor`: boosted trees on colour statistics of the pairs, on the same folds.
+a process's peak memory never falls. `results`: tables, verdicts and figures of the small studies of `search_spaces.local`.
 """
 
 import argparse
+import contextlib
 import datetime
 import json
 import platform
@@ -29,18 +28,19 @@ CPU_ROWS = [
 ]
 TABLE_1 = [("resnet50", side, pairs) for side in (512, 256) for pairs in (8, 16)]
 
+GEOMETRY = ["centre_cosine", "centre_cosine_max", "train_centre_cosine", "train_centre_cosine_max", "z_raw", "accuracy"]
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["steps", "results", "floor", "row"])
+    parser.add_argument("what", choices=["steps", "results", "row"])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--storage", default="contrasweep-runs")
-    parser.add_argument("--data", default="")
     parser.add_argument("--to", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--row", default="")
     arguments = parser.parse_args()
     arguments.to.mkdir(parents=True, exist_ok=True)
-    {"steps": steps, "results": results, "floor": floor, "row": row}[arguments.what](arguments)
+    {"steps": steps, "results": results, "row": row}[arguments.what](arguments)
 
 
 def head(title: str) -> str:
@@ -114,35 +114,42 @@ def row(arguments: argparse.Namespace) -> None:
 
 
 def results(arguments: argparse.Namespace) -> None:
-    """Write `paired_images_systems.md` and its figures."""
+    """Write `paired_images.md` and its figures from the small studies of `search_spaces.local` that lie in the storage."""
     import contrasweep as cs
-    from search_spaces.local import SYSTEMS_SMALL
+    from contrasweep.errors import SpecError
+    from search_spaces import local
     from trainables.paired_images import figures
 
-    found = cs.load(SYSTEMS_SMALL.name, storage=arguments.storage)
-    frame = found.to_frame()
-    done = frame[frame.status == "done"]
-    metrics = [
-        "f1_macro",
-        "accuracy",
-        "centre_cosine",
-        "centre_cosine_max",
-        "train_centre_cosine",
-        "train_centre_cosine_max",
-    ]
-    wide = done.pivot_table(index="fold", columns="arm", values="f1_macro")
-    lines = [head("LOCAL and its relatives on OMBRIA's pairs, five grouped folds"), f"{len(done)} of {len(frame)} trials done.", "",
-             markdown(done.groupby("arm")[metrics].mean()), "", "f1_macro by fold:", "", markdown(wide), ""]  # fmt: skip
-    for arm in wide.columns:
-        if arm != "local":
-            verdict = str(found.compare("local", arm)).replace("A against B", f"local against {arm}")
-            lines.append(f"- {verdict}")
-    (arguments.to / "paired_images_systems.md").write_text("\n".join(lines) + "\n")
-    trials = Path(arguments.storage) / SYSTEMS_SMALL.name / "trials"
-    folders = {arm: [trials / t / "artifacts" for t in rows.trial_id] for arm, rows in done.groupby("arm")}
-    figures.pooled_f1(folders, arguments.to / "paired_images_f1.png")
-    for name, file in figures.draw(folders["local"][0], arguments.to / "paired_images_local").items():
-        print(name, file)
+    names = ["SYSTEMS_SMALL", "GEOMETRY_SMALL", *(f"TABLE_{i}_SMALL" for i in range(2, 8)), "SWEEP_SMALL", "SICK"]
+    found = {}
+    for name in names:
+        with contextlib.suppress(SpecError):  # not run in this storage
+            found[name] = cs.load(getattr(local, name).name, storage=arguments.storage)
+    lines = [head("LOCAL and its relatives on real pairs, small scale"), "The table of each study as `contrasweep report` prints it, and below it the geometry of z: means over all "
+             "trials of the cosines between class centres, on the held-out part and on training rows (1: collapsed onto the shift that "
+             "all pairs share; 0: orthogonal; -1/(K-1): a simplex).", "",
+             "| study | trials done | trial hours |", "|---|---|---|"]  # fmt: skip
+    for name, study in found.items():
+        frame = study.to_frame()
+        lines.append(f"| {name} | {int((frame.status == 'done').sum())} of {len(frame)} | {frame.seconds.sum() / 3600:.2f} |")
+    for name, study in found.items():
+        lines += ["", f"## {name}", "", getattr(local, name).description, "", study.table().to_markdown().strip(), ""]
+        frame = study.to_frame()
+        done = frame[frame.status == "done"]
+        if name in ("SYSTEMS_SMALL", "GEOMETRY_SMALL"):
+            lines += [markdown(done.groupby("arm", sort=False)[[m for m in GEOMETRY if m in done]].mean()), "",
+                      f"{study.metric} by fold:", "", markdown(done.pivot_table(index="fold", columns="arm", values=study.metric, sort=False))]  # fmt: skip
+    (arguments.to / "paired_images.md").write_text("\n".join(lines) + "\n")
+    if "SYSTEMS_SMALL" in found:
+        systems = found["SYSTEMS_SMALL"]
+        done = systems.to_frame().query("status == 'done' and arm in @local.SYSTEMS")
+        trials = Path(arguments.storage) / systems.name / "trials"
+        folders = {str(arm): [trials / t / "artifacts" for t in rows.trial_id] for arm, rows in done.groupby("arm", sort=False)}
+        figures.pooled_f1(folders, arguments.to / "paired_images_f1.png")
+        figures.draw(folders["local"][0], arguments.to / "paired_images_local")
+    if "TABLE_2_SMALL" in found:
+        frame = found["TABLE_2_SMALL"].to_frame().query("image_size == 32")
+        figures.scores_against(frame, "batch_size", arguments.to / "paired_images_batch_size.png")
 
 
 def markdown(frame: Any) -> str:
@@ -153,41 +160,6 @@ def markdown(frame: Any) -> str:
         for name, values in zip(frame.index, frame.to_numpy(), strict=True)
     ]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def floor(arguments: argparse.Namespace) -> None:
-    """Write `paired_images_floor.md`: what colour alone gives, per fold."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
-    from sklearn.metrics import f1_score
-
-    from contrasweep.data import open_dataset, resolve
-
-    dataset = open_dataset(resolve(arguments.data, folds=5, storage=arguments.storage))
-    lines = [head("Colour statistics of the pairs, boosted trees"), "| fold | macro-F1 |", "|---|---|"]
-    values = []
-    for fold in range(5):
-        train, test = dataset.parts(fold)
-        trees = HistGradientBoostingClassifier(class_weight="balanced", random_state=0)
-        trees.fit(colours(train), train.labels)
-        values.append(f1_score(test.labels, trees.predict(colours(test)), average="macro"))
-        lines.append(f"| {fold} | {values[-1]:.3f} |")
-    lines.append(f"| mean | {np.mean(values):.3f} |")
-    (arguments.to / "paired_images_floor.md").write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
-
-
-def colours(part: Any) -> Any:
-    """Mean, deviation and five quantiles of each channel of both images, and their differences [n 63]."""
-    sides = []
-    for name in ("pre", "post"):
-        pixels = np.asarray(part.array(name)).reshape(len(part), -1, 3).astype(np.float32)
-        sides.append(
-            np.concatenate(
-                [pixels.mean(1), pixels.std(1), *np.quantile(pixels, [0.05, 0.25, 0.5, 0.75, 0.95], axis=1)],
-                1,
-            )
-        )
-    return np.concatenate([*sides, sides[1] - sides[0]], axis=1)
 
 
 if __name__ == "__main__":
