@@ -168,5 +168,6 @@ def train_mode(model: nn.Module, bn: str = "train") -> None:
 
 
 def _group_norm(channels: int) -> nn.GroupNorm:
-    """Groups of 16 channels or more: independent of the batch's size."""
-    return nn.GroupNorm(max(1, min(32, channels // 16)), channels)
+    """At most 32 equal groups of 16 channels or more: independent of the batch's size."""
+    groups = next(n for n in range(min(32, channels // 16), 0, -1) if channels % n == 0)
+    return nn.GroupNorm(groups, channels)

@@ -125,7 +125,8 @@ class Settings(Recipe):
             raise SpecError("single images have no l", place="beta", value=self.beta, hint="set beta to 0")
         if self.bn == "groupnorm" and self.width < 16:
             # and torch 2.15's backward pass corrupts the heap for 4 channels on the CPU
-            raise SpecError("groupnorm needs a width of 16 or more", place="width", value=self.width)
+            raise SpecError("groupnorm needs a width of 16 or more", place="width", value=self.width,
+                            hint="widen the network, or set bn to 'train' or 'frozen'")  # fmt: skip
         augmentations.policy_for(self.augmentation, dataset="", channels=3)
 
     @property

@@ -160,6 +160,17 @@ def test_groupnorm_does_not_see_the_batch() -> None:
     )
 
 
+@pytest.mark.parametrize("width", [16, 28, 44, 128])  # 28 and 44: a stage of no multiple of 16 channels
+def test_groupnorm_has_groups_of_sixteen_or_more_at_every_width(width: int) -> None:
+    norms = [m for m in build(bn="groupnorm", width=width).modules() if isinstance(m, torch.nn.GroupNorm)]
+    assert norms and all(norm.num_channels // norm.num_groups >= 16 and norm.num_groups <= 32 for norm in norms)
+
+
+def test_groupnorm_of_a_narrow_network_is_refused_and_says_what_works() -> None:
+    with pytest.raises(SpecError, match=r"width: groupnorm needs a width of 16 or more.*'train' or 'frozen'"):
+        build(bn="groupnorm", width=12)
+
+
 @pytest.mark.parametrize("backbone", ["resnet18", "resnet34", "resnet50"])
 def test_torchvisions_weights_load_and_give_its_features(backbone: str, tmp_path: Path) -> None:
     import torchvision
