@@ -129,7 +129,7 @@ class Fit:
                 f"every step of epoch {epoch} had a loss or gradient that is not finite: lower learning_rate "
                 f"({self.recipe.learning_rate}) or raise temperature ({self.recipe.temperature})")  # fmt: skip
         means = {name: float(torch.stack([t[name] for t in taken]).double().mean()) for name in taken[0]}
-        if self.last_batch is not None:
+        if self.last_batch is not None and self.last_batch[1].any():  # z is 0 by design for one side fed twice
             found = diagnostics.of_batch(self.objective.contrast, *self.last_batch)
             means |= {k: v for k, v in found.items() if math.isfinite(v)}  # a batch without pairs has no alignment
             diagnostics.warn_if_stuck(means, epoch, f"{self.trial.arm} (trial {self.trial.id})")
