@@ -4,6 +4,7 @@ draw(folder, to)                  one trial: t-SNE of z and e_post, centre Gram,
 scores_against(frame, "batch_size")   a study: a metric against an axis, with bands over the replicates
 """
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -98,18 +99,23 @@ def confusion(ax: Any, rows: Any, names: list[str]) -> None:
     _matrix(ax, shares, names, "true class (rows), predicted (columns)", cmap="Blues", vmin=0, vmax=1)
 
 
+def bands(frame: Any, axis: str, metric: str = "accuracy", band: str = "min-max") -> Any:
+    """Mean, low and high of `metric` over the finished folds and seeds of each arm at each value of `axis`: a frame with
+    arm and axis as index. The band is the range, as the paper prints it (`min-max`), or one standard deviation (`std`)."""
+    by = frame[frame.status == "done"].groupby(["arm", axis], sort=False)[metric]
+    mean = by.mean()
+    low, high = (by.min(), by.max()) if band == "min-max" else (mean - by.std(), mean + by.std())
+    return mean.to_frame("mean").assign(low=low, high=high).sort_index(level=axis, sort_remaining=False)
+
+
 def scores_against(frame: Any, axis: str, to: Path, metric: str = "accuracy", band: str = "min-max") -> Path:
-    """`metric` against `axis` of a study, a line per arm: the mean over folds and seeds, and a band over them, as the
-    paper prints it (`min-max`) or one standard deviation (`std`). `frame` is `Results.to_frame()`."""
+    """`metric` against `axis` of a study, a line per arm with its `bands`. `frame` is `Results.to_frame()`."""
 
     def paint(ax: Any) -> None:
-        done = frame[frame.status == "done"]
-        for i, (arm, rows) in enumerate(done.groupby("arm", sort=False)):
-            by = rows.groupby(axis)[metric]
-            mean = by.mean()
-            low, high = (by.min(), by.max()) if band == "min-max" else (mean - by.std(), mean + by.std())
-            ax.plot(mean.index, mean, marker="o", color=COLOURS[i % len(COLOURS)], label=arm)
-            ax.fill_between(mean.index, low, high, color=COLOURS[i % len(COLOURS)], alpha=0.15, linewidth=0)
+        for colour, arm in zip(itertools.cycle(COLOURS), dict.fromkeys(frame.arm), strict=False):
+            rows = bands(frame[frame.arm == arm], axis, metric, band).droplevel("arm")
+            ax.plot(rows.index, rows["mean"], marker="o", color=colour, label=arm)
+            ax.fill_between(rows.index, rows.low, rows.high, color=colour, alpha=0.15, linewidth=0)
         ax.set(xlabel=axis, ylabel=metric, title=f"{metric}: mean and {band} over folds and seeds")
         ax.legend(fontsize=7, frameon=False)
 
