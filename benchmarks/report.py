@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import platform
+import resource
 import subprocess
 import sys
 import tempfile
@@ -104,14 +105,16 @@ def _row(trial: Trial, epoch: int, rng: np.random.Generator) -> dict[str, float]
 
 
 def reports(storage: str, folder: Path) -> dict[str, float]:
-    """Seconds of `contrasweep report` as a user waits for it, by format; MB of the HTML."""
+    """Seconds of `contrasweep report` as a user waits for it, by format, and of the processor; MB of the HTML."""
     found = {}
     for name in ("html, first", "html", "text", "csv"):
         kind, target = name.split(",")[0], folder / f"report.{name.split(',')[0]}"
-        began = time.perf_counter()
+        began, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([sys.executable, "-m", "contrasweep", "report", "made-up-report", "--storage", storage, "--format", kind,
                         "--output", str(target)], check=True)  # fmt: skip
         found[f"{name}, s"] = round(time.perf_counter() - began, 1)
+        now = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found[f"{name}, processor s"] = round(now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime, 1)
     found["html, MB"] = round((folder / "report.html").stat().st_size / 1e6, 2)
     return found
 
@@ -168,15 +171,23 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for kind in ["folder", *(["S3 (moto)"] if options.s3 else [])]:
             with places(kind, folder) as storage:
-                trials = fill(study(options.trials), storage)
+                fill(study(options.trials), storage)
                 found[kind] = reports(storage, folder)
-        if chromium():
-            found["Chromium"] = asyncio.run(read(folder / "report.html"))
-    lines = [f"| {kind} | {name} | {value:g} |" for kind, figures in found.items() for name, value in figures.items()]
-    head = f"# The report of a big study\n\n{date.today()}, {platform.machine()}, {os.cpu_count()} shared cores; {trials} made-up trials in the format of real ones;\n"
-    how = f"`python -m benchmarks.report --trials {options.trials}{' --s3' if options.s3 else ''}`. `html, first` is before anything was compacted.\n\n"
-    RESULTS.write_text(head + how + "| where | what | found |\n|---|---|---|\n" + "\n".join(lines) + "\n")
+            if chromium() and "Chromium" not in found:
+                found["Chromium"] = asyncio.run(read(folder / "report.html"))
+            write(found, options.trials)
     print(json.dumps(found, indent=1))
+
+
+def write(found: dict[str, Any], trials: int) -> None:
+    """The figures so far, with date and hardware."""
+    lines = [f"| {kind} | {name} | {value:g} |" for kind, figures in found.items() for name, value in figures.items()]
+    load = os.getloadavg()[0]
+    RESULTS.write_text(
+        f"# The report of a big study\n\n{date.today()}, {platform.machine()}, {os.cpu_count()} cores shared with others (load {load:.0f}, so read processor "
+        f"seconds); {trials} made-up trials\nin the format of real ones; `python -m benchmarks.report --trials {trials}{' --s3' if len(found) > 2 else ''}`. "
+        "`html, first` is before anything was compacted.\n\n| where | what | found |\n|---|---|---|\n" + "\n".join(lines) + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -48,6 +48,8 @@ def test_the_best_model_of_a_real_study_is_loaded_in_another_process(tmp_path: P
     (parent,) = [r for r in client.search_runs([experiment.experiment_id]) if "trial_id" not in r.data.tags]
     files = {f.path: f.file_size for f in client.list_artifacts(parent.info.run_id)}
     assert {"report.html", "table.tex", "table.csv", "comparisons.csv", "trials.csv"} <= set(files)
+    means = frame.groupby("arm")["f1_macro"].mean()
+    assert parent.data.metrics == {f"f1_macro/{arm}": pytest.approx(mean) for arm, mean in means.items()}
     assert all(found.inputs.dataset_inputs[0].dataset.name == "digits-lt" for found in runs.values())
     assert all(found.data.metrics["system/training_seconds"] > 0 for found in runs.values())
     again = Results.load("handed-over", storage)

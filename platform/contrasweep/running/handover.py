@@ -29,7 +29,7 @@ def hand_over(found: Results, tracker: Tracker, tracking: str, facts: StudyFacts
     tracker.settle(SETTLE_S)
     with tempfile.TemporaryDirectory() as folder:
         files, note = write_files(_linked(found, tracker, tracking), Path(folder))
-        tracker.log_study_artifacts(files, note=note)
+        tracker.log_study_artifacts(files, note=note, metrics=_means(found))
         for record in _best(found) if ran else ():
             _log_model(record, found, tracker, datasets)
         gap = tracker.close()
@@ -45,6 +45,12 @@ def _linked(found: Results, tracker: Tracker, tracking: str) -> Results:
     urls = {trial_id: url for trial_id in tracker.run_ids() if (url := tracker.run_url(trial_id))}
     write_links(found.records, tracking, tracker.run_url(), urls)
     return replace(found, run_urls=urls)
+
+
+def _means(found: Results) -> dict[str, float]:
+    """The mean of each arm, by `<metric>/<arm>`: what the study's own run shows beside its trials."""
+    cells = found.table(rows="arm", columns=[]).cells
+    return {f"{found.metric}/{row[0]}": cell.mean for (row, _), cell in cells.items() if cell.mean is not None}
 
 
 def _best(found: Results) -> Iterator[Record]:

@@ -157,12 +157,18 @@ def shared_view(study: StudyFacts) -> str:
     the columns that tell them apart. Sorted by a metric it lists trials instead of folding them under the study."""
     params = dict.fromkeys(["arm", *study.axes, "fold", "seed"])
     columns = [*(f"params.`{name}`" for name in params), "tags.`status`"]
-    view: dict[str, Any] = {"columnOrder": [_NAME_COLUMN], "columnWidths": {_NAME_COLUMN: 330}}
+    view: dict[str, Any] = {"columnOrder": [_NAME_COLUMN], "columnWidths": {_NAME_COLUMN: _name_width(study)}}
     if study.metric:
         best = f"metrics.`{metric_key(study.metric)}`"
         columns.insert(0, best)
         view |= {"orderByKey": best, "orderByAsc": study.mode == "min"}
     return json.dumps(view | {"selectedColumns": columns})
+
+
+def _name_width(study: StudyFacts) -> int:
+    """Pixels that show a run's whole name, about: MLflow cuts it, and fold and seed stand last."""
+    letters = 28 + sum(len(axis) + 8 for axis in study.axes)
+    return min(560, max(330, 60 + round(6.4 * letters)))
 
 
 def points(metrics: Mapping[str, Any], step: int, time: float) -> list[Point]:
