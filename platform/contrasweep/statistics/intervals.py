@@ -13,7 +13,13 @@ BCA_FROM = 100
 """BCa is used from this many replicates on. In simulation (benchmarks/statistics_simulation.py) plain BCa covers 0.87 at
 n = 6, 0.90 at n = 10, 0.94 at n = 30 for normal differences and less for heavy tails, where 0.95 is promised;
 the sign-flip interval covers 0.95 at every n for symmetric ones, which differences of equal arms are. From
-about 100 on (per-item scores, mostly) the two agree and BCa is better for skewed values."""
+about 100 on (per-item scores, mostly) the two agree and BCa is better for skewed values.
+
+For skewed differences no rule tried keeps 0.95 at small n. Of 800 studies of exponential differences each, at n = 6 and
+10 the sign-flip interval covered 0.94 and 0.91, Student's t 0.89 and 0.88, Johnson's skewness-corrected t 0.91 and
+0.91, expanded BCa 0.89 and 0.91, bootstrap-t 0.93 and 0.92; the last at the price of intervals of which one in twenty
+is four times as long as usual, and of 0.94 for normal differences. None is a clear gain, so the exact rule stays; the
+test itself is unharmed, because differences of arms that do not differ are symmetric."""
 
 
 @dataclass(frozen=True)
