@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = [*(ROOT / "platform" / "contrasweep").rglob("*.py"), *(p for d in ("trainables", "search_spaces", "cluster") for p in (ROOT / d).rglob("*.py"))]
 ALLOWED = {  # the only places that may import each engine
-    "optuna": ("platform/contrasweep/search",),
+    "optuna": ("platform/contrasweep/search/",),
     "mlflow": ("platform/contrasweep/tracking",),
     "boto3": ("platform/contrasweep/s3.py",),
     "botocore": ("platform/contrasweep/s3.py",),

@@ -1,6 +1,6 @@
 """What a search over several objectives, or under constraints, found: from the records alone."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,19 @@ def pareto_frame(records: Iterable[Record], facts: Mapping[str, Any]) -> pd.Data
             continue
         means = {metric: float(np.mean([value_of(r, metric) for r in found])) for metric in dict.fromkeys([*goals, *constraints])}
         space = facts["spec"]["arms"][arm]["space"]
-        rows.append({"arm": arm, "number": number, **means, "feasible": all(violation(m, text, means[m]) <= 0 for m, text in constraints.items()),
+        rows.append({"arm": arm, "number": number, **means, "feasible": feasible(found, facts),
                      "front": False, **{k: v for k, v in found[0].config.items() if k in space and k not in means}})  # fmt: skip
     frame = pd.DataFrame(rows)
     for _, part in frame.groupby("arm") if rows else []:
         found_front = front(part[list(goals)].to_numpy(float), list(goals.values()), part["feasible"].to_numpy(bool))
         frame.loc[part.index, "front"] = found_front
     return frame
+
+
+def feasible(found: Sequence[Record], facts: Mapping[str, Any]) -> bool:
+    """Whether the means of these records of one configuration keep to the study's constraints."""
+    bounds = (facts["spec"].get("constraints") or {}).items()
+    return all(violation(metric, text, float(np.mean([value_of(r, metric) for r in found]))) <= 0 for metric, text in bounds)
 
 
 def goals_of(facts: Mapping[str, Any]) -> dict[str, str]:

@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import shutil
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,11 @@ class Settings:
         """(last step, settings) of what is left after the step `done`."""
         ends = [first for first, _ in self.schedule[1:]] + [self.until]
         yield from ((end, config) for end, (_, config) in zip(ends, self.schedule, strict=True) if end > done)
+
+
+def last_settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings that hold at the end of a schedule; any other config as it is."""
+    return config["schedule"][-1][1] if {"trainable", "schedule", "until"} == set(config) else config
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from contrasweep import scheduled
+from contrasweep.pareto import feasible
 from contrasweep.records import DONE, Record
 from contrasweep.schema import validate
 from contrasweep.space import Parameter
@@ -21,7 +23,8 @@ def settings(frame: pd.DataFrame) -> list[str]:
 
 def search_frame(found: Iterable[Record], facts: Mapping[str, Any]) -> pd.DataFrame:
     """One row a configuration in the order of asking: trial_id (of its first fold), arm, value (mean of the metric
-    over its folds), status (the worst of its folds'), and the searched settings."""
+    over its folds), status (the worst of its folds', or that it breaks a constraint), and the searched settings; of a
+    schedule of settings, its last."""
     spaces = {name: arm.get("space", {}) for name, arm in facts["spec"]["arms"].items()}
     ended: dict[tuple[str, str], list[Record]] = {}
     for record in sorted(found, key=lambda r: (r.notes.get("number", 0), r.arm, r.fold or 0)):
@@ -29,8 +32,8 @@ def search_frame(found: Iterable[Record], facts: Mapping[str, Any]) -> pd.DataFr
             ended.setdefault((record.arm, json.dumps(record.config, sort_keys=True)), []).append(record)
     rows = [
         {"trial_id": rs[0].trial_id, "arm": arm, "value": float(np.mean([r.metrics.get(facts["metric"], np.nan) for r in rs])),
-         "status": next((r.status for r in rs if r.status != DONE), DONE),
-         **{key: value for key, value in rs[0].config.items() if key in spaces.get(arm, {})}}
+         "status": next((r.status for r in rs if r.status != DONE), DONE if feasible(rs, facts) else "breaks a constraint"),
+         **{key: value for key, value in scheduled.last_settings(rs[0].config).items() if key in spaces.get(arm, {})}}
         for (arm, _), rs in ended.items()
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=None if rows else OWN_COLUMNS)

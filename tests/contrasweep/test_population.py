@@ -8,6 +8,7 @@ from contrasweep import Arm, Choice, Float, Int, SpecError
 from contrasweep.arm_budget import spent
 from contrasweep.planning import import_path
 from contrasweep.records import StudyRecords
+from contrasweep.report.search_notes import notes_text
 from contrasweep.results import Results
 from contrasweep.running.driver import plan, run
 from contrasweep.running.execution import Execution
@@ -150,5 +151,5 @@ def test_a_population_through_ray(ray_session, tmp_path):  # noqa: F811
     results = run(study(search_folds=[0], trials_per_arm=4), storage=str(tmp_path), tracking="none")
     assert results.counts == {"done": 3}
     assert {len(r.config["schedule"]) for r in results.found.values()} <= {1, 2, 3}
-    again = Results.load("toy-sweep", str(tmp_path))
-    assert "searched toy: 4 of 4 configurations, 24 epochs" in "\n".join(f"searched {a}: {c}" for a, c in again.spent().items())
+    said = notes_text(Results.load("toy-sweep", str(tmp_path)))
+    assert "searched toy: 4 of 4 configurations, 24 epochs" in said and "schedule of toy: lr=" in said

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contrasweep import SpecError
-from contrasweep.schedule import SCHEDULERS, build
+from contrasweep.schedule import RULES, build
 
 NEEDED = {"hyperband": {"max_step": 9}}
 WAITING = {"halving": {"reduction": 2, "bracket": 4}, "hyperband": {"reduction": 2, "max_step": 8}}
 
 
-@pytest.mark.parametrize("name", list(SCHEDULERS))
+@pytest.mark.parametrize("name", list(RULES))
 def test_the_only_trial_is_never_stopped(name):
     scheduler = build(name, mode="max", budget=1, **NEEDED.get(name, {}))
     scheduler.add("a", 0, 0)

@@ -8,6 +8,7 @@ import pandas as pd
 
 from contrasweep import canonical
 from contrasweep.pareto import goals_of
+from contrasweep.scheduled import last_settings
 
 if TYPE_CHECKING:
     from contrasweep.results import Results
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 def notes_text(results: "Results") -> str:
     """For a terminal; empty for a study without a search."""
     frame = results.pareto()
-    lines = [f"searched {arm}: {cost}" for arm, cost in results.spent().items()]
+    lines = [f"searched {arm}: {cost}" for arm, cost in results.spent().items()] + [f"schedule of {text}" for text in _schedules(results)]
     if len(frame):
         lines += ["", _title(results, frame), "", _front(frame).to_string(index=False)]
     return "\n".join(lines)
@@ -25,10 +26,22 @@ def notes_text(results: "Results") -> str:
 def notes_html(results: "Results") -> str:
     """For the HTML report."""
     frame = results.pareto()
-    items = "".join(f"<li>{escape(arm)}: {escape(cost)}</li>" for arm, cost in results.spent().items())
+    costs = [f"{arm}: {cost}" for arm, cost in results.spent().items()] + [f"schedule of {text}" for text in _schedules(results)]
+    items = "".join(f"<li>{escape(line)}</li>" for line in costs)
     front = f'<h3>Pareto fronts</h3><p class="soft">{escape(_title(results, frame))}.</p><div class="wide">' if len(frame) else ""
     table = f"{_front(frame).to_html(index=False, border=0, classes='plain')}</div>" if len(frame) else ""
     return (f'<h3>What it cost</h3><ul class="cs-notes">{items}</ul>' if items else "") + front + table
+
+
+def _schedules(results: "Results") -> list[str]:
+    """What population based training found: `toy: lr=0.1 from the start, lr=0.12 after step 2`."""
+    found = {record.arm: record.config for record in results.found.values() if last_settings(record.config) is not record.config}
+    spaces = {arm: results.facts["spec"]["arms"][arm]["space"] for arm in found}
+    said = {
+        arm: [(", ".join(f"{name}={canonical.dumps(settings[name])}" for name in spaces[arm]), step) for step, settings in config["schedule"]]
+        for arm, config in found.items()
+    }
+    return [f"{arm}: " + "; ".join(f"{text} {f'after step {step}' if step else 'from the start'}" for text, step in parts) for arm, parts in said.items()]
 
 
 def _title(results: "Results", frame: pd.DataFrame) -> str:

@@ -45,8 +45,11 @@ class Direct(ABC):
 
 
 class Asha(Direct):
-    """Asynchronous successive halving (Li et al. 2020), its variant without pauses: at steps min_step * reduction^k
-    a trial goes on if it is in the best 1/reduction of those that were there so far. Decides by order of arrival."""
+    """Asynchronous successive halving (Li et al. 2020), in its variant without pauses.
+
+    At steps min_step * reduction^k a trial goes on if it is in the best 1/reduction of those of its fold that were
+    there so far, so the order of arrival counts.
+    """
 
     def __init__(self, mode: str, budget: int | None, *, reduction: int = 3, min_step: int = 1) -> None:
         super().__init__(mode)
@@ -68,8 +71,11 @@ class Asha(Direct):
 
 
 class Median(Direct):
-    """Median stopping (Golovin et al. 2017): a trial whose best so far is below the median of the others' running
-    means at that step stops; not before `grace_steps`, nor with fewer than `min_trials` others."""
+    """Median stopping (Golovin et al. 2017).
+
+    A trial whose best so far is below the median of the others' running means at that step stops; not before
+    `grace_steps`, nor with fewer than `min_trials` others.
+    """
 
     def __init__(self, mode: str, budget: int | None, *, grace_steps: int = 1, min_trials: int = 3) -> None:
         super().__init__(mode)

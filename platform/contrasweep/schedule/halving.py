@@ -119,8 +119,10 @@ class Brackets(ABC):
 
 
 class FoldHalving(Brackets):
-    """Successive halving (Jamieson & Talwalkar 2016) in brackets of `bracket` configurations (default: reduction
-    squared), reduced at steps min_step * reduction^k."""
+    """Successive halving (Jamieson & Talwalkar 2016), each configuration judged over all its folds.
+
+    In brackets of `bracket` configurations (default: reduction squared), reduced at steps min_step * reduction^k.
+    """
 
     def __init__(self, mode: str, budget: int | None, *, reduction: int = 3, min_step: int = 1, bracket: int | None = None,
                  folds: int = 1) -> None:  # fmt: skip
@@ -140,8 +142,10 @@ class FoldHalving(Brackets):
 
 
 class HyperBand(Brackets):
-    """HyperBand (Li et al. 2018): brackets from many configurations stopped early to few trained whole, each of about
-    the same resources, in turns. `max_step` is the R of the paper: the steps of a trial that nothing stops.
+    """HyperBand (Li et al. 2018): halving in brackets from many short trials to few whole ones.
+
+    Brackets come in turns, each of about the same resources. `max_step` is the R of the paper: the steps of a trial
+    that nothing stops.
 
     With s_max = floor(log_reduction(max_step / min_step)), bracket s = s_max, ..., 0 takes ceil((s_max + 1) /
     (s + 1) * reduction^s) configurations and reduces them at steps max_step * reduction^-s, ..., max_step / reduction.

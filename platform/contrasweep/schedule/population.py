@@ -9,7 +9,9 @@ from contrasweep.spec import Sweep
 
 @dataclass(frozen=True)
 class Population:
-    """Population based training (Jaderberg et al. 2017) through Ray Tune, synchronous (their appendix A.1).
+    """Population based training (Jaderberg et al. 2017) through Ray Tune.
+
+    Synchronous (appendix A.1 there), so that it does not depend on which report comes first, and can be resumed.
 
     Every `interval` steps, up to `max_step`, the best `quantile` of the arm's configurations are copied, weights and
     all, onto the worst, whose settings are theirs with each drawn anew (with chance `resample`) or moved a little. The
