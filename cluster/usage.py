@@ -22,7 +22,8 @@ class Meter:
 
     Host memory is the resident set: of this process its peak, which Linux keeps and a Meter sets back when it
     starts, of the children (and elsewhere than on Linux) as sampled every `interval_s`. GPU memory is what NVML says of the process, and at least what torch's allocator reserved, whose peak is exact;
-    GPU utilisation is the mean of NVML's figure for the process, or for its GPUs where the driver has none.
+    GPU utilisation is the mean of NVML's figure for the process, or for its GPUs where the driver has none or numbers
+    processes otherwise, as outside of a container: that of a shared GPU is then its neighbours' too.
     Without a GPU both are None. One Meter counts one trial; several may be open at once, though the peaks that
     Linux and torch keep are one a process and begin with the last of them.
     """
@@ -66,6 +67,7 @@ class Meter:
         gpu, busy = self._nvml.sample() if self._nvml else (0, None)
         if (cuda := _torch_cuda()) is not None:
             gpu = max(gpu, *(cuda.max_memory_reserved(i) for i in range(cuda.device_count())))
+            busy = _devices_busy(cuda) if busy is None else busy
         with self._lock:
             self._host_bytes = max(self._host_bytes, host)
             self._gpu_bytes = max(self._gpu_bytes, gpu)
@@ -157,6 +159,14 @@ def _torch_cuda() -> Any:
     """torch.cuda where this process has used it already, else None: a meter starts no CUDA context."""
     torch = sys.modules.get("torch")
     return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
+
+
+def _devices_busy(cuda: Any) -> float | None:
+    """How busy the GPUs are that this process may use, 0 to 1; None where the driver does not tell."""
+    try:
+        return float(sum(cuda.utilization(i) for i in range(cuda.device_count())) / cuda.device_count() / 100)
+    except Exception:  # torch lets NVML's errors through
+        return None
 
 
 class _Nvml:

@@ -24,7 +24,8 @@ _FOLDER = "calibration/"
 
 @dataclass(frozen=True)
 class Peak:
-    """What `times` trials of one cell took on one type of host: the highest peaks in GiB and busy fraction.
+    """What `times` trials of one cell took on one type of host: the highest peaks in GiB, and the highest fraction of the
+    time for which one that had a whole GPU kept it busy (0: none had).
 
     `architecture` and `counted_gib` are those of its `cluster.memory.Workload` ("" where the trainable has none).
     """
@@ -91,7 +92,7 @@ def peak_of(record: Record) -> Peak | None:
     return Peak(
         cell_key(record.trainable, canonical.dumps(record.config), record.data["digest"]), notes.get("gpu", CPU),
         notes.get("architecture", ""), notes.get("counted_gib", 0.0), record.gpu_memory_gib or 0.0, record.host_memory_gib or 0.0,
-        record.gpu_utilisation or 0.0,
+        (record.gpu_utilisation or 0.0) if notes.get("gpus", 0.0) >= 1 else 0.0,  # beside others it tells too little or too much
     )  # fmt: skip
 
 

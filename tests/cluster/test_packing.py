@@ -14,10 +14,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster import inventory as inventory_module
+from cluster import hosts
 from cluster.errors import ClusterError, FootprintError, InventoryError
-from cluster.footprint import Footprint
-from cluster.inventory import GPU_MEMORY_GIB, Gpu, Inventory, Node, short_name
+from cluster.footprint import Footprint, LearnedFootprint, OnType
+from cluster.hosts import short_name
+from cluster.inventory import GPU_MEMORY_GIB, Gpu, Inventory, Node
 from cluster.packing import MOST_PER_GPU, Packing, Placement, at_once, options, place, share, why_not
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,10 +141,28 @@ def test_of_one_type_with_two_memories_the_smaller_counts():
     assert {n.gpu for n in Inventory.from_ray(nodes).nodes} == {Gpu("A100", GPU_MEMORY_GIB["A100"])}
 
 
+def test_prices_come_from_labels_and_are_shared_out_by_what_a_trial_holds():
+    labels = {"ray.io/accelerator-type": "H100", "cost-per-hour": "8"}
+    found = Inventory.from_ray([ray_node(gpus=4.0, labels=labels), ray_node(labels={"cost-per-hour": "2"})])
+    assert found.cost_per_hour == 10
+    assert found.part_per_hour("H100", 0.5, 1) == 1.0
+    assert found.part_per_hour(None, 0, 1) == pytest.approx((8 / 4 + 2 / 4) / 2), "a core of either host"
+    assert found.part_per_hour("T4", 1.0, 1) == 0
+    with pytest.raises(InventoryError, match="node label cost-per-hour: must be a number, got 'cheap'"):
+        Inventory.from_ray([ray_node(labels={"cost-per-hour": "cheap"})])
+
+
+def test_what_a_type_of_gpu_takes_is_placed_by_type():
+    known = (OnType("T4", 6.0, 1.0), OnType("H100", 3.0, 1.25, gpu_busy=0.4))
+    ways = options(LearnedFootprint(gpu_memory_gib=6.0, types=known), CLUSTER)
+    assert {way.gpu: str(way.share) for way in ways} == {"T4": "1/2", "H100": "1/2"}
+    assert Footprint(gpu_memory_gib=1).on("T4") == Footprint(gpu_memory_gib=1)
+
+
 def test_detect_finds_this_machine(monkeypatch):
     node = Inventory.detect().nodes[0]
     assert node.cpus >= 1 and node.memory_gib > 0.5
-    monkeypatch.setattr(inventory_module, "_nvml_gpus", lambda: [H100, A100])
+    monkeypatch.setattr(hosts, "_nvml_gpus", lambda: [H100, A100])
     assert Inventory.detect().nodes[0].gpus == 2
     assert Inventory.detect().nodes[0].gpu == A100
 
@@ -159,7 +178,7 @@ def test_cuda_visible_devices_hides_gpus(monkeypatch):
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         if visible is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert [gpu.type for gpu in inventory_module._nvml_gpus()] == types
+        assert [gpu.type for gpu in hosts._nvml_gpus()] == types
 
 
 @pytest.mark.parametrize(

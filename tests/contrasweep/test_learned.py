@@ -66,6 +66,11 @@ def test_a_broken_file_is_one_line_that_says_what_to_do(tmp_path, text):
     assert "\n" not in str(caught.value)
 
 
+def test_a_gpu_is_known_to_be_busy_only_by_whom_it_belonged_to_alone():
+    alone = {"gpu": "H100", "gpus": 1.0}
+    assert [peak_of(record(0)).gpu_busy, peak_of(record(0, notes=alone)).gpu_busy] == [0.0, 0.3]
+
+
 def test_only_what_trained_and_was_measured_teaches():
     assert peak_of(record(0, status="failed")) is None
     assert peak_of(record(0, status="infeasible")) is None

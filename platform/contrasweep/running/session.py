@@ -1,19 +1,20 @@
 """A connection to Ray for the length of a run: the cluster in RAY_ADDRESS, or this machine."""
 
+import gc
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import ray
 
 from cluster.demand import wait_for_hosts
+from cluster.footprint import Footprint
 from cluster.inventory import Inventory
 from cluster.node_versions import check_nodes
 from contrasweep.errors import ContrasweepError
 from contrasweep.running.engine import TUNE_ENVIRONMENT
-from contrasweep.spec import Study
 
 STARTS = 3  # tries to start a local Ray
 
@@ -43,14 +44,15 @@ def connected() -> Iterator[Inventory]:
             check_nodes()
         yield Inventory.from_ray(ray.nodes())
     finally:
+        gc.collect()  # Tune leaves cycles with references into Ray; freed after the shutdown, by any thread, they end the process
         ray.shutdown()
 
 
-def hosts_for(study: Study, inventory: Inventory) -> Inventory:
-    """`inventory`; on a cluster that has no host yet for some arm's trials, the hosts once there is one."""
+def hosts_for(missing: Callable[[Inventory], Footprint | None], inventory: Inventory) -> Inventory:
+    """`inventory`, or where that is a cluster on which a host for a trial is still `missing`, its hosts once there is one."""
     if _address() == "local":
         return inventory
-    return wait_for_hosts((arm.footprint for arm in study.arms.values()), lambda text: print(text, file=sys.stderr, flush=True))
+    return wait_for_hosts(inventory, missing, lambda text: print(text, file=sys.stderr, flush=True))
 
 
 def _address() -> str:
