@@ -74,11 +74,12 @@ def short(value: float) -> str:
 
 
 def xy_chart(series: Sequence[Series], dots: Sequence[Dots] = (), *, x_label: str, y_label: str, title: str = "",
-             x_names: Sequence[str] | None = None, log_x: bool = False, whole_x: bool = False) -> str:  # fmt: skip
+             x_names: Sequence[str] | None = None, log_x: bool = False, whole_x: bool = False,
+             y_within: Sequence[float] = ()) -> str:  # fmt: skip
     """Lines with bands and points. `x_names` makes x a category (position i is `x_names[i]`), `log_x` logarithmic;
-    `whole_x` keeps fractions off its ticks. The page's script reads values off lines, by the scales it finds in `data-`."""
+    `whole_x` keeps fractions off its ticks; `y_within` are values that the scale holds too, for charts of one scale. The page's script reads values off lines, by the scales it finds in `data-`."""
     xs = [float(v) for s in series for v in s.x] + [float(v) for d in dots for v in d.x]
-    ys = [float(v) for s in series for v in (*s.y, *s.low, *s.high)] + [float(v) for d in dots for v in d.y]
+    ys = [float(v) for s in series for v in (*s.y, *s.low, *s.high)] + [float(v) for d in dots for v in d.y] + list(y_within)
     scale = math.log10 if log_x else float
     x_low, x_high = (-0.5, len(x_names) - 0.5) if x_names else _span([scale(x) for x in xs], 0.02)
     y_low, y_high = _span(ys)

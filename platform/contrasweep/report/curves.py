@@ -1,6 +1,7 @@
 """Learning curves: the mean over replicates and its band, one panel a combination of the axes or a metric."""
 
 import math
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
@@ -38,22 +39,30 @@ def curve_figures(source: Source) -> str:
     spread = {key: part.droplevel([0, 1]) for key, part in stats[metrics].agg(["mean", "min", "max"]).groupby(level=["panel", "arm"])}
     order = list(dict.fromkeys(settings))
     if len(order) == 1:
-        shown = "".join(_panel(source, spread, order[0], metric, metric, caption="") for metric in metrics)
+        shown = "".join(_panel(source, spread, order[0], metric, metric) for metric in metrics)
         return f'<p class="soft">{CAPTION}</p><div class="figures">{shown}</div>'
     more = f'<p class="soft">{len(order) - PANELS} more combinations are not drawn.</p>' if len(order) > PANELS else ""
     boxes = "".join(
         f'<div data-group="curves" data-option="{escape(m)}"{" class=off" if i else ""}><div class="figures">'
-        f'{"".join(_panel(source, spread, panel, m, panel) for panel in order[:PANELS])}</div></div>'
+        f'{"".join(_panel(source, spread, panel, m, panel, _range(spread, order[:PANELS], m)) for panel in order[:PANELS])}</div></div>'
         for i, m in enumerate(metrics))  # fmt: skip
     options = "".join(f"<option>{escape(m)}</option>" for m in metrics)
-    return f'<label class="soft">Metric <select data-shows="curves">{options}</select></label>{boxes}{more}'
+    return f'<p class="soft"><label>Metric <select data-shows="curves">{options}</select></label> {CAPTION}</p>{boxes}{more}'
 
 
-def _panel(source: Source, spread: Spread, panel: str, metric: str, title: str, caption: str = CAPTION) -> str:
+def _panel(source: Source, spread: Spread, panel: str, metric: str, title: str, within: Sequence[float] = ()) -> str:
     series = []
     for arm in source.arms:
         if (panel, arm) in spread:
             part = spread[panel, arm][metric].dropna()
             part = part.iloc[:: max(1, math.ceil(len(part) / STEPS))]
             series.append(Series(arm, source.colour(arm), list(part.index), list(part["mean"]), list(part["min"]), list(part["max"])))
-    return figure(xy_chart(series, x_label="step", y_label=metric, whole_x=True), caption, title) if any(s.x for s in series) else ""
+    svg = xy_chart(series, x_label="step", y_label=metric, whole_x=True, y_within=within)
+    return figure(svg, "", title) if any(s.x for s in series) else ""
+
+
+def _range(spread: Spread, panels: Sequence[str], metric: str) -> list[float]:
+    """Least and largest value over all panels, so that they compare."""
+    ends = [(part[metric, "min"].min(), part[metric, "max"].max()) for (panel, _), part in spread.items() if panel in panels]
+    finite = [float(v) for end in ends for v in end if math.isfinite(v)]
+    return [min(finite), max(finite)] if finite else []
