@@ -176,7 +176,7 @@ class Results:
         return versus(f"{self.title}{where}", a, b, self._table(frame, ["arm"], [], metric, family), cells)
 
     def _table(self, frame: pd.DataFrame, rows: Any, columns: Any, metric: str, reference: str | None) -> "Table":
-        from contrasweep.report.table import build_table
+        from contrasweep.report.building import build_table
 
         self._known("metric", metric, [c for c in self._frame.columns if c not in {*OWN_COLUMNS, *self.axes}] or [metric])
         return build_table(

@@ -10,10 +10,11 @@ import pandas as pd
 
 from contrasweep.errors import SpecError, StorageError, choose_from
 from contrasweep.report import trials
+from contrasweep.report.building import build_table
 from contrasweep.report.page import html_report
 from contrasweep.report.search_notes import notes_html, notes_text
 from contrasweep.report.source import Source
-from contrasweep.report.table import Table, build_table
+from contrasweep.report.table import Table
 from contrasweep.tracking.links import read_links
 
 if TYPE_CHECKING:

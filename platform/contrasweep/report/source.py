@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from contrasweep.report.table import DONE, Table, build_table, label
+from contrasweep.report.building import build_table
+from contrasweep.report.table import DONE, Table, label
 
 
 @dataclass(frozen=True)
