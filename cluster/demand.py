@@ -2,11 +2,11 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from cluster.footprint import Footprint
 from cluster.inventory import ACCELERATOR_LABEL, GPU_MEMORY_GIB, Gpu, Inventory
-from cluster.packing import default_footprint, options, share, why_not
+from cluster.packing import share, why_not
 
 PATIENCE_S = 600.0
 """A GPU node of a cloud takes some minutes from the demand to its first task."""
@@ -25,38 +25,31 @@ def bundle(footprint: Footprint) -> tuple[dict[str, float], dict[str, str]]:
 
 
 def wait_for_hosts(
-    footprints: Iterable[Footprint | None], say: Callable[[str], object], patience_s: float = PATIENCE_S
+    inventory: Inventory,
+    missing: Callable[[Inventory], Footprint | None],
+    say: Callable[[str], object],
+    patience_s: float = PATIENCE_S,
 ) -> Inventory:
-    """The connected cluster's hosts, as soon as each of `footprints` fits one (None: a trial of which nothing is
-    known), or as they are after `patience_s`.
+    """The connected cluster's hosts, as soon as nothing is `missing` on them, or as they are after `patience_s`.
 
-    What fits none is asked for by a placement group, which an autoscaler answers with a node, and which is gone
-    with this process, so that no node is kept for a driver that was killed.
+    What is missing is asked for by a placement group, which an autoscaler answers with a node, and which is gone with
+    this process, so that no node is kept for a driver that was killed.
     """
     import ray
     from ray.util import placement_group, remove_placement_group
 
-    wanted = list(footprints)
-    inventory = Inventory.from_ray(ray.nodes())
-    without = _without_host(wanted, inventory)
-    if not without:
+    wanted = missing(inventory)
+    if wanted is None:
         return inventory
-    say(
-        f"no host of the cluster can hold a trial yet: {why_not(without[0], inventory)}; "
-        f"waiting for one, {patience_s / 60:.0f} min at most"
-    )
-    asked = [placement_group([needs], bundle_label_selector=[labels]) for needs, labels in map(bundle, without)]
+    say(f"no host of the cluster can hold a trial yet: {why_not(wanted, inventory)}; waiting for one, {patience_s / 60:.0f} min at most")
+    needs, labels = bundle(wanted)
+    group = placement_group([needs], bundle_label_selector=[labels])
     until = time.monotonic() + patience_s
     try:
-        while _without_host(wanted, inventory) and time.monotonic() < until:
+        while time.monotonic() < until:
             time.sleep(1)
-            inventory = Inventory.from_ray(ray.nodes())
+            if (there := Inventory.from_ray(ray.nodes())) != inventory and missing(inventory := there) is None:
+                break
     finally:
-        for group in asked:
-            remove_placement_group(group)
+        remove_placement_group(group)
     return inventory
-
-
-def _without_host(footprints: Iterable[Footprint | None], inventory: Inventory) -> list[Footprint]:
-    found = dict.fromkeys(footprint or default_footprint(inventory) for footprint in footprints)
-    return [footprint for footprint in found if not options(footprint, inventory)]

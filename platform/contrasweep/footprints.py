@@ -1,7 +1,7 @@
 """What each trial of a study needs: measured in its own cell, else estimated, else declared, else the default."""
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,6 +64,13 @@ class Footprints:
         if footprint not in self._options:
             self._options[footprint] = options(footprint, self.inventory)
         return self._options[footprint]
+
+    def missing(self, trials: Iterable[Trial]) -> Trial | None:
+        """If none of `trials` fits a host, the one that needs least."""
+        cells = list({self.of(trial): trial for trial in trials}.values())
+        if any(map(self.options, cells)):
+            return None
+        return min(cells, key=lambda t: ((need := self.of(t).footprint).gpu_memory_gib, need.host_memory_gib, need.cpus), default=None)
 
     def why_not(self, trial: Trial) -> str:
         """Why `trial` fits no host, and how its need is known."""

@@ -107,6 +107,24 @@ def test_only_failures_without_progress_add_up(tmp_path):
     assert stuck.status == "failed" and stuck.step == 1 and "actor died" in stuck.error
 
 
+def test_a_record_that_a_lost_worker_had_written_stands(calm, tmp_path):
+    """Given up by the engine, the trial keeps what its worker wrote before it was lost."""
+    from contrasweep.running.engine import Engine
+    from contrasweep.running.source import FixedSource
+
+    class Silent:
+        def ended(self, record):
+            self.record = record
+
+    trial, records = plan(study(), storage=calm.records.storage).trials[0], StudyRecords(str(tmp_path), "toy")
+    written = calm.found[trial.id]
+    records.write(written)
+    engine = Engine(None, FixedSource([]), records, None, listener := Silent(), max_failures=0, budget=None)
+    engine.running[trial.id] = (trial, {})
+    engine.give_up(trial.id, "the trial's worker was lost")
+    assert listener.record == records.read_one(trial.id) == written
+
+
 def test_a_trial_that_raises_fails_alone(tmp_path):
     arms = {"good": Arm("toy:train", config=BASE), "bad": Arm("toy:train", config=BASE | {"fail_at": 2})}
     results = run(study(arms=arms), storage=str(tmp_path), tracking="none")

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cluster.footprint import Footprint
 from cluster.inventory import Inventory
 from contrasweep import data, learned, results
 from contrasweep import records as rec
@@ -128,11 +129,18 @@ def _train(plan_: Plan | SweepPlan, source: Source, before: int, records: StudyR
     budget = Budget(study, records)
     if used_up := budget.used_up():
         return used_up
+    trials = [t for arm in study.arms for t in plan_.samples(arm)] if isinstance(plan_, SweepPlan) else [c.trials[0] for c in plan_.cells]
+    known = learned.read(records, records.finished())
+
+    def missing(inventory: Inventory) -> Footprint | None:
+        needs = Footprints(study, inventory, known)
+        smallest = needs.missing(trials)
+        return needs.of(smallest).footprint if smallest else None
+
     with connected() as there, _interruptible():
-        inventory = Inventory.from_yaml(hosts) if hosts else hosts_for(study, there)
+        inventory = Inventory.from_yaml(hosts) if hosts else hosts_for(missing, there)
         budget.check_prices(inventory)
-        placements = Placements(Footprints(study, inventory, learned.read(records, records.finished())))
-        trials = [t for arm in study.arms for t in plan_.samples(arm)] if isinstance(plan_, SweepPlan) else [c.trials[0] for c in plan_.cells]
+        placements = Placements(Footprints(study, inventory, known))
         placements.check(trials)
         total = plan_.total if isinstance(plan_, SweepPlan) else len(plan_.trials)
         progress = Progress(total, before, max_concurrent or placements.slots(trials))

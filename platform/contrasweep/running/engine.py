@@ -130,7 +130,11 @@ class Engine:
             self.listener.said(f"no trial runs: {len(waiting)} wait for a host with {gpu}{place.cpus:g} cores and {place.host_memory_gib:g} GiB free")
 
     def give_up(self, trial_id: str, error: str, status: str = rec.FAILED) -> None:
-        """Write the record of a trial whose worker could not: its metrics are in the storage already."""
+        """Write the record of a trial whose worker could not: its metrics are in the storage already. One that the worker
+        wrote before it was lost stands."""
+        if (known := self.records.read_one(trial_id)) is not None:
+            self.end(known)
+            return
         trial, notes = self.running[trial_id]
         rows = self.records.metrics(trial_id)
         last = {k: v for k, v in (rows[-1] if rows else {}).items() if k not in ("step", "time")}

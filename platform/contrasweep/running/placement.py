@@ -38,10 +38,7 @@ class Placements:
 
     def check(self, trials: Iterable[Trial]) -> None:
         """`SpecError` if none of `trials` fits a host, with what the smallest needs."""
-        needs = {self.footprints.of(trial): trial for trial in trials}
-        if needs and not any(map(self.fits, needs.values())):
-            need = min(needs, key=lambda need: (need.footprint.gpu_memory_gib, need.footprint.host_memory_gib, need.footprint.cpus))
-            smallest = needs[need]
+        if (smallest := self.footprints.missing(trials)) is not None:
             raise SpecError("a trial must fit one host of the cluster", place=f"arms.{smallest.arm}.footprint",
                             hint=f"of the smallest one: {self.footprints.why_not(smallest)}")  # fmt: skip
 
