@@ -29,8 +29,8 @@ import numpy as np
 from benchmarks.browser import LAPTOP, PHONE, browser, chromium
 from contrasweep import AblationGrid, Arm
 from contrasweep.checkpoints import Checkpoints
+from contrasweep.planned import write_planned
 from contrasweep.records import DONE, FAILED, INFEASIBLE, Record, StudyRecords
-from contrasweep.results import write_planned
 from contrasweep.running.driver import describe, plan
 from contrasweep.running.versions import versions
 from contrasweep.trial import Trial

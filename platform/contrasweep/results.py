@@ -1,6 +1,5 @@
 """`Results`: what a study has so far, read from the storage alone; frames, tables and comparisons of it."""
 
-import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ from contrasweep import compact
 from contrasweep.arm_budget import ArmBudget, spent
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.pareto import pareto_frame
-from contrasweep.planning import Plan
+from contrasweep.planned import read_planned
 from contrasweep.records import DONE, PENDING, PRUNED, Record, StudyRecords
 from contrasweep.searched import importance, search_frame
 from contrasweep.tracking.links import read_links
@@ -24,9 +23,7 @@ if TYPE_CHECKING:
     from contrasweep.report.table import Table
     from contrasweep.report.versus import Versus
     from contrasweep.statistics import Comparison
-    from contrasweep.sweep_planning import SweepPlan
 
-PLAN = "plan.parquet"
 OWN_COLUMNS = ("trial_id", "arm", "fold", "seed", "status", "seconds", "gpu_memory_gib")
 
 
@@ -257,24 +254,6 @@ class Results:
 
     def __str__(self) -> str:
         return str(self.table())
-
-
-def write_planned(records: StudyRecords, plan: "Plan | SweepPlan") -> None:
-    """Keep the plan's frame beside study.json, so that results are read without the study's code or data."""
-    frame = plan.to_frame()
-    for axis in plan.study.axis_names:
-        frame[axis] = [json.dumps(value) for value in frame[axis]]
-    sink = io.BytesIO()
-    frame.assign(fold=frame["fold"].astype("Int64")).to_parquet(sink, index=False)
-    records.store.write(f"{records.study}/{PLAN}", sink.getvalue())
-
-
-def read_planned(records: StudyRecords) -> pd.DataFrame:
-    """What `write_planned` wrote."""
-    frame = pd.read_parquet(io.BytesIO(records.store.read(f"{records.study}/{PLAN}")))
-    for axis in frame.columns[2:-2]:
-        frame[axis] = pd.Series([json.loads(text) for text in frame[axis]], index=frame.index)
-    return frame
 
 
 def _names(value: str | Sequence[str] | None) -> list[str]:

@@ -12,7 +12,8 @@ from contrasweep.canonical import dumps
 from contrasweep.objectives import front, value_of, violation
 from contrasweep.records import StudyRecords
 from contrasweep.report import render
-from contrasweep.results import Results, write_planned
+from contrasweep.planned import write_planned
+from contrasweep.results import Results
 from contrasweep.running.driver import describe, plan
 from contrasweep.search import build
 

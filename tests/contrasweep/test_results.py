@@ -11,10 +11,11 @@ import pytest
 
 from contrasweep import AblationGrid, Arm, SpecError, load
 from contrasweep.data.manifest import Folds, Manifest, Shard
+from contrasweep.planned import write_planned
 from contrasweep.planning import make_plan
 from contrasweep.records import Record, StudyRecords
 from contrasweep.report import FORMATS, render, trials, versus, write_report
-from contrasweep.results import Results, write_planned
+from contrasweep.results import Results
 from contrasweep.running.driver import describe
 
 DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(5))

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.footprint import Footprint
 from cluster.inventory import Inventory
-from contrasweep import data, learned, results
+from contrasweep import data, learned
 from contrasweep import records as rec
 from contrasweep.budget import Budget
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import ContrasweepError
 from contrasweep.footprints import Footprints
+from contrasweep.planned import read_planned, write_planned
 from contrasweep.planning import Plan, make_plan
 from contrasweep.records import Record, StudyRecords
 from contrasweep.results import Results
@@ -69,7 +70,7 @@ def run(study: Study, *, storage: str = STORAGE, tracking: str = TRACKING, max_c
     with _alone(records):
         records.claim(describe(planned), extend=extend)
         if isinstance(planned, Plan):
-            results.write_planned(records, planned)
+            write_planned(records, planned)
         finished = records.finished()
         if retry_failed:
             finished -= _unmark_failed(records, planned, finished)
@@ -99,7 +100,7 @@ def _complete(plan_: Plan | SweepPlan, records: StudyRecords, finished: set[str]
     if isinstance(plan_, Plan):
         return all(trial.id in finished for trial in plan_.trials)
     try:
-        return set(results.read_planned(records)["trial_id"]) <= finished
+        return set(read_planned(records)["trial_id"]) <= finished
     except FileNotFoundError:
         return False
 
@@ -107,8 +108,8 @@ def _complete(plan_: Plan | SweepPlan, records: StudyRecords, finished: set[str]
 def _search(plan_: SweepPlan, records: StudyRecords, tracker: Tracker, max_concurrent: int | None, hosts: Path | None) -> str:
     from contrasweep.running.sweep import SweepSource
 
-    results.write_planned(records, plan_)  # the table is there, all pending, until an arm's best is known
-    source = SweepSource(plan_, records, lambda confirmed: results.write_planned(records, confirmed))
+    write_planned(records, plan_)  # the table is there, all pending, until an arm's best is known
+    source = SweepSource(plan_, records, lambda confirmed: write_planned(records, confirmed))
     stopped = ""
     if not source.finished:
         stopped = _train(plan_, source, len(records.finished()), records, tracker, max_concurrent, hosts)
