@@ -120,7 +120,7 @@ def results(arguments: argparse.Namespace) -> None:
     from search_spaces import local
     from trainables.paired_images import figures
 
-    names = ["SYSTEMS_SMALL", "GEOMETRY_SMALL", *(f"TABLE_{i}_SMALL" for i in range(2, 8)), "SWEEP_SMALL", "SICK"]
+    names = ["SYSTEMS_SMALL", "GEOMETRY_SMALL", *(f"TABLE_{i}_SMALL" for i in range(2, 8)), "SWEEP_SMALL", "SICK_SMALL"]
     found = {}
     for name in names:
         with contextlib.suppress(SpecError):  # not run in this storage
