@@ -8,6 +8,7 @@ import pytest
 
 from contrasweep import data
 from contrasweep.checkpoints import Checkpoints
+from contrasweep.errors import StorageError
 from contrasweep.records import StudyRecords
 from contrasweep.running.execution import Execution
 from contrasweep.store import LocalStore
@@ -50,6 +51,21 @@ def test_dropped_after_any_report_it_ends_the_same(trial, tmp_path, reports):
     assert records.artifact(trial.id, "n.txt", tmp_path / "got").read_text() == "3"
     assert [row["step"] for row in records.metrics(trial.id)] == [1, 2, 3]
     assert records.finished() == {trial.id}
+
+
+def test_a_storage_that_fails_is_not_the_trials_failure(trial, tmp_path):
+    """No record is written: the trial goes on from its checkpoint when the storage is there again."""
+    records = StudyRecords(str(tmp_path), "s")
+    first = Execution(trial, train, records, metric="accuracy")
+    first.advance()
+    in_the_way = tmp_path / "s" / "trials" / trial.id / "checkpoint" / "2"
+    in_the_way.write_text("a file where a folder must be")
+    with pytest.raises(StorageError, match="checkpoint/2/n cannot be written"):
+        first.advance()
+    assert first.finished and records.finished() == set()
+    in_the_way.unlink()
+    record = finish(Execution(trial, train, records, metric="accuracy"))
+    assert (record.status, record.step, record.attempts) == ("done", 3, 2)
 
 
 def test_a_damaged_checkpoint_is_not_used(trial, tmp_path):

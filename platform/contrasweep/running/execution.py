@@ -16,7 +16,7 @@ from cluster import out_of_memory
 from cluster.usage import Meter
 from contrasweep import records as rec
 from contrasweep.checkpoints import Checkpoints
-from contrasweep.errors import SpecError
+from contrasweep.errors import SpecError, StorageError
 from contrasweep.records import Record, StudyRecords
 from contrasweep.running.versions import versions
 from contrasweep.trial import Report, Trial
@@ -64,8 +64,9 @@ class Execution:
     def advance(self, at_least_s: float = 0.0) -> Progress:
         """Train until a report is there and `at_least_s` have passed, or the trial ends.
 
-        A trainable that raises ends its trial as `failed`, with the traceback in the record; out-of-memory
-        errors are raised instead, because the scheduler answers them with more memory.
+        A trainable that raises ends its trial as `failed`, with the traceback in the record. Raised instead are
+        out-of-memory errors, because the scheduler answers them with more memory, and `StorageError`, because it is no
+        fault of the trial, which goes on from its checkpoint when it is run again.
         """
         progress = Progress()
         began = time.monotonic()
@@ -75,7 +76,7 @@ class Execution:
             except StopIteration:
                 progress.record = self._end()
             except Exception as error:
-                if out_of_memory.which(error) is not None:
+                if isinstance(error, StorageError) or out_of_memory.which(error) is not None:
                     self.close()
                     raise
                 progress.record = self.finish(rec.FAILED, error="".join(traceback.format_exception(error)))

@@ -105,8 +105,7 @@ class Events(tune.Callback):  # type: ignore[misc]
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         of = trial.config["trial"]
-        why = "its memory ran out" if out_of_memory.which(_error_text(trial)) else "its worker or host was lost"
-        text = f"again: {of['arm']} fold={of['fold']} seed={of['seed']}: {why}; it goes on from its checkpoint"
+        text = f"again: {of['arm']} fold={of['fold']} seed={of['seed']}: {_why(_error_text(trial))}; it goes on from its checkpoint"
         self._safely(self.engine.listener.said, text)
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -147,3 +146,11 @@ def _error_text(trial: Any) -> str:
     if not path or not Path(path).exists():
         return "the trial's worker was lost\n"
     return re.split(r"^Failure # \d+ .*\n", Path(path).read_text(), flags=re.MULTILINE)[-1]
+
+
+def _why(error: str) -> str:
+    """A failure of which no record tells, in a line."""
+    if out_of_memory.which(error):
+        return "its memory ran out"
+    raised = re.match(r"(\x1b\[\d+m)?ray::", error)  # so Ray begins the traceback of what a living worker raised
+    return error.strip().splitlines()[-1] if raised else "its worker or host was lost"
