@@ -1,21 +1,19 @@
 """What a plan will cost and what it can answer, before anything is spent."""
 
-import random
-import statistics as stats
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cluster.footprint import Footprint
 from cluster.inventory import Inventory
 from cluster.packing import Placement, at_once
-from cluster.simulate import Makespan, simulate
+from cluster.simulate import Makespan
 from contrasweep.budget import Budget
+from contrasweep.durations import Durations
 from contrasweep.footprints import Footprints, Need
 from contrasweep.learned import learned_of
 from contrasweep.planning import Cell, Plan
-from contrasweep.records import DONE, Record, StudyRecords
+from contrasweep.records import StudyRecords
 from contrasweep.spec import Study, Sweep
 from contrasweep.statistics import design
 from contrasweep.trial import Trial
@@ -23,9 +21,6 @@ from contrasweep.trial import Trial
 if TYPE_CHECKING:
     from contrasweep.sweep_forecast import SweepForecast
     from contrasweep.sweep_planning import SweepPlan
-
-SIMULATED = 20_000
-"""Trials that are simulated; of a longer plan a sample, whose hours are scaled up."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +58,7 @@ class CellForecast:
 
 @dataclass(frozen=True)
 class Forecast:
-    """The plan of a study beside what its storage has. `makespan` is of the trials to run, None while none has finished;
-    `used` is what the study has spent of its budgets."""
+    """The plan of a study beside what its storage has. `makespan` is of the trials to run, None while none has finished."""
 
     plan: Plan
     done: Mapping[str, str]  # trial id -> status, of planned trials with a record
@@ -112,15 +106,15 @@ def forecast(plan: "Plan | SweepPlan", storage: str, cluster: Path | None = None
     known = records.read(t.id for t in plan.trials if t.id in finished)
     inventory = hosts(cluster)
     footprints = Footprints(plan.study, inventory, learned_of(records, known.values()))
-    seconds, rooms = _Seconds(known), Rooms(footprints)
+    durations, rooms = Durations(known.values(), inventory), Rooms(footprints)
     cells = tuple(
-        CellForecast(c, sum(t.id in known for t in c.trials), rooms.of(c.trials[0]), seconds.of(c.arm, c.trials)) for c in plan.cells
+        CellForecast(c, sum(t.id in known for t in c.trials), rooms.of(c.trials[0]), durations.of(c.arm, c.trials)) for c in plan.cells
     )
     of_trial = {t.id: c for c in cells for t in c.cell.trials}
     left = [of_trial[t.id] for t in plan.trials if t.id not in known]
-    makespan = simulated([c.room.need.footprint for c in left], [c.seconds for c in left], inventory, known.values())
+    makespan = durations.makespan([c.room.need.footprint for c in left], [c.seconds for c in left])
     budget = Budget(plan.study, records, known.values())
-    warnings = (*budget.warnings(makespan), *answers(plan.study))
+    warnings = (*durations.warnings(), *budget.warnings(makespan), *answers(plan.study))
     return Forecast(plan, {i: r.status for i, r in known.items()}, cells, inventory, makespan, budget, warnings)
 
 
@@ -142,34 +136,6 @@ class Rooms:
             if way not in self.slots:
                 self.slots[way] = sum(at_once(way, node) * node.count for node in self.footprints.inventory.nodes)
         return Room(self.footprints.of(trial), ways, sum(self.slots[way] for way in ways), "" if ways else self.footprints.why_not(trial))
-
-
-class _Seconds:
-    """Training seconds of a trial: the median of its cell's finished ones, else of its arm's, else of all."""
-
-    def __init__(self, known: Mapping[str, Record]) -> None:
-        self.done = {i: r for i, r in known.items() if r.status == DONE}
-        self.arms = {arm: stats.median(r.seconds for r in self.done.values() if r.arm == arm) for arm in {r.arm for r in self.done.values()}}
-        self.usual = stats.median(self.arms.values()) if self.arms else None
-
-    def of(self, arm: str, trials: Iterable[Trial]) -> float | None:
-        own = [self.done[t.id].seconds for t in trials if t.id in self.done]
-        return stats.median(own) if own else self.arms.get(arm, self.usual)
-
-
-def simulated(footprints: Sequence[Footprint], seconds: Sequence[float | None], inventory: Inventory, known: Iterable[Record]) -> Makespan | None:
-    """The makespan of trials to run, in this order; None where their durations are not known. What a trial takes beside
-    its training is the median of what it took so far."""
-    takes = [s for s in seconds if s is not None]
-    if len(takes) < len(seconds):
-        return None
-    beside = [r.ended - r.started - r.seconds for r in known if r.status == DONE and r.attempts == 1]
-    start_s = max(0.0, stats.median(beside)) if beside else 0.0
-    if len(takes) <= SIMULATED:
-        return simulate(footprints, takes, inventory, start_s=start_s)
-    chosen = sorted(random.Random(0).sample(range(len(takes)), SIMULATED))
-    found = simulate([footprints[i] for i in chosen], [takes[i] for i in chosen], inventory, start_s=start_s)
-    return found.scaled(len(takes) / SIMULATED)
 
 
 def answers(study: Study) -> tuple[str, ...]:

@@ -71,9 +71,9 @@ def time_lines(makespan: Makespan | None, inventory: Inventory, slots: int, unkn
         return [f"time      {unknown}; {hosts}"]
     lines = [f"time      {duration(3600 * makespan.hours)}, simulated; {hosts}"]
     if inventory.gpus:
-        lines.append(f"GPU-hours {makespan.gpu_hours:.3g}, which keep {makespan.utilisation:.0%} of the GPUs given")
+        lines.append(f"GPU-hours {makespan.gpu_hours:.3g}; {makespan.utilisation:.0%} of the GPUs' time is given out")
     if inventory.cost_per_hour:
-        lines.append(f"cost      {makespan.cost:,.2f} for all hosts as long as it runs, {makespan.trials_cost:,.2f} for the trials' parts of them")
+        lines.append(f"cost      {makespan.cost:,.4g} for all hosts as long as it runs, {makespan.trials_cost:,.4g} for the trials' parts of them")
     return lines
 
 

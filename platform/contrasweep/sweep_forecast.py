@@ -1,6 +1,5 @@
 """What a Sweep will cost: each arm's budget beside what the storage has of it."""
 
-import statistics as stats
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,8 +10,9 @@ from cluster.inventory import Inventory
 from cluster.simulate import Makespan
 from contrasweep.arm_budget import spent
 from contrasweep.budget import Budget
+from contrasweep.durations import Durations
 from contrasweep.footprints import Footprints
-from contrasweep.forecast import Room, Rooms, answers, hosts, simulated
+from contrasweep.forecast import Room, Rooms, answers, hosts
 from contrasweep.forecast_text import notes, room_columns, table, time_lines
 from contrasweep.learned import learned_of
 from contrasweep.records import DONE, Record, StudyRecords
@@ -92,12 +92,11 @@ def of_sweep(plan: SweepPlan, storage: str, cluster: Path | None = None) -> Swee
     lookup = Rooms(Footprints(plan.study, inventory, learned_of(records, found.values())))
     rooms = {arm: max((lookup.of(trial) for trial in plan.samples(arm)), key=_size) for arm in plan.study.arms}
     left = list(_left(plan, found))
-    seconds = [r.seconds for r in found.values() if r.status == DONE]
-    usual = stats.fmean(seconds) if seconds else None
+    durations = Durations(found.values(), inventory)
     footprints = [rooms[arm].need.footprint for arm in left]
-    makespan = None if plan.total is None else simulated(footprints, [usual] * len(left), inventory, found.values())
+    makespan = None if plan.total is None else durations.makespan(footprints, [durations.of(arm) for arm in left])
     budget = Budget(plan.study, records, found.values())
-    warnings = (*budget.warnings(makespan), *answers(plan.study))
+    warnings = (*durations.warnings(), *budget.warnings(makespan), *answers(plan.study))
     return SweepForecast(plan, found, rooms, inventory, makespan, budget, warnings)
 
 

@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 
 from cluster.errors import InventoryError
 from cluster.footprint import Footprint
-from contrasweep import AblationGrid, Arm, Float, Sweep
-from contrasweep import forecast as forecasting
+from contrasweep import AblationGrid, Arm, Float, Sweep, durations
 from contrasweep.cli.app import app
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.forecast import forecast
@@ -83,7 +82,7 @@ def test_time_gpu_hours_and_cost_by_hand(tmp_path, cluster):
     assert told["makespan"]["gpu_hours"] == pytest.approx(2 * 1 + 2 * 0.25)
     assert told["makespan"]["cost"] == 22.0
     assert told["makespan"]["trials_cost"] == pytest.approx(2 * 20 / 4 + 2 * 1 / 2 / 4)
-    assert "cost      22.00 for all hosts as long as it runs, 10.25 for the trials' parts of them" in found.to_text()
+    assert "cost      22 for all hosts as long as it runs, 10.25 for the trials' parts of them" in found.to_text()
 
 
 def test_what_trials_take_beside_training_is_part_of_the_forecast(tmp_path, cluster):
@@ -98,11 +97,21 @@ def test_what_trials_take_beside_training_is_part_of_the_forecast(tmp_path, clus
 def test_a_long_plan_is_simulated_in_part(tmp_path, cluster, monkeypatch):
     study = grid(seeds=list(range(60)))
     whole = planned(study, tmp_path, cluster, seconds=600.0)
-    monkeypatch.setattr(forecasting, "SIMULATED", 100)
+    monkeypatch.setattr(durations, "SIMULATED", 100)
     part = planned(study, tmp_path, cluster, seconds=600.0)
     assert len(part.plan.trials) == 480
     assert part.hours == pytest.approx(whole.hours, rel=0.15)
     assert part.makespan.gpu_hours == pytest.approx(whole.makespan.gpu_hours, rel=0.15)
+
+
+def test_times_from_other_hosts_are_scaled_by_speed_and_said_to_be_from_there(tmp_path, cluster):
+    cluster.write_text(CLUSTER.replace("gpu: H100,", "gpu: H100, gpu_speed: 4,"))
+    here = planned(grid(), tmp_path, cluster, seconds=900.0, notes={"gpu": "H100"})
+    assert here.cells[0].seconds == 3600.0 and not any("time is" in text for text in here.warnings)
+    assert {cell.cell.arm: cell.room.ways[0].gpu for cell in here.cells} == {"quarter": "T4", "large": "H100"}
+    assert here.hours == 1.0, "an hour on a T4; on an H100 a quarter of one"
+    cpu = planned(grid(name="t"), tmp_path, cluster, seconds=900.0)
+    assert "time is what trials took on cpu; these hosts have H100, T4" in cpu.warnings
 
 
 def test_a_forecast_over_budget_is_a_warning(tmp_path, cluster):
