@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from contrasweep import Float, SpecError
 from contrasweep.canonical import dumps
 from contrasweep.objectives import front, value_of, violation
+from contrasweep.planned import write_planned
 from contrasweep.records import StudyRecords
 from contrasweep.report import render
-from contrasweep.planned import write_planned
 from contrasweep.results import Results
 from contrasweep.running.driver import describe, plan
 from contrasweep.search import build
