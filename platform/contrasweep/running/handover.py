@@ -64,9 +64,9 @@ def _best(found: Results) -> Iterator[Record]:
 
 def _log_model(record: Record, found: Results, tracker: Tracker, datasets: Mapping[str, Manifest]) -> None:
     """Its newest checkpoint as a model of its run. Whatever hinders that is told, and nothing is lost by it."""
-    data = datasets[record.data["digest"]]
-    trial = Trial(record.study, record.arm, record.trainable, record.config, data, record.fold, record.seed)
     try:
+        data = datasets[record.data["digest"]]
+        trial = Trial(record.study, record.arm, record.trainable, record.config, data, record.fold, record.seed)
         with tempfile.TemporaryDirectory() as folder:
             saved = Checkpoints(found.records.store, found.records.key(trial.id, "checkpoint")).fetch(Path(folder))
             module = load_checkpoint(trial, Path(folder)) if saved else None
