@@ -52,7 +52,7 @@ class Footprints:
 
     def of(self, trial: Trial) -> Need:
         """What `trial` needs; the same for all replicates of its cell."""
-        cell = _cell(trial)
+        cell = cell_of(trial)
         if (trial.arm, cell) not in self._needs:
             footprint, source = self._footprint(trial, cell)
             self._needs[trial.arm, cell] = Need(footprint, source, self._whys.get(cell, ""))
@@ -79,7 +79,7 @@ class Footprints:
 
     def notes(self, trial: Trial) -> dict[str, Any]:
         """What its record must say so that the memory model can learn from it."""
-        cell = _cell(trial)
+        cell = cell_of(trial)
         work, counted = self._workload(trial, cell), self._counted(trial, cell)
         return {"architecture": work.architecture, "counted_gib": round(counted, 4)} if work and counted is not None else {}
 
@@ -90,7 +90,7 @@ class Footprints:
 
     def overflowed(self, trial: Trial, gpu: str, limit_gib: float) -> None:
         """`trial` ran out of `limit_gib` of memory on this type of GPU: its like need more from the start."""
-        cell = _cell(trial)
+        cell = cell_of(trial)
         work, counted = self._workload(trial, cell), self._counted(trial, cell)
         if work and counted is not None:
             self.learned.gpu.observe_out_of_memory(calibration_key(gpu, work.architecture), counted, limit_gib)
@@ -174,7 +174,8 @@ class Footprints:
         return self._counts[shape]
 
 
-def _cell(trial: Trial) -> Cell:
+def cell_of(trial: Trial) -> Cell:
+    """What `trial` has in common with its replicates."""
     text = trial.config.text if isinstance(trial.config, canonical.Config) else canonical.dumps(trial.config)
     return trial.trainable, text, trial.data.digest
 

@@ -1,11 +1,15 @@
 """One trial from generator to record, without Ray: what is written when, and what survives."""
 
+import resource
+import sys
 import tempfile
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
+from cluster.guard import guard
 from contrasweep import data
 from contrasweep.checkpoints import Checkpoints
 from contrasweep.errors import StorageError
@@ -117,6 +121,30 @@ def test_out_of_memory_is_left_to_the_scheduler(trial, tmp_path):
     with pytest.raises(MemoryError):
         Execution(trial, greedy, records, metric="accuracy").advance()
     assert records.finished() == set()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="host memory is limited on Linux")
+def test_a_trial_that_takes_more_than_it_was_given_ends_alone_and_the_process_is_free_again(trial, tmp_path):
+    """The guard is a real limit of this process: an array of 8 GiB is refused while the trial is open, not after it."""
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+
+    def greedy(trial, resume=None):
+        yield Report(1, {"accuracy": float(np.ones(2**33, dtype=np.uint8)[0])})
+
+    with pytest.raises(MemoryError):
+        Execution(trial, greedy, StudyRecords(str(tmp_path), "s"), metric="accuracy", limits=guard(host_memory_gib=0.5)).advance()
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+
+
+def test_a_checkpoint_knows_what_the_trial_held(trial, tmp_path):
+    """So that an unfinished trial counts in the study's budgets."""
+    records = StudyRecords(str(tmp_path), "s")
+    execution = Execution(trial, train, records, metric="accuracy", notes={"gpus": 0.25, "cost_per_hour": 2.0, "phase": "search"})
+    execution.advance()
+    execution.close()
+    extra = Checkpoints(records.store, records.key(trial.id, "checkpoint")).latest().extra
+    assert (extra["gpus"], extra["cost_per_hour"]) == (0.25, 2.0) and extra["seconds"] > 0
+    assert execution.notes["phase"] == "search" and "phase" not in extra
 
 
 def test_closing_runs_the_trainables_clean_up(trial, tmp_path):

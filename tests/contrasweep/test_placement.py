@@ -86,6 +86,15 @@ def test_out_of_memory_gets_twice_the_share_and_at_last_infeasible():
     assert placements.after_error(described, "ValueError: x") is None
 
 
+def test_replicates_of_a_trial_that_ran_out_of_memory_start_with_what_it_was_given():
+    placements, (first, second, third, *_) = placed(Inventory(MIXED.nodes[:1]), a=Footprint(gpu_memory_gib=3, cpus=0.5))
+    assert placements.place(first).share == Fraction(1, 4)
+    placements.after_error({"id": first.id}, "CUDA out of memory")
+    assert placements.place(second).share == Fraction(1, 2)
+    placements.ended(record(first, "T4", gpu_memory_gib=3.9))
+    assert placements.place(third).share == Fraction(1, 3), "3.9 GiB x 1.25 of 14.7, once it was measured"
+
+
 def test_a_study_of_which_nothing_fits_is_one_line_about_its_smallest_trial():
     placements, trials = placed(vast=Footprint(gpu_memory_gib=200), huge=Footprint(gpu_memory_gib=100))
     with pytest.raises(SpecError) as caught:

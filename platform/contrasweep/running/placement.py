@@ -10,7 +10,7 @@ from cluster import out_of_memory
 from cluster.packing import Placement, at_once
 from contrasweep.budget import Rate
 from contrasweep.errors import SpecError
-from contrasweep.footprints import Footprints
+from contrasweep.footprints import Cell, Footprints, cell_of
 from contrasweep.learned import peak_of
 from contrasweep.records import Record
 from contrasweep.trial import Trial
@@ -26,6 +26,7 @@ class Placements:
     def __init__(self, footprints: Footprints) -> None:
         self.footprints, self.inventory = footprints, footprints.inventory
         self.placed: dict[str, tuple[Trial, Placement]] = {}  # by trial id, from its handing out to its record
+        self.raised: dict[tuple[str, Cell], Placement] = {}  # of cells of which a trial ran out of memory
         self.infeasible: set[str] = set()
 
     def fits(self, trial: Trial) -> bool:
@@ -80,6 +81,8 @@ class Placements:
             self.infeasible.add(trial.id)
             return None
         self.placed[trial.id] = trial, more
+        key = trial.arm, cell_of(trial)
+        self.raised[key] = max(more, self.raised.get(key, more), key=lambda place: (place.share, place.host_memory_gib))
         return bundles({"place": self.described(trial)})
 
     def is_infeasible(self, described: Mapping[str, Any]) -> bool:
@@ -87,7 +90,9 @@ class Placements:
 
     def ended(self, record: Record) -> None:
         """Make room, and learn what the trial took."""
-        self.placed.pop(record.trial_id, None)
+        trial, _ = self.placed.pop(record.trial_id, (None, None))
+        if trial is not None and record.gpu_memory_gib:  # what it took is known now
+            self.raised.pop((trial.arm, cell_of(trial)), None)
         if (peak := peak_of(record)) is not None:
             self.footprints.learn(peak)
 
@@ -97,6 +102,8 @@ class Placements:
         return max((sum(at_once(way, node) * node.count for node in self.inventory.nodes) for way in kinds), default=1)
 
     def _choose(self, trial: Trial) -> Placement:
+        if (more := self.raised.get((trial.arm, cell_of(trial)))) is not None:
+            return more
         ways = self.footprints.options(trial)
         load: defaultdict[str | None, float] = defaultdict(float)
         for _, way in self.placed.values():
