@@ -107,6 +107,28 @@ def test_only_failures_without_progress_add_up(tmp_path):
     assert stuck.status == "failed" and stuck.step == 1 and "actor died" in stuck.error
 
 
+def test_a_storage_that_fails_for_a_while_costs_steps_only(tmp_path, capsys):
+    def train(trial, resume=None):
+        import tempfile
+
+        from contrasweep.trial import Report
+
+        in_the_way = Path(trial.config["runs"], "toy", "trials", trial.id, "checkpoint", "2")  # a file where a folder must be
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "state").touch()
+            if resume:
+                in_the_way.unlink()
+            else:
+                yield Report(1, {"accuracy": 0.1}, Path(folder))
+                in_the_way.touch()
+            yield Report(2, {"accuracy": 0.2}, Path(folder))
+
+    results = run(study(arms={"own": Arm(train, config={"runs": str(tmp_path)})}, folds=2), storage=str(tmp_path), tracking="none")
+    assert {(record.status, record.step, record.attempts) for record in results.found.values()} == {("done", 2, 2)}
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("again: own fold=")]
+    assert len(told) == 2 and all("StorageError" in line and "checkpoint/2/state cannot be written" in line for line in told)
+
+
 def test_a_record_that_a_lost_worker_had_written_stands(calm, tmp_path):
     """Given up by the engine, the trial keeps what its worker wrote before it was lost."""
     from contrasweep.running.engine import Engine
