@@ -12,7 +12,7 @@ from contrasweep.report.search_notes import notes_text
 from contrasweep.results import Results
 from contrasweep.running.driver import plan, run
 from contrasweep.running.execution import Execution
-from contrasweep.running.population import Member, exploited
+from contrasweep.running.exploiting import Member, exploited
 from contrasweep.running.source import Next
 from contrasweep.running.sweep import SweepSource
 from contrasweep.schedule import Population

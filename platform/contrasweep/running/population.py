@@ -8,44 +8,23 @@ schedule's own training would have led to; were one lost, the schedule is traine
 """
 
 import math
-import random
 import statistics
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-
-from ray.tune.experiment import Trial as TuneTrial
-from ray.tune.schedulers import PopulationBasedTraining
 
 from contrasweep import records as rec
 from contrasweep.checkpoints import Checkpoints
 from contrasweep.records import Record, StudyRecords
 from contrasweep.running.arm_search import SEARCH
+from contrasweep.running.exploiting import Member, exploited
 from contrasweep.running.source import Next
 from contrasweep.schedule.population import Population
-from contrasweep.space import Choice, Space, nearest
 from contrasweep.sweep_planning import SweepPlan, fixed_of
 from contrasweep.trial import Trial
-
-
-@dataclass(frozen=True)
-class Member:
-    """One schedule of the population: [[step after which they hold, settings], ...], and the trials, one a fold, that
-    trained it last; `value` is their mean, -inf if one failed."""
-
-    number: int
-    schedule: tuple[tuple[int, Mapping[str, Any]], ...]
-    trials: tuple[str, ...] = ()
-    value: float = -math.inf
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return dict(self.schedule[-1][1])
 
 
 @dataclass
@@ -160,60 +139,5 @@ class PopulationSearch:
             return saved.step
 
 
-def exploited(members: list[Member], space: Space, population: Population, mode: str, seed: list[int]) -> dict[int, tuple[int, dict[str, Any]]]:
-    """By the number of each member that Tune replaces: the one it is copied from, and the settings it goes on with."""
-    with _seeded(seed):
-        decisions = _Decisions(space, population, mode)
-        trials = [_Stand(member) for member in members]
-        here = SimpleNamespace(search_alg=None, get_trials=lambda: trials, get_live_trials=lambda: trials)
-        for trial in trials:
-            decisions.on_trial_add(here, trial)
-        for trial, member in zip(trials, members, strict=True):
-            decisions.on_trial_result(here, trial, {"step": population.interval, "value": member.value})
-    alive = {member.number for member in members if math.isfinite(member.value)}
-    return {number: found for number, found in decisions.found.items() if found[0] in alive}
-
-
-class _Stand(TuneTrial):  # type: ignore[misc]
-    """A member as Tune's scheduler sees it: paused, with a checkpoint."""
-
-    def __init__(self, member: Member) -> None:
-        super().__init__("member", config=member.settings, trial_id=str(member.number), stub=True)
-        self.set_status(TuneTrial.PAUSED)
-
-    @property
-    def checkpoint(self) -> str:
-        return str(self.trial_id)
-
-
-class _Decisions(PopulationBasedTraining):  # type: ignore[misc]
-    """Ray Tune's PBT, whose copies are noted instead of made."""
-
-    def __init__(self, space: Space, population: Population, mode: str) -> None:
-        def within(config: dict[str, Any]) -> dict[str, Any]:
-            return {name: nearest(space[name], value) for name, value in config.items()}
-
-        draws = {name: list(p.options) if isinstance(p, Choice) else lambda p=p: p.at(random.random()) for name, p in space.items()}
-        super().__init__(time_attr="step", metric="value", mode=mode, perturbation_interval=population.interval, hyperparam_mutations=draws,
-                         quantile_fraction=population.quantile, resample_probability=population.resample, custom_explore_fn=within,
-                         log_config=False, synch=True)  # fmt: skip
-        self.found: dict[int, tuple[int, dict[str, Any]]] = {}
-
-    def _exploit(self, tune_controller: Any, trial: Any, trial_to_clone: Any) -> None:
-        config, _ = self._get_new_config(trial, trial_to_clone)
-        self.found[int(trial.trial_id)] = int(trial_to_clone.trial_id), config
-
-
 def _prolonged(member: Member, step: int, settings: dict[str, Any]) -> tuple[tuple[int, Mapping[str, Any]], ...]:
     return member.schedule if settings == member.settings else (*member.schedule, (step, settings))
-
-
-@contextmanager
-def _seeded(seed: list[int]) -> Iterator[None]:
-    """Tune draws from Python's one generator: seeded inside, as it was outside."""
-    before = random.getstate()
-    random.seed(repr(seed))
-    try:
-        yield
-    finally:
-        random.setstate(before)

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from contrasweep import canonical, search
 from contrasweep import records as rec
 from contrasweep.records import Record, StudyRecords
-from contrasweep.running.arm_search import ArmSearch, Outcome
+from contrasweep.running.arm_search import ArmSearch
+from contrasweep.running.asked import Outcome
 from contrasweep.running.source import Finished, Next
 from contrasweep.sweep_planning import SweepPlan, fixed_of, order
 from contrasweep.trial import Trial
@@ -99,7 +100,7 @@ class SweepSource:
     def _search(self, arm: str, tuned: Mapping[str, Any]) -> Search:
         if self.plan.population is None:
             return ArmSearch(self.plan, arm, tuned, self.records, self._priors(arm, tuned))
-        from contrasweep.running.population import PopulationSearch  # the only search that needs Ray
+        from contrasweep.running.population import PopulationSearch  # Ray's PBT comes with it
 
         return PopulationSearch(self.plan, arm, tuned, self.records)
 

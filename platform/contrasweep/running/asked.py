@@ -1,0 +1,63 @@
+"""A configuration that a search asked for, and what came of it."""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from contrasweep.objectives import value_of, violation
+from contrasweep.records import Record
+from contrasweep.spec import Sweep
+from contrasweep.trial import Trial
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a configuration: means over its folds of each objective, the metric first, and by how much each
+    constraint is broken."""
+
+    config: Mapping[str, Any]  # the searched settings
+    values: Mapping[str, float]
+    violations: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], records: Iterable[Record], study: Sweep) -> "Outcome":
+        found = list(records)
+
+        def mean(metric: str) -> float:
+            return statistics.fmean(value_of(record, metric) for record in found) if found else math.nan
+
+        broken = tuple(violation(metric, text, mean(metric)) for metric, text in study.constraints.items())
+        return cls(config, {metric: mean(metric) for metric in study.goals}, broken)
+
+    @property
+    def finite(self) -> bool:
+        return all(map(math.isfinite, [*self.values.values(), *self.violations]))
+
+    @property
+    def feasible(self) -> bool:
+        return all(broken <= 0 for broken in self.violations)
+
+    def rank(self, study: Sweep) -> tuple[bool, float]:
+        """Larger is better: feasible first, then by the study's metric."""
+        return self.feasible, self.values[study.metric] * (1 if study.mode == "max" else -1)
+
+
+@dataclass
+class Asked:
+    """One configuration of a search, its trials (one a fold) and their records."""
+
+    number: int
+    config: dict[str, Any]  # the searched settings
+    trials: list[Trial]
+    records: dict[str, Record] = field(default_factory=dict)
+    told: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether each of its trials has ended, early or not."""
+        return len(self.records) == len(self.trials)
+
+    def ended_as(self, *statuses: str) -> bool:
+        return self.whole and all(record.status in statuses for record in self.records.values())
