@@ -27,6 +27,7 @@ from contrasweep.tracking import (
     checked_uri,
     load_checkpoint,
     open_tracker,
+    read_links,
     serve,
     sync,
 )
@@ -485,6 +486,24 @@ def test_pages_are_told(study: Study) -> None:
     page = tracker.run_url(study.trials[0].id) or ""
     assert page.startswith("http://127.0.0.1:") and f"/runs/{tracker.run_ids()[study.trials[0].id]}?" in page
     assert tracker.run_url("no such trial") is None
+
+
+def test_once_settled_what_was_told_is_there(study: Study) -> None:
+    tracker = study.tracker()
+    run_live(study, tracker, study.trials[0])
+    tracker.settle(60)
+    study.assert_shows(study.trials[0])
+    assert tracker.close() is None
+
+
+def test_a_sync_keeps_where_the_runs_are(study: Study) -> None:
+    assert read_links(study.records).runs == {}
+    for trial in study.trials:
+        study.record(trial)
+    sync(study.records, study.uri, study.facts)
+    links = read_links(study.records)
+    assert {i: url.split("/runs/")[1].split("?")[0] for i, url in links.runs.items()} == {i: r.info.run_id for i, r in study.children().items()}
+    assert links.served == study.uri.startswith("http") and links.study.startswith("http://127.0.0.1:")
 
 
 @pytest.mark.slow
