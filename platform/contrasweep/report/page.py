@@ -42,7 +42,7 @@ def html_report(source: Source) -> str:
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name} · contrasweep</title>'
         '<meta name="viewport" content="width=device-width,initial-scale=1"><link rel="icon" href="data:,">'
         f"<style>{html_table.STYLE}{_file('page.css')}</style></head><body>{_head(source)}"
-        f'<nav><div>{links}</div></nav><main>{figures.keys(source)}{body}</main>'
+        f'<nav><div>{links}</div>{figures.keys(source)}</nav><main>{body}</main>'
         f"<footer>Written by contrasweep on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC.</footer>"
         f"<script>{_file('page.js')}</script></body></html>"
     )
