@@ -165,8 +165,9 @@ def report(frame: pd.DataFrame, seconds: float) -> str:
         beside = "" if method == "random" else f"{paired.difference:.0f} [{paired.low:.0f}, {paired.high:.0f}], p = {paired.p_value:.3f}"
         lines.append(f"| {method} | {reached}/{len(epochs)} | {epochs.mean():.0f} [{mean.low:.0f}, {mean.high:.0f}] | {np.median(epochs):.0f} | "
                      f"{saved.difference:.0f} [{saved.low:.0f}, {saved.high:.0f}] | {saved.p_value:.3f} | {beside} |")  # fmt: skip
-    host = f"{datetime.date.today()}, {machine.machine()}, {os.cpu_count()} cores, no GPU"
-    return "\n".join([f"# Epochs to random search's best\n\n{host}; {len(censored)} seeds.{f" {seconds / 60:.0f} CPU minutes." if seconds > 60 else ""}\n\n{ABOUT}", *lines, ""])
+    cost = f", {seconds / 60:.0f} CPU minutes" if seconds > 60 else ""
+    host = f"{datetime.date.today()}, {machine.machine()}, {os.cpu_count()} cores, no GPU; {len(censored)} seeds{cost}."
+    return "\n".join([f"# Epochs to random search's best\n\n{host}\n\n{ABOUT}", *lines, ""])
 
 
 def main() -> None:
