@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 from ray.autoscaler.v2.sdk import get_cluster_status
-from raylets import RayCluster, wait_for
+from raylets import TRIAL, RayCluster, kill, wait_for
 
 from cluster import submission
 from contrasweep.records import StudyRecords
@@ -158,9 +158,7 @@ def test_a_job_goes_on_after_a_worker_and_after_a_node(cluster, project, calm, h
     assert status == 2 and f"job {job} is running {STUDY} on {project.storage}" in said
     before = project.finished_files()
 
-    for process in cluster.nodes["a"].processes():
-        if process.name().startswith("ray::ResourceTrainable"):
-            process.kill()
+    kill(cluster.nodes["a"].running(TRIAL))
     project.wait_at_gate(3, held)
     cluster.nodes["b"].kill()
     project.gate.unlink()
@@ -177,9 +175,7 @@ def test_submitting_again_goes_on_after_the_driver_and_after_the_head(cluster, p
     project.job()
     project.wait_at_gate(2, held)
     before = project.finished_files()
-    for process in cluster.nodes["head"].processes():
-        if {"contrasweep", "run"} <= set(process.cmdline()):
-            process.kill()
+    kill(cluster.nodes["head"].running("python -m contrasweep run"))
     job = project.job()
     project.wait_at_gate(4, held)
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
@@ -22,6 +22,9 @@ QUICK = {
     "RAY_gcs_rpc_server_reconnect_timeout_s": "5", "RAY_raylet_start_wait_time_s": "60",
 }  # fmt: skip
 """A dead node or head is noticed within seconds; Ray's own settings take up to a minute."""
+
+TRIAL = "ray::ResourceTrainable"
+"""What a worker that trains is called in a list of processes."""
 
 
 class Node:
@@ -39,27 +42,33 @@ class Node:
         own = {p for p in psutil.process_iter() if _session(p) == self.process.pid}
         return own | {child for p in own for child in _children(p)}
 
+    def running(self, *words: str) -> set[psutil.Process]:
+        """Of those that live, the ones whose command line has all `words`."""
+        return {process for process in self.processes() if all(word in _command(process) for word in words)}
+
     def kill(self) -> None:
         """`kill -9` of everything, as a power cut does."""
         while living := self.processes():
-            for process in living:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
+            kill(living)
             psutil.wait_procs(living, timeout=10)
 
 
 class RayCluster:
     """A head, which runs drivers and no trials, on ports of its own; workers are added."""
 
-    def __init__(self, environment: dict[str, str] | None = None) -> None:
+    def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="cs-", dir="/tmp"))  # short: Ray puts sockets below it
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | QUICK | {
             "RAY_AUTH_MODE": "disabled", "PATH": f"{BIN}:{os.environ['PATH']}",
-        } | (environment or {})  # fmt: skip
+        }  # fmt: skip
         self.gcs_port, self.dashboard_port, self.client_port = free_ports(3)
         self.address = f"http://127.0.0.1:{self.dashboard_port}"
         self.nodes: dict[str, Node] = {}
-        self.start_head()
+        try:
+            self.start_head()
+        except BaseException:
+            self.close()
+            raise
 
     def start_head(self) -> None:
         """Start the head, or start it again on the same ports, and wait until it takes jobs."""
@@ -84,20 +93,26 @@ class RayCluster:
         return sum(node["state"] == "ALIVE" for node in listed)
 
     def wait_for_nodes(self, count: int) -> None:
-        wait_for(lambda: self.alive() == count, 90, lambda: "".join(n.log.read_text()[-2000:] for n in self.nodes.values()))
+        wait_for(lambda: self.alive() == count, 150, lambda: "".join(n.log.read_text()[-2000:] for n in self.nodes.values()))
 
     def wait_until_idle(self) -> None:
         """Until no raylet and no worker of the nodes lives; their agents, which take a minute longer, are killed."""
-        working = [name for name in self.nodes if name != "head"]
-        wait_for(lambda: not any(p.name() == "raylet" or p.name().startswith("ray::Resource") for name in working
-                                 for p in self.nodes[name].processes()), 60)  # fmt: skip
-        for name in working:
-            self.nodes[name].kill()
+        nodes = [node for name, node in self.nodes.items() if name != "head"]
+        wait_for(lambda: not any(node.running(TRIAL) or node.running("raylet/raylet") for node in nodes), 60)
+        for node in nodes:
+            node.kill()
 
     def close(self) -> None:
         for node in self.nodes.values():
             node.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def kill(processes: Iterable[psutil.Process]) -> None:
+    """`kill -9` of each that still lives."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def wait_for(true: Callable[[], object], seconds: float, said: Callable[[], str] = lambda: "") -> None:
@@ -124,6 +139,12 @@ def _session(process: psutil.Process) -> int | None:
     with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
         return os.getsid(process.pid) if process.status() != psutil.STATUS_ZOMBIE else None
     return None
+
+
+def _command(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return " ".join(process.cmdline())
+    return ""
 
 
 def _children(process: psutil.Process) -> list[psutil.Process]:
