@@ -84,7 +84,7 @@ class Budget:
         spent = self.spent() if self.limits else {}
         over = [name for name, limit in self.limits.items() if spent[name] >= limit]
         said = ", ".join(f"{name}={self.limits[name]:g} ({spent[name]:.3g} spent)" for name in over)
-        more = " ".join(f"--set {name}={2 * self.limits[name]:g}" for name in over)
+        more = " ".join(f"--set {name}={2 * max(self.limits[name], spent[name]):.3g}" for name in over)
         return f"used up: {said}; raise it to go on from here, for example with {more}" if over else ""
 
     def warnings(self, to_come: Makespan | None) -> list[str]:

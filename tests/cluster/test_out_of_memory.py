@@ -7,6 +7,7 @@ import sys
 import threading
 import traceback
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster import usage
-from cluster.guard import guard
+from cluster.guard import CONTEXT_GIB, guard
 from cluster.inventory import Gpu, Inventory, Node
 from cluster.out_of_memory import doubled, retry, which
 from cluster.packing import Placement
@@ -176,9 +177,10 @@ def test_the_gpu_guard_needs_no_gpu_and_sets_the_fraction_where_there_is_one(mon
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", fractions.append)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(total_memory=80 * 2**30))
     with pytest.raises(RuntimeError, match="inside"), guard(gpu_share=0.25):
         raise RuntimeError("inside")
-    assert fractions == [0.25, 1.0]
+    assert fractions == [0.25 - CONTEXT_GIB / 80, 1.0]
 
 
 # ------------------------------------------------------------------------------------------- the meter

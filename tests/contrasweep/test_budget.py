@@ -59,7 +59,7 @@ def test_what_runs_now_counts_too(tmp_path, monkeypatch):
     budget.trained("t0", 5400.0)
     budget.trained("t1", 5400.0)
     assert budget.used_up() == ("used up: budget_gpu_hours=2 (2.25 spent); raise it to go on from here, for example with "
-                                "--set budget_gpu_hours=4")  # fmt: skip
+                                "--set budget_gpu_hours=4.5")  # fmt: skip
 
 
 def test_without_a_budget_nothing_is_read_and_nothing_is_used_up(tmp_path):
