@@ -120,11 +120,13 @@ def results(arguments: argparse.Namespace) -> None:
     from search_spaces import local
     from trainables.paired_images import figures
 
-    names = ["SYSTEMS_SMALL", "GEOMETRY_SMALL", *(f"TABLE_{i}_SMALL" for i in range(2, 8)), "SWEEP_SMALL", "SICK_SMALL"]
+    names = ["SYSTEMS_SMALL", "PAIRS_SMALL", "GEOMETRY_SMALL", *(f"TABLE_{i}_SMALL" for i in range(2, 8)), "SWEEP_SMALL", "SICK_SMALL"]
     found = {}
     for name in names:
         with contextlib.suppress(SpecError):  # not run in this storage
-            found[name] = cs.load(getattr(local, name).name, storage=arguments.storage)
+            study = cs.load(getattr(local, name).name, storage=arguments.storage)
+            if study.counts.get("done"):
+                found[name] = study
     lines = [head("LOCAL and its relatives on real pairs, small scale"), "The table of each study as `contrasweep report` prints it, and below it the geometry of z: means over all "
              "trials of the cosines between class centres, on the held-out part and on training rows (1: collapsed onto the shift that "
              "all pairs share; 0: orthogonal; -1/(K-1): a simplex).", "",
@@ -136,7 +138,7 @@ def results(arguments: argparse.Namespace) -> None:
         lines += ["", f"## {name}", "", getattr(local, name).description, "", study.table().to_markdown().strip(), ""]
         frame = study.to_frame()
         done = frame[frame.status == "done"]
-        if name in ("SYSTEMS_SMALL", "GEOMETRY_SMALL"):
+        if name in ("SYSTEMS_SMALL", "PAIRS_SMALL", "GEOMETRY_SMALL"):
             lines += [markdown(done.groupby("arm", sort=False)[[m for m in GEOMETRY if m in done]].mean()), "",
                       f"{study.metric} by fold:", "", markdown(done.pivot_table(index="fold", columns="arm", values=study.metric, sort=False))]  # fmt: skip
     (arguments.to / "paired_images.md").write_text("\n".join(lines) + "\n")

@@ -161,6 +161,13 @@ SYSTEMS_SMALL = _table(
 """`local-pre` and `local-post` are LOCAL fed one side twice. A single side has no scene to take away without itself, so
 `pre-single` and `post-single` keep its absolute colour: they are what one image tells at best. `colour` is the floor."""
 
+PAIRS_SMALL = _table(
+    "local-pairs-small", "Do pairs matter? LOCAL against itself fed one side twice, and against colour, two seeds a fold",
+    data="ombria", metric="f1_macro", seeds=[0, 1],
+    arms={name: SYSTEMS_SMALL.arms[name] for name in ("local", "local-post", "local-pre", "colour")},
+)  # fmt: skip
+"""Its trials of seed 0 are those of SYSTEMS_SMALL."""
+
 GEOMETRY_SMALL = AblationGrid(
     name="local-geometry-small", description="When are the class centres of LOCAL's z orthogonal on real pairs?",
     arms=arms(_without(_PAIR, "alpha_schedule") | {
