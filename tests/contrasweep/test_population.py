@@ -152,4 +152,4 @@ def test_a_population_through_ray(ray_session, tmp_path):  # noqa: F811
     assert results.counts == {"done": 3}
     assert {len(r.config["schedule"]) for r in results.found.values()} <= {1, 2, 3}
     said = notes_text(Results.load("toy-sweep", str(tmp_path)))
-    assert "searched toy: 4 of 4 configurations, 24 epochs" in said and "schedule of toy: lr=" in said
+    assert "searched toy: 4 of 4 configurations, 24 epochs" in said and "schedule of toy: batch_size=" in said
