@@ -114,7 +114,7 @@ def _search(plan_: SweepPlan, records: StudyRecords, tracker: Tracker, max_concu
     if not source.finished:
         stopped = _train(plan_, source, len(records.finished()), records, tracker, max_concurrent, hosts)
     for arm in source.unconfirmed:
-        print(f"arm {arm}: no configuration was trained to its end, so there is none to confirm", file=sys.stderr)
+        print(f"arm {arm}: no configuration was trained to its end and keeps to the constraints, so there is none to confirm", file=sys.stderr)
     return stopped
 
 
