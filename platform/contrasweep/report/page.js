@@ -33,13 +33,18 @@ const short = value => typeof value === "number" ? String(+value.toPrecision(5))
 
 document.querySelectorAll(".trials").forEach(box => {
   const data = JSON.parse(box.querySelector("script").textContent), { head, start } = data, PAGE = 100;
-  const words = data.rows.map(row => row.slice(0, head.length).join(" ").toLowerCase());
-  const [input, count, more, body] = ["input", ".count", ".more", "tbody"].map(name => box.querySelector(name));
   const status = head.indexOf("status");
+  const words = data.rows.map(row => ` ${[...row.slice(0, status + 1), row[head.length - 1]].join(" ")} `.toLowerCase());
+  const holds = (i, word) => {  // axis=value, a whole number, or a part of any other word
+    const [name, value] = word.split("="), column = head.findIndex(h => h.toLowerCase() === name);
+    if (value !== undefined && column >= 0) return String(data.rows[i][column]).toLowerCase() === value;
+    return words[i].includes(/^[\d.]+$/.test(word) ? ` ${word} ` : word);
+  };
+  const [input, count, more, body] = ["input", ".count", ".more", "tbody"].map(name => box.querySelector(name));
   let order = data.rows.map((_, i) => i), shown = PAGE, column = -1, down = false;
   const draw = () => {
     const asked = input.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const found = asked.length ? order.filter(i => asked.every(word => words[i].includes(word))) : order;
+    const found = asked.length ? order.filter(i => asked.every(word => holds(i, word))) : order;
     body.replaceChildren(...found.slice(0, shown).map(i => {
       const row = data.rows[i], line = document.createElement("tr");
       head.forEach((_, j) => {
@@ -107,12 +112,13 @@ const point = event => {
     }
     if (!near.length || x < left - 8 || x > right + 8) return;
     const where = near.reduce((a, b) => Math.abs(b.best[0] - x) < Math.abs(a.best[0] - x) ? b : a).best[0];
+    const digits = Math.max(0, Math.ceil(-Math.log10((y1 - y0) / 200)));  // what a pixel tells
     const value = x0 + (where - left) / (right - left) * (x1 - x0);
     tip.append(make("b", `${svg.dataset.x} ${+(svg.dataset.log === undefined ? value : 10 ** value).toPrecision(3)}`));
     for (const { group, best } of near.filter(n => Math.abs(n.best[0] - where) < 1)) {
       const line = make("div"), mark = make("i");
       mark.style.background = getComputedStyle(group).color;
-      line.append(mark, `${group.dataset.name} ${+(y0 + (bottom - best[1]) / (bottom - top) * (y1 - y0)).toPrecision(4)}`);
+      line.append(mark, `${group.dataset.name} ${(y0 + (bottom - best[1]) / (bottom - top) * (y1 - y0)).toFixed(digits)}`);
       tip.append(line);
     }
     ruler = svg.querySelector("line.grid").cloneNode();

@@ -11,6 +11,7 @@ from contrasweep.report.charts import COLOURS, log_ticks, path, short, svg, tick
 
 GAP, WIDTH, HEIGHT = 128, 1040, 330
 LEFT, RIGHT, TOP, BOTTOM = 84, 66, 34, 314
+SMALLEST = 0.8  # of its size, so that its text stays legible
 SINGLE = 400  # up to so many lines each is an element of its own, which a pointer can find
 
 
@@ -67,5 +68,5 @@ def parallel_chart(axes: Sequence[Axis], colours: Sequence[int], names: Sequence
         parts.append(f'<text class="label" x="{x:.1f}" y="16" text-anchor="middle">{escape(a.name)}</text>')
         parts += [f'<text class="tick halo" x="{x + side:.1f}" y="{BOTTOM - p * (BOTTOM - TOP) + 3.5:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
                   for p, text in a.marks]  # fmt: skip
-    drawing = svg(parts, round(width), HEIGHT, title, f' style="min-width:{round(LEFT + GAP * (len(axes) - 1) + RIGHT)}px"')
+    drawing = svg(parts, round(width), HEIGHT, title, f' style="min-width:{round(SMALLEST * width)}px"')  # a phone scrolls
     return f'<div class="wide">{drawing}</div>'

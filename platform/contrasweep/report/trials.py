@@ -79,7 +79,7 @@ def items_html(rows: list[dict[str, Any]], axes: list[str]) -> str:
     single = [[label(row[k]) for k in [*keys, "fold", "seed"]] + [f"{row['difference']:+.4f} [{row['low']:+.4f}, {row['high']:+.4f}]"] for row in rows]
     return (
         "<p>Two trained models on the same test items, one replicate at a time: 1,000 resamples of the items, the same for both; a is ahead "
-        "where the 95 % interval of the difference a - b lies above 0. This holds the noise of the test items only; what another seed of "
+        f"where the 95 % interval of the difference a - b lies above 0; {MOST_COMPARED} pairs of trials at most. This holds the noise of the test items only; what another seed of "
         f"training would change is in the table above.</p>{plain(head, summary)}<details><summary>Every replicate</summary>"
         f"{plain([*keys, 'fold', 'seed', 'difference [95 %]'], single)}</details>"
     )
