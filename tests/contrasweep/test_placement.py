@@ -159,6 +159,29 @@ def test_cells_that_fit_run_and_the_others_are_infeasible(one_gpu, tmp_path):
     assert "infeasible" in results.table().to_text()
 
 
+@pytest.mark.slow
+def test_out_of_memory_on_a_gpu_resumes_from_the_checkpoint_with_twice_the_share(one_gpu, tmp_path):
+    def train(trial, resume=None):
+        """Runs out of memory after its second report unless it has the whole GPU."""
+        import ray
+
+        from contrasweep.trial import Report
+
+        done = int((resume / "n").read_text()) if resume else 0
+        for n in range(done + 1, 5):
+            if n == 3 and ray.get_runtime_context().get_assigned_resources()["GPU"] < 1:
+                raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            folder = tmp_path / f"{trial.id}-{n}"
+            folder.mkdir(exist_ok=True)
+            (folder / "n").write_text(str(n))
+            yield Report(n, {"accuracy": n / 10, "resumed_after": float(done)}, folder)
+
+    arm = Arm(train, footprint=Footprint(gpu_memory_gib=6))
+    results = run(AblationGrid("grow", {"a": arm}, "digits-lt", folds=2), storage=str(tmp_path / "runs"), tracking="none")
+    assert [(r.status, r.notes["gpus"], r.metrics["resumed_after"]) for r in results.found.values()] == [("done", 1.0, 2.0)] * 2
+    assert all([row["step"] for row in results.records.metrics(i)] == [1, 2, 3, 4] for i in results.found)
+
+
 def test_nothing_is_queued_of_a_study_that_fits_nowhere(one_gpu, tmp_path):
     arms = {"vast": Arm("toy:train", footprint=Footprint(gpu_memory_gib=50))}
     with pytest.raises(SpecError, match=r"of the smallest one: the trial needs 50\.0 GiB"):
