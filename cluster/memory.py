@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 Precision = Literal["fp32", "bf16", "fp16"]
 Inputs = Sequence[int] | Callable[[], tuple[Any, ...]]
-MIB = 2**20
 GIB = 2**30
 
 

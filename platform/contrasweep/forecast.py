@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.inventory import Inventory
-from cluster.packing import Placement, at_once
+from cluster.packing import Placement, at_once, place
 from cluster.simulate import Makespan
 from contrasweep.budget import Budget
 from contrasweep.durations import Durations
@@ -58,12 +58,14 @@ class CellForecast:
 
 @dataclass(frozen=True)
 class Forecast:
-    """The plan of a study beside what its storage has. `makespan` is of the trials to run, None while none has finished."""
+    """The plan of a study beside what its storage has. `packing` says how many of the trials to run go where
+    (`cluster.packing.Packing.summary`), `makespan` how long that takes, None while none has finished."""
 
     plan: Plan
     done: Mapping[str, str]  # trial id -> status, of planned trials with a record
     cells: tuple[CellForecast, ...]
     inventory: Inventory
+    packing: tuple[dict[str, Any], ...]
     makespan: Makespan | None
     budget: Budget
     warnings: tuple[str, ...]
@@ -84,7 +86,7 @@ class Forecast:
         return {
             "study": self.plan.study.name, "cells": len(self.cells), "trials": len(trials), "done": len(self.done),
             "to_run": len(trials) - len(self.done), "hours": self.hours, "slots": self.slots, "plan_digest": self.plan.digest,
-            "makespan": vars(self.makespan) if self.makespan else None, "budget": self.budget.to_dict(), "warnings": list(self.warnings),
+            "packing": list(self.packing), "makespan": vars(self.makespan) if self.makespan else None, "budget": self.budget.to_dict(), "warnings": list(self.warnings),
             "table": [{"arm": c.cell.arm, **c.cell.axes, "replicates": len(c.cell.trials), "done": c.done, "seconds": c.seconds,
                        **c.room.to_dict()} for c in self.cells],
         }  # fmt: skip
@@ -112,10 +114,12 @@ def forecast(plan: "Plan | SweepPlan", storage: str, cluster: Path | None = None
     )
     of_trial = {t.id: c for c in cells for t in c.cell.trials}
     left = [of_trial[t.id] for t in plan.trials if t.id not in known]
-    makespan = durations.makespan([c.room.need.footprint for c in left], [c.seconds for c in left])
+    footprints_left, seconds = [c.room.need.footprint for c in left], [c.seconds for c in left]
+    packing = place(footprints_left, inventory, seconds=[s or 1.0 for s in seconds]).summary()
+    makespan = durations.makespan(footprints_left, seconds)
     budget = Budget(plan.study, records, known.values())
     warnings = (*durations.warnings(), *budget.warnings(makespan), *answers(plan.study))
-    return Forecast(plan, {i: r.status for i, r in known.items()}, cells, inventory, makespan, budget, warnings)
+    return Forecast(plan, {i: r.status for i, r in known.items()}, cells, inventory, tuple(packing), makespan, budget, warnings)
 
 
 def hosts(cluster: Path | None) -> Inventory:

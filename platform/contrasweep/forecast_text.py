@@ -29,7 +29,7 @@ def of_plan(found: "Forecast") -> str:
     to_run = len(trials) - len(found.done)
     lines += ["", f"study     {study.name}: {study.metric} ({study.mode}) on {data}, {folds} x {len(study.seeds)} seeds",
               f"cells     {len(found.cells)}", f"trials    {len(trials)}: {len(found.done)} done, {to_run} to run",
-              *time_lines(found.makespan, found.inventory, found.slots), *notes([(c.cell.arm, c.room) for c in found.cells], found.inventory)]  # fmt: skip
+              *packing_lines(found), *time_lines(found.makespan, found.inventory, found.slots), *notes([(c.cell.arm, c.room) for c in found.cells], found.inventory)]  # fmt: skip
     return "\n".join([*lines, *(f"warning   {text}" for text in found.warnings)])
 
 
@@ -62,6 +62,13 @@ def _on_gpu(room: "Room") -> list[str]:
 def _on_host(room: "Room") -> list[str]:
     footprint = room.need.footprint
     return [f"{footprint.host_memory_gib:.1f} {room.need.source}", f"{footprint.cpus:g}", "fits none" if room.why_not else str(room.slots)]
+
+
+def packing_lines(found: "Forecast") -> list[str]:
+    """Where the trials to run go, by type and share of a GPU, most first."""
+    kinds = [row for row in found.packing if row["gpu"] != "none"]
+    lines = [f"packing   {row['trials']} trials on {row['share']} {row['gpu']}, {row['slots']} at once" for row in kinds]
+    return lines[:MOST_NOTES] + ([f"          and {len(lines) - MOST_NOTES} more kinds"] if len(lines) > MOST_NOTES else [])
 
 
 def time_lines(makespan: Makespan | None, inventory: Inventory, slots: int, unknown: str = "unknown until a trial has finished") -> list[str]:

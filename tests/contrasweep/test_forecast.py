@@ -58,6 +58,15 @@ def test_memory_share_and_type_of_each_cell(tmp_path, cluster):
     assert lines[3].split() == ["large", "1", "2", "0", "60.0", "declared", "1", "H100", "1"]
 
 
+def test_where_the_trials_to_run_go(tmp_path, cluster):
+    """The large ones have the H100s to themselves, or share them with quarters that would else wait for a T4."""
+    found = planned(grid(seeds=list(range(5))), tmp_path, cluster)
+    told = {(row["gpu"], row["share"]): row["trials"] for row in found.packing}
+    assert sum(told.values()) == 40 and told["H100", "1"] == 20
+    assert told["T4", "1/4"] + told.get(("H100", "1/16"), 0) == 20
+    assert f"packing   {told['T4', '1/4']} trials on 1/4 T4, 16 at once" in found.to_text()
+
+
 def test_a_host_without_gpus_shows_the_host(tmp_path):
     text = planned(grid(arms={"a": Arm(train), "b": Arm(train, footprint=Footprint(cpus=1, host_memory_gib=2))}), tmp_path).to_text()
     first, _, _, declared, *_ = text.splitlines()
