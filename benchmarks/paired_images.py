@@ -130,10 +130,10 @@ def results(arguments: argparse.Namespace) -> None:
     lines = [head("LOCAL and its relatives on real pairs, small scale"), "The table of each study as `contrasweep report` prints it, and below it the geometry of z: means over all "
              "trials of the cosines between class centres, on the held-out part and on training rows (1: collapsed onto the shift that "
              "all pairs share; 0: orthogonal; -1/(K-1): a simplex).", "",
-             "| study | trials done | trial hours |", "|---|---|---|"]  # fmt: skip
+             "| study | trials done | minutes, summed over trials |", "|---|---|---|"]  # fmt: skip
     for name, study in found.items():
         frame = study.to_frame()
-        lines.append(f"| {name} | {int((frame.status == 'done').sum())} of {len(frame)} | {frame.seconds.sum() / 3600:.2f} |")
+        lines.append(f"| {name} | {int((frame.status == 'done').sum())} of {len(frame)} | {frame.seconds.sum() / 60:.0f} |")
     for name, study in found.items():
         lines += ["", f"## {name}", "", getattr(local, name).description, "", study.table().to_markdown().strip(), ""]
         frame = study.to_frame()
@@ -141,6 +141,8 @@ def results(arguments: argparse.Namespace) -> None:
         if name in ("SYSTEMS_SMALL", "PAIRS_SMALL", "GEOMETRY_SMALL"):
             lines += [markdown(done.groupby("arm", sort=False)[[m for m in GEOMETRY if m in done]].mean()), "",
                       f"{study.metric} by fold:", "", markdown(done.pivot_table(index="fold", columns="arm", values=study.metric, sort=False))]  # fmt: skip
+        if name == "TABLE_3_SMALL":
+            lines += [markdown(done.groupby("arm", sort=False)[sorted(c for c in done if c.startswith("f1_class_"))].mean())]
     (arguments.to / "paired_images.md").write_text("\n".join(lines) + "\n")
     if "SYSTEMS_SMALL" in found:
         systems = found["SYSTEMS_SMALL"]

@@ -116,7 +116,7 @@ def scores_against(frame: Any, axis: str, to: Path, metric: str = "accuracy", ba
             rows = bands(frame[frame.arm == arm], axis, metric, band).droplevel("arm")
             ax.plot(rows.index, rows["mean"], marker="o", color=colour, label=arm)
             ax.fill_between(rows.index, rows.low, rows.high, color=colour, alpha=0.15, linewidth=0)
-        ax.set(xlabel=axis, ylabel=metric, title=f"{metric}: mean and {band} over folds and seeds")
+        ax.set(xlabel=axis, ylabel=metric, xticks=sorted(set(frame[axis])), title=f"mean and {band} of replicates")
         ax.legend(fontsize=7, frameon=False)
 
     to.parent.mkdir(parents=True, exist_ok=True)
