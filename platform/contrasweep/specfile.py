@@ -23,7 +23,12 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9
 
 
 def load_study(name: str, sets: Sequence[str] = ()) -> Study:
-    """The study called `name`, with each `path=value` of `sets` applied. `SpecError` names file and field."""
+    """The study called `name`, with each `path=value` of `sets` applied. `SpecError` names file and field.
+
+    The current folder is one to import from, for the study's module and for trainables that it names.
+    """
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
     if name.endswith((".yaml", ".yml")):
         return _build(_override(_read_yaml(Path(name)), sets), name)
     study = _import_study(name)
@@ -62,8 +67,6 @@ def _import_study(name: str) -> Study:
     if not colon or not attribute:
         raise SpecError("a study is module:NAME or a .yaml file", place="STUDY", value=name,
                         hint="for example search_spaces.quickstart:STUDY")  # fmt: skip
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

@@ -69,6 +69,15 @@ def test_yaml_and_python_declare_the_same_study():
     assert load_study(str(ROOT / "search_spaces" / "quickstart.yaml")) == load_study(QUICK)
 
 
+def test_a_trainable_beside_the_study_file_is_found_by_the_installed_command(tmp_path):
+    """Unlike `python -m`, the script does not begin with the current folder on its path."""
+    (tmp_path / "mine.py").write_text("def train(trial, resume=None):\n    yield\n")
+    (tmp_path / "study.yaml").write_text("name: own\ndata: digits-lt\nfolds: 2\narms:\n  a: {trainable: 'mine:train'}\n")
+    script = Path(sys.executable).parent / "contrasweep"
+    done = subprocess.run([script, "plan", "study.yaml", "--json"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_set_reaches_every_depth():
     study = load_study(QUICK, ["arms.ocl.config.temperature=1e-2", "axes.batch_size=[4, 8]", "seeds.0=7", "axes.epochs=[1]",
                                "arms.ocl.config.epochs=null"][:3])  # fmt: skip
