@@ -18,9 +18,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from cluster.calibration import Calibration
 from cluster.footprint import Footprint
 from cluster.inventory import Gpu, Inventory, Node
-from cluster.calibration import Calibration
 from cluster.memory import count
 from cluster.packing import place
 from cluster.simulate import simulate

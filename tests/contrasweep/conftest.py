@@ -1,4 +1,4 @@
-"""An S3-protocol server over HTTP for the tests of this area."""
+"""A local Ray, and an S3-protocol server over HTTP, for the tests of this area."""
 
 import contextlib
 import http.client
@@ -10,8 +10,23 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+
+SUPPORT = Path(__file__).resolve().parents[1] / "support"
+
+
+@pytest.fixture(scope="module")
+def ray_session() -> Iterator[None]:
+    """One local Ray for the tests of a module that run in this process."""
+    import ray
+
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
+    folder = f"/tmp/cs-ray-{os.getpid()}"  # short: a Unix socket's path has at most 107 characters
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _temp_dir=folder)
+    yield
+    ray.shutdown()
 
 
 @dataclass(frozen=True)

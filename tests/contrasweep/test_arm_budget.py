@@ -6,6 +6,7 @@ import dataclasses
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sweeps import ARMS, drive, record_of, step_by_step, sweep
 
 from contrasweep import Arm, Choice, Float, SpecError
 from contrasweep.arm_budget import ArmBudget, Spending, spent
@@ -14,8 +15,6 @@ from contrasweep.errors import DataError
 from contrasweep.records import StudyRecords
 from contrasweep.running.driver import plan
 from contrasweep.sweep_planning import SweepPlan
-
-from .test_sweep import ARMS, drive, record_of, step_by_step, sweep
 
 
 def steps_of(trial, notes, status):

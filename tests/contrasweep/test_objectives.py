@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sweeps import drive, record_of, sweep
 
 from contrasweep import Float, SpecError
 from contrasweep.canonical import dumps
@@ -16,8 +17,6 @@ from contrasweep.report import render
 from contrasweep.results import Results
 from contrasweep.running.driver import describe, plan
 from contrasweep.search import build
-
-from .test_sweep import drive, record_of, sweep
 
 SPACE = {"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)}
 SEVERAL = ["nsga2", "tpe", pytest.param("gp", marks=pytest.mark.slow), "optuna.samplers:NSGAIIISampler"]

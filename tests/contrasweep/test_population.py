@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from sweeps import sweep
 
 from contrasweep import Arm, Choice, Float, Int, SpecError
 from contrasweep.arm_budget import spent
@@ -18,8 +19,6 @@ from contrasweep.running.sweep import SweepSource
 from contrasweep.schedule import Population
 from contrasweep.scheduled import train
 from contrasweep.spec import Sweep
-
-from .test_sweep import ray_session, sweep  # noqa: F401
 
 pytestmark = pytest.mark.xdist_group("ray")
 ARMS = {"toy": Arm("toy:train", config={"epochs": 6}, space={"lr": Float(0.001, 3.0, log=True), "batch_size": Choice([16, 32, 64])})}
@@ -147,7 +146,7 @@ def test_a_population_costs_its_members_whole_trials(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_population_through_ray(ray_session, tmp_path):  # noqa: F811
+def test_a_population_through_ray(ray_session, tmp_path):
     results = run(study(search_folds=[0], trials_per_arm=4), storage=str(tmp_path), tracking="none")
     assert results.counts == {"done": 3}
     assert {len(r.config["schedule"]) for r in results.found.values()} <= {1, 2, 3}

@@ -16,7 +16,7 @@ from contrasweep import AblationGrid, Arm, SpecError
 from contrasweep.records import StudyRecords
 from contrasweep.running.driver import plan, run
 
-pytestmark = pytest.mark.xdist_group("ray")  # one local Ray at a time on two cores
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("ray_session")]  # one local Ray at a time on two cores
 
 ROOT = Path(__file__).resolve().parents[2]
 SUPPORT = ROOT / "tests" / "support"
@@ -27,18 +27,6 @@ def study(**fields):
     base = {"name": "toy", "arms": {"slow": Arm("toy:train", config=BASE | {"lr": 0.01}), "fast": Arm("toy:train", config=BASE | {"lr": 0.5})},
             "data": "digits-lt", "folds": 3}  # fmt: skip
     return AblationGrid(**base | fields)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def ray_session(tmp_path_factory):
-    """One local Ray for the tests that run in this process."""
-    import ray
-
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
-    folder = Path("/tmp") / f"cs-ray-{os.getpid()}"  # short: a Unix socket's path has at most 107 characters
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _temp_dir=str(folder))
-    yield
-    ray.shutdown()
 
 
 def values(results) -> pd.DataFrame:

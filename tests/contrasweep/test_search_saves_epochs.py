@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from sweeps import sweep
 
 from contrasweep import Arm, Float, Int
 from contrasweep.statistics import compare_paired
-
-from .test_sweep import sweep
 
 FILE = Path(__file__).resolve().parents[2] / "benchmarks" / "search.py"
 SPACE = {"lr": Float(1e-5, 100.0, log=True), "batch_size": Int(4, 180, log=True)}

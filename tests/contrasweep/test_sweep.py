@@ -9,79 +9,17 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from sweeps import ARMS, drive, record_of, step_by_step, sweep, value_of
 
-from contrasweep import Arm, Choice, Float, SpecError, Sweep
-from contrasweep.records import Record, StudyRecords
+from contrasweep import Arm, Choice, Float, SpecError
+from contrasweep.records import StudyRecords
 from contrasweep.results import Results
 from contrasweep.running.driver import plan, run
-from contrasweep.running.source import Finished, Next
+from contrasweep.running.source import Finished
 from contrasweep.running.sweep import SweepSource
 
 pytestmark = pytest.mark.xdist_group("ray")
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
-LR = {"lr": Float(0.003, 3.0, log=True)}
-ARMS = {"short": Arm("toy:train", config={"epochs": 2}, space=LR), "long": Arm("toy:train", config={"epochs": 4}, space=LR)}
-
-
-def sweep(**fields):
-    base = {"name": "toy-sweep", "arms": ARMS, "data": "digits-lt", "folds": 3, "trials_per_arm": 5, "confirm_seeds": [1000], "searcher": "tpe"}
-    return Sweep(**base | fields)
-
-
-def value_of(trial):
-    """A made-up value: best at lr 0.1, a little different on each fold and seed."""
-    return 1 - abs(trial.config["lr"] - 0.1) + 0.01 * (trial.fold or 0) + 0.001 * (trial.seed % 7)
-
-
-def record_of(trial, notes, status="done", **fields):
-    return Record(
-        trial_id=trial.id, study=trial.study, arm=trial.arm, trainable=trial.trainable, config=dict(trial.config), fold=trial.fold,
-        seed=trial.seed, status=status, notes=dict(notes), data={"name": trial.data.name, "digest": trial.data.digest, "synthetic": False},
-        **{"metrics": {"accuracy": value_of(trial)}, "step": 4} | fields,
-    )  # fmt: skip
-
-
-def drive(study, storage, *, stop_after=10**9, statuses=lambda trial: "done", record=None):
-    """What an engine does with a sweep's source, one trial at a time and without training. Returns the trials in
-    their order with their notes, and the plans it confirmed."""
-    record = record or record_of
-    records = StudyRecords(str(storage), study.name)
-    told, confirmed = [], []
-    source = SweepSource(plan(study, storage=str(storage)), records, confirmed.append)
-    while not isinstance(found := source.next(), Finished):
-        assert found is not None, "one at a time, there is always a next"
-        if len(told) == stop_after:
-            break
-        left = record(found.trial, found.notes, statuses(found.trial))
-        records.write(left)
-        source.done(left)
-        told.append((found.trial, dict(found.notes)))
-    return told, confirmed
-
-
-def step_by_step(study, storage, *, stop_after=10**9):
-    """What an engine does with a sweep's search, one report at a time in turns on three places. Killed after so many
-    reports it leaves some written and not heard. Returns (trial id, step) of each report in its order."""
-    records, told, places = StudyRecords(str(storage), study.name), [], []
-    source = SweepSource(plan(study, storage=str(storage)), records, lambda _: None)
-    while len(told) < stop_after:
-        while len(places) < 3 and isinstance(found := source.next(), Next) and found.notes["phase"] == "search":
-            places.append(found)
-        if not places:
-            return told
-        found = places.pop(0)
-        trial, rows = found.trial, records.metrics(found.trial.id)
-        rows.append({"step": len(rows) + 1, "time": 0.0, "accuracy": value_of(trial) + 0.01 * len(rows)})
-        records.write_metrics(trial.id, rows)
-        told.append((trial.id, len(rows)))
-        last = len(rows) == trial.config["epochs"]
-        if len(told) == stop_after or (not last and source.keep_going(trial.id, rows[-1:])):
-            places.append(found)
-            continue
-        left = record_of(trial, found.notes, "done" if last else "pruned", metrics={"accuracy": rows[-1]["accuracy"]}, step=len(rows))
-        records.write(left)
-        source.done(left)
-    return told
 
 
 def test_every_arm_gets_the_same_budget_in_turns(tmp_path):
@@ -204,17 +142,6 @@ def test_a_wrong_sweep_is_refused_before_anything_is_spent(tmp_path, fields, say
     with pytest.raises(SpecError) as caught:
         plan(sweep(**fields), storage=str(tmp_path))
     assert says in str(caught.value)
-
-
-@pytest.fixture(scope="module")
-def ray_session():
-    """One local Ray for the tests that train."""
-    import ray
-
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _temp_dir=f"/tmp/cs-sweep-{os.getpid()}")
-    yield
-    ray.shutdown()
 
 
 def command(tmp_path: Path, *words: str) -> subprocess.Popen:
