@@ -178,7 +178,7 @@ GEOMETRY_SMALL = AblationGrid(
 """With an alpha that falls, or a learning rate of 3e-3, z never leaves the shift that all pairs share (largest cosine of two
 class centres above .9); with C(z) alone (alpha 1) two classes stay on one another, where OCL has no gradient to part them.
 Half WCE parts them, the balanced sampler gives every class as many positives, and views that stay let the network fit its
-training rows: there the largest absolute cosine is below .3. On the held-out fold it is not (see the results)."""
+training rows. Measured there, folds 0 to 4: .255, .114, .115, .353, .149; on the held-out fold .95 to .97."""
 
 WEIGHTS: Space = {
     "alpha": Choice([0.5, 0.9, 1.0]),
