@@ -22,7 +22,7 @@ import contrasweep as cs
 from contrasweep.data import resolve, stage
 from contrasweep.data.resolving import default_place
 from contrasweep.errors import DataError
-from contrasweep.results import Results
+from contrasweep.results.results import Results
 from search_spaces.similarity_losses import CASE_STUDY_SMALL
 from trainables.evaluation.bootstrap import interval
 from trainables.evaluation.target_noise import arc_length, histogram

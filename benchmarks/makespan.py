@@ -20,7 +20,7 @@ from pathlib import Path
 from cluster.footprint import Footprint
 from cluster.inventory import Inventory, Node
 from cluster.simulate import simulate
-from contrasweep.records import Record, StudyRecords
+from contrasweep.storage.records import Record, StudyRecords
 
 SLOTS = 2
 INVENTORY = Inventory((Node(cpus=SLOTS, memory_gib=64),))

@@ -28,11 +28,11 @@ import numpy as np
 
 from benchmarks.browser import LAPTOP, PHONE, browser, chromium
 from contrasweep import AblationGrid, Arm
-from contrasweep.checkpoints import Checkpoints
-from contrasweep.planned import write_planned
-from contrasweep.records import DONE, FAILED, INFEASIBLE, Record, StudyRecords
 from contrasweep.running.driver import describe, plan
 from contrasweep.running.versions import versions
+from contrasweep.storage.checkpoints import Checkpoints
+from contrasweep.storage.planned import write_planned
+from contrasweep.storage.records import DONE, FAILED, INFEASIBLE, Record, StudyRecords
 from contrasweep.trial import Trial
 
 RESULTS = Path(__file__).parent / "results" / "report.md"

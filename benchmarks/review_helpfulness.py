@@ -83,7 +83,7 @@ def step() -> str:
 
 def table(study: str, storage: str, note: str = "") -> str:
     """Means over seeds, the platform's own table, and the tests over products."""
-    from contrasweep.results import Results
+    from contrasweep.results.results import Results
     from trainables.review_helpfulness import MODELS
     from trainables.review_helpfulness.metrics import paired_bootstrap, paired_t
 

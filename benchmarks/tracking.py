@@ -29,7 +29,7 @@ from benchmarks.tracking_services import (
     wait_until,
 )
 from contrasweep.data.manifest import Manifest
-from contrasweep.records import Record, StudyRecords
+from contrasweep.storage.records import Record, StudyRecords
 from contrasweep.tracking import MlflowTracker, StudyFacts, sync
 from contrasweep.trial import Trial
 

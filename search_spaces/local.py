@@ -8,8 +8,7 @@ the grouped folds that come with them.
 
 from typing import Any
 
-from contrasweep.space import Choice, Float, Int
-from contrasweep.spec import AblationGrid, Arm, Sweep
+from contrasweep import AblationGrid, Arm, Choice, Float, Int, Sweep
 
 PAIRS, TEXTS = "trainables.paired_images:train", "trainables.paired_texts:train"
 COLOUR = "trainables.paired_images.colour_floor:train"

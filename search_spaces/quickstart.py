@@ -4,7 +4,7 @@ SupCon, SINCERE and OCL at two batch sizes on the handwritten digits with an exp
 well under a second. The same study in YAML is quickstart.yaml.
 """
 
-from contrasweep.spec import AblationGrid, Arm
+from contrasweep import AblationGrid, Arm
 
 TRAIN = "trainables.contrastive:train"
 BASE = {"encoder": "cnn", "epochs": 12, "learning_rate": 0.1, "temperature": 0.2, "checkpoint_every": 4}

@@ -10,8 +10,7 @@ that size.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from contrasweep.space import Choice, Float, Int
-from contrasweep.spec import AblationGrid, Arm, Sweep
+from contrasweep import AblationGrid, Arm, Choice, Float, Int, Sweep
 from trainables.review_helpfulness import MODELS
 
 TRAINABLE = "trainables.review_helpfulness:train"

@@ -5,9 +5,8 @@ unit Euclidean 4, and raw distances have no bound. So each similarity has ranges
 only for a pair.
 """
 
+from contrasweep import AblationGrid, Arm, Choice, Float, Int, Sweep
 from contrasweep.errors import SpecError, choose_from
-from contrasweep.space import Choice, Float, Int
-from contrasweep.spec import AblationGrid, Arm, Sweep
 
 TRAIN = "trainables.contrastive:train"
 Space = dict[str, Float | Int | Choice]

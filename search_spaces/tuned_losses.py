@@ -4,8 +4,7 @@ SupCon, SINCERE and OCL over temperature and learning rate on the long-tailed ha
 12 configurations a loss on fold 0, then each loss's best on five folds and two fresh seeds. 66 trials of seconds.
 """
 
-from contrasweep.space import Float
-from contrasweep.spec import Arm, Sweep
+from contrasweep import Arm, Float, Sweep
 
 TRAIN = "trainables.contrastive:train"
 BASE = {"encoder": "cnn", "epochs": 12, "batch_size": 128, "evaluate_every": 4, "checkpoint_every": 4}

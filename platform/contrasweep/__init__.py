@@ -10,12 +10,12 @@
 from typing import TYPE_CHECKING, Any
 
 from contrasweep.errors import ContrasweepError, DataError, SpecError, StorageError
-from contrasweep.space import Choice, Float, Int
-from contrasweep.spec import AblationGrid, Arm, SubGrid, Sweep
+from contrasweep.spec.space import Choice, Float, Int
+from contrasweep.spec.study import AblationGrid, Arm, SubGrid, Sweep
 
 if TYPE_CHECKING:
-    from contrasweep.planning import Plan
-    from contrasweep.results import Results
+    from contrasweep.planning.grid import Plan
+    from contrasweep.results.results import Results
     from contrasweep.running.driver import plan, run
     from contrasweep.running.submit import submit
     from contrasweep.statistics import Comparison
@@ -27,14 +27,14 @@ __all__ = [
 ]  # fmt: skip
 
 _ELSEWHERE = {  # imported when first used: a plan must not wait for Ray, a report not for torch
-    "Comparison": "contrasweep.statistics", "Plan": "contrasweep.planning", "Report": "contrasweep.trial", "Trial": "contrasweep.trial",
-    "Results": "contrasweep.results", "submit": "contrasweep.running.submit", "plan": "contrasweep.running.driver", "run": "contrasweep.running.driver",
+    "Comparison": "contrasweep.statistics", "Plan": "contrasweep.planning.grid", "Report": "contrasweep.trial", "Trial": "contrasweep.trial",
+    "Results": "contrasweep.results.results", "submit": "contrasweep.running.submit", "plan": "contrasweep.running.driver", "run": "contrasweep.running.driver",
 }  # fmt: skip
 
 
 def load(name: str, *, storage: str = "./contrasweep-runs") -> "Results":
     """The results of the study called `name` as they lie in `storage`."""
-    from contrasweep.results import Results
+    from contrasweep.results.results import Results
 
     return Results.load(name, storage)
 

@@ -15,8 +15,8 @@ from ray.autoscaler.v2.sdk import get_cluster_status
 from raylets import TRIAL, RayCluster, kill, wait_for
 
 from cluster import submission
-from contrasweep.records import StudyRecords
-from contrasweep.results import Results
+from contrasweep.results.results import Results
+from contrasweep.storage.records import StudyRecords
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray"), pytest.mark.timeout(600)]
 

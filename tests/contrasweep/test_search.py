@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from contrasweep import SpecError
 from contrasweep.canonical import dumps
 from contrasweep.search import SEARCHERS, build, configurations, importance
-from contrasweep.space import Choice, Float, Int, active, sample
+from contrasweep.spec.space import Choice, Float, Int, active, sample
 
 SPACE = {
     "kind": Choice(["plain", ["a", 1]]), "lr": Float(1e-4, 1.0, log=True), "width": Int(1, 16, log=True),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from contrasweep.spec import AblationGrid
+from contrasweep.spec.study import AblationGrid
 from search_spaces import review_helpfulness as studies
 from trainables.review_helpfulness import MODELS, Settings
 

@@ -1,10 +1,10 @@
 """A small sweep of the toy, and its source driven as an engine would, without training."""
 
 from contrasweep import Arm, Float, Sweep
-from contrasweep.records import Record, StudyRecords
 from contrasweep.running.driver import plan
 from contrasweep.running.source import Finished, Next
 from contrasweep.running.sweep import SweepSource
+from contrasweep.storage.records import Record, StudyRecords
 
 LR = {"lr": Float(0.003, 3.0, log=True)}
 ARMS = {"short": Arm("toy:train", config={"epochs": 2}, space=LR), "long": Arm("toy:train", config={"epochs": 4}, space=LR)}

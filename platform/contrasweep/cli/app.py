@@ -22,7 +22,7 @@ from contrasweep.cli.options import (
     print_json,
 )
 from contrasweep.errors import SpecError, choose_from
-from contrasweep.specfile import load_study
+from contrasweep.spec.file import load_study
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
@@ -46,7 +46,7 @@ def plan(study: Study, sets: Sets = None, storage: Storage = STORAGE, json: Json
          cluster: Annotated[Path | None, typer.Option(help="Inventory file of a cluster to plan for.")] = None) -> None:  # fmt: skip
     """Show what would run: cells, replicates, what is done already; memory and packing of each cell, hours and cost on
     this machine or on the hosts of an inventory; and what the design can answer."""
-    from contrasweep import forecast
+    from contrasweep.planning import forecast
     from contrasweep.running.driver import plan as make
 
     found = forecast.forecast(make(load_study(study, sets or []), storage=storage), storage, cluster)
@@ -79,7 +79,7 @@ def run(study: Study, sets: Sets = None, storage: Storage = STORAGE, tracking: T
 @app.command()
 def sync(study: Study, storage: Storage = STORAGE, tracking: Tracking = TRACKING, json: Json = False) -> None:
     """Replay a study's records into MLflow: what is missing there is added, nothing twice."""
-    from contrasweep.results import Results
+    from contrasweep.results.results import Results
     from contrasweep.tracking import sync as replay
 
     summary = replay(Results.load(reports.name(study), storage).records, tracking)
@@ -115,7 +115,7 @@ def list_(kind: str, json: Json = False) -> None:
 @app.command()
 def schema() -> None:
     """Print the JSON schema of a study file, for editors."""
-    from contrasweep.specfile import study_schema
+    from contrasweep.spec.file import study_schema
 
     print_json(study_schema())
 
@@ -142,7 +142,7 @@ def _about(entry: object) -> str:
 def _studies() -> dict[str, str]:
     import pkgutil
 
-    from contrasweep.spec import AblationGrid, Sweep
+    from contrasweep.spec.study import AblationGrid, Sweep
 
     search_spaces = importlib.import_module("search_spaces")  # by name: the platform does not depend on it
     modules = [importlib.import_module(f"search_spaces.{m.name}") for m in pkgutil.iter_modules(search_spaces.__path__)]

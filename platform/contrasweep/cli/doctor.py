@@ -57,7 +57,7 @@ def _ray() -> str:
 
 
 def _storage(uri: str) -> str:
-    from contrasweep.store import open_store
+    from contrasweep.storage.store import open_store
 
     store = open_store(uri)
     store.check_writable()

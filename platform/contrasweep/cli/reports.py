@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from contrasweep.cli.options import Json, Storage, Study, print_json
-from contrasweep.specfile import load_study
+from contrasweep.spec.file import load_study
 
 if TYPE_CHECKING:
-    from contrasweep.results import Results
+    from contrasweep.results.results import Results
 
 STORAGE = "./contrasweep-runs"
 Metric = Annotated[str | None, typer.Option(help="Another metric than the study's.")]
@@ -43,7 +43,7 @@ def compare(study: Study, arm_a: str, arm_b: str, storage: Storage = STORAGE, js
             output: Output = None) -> None:  # fmt: skip
     """Say whether ARM_A beats ARM_B, by how much, how sure, and what it would take to know; overall and in each cell."""
     from contrasweep.report import write
-    from contrasweep.specfile import parse_set
+    from contrasweep.spec.file import parse_set
 
     fixed = {path[0]: value for path, value in map(parse_set, at or [])}
     found = load(study, storage).versus(arm_a, arm_b, metric, fixed)
@@ -52,7 +52,7 @@ def compare(study: Study, arm_a: str, arm_b: str, storage: Storage = STORAGE, js
 
 def load(study: str, storage: str) -> "Results":
     """What the storage has of a study."""
-    from contrasweep.results import Results
+    from contrasweep.results.results import Results
 
     return Results.load(name(study), storage)
 

@@ -15,7 +15,7 @@ from contrasweep.data import columns, images
 from contrasweep.data.manifest import Manifest, Shard
 from contrasweep.data.staging import check_shard
 from contrasweep.errors import DataError
-from contrasweep.store import LocalStore, open_store
+from contrasweep.storage.store import LocalStore, open_store
 
 log = logging.getLogger(__name__)
 VERSION = 1  # of what lies in an entry; part of its key

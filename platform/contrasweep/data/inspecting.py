@@ -13,7 +13,7 @@ from contrasweep.data.manifest import Manifest, Shard
 from contrasweep.data.resolving import staged_in
 from contrasweep.data.staging import check_shard
 from contrasweep.errors import DataError, StorageError
-from contrasweep.store import Store, open_store
+from contrasweep.storage.store import Store, open_store
 
 
 @dataclass(frozen=True)

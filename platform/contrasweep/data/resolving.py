@@ -11,7 +11,7 @@ from contrasweep.data.content import Importer
 from contrasweep.data.manifest import MANIFEST, Folds, Manifest
 from contrasweep.data.names import Name, importer, parse
 from contrasweep.errors import DataError, SpecError
-from contrasweep.store import open_store
+from contrasweep.storage.store import open_store
 
 
 def resolve(name: str, *, folds: int | None, storage: str, write: bool = False) -> Manifest:

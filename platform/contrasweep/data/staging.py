@@ -21,7 +21,7 @@ from contrasweep.data.content import Content
 from contrasweep.data.manifest import MANIFEST, Manifest, Shard
 from contrasweep.data.names import Name, importer, parse
 from contrasweep.errors import DataError
-from contrasweep.store import Store, open_store
+from contrasweep.storage.store import Store, open_store
 
 log = logging.getLogger(__name__)
 SHARD_BYTES = 128 * 2**20

@@ -18,7 +18,7 @@ from contrasweep.report.table import Table
 from contrasweep.tracking.links import read_links
 
 if TYPE_CHECKING:
-    from contrasweep.results import Results
+    from contrasweep.results.results import Results
 
 __all__ = ["FORMATS", "Source", "Table", "build_table", "html_report", "report_source", "write", "write_files", "write_report"]
 

@@ -6,11 +6,11 @@ from html import escape
 
 import numpy as np
 
-from contrasweep.effects import ORDER, effects, noise
 from contrasweep.report.bars import bar_chart, heat_map
 from contrasweep.report.charts import Dots, Series, short, xy_chart
 from contrasweep.report.source import Source
 from contrasweep.report.table import Cell
+from contrasweep.results.effects import ORDER, effects, noise
 
 POINTS = 1500
 

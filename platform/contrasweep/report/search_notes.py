@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 
 from contrasweep import canonical
-from contrasweep.pareto import goals_of
-from contrasweep.scheduled import last_settings
+from contrasweep.results.pareto import goals_of
+from contrasweep.schedule.scheduled import last_settings
 
 if TYPE_CHECKING:
-    from contrasweep.results import Results
+    from contrasweep.results.results import Results
 
 
 def notes_text(results: "Results") -> str:

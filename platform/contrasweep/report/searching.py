@@ -6,14 +6,14 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from contrasweep.effects import INDEPENDENT, budget_curves
 from contrasweep.report.bars import bar_chart
 from contrasweep.report.charts import Dots, Series, short, xy_chart
 from contrasweep.report.figures import POINTS, figure
 from contrasweep.report.parallel import axis, parallel_chart
 from contrasweep.report.source import Source
 from contrasweep.report.table import label
-from contrasweep.searched import settings
+from contrasweep.results.effects import INDEPENDENT, budget_curves
+from contrasweep.results.searched import settings
 
 LINES = 2000
 

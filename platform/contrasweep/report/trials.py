@@ -9,10 +9,10 @@ from typing import Any
 import pandas as pd
 
 from contrasweep.errors import StorageError
-from contrasweep.records import DONE, Record, StudyRecords
 from contrasweep.report.html_table import plain
 from contrasweep.report.table import label
 from contrasweep.statistics import paired_bootstrap
+from contrasweep.storage.records import DONE, Record, StudyRecords
 
 MOST_FIGURES = 24
 MOST_BYTES = 4 * 2**20  # of all figures together: a report stays a file that one can mail

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from contrasweep import canonical
-from contrasweep import records as rec
-from contrasweep.arm_budget import Spending
-from contrasweep.records import Record, StudyRecords
+from contrasweep.planning.sweep import SweepPlan, fixed_of
 from contrasweep.running.asked import Asked, Outcome
 from contrasweep.running.source import Next
-from contrasweep.sweep_planning import SweepPlan, fixed_of
+from contrasweep.spec.arm_budget import Spending
+from contrasweep.storage import records as rec
+from contrasweep.storage.records import Record, StudyRecords
 from contrasweep.trial import Trial
 
 SEARCH = "search"

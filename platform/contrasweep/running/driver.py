@@ -13,24 +13,25 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.footprint import Footprint
 from cluster.inventory import Inventory
-from contrasweep import data, learned
-from contrasweep import records as rec
-from contrasweep.budget import Budget
+from contrasweep import data
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import ContrasweepError
-from contrasweep.footprints import Footprints
-from contrasweep.planned import read_planned, write_planned
-from contrasweep.planning import Plan, make_plan
-from contrasweep.records import Record, StudyRecords
-from contrasweep.results import Results
+from contrasweep.planning import learned
+from contrasweep.planning.budget import Budget
+from contrasweep.planning.footprints import Footprints
+from contrasweep.planning.grid import Plan, make_plan
+from contrasweep.planning.sweep import SweepPlan, make_sweep_plan
+from contrasweep.results.results import Results
 from contrasweep.running.handover import hand_over
 from contrasweep.running.progress import Progress
 from contrasweep.running.source import FixedSource, Source
 from contrasweep.running.versions import versions
-from contrasweep.spec import Study, Sweep
-from contrasweep.specfile import to_plain
-from contrasweep.store import open_store
-from contrasweep.sweep_planning import SweepPlan, make_sweep_plan
+from contrasweep.spec.file import to_plain
+from contrasweep.spec.study import Study, Sweep
+from contrasweep.storage import records as rec
+from contrasweep.storage.planned import read_planned, write_planned
+from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.storage.store import open_store
 from contrasweep.tracking import StudyFacts, Tracker, checked_uri, open_tracker
 from contrasweep.trial import Trial
 

@@ -15,14 +15,14 @@ from typing import Any
 import ray
 from ray import tune
 
-from contrasweep import records as rec
-from contrasweep.budget import Budget
-from contrasweep.records import Record, StudyRecords
+from contrasweep.planning.budget import Budget
 from contrasweep.running.placement import Placements, bundles
 from contrasweep.running.source import FixedSource, Listener, Source
 from contrasweep.running.tune_hooks import Bridge, Decider, Events
 from contrasweep.running.versions import versions
 from contrasweep.running.worker import Job, TuneTrial
+from contrasweep.storage import records as rec
+from contrasweep.storage.records import Record, StudyRecords
 
 TUNE_ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # 40 ms a trial, for files that nobody reads

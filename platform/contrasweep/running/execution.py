@@ -14,11 +14,11 @@ from typing import Any
 
 from cluster import out_of_memory
 from cluster.usage import Meter
-from contrasweep import records as rec
-from contrasweep.checkpoints import Checkpoints
 from contrasweep.errors import SpecError, StorageError
-from contrasweep.records import Record, StudyRecords
 from contrasweep.running.versions import versions
+from contrasweep.storage import records as rec
+from contrasweep.storage.checkpoints import Checkpoints
+from contrasweep.storage.records import Record, StudyRecords
 from contrasweep.trial import Report, Trial
 
 BUDGETED = ("gpus", "cost_per_hour")

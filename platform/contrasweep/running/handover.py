@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from contrasweep.checkpoints import Checkpoints
 from contrasweep.data.manifest import Manifest
-from contrasweep.records import DONE, Record
-from contrasweep.results import Results
+from contrasweep.results.results import Results
+from contrasweep.storage.checkpoints import Checkpoints
+from contrasweep.storage.records import DONE, Record
 from contrasweep.tracking import StudyFacts, Tracker, load_checkpoint, sync, write_links
 from contrasweep.trial import Trial
 

@@ -8,11 +8,11 @@ from ray.tune import PlacementGroupFactory
 
 from cluster import out_of_memory
 from cluster.packing import Placement, at_once
-from contrasweep.budget import Rate
 from contrasweep.errors import SpecError
-from contrasweep.footprints import Cell, Footprints, cell_of
-from contrasweep.learned import peak_of
-from contrasweep.records import Record
+from contrasweep.planning.budget import Rate
+from contrasweep.planning.footprints import Cell, Footprints, cell_of
+from contrasweep.planning.learned import peak_of
+from contrasweep.storage.records import Record
 from contrasweep.trial import Trial
 
 

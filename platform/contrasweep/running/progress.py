@@ -5,7 +5,8 @@ import time
 from collections import Counter
 from typing import Any, TextIO
 
-from contrasweep.records import Record
+from contrasweep.planning.durations import duration
+from contrasweep.storage.records import Record
 from contrasweep.trial import Trial
 
 
@@ -67,10 +68,3 @@ class Progress:
         if force or now - self.shown >= self.every_s:
             self.shown = now
             print(("\r\033[K" if self.live else "") + self.line(), end="" if self.live else "\n", file=self.stream, flush=True)
-
-
-def duration(seconds: float) -> str:
-    """12 s, 3 min, 2.5 h."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from contrasweep.records import Record
+from contrasweep.storage.records import Record
 from contrasweep.trial import Trial
 
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from contrasweep import canonical, search
-from contrasweep import records as rec
-from contrasweep.records import Record, StudyRecords
+from contrasweep.planning.sweep import SweepPlan, fixed_of, order
 from contrasweep.running.arm_search import ArmSearch
 from contrasweep.running.asked import Outcome
 from contrasweep.running.source import Finished, Next
-from contrasweep.sweep_planning import SweepPlan, fixed_of, order
+from contrasweep.storage import records as rec
+from contrasweep.storage.records import Record, StudyRecords
 from contrasweep.trial import Trial
 
 CONFIRM = "confirm"

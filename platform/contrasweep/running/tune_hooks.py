@@ -11,8 +11,8 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from cluster import out_of_memory
-from contrasweep import records as rec
 from contrasweep.running.source import Finished, Next
+from contrasweep.storage import records as rec
 
 if TYPE_CHECKING:
     from contrasweep.running.engine import Engine

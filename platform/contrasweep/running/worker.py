@@ -6,12 +6,12 @@ from typing import Any
 from ray import tune
 
 from cluster.inventory import Inventory
-from contrasweep import records as rec
 from contrasweep.data.manifest import Manifest
-from contrasweep.planning import import_path
-from contrasweep.records import StudyRecords
 from contrasweep.running.execution import Execution
 from contrasweep.running.held import Held
+from contrasweep.spec.trainables import import_path
+from contrasweep.storage import records as rec
+from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial
 
 STATUS = "contrasweep_status"

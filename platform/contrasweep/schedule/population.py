@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from contrasweep.errors import SpecError
 from contrasweep.schedule.scheduler import at_least
-from contrasweep.spec import Sweep
+from contrasweep.spec.study import Sweep
 
 
 @dataclass(frozen=True)

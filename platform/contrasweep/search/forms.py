@@ -4,7 +4,7 @@ from typing import Any
 
 from contrasweep import canonical
 from contrasweep.search.finite import levels
-from contrasweep.space import Choice, Float, Int
+from contrasweep.spec.space import Choice, Float, Int
 
 
 def distribution(parameter: Float | Int | Choice) -> Any:

@@ -10,7 +10,7 @@ from contrasweep.errors import SpecError, choose_from
 from contrasweep.search.finite import product
 from contrasweep.search.samplers import optuna_searcher
 from contrasweep.search.searcher import Config, ListSearcher, Problem, Searcher
-from contrasweep.space import Choice, Space, sample
+from contrasweep.spec.space import Choice, Space, sample
 
 
 def _random(problem: Problem) -> Searcher:

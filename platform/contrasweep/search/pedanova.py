@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from contrasweep.search.forms import coordinate, distribution
-from contrasweep.space import Space
+from contrasweep.spec.space import Space
 
 
 def importance(configs: Sequence[tuple[Mapping[str, Any], float]], space: Space, *, mode: str = "max") -> dict[str, float]:

@@ -13,7 +13,7 @@ from contrasweep.errors import SpecError
 from contrasweep.search.finite import configurations
 from contrasweep.search.forms import coordinate, suggest
 from contrasweep.search.searcher import Config, Problem
-from contrasweep.space import active, ordered, sample
+from contrasweep.spec.space import active, ordered, sample
 
 Sampler = Callable[[int], Any]
 """Seed -> Optuna sampler."""

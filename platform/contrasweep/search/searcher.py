@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from contrasweep import canonical
 from contrasweep.search.finite import configurations
-from contrasweep.space import Space
+from contrasweep.spec.space import Space
 
 Config = dict[str, Any]
 

@@ -3,7 +3,7 @@
 mlflow itself (over a second) is imported by what talks to a store, on first use: `contrasweep plan` never does.
 """
 
-from contrasweep.records import StudyRecords
+from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.address import DEFAULT_URI, UI_PORT, checked_uri
 from contrasweep.tracking.facts import StudyFacts
 from contrasweep.tracking.links import Links, read_links, write_links

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from contrasweep.records import DONE, FAILED, INFEASIBLE, PRUNED, Record
+from contrasweep.storage.records import DONE, FAILED, INFEASIBLE, PRUNED, Record
 
 MISSING = "-"
 """The value of a param that a trial's config does not have: the compare view needs one set of keys."""

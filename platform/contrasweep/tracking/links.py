@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from contrasweep.records import StudyRecords
+from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking import address
 
 FILE = "mlflow.json"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from contrasweep.errors import SpecError, StorageError
-from contrasweep.records import Record, StudyRecords
+from contrasweep.storage.records import Record, StudyRecords
 from contrasweep.tracking import address
 from contrasweep.tracking.facts import StudyFacts, card, row_points
 from contrasweep.tracking.links import write_links

@@ -15,7 +15,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from contrasweep.records import FAILED, PENDING, STATUSES, Record
+from contrasweep.storage.records import FAILED, PENDING, STATUSES, Record
 from contrasweep.tracking import address
 from contrasweep.tracking.facts import (
     DIGEST_TAG,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from contrasweep.errors import ContrasweepError
-from contrasweep.records import Record, StudyRecords
+from contrasweep.storage.records import Record, StudyRecords
 from contrasweep.tracking import address, models
 from contrasweep.tracking.facts import Point, StudyFacts, TrialLike, card
 from contrasweep.tracking.replay import write_record

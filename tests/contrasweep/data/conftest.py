@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from contrasweep import s3 as s3_module
+from contrasweep.storage import s3 as s3_module
 
 
 @pytest.fixture(autouse=True)

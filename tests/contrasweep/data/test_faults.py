@@ -16,7 +16,7 @@ import pytest
 from contrasweep.data import cache, decoding, inspecting, open_dataset, resolve, stage
 from contrasweep.data.manifest import MANIFEST
 from contrasweep.errors import DataError, StorageError
-from contrasweep.store import open_store
+from contrasweep.storage.store import open_store
 
 PASSING = ["500", "503", "cut", "short", "flip", "slow", "stall", "reset"]
 

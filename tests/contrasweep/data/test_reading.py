@@ -19,7 +19,7 @@ from contrasweep.data.manifest import MANIFEST, Manifest
 from contrasweep.data.reading import shuffled
 from contrasweep.data.resolving import staged_in
 from contrasweep.errors import DataError, SpecError
-from contrasweep.store import open_store
+from contrasweep.storage.store import open_store
 
 
 @pytest.fixture

@@ -1,0 +1,132 @@
+"""What a study may spend, and what it has spent: counted from what its trials leave, so that it outlives any driver.
+
+`budget_hours` is wall time in which at least one of the study's trials trained; `budget_gpu_hours` training time x share
+of a GPU (where there is no GPU, hours of a place); `budget_cost` the parts of hosts that trials held, at the prices of
+the inventory. All three are the study's, over all its runs. A running trial counts up to its last report, and is stopped
+at one; steps after a trial's last checkpoint, lost when a run was stopped, are not counted, since nothing is left of them.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cluster.inventory import COST_LABEL, Inventory
+from cluster.simulate import Makespan
+from contrasweep.errors import SpecError
+from contrasweep.spec.study import Study
+from contrasweep.storage.checkpoints import Checkpoints
+from contrasweep.storage.records import Record, StudyRecords
+
+UNITS = {"budget_hours": "hours", "budget_gpu_hours": "GPU-hours", "budget_cost": ""}
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What an hour of a trial costs: GPUs or the share of one (1 where there is none), and its part of a host's price."""
+
+    gpus: float = 1.0
+    cost_per_hour: float = 0.0
+
+    @classmethod
+    def of(cls, notes: Mapping[str, Any]) -> "Rate":
+        """From the notes of a record or of a checkpoint."""
+        return cls(float(notes.get("gpus") or 0.0) or 1.0, float(notes.get("cost_per_hour") or 0.0))
+
+
+class Budget:
+    """The account of a study. A driver tells it what starts and ends; a plan asks it what is left."""
+
+    def __init__(self, study: Study, records: StudyRecords, known: Iterable[Record] | None = None) -> None:
+        """`known` are the study's records; None: they are read where there is a budget."""
+        limits = {name: getattr(study, name) for name in UNITS}
+        self.limits: dict[str, float] = {name: limit for name, limit in limits.items() if limit is not None}
+        self.gpu_hours = self.cost = self.hours = 0.0  # of ended trials; hours of this and all earlier runs
+        self.open: dict[str, tuple[float, Rate]] = {}  # training seconds of trials without a record, as last heard
+        self.running: set[str] = set()
+        self.since = 0.0
+        if self.limits:
+            self._look_back(records, list(records.read(sorted(records.finished())).values() if known is None else known))
+
+    def check_prices(self, inventory: Inventory) -> None:
+        """`SpecError` if there is a budget of cost and no host has a price."""
+        if "budget_cost" in self.limits and not inventory.cost_per_hour:
+            raise SpecError("a budget of cost needs hosts with prices", place="budget_cost", value=self.limits["budget_cost"],
+                            hint=f"start nodes with --labels {COST_LABEL}=PRICE, or pass --cluster with an inventory that has cost_per_hour")  # fmt: skip
+
+    def started(self, trial_id: str, rate: Rate) -> None:
+        self.since = self.since if self.running else time.time()
+        self.running.add(trial_id)
+        self.open[trial_id] = (self.open.get(trial_id, (0.0, rate))[0], rate)
+
+    def trained(self, trial_id: str, seconds: float) -> None:
+        """A running trial has trained for so many seconds, over all its attempts."""
+        if trial_id in self.open:
+            self.open[trial_id] = (seconds, self.open[trial_id][1])
+
+    def ended(self, record: Record) -> None:
+        self.open.pop(record.trial_id, None)
+        if self.running == {record.trial_id}:
+            self.hours += (time.time() - self.since) / 3600
+        self.running.discard(record.trial_id)
+        self._add(record.seconds, Rate.of(record.notes))
+
+    def spent(self) -> dict[str, float]:
+        """What is spent by now, by the names of the budgets."""
+        return {
+            "budget_hours": self.hours + ((time.time() - self.since) / 3600 if self.running else 0.0),
+            "budget_gpu_hours": self.gpu_hours + sum(seconds * rate.gpus for seconds, rate in self.open.values()) / 3600,
+            "budget_cost": self.cost + sum(seconds * rate.cost_per_hour for seconds, rate in self.open.values()) / 3600,
+        }
+
+    def used_up(self) -> str:
+        """Which budget is used up, and how to go on, in one line; empty while none is."""
+        spent = self.spent() if self.limits else {}
+        over = [name for name, limit in self.limits.items() if spent[name] >= limit]
+        said = ", ".join(f"{name}={self.limits[name]:g} ({spent[name]:.3g} spent)" for name in over)
+        more = " ".join(f"--set {name}={2 * max(self.limits[name], spent[name]):.3g}" for name in over)
+        return f"used up: {said}; raise it to go on from here, for example with {more}" if over else ""
+
+    def warnings(self, to_come: Makespan | None) -> list[str]:
+        """Where what is spent and what is to come exceed a budget."""
+        if to_come is None or not self.limits:
+            return [self.used_up()] if self.used_up() else []
+        ahead = {"budget_hours": to_come.hours, "budget_gpu_hours": to_come.gpu_hours, "budget_cost": to_come.trials_cost}
+        spent = self.spent()
+        return [
+            f"{name}={limit:g} will not do: {spent[name]:.3g} {UNITS[name]} spent and {ahead[name]:.3g} to come".replace("  ", " ")
+            for name, limit in self.limits.items() if spent[name] + ahead[name] > limit
+        ]  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """For programs: of each budget that is set, the limit and what is spent."""
+        spent = self.spent() if self.limits else {}
+        return {name: {"limit": limit, "spent": spent[name]} for name, limit in self.limits.items()}
+
+    def _look_back(self, records: StudyRecords, known: list[Record]) -> None:
+        """What ended trials took, and unfinished ones up to their checkpoints. Of a trial that was interrupted only its
+        seconds are kept, so its time counts as if it had trained without a pause."""
+        times = [(record.ended - record.seconds, record.ended) for record in known]
+        for record in known:
+            self._add(record.seconds, Rate.of(record.notes))
+        ended = {record.trial_id for record in known}
+        keys = records.store.list(f"{records.study}/trials/")
+        for trial_id in {key.split("/")[-3] for key in keys if key.endswith("/checkpoint/latest.json")} - ended:
+            if saved := Checkpoints(records.store, records.key(trial_id, "checkpoint")).latest():
+                seconds, started = float(saved.extra.get("seconds", 0.0)), float(saved.extra.get("started", 0.0))
+                self.open[trial_id] = (seconds, Rate.of(saved.extra))
+                times.append((started, started + seconds))
+        self.hours = covered(times) / 3600
+
+    def _add(self, seconds: float, rate: Rate) -> None:
+        self.gpu_hours += seconds * rate.gpus / 3600
+        self.cost += seconds * rate.cost_per_hour / 3600
+
+
+def covered(spans: Iterable[tuple[float, float]]) -> float:
+    """Length of the union of intervals (start, end)."""
+    total, reached = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total

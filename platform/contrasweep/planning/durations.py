@@ -1,0 +1,65 @@
+"""How long trials take, by those that have finished, and so how long a plan does."""
+
+import random
+import statistics as stats
+from collections.abc import Iterable, Sequence
+
+from cluster.footprint import Footprint
+from cluster.inventory import Inventory
+from cluster.simulate import Makespan, simulate
+from contrasweep.planning.learned import CPU
+from contrasweep.storage.records import DONE, Record
+from contrasweep.trial import Trial
+
+SIMULATED = 20_000
+"""Trials that are simulated; of a longer plan a sample, whose hours are scaled up."""
+
+
+class Durations:
+    """Training seconds of finished trials, as on a GPU of speed 1 of the inventory (on a CPU: as they were)."""
+
+    def __init__(self, known: Iterable[Record], inventory: Inventory) -> None:
+        self.inventory = inventory
+        self.done = {record.trial_id: record for record in known if record.status == DONE}
+        self.speeds = {gpu.type: gpu.speed for gpu in inventory.gpu_types}
+        by_arm: dict[str, list[float]] = {}
+        for record in self.done.values():
+            by_arm.setdefault(record.arm, []).append(self._seconds(record))
+        self.arms = {arm: stats.median(seconds) for arm, seconds in by_arm.items()}
+        self.usual = stats.median(self.arms.values()) if self.arms else None
+
+    def of(self, arm: str, trials: Iterable[Trial] = ()) -> float | None:
+        """Of one trial: the median of these finished `trials`, its cell's; else of its arm's, else of all; None: there are none."""
+        own = [self._seconds(self.done[trial.id]) for trial in trials if trial.id in self.done]
+        return stats.median(own) if own else self.arms.get(arm, self.usual)
+
+    def makespan(self, footprints: Sequence[Footprint], seconds: Sequence[float | None]) -> Makespan | None:
+        """Of trials to run, in this order; None where a duration is not known. What a trial takes beside its training is
+        the median of what it took so far."""
+        takes = [s for s in seconds if s is not None]
+        if len(takes) < len(seconds):
+            return None
+        beside = [record.ended - record.started - record.seconds for record in self.done.values() if record.attempts == 1]
+        start_s = max(0.0, stats.median(beside)) if beside else 0.0
+        if len(takes) <= SIMULATED:
+            return simulate(footprints, takes, self.inventory, start_s=start_s)
+        chosen = sorted(random.Random(0).sample(range(len(takes)), SIMULATED))
+        found = simulate([footprints[i] for i in chosen], [takes[i] for i in chosen], self.inventory, start_s=start_s)
+        return found.scaled(len(takes) / SIMULATED)
+
+    def warnings(self) -> list[str]:
+        """Where the finished trials ran on what the inventory does not have."""
+        ran = {str(record.notes.get("gpu", CPU)) for record in self.done.values()}
+        there = {*self.speeds} if self.speeds else {CPU}
+        odd = ", ".join(sorted(ran - there))
+        return [f"time is what trials took on {odd}; these hosts have {', '.join(sorted(there))}"] if odd else []
+
+    def _seconds(self, record: Record) -> float:
+        return record.seconds * self.speeds.get(str(record.notes.get("gpu", CPU)), 1.0)
+
+
+def duration(seconds: float) -> str:
+    """12 s, 3 min, 2.5 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

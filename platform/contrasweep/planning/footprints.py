@@ -1,0 +1,185 @@
+"""What each trial of a study needs: measured in its own cell, else estimated, else declared, else the default."""
+
+import math
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cluster.calibration import MARGIN, MARGIN_UNMEASURED
+from cluster.errors import ClusterError
+from cluster.footprint import Footprint, LearnedFootprint, OnType
+from cluster.inventory import Inventory
+from cluster.memory import Workload
+from cluster.packing import Placement, default_footprint, options, why_not
+from contrasweep import canonical
+from contrasweep.planning.learned import CPU, Learned, Peak, calibration_key, cell_key
+from contrasweep.spec.study import Study
+from contrasweep.spec.trainables import find_trainable
+from contrasweep.trial import Trial
+
+MEASURED, ESTIMATED, DECLARED, DEFAULT = "measured", "estimated", "declared", "default"
+Cell = tuple[str, str, str]
+"""Trainable, config as canonical text, digest of the data: what replicates have in common."""
+GPU_HOST_GIB = 3.0
+"""Host memory of a trial on a GPU before it is measured: torch with CUDA's libraries holds two or three GiB."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """A trial's footprint and where it comes from; `why` says why there is no estimate where one was tried."""
+
+    footprint: Footprint
+    source: str
+    why: str = ""
+
+
+class Footprints:
+    """The needs of a study's trials on the hosts of `inventory`.
+
+    GPU memory, by type of GPU: the highest measured peak of the same cell; else what the memory model predicts from
+    the trainable's `memory` (see `contrasweep.trial`); else the arm's `footprint`. An arm that declares a footprint
+    keeps its other fields; one that does not gets the cores its trainable names, or the default.
+    """
+
+    def __init__(self, study: Study, inventory: Inventory, learned: Learned) -> None:
+        self.study, self.inventory, self.learned = study, inventory, learned
+        self.hooks = {name: getattr(find_trainable(arm, f"arms.{name}.trainable"), "memory", None) for name, arm in study.arms.items()}
+        self._workloads: dict[Cell, Workload | None] = {}
+        self._counts: dict[Hashable, float | None] = {}
+        self._whys: dict[Cell, str] = {}
+        self._needs: dict[tuple[str, Cell], Need] = {}
+        self._options: dict[Footprint, list[Placement]] = {}
+
+    def of(self, trial: Trial) -> Need:
+        """What `trial` needs; the same for all replicates of its cell."""
+        cell = cell_of(trial)
+        if (trial.arm, cell) not in self._needs:
+            footprint, source = self._footprint(trial, cell)
+            self._needs[trial.arm, cell] = Need(footprint, source, self._whys.get(cell, ""))
+        return self._needs[trial.arm, cell]
+
+    def options(self, trial: Trial) -> list[Placement]:
+        """Every way to place `trial`, smallest GPU first; empty: it fits no host."""
+        footprint = self.of(trial).footprint
+        if footprint not in self._options:
+            self._options[footprint] = options(footprint, self.inventory)
+        return self._options[footprint]
+
+    def missing(self, trials: Iterable[Trial]) -> Trial | None:
+        """If none of `trials` fits a host, the one that needs least."""
+        cells = list({self.of(trial): trial for trial in trials}.values())
+        if any(map(self.options, cells)):
+            return None
+        return min(cells, key=lambda t: ((need := self.of(t).footprint).gpu_memory_gib, need.host_memory_gib, need.cpus), default=None)
+
+    def why_not(self, trial: Trial) -> str:
+        """Why `trial` fits no host, and how its need is known."""
+        need = self.of(trial)
+        return f"{why_not(need.footprint, self.inventory)} ({need.source})"
+
+    def notes(self, trial: Trial) -> dict[str, Any]:
+        """What its record must say so that the memory model can learn from it."""
+        cell = cell_of(trial)
+        work, counted = self._workload(trial, cell), self._counted(trial, cell)
+        return {"architecture": work.architecture, "counted_gib": round(counted, 4)} if work and counted is not None else {}
+
+    def learn(self, peak: Peak) -> None:
+        """Take note of what one more trial took."""
+        self.learned.add(peak)
+        self._needs.clear()
+
+    def overflowed(self, trial: Trial, gpu: str, limit_gib: float) -> None:
+        """`trial` ran out of `limit_gib` of memory on this type of GPU: its like need more from the start."""
+        cell = cell_of(trial)
+        work, counted = self._workload(trial, cell), self._counted(trial, cell)
+        if work and counted is not None:
+            self.learned.gpu.observe_out_of_memory(calibration_key(gpu, work.architecture), counted, limit_gib)
+            self._needs.clear()
+
+    def _footprint(self, trial: Trial, cell: Cell) -> tuple[Footprint, str]:
+        hint = self.study.arms[trial.arm].footprint
+        seen = self.learned.cells.get(cell_key(*cell), {})
+        base = hint or self._undeclared(self._workload(trial, cell))
+        if not base.wants_gpu:
+            return (base, DECLARED) if hint else self._on_host(base, trial, cell, seen.get(CPU))
+        known = [found for gpu in self.inventory.gpu_types if (found := self._on_type(gpu.type, base, trial, cell, seen))]
+        if not known:
+            return base, DECLARED if hint else DEFAULT
+        most = max((entry for entry, _ in known), key=lambda entry: entry.gpu_memory_gib)
+        hosts = [peak.host_memory_gib * MARGIN for peak in seen.values() if not hint]
+        footprint = LearnedFootprint(
+            gpu_memory_gib=most.gpu_memory_gib, margin=most.margin, gpu_busy=most.gpu_busy, types=tuple(entry for entry, _ in known),
+            host_memory_gib=_rounded(max(hosts, default=base.host_memory_gib)), cpus=base.cpus, gpus=hint.gpus if hint else 0.0,
+            gpu_types=base.gpu_types,
+        )  # fmt: skip
+        return footprint, MEASURED if any(source == MEASURED for _, source in known) else ESTIMATED
+
+    def _undeclared(self, work: Workload | None) -> Footprint:
+        """Before its memory is known, where the arm declares nothing: the device and cores that the trainable names."""
+        default = default_footprint(self.inventory)
+        if work is None:
+            return default
+        if work.device == "cpu" or (work.device == "auto" and not self.inventory.gpus):
+            return replace(default, gpus=0.0, cpus=work.cpus)
+        return replace(default, gpus=1.0, cpus=work.cpus, host_memory_gib=GPU_HOST_GIB)
+
+    def _on_type(self, gpu: str, base: Footprint, trial: Trial, cell: Cell, seen: Mapping[str, Peak]) -> tuple[OnType, str] | None:
+        """What is known of the GPU memory on one type, and how; None: nothing but what `base` says."""
+        measured = {host: peak for host, peak in seen.items() if peak.gpu_memory_gib}
+        if gpu in measured:
+            there = measured[gpu]
+            return OnType(gpu, there.gpu_memory_gib, there.margin, max(there.gpu_busy, base.gpu_busy)), MEASURED
+        work, counted = self._workload(trial, cell), self._counted(trial, cell)
+        if work and counted is not None:
+            key = calibration_key(gpu, work.architecture)
+            return OnType(gpu, self.learned.gpu.predict(key, counted), self.learned.gpu.margin(key), base.gpu_busy), ESTIMATED
+        if measured:
+            most = max(peak.gpu_memory_gib for peak in measured.values())
+            return OnType(gpu, most, MARGIN_UNMEASURED, base.gpu_busy), MEASURED
+        return None
+
+    def _on_host(self, base: Footprint, trial: Trial, cell: Cell, seen: Peak | None) -> tuple[Footprint, str]:
+        if seen:
+            return replace(base, host_memory_gib=_rounded(seen.host_memory_gib * MARGIN)), MEASURED
+        work, counted = self._workload(trial, cell), self._counted(trial, cell)
+        if work and counted is not None:
+            predicted = self.learned.host.predict(calibration_key(CPU, work.architecture), counted)
+            return replace(base, host_memory_gib=_rounded(predicted)), ESTIMATED
+        return base, DEFAULT
+
+    def _workload(self, trial: Trial, cell: Cell) -> Workload | None:
+        """What the trainable says of this cell. Whatever goes wrong in it, the plan goes on without."""
+        if cell not in self._workloads:
+            hook, self._workloads[cell] = self.hooks[trial.arm], None
+            try:
+                self._workloads[cell] = hook(trial.config, trial.data) if hook else None
+            except ClusterError as error:
+                self._whys[cell] = str(error)
+            except Exception as error:  # the trainable is the user's
+                self._whys[cell] = f"{trial.trainable} cannot say its memory ({type(error).__name__}: {error})"
+        return self._workloads[cell]
+
+    def _counted(self, trial: Trial, cell: Cell) -> float | None:
+        """The count of this cell's workload in GiB, counted once for each shape."""
+        work = self._workload(trial, cell)
+        if work is None:
+            return None
+        shape = (work.architecture, work.shape, work.precision, work.optimizer_states, work.resident_bytes)
+        if shape not in self._counts:
+            self._counts[shape] = None
+            try:
+                self._counts[shape] = work.count().gib
+            except ClusterError as error:
+                self._whys[cell] = str(error)
+        return self._counts[shape]
+
+
+def cell_of(trial: Trial) -> Cell:
+    """What `trial` has in common with its replicates."""
+    text = trial.config.text if isinstance(trial.config, canonical.Config) else canonical.dumps(trial.config)
+    return trial.trainable, text, trial.data.digest
+
+
+def _rounded(gib: float) -> float:
+    """Up to the next half: trials whose shares are equal reuse each other's processes."""
+    return math.ceil(2 * gib) / 2

@@ -1,0 +1,136 @@
+"""What finished trials took, kept in the storage and read by the next plan or run.
+
+    <storage>/calibration/<study>.json     a row for each cell and type of host; a function of that study's records
+
+Every study has a file of its own, so two drivers never write the same one, and a file that is lost or behind is made
+again from the records. Readers take all studies' files together.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+
+from cluster.calibration import ENOUGH, HOST_PRIOR, MARGIN, MARGIN_UNMEASURED, Calibration
+from contrasweep import canonical
+from contrasweep.errors import StorageError
+from contrasweep.storage.records import DONE, PRUNED, Record, StudyRecords
+from contrasweep.storage.store import Store
+
+CPU = "cpu"
+"""In the place of a type of GPU: a trial that had none."""
+VERSION = 1
+_FOLDER = "calibration/"
+
+
+@dataclass(frozen=True)
+class Peak:
+    """What `times` trials of one cell took on one type of host: the highest peaks in GiB, and the highest fraction of the
+    time for which one that had a whole GPU kept it busy (0: none had).
+
+    `architecture` and `counted_gib` are those of its `cluster.memory.Workload` ("" where the trainable has none).
+    """
+
+    cell: str
+    host: str
+    architecture: str = ""
+    counted_gib: float = 0.0
+    gpu_memory_gib: float = 0.0
+    host_memory_gib: float = 0.0
+    gpu_busy: float = 0.0
+    times: int = 1
+
+    @property
+    def margin(self) -> float:
+        return MARGIN if self.times >= ENOUGH else MARGIN_UNMEASURED
+
+    def joined(self, other: "Peak") -> "Peak":
+        """Both together: the higher of each, and how often in all."""
+        high = {name: max(getattr(self, name), getattr(other, name)) for name in ("gpu_memory_gib", "host_memory_gib", "gpu_busy")}
+        return replace(other, **high, times=self.times + other.times)
+
+
+class Learned:
+    """Peaks by cell and type of host, and the constants of the memory model that follow from them."""
+
+    def __init__(self, peaks: Iterable[Peak] = ()) -> None:
+        self.cells: dict[str, dict[str, Peak]] = {}
+        self.gpu, self.host = Calibration(), Calibration(prior=HOST_PRIOR)
+        for peak in peaks:
+            self.add(peak)
+
+    def add(self, peak: Peak) -> None:
+        hosts = self.cells.setdefault(peak.cell, {})
+        hosts[peak.host] = hosts[peak.host].joined(peak) if peak.host in hosts else peak
+        if peak.architecture:
+            key = calibration_key(peak.host, peak.architecture)
+            if peak.gpu_memory_gib:
+                self.gpu.observe(key, peak.counted_gib, peak.gpu_memory_gib, peak.times)
+            elif peak.host == CPU and peak.host_memory_gib:
+                self.host.observe(key, peak.counted_gib, peak.host_memory_gib, peak.times)
+
+    @property
+    def peaks(self) -> list[Peak]:
+        """All rows, in a fixed order."""
+        return [hosts[host] for _, hosts in sorted(self.cells.items()) for host in sorted(hosts)]
+
+
+def calibration_key(host: str, architecture: str) -> str:
+    """What shares the memory model's constants."""
+    return f"{host}/{architecture}"
+
+
+def cell_key(trainable: str, config_text: str, data_digest: str) -> str:
+    """Names what trials of one cell have in common, whatever the study calls it. 16 hexadecimal digits."""
+    return canonical.digest([trainable, config_text, data_digest], length=16)
+
+
+def peak_of(record: Record) -> Peak | None:
+    """The row of one record; None where it has nothing to teach (it did not train to an end, or was not measured)."""
+    if record.status not in (DONE, PRUNED) or not (record.gpu_memory_gib or record.host_memory_gib):
+        return None
+    notes = record.notes
+    return Peak(
+        cell_key(record.trainable, canonical.dumps(record.config), record.data["digest"]), notes.get("gpu", CPU),
+        notes.get("architecture", ""), notes.get("counted_gib", 0.0), record.gpu_memory_gib or 0.0, record.host_memory_gib or 0.0,
+        (record.gpu_utilisation or 0.0) if notes.get("gpus", 0.0) >= 1 else 0.0,  # beside others it tells too little or too much
+    )  # fmt: skip
+
+
+def write(records: StudyRecords, found: Iterable[Record]) -> None:
+    """Write the study's file from its records."""
+    every = list(found)
+    rows = Learned(peak for peak in map(peak_of, every) if peak).peaks
+    content = {"version": VERSION, "records": len(every), "peaks": [asdict(row) for row in rows]}
+    records.store.write(f"{_FOLDER}{records.study}.json", json.dumps(content, indent=1).encode())
+
+
+def read(records: StudyRecords, finished: set[str]) -> Learned:
+    """What all studies in this storage have learned. This one's rows are made again from its records where its file does
+    not count as many as are `finished`: its driver was killed before it could write."""
+    own = f"{_FOLDER}{records.study}.json"
+    known = _file(records.store, own) if finished and records.store.exists(own) else None
+    fresh = known is not None and known[0] == len(finished)
+    return learned_of(records, [] if fresh else records.read(sorted(finished)).values(), known[1] if known and fresh else ())
+
+
+def learned_of(records: StudyRecords, known: Iterable[Record], peaks: Iterable[Peak] = ()) -> Learned:
+    """The other studies' files, and of this study the records `known` or the rows `peaks`."""
+    learned = Learned(peaks)
+    for key in records.store.list(_FOLDER):
+        if key != f"{_FOLDER}{records.study}.json":
+            for peak in _file(records.store, key)[1]:
+                learned.add(peak)
+    for found in map(peak_of, known):
+        if found is not None:
+            learned.add(found)
+    return learned
+
+
+def _file(store: Store, key: str) -> tuple[int, list[Peak]]:
+    try:
+        content = json.loads(store.read(key))
+        if content["version"] != VERSION:
+            raise ValueError(f"its version is {content['version']}, not {VERSION}")
+        return int(content["records"]), [Peak(**row) for row in content["peaks"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"{store.uri}/{key} cannot be read ({error}); delete it, and it is made again from the records") from None

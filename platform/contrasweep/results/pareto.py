@@ -1,0 +1,47 @@
+"""What a search over several objectives, or under constraints, found: from the records alone."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from contrasweep.spec.objectives import front, value_of, violation
+from contrasweep.storage.records import DONE, Record
+
+
+def pareto_frame(records: Iterable[Record], facts: Mapping[str, Any]) -> pd.DataFrame:
+    """One row a configuration that was trained to its end on all its folds: arm, number (in the order of asking), the
+    means over its folds of each objective and constrained metric, `feasible` (every constraint holds), `front` (no
+    feasible configuration of its arm is better in one objective and as good in the rest), and its searched settings.
+
+    `facts` is study.json; {} rows where the study neither has several objectives nor constraints."""
+    goals, constraints, folds = goals_of(facts), dict(facts["spec"].get("constraints") or {}), facts.get("search_folds", 1)
+    ended: dict[tuple[str, int], list[Record]] = {}
+    for record in records if len(goals) > 1 or constraints else []:
+        if record.notes.get("phase") == "search" and record.status == DONE:
+            ended.setdefault((record.arm, int(record.notes["number"])), []).append(record)
+    rows = []
+    for (arm, number), found in sorted(ended.items(), key=lambda item: (facts["arms"].index(item[0][0]), item[0][1])):
+        if len(found) < folds:
+            continue
+        means = {metric: float(np.mean([value_of(r, metric) for r in found])) for metric in dict.fromkeys([*goals, *constraints])}
+        space = facts["spec"]["arms"][arm]["space"]
+        rows.append({"arm": arm, "number": number, **means, "feasible": feasible(found, facts),
+                     "front": False, **{k: v for k, v in found[0].config.items() if k in space and k not in means}})  # fmt: skip
+    frame = pd.DataFrame(rows)
+    for _, part in frame.groupby("arm") if rows else []:
+        found_front = front(part[list(goals)].to_numpy(float), list(goals.values()), part["feasible"].to_numpy(bool))
+        frame.loc[part.index, "front"] = found_front
+    return frame
+
+
+def feasible(found: Sequence[Record], facts: Mapping[str, Any]) -> bool:
+    """Whether the means of these records of one configuration keep to the study's constraints."""
+    bounds = (facts["spec"].get("constraints") or {}).items()
+    return all(violation(metric, text, float(np.mean([value_of(r, metric) for r in found]))) <= 0 for metric, text in bounds)
+
+
+def goals_of(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Metric -> mode of what a Sweep optimised, from study.json."""
+    return dict(facts["spec"].get("objectives") or {}) or {facts["metric"]: facts["mode"]}

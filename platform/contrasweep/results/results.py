@@ -1,0 +1,260 @@
+"""`Results`: what a study has so far, read from the storage alone; frames, tables and comparisons of it."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from contrasweep.errors import SpecError, choose_from
+from contrasweep.results.pareto import pareto_frame
+from contrasweep.results.searched import importance, search_frame
+from contrasweep.spec.arm_budget import ArmBudget, spent
+from contrasweep.storage import compact
+from contrasweep.storage.planned import read_planned
+from contrasweep.storage.records import DONE, PENDING, PRUNED, Record, StudyRecords
+from contrasweep.tracking.links import read_links
+
+if TYPE_CHECKING:
+    from contrasweep.report.table import Table
+    from contrasweep.report.versus import Versus
+    from contrasweep.statistics import Comparison
+
+OWN_COLUMNS = ("trial_id", "arm", "fold", "seed", "status", "seconds", "gpu_memory_gib")
+
+
+@dataclass(frozen=True, repr=False)
+class Results:
+    """A study's trials and what became of them.
+
+    `facts` is study.json; `planned` has one row a planned trial (trial_id, arm, the axes, fold, seed); `found` are
+    the records there are of these, `others` those of a Sweep's search. A trial without a record is `pending`.
+    `stamps` tell the records' state when they were read, `run_urls` their MLflow runs where they are known, `stopped`
+    which budget ended the run that gave these results.
+    """
+
+    facts: Mapping[str, Any]
+    planned: pd.DataFrame
+    found: Mapping[str, Record]
+    others: Mapping[str, Record]
+    records: StudyRecords
+    stamps: Mapping[str, str]
+    run_urls: Mapping[str, str] = field(default_factory=dict)
+    stopped: str = ""
+
+    @classmethod
+    def load(cls, study: str, storage: str, *, run_urls: Mapping[str, str] | None = None) -> "Results":
+        """The study called `study` as it lies in `storage`; `SpecError` if it was never run there."""
+        records = StudyRecords(storage, study)
+        facts = records.facts()
+        if facts is None:
+            raise SpecError("there is no such study in this storage", place="STUDY", value=study,
+                            hint=f"storage is {storage}; run it first with: contrasweep run")  # fmt: skip
+        planned, stamps = read_planned(records), compact.record_stamps(records)
+        known = compact.read_records(records, stamps)
+        found = {trial_id: known.pop(trial_id) for trial_id in planned["trial_id"] if trial_id in known}
+        others = known if facts["type"] == "sweep" else {}
+        return cls(facts, planned, found, others, records, stamps, read_links(records).runs if run_urls is None else run_urls)
+
+    @property
+    def name(self) -> str:
+        return str(self.facts["name"])
+
+    @property
+    def metric(self) -> str:
+        return str(self.facts["metric"])
+
+    @property
+    def axes(self) -> list[str]:
+        return list(self.facts["axes"])
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Trials by status."""
+        return dict(Counter(self.to_frame()["status"]))
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned trial is done (or was stopped early on purpose)."""
+        return set(self.counts) <= {DONE, PRUNED}
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a trial: trial_id, arm, the axes, fold, seed, status, the metrics, seconds, gpu_memory_gib."""
+        return self._frame.copy()
+
+    @cached_property
+    def _frame(self) -> pd.DataFrame:
+        rows = [self.found.get(trial_id) for trial_id in self.planned["trial_id"]]
+        taken = {*OWN_COLUMNS, *self.axes}
+        names = dict.fromkeys([self.metric, *(name for record in rows if record for name in record.metrics)])
+        metrics = {
+            (f"metric.{name}" if name in taken else name): [record.metrics.get(name, np.nan) if record else np.nan for record in rows]
+            for name in names
+        }
+        return self.planned.assign(
+            status=[record.status if record else PENDING for record in rows],
+            **metrics,
+            seconds=[record.seconds if record else np.nan for record in rows],
+            gpu_memory_gib=pd.array([record.gpu_memory_gib if record else None for record in rows], dtype="Float64"),
+        )
+
+    @cached_property
+    def search(self) -> pd.DataFrame:
+        """A Sweep's search, as `searched.search_frame` tells it. Empty for a grid."""
+        return search_frame(self.others.values(), self.facts)
+
+    def importance(self) -> dict[str, dict[str, float]]:
+        """Of a Sweep, by arm: the share of each searched setting in what makes configurations good (PED-ANOVA)."""
+        return importance(self.search, self.facts)
+
+    def budget_curves(self) -> pd.DataFrame:
+        """Of a Sweep, by arm: what k trials of its search buy (see `effects.budget_curves`)."""
+        from contrasweep.results.effects import budget_curves
+
+        return budget_curves(self.search, self.facts["arms"], searcher=self.facts.get("searcher", ""), mode=self.facts["mode"],
+                             alpha=self.facts["alpha"])  # fmt: skip
+
+    def noise(self, metric: str | None = None) -> pd.DataFrame:
+        """Where the spread within a cell comes from: seed, fold, order of the data (see `effects.noise`)."""
+        from contrasweep.results.effects import noise
+
+        return noise(self._frame[self._frame["status"] == DONE], metric or self.metric, self.axes)
+
+    def effects(self, metric: str | None = None) -> pd.DataFrame:
+        """How much arm, axes and their interactions explain of the spread (see `effects.effects`)."""
+        from contrasweep.results.effects import effects
+
+        return effects(self._frame[self._frame["status"] == DONE], metric or self.metric, self.axes)
+
+    def pareto(self) -> pd.DataFrame:
+        """Of a Sweep over several objectives or under constraints: its configurations, and which are on the front of their
+        arm (see `pareto.pareto_frame`)."""
+        return pareto_frame(self.others.values(), self.facts)
+
+    def spent(self) -> dict[str, str]:
+        """Of a Sweep, by arm: what its search has cost beside its budget."""
+        if "budget" not in self.facts:
+            return {}
+        costs = spent(self.others.values(), self.facts["arms"])
+        return {arm: cost.beside(ArmBudget(**self.facts["budget"])) for arm, cost in costs.items()}
+
+    def curves(self, trial_ids: Iterable[str] | None = None) -> pd.DataFrame:
+        """Every report of the table's trials, or of `trial_ids`: trial_id, step, time, and the metrics."""
+        return compact.read_curves(self.records, self.stamps, self.found if trial_ids is None else trial_ids)
+
+    def table(self, rows: str | Sequence[str] | None = None, columns: str | Sequence[str] | None = None,
+              metric: str | None = None) -> "Table":  # fmt: skip
+        """The study's table: mean and interval per cell, the best marked, what is missing shown as missing.
+
+        `rows` and `columns` are `arm`, an axis, or a list of these; without them the axes are the rows and
+        the arms the columns.
+        """
+        for name in [*_names(rows), *_names(columns)]:
+            self._known("rows or columns", name, ["arm", *self.axes])
+        rows, columns = self._layout(rows, columns)
+        return self._table(self._frame, rows, columns, metric or self.metric, self.facts.get("reference"))
+
+    def versus(self, a: str, b: str, metric: str | None = None, at: Mapping[str, Any] | None = None) -> "Versus":
+        """Arm `a` against arm `b` in words and numbers: over the axes left free by `at`, and in each cell of the table,
+        with p-values adjusted over the table's family of comparisons."""
+        from contrasweep.report.versus import versus
+
+        for arm in (a, b):
+            self._known("arm", arm, list(dict.fromkeys(self.planned["arm"])))
+        frame, metric, reference = self._at(self._frame, at or {}), metric or self.metric, self.facts.get("reference")
+        family = reference if reference in (a, b) else None
+        free = [axis for axis in self.axes if axis not in (at or {})]
+        cells = self._table(frame, free, ["arm"], metric, family) if free else None
+        where = "".join(f", {axis} {value}" for axis, value in (at or {}).items())
+        return versus(f"{self.title}{where}", a, b, self._table(frame, ["arm"], [], metric, family), cells)
+
+    def _table(self, frame: pd.DataFrame, rows: Any, columns: Any, metric: str, reference: str | None) -> "Table":
+        from contrasweep.report.building import build_table
+
+        self._known("metric", metric, [c for c in self._frame.columns if c not in {*OWN_COLUMNS, *self.axes}] or [metric])
+        return build_table(
+            frame, rows=rows, columns=columns, metric=metric, mode=self._mode(metric), alpha=self.facts["alpha"],
+            train_fraction=self._train_fraction, reference=reference, links=self.run_urls, title=self.title,
+        )  # fmt: skip
+
+    def _mode(self, metric: str) -> Any:
+        """Of another metric than the study's larger is better, unless it is a loss."""
+        return self.facts["mode"] if metric == self.metric or not metric.startswith("loss") else "min"
+
+    @property
+    def title(self) -> str:
+        """The study, its data, and whether any of the data is synthetic, as it stands over every table."""
+        names = dict.fromkeys(d["name"] + (" (synthetic)" if d["synthetic"] else "") for d in self.facts["datasets"])
+        return f"{self.name} on {', '.join(names)}"
+
+    def compare(self, a: str, b: str, metric: str | None = None, at: Mapping[str, Any] | None = None) -> "Comparison":
+        """Arm `a` against arm `b` over paired replicates: values of the same axes, fold and seed.
+
+        `at` fixes axes; over those left free the differences of a replicate are averaged, so that a
+        replicate (fold, seed) counts once. Only replicates that both arms have done are used.
+        """
+        from contrasweep.statistics import compare_paired
+
+        metric = metric or self.metric
+        pairs = self.pairs(a, b, metric, at or {})
+        if pairs.empty:
+            raise SpecError("the arms have no finished replicate in common", place="compare", value=(a, b))
+        return compare_paired(
+            pairs["a"].to_numpy(), pairs["b"].to_numpy(), train_fraction=self._train_fraction, alpha=self.facts["alpha"],
+            mode=self._mode(metric), groups=list(pairs["fold"]) if self._train_fraction else None,
+        )  # fmt: skip
+
+    def pairs(self, a: str, b: str, metric: str, at: Mapping[str, Any]) -> pd.DataFrame:
+        """Paired values: one row a replicate with fold, seed, a, b (means over the free axes)."""
+        for arm in (a, b):
+            self._known("arm", arm, list(dict.fromkeys(self.planned["arm"])))
+        self._known("metric", metric, [str(c) for c in self._frame.columns])
+        frame = self._at(self._frame[self._frame["status"] == DONE], at)
+        keys = frame[["fold", "seed"]].assign(cell=[json.dumps(list(v), default=str) for v in frame[self.axes].itertuples(index=False)])
+        keys = keys.assign(fold=keys["fold"].astype(object).where(keys["fold"].notna(), -1), value=frame[metric], arm=frame["arm"])
+        wide = keys[keys["arm"].isin([a, b])].pivot_table(index=["fold", "seed", "cell"], columns="arm", values="value")
+        if a not in wide or b not in wide:
+            return pd.DataFrame(columns=["fold", "seed", "a", "b"])
+        means = wide[[a, b]].dropna().groupby(level=["fold", "seed"]).mean().reset_index()
+        return pd.DataFrame({"fold": means["fold"], "seed": means["seed"], "a": means[a], "b": means[b]})
+
+    def _at(self, frame: pd.DataFrame, at: Mapping[str, Any]) -> pd.DataFrame:
+        """The rows of those cells alone."""
+        for axis, value in at.items():
+            self._known("axis", axis, self.axes)
+            frame = frame[[v == value for v in frame[axis]]]
+        return frame
+
+    @property
+    def _train_fraction(self) -> float | None:
+        folds = self.facts.get("folds")
+        return (folds - 1) / folds if folds else None
+
+    def _layout(self, rows: Any, columns: Any) -> tuple[Any, Any]:
+        if rows is None and columns is None:
+            return (self.axes or ["arm"]), (["arm"] if self.axes else [])
+        taken = {*_names(rows), *_names(columns)}
+        rest = [name for name in ["arm", *self.axes] if name not in taken]
+        return (_names(rows) if rows is not None else rest), (_names(columns) if columns is not None else rest)
+
+    def _known(self, kind: str, value: str, known: list[str]) -> None:
+        if value not in known:
+            raise SpecError(f"there is no such {kind}", place=f"study {self.name}", value=value, hint=choose_from(kind, known, value))
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{n} {status}" for status, n in self.counts.items())
+        return f"Results({self.name}: {counts})"
+
+    def _repr_html_(self) -> str:
+        return str(self.table()._repr_html_())
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+
+def _names(value: str | Sequence[str] | None) -> list[str]:
+    return [] if value is None else [value] if isinstance(value, str) else list(value)

@@ -1,0 +1,124 @@
+"""What an arm's search may spend, and what it has spent: the same for every arm, counted from what trials leave."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import pydantic
+
+from contrasweep.errors import SpecError
+from contrasweep.schema import checked
+from contrasweep.storage.records import DONE, Record
+
+
+@checked
+class ArmBudget:
+    """What the search of each arm may spend; what runs out first ends it.
+
+    `trials`: configurations, each trained once a search fold. `epochs`: steps as the trainable reports them, over all
+    trials. `gpu_hours`: training time x share of a GPU; where there is no GPU, hours of a place.
+    """
+
+    trials: Annotated[int, pydantic.Field(ge=1)] | None = None
+    epochs: Annotated[int, pydantic.Field(ge=1)] | None = None
+    gpu_hours: Annotated[float, pydantic.Field(gt=0)] | None = None
+
+    def __post_init__(self) -> None:
+        if self.trials is None and self.epochs is None and self.gpu_hours is None:
+            raise SpecError("a search needs a budget", hint="give trials, epochs or gpu_hours")
+
+    def __str__(self) -> str:
+        parts = [f"{self.trials} configurations" if self.trials else "", f"{self.epochs} epochs" if self.epochs else "",
+                 f"{self.gpu_hours:g} GPU-hours" if self.gpu_hours else ""]  # fmt: skip
+        return ", ".join(part for part in parts if part)
+
+
+def gpu_hours(record: Record) -> float:
+    """Training time x share of a GPU, in hours; on a host without GPUs, hours of a place."""
+    return record.seconds * (float(record.notes.get("gpus") or 0.0) or 1.0) / 3600
+
+
+@dataclass
+class Spending:
+    """One arm's account. A new configuration has to fit into what is left at the length of the arm's longest trial so
+    far, beside what the running ones may still need, so that a trial that was started is never cut short for the budget
+    and the budget holds; only before a first trial has ended, its length is not known.
+
+    What runs is counted by its reports, at the arm's pace in hours until its record says them.
+    """
+
+    budget: ArmBudget
+    folds: int
+    steps: dict[str, int] = field(default_factory=dict)  # trial -> the last step reported
+    hours: dict[str, float] = field(default_factory=dict)  # trial -> GPU-hours, of ended ones
+    longest: int = 0
+
+    def report(self, trial: str, step: int) -> None:
+        self.steps[trial] = max(step, self.steps.get(trial, 0))
+
+    def end(self, record: Record) -> None:
+        self.report(record.trial_id, record.step)
+        self.hours[record.trial_id] = gpu_hours(record)
+        if record.status == DONE:
+            self.longest = max(self.longest, record.step)
+
+    def reopen(self, trial: str) -> None:
+        """An ended trial goes on."""
+        self.hours.pop(trial, None)
+
+    @property
+    def epochs(self) -> int:
+        return sum(self.steps.values())
+
+    @property
+    def gpu_hours(self) -> float:
+        return sum(self.hours.values()) + self._pace * sum(n for trial, n in self.steps.items() if trial not in self.hours)
+
+    @property
+    def _pace(self) -> float:
+        """GPU-hours a step."""
+        known = sum(self.steps[trial] for trial in self.hours)
+        return sum(self.hours.values()) / known if known else 0.0
+
+    def room(self, configs: int, running: Iterable[str]) -> bool:
+        """Whether one more configuration may start, after `configs`, beside the trials `running` (or about to)."""
+        length = self.longest or max(self.steps.values(), default=0)
+        due = sum(max(0, length - self.steps.get(trial, 0)) for trial in running) + length * self.folds
+        left: Mapping[str, tuple[float | None, float, float]] = {
+            "trials": (self.budget.trials, configs, 1), "epochs": (self.budget.epochs, self.epochs, due),
+            "gpu_hours": (self.budget.gpu_hours, self.gpu_hours, due * self._pace),
+        }  # fmt: skip
+        return all(limit is None or (spent < limit and spent + more <= limit * (1 + 1e-9)) for limit, spent, more in left.values())
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What the search of one arm has cost, by the records of its ended trials."""
+
+    configurations: int = 0
+    trials: int = 0
+    epochs: int = 0
+    gpu_hours: float = 0.0
+    on_gpus: bool = False
+
+    def beside(self, budget: ArmBudget) -> str:
+        """`12 of 40 configurations, 96 epochs, 0.2 GPU-hours`; where there is no GPU, hours of a place (`slot-hours`)."""
+
+        def of(spent: str, limit: float | None, unit: str) -> str:
+            return f"{spent} of {limit:g} {unit}" if limit else f"{spent} {unit}"
+
+        hours = of(f"{self.gpu_hours:.3g}", budget.gpu_hours, "GPU-hours" if self.on_gpus else "slot-hours")
+        return ", ".join([of(str(self.configurations), budget.trials, "configurations"), of(str(self.epochs), budget.epochs, "epochs"), hours])
+
+
+def spent(records: Iterable[Record], arms: Iterable[str]) -> dict[str, Spent]:
+    """By arm, what its search has cost."""
+    by_arm: dict[str, list[Record]] = {arm: [] for arm in arms}
+    for record in records:
+        if record.notes.get("phase") == "search":
+            by_arm.setdefault(record.arm, []).append(record)
+    return {
+        arm: Spent(len({r.notes.get("number") for r in found}), len(found), sum(r.step - int(r.notes.get("from_step", 0)) for r in found), sum(map(gpu_hours, found)),
+                   any(r.notes.get("gpus") for r in found))
+        for arm, found in by_arm.items()
+    }  # fmt: skip

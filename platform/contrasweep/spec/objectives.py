@@ -1,0 +1,41 @@
+"""Several objectives and constraints: what a configuration's values are, whether they hold, which are not dominated."""
+
+import math
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contrasweep.errors import SpecError
+from contrasweep.storage.records import Record
+
+COSTS = ("seconds", "gpu_memory_gib", "host_memory_gib")
+"""What the platform measures of every trial, and what is an objective or constraint like a reported metric."""
+CONSTRAINT = re.compile(r"\s*(<=|>=)\s*(\S+)\s*")
+
+
+def value_of(record: Record, metric: str) -> float:
+    """The metric as last reported, or the cost of that name; NaN if there is neither."""
+    found = record.metrics.get(metric, getattr(record, metric) if metric in COSTS else None)
+    return math.nan if found is None else float(found)
+
+
+def violation(metric: str, constraint: str, value: float) -> float:
+    """By how much `value` breaks `constraint` (`<= 2.0`, `>= 0.5`); at or below 0 it holds."""
+    try:
+        sign, bound = CONSTRAINT.fullmatch(constraint).groups()  # type: ignore[union-attr]
+        limit = float(bound)
+    except (AttributeError, ValueError):
+        raise SpecError("a constraint is <= or >= and a number", place=f"constraints.{metric}", value=constraint, hint="for example '<= 2.0'") from None
+    return value - limit if sign == "<=" else limit - value
+
+
+def front(values: NDArray[np.float64], modes: Sequence[str], feasible: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which of `values` [n k] are on the Pareto front: feasible, and no feasible one is as good in all of the k
+    objectives and better in one. Rows with NaN never are."""
+    gains = values * [1.0 if mode == "max" else -1.0 for mode in modes]
+    usable = feasible & ~np.isnan(gains).any(1)
+    as_good = (gains[:, None] >= gains[None]).all(2)  # [i j]: i is as good as j in all
+    better = (gains[:, None] > gains[None]).any(2)
+    return np.asarray(usable & ~(as_good & better & usable[:, None]).any(0))

@@ -1,0 +1,179 @@
+"""What a study leaves in the storage: records, metrics, checkpoints. The storage is the truth.
+
+    <study>/study.json                          the resolved spec, versions, plan digest
+    <study>/trials/<id>/metrics.parquet         every report
+    <study>/trials/<id>/items.parquet           one value per test item, where the trainable gives them
+    <study>/trials/<id>/artifacts/...           files that the trainable gives
+    <study>/trials/<id>/checkpoint/<step>/...   newest usable checkpoint; checkpoint/latest.json names it, written last
+    <study>/trials/<id>/record.json             WRITTEN LAST: a trial with a record is done, any other is not
+"""
+
+import io
+import json
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from contrasweep.errors import SpecError, StorageError
+from contrasweep.storage.store import Store, open_store
+
+FORMAT_VERSION = 1
+DONE, PRUNED, FAILED, INFEASIBLE, PENDING = "done", "pruned", "failed", "infeasible", "pending"
+STATUSES = (DONE, PRUNED, FAILED, INFEASIBLE, PENDING)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a finished trial leaves. `metrics` are those of the last report; `seconds` is training time over
+    all attempts; memory peaks are in GiB; `items` names the columns of items.parquet."""
+
+    trial_id: str
+    study: str
+    arm: str
+    trainable: str
+    config: Mapping[str, Any]
+    data: Mapping[str, Any]  # name, digest, synthetic
+    fold: int | None
+    seed: int
+    status: str
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    step: int = 0
+    seconds: float = 0.0
+    started: float = 0.0  # unix time
+    ended: float = 0.0
+    attempts: int = 1
+    error: str | None = None  # the traceback of a failed trial
+    host: str = ""
+    gpu_memory_gib: float | None = None
+    gpu_utilisation: float | None = None
+    host_memory_gib: float | None = None
+    items: tuple[str, ...] = ()
+    artifacts: tuple[str, ...] = ()
+    notes: Mapping[str, Any] = field(default_factory=dict)  # phase of a search, share of a GPU, ...
+    versions: Mapping[str, str] = field(default_factory=dict)
+    format_version: int = FORMAT_VERSION
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self), sort_keys=True, indent=1).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes | str) -> "Record":
+        fields = json.loads(data)
+        return cls(**fields | {"items": tuple(fields["items"]), "artifacts": tuple(fields["artifacts"])})
+
+
+class StudyRecords:
+    """The records of one study in one storage."""
+
+    def __init__(self, storage: str, study: str) -> None:
+        self.storage, self.study = storage, study
+        self.store: Store = open_store(storage)
+
+    def key(self, trial_id: str, name: str) -> str:
+        return f"{self.study}/trials/{trial_id}/{name}"
+
+    def claim(self, facts: Mapping[str, Any], *, extend: bool = False) -> None:
+        """Write study.json, or check that the one there declares the same plan.
+
+        With `extend` the new plan may be a larger one: records already there are kept by their content.
+        """
+        known = self.facts()
+        if known is not None and known["plan_digest"] != facts["plan_digest"] and not extend:
+            raise SpecError(
+                "a study of this name with another plan is in this storage", place="name", value=self.study,
+                hint=f"choose another name or --storage than {self.storage}, or pass --extend to keep its trials and add to them",
+            )  # fmt: skip
+        if known is None or known["plan_digest"] != facts["plan_digest"]:
+            self.store.check_writable()
+            self.store.write(f"{self.study}/study.json", json.dumps(facts, indent=1, sort_keys=True).encode())
+
+    def facts(self) -> dict[str, Any] | None:
+        """study.json, or None if this study was never run here."""
+        try:
+            facts: dict[str, Any] = json.loads(self.store.read(f"{self.study}/study.json"))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise StorageError(f"{self.storage}/{self.study}/study.json is broken ({error}); remove it and run again") from None
+        return facts
+
+    def finished(self) -> set[str]:
+        """Ids of the trials that have a record."""
+        return {key.split("/")[-2] for key in self.store.list(f"{self.study}/trials/") if key.endswith("/record.json")}
+
+    def read(self, trial_ids: Iterable[str]) -> dict[str, Record]:
+        """The records of those of `trial_ids` that have one."""
+        with ThreadPoolExecutor(16) as pool:
+            found = pool.map(self.read_one, trial_ids)
+            return {record.trial_id: record for record in found if record is not None}
+
+    def read_one(self, trial_id: str) -> Record | None:
+        try:
+            data = self.store.read(self.key(trial_id, "record.json"))
+        except FileNotFoundError:
+            return None
+        return self.parsed(trial_id, data)
+
+    def parsed(self, trial_id: str, data: bytes | str) -> Record:
+        """The record in the content of a trial's record.json; `StorageError` that names the file if it is broken."""
+        try:
+            return Record.from_json(data)
+        except (ValueError, KeyError, TypeError) as error:
+            raise StorageError(
+                f"{self.storage}/{self.key(trial_id, 'record.json')} is broken ({error}); remove it and run again"
+            ) from None
+
+    def write(self, record: Record) -> None:
+        self.store.write(self.key(record.trial_id, "record.json"), record.to_json())
+
+    def forget(self, trial_id: str) -> None:
+        """Drop everything of a trial, the record first, so that it runs again from its start."""
+        self.store.delete(self.key(trial_id, "record.json"))
+        for key in list(self.store.list(self.key(trial_id, ""))):
+            self.store.delete(key)
+
+    def write_metrics(self, trial_id: str, rows: list[dict[str, Any]]) -> None:
+        """All reports of a trial: one row each, columns step, time (unix) and the metrics (float64)."""
+        self.store.write(self.key(trial_id, "metrics.parquet"), _table_bytes(_wide(rows)))
+
+    def metrics(self, trial_id: str) -> list[dict[str, Any]]:
+        """Reports as written; [] where there are none. A metric that a report did not give is absent from it."""
+        try:
+            table = pq.read_table(io.BytesIO(self.store.read(self.key(trial_id, "metrics.parquet"))))
+        except FileNotFoundError:
+            return []
+        return [{k: v for k, v in row.items() if v is not None} for row in table.to_pylist()]
+
+    def write_items(self, trial_id: str, items: Mapping[str, Any]) -> None:
+        self.store.write(self.key(trial_id, "items.parquet"), _table_bytes(pa.table({k: pa.array(v) for k, v in items.items()})))
+
+    def items(self, trial_id: str) -> dict[str, Any]:
+        """One array per name, one value per test item; {} where the trainable gave none."""
+        try:
+            table = pq.read_table(io.BytesIO(self.store.read(self.key(trial_id, "items.parquet"))))
+        except FileNotFoundError:
+            return {}
+        return {name: table[name].to_numpy() for name in table.column_names}
+
+    def artifact(self, trial_id: str, name: str, to: Path) -> Path:
+        """Fetch one artifact to the file `to`."""
+        to.parent.mkdir(parents=True, exist_ok=True)
+        self.store.get_file(self.key(trial_id, f"artifacts/{name}"), to)
+        return to
+
+
+def _wide(rows: list[dict[str, Any]]) -> pa.Table:
+    names = dict.fromkeys(["step", "time", *(name for row in rows for name in row)])
+    kinds = {"step": pa.int64()}
+    return pa.table({n: pa.array([row.get(n) for row in rows], kinds.get(n, pa.float64())) for n in names})
+
+
+def _table_bytes(table: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd")
+    return sink.getvalue()

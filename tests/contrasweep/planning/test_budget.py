@@ -1,0 +1,90 @@
+"""A study's budgets: counted from what its trials leave, over all its runs."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.inventory import Inventory, Node
+from cluster.simulate import Makespan
+from contrasweep import AblationGrid, Arm, SpecError
+from contrasweep.planning.budget import Budget, Rate, covered
+from contrasweep.storage.checkpoints import Checkpoints
+from contrasweep.storage.records import Record, StudyRecords
+
+
+def study(**budgets):
+    return AblationGrid("s", {"a": Arm("m:f")}, "d", folds=5, **budgets)
+
+
+def record(i, start, seconds, **notes):
+    return Record(f"t{i}", "s", "a", "m:f", {}, {"name": "d", "digest": "dd"}, 0, i, "done", seconds=seconds, started=start,
+                  ended=start + seconds, notes=notes)  # fmt: skip
+
+
+ALL = {"budget_hours": 10, "budget_gpu_hours": 10, "budget_cost": 10}
+
+
+def test_hours_are_wall_time_and_gpu_hours_and_cost_are_each_trials(tmp_path):
+    ended = [record(0, 0, 3600, gpus=0.5, cost_per_hour=2.0), record(1, 1800, 3600, gpus=0.5, cost_per_hour=2.0), record(2, 90000, 3600)]
+    spent = Budget(study(**ALL), StudyRecords(str(tmp_path), "s"), ended).spent()
+    assert spent == pytest.approx({"budget_hours": 2.5, "budget_gpu_hours": 2.0, "budget_cost": 4.0})
+
+
+def test_an_unfinished_trial_counts_up_to_its_checkpoint_and_is_not_counted_twice(tmp_path):
+    records = StudyRecords(str(tmp_path), "s")
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "w").write_text("w")
+    saved = {"seconds": 7200.0, "started": 0.0, "gpus": 0.25, "cost_per_hour": 1.0}
+    Checkpoints(records.store, records.key("t0", "checkpoint")).save(tmp_path / "weights", 3, **saved)
+    budget = Budget(study(**ALL), records, [])
+    assert budget.spent() == pytest.approx({"budget_hours": 2, "budget_gpu_hours": 0.5, "budget_cost": 2})
+    budget.started("t0", Rate(0.25, 1.0))
+    budget.ended(record(0, time.time() - 3600, 10800, gpus=0.25, cost_per_hour=1.0))
+    assert budget.spent()["budget_gpu_hours"] == pytest.approx(0.75)
+    assert budget.spent()["budget_cost"] == pytest.approx(3)
+
+
+def test_what_runs_now_counts_too(tmp_path, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    budget = Budget(study(budget_hours=2.0, budget_gpu_hours=2.0), StudyRecords(str(tmp_path), "s"), [])
+    budget.started("t0", Rate(1.0))
+    budget.started("t1", Rate(0.5))
+    now[0] += 3600
+    budget.trained("t0", 3600.0)
+    budget.trained("t1", 3600.0)
+    assert budget.spent()["budget_hours"] == 1 and budget.spent()["budget_gpu_hours"] == 1.5 and not budget.used_up()
+    budget.trained("t0", 5400.0)
+    budget.trained("t1", 5400.0)
+    assert budget.used_up() == ("used up: budget_gpu_hours=2 (2.25 spent); raise it to go on from here, for example with "
+                                "--set budget_gpu_hours=4.5")  # fmt: skip
+
+
+def test_without_a_budget_nothing_is_read_and_nothing_is_used_up(tmp_path):
+    records = StudyRecords(str(tmp_path), "s")
+    records.write(record(0, 0, 1e9))
+    budget = Budget(study(), records)
+    assert budget.used_up() == "" and budget.to_dict() == {}
+    assert Budget(study(budget_hours=1.0), records).used_up()
+
+
+def test_a_plan_says_what_will_not_do(tmp_path):
+    budget = Budget(study(budget_hours=3.0, budget_cost=100.0), StudyRecords(str(tmp_path), "s"), [record(0, 0, 7200)])
+    to_come = Makespan(hours=2, gpu_hours=9, cost=50, trials_cost=40, utilisation=1, finished=3, infeasible=0, most_at_once=1, retries=0)
+    assert budget.warnings(to_come) == ["budget_hours=3 will not do: 2 hours spent and 2 to come"]
+    assert budget.warnings(None) == []
+
+
+def test_a_budget_of_cost_needs_prices(tmp_path):
+    budget = Budget(study(budget_cost=5.0), StudyRecords(str(tmp_path), "s"), [])
+    with pytest.raises(SpecError, match=r"budget_cost: a budget of cost needs hosts with prices, got 5\.0; .*cost-per-hour"):
+        budget.check_prices(Inventory((Node(2, 8),)))
+    budget.check_prices(Inventory((Node(2, 8, cost_per_hour=0.1),)))
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10)), max_size=8))
+def test_the_union_of_intervals_by_counting(spans):
+    seconds = {t for start, length in spans for t in range(start, start + length)}
+    assert covered([(start, start + length) for start, length in spans]) == len(seconds)

@@ -1,0 +1,160 @@
+"""What a trial needs: measured before estimated before declared before the default; and LOCAL's Table 1 as a plan's column."""
+
+import dataclasses
+
+import pytest
+from torch import nn
+
+from cluster.calibration import MARGIN, MARGIN_UNMEASURED
+from cluster.footprint import Footprint
+from cluster.inventory import Gpu, Inventory, Node
+from cluster.memory import GIB, Workload
+from contrasweep import AblationGrid, Arm
+from contrasweep.data.manifest import Folds, Manifest, Shard
+from contrasweep.planning.footprints import Footprints
+from contrasweep.planning.grid import make_plan
+from contrasweep.planning.learned import CPU, Learned, Peak, cell_key
+
+PIXELS = {name: {"dtype": "uint8", "shape": [64, 64, 3]} for name in ("pre", "post")}
+PAIRS = Manifest("pairs", "/nowhere", "image-pair", {"train": (Shard("a", 40, 1, "aa"),)}, ("same", "changed"), PIXELS, Folds(5))
+GPUS = Inventory((Node(32, 256, 4, Gpu("T4", 14.7), count=2), Node(64, 512, 8, Gpu("H100", 79.2))))
+HOSTS = Inventory((Node(8, 32),))
+BUILT = []
+
+
+def silent(trial, resume=None):
+    yield
+
+
+def telling(trial, resume=None):
+    yield
+
+
+def telling_memory(config, data):
+    """A network of no size beside 8 GiB (or config's `gib`) of data."""
+
+    def build():
+        BUILT.append(config)
+        return nn.Linear(2, 2)
+
+    return Workload("tiny fp32", (), build, (2, 2), resident_bytes=config.get("gib", 8) * GIB, device=config.get("device", "auto"), cpus=2)
+
+
+telling.memory = telling_memory
+
+
+def failing(trial, resume=None):
+    yield
+
+
+def failing_memory(config, data):
+    raise KeyError("depth")
+
+
+failing.memory = failing_memory
+
+
+def needs(arm, inventory=GPUS, peaks=(), **config):
+    grid = AblationGrid("s", {"a": dataclasses.replace(arm, config=config)}, "d", folds=5)
+    trial = make_plan(grid, lambda name: PAIRS).cells[0].trials[0]
+    cell = cell_key(trial.trainable, trial.config.text, trial.data.digest)
+    footprints = Footprints(grid, inventory, Learned(dataclasses.replace(peak, cell=cell) for peak in peaks))
+    return footprints.of(trial), footprints.options(trial)
+
+
+def shares(options):
+    return {way.gpu: str(way.share) for way in options}
+
+
+def test_of_a_trainable_that_says_nothing_a_whole_gpu():
+    need, options = needs(Arm(silent))
+    assert (need.source, need.why, shares(options)) == ("default", "", {"T4": "1", "H100": "1"})
+
+
+def test_what_the_arm_declares_where_nothing_is_estimated():
+    need, options = needs(Arm(silent, footprint=Footprint(gpu_memory_gib=6, gpu_types=("T4",))))
+    assert (need.source, shares(options)) == ("declared", {"T4": "1/2"})
+
+
+def test_an_estimate_comes_before_what_is_declared_but_keeps_its_cores_and_types():
+    declared = Footprint(gpu_memory_gib=1, cpus=7, host_memory_gib=9, gpu_types=("H100",))
+    need, options = needs(Arm(telling, footprint=declared))
+    assert need.source == "estimated" and 8 < need.footprint.gpu_memory_gib < 14
+    assert (need.footprint.cpus, need.footprint.host_memory_gib, list(shares(options))) == (7, 9, ["H100"])
+    assert needs(Arm(telling, footprint=Footprint(gpus=1)))[1][0].share == 1, "who asks for a whole GPU gets one"
+
+
+def test_what_was_measured_comes_first_and_only_on_its_own_type():
+    need, options = needs(Arm(telling), peaks=[Peak("", "T4", "tiny fp32", 8, gpu_memory_gib=3, host_memory_gib=4.1, gpu_busy=0.6)])
+    on = need.footprint.on
+    assert need.source == "measured" and on("T4").gpu_memory_gib == 3 and on("H100").gpu_memory_gib > 3
+    assert shares(options)["T4"] == "1", "busy for 0.6 of the time alone: two would be too many"
+    assert need.footprint.host_memory_gib == 5.0, "4.1 GiB and a tenth, up to the next half"
+
+
+def test_without_an_estimate_a_measured_peak_serves_other_types_too():
+    _, options = needs(Arm(silent), peaks=[Peak("", "H100", gpu_memory_gib=5)])
+    assert shares(options) == {"T4": "1/2", "H100": "1/8"}
+
+
+def test_the_margin_narrows_with_the_fifth_measurement():
+    margins = [needs(Arm(silent), peaks=[Peak("", "T4", gpu_memory_gib=5)] * n)[0].footprint.on("T4").margin for n in (1, 4, 5)]
+    assert margins == [MARGIN_UNMEASURED, MARGIN_UNMEASURED, MARGIN]
+
+
+def test_what_like_trials_took_moves_the_estimate():
+    before = needs(Arm(telling), gib=4)[0].footprint.on("T4").gpu_memory_gib
+    trial_of_another_cell = [Peak(f"c{i}", "T4", "tiny fp32", 2.0 * i, gpu_memory_gib=0.5 + 2.0 * i) for i in range(1, 6)]
+    grid = AblationGrid("s", {"a": Arm(telling, config={"gib": 4})}, "d", folds=5)
+    trial = make_plan(grid, lambda name: PAIRS).trials[0]
+    after = Footprints(grid, GPUS, Learned(trial_of_another_cell)).of(trial)
+    assert before > 6 and after.source == "estimated"
+    assert after.footprint.on("T4").gpu_memory_gib == pytest.approx(4.5, rel=0.02)
+    assert after.footprint.on("T4").margin == MARGIN
+
+
+def test_on_hosts_without_gpus_the_host_is_what_counts():
+    need, (only,) = needs(Arm(telling), HOSTS, gib=2)
+    assert (need.source, only.gpu, only.cpus) == ("estimated", None, 2) and 2.5 <= only.host_memory_gib <= 3.5
+    measured, _ = needs(Arm(telling), HOSTS, [Peak("", CPU, "tiny fp32", 2, host_memory_gib=5)], gib=2)
+    assert (measured.source, measured.footprint.host_memory_gib) == ("measured", 5.5)
+    assert needs(Arm(silent), HOSTS)[0].source == "default"
+
+
+def test_the_device_that_a_config_names_is_kept_to():
+    assert needs(Arm(telling), device="cpu")[1][0].gpu is None
+    assert needs(Arm(telling), HOSTS, device="cuda")[1] == [], "there is no GPU, and this trial will not do without"
+
+
+def test_a_trainable_that_cannot_say_it_stops_no_plan():
+    need, options = needs(Arm(failing))
+    assert need.source == "default" and "cannot say its memory (KeyError: 'depth')" in need.why
+    assert shares(options) == {"T4": "1", "H100": "1"}
+
+
+def test_a_shape_is_counted_once_for_all_cells():
+    BUILT.clear()
+    grid = AblationGrid("s", {"a": Arm(telling)}, "d", folds=5, axes={"rate": list(range(300)), "gib": [1, 2]})
+    footprints = Footprints(grid, GPUS, Learned())
+    for cell in make_plan(grid, lambda name: PAIRS).cells:
+        footprints.of(cell.trials[0])
+    assert len(BUILT) == 2
+
+
+TABLE_1_MIB = [((8, 512), 9753), ((16, 512), 17495), ((8, 256), 4303), ((16, 256), 6153)]
+"""LOCAL, Table 1: (pairs a batch, pixels) -> GPU memory, ResNet-50."""
+
+
+def test_the_plan_of_local_shows_its_table_1(monkeypatch, tmp_path):
+    from contrasweep.planning.forecast import forecast
+    from contrasweep.spec.file import load_study
+
+    study = load_study("search_spaces.local:TABLE_1")
+    made = make_plan(study, lambda name: PAIRS)
+    found = forecast(made, str(tmp_path)).to_dict()["table"]
+    assert [(row["batch_size"], row["image_size"]) for row in found] == [row for row, _ in TABLE_1_MIB]
+    (tmp_path / "gpus.yaml").write_text("nodes: [{cpus: 16, memory_gib: 128, gpus: 1, gpu: A100-80G}]")
+    planned = forecast(made, str(tmp_path), tmp_path / "gpus.yaml").to_dict()["table"]
+    for row, (_, mib) in zip(planned, TABLE_1_MIB, strict=True):
+        assert row["memory_source"] == "estimated"
+        assert 1024 * row["memory_gib"] == pytest.approx(mib, rel=0.05)

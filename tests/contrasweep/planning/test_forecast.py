@@ -1,0 +1,164 @@
+"""What `contrasweep plan` shows: memory, share, packing, time and cost, on this machine and on a declared cluster."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cluster.errors import InventoryError
+from cluster.footprint import Footprint
+from contrasweep import AblationGrid, Arm, Float, Sweep
+from contrasweep.cli.app import app
+from contrasweep.data.manifest import Folds, Manifest, Shard
+from contrasweep.planning import durations
+from contrasweep.planning.forecast import forecast
+from contrasweep.planning.grid import make_plan
+from contrasweep.planning.sweep import make_sweep_plan
+from contrasweep.storage.records import Record, StudyRecords
+
+DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, columns={"image": {"dtype": "uint8", "shape": [8, 8, 1]}},
+                folds=Folds(2))  # fmt: skip
+CLUSTER = """
+nodes:
+  - {name: small, count: 2, cpus: 16, memory_gib: 64, gpu: T4, gpus: 2, cost_per_hour: 1.0}
+  - {name: large, cpus: 64, memory_gib: 512, gpu: H100, gpus: 4, cost_per_hour: 20.0}
+"""
+
+
+def train(trial, resume=None):
+    yield
+
+
+def grid(**fields):
+    arms = {"quarter": Arm(train, footprint=Footprint(gpu_memory_gib=3)), "large": Arm(train, footprint=Footprint(gpu_memory_gib=60))}
+    return AblationGrid(**{"name": "s", "arms": arms, "data": "d", "folds": 2, "axes": {"p": [1, 2]}} | fields)
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    return tmp_path / "cluster.yaml"
+
+
+def planned(study, tmp_path, cluster=None, seconds=None, notes=None):
+    """The forecast, with the first trial of each cell done in `seconds` where they are given."""
+    made = make_plan(study, lambda name: DATA)
+    records = StudyRecords(str(tmp_path / "runs"), study.name)
+    for cell in made.cells if seconds else ():
+        trial = cell.trials[0]
+        records.write(Record(trial.id, study.name, trial.arm, trial.trainable, dict(trial.config), {"name": "d", "digest": DATA.digest},
+                             trial.fold, trial.seed, "done", seconds=seconds, started=0.0, ended=seconds, notes=notes or {}))  # fmt: skip
+    return forecast(made, str(tmp_path / "runs"), cluster)
+
+
+def test_memory_share_and_type_of_each_cell(tmp_path, cluster):
+    lines = planned(grid(), tmp_path, cluster).to_text().splitlines()
+    assert lines[0].split() == ["arm", "p", "replicates", "done", "memory", "GiB", "share", "GPU", "per", "GPU"]
+    assert lines[1].split() == ["quarter", "1", "2", "0", "3.0", "declared", "1/4", "T4", "or", "H100", "4"]
+    assert lines[3].split() == ["large", "1", "2", "0", "60.0", "declared", "1", "H100", "1"]
+
+
+def test_where_the_trials_to_run_go(tmp_path, cluster):
+    """The large ones have the H100s to themselves, or share them with quarters that would else wait for a T4."""
+    found = planned(grid(seeds=list(range(5))), tmp_path, cluster)
+    told = {(row["gpu"], row["share"]): row["trials"] for row in found.packing}
+    assert sum(told.values()) == 40 and told["H100", "1"] == 20
+    assert told["T4", "1/4"] + told.get(("H100", "1/16"), 0) == 20
+    assert f"packing   {told['T4', '1/4']} trials on 1/4 T4, 16 at once" in found.to_text()
+
+
+def test_a_host_without_gpus_shows_the_host(tmp_path):
+    text = planned(grid(arms={"a": Arm(train), "b": Arm(train, footprint=Footprint(cpus=1, host_memory_gib=2))}), tmp_path).to_text()
+    first, _, _, declared, *_ = text.splitlines()
+    assert first.split()[4:] == ["host", "GiB", "cores", "at", "once"] and declared.split()[4:7] == ["2.0", "declared", "1"]
+    assert "GPU" not in text and "cost" not in text
+
+
+def test_cells_that_fit_nowhere_say_why(tmp_path, cluster):
+    arms = {"fits": Arm(train, footprint=Footprint(gpu_memory_gib=3)), "vast": Arm(train, footprint=Footprint(gpu_memory_gib=300))}
+    found = planned(grid(arms=arms), tmp_path, cluster)
+    assert "infeasible  arm vast: the trial needs 300.0 GiB of GPU memory; the largest GPU, H100, has 79.2 GiB (declared) (2 cells)" in found.to_text()
+    rows = found.to_dict()["table"]
+    assert [row["infeasible"] is None for row in rows] == [True, True, False, False]
+    assert [row["per_gpu"] for row in rows] == [4, 4, None, None]
+
+
+def test_time_gpu_hours_and_cost_by_hand(tmp_path, cluster):
+    """Two trials of a whole H100 are left and two of a quarter of a T4, an hour each: all run at once."""
+    found = planned(grid(), tmp_path, cluster, seconds=3600.0)
+    told = found.to_dict()
+    assert (told["to_run"], told["hours"]) == (4, 1.0)
+    assert told["makespan"]["gpu_hours"] == pytest.approx(2 * 1 + 2 * 0.25)
+    assert told["makespan"]["cost"] == 22.0
+    assert told["makespan"]["trials_cost"] == pytest.approx(2 * 20 / 4 + 2 * 1 / 2 / 4)
+    assert "cost      22 for all hosts as long as it runs, 10.25 for the trials' parts of them" in found.to_text()
+
+
+def test_what_trials_take_beside_training_is_part_of_the_forecast(tmp_path, cluster):
+    found = planned(grid(), tmp_path, cluster, seconds=3600.0)
+    records = StudyRecords(str(tmp_path / "runs"), "s")
+    for i in records.finished():
+        one = records.read_one(i)
+        records.write(dataclasses.replace(one, ended=one.ended + 360))
+    assert forecast(found.plan, str(tmp_path / "runs"), cluster).hours == pytest.approx(1.1)
+
+
+def test_a_long_plan_is_simulated_in_part(tmp_path, cluster, monkeypatch):
+    study = grid(seeds=list(range(60)))
+    whole = planned(study, tmp_path, cluster, seconds=600.0)
+    monkeypatch.setattr(durations, "SIMULATED", 100)
+    part = planned(study, tmp_path, cluster, seconds=600.0)
+    assert len(part.plan.trials) == 480
+    assert part.hours == pytest.approx(whole.hours, rel=0.15)
+    assert part.makespan.gpu_hours == pytest.approx(whole.makespan.gpu_hours, rel=0.15)
+
+
+def test_times_from_other_hosts_are_scaled_by_speed_and_said_to_be_from_there(tmp_path, cluster):
+    cluster.write_text(CLUSTER.replace("gpu: H100,", "gpu: H100, gpu_speed: 4,"))
+    here = planned(grid(), tmp_path, cluster, seconds=900.0, notes={"gpu": "H100"})
+    assert here.cells[0].seconds == 3600.0 and not any("time is" in text for text in here.warnings)
+    assert {cell.cell.arm: cell.room.ways[0].gpu for cell in here.cells} == {"quarter": "T4", "large": "H100"}
+    assert here.hours == 1.0, "an hour on a T4; on an H100 a quarter of one"
+    cpu = planned(grid(name="t"), tmp_path, cluster, seconds=900.0)
+    assert "time is what trials took on cpu; these hosts have H100, T4" in cpu.warnings
+
+
+def test_a_forecast_over_budget_is_a_warning(tmp_path, cluster):
+    over = planned(grid(budget_gpu_hours=3.0), tmp_path, cluster, seconds=3600.0, notes={"gpus": 0.5})
+    assert "warning   budget_gpu_hours=3 will not do: 2 GPU-hours spent and 2.5 to come" in over.to_text()
+    assert over.to_dict()["budget"] == {"budget_gpu_hours": {"limit": 3.0, "spent": 2.0}}
+    assert "will not do" not in planned(grid(budget_gpu_hours=5.0), tmp_path, cluster, seconds=3600.0, notes={"gpus": 0.5}).to_text()
+
+
+def test_nothing_known_is_said_plainly(tmp_path, cluster):
+    text = planned(grid(arms={"a": Arm(train)}), tmp_path, cluster).to_text()
+    assert "memory    arm a: nothing is known (its trainable has no `memory`, the arm no footprint): a whole GPU until one was measured" in text
+
+
+def test_a_sweep_is_planned_for_by_arm(tmp_path, cluster):
+    study = Sweep("w", {"a": Arm(train, space={"x": Float(0, 1)}, footprint=Footprint(gpu_memory_gib=30))}, "d", 4, folds=2, confirm_seeds=[5, 6],
+                  searcher="random")  # fmt: skip
+    found = forecast(make_sweep_plan(study, lambda name: DATA), str(tmp_path), cluster)
+    lines = found.to_text().splitlines()
+    assert lines[1].split() == ["a", "4", "0", "4", "0", "30.0", "declared", "1/2", "H100", "2", "x"]
+    assert found.to_dict()["table"][0]["share"] == "1/2" and found.slots == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("nodes: [{cpus: 4, memory_gib: 16, gpu: T4, gpuz: 2}]", r"nodes\[0\]\.gpuz: there is no such field; known fields: "),
+        ("nodes: [{cpus: 4, memory_gib: 16, gpus: 2}]", r"nodes\[0\]\.gpu: a host with GPUs must name their type"),
+    ],
+)
+def test_a_wrong_inventory_is_one_line(tmp_path, text, says):
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(InventoryError, match=says):
+        planned(grid(), tmp_path, tmp_path / "c.yaml")
+
+
+def test_the_inventory_in_the_documentation_works(tmp_path):
+    inventory = Path(__file__).resolve().parents[3] / "docs/cluster/example-inventory.yaml"
+    done = CliRunner().invoke(app, ["plan", "search_spaces.quickstart:STUDY", "--cluster", str(inventory), "--storage", str(tmp_path)])
+    assert done.exit_code == 0 and "L4 or H100" in done.output

@@ -1,0 +1,94 @@
+"""What trials took, kept in the storage: a function of the records, whoever writes and however often."""
+
+import dataclasses
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contrasweep.errors import StorageError
+from contrasweep.planning import learned
+from contrasweep.planning.learned import Learned, Peak, peak_of
+from contrasweep.storage.records import Record, StudyRecords
+
+
+def record(i, study="s", gpu="H100", gib=4.0, **fields):
+    notes = {"gpu": gpu, "gpus": 0.5, "architecture": "cnn", "counted_gib": 1.0} if gpu else {"architecture": "cnn", "counted_gib": 1.0}
+    base = {"config": {"batch_size": i % 2}, "data": {"name": "d", "digest": "dd"}, "fold": 0, "seed": i, "status": "done"}
+    measured = {"gpu_memory_gib": gib if gpu else None, "host_memory_gib": 2.0, "gpu_utilisation": 0.3 if gpu else None}
+    return Record(**{"trial_id": f"t{i}", "study": study, "arm": "a", "trainable": "m:f", "notes": notes, **base, **measured, **fields})
+
+
+def stored(tmp_path, study, records):
+    into = StudyRecords(str(tmp_path), study)
+    for one in records:
+        into.write(dataclasses.replace(one, study=study))
+    return into
+
+
+def test_every_study_learns_from_all_of_the_storage(tmp_path):
+    one, two = stored(tmp_path, "one", [record(0), record(2, gib=5.0)]), stored(tmp_path, "two", [record(1, gib=3.0)])
+    for records in (one, two):
+        learned.write(records, records.read(records.finished()).values())
+    third = learned.read(StudyRecords(str(tmp_path), "three"), set())
+    assert {(peak.gpu_memory_gib, peak.times) for peak in third.peaks} == {(5.0, 2), (3.0, 1)}
+    assert third.gpu.margin("H100/cnn") == 1.25 and 4.9 < third.gpu.predict("H100/cnn", 1.0) <= 5.1
+
+
+def test_a_file_that_a_killed_driver_did_not_write_is_made_again_from_the_records(tmp_path):
+    records = stored(tmp_path, "one", [record(0)])
+    learned.write(records, records.read(records.finished()).values())
+    written = learned.read(records, records.finished()).peaks
+    stored(tmp_path, "one", [record(2, gib=9.0)])
+    behind = learned.read(records, records.finished()).peaks
+    assert (written[0].times, behind[0].times, behind[0].gpu_memory_gib) == (1, 2, 9.0)
+    learned.write(records, records.read(records.finished()).values())
+    assert learned.read(records, records.finished()).peaks == behind
+
+
+def test_writing_twice_changes_nothing(tmp_path):
+    records = stored(tmp_path, "one", [record(i) for i in range(4)])
+    file = tmp_path / "calibration" / "one.json"
+    found = records.read(records.finished())
+    learned.write(records, found.values())
+    before = file.read_bytes()
+    learned.write(records, reversed(found.values()))
+    assert file.read_bytes() == before and json.loads(before)["records"] == 4
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"version": 2, "records": 0, "peaks": []}', '{"version": 1, "records": 1, "peaks": [{"x": 1}]}'])
+def test_a_broken_file_is_one_line_that_says_what_to_do(tmp_path, text):
+    (tmp_path / "calibration").mkdir()
+    (tmp_path / "calibration" / "other.json").write_text(text)
+    with pytest.raises(StorageError, match=r"calibration/other\.json cannot be read .*; delete it") as caught:
+        learned.read(StudyRecords(str(tmp_path), "s"), set())
+    assert "\n" not in str(caught.value)
+
+
+def test_a_gpu_is_known_to_be_busy_only_by_whom_it_belonged_to_alone():
+    alone = {"gpu": "H100", "gpus": 1.0}
+    assert [peak_of(record(0)).gpu_busy, peak_of(record(0, notes=alone)).gpu_busy] == [0.0, 0.3]
+
+
+def test_only_what_trained_and_was_measured_teaches():
+    assert peak_of(record(0, status="failed")) is None
+    assert peak_of(record(0, status="infeasible")) is None
+    assert peak_of(record(0, gpu_memory_gib=None, host_memory_gib=None)) is None
+    assert peak_of(record(0, status="pruned")).gpu_memory_gib == 4.0
+    assert peak_of(record(0, gpu=None)).host == "cpu"
+
+
+peaks = st.lists(
+    st.builds(Peak, st.sampled_from("ab"), st.sampled_from(["T4", "cpu"]), st.just("cnn"), st.just(1.0), st.floats(0, 9), st.floats(0, 9), st.floats(0, 1)),
+    max_size=8,
+)  # fmt: skip
+
+
+@given(peaks, st.randoms(use_true_random=False))
+@settings(max_examples=50, deadline=None)
+def test_the_order_of_records_does_not_matter(found, shuffled):
+    other = list(found)
+    shuffled.shuffle(other)
+    assert Learned(found).peaks == Learned(other).peaks
+    assert Learned(Learned(found).peaks).peaks == Learned(found).peaks

@@ -1,0 +1,125 @@
+"""Planning: cells, pairing, de-duplication, identity."""
+
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contrasweep import AblationGrid, Arm, SpecError, SubGrid
+from contrasweep.canonical import Config, canonical, digest
+from contrasweep.data.manifest import Folds, Manifest, Shard
+from contrasweep.planning.grid import make_plan
+from contrasweep.trial import Trial
+
+DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(5))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3), max_leaves=8,
+)  # fmt: skip
+
+
+def train(trial, resume=None):
+    yield
+
+
+def plan(**fields):
+    base = {"name": "s", "arms": {"a": Arm(train), "b": Arm(train, config={"x": 9})}, "data": "d", "folds": 5}
+    return make_plan(AblationGrid(**base | fields), lambda name: DATA)
+
+
+def cells(found):
+    return [(c.arm, *c.axes.values()) for c in found.cells]
+
+
+def test_axes_are_multiplied_and_arms_come_first():
+    assert cells(plan(axes={"p": [1, 2], "q": ["u", "v"]}))[:5] == [("a", 1, "u"), ("a", 1, "v"), ("a", 2, "u"), ("a", 2, "v"), ("b", 1, "u")]
+
+
+def test_zipped_axes_vary_together_and_multiply_with_the_rest():
+    found = plan(axes={"p": [1, 2]}, zipped=[{"q": [3, 4], "r": [5, 6]}], arms={"a": Arm(train)})
+    assert cells(found) == [("a", 1, 3, 5), ("a", 1, 4, 6), ("a", 2, 3, 5), ("a", 2, 4, 6)]
+
+
+def test_subgrids_add_cells_and_nest():
+    inner = SubGrid(axes={"p": [7]}, config={"z": 2})
+    found = plan(axes={"p": [1]}, subgrids=[SubGrid(arms=["b"], config={"w": 1}, axes={"p": [3]}, subgrids=[inner])])
+    assert cells(found) == [("a", 1), ("b", 1), ("b", 3), ("b", 7)]
+    assert dict(found.cells[-1].trials[0].config) == {"x": 9, "w": 1, "z": 2, "p": 7}
+
+
+def test_a_cell_that_comes_twice_is_run_once():
+    found = plan(axes={"p": [1, 2]}, subgrids=[SubGrid(axes={"p": [2, 3]})])
+    assert len(found.cells) == 6
+    assert len({t.id for t in found.trials}) == len(found.trials) == 30
+
+
+def test_replicates_are_paired_across_cells():
+    found = plan(axes={"p": [1, 2]}, seeds=[0, 3])
+    assert len({tuple((t.fold, t.seed) for t in c.trials) for c in found.cells}) == 1
+    assert [(t.arm, t.fold, t.seed) for t in found.trials[:4]] == [("a", 0, 0), ("a", 0, 0), ("b", 0, 0), ("b", 0, 0)]
+
+
+def test_an_axis_of_datasets_varies_the_data():
+    manifests = {n: dataclasses.replace(DATA, name=n, splits={"train": (Shard("a", 100, 1, n),)}) for n in ("u", "v")}
+    grid = AblationGrid("s", {"a": Arm(train)}, "u", axes={"data": ["u", "v"]}, folds=5)
+    found = make_plan(grid, manifests.__getitem__)
+    assert [c.trials[0].data.name for c in found.cells] == ["u", "v"]
+    assert "data" not in found.cells[0].trials[0].config
+
+
+TRIAL = Trial("s", "a", "m:f", {"x": 1}, DATA, fold=0, seed=0)
+
+
+@pytest.mark.parametrize(
+    "change", [{"arm": "b"}, {"trainable": "m:g"}, {"config": {"x": 2}}, {"fold": 1}, {"seed": 1}, {"data": DATA.with_folds(Folds(4))}]
+)
+def test_what_a_trial_is_changes_its_id(change):
+    assert dataclasses.replace(TRIAL, **change).id != TRIAL.id
+
+
+@pytest.mark.parametrize("change", [{"study": "t"}, {"config": {"x": 1.0}}, {"data": dataclasses.replace(DATA, uri="s3://b/d", name="e")}])
+def test_where_a_trial_runs_does_not(change):
+    assert dataclasses.replace(TRIAL, **change).id == TRIAL.id
+
+
+@given(st.dictionaries(st.text(max_size=4), JSON, max_size=4))
+@settings(max_examples=50, deadline=None)
+def test_a_config_has_one_id_however_it_is_held(config):
+    ids = {Trial("s", "a", "m:f", c, DATA).id for c in (config, Config(config), dict(reversed(config.items())), canonical(config))}
+    assert len(ids) == 1
+
+
+@given(JSON, JSON)
+@settings(max_examples=50, deadline=None)
+def test_digests_differ_where_values_do(a, b):
+    assert (digest(a) == digest(b)) == (canonical(a) == canonical(b) and repr(canonical(a)) == repr(canonical(b)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"axes": {"p": []}}, "axes.p: list should have at least 1 item"),
+        ({"folds": 101}, "folds: there cannot be more folds than rows, got 101; d has 100 training rows"),
+        ({"folds": None}, "data: the dataset has no rows in split 'test'"),
+        ({"axes": {"x": [1]}}, "axes.x: axis 'x' and the config of arm 'b' both set it"),
+        ({"zipped": [{"p": [1], "q": [1, 2]}]}, "zipped.0: zipped axes must be equally long"),
+        ({"subgrids": [{"arms": ["c"]}]}, "subgrids.0.arms: there is no such arm, got 'c'; known arms: a, b"),
+        ({"seeds": [1, 1]}, "seeds must differ"),
+        ({"reference": "z"}, "reference: the reference must be an arm"),
+        ({"metrik": "x"}, "metrik: there is no such field; did you mean 'metric'?"),
+        ({"folds": "five"}, "folds: input should be a valid integer"),
+        ({"name": "a b"}, "name: string should match pattern"),
+        ({"arms": {"a": {"trainable": "m:f", "confg": {}}}}, "arms.a.confg: there is no such field; did you mean 'config'?"),
+        ({"arms": {"a": Arm("nowhere.at:all")}}, "arms.a.trainable: the trainable's module cannot be imported"),
+        ({"arms": {"a": Arm("math:cosinus")}}, "arms.a.trainable: the trainable's module has no such function"),
+        ({"axes": {"p": [math.nan]}}, "a config value must be finite"),
+        ({"axes": {"p": [object]}}, "a config value must be text, a number"),
+    ],
+)  # fmt: skip
+def test_a_wrong_study_is_refused_with_place_and_value(fields, says):
+    with pytest.raises(SpecError) as caught:
+        plan(**fields)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,56 @@
+"""What a study's numbers depend on, through `Results` and on made-up numbers whose parts are known."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from contrasweep.results.effects import budget_curves, effects, noise
+
+RNG = np.random.default_rng(0)
+
+
+def frame(seed=0.0, fold=0.0, order=0.0, rest=0.0, arm=0.0, together=0.0) -> pd.DataFrame:
+    """2 arms x 2 batch sizes x 3 orders x 12 folds x 12 seeds; each part drawn with its standard deviation."""
+    parts = {name: RNG.normal(0, sd, 12) for name, sd in (("seed", seed), ("fold", fold), ("order", order))}
+    rows = [
+        {"arm": "ab"[a], "batch_size": 2 ** (3 + b), "order_seed": o, "fold": f, "seed": s,
+         "value": parts["seed"][s] + parts["fold"][f] + parts["order"][o] + arm * a + together * (a == b) + RNG.normal(0, rest)}
+        for a, b, o, f, s in itertools.product(range(2), range(2), range(12), range(6), range(6))
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize("part", ["seed", "fold", "order"])
+def test_noise_is_traced_to_where_it_comes_from(part):
+    found = noise(frame(**{part: 0.1}, rest=0.01), "value", ["batch_size", "order_seed"]).set_index("source")["share"]
+    assert list(found.index) == ["seed", "fold", "order_seed", "rest"]
+    assert found["order_seed" if part == "order" else part] > 0.9
+
+
+def test_an_effect_of_arm_and_one_of_arm_and_axis_together_are_told_apart():
+    alone = effects(frame(arm=0.1, rest=0.01), "value", ["batch_size", "order_seed"]).set_index("effect")
+    both = effects(frame(together=0.1, rest=0.01), "value", ["batch_size", "order_seed"]).set_index("effect")
+    assert list(alone.index) == ["arm", "batch_size", "arm x batch_size"]
+    assert alone.loc["arm", "share"] > 0.9 and both.loc["arm x batch_size", "share"] > 0.9
+    assert both.loc["arm x batch_size", "p_value"] < 1e-6 < both.loc["batch_size", "p_value"]
+
+
+def test_nothing_is_said_where_nothing_is_replicated_or_varies():
+    one = frame(rest=1.0).query("seed == 0 and fold == 0 and order_seed == 0")
+    assert noise(one, "value", ["batch_size"]).empty
+    assert effects(one.query("arm == 'a' and batch_size == 8"), "value", ["batch_size"]).empty
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_what_a_budget_buys(mode):
+    search = pd.DataFrame({"arm": ["a"] * 30, "value": RNG.normal(size=30)})
+    best = search["value"].agg(mode)
+    drawn = budget_curves(search, ["a", "b"], searcher="random", mode=mode)
+    found = budget_curves(search, ["a", "b"], searcher="tpe", mode=mode)
+    assert list(drawn["trials"]) == list(found["trials"]) == list(range(1, 31))
+    assert drawn["best"].iloc[0] == pytest.approx(search["value"].mean()) and drawn["best"].iloc[-1] == found["best"].iloc[-1] == best
+    steps = np.diff(drawn["best"]) if mode == "max" else -np.diff(drawn["best"])
+    assert (steps > 0).all() and found["low"].isna().all() and drawn["low"].notna().any()
+    assert found["best"].iloc[4] == search["value"][:5].agg(mode)

@@ -1,0 +1,194 @@
+"""Results from records: frames, pairing, comparisons, tables; the study's code and data are not needed."""
+
+import dataclasses
+import io
+import json
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from contrasweep import AblationGrid, Arm, SpecError, load
+from contrasweep.data.manifest import Folds, Manifest, Shard
+from contrasweep.planning.grid import make_plan
+from contrasweep.report import FORMATS, render, trials, versus, write_report
+from contrasweep.results.results import Results
+from contrasweep.running.driver import describe
+from contrasweep.storage.planned import write_planned
+from contrasweep.storage.records import Record, StudyRecords
+
+DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(5))
+
+
+def train(trial, resume=None):
+    yield
+
+
+def value(trial) -> float:
+    """A made-up score: arm b is better by .02, batch 16 by .01, folds and seeds differ, a little noise."""
+    noise = np.random.default_rng(int(trial.id[:8], 16)).normal(0, 0.002)
+    return 0.8 + 0.02 * (trial.arm == "b") + 0.01 * (trial.config["batch_size"] == 16) + 0.03 * trial.fold + 0.005 * trial.seed + noise
+
+
+@pytest.fixture
+def study(tmp_path):
+    """A finished study of 2 arms x 2 batch sizes x 5 folds x 2 seeds with made-up scores, and its plan."""
+    grid = AblationGrid("made-up", {"a": Arm(train), "b": Arm(train)}, "d", axes={"batch_size": [8, 16]}, folds=5, seeds=[0, 1])
+    plan, records = make_plan(grid, lambda name: DATA), StudyRecords(str(tmp_path), "made-up")
+    records.claim(describe(plan))
+    write_planned(records, plan)
+    for trial in plan.trials:
+        records.write(Record(trial.id, "made-up", trial.arm, "m:f", dict(trial.config), {"name": "d", "digest": "x", "synthetic": False},
+                             trial.fold, trial.seed, "done", {"accuracy": value(trial), "seconds": 3.0}, seconds=1.5))  # fmt: skip
+    return plan, records
+
+
+def test_the_frame_has_the_promised_columns(study, tmp_path):
+    frame = load("made-up", storage=str(tmp_path)).to_frame()
+    assert list(frame.columns) == ["trial_id", "arm", "batch_size", "fold", "seed", "status", "accuracy", "metric.seconds", "seconds", "gpu_memory_gib"]
+    assert len(frame) == 40
+    assert set(frame["batch_size"]) == {8, 16}
+    assert (frame["seconds"] == 1.5).all() and (frame["metric.seconds"] == 3.0).all()
+
+
+def test_pairs_are_of_one_fold_and_seed(study, tmp_path):
+    plan, _ = study
+    pairs = load("made-up", storage=str(tmp_path)).pairs("b", "a", "accuracy", {"batch_size": 8})
+    by_key = {(t.arm, t.fold, t.seed): value(t) for t in plan.trials if t.config["batch_size"] == 8}
+    assert len(pairs) == 10
+    for row in pairs.itertuples():
+        assert row.a == by_key["b", row.fold, row.seed]
+        assert row.b == by_key["a", row.fold, row.seed]
+
+
+def test_a_comparison_finds_what_is_there_and_is_antisymmetric(study, tmp_path):
+    results = load("made-up", storage=str(tmp_path))
+    found, mirrored = results.compare("b", "a"), results.compare("a", "b")
+    assert found.verdict == "better" and mirrored.verdict == "worse"
+    assert found.low < 0.02 < found.high
+    assert found.difference == pytest.approx(-mirrored.difference)
+    assert found.n == 5  # seeds of a fold share its rows and count once
+
+
+def test_one_arm_against_another_overall_and_in_each_cell(study, tmp_path):
+    results = load("made-up", storage=str(tmp_path))
+    found, table = results.versus("a", "b"), results.table()
+    assert [dict(pair.context) for pair in found.pairs] == [{}, {"batch_size": "8"}, {"batch_size": "16"}]
+    assert found.overall.comparison.difference == pytest.approx(results.compare("a", "b").difference)
+    for pair, shown in zip(found.cells, table.pairs, strict=True):
+        assert (pair.a, pair.b, shown.a, shown.b) == ("a", "b", "b", "a")
+        assert pair.comparison.difference == -shown.comparison.difference
+        assert pair.comparison.p_value == shown.comparison.p_value >= pair.raw_p
+    raw = [pair.raw_p for pair in found.cells]
+    assert [pair.comparison.p_value for pair in found.cells] == pytest.approx([min(2 * p, 1) if p == min(raw) else max(2 * min(raw), p) for p in raw])
+    assert results.versus("a", "b", at={"batch_size": 8}).cells == ()
+    assert results.versus("a", "b", at={"batch_size": 8}).overall.comparison.difference == pytest.approx(found.cells[0].comparison.difference)
+
+
+@pytest.mark.parametrize("format", versus.FORMATS)
+def test_a_comparison_in_every_format_names_every_cell(study, tmp_path, format):
+    text = load("made-up", storage=str(tmp_path)).versus("b", "a").render(format).decode()
+    assert all(word in text for word in ("batch", "8", "16", "better", "difference"))
+    if format == "csv":
+        assert list(pd.read_csv(io.StringIO(text))["verdict"]) == ["better"] * 3
+    if format == "json":
+        told = json.loads(text)
+        assert told["overall"]["verdict"] == "better" and [cell["batch_size"] for cell in told["cells"]] == ["8", "16"]
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_comparisons_lie_beside_the_table(study, tmp_path, format):
+    results = load("made-up", storage=str(tmp_path))
+    write_report(results, format, output=tmp_path / f"table.{format}")
+    path = tmp_path / f"table.comparisons.{format}"
+    rows = pd.read_csv(path) if format == "csv" else pd.read_parquet(path)
+    assert list(rows["difference"]) == pytest.approx([pair.comparison.difference for pair in results.table().pairs])
+
+
+def test_a_replicate_that_one_arm_lacks_is_left_out_and_shown(study, tmp_path):
+    plan, records = study
+    lost = next(t for t in plan.trials if t.arm == "a" and t.fold == 2)
+    records.forget(lost.id)
+    results = load("made-up", storage=str(tmp_path))
+    assert results.counts == {"done": 39, "pending": 1}
+    assert not results.complete
+    assert results.compare("b", "a").difference == pytest.approx(0.02, abs=0.005)
+    assert "pending" in results.table().to_text()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_format_shows_every_cell(study, tmp_path, format):
+    content = render(load("made-up", storage=str(tmp_path)), format)
+    if format == "parquet":
+        assert len(pd.read_parquet(io.BytesIO(content))) == 4
+    else:
+        text = content.decode()
+        assert all(name in text for name in ("batch", "8", "16", "accuracy"))
+    target = tmp_path / "out" / "file"
+    write_report(load("made-up", storage=str(tmp_path)), format, output=target)
+    if format != "html":  # says when it was written
+        assert target.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda r: r.table(rows="batchsize"), "did you mean 'batch_size'?"),
+        (lambda r: r.table(metric="acuracy"), "did you mean 'accuracy'?"),
+        (lambda r: r.compare("b", "c"), "there is no such arm, got 'c'"),
+        (lambda r: r.compare("a", "b", at={"lr": 1}), "there is no such axis, got 'lr'"),
+        (lambda r: r.compare("a", "b", at={"batch_size": 99}), "no finished replicate in common"),
+    ],
+)
+def test_unknown_names_are_refused_with_the_known_ones(study, tmp_path, ask, says):
+    with pytest.raises(SpecError) as caught:
+        ask(load("made-up", storage=str(tmp_path)))
+    assert says in str(caught.value)
+
+
+def test_a_broken_record_names_itself(study, tmp_path):
+    plan, records = study
+    records.store.write(records.key(plan.trials[0].id, "record.json"), b"{")
+    with pytest.raises(Exception, match=rf"{plan.trials[0].id}/record.json is broken .*; remove it and run again"):
+        load("made-up", storage=str(tmp_path))
+
+
+def test_a_record_reads_back_as_it_was_written(study, tmp_path):
+    plan, records = study
+    record = dataclasses.replace(records.read_one(plan.trials[0].id), error="Traceback", items=("hits",), started=time.time())
+    records.write(record)
+    assert records.read_one(record.trial_id) == record
+
+
+def test_links_are_kept_apart_from_values(study, tmp_path):
+    results = Results.load("made-up", str(tmp_path), run_urls={study[0].trials[0].id: "http://x/run"})
+    assert "http://x/run" in results.table().to_html()
+
+
+def test_the_report_shows_trials_figures_and_compares_item_by_item(study, tmp_path):
+    plan, records = study
+    image = bytes.fromhex("89504e470d0a1a0a") + b"figure"
+    hits = {"a": np.r_[np.zeros(40), np.ones(60)], "b": np.r_[np.zeros(10), np.ones(90)]}
+    for trial in plan.trials:
+        records.write_items(trial.id, {"knn1": hits[trial.arm]})
+        records.store.write(records.key(trial.id, "artifacts/histogram.png"), image)
+        records.write(dataclasses.replace(records.read_one(trial.id), items=("knn1",), artifacts=("histogram.png", "state.parquet")))
+    results = load("made-up", storage=str(tmp_path))
+    rows = trials.by_item(records, results.to_frame(), results.found, results.axes)
+    assert len(rows) == 20  # one a replicate of each batch size
+    assert {(row["a"], row["b"], row["n"]) for row in rows} == {("a", "b", 100)}
+    assert all(row["difference"] == pytest.approx(-0.3) and row["low"] < -0.3 < row["high"] < 0 for row in rows)
+    shown = trials.figures(records, results.to_frame(), results.found, results.axes)
+    assert [caption for caption, _ in shown] == [f"histogram: {arm} batch_size={b}, fold 0, seed 0" for arm in "ab" for b in (8, 16)]
+    page = render(results, "html").decode()
+    assert page.count("data:image/png;base64,") == 4
+    assert "-0.3000 [" in page
+
+
+def test_effects_and_noise_are_handed_out(study, tmp_path):
+    results = load("made-up", storage=str(tmp_path))
+    found = results.effects().set_index("effect")["share"]
+    assert found["arm"] > found["batch_size"] > found["arm x batch_size"]  # .02 and .01 were put in, nothing together
+    assert results.noise().set_index("source").loc["fold", "share"] > 0.8
+    assert results.budget_curves().empty

@@ -1,0 +1,202 @@
+"""Sweeps: what is refused, what is planned, and searches through real Ray that are interrupted and go on."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from sweeps import ARMS, drive, record_of, step_by_step, sweep, value_of
+
+from contrasweep import Arm, Choice, Float, SpecError
+from contrasweep.results.results import Results
+from contrasweep.running.driver import plan, run
+from contrasweep.running.source import Finished
+from contrasweep.running.sweep import SweepSource
+from contrasweep.storage.records import StudyRecords
+
+pytestmark = pytest.mark.xdist_group("ray")
+SUPPORT = Path(__file__).resolve().parents[2] / "support"
+
+
+def test_every_arm_gets_the_same_budget_in_turns(tmp_path):
+    told, confirmed = drive(sweep(), tmp_path)
+    searched = [trial.arm for trial, notes in told if notes["phase"] == "search"]
+    assert [list(c.best) for c in confirmed] == [["short"], ["short", "long"]]
+    assert searched == ["short", "long"] * 5
+    assert [(t.fold, t.seed) for t, _ in told[:10]] == [(0, 0)] * 10
+    rest = [(t.arm, t.fold, t.seed) for t, notes in told[10:] if notes["phase"] == "confirm"]
+    assert sorted(rest) == [(arm, fold, 1000) for arm in ("long", "short") for fold in range(3)]
+    best = max((t for t, n in told[:10] if t.arm == "long"), key=value_of)
+    assert confirmed[-1].best["long"] == best.config
+
+
+@pytest.mark.parametrize("searcher", ["tpe", "cmaes", "nsga2", "quasi-random"])
+def test_an_interrupted_search_goes_on_as_if_it_were_not(tmp_path, searcher):
+    study = sweep(searcher=searcher, trials_per_arm=12)
+    calm, _ = drive(study, tmp_path / "calm")
+    first, _ = drive(study, tmp_path / "shaken", stop_after=9)
+    second, _ = drive(study, tmp_path / "shaken")
+    assert len(first) + len(second) == len(calm)
+    assert not {t.id for t, _ in first} & {t.id for t, _ in second}
+    if searcher in ("tpe", "quasi-random"):
+        assert {t.id for t, _ in first} | {t.id for t, _ in second} == {t.id for t, _ in calm}
+
+
+SCHEDULES = {"asha": {"reduction": 2}, "median": {"min_trials": 2}, "halving": {"reduction": 2, "bracket": 4},
+             "hyperband": {"reduction": 2, "max_step": 8}}  # fmt: skip
+
+
+@pytest.mark.parametrize("scheduler", list(SCHEDULES))
+@pytest.mark.parametrize("kill", [9, 26])
+def test_early_stopping_outlives_the_driver(tmp_path, scheduler, kill):
+    """Killed at any point, the search goes on from where each trial was: every step is trained once, no trial that was
+    stopped goes on but by promotion, and rules that wait for all peers end exactly as without the kill."""
+    arms = {"long": dataclasses.replace(ARMS["long"], config={"epochs": 8})}
+    study = sweep(arms=arms, searcher="random", scheduler=scheduler, scheduler_options=SCHEDULES[scheduler], trials_per_arm=10, search_folds=[0, 1])
+    calm = step_by_step(study, tmp_path / "calm")
+    first = step_by_step(study, tmp_path / "shaken", stop_after=kill)
+    second = step_by_step(study, tmp_path / "shaken")
+    assert len({*first, *second}) == len(first) + len(second)
+    assert {trial for trial, _ in [*first, *second]} == {trial for trial, _ in calm}
+    assert len(calm) < 10 * 2 * 8
+    if scheduler in ("halving", "hyperband"):
+        assert sorted([*first, *second]) == sorted(calm)
+
+
+def test_what_was_asked_and_not_finished_is_run_again_unchanged(tmp_path):
+    study, storage = sweep(), str(tmp_path)
+    source = SweepSource(plan(study, storage=storage), StudyRecords(storage, study.name), lambda _: None)
+    lost = [source.next().trial.id for _ in range(4)]
+    told, _ = drive(study, tmp_path)
+    assert [trial.id for trial, _ in told[:4]] == lost
+
+
+def test_a_configuration_is_judged_by_the_mean_over_its_folds(tmp_path):
+    told, confirmed = drive(sweep(search_folds=[0, 2]), tmp_path)
+    searched = [t for t, notes in told if notes["phase"] == "search" and t.arm == "short"]
+    assert [t.fold for t in searched] == [0, 2] * 5
+    assert confirmed[-1].best["short"] == max(searched, key=value_of).config
+
+
+def test_failed_trials_are_never_the_best(tmp_path):
+    told, confirmed = drive(sweep(), tmp_path, statuses=lambda t: "failed" if t.config["lr"] < 0.3 and t.seed == 0 else "done")
+    assert all(config["lr"] >= 0.3 for config in confirmed[-1].best.values())
+    told, confirmed = drive(sweep(), tmp_path / "none", statuses=lambda t: "failed")
+    assert confirmed[-1].best == {} and len(told) == 10
+
+
+def test_an_add_on_starts_from_its_base_at_its_best(tmp_path):
+    arms = {"tuned": Arm("toy:train", config={"epochs": 2}, space={"batch_size": Choice([16, 32, 64])}), "base": ARMS["short"]}
+    told, confirmed = drive(sweep(arms=arms, freeze={"tuned": "base"}, trials_per_arm=3), tmp_path)
+    assert [t.arm for t, _ in told[:6]] == ["base"] * 3 + ["tuned"] * 3
+    best = confirmed[-1].best
+    assert {t.config["lr"] for t, _ in told[3:6]} == {best["base"]["lr"]} == {best["tuned"]["lr"]}
+
+
+def test_a_warm_start_asks_for_the_best_of_the_earlier_study_first(tmp_path):
+    earlier, _ = drive(sweep(name="earlier"), tmp_path)
+    told, _ = drive(sweep(warm_start=["earlier"], search_seed=5), tmp_path)
+    known = [t for t, _ in earlier if t.arm == "short"]
+    means = pd.DataFrame([{"lr": t.config["lr"], "value": value_of(t)} for t in known]).groupby("lr")["value"].mean()
+    assert told[0][0].config["lr"] == means.idxmax()
+
+
+def test_an_arm_is_confirmed_while_others_still_search(tmp_path):
+    """With every trial of the other arm still running, a free place gets the confirmation, not nothing."""
+    study, records = sweep(trials_per_arm=1), StudyRecords(str(tmp_path), "toy-sweep")
+    source = SweepSource(plan(study, storage=str(tmp_path)), records, lambda _: None)
+    short, long = source.next(), source.next()
+    assert source.next() is None
+    source.done(record_of(short.trial, short.notes))
+    assert [source.next().trial.arm for _ in range(3)] == ["short"] * 3
+    assert source.next() is None and not source.finished
+    source.done(record_of(long.trial, long.notes))
+    assert [source.next().notes["phase"] for _ in range(3)] == ["confirm"] * 3
+    assert isinstance(source.next(), Finished)
+
+
+def test_an_equal_budget_is_what_the_plan_says(tmp_path):
+    from contrasweep.planning.forecast import forecast
+
+    text = forecast(plan(sweep(search_folds=[0, 1]), storage=str(tmp_path)), str(tmp_path)).to_text()
+    assert "equal: 5 configurations an arm, 10 trials an arm" in text
+    assert "26: 20 of the search, 6 of the confirmation, 0 ended" in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"folds": None}, "folds: a search must not look at the test split"),
+        ({"freeze": {"short": "long", "long": "short"}}, "freeze: arms are frozen on each other in a circle"),
+        ({"arms": {"a": Arm("toy:train")}}, "arms.a.space: every arm of a Sweep searches something"),
+        ({"arms": {"a": Arm("toy:train", space={"lrr": Float(0.1, 1.0)})}}, "lrr: there is no such field; did you mean 'lr'"),
+        ({"scheduler": "hyperbannd"}, "scheduler: there is no such scheduler"),
+        ({"searcher": "tpee"}, "searcher: there is no such searcher"),
+    ],
+)  # fmt: skip
+def test_a_wrong_sweep_is_refused_before_anything_is_spent(tmp_path, fields, says):
+    with pytest.raises(SpecError) as caught:
+        plan(sweep(**fields), storage=str(tmp_path))
+    assert says in str(caught.value)
+
+
+def command(tmp_path: Path, *words: str) -> subprocess.Popen:
+    environment = os.environ | {"PYTHONPATH": str(SUPPORT), "OMP_NUM_THREADS": "1", "RAY_TMPDIR": f"/tmp/cs-s{os.getpid()}"}
+    call = [sys.executable, "-m", "contrasweep", *words, "--storage", str(tmp_path), "--tracking", "none"]
+    return subprocess.Popen(call, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_goes_on_where_it_was(tmp_path):
+    """With early stopping, its driver killed after four records, it keeps what was asked and what is done, and ends."""
+    file = tmp_path / "sweep.yaml"
+    file.write_text("name: killed\ndata: digits-lt\nfolds: 3\ntrials_per_arm: 4\nconfirm_seeds: [1000]\nscheduler: halving\n"
+                    "scheduler_options: {reduction: 2, bracket: 4}\narms:\n"
+                    "  short: {trainable: 'toy:train', config: {epochs: 2, pause_s: 0.2}, space: {lr: {type: float, low: 0.003, high: 3.0, log: true}}}\n"
+                    "  long: {trainable: 'toy:train', config: {epochs: 4, pause_s: 0.2}, space: {lr: {type: float, low: 0.003, high: 3.0, log: true}}}\n")  # fmt: skip
+    records = StudyRecords(str(tmp_path), "killed")
+    first = command(tmp_path, "run", str(file))
+    until = time.monotonic() + 120
+    while len(records.finished()) < 4:
+        assert first.poll() is None and time.monotonic() < until, first.stderr.read()
+        time.sleep(0.05)
+    first.kill()
+    first.communicate(timeout=60)
+    before = {i: r for i, r in records.read(records.finished()).items() if r.status == "done"}
+    seen = records.finished()
+    asked = {key: records.store.read(key) for key in records.store.list("killed/search/")}
+    assert 4 <= len(seen) < 14
+    assert Results.load("killed", str(tmp_path)).counts["pending"] >= 1
+    second = command(tmp_path, "run", str(file))
+    printed, told = second.communicate(timeout=240)
+    assert second.returncode == 0, told
+    after = records.read(records.finished())
+    assert before.items() <= after.items() and seen <= set(after) and len(after) == 14
+    assert sorted(r.step for r in after.values() if r.arm == "long" and r.notes["phase"] == "search") == [1, 1, 2, 4]
+    assert all(records.store.read(key) == content for key, content in asked.items())
+    results = Results.load("killed", str(tmp_path))
+    assert results.counts == {"done": 6} and results.table().to_text().splitlines()[0] in printed
+    assert dict(results.search["arm"].value_counts()) == {"short": 4, "long": 4}
+    for arm, rows in results.search.groupby("arm"):
+        confirmed, whole = next(r.config for r in results.found.values() if r.arm == arm), rows[rows["status"] == "done"]
+        assert confirmed["lr"] == whole.loc[whole["value"].idxmax(), "lr"]
+    assert "short: 4 of 4 configurations" in printed
+
+
+@pytest.mark.slow
+def test_halving_through_ray_resumes_the_promoted_from_their_checkpoints(ray_session, tmp_path):
+    arms = {"toy": dataclasses.replace(ARMS["long"], config={"epochs": 6})}
+    study = sweep(arms=arms, scheduler="halving", scheduler_options={"reduction": 2, "bracket": 4}, trials_per_arm=4, search_folds=[0, 1],
+                  searcher="random")  # fmt: skip
+    results = run(study, storage=str(tmp_path), tracking="none")
+    records = results.records
+    found = [r for r in records.read(records.finished()).values() if r.notes["phase"] == "search"]
+    assert sorted(r.step for r in found) == [1, 1, 1, 1, 2, 2, 6, 6]
+    assert sorted(r.status for r in found) == ["done"] * 2 + ["pruned"] * 6
+    assert all([row["step"] for row in records.metrics(r.trial_id)] == list(range(1, r.step + 1)) for r in found)
+    assert max(r.attempts for r in found) == 3
+    assert results.counts == {"done": 3}

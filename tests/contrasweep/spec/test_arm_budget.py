@@ -1,0 +1,135 @@
+"""What an arm's search may spend: the same for every arm, never exceeded once a trial's length is known, counted from
+records alone; and what the search may see: never the test split."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sweeps import ARMS, drive, record_of, step_by_step, sweep
+
+from contrasweep import Arm, Choice, Float, SpecError
+from contrasweep.data import open_dataset
+from contrasweep.errors import DataError
+from contrasweep.planning.sweep import SweepPlan
+from contrasweep.running.driver import plan
+from contrasweep.spec.arm_budget import ArmBudget, Spending, spent
+from contrasweep.storage.records import StudyRecords
+
+
+def steps_of(trial, notes, status):
+    """Trials of the arm `long` take four steps, those of `short` two; a step takes 36 s of half a GPU: 0.005 GPU-hours."""
+    steps = trial.config["epochs"]
+    return record_of(trial, {**notes, "gpus": 0.5}, status, step=steps, seconds=36.0 * steps)
+
+
+def searched(told, arm):
+    return [trial for trial, notes in told if notes["phase"] == "search" and trial.arm == arm]
+
+
+@pytest.mark.parametrize(
+    ("budget", "short", "long"),
+    [({"epochs": 21}, 10, 5), ({"gpu_hours": 0.101}, 10, 5), ({"trials": 3}, 3, 3), ({"trials": 8, "epochs": 21}, 8, 5), ({"epochs": 1}, 1, 1)],
+)
+def test_a_search_ends_where_its_budget_has_no_room_for_another_trial(tmp_path, budget, short, long):
+    """However long a trial is, an arm spends what it is given; a trial longer than all of it is the one that it costs to
+    know that."""
+    study = sweep(trials_per_arm=None, budget=budget)
+    told, confirmed = drive(study, tmp_path, record=steps_of)
+    assert (len(searched(told, "short")), len(searched(told, "long"))) == (short, long)
+    assert set(confirmed[-1].best) == {"short", "long"}
+    records = StudyRecords(str(tmp_path), study.name)
+    costs = spent(records.read(records.finished()).values(), study.arms)
+    assert (costs["long"].epochs, costs["long"].gpu_hours) == (4 * long, pytest.approx(0.02 * long))
+    if "epochs" in budget and budget["epochs"] > 4:
+        assert f"{4 * long} of 21 epochs" in costs["long"].beside(study.arm_budget)
+        assert costs["long"].beside(study.arm_budget).endswith("GPU-hours")
+
+
+@pytest.mark.parametrize("budget", [{"epochs": 30}, {"gpu_hours": 0.15}])
+def test_what_was_spent_before_a_restart_is_spent(tmp_path, budget):
+    study = sweep(trials_per_arm=None, budget=budget)
+    calm, _ = drive(study, tmp_path / "calm", record=steps_of)
+    first, _ = drive(study, tmp_path / "shaken", stop_after=9, record=steps_of)
+    second, _ = drive(study, tmp_path / "shaken", record=steps_of)
+    assert {t.id for t, _ in [*first, *second]} == {t.id for t, _ in calm}
+
+
+@pytest.mark.parametrize("scheduler", [None, "asha", "halving"])
+def test_a_budget_in_epochs_holds_with_early_stopping_on_several_places(tmp_path, scheduler):
+    """Every step is counted, those of stopped trials too; what is stopped early leaves room for more. A rule that lets
+    trials wait may exceed it by what its last bracket's best still have to go."""
+    arms = {"long": dataclasses.replace(ARMS["long"], config={"epochs": 9})}
+    study = sweep(arms=arms, searcher="random", scheduler=scheduler, trials_per_arm=None, budget={"epochs": 80})
+    told = step_by_step(study, tmp_path)
+    assert 80 - 9 < len(told) <= (88 if scheduler == "halving" else 80)
+    assert len({trial for trial, _ in told}) > (8 if scheduler is None else 12) - 1
+
+
+@given(st.integers(1, 9), st.integers(1, 6), st.integers(1, 3), st.integers(0, 400))
+@settings(max_examples=100, deadline=None)
+def test_equal_trials_never_exceed_a_budget_that_pays_for_the_first_ones(length, places, folds, extra):
+    """On `places` places at once, none of which knows how long a trial takes before the first report."""
+    limit = places * length * folds + extra
+    spending, running, started = Spending(ArmBudget(epochs=limit), folds), [], 0
+    while True:
+        while len(running) < places and spending.room(started, [t for t, _ in running]):
+            running += [(f"{started}/{fold}", 0) for fold in range(folds)]
+            started += 1
+        if not running:
+            break
+        trial, step = running.pop(0)
+        spending.report(trial, step + 1)
+        if step + 1 < length:
+            running.append((trial, step + 1))
+    assert spending.epochs == started * length * folds <= limit
+    assert limit - spending.epochs < length * folds
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"trials_per_arm": None}, "budget: a search needs a budget for each arm; for example trials_per_arm: 40"),
+        ({"budget": {"trials": 4}}, "trials_per_arm: trials_per_arm and budget.trials say the same, got 5"),
+        ({"trials_per_arm": None, "budget": {}}, "budget: a search needs a budget; give trials, epochs or gpu_hours"),
+        ({"trials_per_arm": None, "budget": {"epochs": 0}}, "budget.epochs: input should be greater than or equal to 1, got 0"),
+        ({"trials_per_arm": None, "budget": {"gpu_hours": 1}, "searcher": "grid"}, "searcher_options.levels: the size of a grid has to be said"),
+    ],
+)
+def test_a_wrong_budget_is_refused(tmp_path, fields, says):
+    with pytest.raises(SpecError) as caught:
+        plan(sweep(**fields), storage=str(tmp_path))
+    assert says in str(caught.value)
+
+
+def test_a_grid_is_searched_as_far_as_the_epochs_go(tmp_path):
+    arms = {"toy": Arm("toy:train", config={"epochs": 4}, space={"batch_size": Choice([8, 16, 32, 64]), "lr": Float(0.01, 1.0, log=True)})}
+    study = sweep(arms=arms, searcher="grid", searcher_options={"levels": {"lr": 2}}, trials_per_arm=None, budget={"epochs": 25})
+    told, _ = drive(study, tmp_path, record=steps_of)
+    assert len(searched(told, "toy")) == 6
+
+
+def with_dev(planned: SweepPlan, **fields) -> SweepPlan:
+    """The plan on the same data with a dev split: the training rows once more, so that they are not the test rows."""
+    splits = {**planned.data.splits, "dev": planned.data.splits["train"]}
+    data = dataclasses.replace(planned.data, splits=splits)
+    return SweepPlan(dataclasses.replace(planned.study, **fields), data)
+
+
+def test_a_search_finds_no_test_split_to_look_at(tmp_path):
+    told, _ = drive(sweep(confirm_on="test"), tmp_path)
+    search = next(t for t, notes in told if notes["phase"] == "search")
+    confirm = [t for t, notes in told if notes["phase"] == "confirm"]
+    assert "test" not in search.data.splits and len(open_dataset(search.data).parts(0)[1]) == 182
+    with pytest.raises(DataError):
+        open_dataset(search.data).parts(None)
+    assert [(t.arm, t.fold, t.seed) for t in confirm] == [("short", None, 1000), ("long", None, 1000)], "read once an arm and seed"
+    assert len(open_dataset(confirm[0].data).parts(None)[1]) == 400
+
+
+def test_without_folds_a_search_finds_the_dev_split_where_the_test_split_was(tmp_path):
+    planned = with_dev(plan(sweep(), storage=str(tmp_path)), folds=None)
+    [search] = planned.search_trials("short", {"epochs": 2, "lr": 0.1})
+    confirm = planned.trial("short", {"epochs": 2, "lr": 0.1}, None, 1000)
+    assert [len(open_dataset(t.data).parts(None)[1]) for t in (search, confirm)] == [544, 400]
+    assert {search.data.digest, confirm.data.digest} == set(planned.datasets)

@@ -1,0 +1,180 @@
+"""One suite for every kind of storage: a folder, and a bucket on an S3-protocol server over HTTP."""
+
+import hashlib
+import os
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from contrasweep.errors import StorageError
+from contrasweep.storage import s3 as s3_module
+from contrasweep.storage.s3 import S3Store
+from contrasweep.storage.store import LocalStore, Store, open_store
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "folder":
+        return open_store(str(tmp_path / "storage"))
+    return open_store(request.getfixturevalue("s3").uri)
+
+
+def test_what_is_written_is_read(store: Store) -> None:
+    assert store.write("a/b.json", b"first")
+    assert store.read("a/b.json") == b"first"
+    assert store.write("a/b.json", b"second")
+    assert store.read("a/b.json") == b"second"
+    assert store.exists("a/b.json")
+
+
+def test_an_empty_object_is_an_object(store: Store) -> None:
+    store.write("empty", b"")
+    assert store.exists("empty")
+    assert store.read("empty") == b""
+
+
+@pytest.mark.parametrize("key", ["with space/ä%+&?.bin", "deep/" * 20 + "leaf"])
+def test_any_key_comes_back_from_the_listing(store: Store, key: str) -> None:
+    store.write(key, b"1")
+    assert list(store.list()) == [key]
+    assert store.read(key) == b"1"
+
+
+def test_a_missing_object_is_file_not_found(store: Store, tmp_path: Path) -> None:
+    assert not store.exists("nothing")
+    with pytest.raises(FileNotFoundError):
+        store.read("nothing")
+    with pytest.raises(FileNotFoundError):
+        store.get_file("nothing", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_if_absent_keeps_the_first(store: Store) -> None:
+    assert store.write("k", b"first", if_absent=True)
+    assert not store.write("k", b"second", if_absent=True)
+    assert not store.write("k", b"first", if_absent=True), (
+        "equal bytes by another writer are no success of ours"
+    )
+    assert store.read("k") == b"first"
+
+
+def test_of_many_writers_if_absent_lets_one_win(store: Store) -> None:
+    barrier = threading.Barrier(8)
+
+    def claim(i: int) -> bool:
+        barrier.wait()
+        return store.write("claim", str(i).encode(), if_absent=True)
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(claim, range(8)))
+    assert sum(won) == 1
+    assert store.read("claim") == str(won.index(True)).encode()
+
+
+def test_the_listing_is_sorted_and_by_prefix(store: Store) -> None:
+    keys = ["b", "a/2", "a/10", "a-c", "a/x/1", "ab/1"]
+    for key in keys:
+        store.write(key, b"")
+    assert list(store.list()) == sorted(keys)
+    assert list(store.list("a/")) == ["a/10", "a/2", "a/x/1"]
+    assert list(store.list("a")) == ["a-c", "a/10", "a/2", "a/x/1", "ab/1"]
+    assert list(store.list("none/")) == []
+
+
+def test_delete_removes_and_forgives(store: Store) -> None:
+    store.write("k", b"1")
+    store.delete("k")
+    store.delete("k")
+    assert not store.exists("k")
+
+
+@pytest.mark.parametrize("size", [0, 1000, 17_000_001])
+def test_files_travel_whole(store: Store, tmp_path: Path, size: int) -> None:
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.write_bytes(os.urandom(size))
+    target.write_bytes(b"old")
+    store.put_file("file", source)
+    store.get_file("file", target)
+    assert target.read_bytes() == source.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["in", "out"]
+
+
+def test_check_writable_leaves_nothing(store: Store) -> None:
+    store.check_writable()
+    assert list(store.list()) == []
+
+
+def test_a_store_survives_pickling(store: Store) -> None:
+    store.write("k", b"1")
+    assert open_store(pickle.loads(pickle.dumps(store)).uri).read("k") == b"1"
+
+
+def test_a_folder_that_is_a_file_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot be written"):
+        LocalStore(tmp_path / "file").check_writable()
+    with pytest.raises(StorageError, match="file"):
+        LocalStore(tmp_path / "file").write("k", b"")
+
+
+def test_an_unknown_scheme_is_a_storage_error() -> None:
+    with pytest.raises(StorageError, match="folder or an s3://"):
+        open_store("gs://bucket/x")
+    with pytest.raises(StorageError, match="needs a bucket"):
+        open_store("s3://")
+
+
+def test_a_missing_bucket_is_named(s3: object) -> None:
+    with pytest.raises(StorageError, match=r"s3://no-such-bucket/x.*bucket does not exist"):
+        S3Store("s3://no-such-bucket/x").check_writable()
+
+
+def test_a_server_that_is_not_there_is_named(
+    monkeypatch: pytest.MonkeyPatch, s3: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("CONTRASWEEP_S3_ATTEMPTS", "3")
+    monkeypatch.setattr(s3_module, "FIRST_WAIT_S", 0.01)
+    with pytest.raises(StorageError, match=r"could not read s3://bucket/key 3 times .*127\.0\.0\.1:9.*is up"):
+        S3Store("s3://bucket").read("key")
+    assert [record.message.split("; ")[1][:15] for record in caplog.records] == [
+        "attempt 2 of 3 ",
+        "attempt 3 of 3 ",
+    ]
+
+
+def test_no_credentials_are_named(monkeypatch: pytest.MonkeyPatch, s3: object, tmp_path: Path) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    with pytest.raises(StorageError, match="check AWS_ACCESS_KEY_ID"):
+        S3Store("s3://bucket").read("key")
+
+
+def test_another_tools_object_is_read_without_a_digest(s3: object) -> None:
+    import boto3
+
+    store = S3Store(s3.uri)  # type: ignore[attr-defined]
+    boto3.session.Session().client("s3").put_object(
+        Bucket=store.bucket, Key=store.prefix + "theirs", Body=b"abc"
+    )
+    assert store.read("theirs") == b"abc"
+
+
+def test_an_object_whose_bytes_were_changed_is_never_read(
+    s3: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import boto3
+
+    monkeypatch.setattr(s3_module, "FIRST_WAIT_S", 0.01)
+    store = S3Store(s3.uri)  # type: ignore[attr-defined]
+    stated = {"sha256": hashlib.sha256(b"what was written").hexdigest()}
+    boto3.session.Session().client("s3").put_object(
+        Bucket=store.bucket, Key=store.prefix + "k", Body=b"what there is", Metadata=stated
+    )
+    with pytest.raises(StorageError, match=r"/k 6 times .*SHA-256.*damaged"):
+        store.read("k")
