@@ -42,8 +42,8 @@ class Report:
     """What a trainable yields. `step` counts up from 1 (optimiser steps or epochs, the trainable's choice);
     `metrics` maps names to numbers; `checkpoint` is a folder from which `train(trial, resume=folder)`
     continues after this very report, bit for bit. The folder is read before the generator is resumed, so
-    the trainable may reuse it. `artifacts` maps names to files worth keeping, and `items` names to one value
-    per test item (kNN hits, per-product MAP), in a fixed item order, for paired tests within a trial."""
+    the trainable may reuse it. `artifacts` maps names to files worth keeping, and `items` names to one score
+    per test item (kNN hits, per-product MAP; larger is better), in a fixed item order, for paired tests within a trial."""
 
     step: int
     metrics: Mapping[str, float]

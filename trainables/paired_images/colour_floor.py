@@ -48,8 +48,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     labels, fitted = torch.tensor(test.labels), torch.tensor(fit.labels)
     classes = len(trial.data.classes) or 1 + int(max(labels.max(), fitted.max()))
     scores = metrics.scores(predicted, labels, torch.bincount(fitted, minlength=classes))
-    items = {"correct": (predicted == labels).long().tolist(), "predicted": predicted.tolist()}
-    yield Report(1, scores, items=items)
+    yield Report(1, scores, items={"correct": (predicted == labels).long().tolist()})
 
 
 def colours(images: NDArray[np.uint8]) -> Float32[np.ndarray, "n f"]:

@@ -172,10 +172,7 @@ class Fit:
         if self.model.paired and measured.get("centre_cosine", 0.0) > COLLAPSED:
             warnings.warn(f"the class centres of z have a mean cosine of {measured['centre_cosine']:.2f}: z shows little "
                           "but the shift common to all pairs; raise temperature or lower beta", stacklevel=2)  # fmt: skip
-        items = {
-            "correct": (found.predicted == found.labels).long().tolist(),
-            "predicted": found.predicted.tolist(),
-        }
+        items = {"correct": (found.predicted == found.labels).long().tolist()}
         files = {}
         if self.recipe.artifacts != "none":
             names = self.inputs.class_names or tuple(str(k) for k in range(self.inputs.classes))

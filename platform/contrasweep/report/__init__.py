@@ -108,7 +108,7 @@ def report_source(results: "Results", table: Table) -> Source:
     return Source(
         frame.assign(**extra), facts, curves=results.curves(), links=results.run_urls, given=table,
         images=trials.figures(results.records, frame, results.found, results.axes), search=results.search if len(results.search) else None,
-        by_item=trials.by_item(results.records, frame, results.found, results.axes), importance=results.importance(), spent=_spent(results),
+        by_item=trials.by_item(results.records, frame, results.found, results.axes, results.facts.get("reference")), importance=results.importance(), spent=_spent(results),
         search_notes=notes_html(results),
         study_link=links.study, served="" if links.served or not links.runs else f"contrasweep ui --tracking {links.tracking}",
     )  # fmt: skip

@@ -12,7 +12,8 @@ from html import escape
 
 WIDTH, HEIGHT = 360, 240
 LEFT, RIGHT, TOP, BOTTOM = 48, 12, 12, 40
-COLOURS = 8
+COLOURS = 12
+LETTER = 5.6  # width of a tick's letter
 
 
 @dataclass(frozen=True)
@@ -93,9 +94,9 @@ def xy_chart(series: Sequence[Series], dots: Sequence[Dots] = (), *, x_label: st
     parts = [_y_axis(y_low, y_high, py, y_label)]
     values = log_ticks(10**x_low, 10**x_high) if log_x else ticks(x_low, x_high, whole=whole_x)
     marks = list(enumerate(x_names)) if x_names else [(t, short(t)) for t in values]
-    parts += [_x_tick(px(at), name, len(marks)) for at, name in marks]
+    parts += _x_ticks(marks, px)
     parts.append(
-        f'<text class="label" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}" text-anchor="middle">{escape(x_label)}</text>'
+        f'<text class="label" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 4}" text-anchor="middle">{escape(x_label)}</text>'
     )
     parts += [_line(s, px, py) for s in series]
     parts += [_dots(d, px, py) for d in dots]
@@ -116,11 +117,16 @@ def _y_axis(low: float, high: float, py, label: str) -> str:  # type: ignore[no-
     )
 
 
-def _x_tick(x: float, name: str, count: int) -> str:
-    room = int(44 / max(1, count - 3)) + 4
-    shown = name if len(name) <= room else name[: room - 1] + "…"
-    return (f'<text class="tick" x="{x:.1f}" y="{HEIGHT - BOTTOM + 14}" text-anchor="middle">'
-            f"{escape(shown)}<title>{escape(name)}</title></text>")  # fmt: skip
+def _x_ticks(marks: Sequence[tuple[float, str]], px) -> list[str]:  # type: ignore[no-untyped-def]
+    """Names under their places, in two rows where they would touch in one; what is too long even so is cut."""
+    wide = (WIDTH - LEFT - RIGHT) / max(1, len(marks))
+    rows = 1 if all(LETTER * len(name) <= wide for _, name in marks) else 2
+    room = max(4, int(rows * wide / LETTER))
+    return [
+        f'<text class="tick" x="{px(at):.1f}" y="{HEIGHT - BOTTOM + 13 + 11 * (i % rows)}" text-anchor="middle">'
+        f"{escape(name if len(name) <= room else name[: room - 1] + '…')}<title>{escape(name)}</title></text>"
+        for i, (at, name) in enumerate(marks)
+    ]
 
 
 def _line(s: Series, px, py) -> str:  # type: ignore[no-untyped-def]

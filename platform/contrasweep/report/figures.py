@@ -7,7 +7,7 @@ from html import escape
 import numpy as np
 
 from contrasweep.report.bars import bar_chart, heat_map
-from contrasweep.report.charts import Dots, Series, short, xy_chart
+from contrasweep.report.charts import COLOURS, Dots, Series, short, xy_chart
 from contrasweep.report.source import Source
 from contrasweep.report.table import Cell
 from contrasweep.results.effects import ORDER, effects, noise
@@ -24,7 +24,7 @@ def figure(svg: str, caption: str, title: str = "") -> str:
 def keys(source: Source) -> str:
     """The legend of all charts: one button an arm, which shows and hides it everywhere."""
     return '<div class="keys">' + "".join(
-        f'<button class="key c{source.colour(arm) % 8}" data-name="{escape(arm)}" aria-pressed="true"><i></i><span>{escape(arm)}</span></button>'
+        f'<button class="key c{source.colour(arm) % COLOURS}" data-name="{escape(arm)}" aria-pressed="true"><i></i><span>{escape(arm)}</span></button>'
         for arm in source.arms) + "</div>"  # fmt: skip
 
 

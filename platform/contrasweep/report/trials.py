@@ -36,13 +36,15 @@ def figures(records: StudyRecords, frame: pd.DataFrame, found: Mapping[str, Reco
     return kept
 
 
-def by_item(records: StudyRecords, frame: pd.DataFrame, found: Mapping[str, Record], axes: list[str]) -> list[dict[str, Any]]:
-    """Arms compared on the very same test items, one replicate at a time: the paired bootstrap over items.
+def by_item(records: StudyRecords, frame: pd.DataFrame, found: Mapping[str, Record], axes: list[str],
+            reference: str | None = None) -> list[dict[str, Any]]:  # fmt: skip
+    """Arms compared on the very same test items (with `reference` alone, if given), one replicate at a time: the paired
+    bootstrap over items.
 
     It holds the noise of the test items only, not that of training; a fact about two trained models.
     """
     rows = []
-    for first, second in itertools.islice(_pairs(frame, found, axes), MOST_COMPARED):
+    for first, second in itertools.islice(_pairs(frame, found, axes, reference), MOST_COMPARED):
         ours, theirs = records.items(first["trial_id"]), records.items(second["trial_id"])
         for name in sorted(set(ours) & set(theirs)):
             if len(ours[name]) != len(theirs[name]):
@@ -85,12 +87,13 @@ def items_html(rows: list[dict[str, Any]], axes: list[str]) -> str:
     )
 
 
-def _pairs(frame: pd.DataFrame, found: Mapping[str, Record], axes: list[str]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Finished trials of two arms that share axes, fold and seed, where both left items."""
+def _pairs(frame: pd.DataFrame, found: Mapping[str, Record], axes: list[str], reference: str | None) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Finished trials of two arms that share axes, fold and seed, where both left items. The reference comes first."""
     done = frame[frame["status"] == DONE]
     for _, same in done.groupby(_keys(done, [*axes, "fold", "seed"]), sort=False):
-        rows = [row for row in same.to_dict("records") if found[row["trial_id"]].items]
-        yield from itertools.combinations(rows, 2)
+        rows: list[Any] = [row for row in same.to_dict("records") if found[row["trial_id"]].items]
+        rows.sort(key=lambda row: row["arm"] != reference)
+        yield from (pair for pair in itertools.combinations(rows, 2) if reference is None or pair[0]["arm"] == reference)
 
 
 def _keys(frame: pd.DataFrame, names: list[str]) -> pd.Series:

@@ -136,7 +136,7 @@ class Comparison:
             return f"{more} would decide a difference this large"
         if self.difference == 0:
             return "no difference to decide"
-        return "no number of further folds of this data would decide a difference this small, it takes more data"
+        return "no number of further folds of this data would decide a difference of this size, it takes more data"
 
     def _fields(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}

@@ -179,6 +179,9 @@ def test_the_report_shows_trials_figures_and_compares_item_by_item(study, tmp_pa
     assert len(rows) == 20  # one a replicate of each batch size
     assert {(row["a"], row["b"], row["n"]) for row in rows} == {("a", "b", 100)}
     assert all(row["difference"] == pytest.approx(-0.3) and row["low"] < -0.3 < row["high"] < 0 for row in rows)
+    against = trials.by_item(records, results.to_frame(), results.found, results.axes, "b")
+    assert {(row["a"], row["b"]) for row in against} == {("b", "a")}
+    assert all(row["difference"] == pytest.approx(0.3) for row in against)
     shown = trials.figures(records, results.to_frame(), results.found, results.axes)
     assert [caption for caption, _ in shown] == [f"histogram: {arm} batch_size={b}, fold 0, seed 0" for arm in "ab" for b in (8, 16)]
     page = render(results, "html").decode()
