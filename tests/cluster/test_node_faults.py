@@ -18,7 +18,7 @@ from cluster import submission
 from contrasweep.results.results import Results
 from contrasweep.storage.records import StudyRecords
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("raylets"), pytest.mark.timeout(600)]
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 STUDY = "shaken"
