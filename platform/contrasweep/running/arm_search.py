@@ -179,7 +179,7 @@ class ArmSearch:
             asked = self.of[trial_id]
             if asked.records.pop(trial_id, None) is not None:
                 self.spending.reopen(trial_id)
-                self.records.store.delete(self.records.key(trial_id, "record.json"))
+                self.records.reopen(trial_id)
                 self.waiting.append(next(t for t in asked.trials if t.id == trial_id))
         self._tell()
 

@@ -239,7 +239,7 @@ def _unmark_failed(records: StudyRecords, plan_: Plan | SweepPlan, finished: set
     own = finished if isinstance(plan_, SweepPlan) else {t.id for t in plan_.trials} & finished
     failed = {r.trial_id for r in records.read(sorted(own)).values() if r.status == rec.FAILED}
     for trial_id in failed:
-        records.store.delete(records.key(trial_id, "record.json"))
+        records.reopen(trial_id)
     return failed
 
 

@@ -131,11 +131,9 @@ class StudyRecords:
     def write(self, record: Record) -> None:
         self.store.write(self.key(record.trial_id, "record.json"), record.to_json())
 
-    def forget(self, trial_id: str) -> None:
-        """Drop everything of a trial, the record first, so that it runs again from its start."""
+    def reopen(self, trial_id: str) -> None:
+        """Drop the record of a trial: it is not finished any more, and goes on from its checkpoint."""
         self.store.delete(self.key(trial_id, "record.json"))
-        for key in list(self.store.list(self.key(trial_id, ""))):
-            self.store.delete(key)
 
     def write_metrics(self, trial_id: str, rows: list[dict[str, Any]]) -> None:
         """All reports of a trial: one row each, columns step, time (unix) and the metrics (float64)."""

@@ -109,7 +109,7 @@ def test_comparisons_lie_beside_the_table(study, tmp_path, format):
 def test_a_replicate_that_one_arm_lacks_is_left_out_and_shown(study, tmp_path):
     plan, records = study
     lost = next(t for t in plan.trials if t.arm == "a" and t.fold == 2)
-    records.forget(lost.id)
+    records.reopen(lost.id)
     results = load("made-up", storage=str(tmp_path))
     assert results.counts == {"done": 39, "pending": 1}
     assert not results.complete

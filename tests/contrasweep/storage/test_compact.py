@@ -61,10 +61,10 @@ def test_the_second_reading_needs_two_files(records, monkeypatch):
 def test_what_changed_since_is_seen(records, change):
     read(records)
     if change == "again":
-        records.forget(TRIALS[1])
+        records.reopen(TRIALS[1])
         finish(records, TRIALS[1], 100.0)
     elif change == "forgotten":
-        records.forget(TRIALS[2])
+        records.reopen(TRIALS[2])
     elif change == "new":
         finish(records, "new", 7.0)
     else:
