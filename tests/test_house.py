@@ -36,6 +36,12 @@ def test_import_platform_at_the_root_is_the_standard_library():
     assert done.stdout.strip() == platform.system()
 
 
+@pytest.mark.xdist_group("house")
+def test_tests_of_a_group_stay_on_one_worker(request):
+    """By the group at the end of their ids; without it each worker would start servers and clusters of its own."""
+    assert request.node.nodeid.endswith("@house") == getattr(request.config.option, "loadgroup", False)
+
+
 @pytest.mark.parametrize("engine", sorted(ALLOWED))
 def test_an_engine_is_imported_in_its_own_place_only(engine):
     users = {p.relative_to(ROOT).as_posix() for p in SOURCES if engine in imported(p)}

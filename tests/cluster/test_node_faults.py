@@ -11,14 +11,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from calm import calm_run
 from ray.autoscaler.v2.sdk import get_cluster_status
 from raylets import TRIAL, RayCluster, kill, wait_for
 
 from cluster import submission
 from contrasweep.results.results import Results
+from contrasweep.spec.file import load_study
 from contrasweep.storage.records import StudyRecords
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("raylets"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("node faults"), pytest.mark.timeout(600)]  # one cluster for all of them
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 STUDY = "shaken"
@@ -129,10 +131,8 @@ def project(cluster, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def calm(project):
-    """The same study without any trouble, on this machine alone."""
-    process = project.contrasweep("run", "study.yaml", "--storage", str(project.folder / "calm"), "--tracking", "none")
-    _, told = process.communicate(timeout=300)
-    assert process.returncode == 0, told
+    """The same study without any trouble."""
+    calm_run(load_study(str(project.folder / "study.yaml")), project.folder / "calm")
     return everything(project.folder / "calm")
 
 

@@ -23,6 +23,7 @@ from cluster.snapshot import LIMIT_MIB, snapshot
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "0123456789abcdef" * 3
+pytestmark = pytest.mark.xdist_group("submission")  # one head for all of them
 
 # ----------------------------------------------------------------------------------------------- addresses
 

@@ -22,6 +22,9 @@ def ray_session() -> Iterator[None]:
     """One local Ray for the tests of a module that run in this process."""
     import ray
 
+    from contrasweep.running.engine import TUNE_ENVIRONMENT
+
+    os.environ.update(TUNE_ENVIRONMENT)  # Ray reads its part as it starts
     os.environ["PYTHONPATH"] = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
     folder = f"/tmp/cs-ray-{os.getpid()}"  # short: a Unix socket's path has at most 107 characters
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _temp_dir=folder)

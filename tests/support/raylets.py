@@ -20,8 +20,9 @@ BIN = Path(sys.executable).parent
 QUICK = {
     "RAY_health_check_initial_delay_ms": "500", "RAY_health_check_period_ms": "500", "RAY_health_check_failure_threshold": "3",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "5", "RAY_raylet_start_wait_time_s": "60",
+    "RAY_prestart_worker_first_driver": "0",
 }  # fmt: skip
-"""A dead node or head is noticed within seconds; Ray's own settings take up to a minute."""
+"""A dead node or head is noticed within seconds, where Ray's own settings take up to a minute; no workers that nobody uses."""
 
 TRIAL = "ray::ResourceTrainable"
 """What a worker that trains is called in a list of processes."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import ray
 from ray import tune
+from ray.air._internal import usage
 
 from contrasweep.planning.budget import Budget
 from contrasweep.running.placement import Placements, bundles
@@ -32,6 +33,7 @@ TUNE_ENVIRONMENT = {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_AIR_NEW_OUTPUT": "0",  # its new output prints a panel even when told to be silent
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_prestart_worker_first_driver": "0",  # Tune's actors have an environment of their own, so workers made before serve nobody
     "RAY_worker_niceness": "0",  # Ray's 15 starves training beside anything else that the host does
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
@@ -86,6 +88,7 @@ class Engine:
 
     def _fit(self) -> None:
         os.environ.update(TUNE_ENVIRONMENT)
+        usage.tag_callbacks = lambda callbacks: False  # usage statistics are off; counting callbacks imports MLflow, for seconds
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = MOST_WAITING if isinstance(self.source, FixedSource) else "auto"
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # lost workers are said by `Events`, in one line each
         folder = Path(tempfile.mkdtemp(prefix="contrasweep-tune-"))

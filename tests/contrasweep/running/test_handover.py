@@ -16,7 +16,7 @@ from contrasweep.storage.checkpoints import Checkpoints
 from trainables import checkpoint
 from trainables.contrastive import Contrastive, Settings
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
+pytestmark = pytest.mark.slow
 LOAD = """
 import sys, mlflow, numpy, torch
 torch.set_num_threads(1)

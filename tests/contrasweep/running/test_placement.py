@@ -26,7 +26,7 @@ from contrasweep.running.driver import run
 from contrasweep.running.placement import Placements, bundles
 from contrasweep.storage.records import Record, StudyRecords
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = pytest.mark.xdist_group("placement")  # one Ray for all of them
 SUPPORT = Path(__file__).resolve().parents[2] / "support"
 DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(5))
 MIXED = Inventory((Node(8, 64, 1, Gpu("T4", 14.7), cost_per_hour=1.0), Node(32, 256, 1, Gpu("H100", 79.2), cost_per_hour=8.0)))

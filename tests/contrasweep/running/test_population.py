@@ -6,9 +6,7 @@ import pytest
 from sweeps import sweep
 
 from contrasweep import Arm, Choice, Float, Int, SpecError
-from contrasweep.report.search_notes import notes_text
-from contrasweep.results.results import Results
-from contrasweep.running.driver import plan, run
+from contrasweep.running.driver import plan
 from contrasweep.running.execution import Execution
 from contrasweep.running.exploiting import Member, exploited
 from contrasweep.running.source import Next
@@ -20,7 +18,6 @@ from contrasweep.spec.study import Sweep
 from contrasweep.spec.trainables import import_path
 from contrasweep.storage.records import StudyRecords
 
-pytestmark = pytest.mark.xdist_group("ray")
 ARMS = {"toy": Arm("toy:train", config={"epochs": 6}, space={"lr": Float(0.001, 3.0, log=True), "batch_size": Choice([16, 32, 64])})}
 SPACE = {"lr": Float(0.01, 1.0, log=True), "kind": Choice(["a", "b", "c"]), "width": Int(2, 16, step=2)}
 
@@ -143,12 +140,3 @@ def test_a_population_costs_its_members_whole_trials(tmp_path):
     found, _ = left(tmp_path)
     assert plan(study(search_folds=[0]), storage=str(tmp_path)).searched == 18
     assert spent(found.values(), ["toy"])["toy"].epochs == 6 * 6
-
-
-@pytest.mark.slow
-def test_a_population_through_ray(ray_session, tmp_path):
-    results = run(study(search_folds=[0], trials_per_arm=4), storage=str(tmp_path), tracking="none")
-    assert results.counts == {"done": 3}
-    assert {len(r.config["schedule"]) for r in results.found.values()} <= {1, 2, 3}
-    said = notes_text(Results.load("toy-sweep", str(tmp_path)))
-    assert "searched toy: 4 of 4 configurations, 24 epochs" in said and "schedule of toy: batch_size=" in said

@@ -1,25 +1,25 @@
 """Studies through real Ray Tune on real digits: nothing is done twice, nothing that was reported is lost."""
 
+import dataclasses
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from sweeps import ARMS, sweep
 
 from cluster.footprint import Footprint
 from cluster.inventory import Inventory
-from contrasweep import AblationGrid, Arm, SpecError
+from contrasweep import AblationGrid, Arm, Choice, Float, SpecError
+from contrasweep.report.search_notes import notes_text
+from contrasweep.results.results import Results
 from contrasweep.running.driver import plan, run
 from contrasweep.storage.records import StudyRecords
 
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("ray_session")]  # one local Ray at a time on two cores
+pytestmark = [pytest.mark.xdist_group("running"), pytest.mark.usefixtures("ray_session")]  # one local Ray for all of them
 
-ROOT = Path(__file__).resolve().parents[3]
-SUPPORT = ROOT / "tests" / "support"
 BASE = {"epochs": 3}
 
 
@@ -33,7 +33,7 @@ def values(results) -> pd.DataFrame:
     return results.to_frame().drop(columns=["seconds", "gpu_memory_gib"])
 
 
-def started(records: StudyRecords) -> dict[str, float]:
+def ended(records: StudyRecords) -> dict[str, float]:
     return {i: record.ended for i, record in records.read(records.finished()).items()}
 
 
@@ -54,9 +54,9 @@ def test_a_run_fills_the_table(calm):
 
 
 def test_running_again_trains_nothing(calm, tmp_path):
-    before = started(calm.records)
+    before = ended(calm.records)
     again = run(study(), storage=calm.records.storage, tracking="none")
-    assert started(again.records) == before
+    assert ended(again.records) == before
     pd.testing.assert_frame_equal(again.to_frame(), calm.to_frame())
 
 
@@ -88,10 +88,9 @@ def test_only_failures_without_progress_add_up(tmp_path):
                 yield Report(step, {"accuracy": step / 10}, Path(folder))
 
     arms = {name: Arm(train, config={"stuck": name == "stuck"}) for name in ("forward", "stuck")}
-    results = run(study(arms=arms, folds=2, max_failures=1), storage=str(tmp_path), tracking="none")
-    found = {(record.arm, record.status, record.attempts) for record in results.found.values()}
-    assert {entry for entry in found if entry[0] == "forward"} == {("forward", "done", 3)}
-    stuck = next(record for record in results.found.values() if record.arm == "stuck")
+    results = run(study(arms=arms, folds=None, max_failures=1), storage=str(tmp_path), tracking="none")
+    forward, stuck = sorted(results.found.values(), key=lambda record: record.arm)
+    assert (forward.arm, forward.status, forward.attempts) == ("forward", "done", 3)
     assert stuck.status == "failed" and stuck.step == 1 and "actor died" in stuck.error
 
 
@@ -111,10 +110,11 @@ def test_a_storage_that_fails_for_a_while_costs_steps_only(tmp_path, capsys):
                 in_the_way.touch()
             yield Report(2, {"accuracy": 0.2}, Path(folder))
 
-    results = run(study(arms={"own": Arm(train, config={"runs": str(tmp_path)})}, folds=2), storage=str(tmp_path), tracking="none")
-    assert {(record.status, record.step, record.attempts) for record in results.found.values()} == {("done", 2, 2)}
-    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("again: own fold=")]
-    assert len(told) == 2 and all("StorageError" in line and "checkpoint/2/state cannot be written" in line for line in told)
+    results = run(study(arms={"own": Arm(train, config={"runs": str(tmp_path)})}, folds=None), storage=str(tmp_path), tracking="none")
+    (record,) = results.found.values()
+    assert (record.status, record.step, record.attempts) == ("done", 2, 2)
+    (told,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("again: own fold=")]
+    assert "StorageError" in told and "checkpoint/2/state cannot be written" in told
 
 
 def test_a_record_that_a_lost_worker_had_written_stands(calm, tmp_path):
@@ -135,50 +135,67 @@ def test_a_record_that_a_lost_worker_had_written_stands(calm, tmp_path):
     assert listener.record == records.read_one(trial.id) == written
 
 
-def test_a_trial_that_raises_fails_alone(tmp_path):
-    arms = {"good": Arm("toy:train", config=BASE), "bad": Arm("toy:train", config=BASE | {"fail_at": 2})}
-    results = run(study(arms=arms), storage=str(tmp_path), tracking="none")
-    assert results.counts == {"done": 3, "failed": 3}
+def local():
+    """A function that no worker can import, so it must travel."""
+
+    def train(trial, resume=None):
+        from contrasweep.trial import Report
+
+        yield Report(1, {trial.config["metric"]: 0.5 + trial.fold / 10})
+
+    return train
+
+
+OWN = local()
+MIXED = {
+    "good": Arm("toy:train", config=BASE), "bad": Arm("toy:train", config=BASE | {"fail_at": 2}),
+    "own": Arm(OWN, config={"metric": "accuracy"}), "another": Arm(OWN, config={"metric": "acuracy"}),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """A study with arms of every kind, good and bad; its records by arm."""
+    results = run(study(arms=MIXED), storage=str(tmp_path_factory.mktemp("mixed")), tracking="none")
+    return results, {arm: sorted((r for r in results.found.values() if r.arm == arm), key=lambda r: r.fold) for arm in MIXED}
+
+
+def test_a_trial_that_raises_fails_alone(mixed):
+    results, of = mixed
+    assert results.counts == {"done": 6, "failed": 6}
     assert not results.complete
-    record = next(r for r in results.found.values() if r.arm == "bad")
-    assert "RuntimeError: this trial fails on purpose" in record.error and "toy.py" in record.error
-    assert record.step == 1
-    again = run(study(arms=arms), storage=str(tmp_path), tracking="none", retry_failed=True)
-    assert {r.attempts for r in again.found.values() if r.arm == "bad"} == {2}
+    assert [r.status for r in of["good"]] == ["done"] * 3 and [r.status for r in of["bad"]] == ["failed"] * 3
+    assert "RuntimeError: this trial fails on purpose" in of["bad"][0].error and "toy.py" in of["bad"][0].error
+    assert of["bad"][0].step == 1
+    again = run(study(arms=MIXED), storage=results.records.storage, tracking="none", retry_failed=True)
+    assert {(r.arm, r.attempts) for r in again.found.values()} == {("good", 1), ("own", 1), ("bad", 2), ("another", 1)}
 
 
 def test_a_trial_that_never_fits_is_infeasible_not_bad(tmp_path):
     most = max(node.memory_gib for node in Inventory.detect().nodes)
     huge = Arm("toy:train", config=BASE | {"fail_at": 1, "error": "MemoryError"}, footprint=Footprint(host_memory_gib=most / 3))
-    results = run(study(arms={"good": Arm("toy:train", config=BASE), "huge": huge}, folds=2), storage=str(tmp_path), tracking="none")
-    assert results.counts == {"done": 2, "infeasible": 2}
+    results = run(study(arms={"good": Arm("toy:train", config=BASE), "huge": huge}, folds=None), storage=str(tmp_path), tracking="none")
+    assert results.counts == {"done": 1, "infeasible": 1}
     assert "MemoryError" in next(r for r in results.found.values() if r.arm == "huge").error
 
 
-def test_a_function_of_the_caller_is_a_trainable(tmp_path):
-    def train(trial, resume=None):
-        from contrasweep.trial import Report
-
-        yield Report(1, {"accuracy": 0.5 + trial.fold / 10})
-
-    results = run(study(arms={"own": Arm(train)}), storage=str(tmp_path), tracking="none")
-    assert sorted(results.to_frame()["accuracy"]) == [0.5, 0.6, 0.7]
+def test_a_function_of_the_caller_is_a_trainable(mixed):
+    assert [record.metrics["accuracy"] for record in mixed[1]["own"]] == [0.5, 0.6, 0.7]
 
 
-def test_a_metric_that_was_not_reported_is_said_so(tmp_path):
-    results = run(study(metric="acuracy", folds=2), storage=str(tmp_path), tracking="none")
-    assert results.counts == {"failed": 4}
-    assert "'acuracy' is missing; it reported: accuracy" in next(iter(results.found.values())).error
+def test_a_metric_that_was_not_reported_is_said_so(mixed):
+    for record in mixed[1]["another"]:
+        assert record.status == "failed" and "'accuracy' is missing; it reported: acuracy" in record.error
 
 
 def test_another_plan_of_the_same_name_is_refused_unless_it_extends(calm):
     larger = study(seeds=[0, 1])
-    before = started(calm.records)
+    before = ended(calm.records)
     with pytest.raises(SpecError, match="another plan"):
         run(larger, storage=calm.records.storage, tracking="none")
     extended = run(larger, storage=calm.records.storage, tracking="none", extend=True)
     assert extended.counts == {"done": 12}
-    assert before.items() <= started(extended.records).items()
+    assert before.items() <= ended(extended.records).items()
 
 
 def test_a_plan_writes_nothing(tmp_path):
@@ -186,40 +203,27 @@ def test_a_plan_writes_nothing(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def command(tmp_path: Path, *words: str, **options) -> subprocess.Popen:
-    environment = os.environ | {"PYTHONPATH": str(SUPPORT), "OMP_NUM_THREADS": "1", "RAY_TMPDIR": f"/tmp/cs-{os.getpid()}-{abs(hash(tmp_path)) % 10**6}"}
-    call = [sys.executable, "-m", "contrasweep", *words, "--storage", str(tmp_path / "runs"), "--tracking", f"sqlite:///{tmp_path}/mlflow.db"]
-    return subprocess.Popen(call, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+@pytest.mark.slow
+def test_halving_through_ray_resumes_the_promoted_from_their_checkpoints(tmp_path):
+    arms = {"toy": dataclasses.replace(ARMS["long"], config={"epochs": 6})}
+    study = sweep(arms=arms, scheduler="halving", scheduler_options={"reduction": 2, "bracket": 4}, trials_per_arm=4, search_folds=[0, 1],
+                  searcher="random")  # fmt: skip
+    results = run(study, storage=str(tmp_path), tracking="none")
+    records = results.records
+    found = [r for r in records.read(records.finished()).values() if r.notes["phase"] == "search"]
+    assert sorted(r.step for r in found) == [1, 1, 1, 1, 2, 2, 6, 6]
+    assert sorted(r.status for r in found) == ["done"] * 2 + ["pruned"] * 6
+    assert all([row["step"] for row in records.metrics(r.trial_id)] == list(range(1, r.step + 1)) for r in found)
+    assert max(r.attempts for r in found) == 3
+    assert results.counts == {"done": 3}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_stopped_driver_goes_on_where_it_was(tmp_path, number):
-    """After the signal, `run` again keeps what is finished, and ends with the table of a calm run."""
-    file = tmp_path / "study.yaml"
-    file.write_text("name: stopped\ndata: digits-lt\nfolds: 3\narms:\n"
-                    "  a: {trainable: 'toy:train', config: {epochs: 6, pause_s: 0.3}}\n"
-                    "  b: {trainable: 'toy:train', config: {epochs: 6, pause_s: 0.3, lr: 0.5}}\n")  # fmt: skip
-    records = StudyRecords(str(tmp_path / "runs"), "stopped")
-    first = command(tmp_path, "run", str(file))
-    until = time.monotonic() + 120
-    while len(records.finished()) < 2:
-        assert first.poll() is None and time.monotonic() < until, first.stderr.read()
-        time.sleep(0.1)
-    first.send_signal(number)
-    _, told = first.communicate(timeout=60)
-    before = started(records)
-    assert 2 <= len(before) < 6
-    if number == signal.SIGINT:
-        assert first.returncode == 130 and "goes on from here" in told
-    second = command(tmp_path, "run", str(file))
-    printed, told = second.communicate(timeout=240)
-    assert second.returncode == 0, told
-    assert before.items() <= started(records).items()
-    calm = run(AblationGrid("stopped", {"a": Arm("toy:train", config={"epochs": 6, "pause_s": 0}), "b": Arm("toy:train", config={"epochs": 6, "lr": 0.5})},
-                            data="digits-lt", folds=3), storage=str(tmp_path / "calm"), tracking="none")  # fmt: skip
-    from contrasweep.results.results import Results
-
-    found = Results.load("stopped", str(tmp_path / "runs"))
-    pd.testing.assert_frame_equal(values(found).drop(columns="trial_id"), values(calm).drop(columns="trial_id"))
-    assert found.table().to_text().splitlines()[0] in printed
+def test_a_population_through_ray(tmp_path):
+    arms = {"toy": Arm("toy:train", config={"epochs": 6}, space={"lr": Float(0.001, 3.0, log=True), "batch_size": Choice([16, 32, 64])})}
+    study = sweep(arms=arms, searcher="random", scheduler="pbt", scheduler_options={"max_step": 6, "interval": 2}, trials_per_arm=4, search_folds=[0])
+    results = run(study, storage=str(tmp_path), tracking="none")
+    assert results.counts == {"done": 3}
+    assert {len(r.config["schedule"]) for r in results.found.values()} <= {1, 2, 3}
+    said = notes_text(Results.load("toy-sweep", str(tmp_path)))
+    assert "searched toy: 4 of 4 configurations, 24 epochs" in said and "schedule of toy: batch_size=" in said

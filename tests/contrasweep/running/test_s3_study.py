@@ -13,7 +13,7 @@ import pytest
 from contrasweep.data import stage
 from contrasweep.storage.records import StudyRecords
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
+pytestmark = pytest.mark.slow
 SUPPORT = Path(__file__).resolve().parents[2] / "support"
 STUDY = """
 name: on-s3

@@ -1,25 +1,16 @@
 """Sweeps: what is refused, what is planned, and searches through real Ray that are interrupted and go on."""
 
 import dataclasses
-import os
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pandas as pd
 import pytest
 from sweeps import ARMS, drive, record_of, step_by_step, sweep, value_of
 
 from contrasweep import Arm, Choice, Float, SpecError
-from contrasweep.results.results import Results
-from contrasweep.running.driver import plan, run
+from contrasweep.running.driver import plan
 from contrasweep.running.source import Finished
 from contrasweep.running.sweep import SweepSource
 from contrasweep.storage.records import StudyRecords
-
-pytestmark = pytest.mark.xdist_group("ray")
-SUPPORT = Path(__file__).resolve().parents[2] / "support"
 
 
 def test_every_arm_gets_the_same_budget_in_turns(tmp_path):
@@ -142,61 +133,3 @@ def test_a_wrong_sweep_is_refused_before_anything_is_spent(tmp_path, fields, say
     with pytest.raises(SpecError) as caught:
         plan(sweep(**fields), storage=str(tmp_path))
     assert says in str(caught.value)
-
-
-def command(tmp_path: Path, *words: str) -> subprocess.Popen:
-    environment = os.environ | {"PYTHONPATH": str(SUPPORT), "OMP_NUM_THREADS": "1", "RAY_TMPDIR": f"/tmp/cs-s{os.getpid()}"}
-    call = [sys.executable, "-m", "contrasweep", *words, "--storage", str(tmp_path), "--tracking", "none"]
-    return subprocess.Popen(call, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-@pytest.mark.slow
-def test_a_killed_sweep_goes_on_where_it_was(tmp_path):
-    """With early stopping, its driver killed after four records, it keeps what was asked and what is done, and ends."""
-    file = tmp_path / "sweep.yaml"
-    file.write_text("name: killed\ndata: digits-lt\nfolds: 3\ntrials_per_arm: 4\nconfirm_seeds: [1000]\nscheduler: halving\n"
-                    "scheduler_options: {reduction: 2, bracket: 4}\narms:\n"
-                    "  short: {trainable: 'toy:train', config: {epochs: 2, pause_s: 0.2}, space: {lr: {type: float, low: 0.003, high: 3.0, log: true}}}\n"
-                    "  long: {trainable: 'toy:train', config: {epochs: 4, pause_s: 0.2}, space: {lr: {type: float, low: 0.003, high: 3.0, log: true}}}\n")  # fmt: skip
-    records = StudyRecords(str(tmp_path), "killed")
-    first = command(tmp_path, "run", str(file))
-    until = time.monotonic() + 120
-    while len(records.finished()) < 4:
-        assert first.poll() is None and time.monotonic() < until, first.stderr.read()
-        time.sleep(0.05)
-    first.kill()
-    first.communicate(timeout=60)
-    before = {i: r for i, r in records.read(records.finished()).items() if r.status == "done"}
-    seen = records.finished()
-    asked = {key: records.store.read(key) for key in records.store.list("killed/search/")}
-    assert 4 <= len(seen) < 14
-    assert Results.load("killed", str(tmp_path)).counts["pending"] >= 1
-    second = command(tmp_path, "run", str(file))
-    printed, told = second.communicate(timeout=240)
-    assert second.returncode == 0, told
-    after = records.read(records.finished())
-    assert before.items() <= after.items() and seen <= set(after) and len(after) == 14
-    assert sorted(r.step for r in after.values() if r.arm == "long" and r.notes["phase"] == "search") == [1, 1, 2, 4]
-    assert all(records.store.read(key) == content for key, content in asked.items())
-    results = Results.load("killed", str(tmp_path))
-    assert results.counts == {"done": 6} and results.table().to_text().splitlines()[0] in printed
-    assert dict(results.search["arm"].value_counts()) == {"short": 4, "long": 4}
-    for arm, rows in results.search.groupby("arm"):
-        confirmed, whole = next(r.config for r in results.found.values() if r.arm == arm), rows[rows["status"] == "done"]
-        assert confirmed["lr"] == whole.loc[whole["value"].idxmax(), "lr"]
-    assert "short: 4 of 4 configurations" in printed
-
-
-@pytest.mark.slow
-def test_halving_through_ray_resumes_the_promoted_from_their_checkpoints(ray_session, tmp_path):
-    arms = {"toy": dataclasses.replace(ARMS["long"], config={"epochs": 6})}
-    study = sweep(arms=arms, scheduler="halving", scheduler_options={"reduction": 2, "bracket": 4}, trials_per_arm=4, search_folds=[0, 1],
-                  searcher="random")  # fmt: skip
-    results = run(study, storage=str(tmp_path), tracking="none")
-    records = results.records
-    found = [r for r in records.read(records.finished()).values() if r.notes["phase"] == "search"]
-    assert sorted(r.step for r in found) == [1, 1, 1, 1, 2, 2, 6, 6]
-    assert sorted(r.status for r in found) == ["done"] * 2 + ["pruned"] * 6
-    assert all([row["step"] for row in records.metrics(r.trial_id)] == list(range(1, r.step + 1)) for r in found)
-    assert max(r.attempts for r in found) == 3
-    assert results.counts == {"done": 3}

@@ -34,6 +34,8 @@ from contrasweep.tracking import (
 from contrasweep.tracking.facts import card, flat, metric_key, record_digest, run_name
 from contrasweep.trial import Trial
 
+pytestmark = pytest.mark.xdist_group("tracking")  # one server for all of them
+
 DATA = Manifest(
     "digits-lt", "/data/digits-lt", "image", {"train": (Shard("train-0.parquet", 1437, 1, "0" * 64),)}
 )

@@ -1,0 +1,22 @@
+"""What a study comes to that nothing disturbs: each trial trained in this process, one after another, without Ray."""
+
+from pathlib import Path
+
+from contrasweep.results.results import Results
+from contrasweep.running.driver import describe, plan
+from contrasweep.running.execution import Execution
+from contrasweep.spec.study import AblationGrid
+from contrasweep.spec.trainables import import_path
+from contrasweep.storage.planned import write_planned
+from contrasweep.storage.records import StudyRecords
+
+
+def calm_run(study: AblationGrid, storage: Path) -> Results:
+    planned, records = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name)
+    records.claim(describe(planned))
+    write_planned(records, planned)
+    for trial in planned.trials:
+        execution = Execution(trial, import_path(trial.trainable, "trainable"), records, metric=study.metric)
+        while execution.advance().record is None:
+            pass
+    return Results.load(study.name, str(storage))
