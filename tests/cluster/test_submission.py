@@ -71,7 +71,7 @@ def server():
     made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     made.answers = {}
     made.address = f"http://127.0.0.1:{made.server_port}"
-    thread = threading.Thread(target=made.serve_forever, daemon=True)
+    thread = threading.Thread(target=made.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     yield made
     made.shutdown()

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,16 +79,24 @@ def s3_endpoint() -> Iterator[str]:
         server.wait(10)
 
 
-@pytest.fixture
-def s3(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> S3:
-    """A fresh bucket; the environment of this process and of its children points at it."""
+@pytest.fixture(scope="session")
+def s3_client(s3_endpoint: str) -> Any:
+    """What makes the buckets; boto3 takes half a second for a client."""
     import boto3
 
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("AWS_PROFILE", raising=False)
+        return boto3.client("s3", region_name="us-east-1", endpoint_url=s3_endpoint, aws_access_key_id="testing", aws_secret_access_key="testing")
+
+
+@pytest.fixture
+def s3(s3_endpoint: str, s3_client: Any, monkeypatch: pytest.MonkeyPatch) -> S3:
+    """A fresh bucket; the environment of this process and of its children points at it."""
     env = s3_environment(s3_endpoint)
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL_S3", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     bucket = f"test-{uuid.uuid4().hex[:12]}"
-    boto3.session.Session().client("s3", region_name="us-east-1").create_bucket(Bucket=bucket)
+    s3_client.create_bucket(Bucket=bucket)
     return S3(s3_endpoint, f"s3://{bucket}/runs", env)

@@ -10,6 +10,7 @@ import joined_losses
 import pytest
 import torch
 
+pytestmark = pytest.mark.xdist_group("distributed")  # one group of processes for all of them
 SIZE = 2
 JOBS = [
     ("supcon", "cosine", "valid_anchors", {"temperature": 0.1}),

@@ -138,7 +138,7 @@ def faults(s3: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
     server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()  # `shutdown` waits for so long
     found.endpoint = f"http://127.0.0.1:{server.server_port}"
     monkeypatch.setenv("AWS_ENDPOINT_URL", found.endpoint)
     monkeypatch.setattr(s3_module, "FIRST_WAIT_S", 0.01)
