@@ -1,35 +1,47 @@
 """Trained networks as modules of their own, with what stands before them: what `load_model` of a trainable gives."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
+Centre = Literal["dataset", "item", "both"]
+"""The colour that is subtracted: the training part's mean, each item's own, or the one and then the other."""
+
 
 class FromPixels(nn.Module):
     """`network` on images as they are stored: uint8 [n c h w], one tensor a side, scaled to [0, 1] and normalised by
-    `mean` (None: each item's own) and `std` [c 1 1]. In evaluation mode, so that an image's output depends on no other
+    `mean` and `std` [c 1 1] about this `centre`. In evaluation mode, so that an image's output depends on no other
     image."""
 
-    mean: Tensor | None
+    mean: Tensor
     std: Tensor
 
-    def __init__(self, network: nn.Module, mean: Float[Tensor, "c 1 1"] | None, std: Float[Tensor, "c 1 1"]) -> None:
+    def __init__(
+        self, network: nn.Module, mean: Float[Tensor, "c 1 1"], std: Float[Tensor, "c 1 1"], centre: Centre = "dataset"
+    ) -> None:
         super().__init__()
-        self.network = network
-        self.register_buffer("mean", None if mean is None else mean.cpu())
+        self.network, self.centre = network, centre
+        self.register_buffer("mean", mean.cpu())
         self.register_buffer("std", std.cpu())
         self.cpu().eval()
 
     def forward(self, *sides: UInt8[Tensor, "n c h w"]) -> object:
-        return self.network(*normalised([side.float() / 255 for side in sides], self.mean, self.std))
+        return self.network(*normalised([side.float() / 255 for side in sides], self.mean, self.std, self.centre))
 
 
 def normalised(
-    sides: Sequence[Float[Tensor, "n c h w"]], mean: Float[Tensor, "c 1 1"] | None, std: Float[Tensor, "c 1 1"]
-) -> tuple[Tensor, ...]:
-    """(x - mean) / std, the same on all sides, so that the shift between them stays; without `mean`, minus the mean
-    colour of each item over its sides."""
-    centre = torch.stack(tuple(sides)).mean((0, 3, 4))[..., None, None] if mean is None else mean
-    return tuple(((side - centre) / std).contiguous(memory_format=torch.channels_last) for side in sides)
+    sides: Sequence[Float[Tensor, "n c h w"]], mean: Float[Tensor, "c 1 1"], std: Float[Tensor, "c 1 1"],
+    centre: Centre = "dataset",
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """(x - colour) / std, the same on all sides, so that the shift between them stays. The colour is `mean` (`dataset`),
+    or each item's own mean over its sides (`item`); `both` gives the channels about the one, then about the other:
+    [n 2c h w]."""
+    colours: list[Tensor] = [mean] if centre != "item" else []
+    if centre != "dataset":
+        colours.append(torch.stack(tuple(sides)).mean((0, 3, 4))[..., None, None])
+    return tuple(
+        torch.cat([(side - colour) / std for colour in colours], 1).contiguous(memory_format=torch.channels_last) for side in sides
+    )

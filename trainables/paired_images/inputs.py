@@ -53,14 +53,9 @@ class ImageInputs:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """channels, height, width"""
+        """channels, height, width of an image"""
         _, c, h, w = self.sides["train"][0].shape
         return c, h, w
-
-    @property
-    def centre(self) -> Float[Tensor, "c 1 1"] | None:
-        """The colour that is subtracted; None: each item's own mean."""
-        return self.mean if self.settings.centre == "dataset" else None
 
     def model(self) -> Joint:
         return image_model(self.settings, self.shape, self.classes)
@@ -100,7 +95,7 @@ class ImageInputs:
         return tuple(loaded[name].to(self.device) for name in names)
 
     def _normal(self, sides: Sequence[Float[Tensor, "n c h w"]]) -> Sides:
-        return normalised(sides, self.centre, self.std)
+        return normalised(sides, self.mean, self.std, self.settings.centre)
 
 
 def moments(sides: tuple[Tensor, ...]) -> tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]:

@@ -22,14 +22,15 @@ def memory(config: Mapping[str, Any], data: Manifest) -> Workload:
     settings = Settings(**config)
     columns = COLUMNS[settings.input]
     shape = image_shape(data, columns[0], settings.image_size)
+    seen = (settings.colours * shape[0], *shape[1:])
     rows = settings.batch_size * settings.n_views
     images = (data.rows("train") + data.rows("test")) * len(columns)
     network = (settings.width, settings.stem, settings.bn, settings.projection_dim, settings.classifier_hidden)
     return Workload(
         architecture=f"{settings.backbone} {precision(settings)}",
-        shape=(shape, rows, settings.paired, network, settings.beta > 0 and (settings.blocks, settings.lat_size), len(data.classes)),
+        shape=(seen, rows, settings.paired, network, settings.beta > 0 and (settings.blocks, settings.lat_size), len(data.classes)),
         build=functools.partial(image_model, settings, shape, len(data.classes) or USUAL_CLASSES),
-        inputs=lambda: tuple(torch.empty(rows, *shape) for _ in columns), loss=trained, **of_recipe(settings),
+        inputs=lambda: tuple(torch.empty(rows, *seen) for _ in columns), loss=trained, **of_recipe(settings),
         resident_bytes=images * shape[0] * shape[1] * shape[2],
     )  # fmt: skip
 

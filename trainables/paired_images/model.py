@@ -150,10 +150,11 @@ class Joint(nn.Module):
 
 def image_model(settings: Settings, shape: tuple[int, int, int], classes: int) -> Joint:
     """The network for images of `shape` (channels, height, width), initialised from torch's global generator."""
-    encoder = Stages(settings, shape[0], min(shape[1:]))
+    channels = settings.colours * shape[0]
+    encoder = Stages(settings, channels, min(shape[1:]))
     with torch.no_grad():
         encoder.eval()
-        stage3 = encoder(torch.zeros(1, *shape))[2].shape[2:]
+        stage3 = encoder(torch.zeros(1, channels, *shape[1:]))[2].shape[2:]
     size = (settings.lat_size,) * 2 if settings.lat_size else tuple(stage3)
     return Joint(encoder, settings, encoder.dims[-1], classes, paired=settings.paired, lat_size=size)
 

@@ -50,13 +50,15 @@ class Objective:
 
 
 def class_weights(kind: str, labels: Int[Tensor, " n"], classes: int) -> Float[Tensor, " k"]:
-    """w_k of each class by its count n_k in `labels`: `balanced` N/(K n_k); `effective_number`
+    """w_k of each class by its count n_k in `labels`: `balanced` N/(K n_k); `root` its square
+    root, between that and none (as square-root sampling, Mahajan et al. 2018); `effective_number`
     (1 - b)/(1 - b^n_k) scaled to mean 1 over the classes present; `none` 1. An absent class has weight 0."""
     counts = torch.bincount(labels.cpu(), minlength=classes).double()
     if kind == "none":
         return torch.ones(classes)
-    if kind == "balanced":
+    if kind in ("balanced", "root"):
         weights = counts.sum() / (classes * counts)
+        weights = weights.sqrt() if kind == "root" else weights
     else:
         weights = (1 - EFFECTIVE) / (1 - EFFECTIVE**counts)
         weights = weights / weights[counts > 0].mean()

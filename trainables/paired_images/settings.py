@@ -7,6 +7,7 @@ import pydantic
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.schema import checked
 from trainables import augmentations, losses
+from trainables.exporting import Centre
 from trainables.paired_images.latent import BLOCKS
 from trainables.paired_images.samplers import SAMPLERS
 from trainables.paired_images.schedules import ALPHAS
@@ -28,8 +29,8 @@ class Recipe:
     Contrastive: `loss` C with `similarity` and `temperature` tau (SCL and OCL differ by 2e-4 at their optima for
     tau .1, by .18 for tau 1); `reduction` over anchors (`all_anchors`: the paper's 1/|B|); `beta` weighs l;
     `z_norm` normalises z (raw z can fall below the loss that unit vectors allow).
-    Weights: `alpha` is alpha_0 and `alpha_schedule` its course. `class_weights`: `balanced` N/(K n_k),
-    `effective_number` (Cui et al. 2019, .9999) or `none`, always counted on the training fold; `wce_reduction`
+    Weights: `alpha` is alpha_0 and `alpha_schedule` its course. `class_weights`: `balanced` N/(K n_k), `root` its square
+    root, `effective_number` (Cui et al. 2019, .9999) or `none`, always counted on the training fold; `wce_reduction`
     divides by the batch's summed weights (`torch_mean`) or by its size (`batch_mean`).
     Network: `projection_dim` D_E, `classifier_hidden` units, `blocks` whose differences make l, `lat_weighting`.
     Batches: `batch_size` in pairs, `sampler`, `n_views` of each.
@@ -48,7 +49,7 @@ class Recipe:
     z_norm: bool = True
     alpha: Share = 1.0
     alpha_schedule: str = "parabolic"
-    class_weights: Literal["balanced", "effective_number", "none"] = "balanced"
+    class_weights: Literal["balanced", "root", "effective_number", "none"] = "balanced"
     wce_reduction: Literal["torch_mean", "batch_mean"] = "torch_mean"
     projection_dim: Count = 128
     classifier_hidden: Count = 512
@@ -101,7 +102,8 @@ class Settings(Recipe):
     `groupnorm`; `pretrained`: `none` or the path of a torchvision state_dict; `lat_size` is the side of l's map
     (0: stage 3's); D_L is its square.
     Views: `image_size` in pixels (0: as staged); `centre`, the colour that is subtracted: the training part's mean
-    (`dataset`) or the pair's own over both sides (`item`), which takes away the scene and leaves the change. Pairs: `crop_area` the least share kept, `dihedral`, `jitter` the
+    (`dataset`), the pair's own over both sides (`item`), which takes away the scene and leaves the change, or `both`, each
+    in channels of its own. Pairs: `crop_area` the least share kept, `dihedral`, `jitter` the
     standard deviation of the light. Single images: the policy `augmentation`.
     """
 
@@ -113,7 +115,7 @@ class Settings(Recipe):
     pretrained: str = "none"
     lat_size: MaybeCount = 0
     image_size: MaybeCount = 0
-    centre: Literal["dataset", "item"] = "dataset"
+    centre: Centre = "dataset"
     crop_area: Annotated[float, pydantic.Field(gt=0, le=1)] = 0.5
     dihedral: bool = True
     jitter: NotNegative = 0.06
@@ -132,6 +134,11 @@ class Settings(Recipe):
     @property
     def paired(self) -> bool:
         return self.input in ("pair", "pre", "post")
+
+    @property
+    def colours(self) -> int:
+        """How often each channel of an image goes into the network: about each of the colours subtracted."""
+        return 2 if self.centre == "both" else 1
 
 
 def known(kind: str, table: Any, place: str, value: str) -> None:

@@ -15,7 +15,7 @@ from trainables.paired_images.inputs import ImageInputs
 from trainables.paired_images.settings import Settings
 
 
-@pytest.mark.parametrize("centre", ["dataset", "item"])
+@pytest.mark.parametrize("centre", ["dataset", "item", "both"])
 def test_a_module_embeds_raw_pairs_as_in_its_trial(make_trial: Callable[..., Trial], tmp_path: Path, centre: str) -> None:
     trial = make_trial(epochs=1, centre=centre)
     for report in train(trial):

@@ -94,10 +94,11 @@ def test_wce_reductions_differ_by_the_mean_weight_of_the_batch() -> None:
               for kind in ("torch_mean", "batch_mean")]  # fmt: skip
     weights = class_weights("balanced", train, 2)
     assert weights.tolist() == pytest.approx([10 / 16, 10 / 4])
+    assert class_weights("root", train, 2).tolist() == pytest.approx([(10 / 16) ** 0.5, (10 / 4) ** 0.5])
     assert float(values[1]) == pytest.approx(float(values[0] * weights[batch].sum() / 3))
 
 
-@pytest.mark.parametrize("kind", ["balanced", "effective_number", "none"])
+@pytest.mark.parametrize("kind", ["balanced", "root", "effective_number", "none"])
 def test_rare_classes_never_weigh_less_and_absent_ones_do_not_break(kind: str) -> None:
     weights = class_weights(kind, torch.tensor([0] * 90 + [1] * 9 + [3]), 4)
     assert weights.isfinite().all()

@@ -143,6 +143,17 @@ def test_centred_on_the_pair_the_scene_goes_and_the_shift_stays(make_trial: Make
     torch.testing.assert_close(brighter[0], pre, atol=1e-5, rtol=1e-5)
 
 
+def test_centred_on_both_colours_a_network_sees_each_in_channels_of_its_own(make_trial: MakeTrial) -> None:
+    seen = {}
+    for centre in ("dataset", "item", "both"):
+        trial = make_trial(centre=centre)
+        inputs = ImageInputs(trial, Settings(**trial.config), torch.device("cpu"))
+        seen[centre] = inputs.plain("test", torch.arange(3))
+        assert inputs.model()(*seen[centre]).z.shape[0] == 3
+    for both, absolute, relative in zip(seen["both"], seen["dataset"], seen["item"], strict=True):
+        assert torch.equal(both, torch.cat([absolute, relative], 1))
+
+
 def test_a_group_never_crosses_a_fold(pairs: Manifest) -> None:
     check_groups(pairs, 5)
 
