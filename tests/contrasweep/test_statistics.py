@@ -345,6 +345,27 @@ def test_paired_bootstrap_uses_the_same_items_on_both_sides():
     assert paired_bootstrap(easy, easy[::-1]) == paired_bootstrap(easy, easy[::-1])
 
 
+def test_items_of_one_group_are_drawn_together():
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(20), 50)
+    shift = rng.normal(0, 1, 20)  # what a group's items share; their own noise is small
+    a, b = shift[groups] + rng.normal(0, 0.1, 1000), np.zeros(1000)
+    value, low, high = paired_bootstrap(a, b)
+    same, wider, higher = paired_bootstrap(a, b, groups=groups)
+    assert value == same == pytest.approx(a.mean())
+    assert 4 < (higher - wider) / (high - low) < 10  # sqrt(50) for items that a group determines
+    spread = 2 * 1.96 * np.std([a[groups == g].mean() for g in range(20)]) / 20**0.5
+    assert higher - wider == pytest.approx(spread, rel=0.1)
+    as_names = paired_bootstrap(a, b, groups=[f"tile {g:02}" for g in groups])
+    assert as_names == (same, wider, higher)
+
+
+@pytest.mark.parametrize("groups", [[0, 1], [0] * 4])
+def test_groups_are_named_for_every_item(groups):
+    with pytest.raises(SpecError, match="groups names the group of every item"):
+        paired_bootstrap([0.0, 1.0, 2.0, 3.0], [0.0, 0.0, 1.0, 1.0], groups=groups)
+
+
 def test_many_replicates_use_bca():
     d = np.random.default_rng(4).exponential(size=150) - 0.6
     found = compare_paired(d, np.zeros(150))

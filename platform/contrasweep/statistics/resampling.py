@@ -133,24 +133,39 @@ def _resampled_means(x: Floats, resamples: int, seed: int) -> Floats:
     return np.concatenate(blocks)
 
 
-def paired_bootstrap(a: ArrayLike, b: ArrayLike, *, statistic: Callable[..., Any] = np.mean, resamples: int = 1000,
-                     alpha: float = 0.05, seed: int = 0) -> tuple[float, float, float]:  # fmt: skip
+def paired_bootstrap(a: ArrayLike, b: ArrayLike, *, groups: ArrayLike | None = None, statistic: Callable[..., Any] = np.mean,
+                     resamples: int = 1000, alpha: float = 0.05, seed: int = 0) -> tuple[float, float, float]:  # fmt: skip
     """Difference `statistic(a) - statistic(b)` of per-item scores [n] with its percentile interval.
 
     Items (kNN hits, per-product average precision) are drawn with replacement, the same for both sides;
     the difference is significant when the interval excludes 0. It holds the noise of the test set only:
-    another seed of training is another trial, so report the variance over seeds beside it.
+    another seed of training is another trial, so report the variance over seeds beside it. `groups` [n] names what
+    items belong together (tiles of one flood, images of one patient): then whole groups are drawn (the cluster
+    bootstrap, Davison and Hinkley 1997, section 3.8), since items that resemble one another are fewer than they seem.
     `statistic` takes an array and `axis`. Returns (difference, low, high).
     """
     first, second = pairs(a, b)
     alpha = level(alpha)
-    rng, n = np.random.default_rng(seed), len(first)
-    rows, found = max(1, ENTRIES_AT_ONCE // n), []
-    for i in range(0, resamples, rows):
-        items = rng.integers(0, n, (min(rows, resamples - i), n))
+    found = []
+    for items in _drawn_items(len(first), groups, resamples, np.random.default_rng(seed)):
         found.append(statistic(first[items], axis=1) - statistic(second[items], axis=1))
     low, high = np.quantile(np.concatenate(found), [alpha / 2, 1 - alpha / 2])
     return float(statistic(first, axis=0) - statistic(second, axis=0)), float(low), float(high)
+
+
+def _drawn_items(n: int, groups: ArrayLike | None, resamples: int, rng: np.random.Generator) -> Iterator[Any]:
+    """Indices of `resamples` draws in blocks [m, drawn]: n items each, or as many groups as there are, whole."""
+    if groups is None:
+        rows = max(1, ENTRIES_AT_ONCE // n)
+        yield from (rng.integers(0, n, (min(rows, resamples - i), n)) for i in range(0, resamples, rows))
+        return
+    names, member = np.unique(np.asarray(groups), return_inverse=True)
+    if len(member) != n or len(names) < 2:
+        raise SpecError("groups names the group of every item, and two or more of them", place="groups",
+                        value=f"{len(member)} names of {len(names)} groups for {n} items")  # fmt: skip
+    items = [np.flatnonzero(member == g) for g in range(len(names))]
+    for drawn in rng.integers(0, len(names), (resamples, len(names))):
+        yield np.concatenate([items[g] for g in drawn])[None]
 
 
 def iqm(scores: ArrayLike) -> float:
