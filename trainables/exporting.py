@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
@@ -13,23 +14,37 @@ Centre = Literal["dataset", "item", "both"]
 
 class FromPixels(nn.Module):
     """`network` on images as they are stored: uint8 [n c h w], one tensor a side, scaled to [0, 1] and normalised by
-    `mean` and `std` [c 1 1] about this `centre`. In evaluation mode, so that an image's output depends on no other
+    `mean` and `std` [c 1 1] about this `centre`, first resized to squares of `size` pixels (None: as they are). In evaluation mode, so that an image's output depends on no other
     image."""
 
     mean: Tensor
     std: Tensor
 
     def __init__(
-        self, network: nn.Module, mean: Float[Tensor, "c 1 1"], std: Float[Tensor, "c 1 1"], centre: Centre = "dataset"
-    ) -> None:
+        self, network: nn.Module, mean: Float[Tensor, "c 1 1"], std: Float[Tensor, "c 1 1"], centre: Centre = "dataset",
+        size: int | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.network, self.centre = network, centre
+        self.network, self.centre, self.size = network, centre, size
         self.register_buffer("mean", mean.cpu())
         self.register_buffer("std", std.cpu())
         self.cpu().eval()
 
     def forward(self, *sides: UInt8[Tensor, "n c h w"]) -> object:
-        return self.network(*normalised([side.float() / 255 for side in sides], self.mean, self.std, self.centre))
+        seen = sides if self.size is None else [squares(side, self.size) for side in sides]
+        return self.network(*normalised([side.float() / 255 for side in seen], self.mean, self.std, self.centre))
+
+
+def squares(pixels: UInt8[Tensor, "n c h w"], size: int) -> UInt8[Tensor, "n c size size"]:
+    """Images at `size` pixels a side, filtered where they shrink; 0: the shorter side of those that are no squares."""
+    size, pixels = size or min(pixels.shape[2:]), pixels.contiguous()  # one layout, so that sums come out the same
+    if tuple(pixels.shape[2:]) == (size, size):
+        return pixels
+    chunks = [
+        F.interpolate(chunk.float(), (size, size), mode="bilinear", antialias=True, align_corners=False)
+        for chunk in torch.split(pixels, 256)
+    ]
+    return torch.cat([chunk.round().clamp(0, 255).to(torch.uint8) for chunk in chunks])
 
 
 def normalised(

@@ -65,10 +65,10 @@ def centres(part: "Embedded", name: str, classes: int) -> pa.Table:
 
 def tsne(points: Tensor) -> Any:
     """Coordinates [n 2] by t-SNE (van der Maaten & Hinton 2008): perplexity 30 (less for fewer than 91 points), PCA
-    start, fixed seed. Points that all coincide stay at the origin."""
+    start, fixed seed. Points that all coincide, or lie on a line, stay at the origin."""
     from sklearn.manifold import TSNE  # costs more than a second, so only the last report pays
 
-    if len(points) < 5 or float(points.std(0).max()) < 1e-7:
+    if len(points) < 5 or points.shape[1] < 2 or float(points.std(0).max()) < 1e-7:
         return np.zeros((len(points), 2), np.float32)
     perplexity = min(PERPLEXITY, (len(points) - 1) / 3)
     return TSNE(perplexity=perplexity, init="pca", random_state=SEED, n_jobs=1).fit_transform(points.numpy())

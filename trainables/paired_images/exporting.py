@@ -16,4 +16,5 @@ def load_model(folder: Path, trial: Trial) -> FromPixels:
     inputs = ImageInputs(trial, Settings(**trial.config), torch.device("cpu"))
     model = inputs.model().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     model.load_state_dict(checkpoint.part(folder, "model"))
-    return FromPixels(model, inputs.mean, inputs.std, inputs.settings.centre)
+    settings = inputs.settings
+    return FromPixels(model, inputs.mean, inputs.std, settings.centre, settings.image_size)

@@ -146,6 +146,10 @@ class Fit:
                 out = self.model(*self.inputs.plain(split, chunk))
             seen.append((out.z, out.e_post, out.z_raw, out.logits.argmax(1)))
         z, e_post, z_raw, predicted = (torch.cat(column).cpu() for column in zip(*seen, strict=True))
+        if not torch.isfinite(z_raw).all():
+            raise FloatingPointError(
+                f"the network gives embeddings that are not finite after {self.nonfinite_steps} steps that were skipped for "
+                f"that: lower learning_rate ({self.recipe.learning_rate}) or raise temperature ({self.recipe.temperature})")  # fmt: skip
         return Embedded(z.float(), e_post.float(), z_raw.float(), predicted, labels[rows])
 
     def test(self) -> tuple[Embedded, dict[str, float]]:

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
@@ -13,13 +12,16 @@ from contrasweep.data import open_dataset
 from contrasweep.errors import DataError
 from contrasweep.trial import Trial
 from trainables import augmentations, seeding
-from trainables.exporting import normalised
+from trainables.exporting import normalised, squares
 from trainables.paired_images.model import Joint, image_model, train_mode
 from trainables.paired_images.settings import Settings
 from trainables.paired_images.views import PairPolicy, apply_pair, draw_pair
 
 Sides = tuple[Tensor, ...]
 """What the network takes: (pre, post), or one batch of single inputs."""
+
+EXACT = 2**24
+"""Up to this many, float32 counts one by one."""
 
 COLUMNS = {
     "pair": ("pre", "post"),
@@ -102,9 +104,10 @@ def moments(sides: tuple[Tensor, ...]) -> tuple[Float[Tensor, "c 1 1"], Float[Te
     """Mean and standard deviation of each channel over all sides together, of values in [0, 1]: one scale for both
     images of a pair, since a scale for each would hide the shift between them. 1 for a channel that never varies."""
     means, stds = [], []
+    at_once = max(1, EXACT // sides[0][0, 0].numel())
     levels = torch.arange(256, dtype=torch.float64) / 255
     for c in range(sides[0].shape[1]):
-        chunks = [chunk for side in sides for chunk in torch.split(side[:, c], 512)]
+        chunks = [chunk for side in sides for chunk in torch.split(side[:, c], at_once)]
         counts = torch.stack(
             [torch.histc(chunk.float(), 256, 0, 255).double().cpu() for chunk in chunks]
         ).sum(0)
@@ -120,12 +123,4 @@ def moments(sides: tuple[Tensor, ...]) -> tuple[Float[Tensor, "c 1 1"], Float[Te
 def _pixels(array: Any, side: int) -> UInt8[Tensor, "n c h w"]:
     if array.ndim != 4 or array.dtype != np.uint8:
         raise DataError(f"images must be uint8 [n h w c], got {array.dtype} {list(array.shape)}")
-    pixels = torch.tensor(array).permute(0, 3, 1, 2).contiguous()
-    if side in (0, pixels.shape[-1]) and pixels.shape[-1] == pixels.shape[-2]:
-        return pixels
-    size = (side or min(pixels.shape[2:]),) * 2
-    chunks = [
-        F.interpolate(c.float(), size, mode="bilinear", antialias=True, align_corners=False)
-        for c in torch.split(pixels, 256)
-    ]
-    return torch.cat([chunk.round().clamp(0, 255).to(torch.uint8) for chunk in chunks])
+    return squares(torch.tensor(array).permute(0, 3, 1, 2), side)

@@ -8,6 +8,7 @@ and normalises. Resizing is linear and treats channels alike, so the mean over c
 which is the same vector without the map of 960 (ResNet-18/34) or 3840 (ResNet-50) channels.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -62,6 +63,11 @@ def latent(
         weights += weight
     assert isinstance(total, Tensor)
     return F.normalize((total / weights).flatten(1), dim=1, eps=EPS)
+
+
+def rank(maps: Sequence[Sequence[int]], size: Sequence[int]) -> int:
+    """A bound on the dimensions that l of stages with maps of these sizes spans at `size`: enlarging adds none."""
+    return sum(math.prod(map(min, have, size)) for have in maps)
 
 
 def check_size(size: Sequence[int], classes: int) -> None:

@@ -1,5 +1,7 @@
 """The network of the LOCAL family: an encoder that shows its stages, projection, z, l and classifier (figure 6)."""
 
+import pickle
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from torch import Tensor, nn
 
 from contrasweep.errors import SpecError
 from trainables.encoders import projection_head
-from trainables.paired_images.latent import EPS, check_size, latent
+from trainables.paired_images.latent import EPS, check_size, chosen, latent, rank
 from trainables.paired_images.settings import Recipe, Settings
 
 DEPTHS: dict[str, tuple[str, tuple[int, int, int, int]]] = {
@@ -87,13 +89,13 @@ class Stages(nn.Module):
         if not Path(path).is_file():
             raise SpecError("there is no such weights file", place="pretrained", value=path,
                             hint="give 'none' or the path of a torchvision state_dict")  # fmt: skip
-        weights = torch.load(path, map_location="cpu", weights_only=True)
-        weights = {name: value for name, value in weights.items() if not name.startswith("fc.")}
         try:
-            self.load_state_dict(weights)
-        except RuntimeError as error:
-            raise SpecError("the weights do not fit the backbone", place="pretrained", value=path,
-                            hint=" ".join(str(error).split())[:300]) from None  # fmt: skip
+            weights = torch.load(path, map_location="cpu", weights_only=True)
+            weights = weights.get("state_dict", weights)
+            self.load_state_dict({name: value for name, value in weights.items() if not name.startswith("fc.")})
+        except (RuntimeError, AttributeError, pickle.UnpicklingError, EOFError) as error:
+            raise SpecError("the weights do not fit the backbone with its stem, centre and width", place="pretrained", value=path,
+                            hint="give a torchvision state_dict of it; " + " ".join(str(error).split())[:300]) from None  # fmt: skip
 
 
 class Joint(nn.Module):
@@ -128,8 +130,9 @@ class Joint(nn.Module):
         the shift common to all pairs, which carries part of the change, would be erased.
         """
         maps = self.encoder(torch.cat(sides))
-        r = F.normalize(maps[-1].flatten(2).mean(2).float(), dim=1, eps=EPS)
-        e = F.normalize(self.projection(r).float(), dim=1, eps=EPS)
+        r = F.normalize(maps[-1].flatten(2).float().mean(2), dim=1, eps=EPS)
+        with torch.autocast(r.device.type, enabled=False):  # z is a small difference of e, which rounding would drown
+            e = F.normalize(self.projection(r), dim=1, eps=EPS)
         if not self.paired:
             return Outputs(
                 e, None, self.classifier(r).float(), torch.linalg.vector_norm(e.detach(), dim=1), e
@@ -154,8 +157,11 @@ def image_model(settings: Settings, shape: tuple[int, int, int], classes: int) -
     encoder = Stages(settings, channels, min(shape[1:]))
     with torch.no_grad():
         encoder.eval()
-        stage3 = encoder(torch.zeros(1, channels, *shape[1:]))[2].shape[2:]
-    size = (settings.lat_size,) * 2 if settings.lat_size else tuple(stage3)
+        sides = [tuple(m.shape[2:]) for m in encoder(torch.zeros(1, channels, *shape[1:]))]
+    size = (settings.lat_size,) * 2 if settings.lat_size else sides[2]
+    if settings.beta > 0 and rank([sides[i] for i in chosen(settings.blocks)], size) < classes:
+        warnings.warn(f"l cannot hold {classes} orthogonal classes: the maps of blocks {settings.blocks} at {shape[1]} x {shape[2]} "
+                      f"pixels have fewer places than that, whatever lat_size; use larger images or the small stem", stacklevel=2)  # fmt: skip
     return Joint(encoder, settings, encoder.dims[-1], classes, paired=settings.paired, lat_size=size)
 
 

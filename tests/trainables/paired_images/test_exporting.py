@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from contrasweep.data import open_dataset
 from contrasweep.trial import Trial
 from trainables import checkpoint
 from trainables.paired_images import load_model, train
@@ -23,7 +24,9 @@ def test_a_module_embeds_raw_pairs_as_in_its_trial(make_trial: Callable[..., Tri
     settings = Settings(**trial.config)
     run = Fit(trial, settings, ImageInputs(trial, settings, torch.device("cpu")))
     checkpoint.restore(tmp_path / "saved", run.parts)
-    module, (pre, post) = load_model(tmp_path / "saved", trial), run.inputs.sides["test"]
+    module, stored = load_model(tmp_path / "saved", trial), open_dataset(trial.data).parts(trial.fold)[1]
+    pre, post = (torch.tensor(stored.array(side)).permute(0, 3, 1, 2) for side in ("pre", "post"))
+    assert pre.shape[2:] == (8, 8) and settings.image_size == 16  # a stored image, smaller than the network sees it
     with torch.no_grad():
         found = torch.cat([module(*sides).z for sides in zip(pre.split(AT_ONCE), post.split(AT_ONCE), strict=True)])
     assert torch.equal(found, run.test()[0].z)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from contrasweep.errors import SpecError
-from trainables.paired_images.latent import BLOCKS, chosen, latent
+from trainables.paired_images.latent import BLOCKS, chosen, latent, rank
 from trainables.paired_images.model import Joint, Stages, image_model, train_mode
 from trainables.paired_images.settings import Settings
 
@@ -142,6 +142,21 @@ def test_l_needs_a_dimension_for_every_class() -> None:
     assert build(classes=17, beta=0.0) is not None
 
 
+@pytest.mark.parametrize("maps", [[(1, 1)], [(2, 2), (1, 1)], [(3, 5)], [(4, 4), (2, 2), (1, 1), (1, 1)]])
+def test_l_has_no_more_dimensions_than_its_stages_have_places(maps: list[tuple[int, int]]) -> None:
+    generator, size = torch.Generator().manual_seed(0), (4, 4)
+    pre, post = ([torch.randn(40, 2, *m, generator=generator) for m in maps] for _ in range(2))
+    found = latent([*pre, *pre][: len(maps)], post, blocks="-".join(str(i + 1) for i in range(len(maps))), size=size)
+    spanned = int(torch.linalg.matrix_rank(found.double(), rtol=1e-5))
+    assert spanned <= min(rank(maps, size), 16) and (spanned == rank(maps, size) or len(maps) > 1)
+
+
+def test_maps_too_small_for_the_classes_are_warned_of() -> None:
+    settings = Settings(backbone="resnet10", width=8, stem="imagenet", lat_size=4, blocks="4")
+    with pytest.warns(UserWarning, match="l cannot hold 5 orthogonal classes: the maps of blocks 4 at 32 x 32"):
+        image_model(settings, (3, 32, 32), 5)
+
+
 @pytest.mark.parametrize(("bn", "moves"), [("train", True), ("frozen", False)])
 def test_frozen_batchnorm_keeps_its_statistics(bn: str, moves: bool) -> None:
     model = build(bn=bn)
@@ -190,12 +205,23 @@ def test_torchvisions_weights_load_and_give_its_features(backbone: str, tmp_path
 
 def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     torch.save({"conv1.weight": torch.zeros(1)}, tmp_path / "weights.pt")
+    torch.save([1, 2], tmp_path / "list.pt")
+    (tmp_path / "garbage.pt").write_bytes(b"no weights")
     for path, words in (
         (tmp_path / "none.pt", "no such weights file"),
         (tmp_path / "weights.pt", "do not fit"),
+        (tmp_path / "list.pt", "do not fit"),
+        (tmp_path / "garbage.pt", "do not fit"),
     ):
         with pytest.raises(SpecError, match=words):
             build(pretrained=str(path))
+
+
+def test_weights_of_a_checkpoint_load_too(tmp_path: Path) -> None:
+    state = build().encoder.state_dict()
+    torch.save({"state_dict": state, "epoch": 3}, tmp_path / "checkpoint.pt")
+    loaded = build(pretrained=str(tmp_path / "checkpoint.pt")).encoder.state_dict()
+    assert all(torch.equal(loaded[name], value) for name, value in state.items())
 
 
 def test_bfloat16_is_within_tolerance() -> None:

@@ -21,7 +21,7 @@ from contrasweep.trial import Report, Trial
 from trainables.paired_images import fitting, train
 from trainables.paired_images.artifacts import class_names
 from trainables.paired_images.fitting import Fit
-from trainables.paired_images.inputs import ImageInputs
+from trainables.paired_images.inputs import ImageInputs, moments
 from trainables.paired_images.objective import class_weights
 from trainables.paired_images.settings import Settings
 
@@ -129,6 +129,27 @@ def test_pixels_are_scaled_by_the_training_fold_only(make_trial: MakeTrial) -> N
         torch.testing.assert_close(inputs.mean[:, 0, 0], pixels.mean((0, 2, 3)).float())
         means.add(float(inputs.mean[0]))
     assert len(means) == 5
+
+
+def test_pixels_of_one_level_are_all_counted() -> None:
+    pixels = torch.zeros(70, 1, 512, 512, dtype=torch.uint8)  # 18,350,080 values, more than float32 counts singly
+    pixels[:7] = 255
+    mean, std = moments((pixels,))
+    assert float(mean) == pytest.approx(0.1, abs=1e-7) and float(std) == pytest.approx(0.3, abs=1e-7)
+
+
+def test_embeddings_of_one_dimension_have_tables_too(make_trial: MakeTrial) -> None:
+    last = list(train(make_trial(epochs=1, projection_dim=1, artifacts="tables")))[-1]
+    assert "embeddings.parquet" in last.artifacts
+
+
+def test_an_evaluation_that_is_not_finite_is_an_error(make_trial: MakeTrial) -> None:
+    trial = make_trial()
+    settings = Settings(**trial.config)
+    run = Fit(trial, settings, ImageInputs(trial, settings, torch.device("cpu")))
+    run.model.encoder.bn1.running_var.fill_(torch.nan)
+    with pytest.raises(FloatingPointError, match="embeddings that are not finite after 0 steps"):
+        run.test()
 
 
 def test_centred_on_the_pair_the_scene_goes_and_the_shift_stays(make_trial: MakeTrial) -> None:
