@@ -146,8 +146,8 @@ def _open(root: Path, name: str) -> NDArray[np.uint8] | str:
     """The decoded image, or why there is none: kept, so that the next rows need not try again."""
     try:
         return images.decode((root / safety.check_member(name, str(root))).read_bytes())
-    except images.BrokenImage:
-        return "broken image"
+    except images.BrokenImage as error:
+        return error.reason
     except OSError:
         return "missing image"
 

@@ -164,8 +164,10 @@ def _tile(path: Path) -> NDArray[np.uint8] | str:
     """The decoded tile, or why there is none: kept, so that its other buildings need not try again."""
     try:
         return images.decode(path.read_bytes())
-    except images.BrokenImage:
-        return f"broken image {path.name}"
+    except images.DeepImage as error:
+        return error.reason
+    except images.BrokenImage as error:
+        return f"{error.reason} {path.name}"
     except OSError:
         return f"missing image {path.name}"
 
