@@ -2,6 +2,7 @@
 
 import importlib.util
 import io
+import json
 import os
 import pickle
 import struct
@@ -407,3 +408,42 @@ def test_deep_images_are_counted_with_what_to_do(tmp_path: Path) -> None:
         image.write_bytes(png16(0, 1))
     with pytest.raises(DataError, match=rf"gave no rows; left out: .*{reason}"):
         stage("image-pairs", str(tmp_path / "to4"), source=path)
+
+
+@pytest.mark.parametrize("sides", [("pre", "post"), ("pre",), ("post",)])
+@pytest.mark.parametrize("uid", [None, "", 7])
+def test_an_xbd_building_without_uid_is_counted_and_left_out(
+    sides: tuple[str, ...], uid: Any, tmp_path: Path
+) -> None:
+    """Two buildings without one are not the same building."""
+    sources.xbd(tmp_path / "xbd")
+    for side in sides:
+        path = tmp_path / "xbd" / "train" / "labels" / f"fire_00000001_{side}_disaster.json"
+        found = json.loads(path.read_text())
+        properties = found["features"]["xy"][0]["properties"]
+        properties.pop("uid")
+        if uid is not None:
+            properties["uid"] = uid
+        path.write_text(json.dumps(found))
+    manifest = stage("xbd", str(tmp_path / "to"), source=tmp_path / "xbd", settings={"size": 16})
+    assert manifest.counts["train"]["classes"] == [4, 0, 5, 5]
+    rejected = manifest.source["rejected"]
+    reason = "without uid" if "post" in sides else "not in the image before"
+    name = f"fire_00000001 {uid}" if "post" in sides else "fire_00000001 fire_00000001-0"
+    assert rejected[reason] == {"count": 1, "first": [name]}
+
+
+@pytest.mark.parametrize(("name", "value", "rule"), [
+    ("context", -0.6, "greater than or equal to 0"), ("size", 0, "greater than or equal to 1"),
+    ("min_side_px", -1, "greater than or equal to 0"), ("seed", -1, "greater than or equal to 0"),
+    ("seed", 2**32, "less than 4294967296"),
+])  # fmt: skip
+def test_xbd_settings_have_bounds(name: str, value: float, rule: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=rf"xbd\.{name}: .*{rule}, got {value}"):
+        staged("xbd", tmp_path, **{name: value})
+
+
+@pytest.mark.parametrize("name", ["image-folder", "imagenet-lt", "inaturalist-lt"])
+def test_a_size_is_at_least_one_pixel(name: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=rf"{name}\.size: .*greater than or equal to 1, got 0"):
+        staged(name, tmp_path, size=0)
