@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, TiffImagePlugin
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")
 MAX_PIXELS = 64 * 2**20
@@ -14,13 +14,22 @@ MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
 class BrokenImage(ValueError):
-    """An image that cannot be decoded, or that is far larger than its file has any right to be."""
+    """An image that cannot be decoded, or that is far larger than its file has any right to be. `reason` is what
+    an importer counts it under."""
+
+    reason = "broken image"
+
+
+class DeepImage(BrokenImage):
+    """More than 8 bits a channel, as remote sensing delivers: which range is black to white is not ours to guess."""
+
+    reason = "more than 8 bits a channel, convert to 8 bit first"
 
 
 def probe(data: bytes) -> tuple[int, int, int]:
     """Height, width and channels (1 or 3) of an encoded image, from its header alone; `BrokenImage` if it has none."""
     with _opened(data) as image:
-        return image.height, image.width, 1 if image.mode in ("1", "L", "I;16", "I", "F") else 3
+        return image.height, image.width, 1 if image.mode in ("1", "L") else 3
 
 
 def decode(data: bytes, shape: Sequence[int] | None = None) -> NDArray[np.uint8]:
@@ -64,4 +73,20 @@ def _opened(data: bytes) -> Image.Image:
         raise BrokenImage(f"is not an image ({str(error) or type(error).__name__})") from None
     if image.width * image.height > MAX_PIXELS:
         raise BrokenImage(f"announces {image.width} x {image.height} pixels, more than {MAX_PIXELS:,}")
+    if deep := _deep(image):
+        raise DeepImage(f"has more than 8 bits a channel ({deep}): convert it to 8 bit first, by one scale for the "
+                        "whole dataset")  # fmt: skip
     return image
+
+
+def _deep(image: Image.Image) -> str:
+    """What says that `image` has more than 8 bits a channel; empty if it has not. Pillow's mode tells it of one
+    channel only: it opens the others as 8 bit, and how they are stored shows in a TIFF's tag or in a PNG's tile."""
+    if image.mode.startswith(("I", "F")):
+        return f"mode {image.mode}"
+    if isinstance(image, TiffImagePlugin.TiffImageFile):
+        bits = max(image.tag_v2.get(TiffImagePlugin.BITSPERSAMPLE, (1,)))
+        return f"{bits} bits" if bits > 8 else ""
+    tiles = getattr(image, "tile", ())
+    stored = str(tiles[0].args) if image.format == "PNG" and tiles else ""
+    return stored if stored.endswith(";16B") else ""

@@ -108,6 +108,7 @@ def image_folder(folder: Path) -> Path:
 
 
 def image_pairs(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
     with (folder / "pairs.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["pre", "post", "x", "y", "size", "label", "group", "fold"])

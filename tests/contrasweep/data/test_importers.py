@@ -1,6 +1,8 @@
 """One suite for every dataset that can be staged, on a small source in its published format."""
 
 import importlib.util
+import io
+import json
 import os
 import pickle
 import struct
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contrasweep.data import inspecting, long_tail, open_dataset, resolve, safety, stage
+from contrasweep.data import images, inspecting, long_tail, open_dataset, resolve, safety, stage
 from contrasweep.data.importers import DATASETS, mcr_reviews, reviews, xbd
 from contrasweep.data.manifest import MANIFEST, Manifest
 from contrasweep.errors import DataError, SpecError
@@ -338,3 +340,110 @@ def test_a_truncated_idx_file_is_named(tmp_path: Path) -> None:
         DataError, match=r"train-labels-idx1-ubyte is truncated: its header announces \(50,\), it holds 45"
     ):
         stage("mnist", str(tmp_path / "to"), source=tmp_path)
+
+
+def png16(kind: int, channels: int) -> bytes:
+    """A PNG of 16 bits a channel, 8 x 8, of the header's colour type `kind`: Pillow writes only grey ones."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    row = b"\0" + (np.arange(8 * channels) * 1000).astype(">u2").tobytes()
+    header = struct.pack(">IIBBBBB", 8, 8, 16, kind, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(row * 8))
+        + chunk(b"IEND", b"")
+    )
+
+
+def deep_images() -> dict[str, bytes]:
+    from PIL import Image
+
+    found = {f"png-{kind}": png16(kind, channels) for kind, channels in ((0, 1), (2, 3), (4, 2), (6, 4))}
+    for dtype in ("uint16", "int32", "float32"):
+        Image.fromarray(np.ones((8, 8), dtype)).save(file := io.BytesIO(), "TIFF")
+        found[f"tiff-{dtype}"] = file.getvalue()
+    return found
+
+
+@pytest.mark.parametrize("name", list(deep_images()))
+def test_an_image_of_more_than_8_bits_a_channel_is_refused(name: str) -> None:
+    """Pillow clips some of them and takes the high byte of others; what they mean is the owner's to say."""
+    for read in (images.probe, images.decode):
+        with pytest.raises(
+            images.BrokenImage, match=r"has more than 8 bits a channel \(.*\): convert it to 8 bit first"
+        ):
+            read(deep_images()[name])
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [(kind, mode) for kind in ("PNG", "TIFF", "WEBP") for mode in ("1", "L", "LA", "P", "RGB", "RGBA")]
+    + [("BMP", mode) for mode in ("1", "L", "P", "RGB")],
+)
+def test_images_of_8_bits_or_fewer_a_channel_are_read(kind: str, mode: str) -> None:
+    from PIL import Image
+
+    Image.new("RGB", (8, 8), (255, 255, 255)).convert(mode).save(file := io.BytesIO(), kind)
+    assert np.unique(images.decode(file.getvalue())).tolist() == [255]
+
+
+def test_deep_images_are_counted_with_what_to_do(tmp_path: Path) -> None:
+    reason = "more than 8 bits a channel, convert to 8 bit first"
+    path = sources.image_pairs(tmp_path / "pairs")
+    (tmp_path / "pairs" / "post" / "1.png").write_bytes(png16(2, 3))
+    manifest = stage("image-pairs", str(tmp_path / "to"), source=path)
+    assert manifest.source["rejected"] == {reason: {"count": 2, "first": ["pre/1.png | post/1.png"] * 2}}
+    sources.image_folder(tmp_path / "folder")
+    (tmp_path / "folder" / "train" / "cat" / "deep.png").write_bytes(png16(0, 1))
+    found = stage("image-folder", str(tmp_path / "to2"), source=tmp_path / "folder")
+    assert found.source["rejected"] == {reason: {"count": 1, "first": ["cat/deep.png"]}}
+    sources.xbd(tmp_path / "xbd")
+    (tmp_path / "xbd" / "train" / "images" / "fire_00000001_pre_disaster.png").write_bytes(png16(2, 3))
+    found = stage("xbd", str(tmp_path / "to3"), source=tmp_path / "xbd", settings={"size": 16})
+    assert found.source["rejected"][reason]["count"] == 3
+    for image in (tmp_path / "pairs" / "pre").iterdir():
+        image.write_bytes(png16(0, 1))
+    with pytest.raises(DataError, match=rf"gave no rows; left out: .*{reason}"):
+        stage("image-pairs", str(tmp_path / "to4"), source=path)
+
+
+@pytest.mark.parametrize("sides", [("pre", "post"), ("pre",), ("post",)])
+@pytest.mark.parametrize("uid", [None, "", 7])
+def test_an_xbd_building_without_uid_is_counted_and_left_out(
+    sides: tuple[str, ...], uid: Any, tmp_path: Path
+) -> None:
+    """Two buildings without one are not the same building."""
+    sources.xbd(tmp_path / "xbd")
+    for side in sides:
+        path = tmp_path / "xbd" / "train" / "labels" / f"fire_00000001_{side}_disaster.json"
+        found = json.loads(path.read_text())
+        properties = found["features"]["xy"][0]["properties"]
+        properties.pop("uid")
+        if uid is not None:
+            properties["uid"] = uid
+        path.write_text(json.dumps(found))
+    manifest = stage("xbd", str(tmp_path / "to"), source=tmp_path / "xbd", settings={"size": 16})
+    assert manifest.counts["train"]["classes"] == [4, 0, 5, 5]
+    rejected = manifest.source["rejected"]
+    reason = "without uid" if "post" in sides else "not in the image before"
+    name = f"fire_00000001 {uid}" if "post" in sides else "fire_00000001 fire_00000001-0"
+    assert rejected[reason] == {"count": 1, "first": [name]}
+
+
+@pytest.mark.parametrize(("name", "value", "rule"), [
+    ("context", -0.6, "greater than or equal to 0"), ("size", 0, "greater than or equal to 1"),
+    ("min_side_px", -1, "greater than or equal to 0"), ("seed", -1, "greater than or equal to 0"),
+    ("seed", 2**32, "less than 4294967296"),
+])  # fmt: skip
+def test_xbd_settings_have_bounds(name: str, value: float, rule: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=rf"xbd\.{name}: .*{rule}, got {value}"):
+        staged("xbd", tmp_path, **{name: value})
+
+
+@pytest.mark.parametrize("name", ["image-folder", "imagenet-lt", "inaturalist-lt"])
+def test_a_size_is_at_least_one_pixel(name: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=rf"{name}\.size: .*greater than or equal to 1, got 0"):
+        staged(name, tmp_path, size=0)

@@ -68,6 +68,6 @@ def _load(file: File) -> tuple[bytes, tuple[int, ...], str]:
         return b"", (), "missing image"
     try:
         pixels = images.decode(data)
-    except images.BrokenImage:
-        return b"", (), "broken image"
+    except images.BrokenImage as error:
+        return b"", (), error.reason
     return data, (*pixels.shape[:2], CHANNELS), ""

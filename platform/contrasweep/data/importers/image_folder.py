@@ -1,6 +1,9 @@
 """A folder of images, one folder a class: `train/CLASS/...` and `test/CLASS/...` (or `val`), or just `CLASS/...`."""
 
 from pathlib import Path
+from typing import Annotated
+
+import pydantic
 
 from contrasweep.data.content import Content, Importer, Rejected
 from contrasweep.data.importers import encoded_images
@@ -16,7 +19,7 @@ SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff"}
 class Settings:
     """`size`: every image is scaled to cover a square of this side and cut about its centre, once per node."""
 
-    size: int | None = None
+    size: Annotated[int, pydantic.Field(ge=1)] | None = None
 
 
 def read(source: Path, settings: Settings) -> Content:

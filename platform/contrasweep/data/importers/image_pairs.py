@@ -1,7 +1,8 @@
 """Image pairs listed in a CSV: before and after, perhaps a crop of larger images.
 
 Columns `pre`, `post` (paths relative to the CSV) and `label`; optional `x`, `y`, `size` (a square crop, pixels from
-the left and the top), `group` (rows that share a scene), `fold` (the owner's folds, never dealt anew), `split`.
+the left and the top; empty where the image is taken whole), `group` (rows that share a scene), `fold` (the owner's
+folds, never dealt anew; may be empty outside the training split), `split`, `id` (the owner's name of the pair).
 OMBRIA (Drakonakis et al., IEEE JSTARS 2022) is staged from such lists.
 """
 
@@ -9,10 +10,11 @@ import csv
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
+import pydantic
 from numpy.typing import NDArray
 
 from contrasweep.data import columns, images, safety
@@ -21,8 +23,21 @@ from contrasweep.data.manifest import Folds
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
 
-Row = dict[str, str]
 BATCH = 512
+NUMBERS = ("x", "y", "size", "fold")
+LIMIT = 2**31
+
+
+class Row(dict[str, str]):
+    """The cells of one row by column, and the line of the list on which it ends."""
+
+    def __init__(self, cells: dict[str, str], line: int) -> None:
+        super().__init__(cells)
+        self.line = line
+
+    @property
+    def split(self) -> str:
+        return self.get("split") or "train"
 
 
 @checked
@@ -31,7 +46,7 @@ class Settings:
     `classes`: names in the order of the labels, where labels are numbers."""
 
     csv: str | None = None
-    size: int | None = None
+    size: Annotated[int, pydantic.Field(ge=1)] | None = None
     classes: list[str] | None = None
 
 
@@ -48,12 +63,12 @@ def read(source: Path, settings: Settings) -> Content:
     classes, labels = _classes(path, rows, settings.classes)
     specs: dict[str, Any] = {}
     rejected = Rejected()
-    names = sorted({row.get("split") or "train" for row in rows}, key=lambda name: (name != "train", name))
+    names = sorted({row.split for row in rows}, key=lambda name: (name != "train", name))
     splits = {}
     for name in names:
-        chosen = [i for i, row in enumerate(rows) if (row.get("split") or "train") == name]
+        chosen = [i for i, row in enumerate(rows) if row.split == name]
         splits[name] = _tables(
-            path.parent,
+            path,
             [rows[i] for i in chosen],
             [labels[i] for i in chosen],
             specs,
@@ -65,15 +80,58 @@ def read(source: Path, settings: Settings) -> Content:
 
 def _rows(path: Path) -> list[Row]:
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
+        with path.open(newline="", encoding="utf-8-sig") as file:  # Excel begins UTF-8 with a byte-order mark
+            reader = csv.reader(file)
+            header = next(reader, [])
+            listed = [(reader.line_num, cells) for cells in reader if cells]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} cannot be read as a list of pairs ({error})") from None
-    if missing := [name for name in ("pre", "post", "label") if not rows or name not in rows[0]]:
+    if missing := [name for name in ("pre", "post", "label") if name not in header]:
         raise DataError(
             f"{path} has no column {', '.join(missing)}; it must list pairs by pre, post and label"
         )
-    return rows
+    if not listed:
+        raise DataError(f"{path} lists no pairs; below its header there must be a row for each")
+    return [_row(path, line, header, cells) for line, cells in listed]
+
+
+def _row(path: Path, line: int, names: list[str], cells: list[str]) -> Row:
+    """`cells` by column; `DataError` if a row of this split cannot do with them."""
+    place = f"{path}, line {line}"
+    if len(cells) < len(names) or any(cells[len(names) :]):
+        raise DataError(f"{place} has {len(cells)} cells, its header {len(names)} ({', '.join(names)}): write an empty "
+                        "cell where there is no value, and quotes around one that holds a comma")  # fmt: skip
+    row = Row(dict(zip(names, cells, strict=False)), line)
+    if not row["label"]:
+        raise DataError(f"{place}: label is empty; every pair needs one")
+    for name in NUMBERS:
+        if name in row:
+            row[name] = _number(place, name, row[name])
+    if row.get("fold") == "" and row.split == "train":
+        raise DataError(f"{place}: fold is empty; every row of the training split needs its fold, numbered from 0, or "
+                        "the list no column fold")  # fmt: skip
+    if not (size := row.get("size")):
+        return row
+    if int(size) < 1:
+        raise DataError(f"{place}: size must be at least 1, got {size!r}; leave it empty to take the image whole")
+    for name in ("x", "y"):
+        if not row.get(name):
+            lack = f"{name} is empty" if name in row else f"there is no column {name}"
+            raise DataError(f"{place}: size is {size!r} but {lack}: a crop needs x, y and size; leave size empty to take "
+                            "the image whole")  # fmt: skip
+    return row
+
+
+def _number(place: str, name: str, text: str) -> str:
+    """`text` without the blanks around it, if it is empty or a whole number of 32 bits."""
+    text = text.strip()
+    try:
+        whole = not text or -LIMIT <= int(text) < LIMIT
+    except ValueError:
+        whole = False
+    if not whole:
+        raise DataError(f"{place}: {name} must be a whole number, such as 64, or empty, got {text!r}")
+    return text
 
 
 def _classes(path: Path, rows: list[Row], names: Sequence[str] | None) -> tuple[tuple[str, ...], list[int]]:
@@ -81,10 +139,18 @@ def _classes(path: Path, rows: list[Row], names: Sequence[str] | None) -> tuple[
     texts = [row["label"] for row in rows]
     if all(text.isdecimal() for text in texts):
         labels = [int(text) for text in texts]
-        known = tuple(names or (str(i) for i in range(max(labels) + 1)))
-        if max(labels) >= len(known):
-            raise DataError(f"{path}: label {max(labels)} has no name among the {len(known)} of `classes`")
-        return known, labels
+        found = sorted(set(labels))
+        count = len(names or found)
+        if (at := next((i for i, label in enumerate(labels) if label >= count), None)) is not None:
+            place = f"{path}, line {rows[at].line}"
+            if names:
+                raise DataError(f"{place}: label {labels[at]} has no name among the {count} of `classes`, which name "
+                                f"0 to {count - 1}")  # fmt: skip
+            listed = ", ".join(map(str, found[:20])) + (", ..." if count > 20 else "")
+            raise DataError(f"{place}: labels that are numbers must run from 0 to {count - 1} without a gap, got {labels[at]} "
+                            f"among {listed}: renumber them, or name every class from 0 to {found[-1]}, those without a "
+                            "pair too, with --set classes='[NAME, NAME, ...]'")  # fmt: skip
+        return tuple(names or map(str, found)), labels
     known = tuple(names or sorted(set(texts)))
     if unknown := sorted(set(texts) - set(known)):
         raise DataError(f"{path}: labels {unknown} are not among `classes` {list(known)}")
@@ -94,15 +160,15 @@ def _classes(path: Path, rows: list[Row], names: Sequence[str] | None) -> tuple[
 def _folds(path: Path, rows: list[Row]) -> Folds | None:
     if "fold" not in rows[0]:
         return Folds(5, "grouped") if "group" in rows[0] else None
-    found = sorted({row["fold"] for row in rows if (row.get("split") or "train") == "train"})
+    found = sorted({row["fold"] for row in rows if row.split == "train"})
     if found != sorted(str(i) for i in range(len(found))):
         raise DataError(f"{path}: folds must be numbered from 0 without a gap, found {found}")
     return Folds(len(found), "given")
 
 
-def _tables(root: Path, rows: list[Row], labels: list[int], specs: dict[str, Any], size: int | None,
+def _tables(path: Path, rows: list[Row], labels: list[int], specs: dict[str, Any], size: int | None,
             rejected: Rejected) -> Iterator[pa.Table]:  # fmt: skip
-    open_image = lru_cache(8)(lambda name: _open(root, name))  # neighbouring rows crop the same pair
+    open_image = lru_cache(8)(lambda name: _open(path.parent, name))  # neighbouring rows crop the same pair
     kept: list[tuple[Row, int, NDArray[np.uint8], NDArray[np.uint8]]] = []
     for row, label in zip(rows, labels, strict=True):
         try:
@@ -113,8 +179,11 @@ def _tables(root: Path, rows: list[Row], labels: list[int], specs: dict[str, Any
         shape = list(specs.setdefault("pre", columns.spec("uint8", pre.shape))["shape"])
         specs.setdefault("post", columns.spec("uint8", pre.shape))
         if list(pre.shape) != shape or list(post.shape) != shape:
-            raise DataError(f"{root / row['pre']} gives {list(pre.shape)} and {row['post']} {list(post.shape)}, those before "
-                            f"{shape}: set the size to bring all of them to, for example --set size=64")  # fmt: skip
+            grey_and_colour = not pre.shape[2] == post.shape[2] == shape[2]
+            cure = ("convert all of them to grey or all to colour first" if grey_and_colour
+                    else "set the size to bring all of them to, for example --set size=64")  # fmt: skip
+            raise DataError(f"{path}, line {row.line}: {row['pre']} gives {list(pre.shape)} and {row['post']} "
+                            f"{list(post.shape)}, those before {shape}: {cure}")  # fmt: skip
         kept.append((row, label, pre, post))
         if len(kept) == BATCH:
             yield _table(kept, specs)
@@ -134,11 +203,11 @@ def _table(
         "pre_path": pa.array([row["pre"] for row, *_ in kept], pa.string()),
         "post_path": pa.array([row["post"] for row, *_ in kept], pa.string()),
     }
-    for name, kind in (("x", pa.int32()), ("y", pa.int32()), ("group", pa.string()), ("fold", pa.int32())):
+    for name, kind in (("x", pa.int32()), ("y", pa.int32()), ("group", pa.string()), ("fold", pa.int32()), ("id", pa.string())):
         if name in first:
-            found[name] = pa.array(
-                [row[name] if kind == pa.string() else int(row[name]) for row, *_ in kept], kind
-            )
+            cells = [row[name] for row, *_ in kept]
+            whole = [int(cell) if cell else None for cell in cells] if kind == pa.int32() else cells
+            found[name] = pa.array(whole, kind)
     return columns.table(found, specs)
 
 
@@ -146,8 +215,8 @@ def _open(root: Path, name: str) -> NDArray[np.uint8] | str:
     """The decoded image, or why there is none: kept, so that the next rows need not try again."""
     try:
         return images.decode((root / safety.check_member(name, str(root))).read_bytes())
-    except images.BrokenImage:
-        return "broken image"
+    except images.BrokenImage as error:
+        return error.reason
     except OSError:
         return "missing image"
 

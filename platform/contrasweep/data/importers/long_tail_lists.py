@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import pydantic
 
 from contrasweep.data import safety
 from contrasweep.data.content import Content, Importer, Rejected
@@ -19,7 +21,7 @@ INATURALIST = {"train": "iNaturalist18_train.txt", "test": "iNaturalist18_val.tx
 class Settings:
     """`size`: side of the decoded square. `lists`: the folder of the lists, where they are not beside the images."""
 
-    size: int = 224
+    size: Annotated[int, pydantic.Field(ge=1)] = 224
     lists: str | None = None
 
 

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pydantic
 from numpy.typing import NDArray
 
 from contrasweep.data import columns, images
@@ -38,13 +39,13 @@ class Settings:
     `tier3` adds that folder to the training split; `group` keeps the buildings of a tile, or of a whole
     disaster, in one fold; `match_paper_counts` draws LOCAL's number of training crops per class by `seed`."""
 
-    size: int = 128
-    context: float = 0.4
-    min_side_px: float = 8.0
+    size: Annotated[int, pydantic.Field(ge=1)] = 128
+    context: Annotated[float, pydantic.Field(ge=0)] = 0.4
+    min_side_px: Annotated[float, pydantic.Field(ge=0)] = 8.0
     tier3: bool = False
     group: Literal["tile", "disaster"] = "tile"
     match_paper_counts: bool = False
-    seed: int = 0
+    seed: Annotated[int, pydantic.Field(ge=0, lt=2**32)] = 0
 
 
 @dataclass(frozen=True)
@@ -87,18 +88,21 @@ def _buildings(folder: Path, settings: Settings, rejected: Rejected) -> Iterator
         }
         for feature in _features(path):
             properties = feature["properties"]
-            name = f"{tile} {properties.get('uid')}"
+            uid = properties.get("uid")
+            name = f"{tile} {uid}"
             box = bounds(str(feature.get("wkt")))
             if properties.get("feature_type") != "building":
                 continue
             if properties.get("subtype") not in CLASSES:
                 rejected.add(f"subtype {properties.get('subtype')}", name)
-            elif properties.get("uid") not in before:
+            elif not isinstance(uid, str) or not uid:  # nothing says which building before it is
+                rejected.add("without uid", name)
+            elif uid not in before:
                 rejected.add("not in the image before", name)
             elif box is None or min(box[2] - box[0], box[3] - box[1]) < settings.min_side_px:
                 rejected.add(f"box smaller than {settings.min_side_px:g} px", name)
             else:
-                yield Building(folder, tile, properties["uid"], CLASSES.index(properties["subtype"]), box)
+                yield Building(folder, tile, uid, CLASSES.index(properties["subtype"]), box)
 
 
 def _features(path: Path) -> list[dict[str, Any]]:
@@ -164,8 +168,10 @@ def _tile(path: Path) -> NDArray[np.uint8] | str:
     """The decoded tile, or why there is none: kept, so that its other buildings need not try again."""
     try:
         return images.decode(path.read_bytes())
-    except images.BrokenImage:
-        return f"broken image {path.name}"
+    except images.DeepImage as error:
+        return error.reason
+    except images.BrokenImage as error:
+        return f"{error.reason} {path.name}"
     except OSError:
         return f"missing image {path.name}"
 

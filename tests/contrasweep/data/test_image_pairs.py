@@ -1,0 +1,141 @@
+"""Lists of image pairs as people write them: what may be left empty, and the line and rule of what is wrong."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from contrasweep.data import open_dataset, stage
+from contrasweep.data.manifest import Manifest
+from contrasweep.errors import DataError, SpecError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Four pairs of 16 x 16 colour images, and one of grey ones."""
+    random = np.random.RandomState(3)
+    for side in ("a", "b"):
+        for i in range(4):
+            pixels = random.randint(0, 256, (16, 16, 3)).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / f"{side}{i}.png")
+        Image.fromarray(pixels[..., 0]).save(tmp_path / f"{side}grey.png")
+        Image.fromarray(pixels[:8]).save(tmp_path / f"{side}low.png")
+    return tmp_path
+
+
+def pairs(folder: Path, text: str, encoding: str = "utf-8", to: str = "staged", **settings: Any) -> Manifest:
+    (folder / "pairs.csv").write_text(text, encoding=encoding)
+    return stage("image-pairs", str(folder / to), source=folder / "pairs.csv", settings=settings)
+
+
+def rows(folder: Path, manifest: Manifest, split: str = "train") -> dict[str, list[Any]]:
+    """Its columns other than arrays."""
+    part = open_dataset(manifest.with_folds(None)).split(split)
+    return {n: part.column(n).to_pylist() for n in part.split.names if n not in manifest.columns}
+
+
+def test_a_list_that_excel_saved_is_read(folder: Path) -> None:
+    """UTF-8 with a byte-order mark: the first column's name begins with it."""
+    manifest = pairs(folder, "pre,post,label\r\na0.png,b0.png,0\r\na1.png,b1.png,1\r\n", "utf-8-sig")
+    assert manifest.counts["train"]["classes"] == [1, 1]
+
+
+def test_rows_of_a_test_split_need_no_fold(folder: Path) -> None:
+    text = "pre,post,label,fold,split\na0.png,b0.png,0,0,\na1.png,b1.png,1,1,train\na2.png,b2.png,1,,test\n"
+    manifest = pairs(folder, text)
+    assert rows(folder, manifest)["fold"] == [0, 1]
+    assert rows(folder, manifest, "test")["fold"] == [None]
+    for fold in (0, 1):
+        assert open_dataset(manifest).parts(fold)[1].column("fold").to_pylist() == [fold]
+
+
+def test_rows_without_a_crop_are_taken_whole(folder: Path) -> None:
+    text = "pre,post,label,x,y,size\na0.png,b0.png,0,8,0,8\na1.png,b1.png,1,,,\n"
+    manifest = pairs(folder, text, size=8)
+    assert rows(folder, manifest)["x"] == [8, None]
+    found = open_dataset(manifest).split("train").array("pre")
+    assert np.array_equal(found[0], np.asarray(Image.open(folder / "a0.png"))[:8, 8:])
+    whole = Image.open(folder / "a1.png").resize((8, 8), Image.Resampling.BICUBIC)
+    assert np.array_equal(found[1], np.asarray(whole))
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("pre,post,label,x,y,size\na0.png,b0.png,0,0,0,8\na1.png,b1.png,1,,0,8\n",
+     r"pairs\.csv, line 3: size is '8' but x is empty: .* leave size empty to take the image whole"),
+    ("pre,post,label,size\na0.png,b0.png,0,8\n", r"pairs\.csv, line 2: size is '8' but there is no column x: "),
+    ("pre,post,label,x,y,size\na0.png,b0.png,0,0,0,8.0\n",
+     r"pairs\.csv, line 2: size must be a whole number, such as 64, or empty, got '8\.0'"),
+    ("pre,post,label,x,y,size\na0.png,b0.png,0,left,0,8\n", r"pairs\.csv, line 2: x must be a whole number.*, got 'left'"),
+    ("pre,post,label,x,y,size\na0.png,b0.png,0,0,0,0\n", r"pairs\.csv, line 2: size must be at least 1, got '0'"),
+    ("pre,post,label,x\na0.png,b0.png,0,99999999999\n", r"pairs\.csv, line 2: x must be a whole number.*, got '99999999999'"),
+    ("pre,post,label,fold,split\na0.png,b0.png,0,0,\na1.png,b1.png,0,x,test\n", r"pairs\.csv, line 3: fold must be a whole number.*'x'"),
+    ("pre,post,label,fold\na0.png,b0.png,0,0\na1.png,b1.png,0,\n",
+     r"pairs\.csv, line 3: fold is empty; .*numbered from 0, or the list no column fold"),
+    ("pre,post,label\na0.png,b0.png,0\na1.png,b1.png\n",
+     r"pairs\.csv, line 3 has 2 cells, its header 3 \(pre, post, label\): write an empty cell where there is no value"),
+    ("pre,post,label\na,0.png,b0.png,0\n", r"pairs\.csv, line 2 has 4 cells, its header 3 .* quotes around one that holds a comma"),
+    ("pre,post,label\na0.png,b0.png,0\n\na1.png,b1.png,\n", r"pairs\.csv, line 4: label is empty"),
+    ("pre,post,label\n", r"pairs\.csv lists no pairs"),
+    ("pre,label\na0.png,0\n", r"pairs\.csv has no column post"),
+])  # fmt: skip
+def test_what_is_wrong_is_named_by_line_and_rule(folder: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        pairs(folder, text)
+
+
+def test_cells_beyond_the_header_may_be_empty(folder: Path) -> None:
+    assert pairs(folder, "pre,post,label\na0.png,b0.png,0,,\n").rows("train") == 1
+
+
+def test_grey_next_to_colour_is_not_cured_by_a_size(folder: Path) -> None:
+    text = "pre,post,label\na0.png,b0.png,0\nagrey.png,bgrey.png,0\n"
+    for settings in ({}, {"size": 8}):
+        with pytest.raises(
+            DataError, match=r"line 3: .*agrey\.png.*: convert all of them to grey or all to colour first$"
+        ):
+            pairs(folder, text, **settings)
+    with pytest.raises(DataError, match=r"line 3: .*alow\.png.*--set size=64"):
+        pairs(folder, text.replace("grey", "low"))
+    assert pairs(folder, text.replace("grey", "low"), size=8).rows("train") == 2
+
+
+@pytest.mark.parametrize(("labels", "line", "value", "last", "found"), [
+    ((1, 3), 3, 3, 1, "1, 3"), ((10, 20), 2, 10, 1, "10, 20"), ((1, 1), 2, 1, 0, "1"), ((0, 2), 3, 2, 1, "0, 2"),
+])  # fmt: skip
+def test_numbers_that_leave_a_class_empty_are_refused(
+    folder: Path, labels: tuple[int, int], line: int, value: int, last: int, found: str
+) -> None:
+    text = "pre,post,label\n" + "".join(f"a{i}.png,b{i}.png,{label}\n" for i, label in enumerate(labels))
+    rule = rf"line {line}: labels that are numbers must run from 0 to {last} without a gap, got {value} among {found}"
+    with pytest.raises(DataError, match=rf"pairs\.csv, {rule}: renumber them, or name .* --set classes="):
+        pairs(folder, text)
+    classes = [f"class {i}" for i in range(max(labels) + 1)]
+    assert pairs(folder, text, classes=classes).classes == tuple(classes)
+
+
+def test_labels_that_are_no_numbers_are_sorted(folder: Path) -> None:
+    manifest = pairs(folder, "pre,post,label\na0.png,b0.png,wet\na1.png,b1.png,-1\na2.png,b2.png,3\n")
+    assert manifest.classes == ("-1", "3", "wet")
+
+
+def test_a_label_without_a_name_is_named_by_line(folder: Path) -> None:
+    text = "pre,post,label\na0.png,b0.png,0\na1.png,b1.png,2\n"
+    with pytest.raises(
+        DataError, match=r"pairs\.csv, line 3: label 2 has no name among the 2 of `classes`, which name 0 to 1"
+    ):
+        pairs(folder, text, classes=["dry", "wet"])
+
+
+def test_ids_are_kept_where_there_are_any(folder: Path) -> None:
+    plain = pairs(folder, "pre,post,label\na0.png,b0.png,0\n")
+    manifest = pairs(folder, "id,pre,post,label\n007,a0.png,b0.png,0\n", to="with-ids")
+    assert rows(folder, manifest)["id"] == ["007"]
+    assert "id" not in rows(folder, plain) and manifest.digest != plain.digest
+
+
+@pytest.mark.parametrize("size", [0, -8])
+def test_a_size_is_at_least_one_pixel(folder: Path, size: int) -> None:
+    with pytest.raises(SpecError, match="greater than or equal to 1"):
+        pairs(folder, "pre,post,label\na0.png,b0.png,0\n", size=size)
