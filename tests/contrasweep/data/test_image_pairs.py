@@ -123,7 +123,8 @@ def test_labels_that_are_no_numbers_are_sorted(folder: Path) -> None:
 def test_a_label_without_a_name_is_named_by_line(folder: Path) -> None:
     text = "pre,post,label\na0.png,b0.png,0\na1.png,b1.png,2\n"
     with pytest.raises(
-        DataError, match=r"pairs\.csv, line 3: label 2 has no name among the 2 of `classes`, which name 0 to 1"
+        DataError,
+        match=r"pairs\.csv, line 3: label 2 has no name among the 2 of `classes`, which name 0 to 1",
     ):
         pairs(folder, text, classes=["dry", "wet"])
 

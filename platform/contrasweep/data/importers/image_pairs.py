@@ -113,7 +113,9 @@ def _row(path: Path, line: int, names: list[str], cells: list[str]) -> Row:
     if not (size := row.get("size")):
         return row
     if int(size) < 1:
-        raise DataError(f"{place}: size must be at least 1, got {size!r}; leave it empty to take the image whole")
+        raise DataError(
+            f"{place}: size must be at least 1, got {size!r}; leave it empty to take the image whole"
+        )
     for name in ("x", "y"):
         if not row.get(name):
             lack = f"{name} is empty" if name in row else f"there is no column {name}"
@@ -203,7 +205,13 @@ def _table(
         "pre_path": pa.array([row["pre"] for row, *_ in kept], pa.string()),
         "post_path": pa.array([row["post"] for row, *_ in kept], pa.string()),
     }
-    for name, kind in (("x", pa.int32()), ("y", pa.int32()), ("group", pa.string()), ("fold", pa.int32()), ("id", pa.string())):
+    for name, kind in (
+        ("x", pa.int32()),
+        ("y", pa.int32()),
+        ("group", pa.string()),
+        ("fold", pa.int32()),
+        ("id", pa.string()),
+    ):
         if name in first:
             cells = [row[name] for row, *_ in kept]
             whole = [int(cell) if cell else None for cell in cells] if kind == pa.int32() else cells
