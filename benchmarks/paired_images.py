@@ -120,7 +120,7 @@ def results(arguments: argparse.Namespace) -> None:
     from search_spaces import local
     from trainables.paired_images import figures
 
-    names = ["SYSTEMS_SMALL", "PAIRS_SMALL", "GEOMETRY_SMALL", *(f"TABLE_{i}_SMALL" for i in range(2, 8)), "SWEEP_SMALL", "SICK_SMALL"]
+    names = ["SYSTEMS_SMALL", "PAIRS_SMALL", "COLOUR_SMALL", "GEOMETRY_SMALL", *(f"TABLE_{i}_SMALL" for i in range(2, 8)), "SWEEP_SMALL", "SICK_SMALL"]
     found = {}
     for name in names:
         with contextlib.suppress(SpecError):  # not run in this storage
@@ -138,10 +138,10 @@ def results(arguments: argparse.Namespace) -> None:
         lines += ["", f"## {name}", "", getattr(local, name).description, "", study.table().to_markdown().strip(), ""]
         frame = study.to_frame()
         done = frame[frame.status == "done"]
-        if name in ("SYSTEMS_SMALL", "PAIRS_SMALL", "GEOMETRY_SMALL"):
+        if name in ("SYSTEMS_SMALL", "PAIRS_SMALL", "COLOUR_SMALL", "GEOMETRY_SMALL"):
             lines += [markdown(done.groupby("arm", sort=False)[[m for m in GEOMETRY if m in done]].mean()), "",
                       f"{study.metric} by fold:", "", markdown(done.pivot_table(index="fold", columns="arm", values=study.metric, sort=False))]  # fmt: skip
-        if name in ("SYSTEMS_SMALL", "PAIRS_SMALL"):
+        if name in ("SYSTEMS_SMALL", "PAIRS_SMALL", "COLOUR_SMALL"):
             lines += ["", *pair_by_pair(study, arguments.storage)]
         if name == "TABLE_3_SMALL":
             lines += [markdown(done.groupby("arm", sort=False)[sorted(c for c in done if c.startswith("f1_class_"))].mean())]

@@ -167,6 +167,15 @@ PAIRS_SMALL = _table(
 )  # fmt: skip
 """Its trials of seed 0 are those of SYSTEMS_SMALL."""
 
+_WITH_COLOUR: Config = _PAIR | LOCAL | {"colour_units": 256}
+COLOUR_SMALL = _table(
+    "local-colour-small", "LOCAL that reads colour statistics beside its images, against itself fed one side twice, and against colour",
+    data="ombria", metric="f1_macro",
+    arms={"local": Arm(PAIRS, config=_WITH_COLOUR), "local-post": Arm(PAIRS, config=_WITH_COLOUR | {"input": "post"}),
+          "local-pre": Arm(PAIRS, config=_WITH_COLOUR | {"input": "pre"}), "colour": Arm(COLOUR)},
+)  # fmt: skip
+"""What the floor knows, given to the network: does it clear the floor then?"""
+
 GEOMETRY_SMALL = AblationGrid(
     name="local-geometry-small", description="When are the class centres of LOCAL's z orthogonal on real pairs?",
     arms=arms(_SMALL | {

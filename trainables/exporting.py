@@ -14,7 +14,8 @@ Centre = Literal["dataset", "item", "both"]
 
 class FromPixels(nn.Module):
     """`network` on images as they are stored: uint8 [n c h w], one tensor a side, scaled to [0, 1] and normalised by
-    `mean` and `std` [c 1 1] about this `centre`, first resized to squares of `size` pixels (None: as they are). In evaluation mode, so that an image's output depends on no other
+    `mean` and `std` [c 1 1] about this `centre`, first resized to squares of `size` pixels (None: as they are). What
+    `numbers` makes of the sides as they come is given to the network after them. In evaluation mode, so that an image's output depends on no other
     image."""
 
     mean: Tensor
@@ -22,17 +23,18 @@ class FromPixels(nn.Module):
 
     def __init__(
         self, network: nn.Module, mean: Float[Tensor, "c 1 1"], std: Float[Tensor, "c 1 1"], centre: Centre = "dataset",
-        size: int | None = None,
+        size: int | None = None, numbers: nn.Module | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.network, self.centre, self.size = network, centre, size
+        self.network, self.centre, self.size, self.numbers = network, centre, size, numbers
         self.register_buffer("mean", mean.cpu())
         self.register_buffer("std", std.cpu())
         self.cpu().eval()
 
     def forward(self, *sides: UInt8[Tensor, "n c h w"]) -> object:
         seen = sides if self.size is None else [squares(side, self.size) for side in sides]
-        return self.network(*normalised([side.float() / 255 for side in seen], self.mean, self.std, self.centre))
+        more = () if self.numbers is None else self.numbers(*sides)
+        return self.network(*normalised([side.float() / 255 for side in seen], self.mean, self.std, self.centre), *more)
 
 
 def squares(pixels: UInt8[Tensor, "n c h w"], size: int) -> UInt8[Tensor, "n c size size"]:

@@ -17,4 +17,4 @@ def load_model(folder: Path, trial: Trial) -> FromPixels:
     model = inputs.model().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     model.load_state_dict(checkpoint.part(folder, "model"))
     settings = inputs.settings
-    return FromPixels(model, inputs.mean, inputs.std, settings.centre, settings.image_size)
+    return FromPixels(model, inputs.mean, inputs.std, settings.centre, settings.image_size, inputs.colours)

@@ -13,6 +13,7 @@ from contrasweep.errors import DataError
 from contrasweep.trial import Trial
 from trainables import augmentations, seeding
 from trainables.exporting import normalised, squares
+from trainables.paired_images.colours import Colours
 from trainables.paired_images.model import Joint, image_model, train_mode
 from trainables.paired_images.settings import Settings
 from trainables.paired_images.views import PairPolicy, apply_pair, draw_pair
@@ -46,7 +47,10 @@ class ImageInputs:
         train, test = open_dataset(trial.data).parts(trial.fold)
         self.train_labels, self.test_labels = (torch.tensor(part.labels) for part in (train, test))
         self.test_rows = np.asarray(test.rows)
-        self.sides = {"train": self._load(train), "test": self._load(test)}
+        stored = {"train": self._stored(train), "test": self._stored(test)}
+        self.colours = Colours.of(stored["train"]) if settings.colour_units else None
+        self.numbers = {split: self.colours(*sides) if self.colours else () for split, sides in stored.items()}
+        self.sides = {split: tuple(squares(side, settings.image_size) for side in sides) for split, sides in stored.items()}
         self.class_names = tuple(trial.data.classes)
         self.classes = len(self.class_names) or 1 + int(max(self.train_labels.max(), self.test_labels.max()))
         self.mean, self.std = (x.to(device) for x in moments(self.sides["train"]))
@@ -67,7 +71,7 @@ class ImageInputs:
 
     def plain(self, split: str, rows: Tensor) -> Sides:
         """Rows of `split` ("train", "test") without augmentation."""
-        return self._normal([side[rows].to(self.device).float() / 255 for side in self.sides[split]])
+        return self._normal([side[rows].to(self.device).float() / 255 for side in self.sides[split]]) + self._numbers(split, rows)
 
     def epoch(self, *key: int | str | None) -> Callable[[Tensor, slice], Sides]:
         """One epoch's views: a function of the rows of a batch and their places in the epoch's order. What happens
@@ -87,13 +91,16 @@ class ImageInputs:
                 if self.settings.paired
                 else (augmentations.apply(pixels[0], here),)
             )
-            return self._normal(seen)
+            return self._normal(seen) + self._numbers("train", rows)
 
         return views
 
-    def _load(self, part: Any) -> tuple[UInt8[Tensor, "n c h w"], ...]:
+    def _numbers(self, split: str, rows: Tensor) -> Sides:
+        return tuple(side[rows] for side in self.numbers[split])
+
+    def _stored(self, part: Any) -> tuple[UInt8[Tensor, "n c h w"], ...]:
         names = COLUMNS[self.settings.input]
-        loaded = {name: _pixels(part.array(name), self.settings.image_size) for name in set(names)}
+        loaded = {name: _pixels(part.array(name)) for name in set(names)}
         return tuple(loaded[name].to(self.device) for name in names)
 
     def _normal(self, sides: Sequence[Float[Tensor, "n c h w"]]) -> Sides:
@@ -120,7 +127,7 @@ def moments(sides: tuple[Tensor, ...]) -> tuple[Float[Tensor, "c 1 1"], Float[Te
     return torch.stack(means).float()[:, None, None], std.float()[:, None, None]
 
 
-def _pixels(array: Any, side: int) -> UInt8[Tensor, "n c h w"]:
+def _pixels(array: Any) -> UInt8[Tensor, "n c h w"]:
     if array.ndim != 4 or array.dtype != np.uint8:
         raise DataError(f"images must be uint8 [n h w c], got {array.dtype} {list(array.shape)}")
-    return squares(torch.tensor(array).permute(0, 3, 1, 2), side)
+    return torch.tensor(array).permute(0, 3, 1, 2).contiguous()

@@ -10,6 +10,7 @@ from torch import Tensor
 from cluster.memory import Workload
 from contrasweep.data.manifest import Manifest
 from trainables.contrastive_memory import image_shape
+from trainables.paired_images import colours
 from trainables.paired_images.inputs import COLUMNS
 from trainables.paired_images.model import Outputs, image_model
 from trainables.paired_images.settings import Recipe, Settings
@@ -22,15 +23,16 @@ def memory(config: Mapping[str, Any], data: Manifest) -> Workload:
     settings = Settings(**config)
     columns = COLUMNS[settings.input]
     shape = image_shape(data, columns[0], settings.image_size)
-    seen = (settings.colours * shape[0], *shape[1:])
+    seen = (settings.copies * shape[0], *shape[1:])
+    sizes = [seen, (colours.count(shape[0]),)] if settings.colour_units else [seen]
     rows = settings.batch_size * settings.n_views
     images = (data.rows("train") + data.rows("test")) * len(columns)
-    network = (settings.width, settings.stem, settings.bn, settings.projection_dim, settings.classifier_hidden)
+    network = (settings.width, settings.stem, settings.bn, settings.projection_dim, settings.classifier_hidden, settings.colour_units)
     return Workload(
         architecture=f"{settings.backbone} {precision(settings)}",
         shape=(seen, rows, settings.paired, network, settings.beta > 0 and (settings.blocks, settings.lat_size), len(data.classes)),
         build=functools.partial(image_model, settings, shape, len(data.classes) or USUAL_CLASSES),
-        inputs=lambda: tuple(torch.empty(rows, *seen) for _ in columns), loss=trained, **of_recipe(settings),
+        inputs=lambda: tuple(torch.empty(rows, *size) for size in sizes for _ in columns), loss=trained, **of_recipe(settings),
         resident_bytes=images * shape[0] * shape[1] * shape[2],
     )  # fmt: skip
 

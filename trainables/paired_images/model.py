@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from contrasweep.errors import SpecError
 from trainables.encoders import projection_head
+from trainables.paired_images import colours
 from trainables.paired_images.latent import EPS, check_size, chosen, latent, rank
 from trainables.paired_images.settings import Recipe, Settings
 
@@ -23,6 +24,10 @@ DEPTHS: dict[str, tuple[str, tuple[int, int, int, int]]] = {
     "resnet50": ("Bottleneck", (3, 4, 6, 3)),
 }
 """Backbone -> torchvision's residual block and how many of them each stage has."""
+
+
+INPUT_DROPOUT, DROPOUT, SCALE = 0.2, 0.5, 3.0
+"""Of a network with a branch: what is dropped of the branch's inputs and of r, and the length of the encoder's part of r."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,8 @@ class Joint(nn.Module):
     """The part that every modality shares: from the encoder's maps of both sides to `Outputs`.
 
     `encoder` gives a list of maps [2n C_i *size_i] for a joint batch, stage 1 first; r is the last one's mean over
-    its places, normalised.
+    its places, normalised. With a `branch`, as many more inputs [n f] follow the sides, and what it makes of them stands
+    beside that in r.
     """
 
     def __init__(
@@ -114,12 +120,19 @@ class Joint(nn.Module):
         *,
         paired: bool,
         lat_size: tuple[int, ...],
+        branch: nn.Module | None = None,
+        branch_dim: int = 0,
     ) -> None:
         super().__init__()
+        dim += branch_dim
         self.encoder, self.recipe, self.paired, self.lat_size = encoder, recipe, paired, lat_size
         self.projection = projection_head("mlp", dim, recipe.projection_dim)
         self.classifier = nn.Sequential(nn.Linear(dim * (2 if paired else 1), recipe.classifier_hidden),
                                         nn.ReLU(inplace=True), nn.Linear(recipe.classifier_hidden, classes))  # fmt: skip
+        self.branch = branch
+        if branch is not None:  # it fits the training part by heart without: the numbers are few, the layers wide
+            self.beside = nn.Dropout(DROPOUT)
+            self.classifier.insert(2, nn.Dropout(DROPOUT))
         if paired and recipe.beta > 0:
             check_size(lat_size, classes)
 
@@ -129,10 +142,15 @@ class Joint(nn.Module):
         Both sides go through the encoder in ONE forward: in two, each would have its own BatchNorm statistics, and
         the shift common to all pairs, which carries part of the change, would be erased.
         """
+        extra: tuple[Tensor, ...] = ()
+        if self.branch is not None:
+            sides, extra = sides[: len(sides) // 2], sides[len(sides) // 2 :]
         maps = self.encoder(torch.cat(sides))
         r = F.normalize(maps[-1].flatten(2).float().mean(2), dim=1, eps=EPS)
+        if self.branch is not None:
+            r = torch.cat([self.branch(torch.cat(extra)).float(), SCALE * self.beside(r)], 1)
         with torch.autocast(r.device.type, enabled=False):  # z is a small difference of e, which rounding would drown
-            e = F.normalize(self.projection(r), dim=1, eps=EPS)
+            e = F.normalize(self.projection(r if self.branch is None else F.normalize(r, dim=1, eps=EPS)), dim=1, eps=EPS)
         if not self.paired:
             return Outputs(
                 e, None, self.classifier(r).float(), torch.linalg.vector_norm(e.detach(), dim=1), e
@@ -153,7 +171,7 @@ class Joint(nn.Module):
 
 def image_model(settings: Settings, shape: tuple[int, int, int], classes: int) -> Joint:
     """The network for images of `shape` (channels, height, width), initialised from torch's global generator."""
-    channels = settings.colours * shape[0]
+    channels = settings.copies * shape[0]
     encoder = Stages(settings, channels, min(shape[1:]))
     with torch.no_grad():
         encoder.eval()
@@ -162,7 +180,12 @@ def image_model(settings: Settings, shape: tuple[int, int, int], classes: int) -
     if settings.beta > 0 and rank([sides[i] for i in chosen(settings.blocks)], size) < classes:
         warnings.warn(f"l cannot hold {classes} orthogonal classes: the maps of blocks {settings.blocks} at {shape[1]} x {shape[2]} "
                       f"pixels have fewer places than that, whatever lat_size; use larger images or the small stem", stacklevel=2)  # fmt: skip
-    return Joint(encoder, settings, encoder.dims[-1], classes, paired=settings.paired, lat_size=size)
+    branch = None
+    if settings.colour_units:
+        branch = nn.Sequential(nn.Dropout(INPUT_DROPOUT), nn.Linear(colours.count(shape[0]), settings.colour_units),
+                               nn.ReLU(inplace=True), nn.Dropout(DROPOUT))  # fmt: skip
+    return Joint(encoder, settings, encoder.dims[-1], classes, paired=settings.paired, lat_size=size, branch=branch,
+                 branch_dim=settings.colour_units)  # fmt: skip
 
 
 def train_mode(model: nn.Module, bn: str = "train") -> None:

@@ -101,6 +101,8 @@ class Settings(Recipe):
     (3x3, stride 1), or `auto`, which is small up to 64 pixels; `bn`: `train`, `frozen` (running statistics), or
     `groupnorm`; `pretrained`: `none` or the path of a torchvision state_dict; `lat_size` is the side of l's map
     (0: stage 3's); D_L is its square.
+    `colour_units`: width of a layer that reads colour statistics of each image, its output beside the encoder's in r
+    (0: none; see `trainables.paired_images.colours`).
     Views: `image_size` in pixels (0: as staged); `centre`, the colour that is subtracted: the training part's mean
     (`dataset`), the pair's own over both sides (`item`), which takes away the scene and leaves the change, or `both`, each
     in channels of its own. Pairs: `crop_area` the least share kept, `dihedral`, `jitter` the
@@ -114,6 +116,7 @@ class Settings(Recipe):
     bn: Literal["train", "frozen", "groupnorm"] = "train"
     pretrained: str = "none"
     lat_size: MaybeCount = 0
+    colour_units: MaybeCount = 0
     image_size: MaybeCount = 0
     centre: Centre = "dataset"
     crop_area: Annotated[float, pydantic.Field(gt=0, le=1)] = 0.5
@@ -136,7 +139,7 @@ class Settings(Recipe):
         return self.input in ("pair", "pre", "post")
 
     @property
-    def colours(self) -> int:
+    def copies(self) -> int:
         """How often each channel of an image goes into the network: about each of the colours subtracted."""
         return 2 if self.centre == "both" else 1
 

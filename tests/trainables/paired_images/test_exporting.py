@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,9 +17,11 @@ from trainables.paired_images.inputs import ImageInputs
 from trainables.paired_images.settings import Settings
 
 
-@pytest.mark.parametrize("centre", ["dataset", "item", "both"])
-def test_a_module_embeds_raw_pairs_as_in_its_trial(make_trial: Callable[..., Trial], tmp_path: Path, centre: str) -> None:
-    trial = make_trial(epochs=1, centre=centre)
+@pytest.mark.parametrize("config", [{"centre": "dataset"}, {"centre": "item"}, {"centre": "both"}, {"colour_units": 8}])
+def test_a_module_embeds_raw_pairs_as_in_its_trial(
+    make_trial: Callable[..., Trial], tmp_path: Path, config: dict[str, Any]
+) -> None:
+    trial = make_trial(epochs=1, **config)
     for report in train(trial):
         shutil.copytree(report.checkpoint, tmp_path / "saved")
     settings = Settings(**trial.config)

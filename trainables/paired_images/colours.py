@@ -1,0 +1,79 @@
+"""What colour alone tells of a pair, as numbers that a network can read beside its images.
+
+Of each image: mean, deviation and five quantiles of its channels and of its chromaticities (shares of the brightness
+and normalised differences of neighbouring channels), as they are and minus the pair's own mean. Ranked among the
+training part and made normal, since a threshold on a colour says more than its distance does. Turning or mirroring an
+image changes none of them, and resizing would blur the outer quantiles: they are of images as stored.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor, nn
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+LEVELS = 100
+LIMIT = 3.0  # deviations: an image unlike all of the training part is at most this far out
+AT_ONCE = 256
+PLACES = 1024  # of an image are looked at, on a grid, if it has more: enough for its quantiles
+DARK = 0.01  # keeps shares of a black pixel finite
+
+
+def count(channels: int) -> int:
+    """How many numbers an image of `channels` has."""
+    return 2 * (2 + len(QUANTILES)) * (3 * channels - 1)
+
+
+class Colours(nn.Module):
+    """`levels` [LEVELS, f]: the quantiles of each number over the training part."""
+
+    levels: Tensor
+
+    def __init__(self, levels: Float[Tensor, "levels f"]) -> None:
+        super().__init__()
+        self.register_buffer("levels", levels)
+
+    @classmethod
+    def of(cls, sides: Sequence[UInt8[Tensor, "n c h w"]]) -> "Colours":
+        """The levels of a training part, both sides of its pairs together: one scale, which keeps their difference."""
+        numbers = torch.cat([torch.cat(same) for same in zip(*_chunks(sides), strict=True)])
+        return cls(torch.quantile(numbers, torch.linspace(0, 1, LEVELS, device=numbers.device), dim=0))
+
+    def forward(self, *sides: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], ...]:
+        """The numbers of each side, normal over the training part."""
+        return tuple(self._normal(torch.cat(same)) for same in zip(*_chunks(sides), strict=True))
+
+    def _normal(self, numbers: Float[Tensor, "n f"]) -> Float[Tensor, "n f"]:
+        levels, values = self.levels.T.contiguous(), numbers.T.contiguous()
+        # the middle of the two ends of ties, so that a number that hardly varies stays in the middle of its rank
+        place = (torch.searchsorted(levels, values) + torch.searchsorted(levels, values, right=True)).T / 2
+        rank = (place / LEVELS).clamp(0.5 / LEVELS, 1 - 0.5 / LEVELS)
+        normal: Tensor = torch.special.ndtri(rank)
+        return normal.clamp(-LIMIT, LIMIT).float()
+
+
+def statistics(sides: Sequence[Float[Tensor, "n c h w"]]) -> list[Float[Tensor, "n f"]]:
+    """The numbers of each side of values in [0, 1]."""
+    step = max(1, round(math.sqrt(sides[0][0, 0].numel() / PLACES)))
+    seen = [torch.cat([side, _chromaticities(side)], 1).flatten(2) for side in (side[..., ::step, ::step] for side in sides)]
+    mean = torch.stack([x.mean(2, keepdim=True) for x in seen]).mean(0)
+    at = torch.tensor(QUANTILES, device=mean.device)
+    found = []
+    for x in seen:
+        both = torch.cat([x, x - mean], 1)
+        parts = [both.mean(2), both.std(2, correction=0), *torch.quantile(both, at, dim=2)]
+        found.append(torch.cat(parts, 1))
+    return found
+
+
+def _chromaticities(image: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c2 h w"]:
+    bright = image + DARK
+    first, second = bright[:, 1:], bright[:, :-1]
+    return torch.cat([bright / bright.sum(1, keepdim=True), (first - second) / (first + second)], 1)
+
+
+def _chunks(sides: Sequence[UInt8[Tensor, "n c h w"]]) -> Iterator[list[Tensor]]:
+    for chunks in zip(*(torch.split(side, AT_ONCE) for side in sides), strict=True):
+        yield statistics([chunk.contiguous().float() / 255 for chunk in chunks])  # one layout, so that sums come out the same
