@@ -172,11 +172,12 @@ def pair_by_pair(study: Any, storage: str) -> list[str]:
     counts = np.bincount(labels)
     worth, scores = (len(labels) / (len(counts) * counts))[labels], {}
     for arm, rows in study.to_frame().query("status == 'done'").groupby("arm", sort=False):
-        right = np.zeros((rows.seed.nunique(), len(labels)))
+        right = np.full((rows.seed.nunique(), len(labels)), np.nan)
         for i, (_, replicate) in enumerate(rows.groupby("seed")):
             for trial, fold in zip(replicate.trial_id, replicate.fold, strict=True):
                 right[i, test[fold]] = study.records.items(trial)["correct"]
-        scores[str(arm)] = right.mean(0) * worth
+        if not np.isnan(right).any():  # an arm with a trial missing cannot be compared pair by pair
+            scores[str(arm)] = right.mean(0) * worth
     lines = [f"Mean recall over all {len(labels):,} pairs, and LOCAL's lead with the 95 % interval of a bootstrap of the "
              f"{len(np.unique(groups))} groups (the noise of the test groups; the trained models are taken as they are):", "",
              "| arm | mean recall | local's lead |", "|---|---|---|"]  # fmt: skip

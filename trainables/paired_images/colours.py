@@ -2,8 +2,9 @@
 
 Of each image: mean, deviation and five quantiles of its channels and of its chromaticities (shares of the brightness
 and normalised differences of neighbouring channels), as they are and minus the pair's own mean. Ranked among the
-training part and made normal, since a threshold on a colour says more than its distance does. Turning or mirroring an
-image changes none of them, and resizing would blur the outer quantiles: they are of images as stored.
+training part and made normal, since a threshold on a colour says more than its distance does. They are of images as
+stored: turning or mirroring changes them only as far as the grid of a large image meets other pixels, while resizing
+would blur their outer quantiles.
 """
 
 import math
@@ -16,13 +17,13 @@ from torch import Tensor, nn
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 LEVELS = 100
 LIMIT = 3.0  # deviations: an image unlike all of the training part is at most this far out
-AT_ONCE = 256
+AT_ONCE = 64  # images: torch before 2.15 takes quantiles of 2^24 values, and 13 channels make 76 of their own at every place
 PLACES = 1024  # of an image are looked at, on a grid, if it has more: enough for its quantiles
 DARK = 0.01  # keeps shares of a black pixel finite
 
 
 def count(channels: int) -> int:
-    """How many numbers an image of `channels` has."""
+    """How many numbers an image of `channels` has: f."""
     return 2 * (2 + len(QUANTILES)) * (3 * channels - 1)
 
 
@@ -39,7 +40,9 @@ class Colours(nn.Module):
     def of(cls, sides: Sequence[UInt8[Tensor, "n c h w"]]) -> "Colours":
         """The levels of a training part, both sides of its pairs together: one scale, which keeps their difference."""
         numbers = torch.cat([torch.cat(same) for same in zip(*_chunks(sides), strict=True)])
-        return cls(torch.quantile(numbers, torch.linspace(0, 1, LEVELS, device=numbers.device), dim=0))
+        at = torch.linspace(0, 1, LEVELS, device=numbers.device)
+        # one by one, for the same reason: 75,000 pairs together have more
+        return cls(torch.stack([torch.quantile(column.contiguous(), at) for column in numbers.T], 1))
 
     def forward(self, *sides: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], ...]:
         """The numbers of each side, normal over the training part."""
@@ -55,7 +58,7 @@ class Colours(nn.Module):
 
 
 def statistics(sides: Sequence[Float[Tensor, "n c h w"]]) -> list[Float[Tensor, "n f"]]:
-    """The numbers of each side of values in [0, 1]."""
+    """The numbers of each side, of values in [0, 1], before they are ranked."""
     step = max(1, round(math.sqrt(sides[0][0, 0].numel() / PLACES)))
     seen = [torch.cat([side, _chromaticities(side)], 1).flatten(2) for side in (side[..., ::step, ::step] for side in sides)]
     mean = torch.stack([x.mean(2, keepdim=True) for x in seen]).mean(0)

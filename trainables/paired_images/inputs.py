@@ -49,8 +49,8 @@ class ImageInputs:
         self.test_rows = np.asarray(test.rows)
         stored = {"train": self._stored(train), "test": self._stored(test)}
         self.colours = Colours.of(stored["train"]) if settings.colour_units else None
-        self.numbers = {split: self.colours(*sides) if self.colours else () for split, sides in stored.items()}
-        self.sides = {split: tuple(squares(side, settings.image_size) for side in sides) for split, sides in stored.items()}
+        self.numbers = {split: self._numbers_of(sides) for split, sides in stored.items()}
+        self.sides = {split: self._resized(sides) for split, sides in stored.items()}
         self.class_names = tuple(trial.data.classes)
         self.classes = len(self.class_names) or 1 + int(max(self.train_labels.max(), self.test_labels.max()))
         self.mean, self.std = (x.to(device) for x in moments(self.sides["train"]))
@@ -99,9 +99,17 @@ class ImageInputs:
         return tuple(side[rows] for side in self.numbers[split])
 
     def _stored(self, part: Any) -> tuple[UInt8[Tensor, "n c h w"], ...]:
+        """The sides as staged, on the host: there may be no room for them on the device. One side fed twice is one tensor."""
         names = COLUMNS[self.settings.input]
         loaded = {name: _pixels(part.array(name)) for name in set(names)}
-        return tuple(loaded[name].to(self.device) for name in names)
+        return tuple(loaded[name] for name in names)
+
+    def _resized(self, sides: Sides) -> Sides:
+        resized = {id(side): squares(side, self.settings.image_size).to(self.device) for side in sides}
+        return tuple(resized[id(side)] for side in sides)
+
+    def _numbers_of(self, sides: Sides) -> Sides:
+        return tuple(side.to(self.device) for side in self.colours(*sides)) if self.colours else ()
 
     def _normal(self, sides: Sequence[Float[Tensor, "n c h w"]]) -> Sides:
         return normalised(sides, self.mean, self.std, self.settings.centre)

@@ -126,6 +126,17 @@ class Study:
             assert self.history(run, key) == want
 
 
+def go_on(study: Study, trial: Trial, rows: list[dict[str, Any]]) -> None:
+    """A second driver logs the rows that are left and ends the trial; then MLflow has all of it."""
+    tracker = study.tracker()
+    tracker.start(trial)
+    for row in rows:
+        tracker.log(trial.id, row["step"], {k: row[k] for k in row if k in ("loss", "accuracy")}, row["time"])
+    tracker.finish(study.record(trial, attempts=2))
+    assert tracker.close() is None
+    study.assert_shows(trial)
+
+
 def run_live(
     study: Study, tracker: MlflowTracker, trial: Trial, rows: list[dict[str, Any]] | None = None
 ) -> Record:
@@ -289,25 +300,13 @@ def test_a_trial_resumed_by_another_driver_has_one_whole_history(study: Study) -
     wait_until(lambda: len(study.history(study.children()[trial.id], "loss")) == 2, "two reports")
     first._inbox.stop()
 
-    second = study.tracker()
-    second.start(trial)
-    for row in rows[3:]:
-        second.log(trial.id, row["step"], {k: row[k] for k in row if k in ("loss", "accuracy")}, row["time"])
-    second.finish(study.record(trial, attempts=2))
-    assert second.close() is None
-    study.assert_shows(trial)
+    go_on(study, trial, rows[3:])
 
 
 def test_what_a_dead_driver_never_sent_comes_from_the_records(study: Study) -> None:
     """The first driver dies before MLflow knows its trial; the second trains from the checkpoint at step 2."""
     trial, rows = study.trials[0], make_rows(study.trials[0])
-    tracker = study.tracker()
-    tracker.start(trial)
-    for row in rows[2:]:
-        tracker.log(trial.id, row["step"], {k: row[k] for k in row if k in ("loss", "accuracy")}, row["time"])
-    tracker.finish(study.record(trial, attempts=2))
-    assert tracker.close() is None
-    study.assert_shows(trial)
+    go_on(study, trial, rows[2:])
 
 
 def test_reports_that_memory_does_not_hold_come_from_the_records(study: Study) -> None:
