@@ -306,7 +306,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
                 scored = run.evaluate(final=last)
                 metrics |= scored.metrics
                 if last:
-                    items = scored.items
+                    items = {**scored.items, **run.test.grouping}
                     artifacts = _figures(scored, trial, folder) if settings.figures else {}
             saved = None
             if last or _due(epoch, settings.checkpoint_every):

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 FLOAT = 4  # bytes
 
 
-def image_shape(data: Manifest, column: str, side: int = 0) -> Shape:
-    """channels, height, width of a dataset's images, as `side` pixels make them (0: as staged)."""
+def image_shape(data: Manifest, column: str) -> Shape:
+    """channels, height, width of a dataset's images as staged."""
     shape = data.columns.get(column, {}).get("shape")
     if shape is None:
         raise ClusterError(f"dataset {data.name} does not say how large its images are")
     height, width, channels = shape
-    return channels, side or height, side or width
+    return channels, height, width
 
 
 def workload(settings: "Settings", data: Manifest) -> Workload:

@@ -24,6 +24,7 @@ class Images:
             raise DataError(f"images must be uint8 [n h w c], got {array.dtype} {list(array.shape)}")
         self.pixels = torch.tensor(array).permute(0, 3, 1, 2).contiguous().to(device)
         self.labels = torch.tensor(part.labels).to(device)
+        self.grouping = part.grouping
 
     def __len__(self) -> int:
         return len(self.labels)

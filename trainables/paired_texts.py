@@ -89,7 +89,7 @@ class TextInputs:
         self.settings, self.device = settings, device
         train, test = open_dataset(trial.data).parts(trial.fold)
         self.train_labels, self.test_labels = (torch.tensor(part.labels) for part in (train, test))
-        self.test_rows = np.asarray(test.rows)
+        self.test_rows, self.test_grouping = np.asarray(test.rows), test.grouping
         self.class_names = tuple(trial.data.classes)
         self.classes = len(self.class_names) or 1 + int(max(self.train_labels.max(), self.test_labels.max()))
         texts = {(split, side): [tokens(text) for text in part.column(side).to_pylist()]

@@ -21,8 +21,8 @@ fi
 
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 head=${hosts[0]}
-# Two jobs may meet on a host: ports follow from the job's number.
-port=$((20000 + SLURM_JOB_ID % 20000))
+# Two jobs may meet on a host: ports follow from the job's number, below those that Linux gives to any connection.
+port=$((20000 + SLURM_JOB_ID % 12000))
 head_ip=$(srun --nodes=1 --ntasks=1 --nodelist="$head" hostname --ip-address | awk '{print $1}')
 gpus=${SLURM_GPUS_ON_NODE:-0}
 cpus=${SLURM_CPUS_PER_TASK:-1}
@@ -47,6 +47,7 @@ srun --overlap --nodes=1 --ntasks=1 --nodelist="$head" \
 pids+=($!)
 for _ in $(seq 60); do
     ray health-check --address "$head_ip:$port" >/dev/null 2>&1 && break
+    kill -0 "${pids[0]}" 2>/dev/null || { echo "the Ray head on $head did not start on port $port; what it said is above" >&2; exit 1; }
     sleep 2
 done
 

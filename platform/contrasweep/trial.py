@@ -43,7 +43,9 @@ class Report:
     `metrics` maps names to numbers; `checkpoint` is a folder from which `train(trial, resume=folder)`
     continues after this very report, bit for bit. The folder is read before the generator is resumed, so
     the trainable may reuse it. `artifacts` maps names to files worth keeping, and `items` names to one score
-    per test item (kNN hits, per-product MAP; larger is better), in a fixed item order, for paired tests within a trial."""
+    per test item (kNN hits, per-product MAP; larger is better), in a fixed item order, for paired tests over items. One
+    of the name `group` is no score: it names what the item is from (a scene, a patient; `Part.grouping`), and such tests
+    take groups whole."""
 
     step: int
     metrics: Mapping[str, float]

@@ -262,6 +262,24 @@ def test_slurm_script_starts_two_nodes_runs_the_study_and_leaves_nothing(tmp_pat
     assert not Path(f"/tmp/ray-{job}").exists()
 
 
+def test_slurm_script_ends_when_the_head_does(tmp_path):
+    """As it does where another process has the port; this `ray` fails at once."""
+    commands = {
+        "srun": SRUN,
+        "scontrol": "#!/bin/bash\nprintf '127.0.0.1\\n127.0.0.1\\n'\n",
+        "hostname": "#!/bin/bash\necho 127.0.0.1\n",
+        "ray": "#!/bin/bash\nexit 1\n",
+    }
+    for name, text in commands.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "here[1-2]", "SLURM_JOB_ID": "12007",
+                                "SLURM_TMPDIR": str(tmp_path)}  # fmt: skip
+    done = subprocess.run(["bash", str(FILES / "slurm.sh"), "a:STUDY"], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "the Ray head on 127.0.0.1 did not start on port 20007" in done.stderr
+
+
 # --------------------------------------------------------------------------------------------------- docs
 
 

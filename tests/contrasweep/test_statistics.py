@@ -160,6 +160,45 @@ def test_sign_flip_interval_and_p_never_disagree(d):
         assert (sign_flip_p(d) <= 0.05) == (not low <= 0 <= high)
 
 
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.floats(-10, 10), st.integers(1, 30)), min_size=6, max_size=11))
+def test_weighted_differences_are_judged_by_their_weighted_mean(pairs):
+    d, weights = np.array(pairs).T
+    found = compare_paired(d, np.zeros_like(d), weights=weights)
+    assert found.difference == pytest.approx(np.average(d, weights=weights), abs=1e-9)
+    assert found.p_value == sign_flip_p(found.differences * weights)
+    assert found.low <= found.difference + 1e-9 and found.difference - 1e-9 <= found.high
+    if min(abs(found.low), abs(found.high)) > 1e-6:
+        assert (found.p_value <= 0.05) == (not found.low <= 0 <= found.high)
+
+
+def test_equal_weights_change_nothing_and_a_shift_of_all_is_known_exactly():
+    rng = np.random.default_rng(0)
+    for n in (5, 8, 20, 120):
+        a, b = rng.normal(size=(2, n))
+        assert compare_paired(a, b, weights=np.full(n, 3.0)) == compare_paired(a, b)
+        shift = compare_paired(b + 0.1, b, weights=rng.integers(1, 9, n))
+        assert (shift.low, shift.high) == pytest.approx((0.1, 0.1))
+
+
+def test_weighted_intervals_cover_what_they_promise():
+    rng, covered = np.random.default_rng(1), 0
+    for _ in range(400):
+        weights = rng.lognormal(0, 0.7, 12)
+        d = 0.3 + rng.normal(0, 1 / np.sqrt(weights))  # a large group is known better
+        found = compare_paired(d, np.zeros(12), weights=weights)
+        covered += found.low <= 0.3 <= found.high
+    assert 0.925 <= covered / 400 <= 0.99
+
+
+@pytest.mark.parametrize(("weights", "more", "says"), [
+    ([1, 0, 1], {}, "weights are positive"), ([1, 1], {}, "weights are positive"), ([1, 2, 3], {"train_fraction": 0.8}, "folds are not weighted"),
+])  # fmt: skip
+def test_weights_that_make_no_sense_are_refused(weights, more, says):
+    with pytest.raises(SpecError, match=says):
+        mean_interval([1.0, 2.0, 4.0], weights=weights, **more)
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_holm_never_lowers_a_p_and_keeps_their_order(p):

@@ -27,7 +27,7 @@ def test_every_cell_has_settings_that_train(name: str) -> None:
     for arm, point, extra in cells:
         config = grid.arms[arm].config | {k: v for k, v in point.items() if k != "data"} | extra
         settings = settings_of(grid.arms[arm], config)
-        if arm != "colour":
+        if grid.arms[arm].trainable != local.COLOUR:
             expected = {"scl": "supcon", "l-scl": "supcon"}.get(arm, "ocl")
             assert settings.loss == expected
             assert (settings.beta > 0) == (arm in ("l-scl", "local", "local-pre", "local-post"))

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import torch
 
-from contrasweep.data import resolve
+from contrasweep.data import open_dataset, resolve
 from contrasweep.data.manifest import Manifest
+from contrasweep.data.reading import Part
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trial import Report, Trial
 from trainables import augmentations, contrastive, images, seeding
@@ -74,6 +75,14 @@ def test_the_headline_scores_are_those_of_the_classifier(make_trial: MakeTrial) 
     assert probe.metrics["accuracy"] == probe.metrics["probe"] == probe.items["probe"].mean()
     assert knn.metrics["probe"] == probe.metrics["probe"]
     assert len(knn.items["knn1"]) == len(knn.items["target_similarity"])
+    assert "group" not in knn.items, "digits name none"
+
+
+def test_items_name_their_groups_where_the_data_do(make_trial: MakeTrial, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = make_trial(epochs=1)
+    names = [f"writer {i % 7}" for i in range(len(open_dataset(trial.data).parts(trial.fold)[1]))]
+    monkeypatch.setattr(Part, "grouping", {"group": names})
+    assert list(train(trial))[-1].items["group"] == names
 
 
 def test_the_same_trial_gives_the_same_numbers_to_the_bit(make_trial: MakeTrial) -> None:

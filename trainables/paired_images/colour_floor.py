@@ -6,7 +6,8 @@ One report, with the scores and per-item values of a network's last one, so that
 the same folds and is compared by the same paired test. The seed changes nothing: the trees of 2,000 rows draw nothing.
 """
 
-from collections.abc import Generator
+import math
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,10 +17,13 @@ import torch
 from jaxtyping import Float32
 from numpy.typing import NDArray
 
+from cluster.memory import Workload
 from contrasweep.data import open_dataset
-from contrasweep.errors import DataError
+from contrasweep.data.manifest import Manifest
+from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import checked
 from contrasweep.trial import Report, Trial
+from trainables.contrastive_memory import image_shape
 from trainables.paired_images import metrics
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -27,9 +31,11 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 @checked
 class Settings:
-    """`input`: both images of the `pair`, or only `pre` or `post`; `rounds` of boosting."""
+    """`input`: both images of the `pair`, or only `pre` or `post`; `hue`: statistics of hue, saturation and value too (RGB
+    images); `rounds` of boosting."""
 
     input: Literal["pair", "pre", "post"] = "pair"
+    hue: bool = False
     rounds: Annotated[int, pydantic.Field(ge=1)] = 100
 
 
@@ -41,24 +47,41 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     if trial.data.kind != "image-pair":
         raise DataError(f"the colour floor needs image pairs; {trial.data.name} is of kind {trial.data.kind!r}")
     sides = ("pre", "post") if settings.input == "pair" else (settings.input,)
+    if settings.hue and image_shape(trial.data, sides[0])[0] != 3:
+        raise SpecError("only RGB images have a hue", place="hue", value=True, hint=f"those of {trial.data.name} have {image_shape(trial.data, sides[0])[0]} channels")
     fit, test = open_dataset(trial.data).parts(trial.fold)
     trees = HistGradientBoostingClassifier(max_iter=settings.rounds, class_weight="balanced", random_state=trial.seed)
-    trees.fit(_both(fit, sides), fit.labels)
-    predicted = torch.tensor(trees.predict(_both(test, sides)))
+    trees.fit(_seen(fit, sides, settings.hue), fit.labels)
+    predicted = torch.tensor(trees.predict(_seen(test, sides, settings.hue)))
     labels, fitted = torch.tensor(test.labels), torch.tensor(fit.labels)
     classes = len(trial.data.classes) or 1 + int(max(labels.max(), fitted.max()))
     scores = metrics.scores(predicted, labels, torch.bincount(fitted, minlength=classes))
-    yield Report(1, scores, items={"correct": (predicted == labels).long().tolist()})
+    yield Report(1, scores, items={**metrics.by_item(predicted, labels), **test.grouping})
 
 
-def colours(images: NDArray[np.uint8]) -> Float32[np.ndarray, "n f"]:
-    """Mean, deviation and five quantiles of each channel of uint8 images [n h w c]: 7 c numbers an image."""
+def colours(images: NDArray[Any]) -> Float32[np.ndarray, "n f"]:
+    """Mean, deviation and five quantiles of each channel of images [n h w c]: 7 c numbers an image."""
     pixels = images.reshape(len(images), -1, images.shape[-1]).astype(np.float32)
     return np.concatenate([pixels.mean(1), pixels.std(1), *np.quantile(pixels, QUANTILES, axis=1)], 1, dtype=np.float32)
 
 
-def _both(part: Any, sides: tuple[str, ...]) -> Float32[np.ndarray, "n f"]:
-    return np.concatenate([colours(np.asarray(part.array(side))) for side in sides], 1)
+def _seen(part: Any, sides: tuple[str, ...], hue: bool) -> Float32[np.ndarray, "n f"]:
+    found = []
+    for images in (np.asarray(part.array(side)) for side in sides):
+        found.append(colours(images))
+        if hue:
+            from matplotlib.colors import rgb_to_hsv  # only for this
+
+            found.append(colours(rgb_to_hsv(images.astype(np.float32) / 255)))
+    return np.concatenate(found, 1)
+
+
+def memory(config: Mapping[str, Any], data: Manifest) -> Workload:
+    """Trees take no GPU: the images of both parts, and one side of them in float32, on the host."""
+    sides = 2 if Settings(**config).input == "pair" else 1
+    images = (data.rows("train") + data.rows("test")) * math.prod(image_shape(data, "pre"))
+    return Workload("colour trees", (images, sides), torch.nn.Identity, (1, 1), resident_bytes=images * (sides + 4), device="cpu")
 
 
 train.settings = Settings  # type: ignore[attr-defined]
+train.memory = memory  # type: ignore[attr-defined]

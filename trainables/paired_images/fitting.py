@@ -39,6 +39,7 @@ class Inputs(Protocol):
     train_labels: Tensor
     test_labels: Tensor
     test_rows: Any
+    test_grouping: dict[str, Any]
 
     def model(self) -> Joint: ...
     def train_mode(self, model: Joint) -> None: ...
@@ -76,7 +77,7 @@ class Fit:
         self.schedule = optimisation.Schedule(recipe.learning_rate, recipe.epochs * self.per_epoch,
                                               min(recipe.warmup_epochs, recipe.epochs - 1) * self.per_epoch,
                                               warmup_from=recipe.learning_rate / 10)  # fmt: skip
-        self.nonfinite_steps = 0
+        self.nonfinite_steps, self.warned = 0, False
         self.last_batch: tuple[Tensor, Tensor, Tensor] | None = None  # contrastive loss on z, z, labels
 
     @property
@@ -132,7 +133,8 @@ class Fit:
         if self.last_batch is not None and self.last_batch[1].any():  # z is 0 by design for one side fed twice
             found = diagnostics.of_batch(self.objective.contrast, *self.last_batch)
             means |= {k: v for k, v in found.items() if math.isfinite(v)}  # a batch without pairs has no alignment
-            diagnostics.warn_if_stuck(means, epoch, f"{self.trial.arm} (trial {self.trial.id})")
+            if not self.warned:
+                self.warned = diagnostics.warn_if_stuck(means, epoch, f"{self.trial.arm} (trial {self.trial.id})")
         return means | {"learning_rate": self.optimizer.lr, "nonfinite_steps": float(self.nonfinite_steps),
                         "steps": float(epoch * self.per_epoch)}  # fmt: skip
 
@@ -176,7 +178,7 @@ class Fit:
         if self.model.paired and measured.get("centre_cosine", 0.0) > COLLAPSED:
             warnings.warn(f"the class centres of z have a mean cosine of {measured['centre_cosine']:.2f}: z shows little "
                           "but the shift common to all pairs; raise temperature or lower beta", stacklevel=2)  # fmt: skip
-        items = {"correct": (found.predicted == found.labels).long().tolist()}
+        items = {**metrics.by_item(found.predicted, found.labels), **self.inputs.test_grouping}
         files = {}
         if self.recipe.artifacts != "none":
             names = self.inputs.class_names or tuple(str(k) for k in range(self.inputs.classes))
@@ -201,7 +203,7 @@ def fit(trial: Trial, recipe: Recipe, inputs: Inputs, resume: Path | None) -> Ge
     run, done = Fit(trial, recipe, inputs), 0
     if resume is not None:
         facts = checkpoint.restore(resume, run.parts)
-        done, run.nonfinite_steps = facts["epoch"], facts["nonfinite_steps"]
+        done, run.nonfinite_steps, run.warned = facts["epoch"], facts["nonfinite_steps"], facts.get("warned", False)
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as name:
         folder = Path(name)
         for epoch in range(done + 1, recipe.epochs + 1):
@@ -215,9 +217,8 @@ def fit(trial: Trial, recipe: Recipe, inputs: Inputs, resume: Path | None) -> Ge
             elif trial.fold is not None and _due(epoch, recipe.evaluate_every):
                 measured |= run.test()[1]
             if last or _due(epoch, recipe.checkpoint_every):
-                saved = checkpoint.save(
-                    folder / "checkpoint", run.parts, epoch=epoch, nonfinite_steps=run.nonfinite_steps
-                )
+                facts = {"epoch": epoch, "nonfinite_steps": run.nonfinite_steps, "warned": run.warned}
+                saved = checkpoint.save(folder / "checkpoint", run.parts, **facts)
             yield Report(epoch, measured, saved, items, files)
 
 

@@ -46,7 +46,7 @@ class ImageInputs:
         self.settings, self.device = settings, device
         train, test = open_dataset(trial.data).parts(trial.fold)
         self.train_labels, self.test_labels = (torch.tensor(part.labels) for part in (train, test))
-        self.test_rows = np.asarray(test.rows)
+        self.test_rows, self.test_grouping = np.asarray(test.rows), test.grouping
         stored = {"train": self._stored(train), "test": self._stored(test)}
         self.colours = Colours.of(stored["train"]) if settings.colour_units else None
         self.numbers = {split: self._numbers_of(sides) for split, sides in stored.items()}

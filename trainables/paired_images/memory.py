@@ -22,11 +22,13 @@ def memory(config: Mapping[str, Any], data: Manifest) -> Workload:
     """One step of a batch, both images of a pair in one pass (LOCAL, Table 1), and the whole dataset on the device."""
     settings = Settings(**config)
     columns = COLUMNS[settings.input]
-    shape = image_shape(data, columns[0], settings.image_size)
+    channels, *sides = image_shape(data, columns[0])
+    side = settings.image_size or min(sides)
+    shape = channels, side, side
     seen = (settings.copies * shape[0], *shape[1:])
     sizes = [seen, (colours.count(shape[0]),)] if settings.colour_units else [seen]
     rows = settings.batch_size * settings.n_views
-    images = (data.rows("train") + data.rows("test")) * len(columns)
+    images = (data.rows("train") + data.rows("test")) * len(set(columns))  # one side fed twice lies there once
     network = (settings.width, settings.stem, settings.bn, settings.projection_dim, settings.classifier_hidden, settings.colour_units)
     return Workload(
         architecture=f"{settings.backbone} {precision(settings)}",

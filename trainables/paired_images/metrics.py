@@ -27,6 +27,14 @@ def scores(
     return found
 
 
+def by_item(predicted: Int[Tensor, " n"], labels: Int[Tensor, " n"]) -> dict[str, list[float]]:
+    """One score a row: `correct`, whose mean is the accuracy, and `recall`, n/(K n_k) for a hit in a class of n_k rows,
+    whose mean is the mean recall of the K classes that are there."""
+    hits, counts = predicted == labels, torch.bincount(labels).double()
+    worth = len(labels) / (int((counts > 0).sum()) * counts[labels])
+    return {"correct": hits.long().tolist(), "recall": (hits * worth).tolist()}
+
+
 def shots(counts: Int[Tensor, " k"]) -> Mapping[str, Tensor]:
     """Which classes are many, medium and few-shot by their training rows; a mask [k] each."""
     return {"many": counts > MANY, "medium": (counts <= MANY) & (counts >= FEW), "few": counts < FEW}

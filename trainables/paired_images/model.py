@@ -172,6 +172,9 @@ class Joint(nn.Module):
 def image_model(settings: Settings, shape: tuple[int, int, int], classes: int) -> Joint:
     """The network for images of `shape` (channels, height, width), initialised from torch's global generator."""
     channels = settings.copies * shape[0]
+    if settings.bn == "frozen" and settings.pretrained == "none":
+        warnings.warn("bn 'frozen' keeps the running statistics of the weights given, and there are none: BatchNorm does "
+                      "nothing here; give pretrained weights or take 'train' or 'groupnorm'", stacklevel=2)  # fmt: skip
     encoder = Stages(settings, channels, min(shape[1:]))
     with torch.no_grad():
         encoder.eval()

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from trainables.paired_images import schedules
 from trainables.paired_images.model import Outputs
 from trainables.paired_images.settings import Recipe
 
@@ -24,6 +25,12 @@ class Objective:
         if classes > recipe.projection_dim:
             warnings.warn(f"projection_dim {recipe.projection_dim} cannot hold {classes} orthogonal classes: some may "
                           f"coincide; use {classes} or more", stacklevel=2)  # fmt: skip
+        if all(
+            schedules.alpha(recipe.alpha_schedule, epoch, recipe.epochs, recipe.alpha) == 1
+            for epoch in range(recipe.epochs)
+        ):
+            warnings.warn("alpha is 1 in every epoch: the classifier is never trained and its scores are chance; lower "
+                          "alpha or take a schedule that falls, over more than one epoch", stacklevel=2)  # fmt: skip
         self.recipe, self.contrast = recipe, recipe.build_loss()
         self.weights = class_weights(recipe.class_weights, train_labels, classes).to(device)
 

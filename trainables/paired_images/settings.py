@@ -81,9 +81,13 @@ class Recipe:
     def build_loss(self) -> Any:
         """C as a function of (embeddings, labels); `SpecError` if there is none such."""
         try:
-            return losses.build(
+            built = losses.build(
                 self.loss, self.similarity, reduction=self.reduction, temperature=self.temperature
             )
+            if isinstance(built, losses.Composed) and built.loss.positives == "instances":
+                raise SpecError("positives are views of one image here, and this family's are the rows of a class",
+                                place="loss", value=self.loss, hint="take supcon, sincere or ocl")  # fmt: skip
+            return built
         except SpecError:
             raise
         except (ValueError, TypeError) as error:

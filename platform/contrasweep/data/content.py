@@ -55,7 +55,8 @@ class NoSettings:
 @dataclass(frozen=True)
 class Importer:
     """One line of `DATASETS`. `read(source, settings)` makes the content; `source` says what `--source` must
-    be (empty: the dataset comes with the package); `fetch(folder)` downloads it there and returns the source."""
+    be (empty: the dataset comes with the package); `fetch(folder)` downloads it there and returns the source. `own`
+    says that it reads anybody's data, which then have the name of the folder that they are staged in."""
 
     read: Callable[[Path, Any], Content]
     about: str
@@ -63,6 +64,7 @@ class Importer:
     source: str = ""
     settings: Any = NoSettings
     fetch: Callable[[Path], Path] | None = None
+    own: bool = False
 
 
 def in_slices(rows: int, step: int) -> Iterator[slice]:

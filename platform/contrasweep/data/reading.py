@@ -174,6 +174,11 @@ class Part:
         """Class indices [n] int64."""
         return self.split.labels[self.rows]
 
+    @property
+    def grouping(self) -> dict[str, list[str]]:
+        """The group of each row, as `Report.items` takes it; {} where the data name none."""
+        return {GROUP: self.column(GROUP).to_pylist()} if GROUP in self.split.table.column_names else {}
+
     def column(self, name: str) -> pa.Array:
         """A column that is no array (text, numbers, lists), as an Arrow array of n values."""
         table = self.split.table

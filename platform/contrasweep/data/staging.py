@@ -56,7 +56,9 @@ def stage(name: str, to: str, *, source: str | Path | None = None, settings: Map
             f"{name}: {source} gave no rows"
             + (f"; left out: {content.rejected.counts}" if content.rejected.counts else "")
         )
-    return publish(_manifest(wanted.text, store.uri, content, splits, origin, counts), store)
+    folder = store.uri.rstrip("/").rsplit("/", 1)[-1]
+    called = folder if made.own and folder != wanted.folder else wanted.text
+    return publish(_manifest(called, store.uri, content, splits, origin, counts), store)
 
 
 def _manifest(name: str, uri: str, content: Content, splits: Any, origin: Any, counts: Any) -> Manifest:

@@ -18,7 +18,7 @@ from contrasweep.report.table import Table
 from contrasweep.tracking.links import read_links
 
 if TYPE_CHECKING:
-    from contrasweep.results.results import Results
+    from contrasweep.results.results import Over, Results
 
 __all__ = ["FORMATS", "Source", "Table", "build_table", "html_report", "report_source", "write", "write_files", "write_report"]
 
@@ -27,7 +27,8 @@ FORMATS = ("text", "markdown", "latex", "html", "csv", "parquet")
 
 
 def write_report(results: "Results", format: str = "text", *, rows: Sequence[str] | None = None,
-                 columns: Sequence[str] | None = None, metric: str | None = None, output: Path | None = None) -> None:  # fmt: skip
+                 columns: Sequence[str] | None = None, metric: str | None = None, output: Path | None = None,
+                 spread: bool = False, over: "Over" = "replicates") -> None:  # fmt: skip
     """The study as it stands now, in one of `FORMATS`, to the file `output` or to standard output.
 
     html is the whole report, the others are the table with its verdicts; csv and parquet hold one row a cell, and
@@ -40,7 +41,10 @@ def write_report(results: "Results", format: str = "text", *, rows: Sequence[str
             value=format,
             hint=choose_from("formats", list(FORMATS), format),
         )
-    table = results.table(rows or None, columns or None, metric)
+    if format == "html" and over != "replicates":
+        raise SpecError("the HTML report is over replicates and has the tables over groups below, item by item", place="--over", value=over,
+                        hint="leave it out, or take another --format")  # fmt: skip
+    table = results.table(rows or None, columns or None, metric, spread=spread, over=over)
     write(render(results, format, table), output)
     if output is not None and format in ("csv", "parquet"):
         write(_frame_bytes(table.comparisons(), format), output.with_suffix(f".comparisons{output.suffix}"))
@@ -108,7 +112,8 @@ def report_source(results: "Results", table: Table) -> Source:
     return Source(
         frame.assign(**extra), facts, curves=results.curves(), links=results.run_urls, given=table,
         images=trials.figures(results.records, frame, results.found, results.axes), search=results.search if len(results.search) else None,
-        by_item=trials.by_item(results.records, frame, results.found, results.axes, results.facts.get("reference")), importance=results.importance(), spent=_spent(results),
+        by_item=trials.by_item(results.items, frame, results.found, results.axes, results.facts.get("reference")),
+        over_groups=trials.tables_over_groups(results), importance=results.importance(), spent=_spent(results),
         search_notes=notes_html(results),
         study_link=links.study, served="" if links.served or not links.runs else f"contrasweep ui --tracking {links.tracking}",
     )  # fmt: skip

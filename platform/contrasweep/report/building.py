@@ -25,13 +25,14 @@ SHARES = ("accuracy", "balanced_accuracy", "f1", "precision", "recall", "map", "
 def build_table(frame: pd.DataFrame, *, rows: str | Sequence[str] | None, columns: str | Sequence[str] | None, metric: str,
                 mode: Literal["max", "min"] = "max", alpha: float = 0.05, train_fraction: float | None = None,
                 planned: pd.DataFrame | None = None, reference: str | None = None, links: Mapping[str, str] | None = None,
-                axes: Sequence[str] | None = None, title: str = "") -> Table:  # fmt: skip
+                axes: Sequence[str] | None = None, title: str = "", spread: bool = False) -> Table:  # fmt: skip
     """The table of `frame` (one row a trial: trial_id, arm, the axes, fold, seed, status, metrics).
 
     `rows` and `columns` are `arm`, an axis, or a list of these. Trials of `planned` that `frame` lacks count
     as pending. `train_fraction` is given where replicates are folds of one dataset: seeds of a fold are then
     averaged first. Without a `reference` arm every pair is compared; p-values are Holm's over the table.
-    `axes` defaults to the columns between `arm` and `fold`; `links` maps trial ids to MLflow runs.
+    `axes` defaults to the columns between `arm` and `fold`; `links` maps trial ids to MLflow runs. `spread` shows (min-max) in the cells.
+    A column `weight` of `frame` makes means weighted ones, where replicates are independent.
     """
     if axes is None:
         names = [str(c) for c in frame.columns]
@@ -51,7 +52,7 @@ def build_table(frame: pd.DataFrame, *, rows: str | Sequence[str] | None, column
     cells = _marked(cells, layout, pairs, mode, reference)
     order = [_distinct(trials, factors) for factors in (layout.rows, layout.columns)]
     return Table(metric, mode, alpha, train_fraction, layout.rows, layout.columns, order[0], order[1], cells, tuple(pairs),
-                 layout.compared, layout.pooled, reference, title)  # fmt: skip
+                 layout.compared, layout.pooled, reference, title, spread)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ def _trials(frame: pd.DataFrame, planned: pd.DataFrame | None, metric: str, fact
     status[(status == DONE) & ~np.isfinite(values)] = NOT_FINITE
     trials = pd.DataFrame({name: [label(v) for v in frame[name]] for name in factors})
     return trials.assign(
+        weight=frame["weight"].to_numpy(dtype="float64") if "weight" in frame else 1.0,
         trial_id=frame["trial_id"].to_numpy(),
         fold=[label(v) for v in frame["fold"]],
         seed=[label(v) for v in frame["seed"]],
@@ -138,13 +140,13 @@ def _cells(trials: pd.DataFrame, layout: _Layout, metric: str, alpha: float, tra
     split = len(layout.rows)
     for key, part in _groups(trials, layout.shown):
         done = part[part["value"].notna()]
-        interval = None
+        interval, values = None, None
         if len(done):
-            units = done.groupby(["fold", "seed"], sort=False)["value"].mean()
+            units = done.groupby(["fold", "seed"], sort=False)[["value", "weight"]].mean()
             folds = list(units.index.get_level_values("fold")) if train_fraction is not None else None
-            interval = mean_interval(
-                group_means(units.to_numpy(), folds), train_fraction=train_fraction, alpha=alpha
-            )
+            values = group_means(units["value"].to_numpy(), folds)
+            weights = units["weight"].to_numpy() if train_fraction is None else None
+            interval = mean_interval(values, train_fraction=train_fraction, alpha=alpha, weights=weights)
         if interval is not None and metric.startswith(SHARES) and done["value"].between(0, 1).all():
             interval = replace(interval, low=max(0.0, interval.low), high=min(1.0, interval.high))
         replicates = tuple(
@@ -156,7 +158,8 @@ def _cells(trials: pd.DataFrame, layout: _Layout, metric: str, alpha: float, tra
         cells[key[:split], key[split:]] = Cell(
             mean=interval.mean if interval else None, low=interval.low if interval else None,
             high=interval.high if interval else None, n=len(done), statuses=dict(Counter(part["status"])),
-            replicates=replicates, method=interval.method if interval else "")  # fmt: skip
+            replicates=replicates, method=interval.method if interval else "",
+            least=None if values is None else float(values.min()), most=None if values is None else float(values.max()))  # fmt: skip
     return cells
 
 
@@ -177,14 +180,16 @@ def _pairs(trials: pd.DataFrame, layout: _Layout, metric: str, mode: Literal["ma
         unit = ["fold"] if train_fraction is not None else ["fold", "seed"]
         units = list(zip(*(wide.index.get_level_values(name) for name in unit), strict=True))
         values = {s: wide[s].to_numpy() for s in dict.fromkeys(part["side"])}
+        weights = part.groupby(list(wide.index.names), sort=False)["weight"].mean().reindex(wide.index).to_numpy()
         for a, b in itertools.combinations(values, 2):
             both = np.isfinite(values[a]) & np.isfinite(values[b])
             if reference not in (None, a, b) or not both.any():
                 continue
-            if (values[a][both].mean() < values[b][both].mean()) == (mode == "max"):
+            first, second = (np.average(values[side][both], weights=weights[both]) for side in (a, b))
+            if (first < second) == (mode == "max"):
                 a, b = b, a
             found = compare_paired(values[a][both], values[b][both], train_fraction=train_fraction, alpha=alpha, mode=mode,
-                                   groups=list(itertools.compress(units, both)))  # fmt: skip
+                                   groups=list(itertools.compress(units, both)), weights=None if train_fraction else weights[both])  # fmt: skip
             yield Pair(tuple(zip(layout.context, key, strict=True)), a, b, found, found.p_value, metric)
 
 

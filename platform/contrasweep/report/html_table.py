@@ -42,7 +42,7 @@ def grid(table: "Table") -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in [*table.row_factors, *heads])
     body = "".join(
         "<tr>" + "".join(f"<th>{'' if same else escape(name)}</th>" for name, same in zip(row, text.repeated(row, above), strict=True))
-        + "".join(_cell(table.cells.get((row, column)), table.decimals) for column in table.columns) + "</tr>"
+        + "".join(_cell(table.cells.get((row, column)), table.decimals, table.spread) for column in table.columns) + "</tr>"
         for row, above in zip(table.rows, [(), *table.rows], strict=False))  # fmt: skip
     return (f'<div style="overflow-x:auto"><table class="cs-table"><thead>{over}<tr>{head}</tr></thead>'
             f"<tbody>{body}</tbody></table></div>")  # fmt: skip
@@ -55,8 +55,8 @@ def plain(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f'<div class="wide"><table class="plain"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _cell(cell: "Cell | None", decimals: int) -> str:
-    shown = text.cell_text(cell, decimals)
+def _cell(cell: "Cell | None", decimals: int, spread: bool) -> str:
+    shown = text.cell_text(cell, decimals, spread)
     if cell is None:
         return f'<td class="gap">{escape(shown)}</td>'
     if cell.mean is None:
@@ -65,6 +65,8 @@ def _cell(cell: "Cell | None", decimals: int) -> str:
         mean = text.number(cell.mean, decimals)
         words = f'<span class="mean">{mean}</span><span class="span">{escape(shown.removeprefix(mean))}{text.ARROWS[cell.mark]}</span>'
     runs = "".join(_replicate(r, decimals + 1) for r in cell.replicates)
+    if cell.n > 1 and cell.least is not None and cell.most is not None:
+        runs = f"<li>from {text.number(cell.least, decimals + 1)} to {text.number(cell.most, decimals + 1)}</li>{runs}"
     kind = ' class="best"' if cell.best else ""
     return f'<td{kind}><details><summary>{words}</summary><ul class="runs">{runs}</ul></details></td>'
 

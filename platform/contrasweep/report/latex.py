@@ -36,7 +36,7 @@ def to_latex(table: "Table") -> str:
     )
     lines += [" & ".join([*(escape(f) for f in table.row_factors), *heads]) + r" \\", r"\midrule"]
     for row, above in zip(table.rows, [(), *table.rows], strict=False):
-        cells = [_entry(table.cells.get((row, column)), table.decimals) for column in table.columns]
+        cells = [_entry(table.cells.get((row, column)), table.decimals, table.spread) for column in table.columns]
         labels = ["" if same else escape(name) for name, same in zip(row, text.repeated(row, above), strict=True)]
         lines.append(" & ".join([*labels, *cells]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
@@ -47,10 +47,10 @@ def _caption(table: "Table") -> str:
     return ". ".join(escape(line) for line in [text.heading(table), *(line[0].upper() + line[1:] for line in says)]) + "."
 
 
-def _entry(cell: "Cell | None", decimals: int) -> str:
+def _entry(cell: "Cell | None", decimals: int, spread: bool) -> str:
     if cell is None or cell.mean is None or cell.low is None or cell.high is None or math.isinf(cell.low):
         return rf"\textit{{{escape(text.cell_text(cell, decimals))}}}"
     mean = text.number(cell.mean, decimals)
     mean = rf"\textbf{{{mean}}}" if cell.best else mean
-    rest = text.cell_text(cell, decimals).removeprefix(text.number(cell.mean, decimals))
+    rest = text.cell_text(cell, decimals, spread).removeprefix(text.number(cell.mean, decimals))
     return mean + rf"{{\scriptsize\ {escape(rest.lstrip())}}}" * bool(rest) + ARROWS[cell.mark]

@@ -28,7 +28,7 @@ def html_report(source: Source) -> str:
         ("curves", "Learning curves", curve_figures(source)),
         ("search", "Search", _search(source)),
         ("figures", "Figures of trials", trials.figures_html(source.images)),
-        ("items", "Item by item", trials.items_html(source.by_item, source.axes)),
+        ("items", "Item by item", trials.items_html(source.by_item, source.axes, source.over_groups)),
         ("trials", "All trials", searching.parallel_figure(source) + trial_list(source)),
         ("budget", "Budget and GPUs", budget_html(source)),
         ("failures", "Failures", _failures(source)),

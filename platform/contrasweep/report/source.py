@@ -21,7 +21,8 @@ class Source:
     name, digest, synthetic), versions, plan_digest, commands, searcher. `curves`: trial_id, step, metrics.
     `search`: the trials of a search in the order they were told: trial_id, arm, value, and the searched
     settings as columns, with their status. `importance`: by arm, the share of each setting. `links`: trial id to MLflow run.
-    `images`: figures of single trials (caption, PNG); `by_item`: comparisons over test items (report.trials).
+    `images`: figures of single trials (caption, PNG); `by_item`: comparisons over test items of single trials,
+    `over_groups`: tables over those of all folds (report.trials).
     `spent`: one row a trial that ended, of a search too: arm, phase, status, seconds and what `frame` has of its host.
     `search_notes`: HTML on what a search cost and found.
     `given`: the table, where it is made already. `served`: by which command the pages behind `links` are served; empty where a server does.
@@ -35,6 +36,7 @@ class Source:
     links: Mapping[str, str] = field(default_factory=dict)
     images: list[tuple[str, bytes]] = field(default_factory=list)
     by_item: list[dict[str, Any]] = field(default_factory=list)
+    over_groups: list[Table] = field(default_factory=list)
     spent: pd.DataFrame | None = None
     search_notes: str = ""
     study_link: str = ""

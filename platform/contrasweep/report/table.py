@@ -31,7 +31,8 @@ class Replicate:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: `mean` in `low` to `high` over `n` finished replicates of `planned`.
+    """One cell: `mean` in `low` to `high` over `n` finished replicates of `planned`; `least` and `most` are the outermost
+    of what was averaged (folds, seeds of a fold averaged, or replicates).
 
     `statuses` counts its trials by status; `best` marks the best of its comparisons, `mark` is `better` or
     `worse` than the reference (or `worse` than the best), by Holm, or empty.
@@ -44,6 +45,8 @@ class Cell:
     statuses: Mapping[str, int]
     replicates: tuple[Replicate, ...]
     method: str = ""
+    least: float | None = None
+    most: float | None = None
     best: bool = False
     mark: Literal["", "better", "worse"] = ""
 
@@ -76,7 +79,8 @@ class Table:
 
     `compared` names the factor whose values are set against each other: the arms, or what stands in the
     columns where no arm is in the table. `pooled` are the axes that stand in neither rows nor columns:
-    a replicate's value is its mean over them.
+    a replicate's value is its mean over them. With `spread` a cell tells (min-max) too, as papers' tables do.
+    `unit` says what its replicates are where they are no folds.
     """
 
     metric: str
@@ -93,6 +97,8 @@ class Table:
     pooled: tuple[str, ...]
     reference: str | None
     title: str = ""
+    spread: bool = False
+    unit: str = "replicates"
 
     @cached_property
     def decimals(self) -> int:
@@ -124,7 +130,8 @@ class Table:
         return html_table.to_html(self)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a cell, plain columns: the factors, metric, mean, low, high, n, planned, counts, best, mark."""
+        """One row a cell, plain columns: the factors, metric, mean, low, high, min, max, n, planned, counts, best,
+        mark."""
         records = []
         for row in self.rows:
             for column in self.columns:
@@ -142,6 +149,8 @@ class Table:
                         "mean": cell.mean,
                         "low": cell.low,
                         "high": cell.high,
+                        "min": cell.least,
+                        "max": cell.most,
                         "n": cell.n,
                     }
                     | {
@@ -154,7 +163,7 @@ class Table:
                     | {"trial_ids": " ".join(r.trial_id for r in cell.replicates)}
                 )
         frame = pd.DataFrame(records)
-        return frame.astype({name: "float64" for name in ("mean", "low", "high") if name in frame})
+        return frame.astype({name: "float64" for name in ("mean", "low", "high", "min", "max") if name in frame})
 
     def comparisons(self) -> pd.DataFrame:
         """One row a comparison: context, a, b, and all that `Comparison.to_dict` tells; `raw_p` unadjusted."""

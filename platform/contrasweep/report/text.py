@@ -17,8 +17,8 @@ def number(value: float, decimals: int) -> str:
     return f"{value:.{decimals}f}" if math.isfinite(value) else ("∞" if value > 0 else "-∞")
 
 
-def cell_text(cell: "Cell | None", decimals: int) -> str:
-    """`0.912 [0.897, 0.930]`; what is missing is counted, and nothing else stands for a number."""
+def cell_text(cell: "Cell | None", decimals: int, spread: bool = False) -> str:
+    """`0.912 [0.897, 0.930]`, with `spread` `0.912 [0.897, 0.930] (0.881–0.944)`; what is missing is counted, and nothing else stands for a number."""
     if cell is None:
         return "not planned"
     if cell.mean is None or cell.low is None or cell.high is None:
@@ -26,6 +26,8 @@ def cell_text(cell: "Cell | None", decimals: int) -> str:
     span = f" [{number(cell.low, decimals)}, {number(cell.high, decimals)}]" if cell.low != cell.high else ""
     if math.isinf(cell.low):
         span = " [one replicate]"
+    if spread and cell.least is not None and cell.most is not None and cell.n > 1:
+        span += f" ({number(cell.least, decimals)}–{number(cell.most, decimals)})"
     share = f" {cell.n}/{cell.planned}" if cell.n < cell.planned else ""
     return number(cell.mean, decimals) + span + share
 
@@ -36,8 +38,8 @@ def missing(cell: "Cell") -> str:
     return next(iter(left)) if len(left) == 1 else ", ".join(f"{n} {status}" for status, n in left.items())
 
 
-def marked_text(cell: "Cell | None", decimals: int) -> str:
-    shown = cell_text(cell, decimals)
+def marked_text(cell: "Cell | None", decimals: int, spread: bool = False) -> str:
+    shown = cell_text(cell, decimals, spread)
     return shown if cell is None else shown + (" *" if cell.best else "") + ARROWS[cell.mark]
 
 
@@ -46,8 +48,8 @@ def legend(table: "Table") -> list[str]:
     level = f"{100 * (1 - table.alpha):g} %"
     lines = []
     if methods:
-        lines.append(f"mean [{level} interval: {', '.join(methods)}]" + (
-            " over folds, seeds of a fold averaged" if table.train_fraction is not None else " over replicates"))  # fmt: skip
+        lines.append(f"mean [{level} interval: {', '.join(methods)}]" + " (min–max)" * table.spread + (
+            " over folds, seeds of a fold averaged" if table.train_fraction is not None else f" over {table.unit}"))  # fmt: skip
     if any(c.best for c in table.cells.values()):
         among = " and ".join(f"{name}s" for name in table.compared)
         lines.append(f"* best of the {among} compared")
@@ -105,7 +107,7 @@ def grid(table: "Table", columns: Sequence["Key"]) -> list[list[str]]:
         *([column_title(c) for c in columns] if table.column_factors else [table.metric]),
     ]
     body = [
-        [*row, *(marked_text(table.cells.get((row, c)), table.decimals) for c in columns)]
+        [*row, *(marked_text(table.cells.get((row, c)), table.decimals, table.spread) for c in columns)]
         for row in table.rows
     ]
     return [head, *body]
@@ -167,7 +169,7 @@ def to_markdown(table: "Table") -> str:
         for i, column in enumerate(table.columns, start=len(table.row_factors)):
             cell = table.cells.get((row, column))
             if cell is not None and cell.best:
-                cells[i] = f"**{cell_text(cell, table.decimals)}**{ARROWS[cell.mark]}"
+                cells[i] = f"**{cell_text(cell, table.decimals, table.spread)}**{ARROWS[cell.mark]}"
     escaped = [[entry.replace("|", "\\|") for entry in row] for row in rows]
     lines = [
         f"**{heading(table)}**",

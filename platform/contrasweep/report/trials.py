@@ -1,22 +1,31 @@
 """What single trials add to a study's report: their own figures, and comparisons item by item of one test part."""
 
 import base64
+import contextlib
 import itertools
 from collections.abc import Iterator, Mapping
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
+from contrasweep.data.reading import GROUP
 from contrasweep.errors import StorageError
-from contrasweep.report.html_table import plain
-from contrasweep.report.table import label
+from contrasweep.report.html_table import grid, plain
+from contrasweep.report.over_groups import Items, groups, scores
+from contrasweep.report.table import Table, label
+from contrasweep.report.text import verdicts
 from contrasweep.statistics import paired_bootstrap
 from contrasweep.storage.records import DONE, Record, StudyRecords
+
+if TYPE_CHECKING:
+    from contrasweep.results.results import Results
 
 MOST_FIGURES = 24
 MOST_BYTES = 4 * 2**20  # of all figures together: a report stays a file that one can mail
 MOST_COMPARED = 60  # pairs of trials
+MOST_READ, MOST_TABLES = 400, 6  # trials whose items are read at all, and scores that have a table of them
 
 
 def figures(records: StudyRecords, frame: pd.DataFrame, found: Mapping[str, Record], axes: list[str]) -> list[tuple[str, bytes]]:
@@ -36,22 +45,26 @@ def figures(records: StudyRecords, frame: pd.DataFrame, found: Mapping[str, Reco
     return kept
 
 
-def by_item(records: StudyRecords, frame: pd.DataFrame, found: Mapping[str, Record], axes: list[str],
+def by_item(items: Items, frame: pd.DataFrame, found: Mapping[str, Record], axes: list[str],
             reference: str | None = None) -> list[dict[str, Any]]:  # fmt: skip
     """Arms compared on the very same test items (with `reference` alone, if given), one replicate at a time: the paired
-    bootstrap over items.
+    bootstrap over items, of whole groups where these are named.
 
     It holds the noise of the test items only, not that of training; a fact about two trained models.
     """
     rows = []
     for first, second in itertools.islice(_pairs(frame, found, axes, reference), MOST_COMPARED):
-        ours, theirs = records.items(first["trial_id"]), records.items(second["trial_id"])
-        for name in sorted(set(ours) & set(theirs)):
+        ours, theirs = items(first["trial_id"]), items(second["trial_id"])
+        for name in sorted((set(ours) & set(theirs)) - {GROUP}):
             if len(ours[name]) != len(theirs[name]):
                 raise StorageError(f"items {name!r} of trials {first['trial_id']} and {second['trial_id']} have different lengths")
-            difference, low, high = paired_bootstrap(ours[name], theirs[name])
+            kept = np.isfinite(ours[name]) & np.isfinite(theirs[name])  # no similarity to a class that is not there
+            names = np.array(groups(ours, len(kept)))[kept]
+            if len(set(names)) < 2:  # there is nothing to draw
+                continue
+            difference, low, high = paired_bootstrap(ours[name][kept], theirs[name][kept], groups=names if GROUP in ours else None)
             rows.append({"item": name, "a": first["arm"], "b": second["arm"], **{axis: first[axis] for axis in axes}, "fold": first["fold"],
-                         "seed": first["seed"], "n": len(ours[name]), "difference": difference, "low": low, "high": high})  # fmt: skip
+                         "seed": first["seed"], "n": int(kept.sum()), "difference": difference, "low": low, "high": high})  # fmt: skip
     return rows
 
 
@@ -65,8 +78,36 @@ def figures_html(images: list[tuple[str, bytes]]) -> str:
     return f'<div class="figures">{inner}</div>' if inner else ""
 
 
-def items_html(rows: list[dict[str, Any]], axes: list[str]) -> str:
-    """The comparisons by item: one row an item's name and pair of arms, and every replicate of it on demand."""
+def tables_over_groups(results: "Results") -> list[Table]:
+    """The table over groups of test items of each score, the study's metric first, within the limits above."""
+    known = scores(results.found)
+    with_items = [record for record in results.found.values() if record.items]
+    if not 1 < len(with_items) <= MOST_READ or not any(GROUP in record.items for record in with_items):
+        return []
+    first = [name for name in known if name == results.metric]
+    made = []
+    for name in [*first, *(n for n in known if n not in first)][:MOST_TABLES]:
+        with contextlib.suppress(StorageError):  # trials that disagree about their items: whoever asks for the table is told
+            made.append(results.table(metric=name, over="groups"))
+    return made
+
+
+def items_html(rows: list[dict[str, Any]], axes: list[str], tables: list[Table]) -> str:
+    """Test items pooled over folds, a table for each score; then the comparisons of single replicates: one row an item's
+    name and pair of arms, and every replicate of it on demand."""
+    pooled = ""
+    for i, table in enumerate(tables):
+        lines = [line.replace("* best", "★ best") for line in [*table.legend, *verdicts(table.pairs)]]
+        said = "".join(f"<li>{escape(line)}</li>" for line in lines)
+        pooled += (f"<details{' open' * (i == 0)}><summary>{escape(table.metric)}, over {escape(table.unit)}</summary>{grid(table)}"
+                   f'<ul class="cs-notes">{said}</ul></details>')  # fmt: skip
+    if pooled:
+        pooled = ("<p>All test items of the study, each scored by networks that have not trained on it. This holds the choice of the test items "
+                  f"for the networks as trained; the table of the study holds that of the training part too.</p>{pooled}")  # fmt: skip
+    return pooled + _single(rows, axes)
+
+
+def _single(rows: list[dict[str, Any]], axes: list[str]) -> str:
     if not rows:
         return ""
     frame = pd.DataFrame(rows)
@@ -80,7 +121,8 @@ def items_html(rows: list[dict[str, Any]], axes: list[str]) -> str:
     head = [*keys, "items", "mean difference", "a is ahead in", "behind in"]
     single = [[label(row[k]) for k in [*keys, "fold", "seed"]] + [f"{row['difference']:+.4f} [{row['low']:+.4f}, {row['high']:+.4f}]"] for row in rows]
     return (
-        "<p>Two trained models on the same test items, one replicate at a time: 1,000 resamples of the items, the same for both; a is ahead "
+        "<p>Two trained models on the same test items, one replicate at a time: 1,000 resamples of the items (of their groups, where these are "
+        "named), the same for both; a is ahead "
         f"where the 95 % interval of the difference a - b lies above 0; {MOST_COMPARED} pairs of trials at most. This holds the noise of the test items only; what another seed of "
         f"training would change is in the table above.</p>{plain(head, summary)}<details><summary>Every replicate</summary>"
         f"{plain([*keys, 'fold', 'seed', 'difference [95 %]'], single)}</details>"

@@ -1,11 +1,12 @@
 """`Results`: what a study has so far, read from the storage alone; frames, tables and comparisons of it."""
 
+import functools
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from contrasweep.statistics import Comparison
 
 OWN_COLUMNS = ("trial_id", "arm", "fold", "seed", "status", "seconds", "gpu_memory_gib")
+Over = Literal["replicates", "groups"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -142,48 +144,65 @@ class Results:
         costs = spent(self.others.values(), self.facts["arms"])
         return {arm: cost.beside(ArmBudget(**self.facts["budget"])) for arm, cost in costs.items()}
 
+    @cached_property
+    def items(self) -> Callable[[str], Mapping[str, Any]]:
+        """A trial's scores of its test items by name, read once."""
+        return functools.cache(self.records.items)
+
     def curves(self, trial_ids: Iterable[str] | None = None) -> pd.DataFrame:
         """Every report of the table's trials, or of `trial_ids`: trial_id, step, time, and the metrics."""
         return compact.read_curves(self.records, self.stamps, self.found if trial_ids is None else trial_ids)
 
     def table(self, rows: str | Sequence[str] | None = None, columns: str | Sequence[str] | None = None,
-              metric: str | None = None) -> "Table":  # fmt: skip
+              metric: str | None = None, *, spread: bool = False, over: Over = "replicates") -> "Table":  # fmt: skip
         """The study's table: mean and interval per cell, the best marked, what is missing shown as missing.
 
         `rows` and `columns` are `arm`, an axis, or a list of these; without them the axes are the rows and
-        the arms the columns.
+        the arms the columns. With `spread` cells show (min-max) over folds or replicates beside their interval.
+        `over="groups"` pools the folds: `metric` is then a score of test items, and a replicate is a group of these
+        (see `report.over_groups`).
         """
         for name in [*_names(rows), *_names(columns)]:
             self._known("rows or columns", name, ["arm", *self.axes])
         rows, columns = self._layout(rows, columns)
-        return self._table(self._frame, rows, columns, metric or self.metric, self.facts.get("reference"))
+        return self._table(self._frame, rows, columns, metric, self.facts.get("reference"), spread, over)
 
-    def versus(self, a: str, b: str, metric: str | None = None, at: Mapping[str, Any] | None = None) -> "Versus":
+    def versus(self, a: str, b: str, metric: str | None = None, at: Mapping[str, Any] | None = None, *,
+               over: Over = "replicates") -> "Versus":  # fmt: skip
         """Arm `a` against arm `b` in words and numbers: over the axes left free by `at`, and in each cell of the table,
-        with p-values adjusted over the table's family of comparisons."""
+        with p-values adjusted over the table's family of comparisons. `over` as in `table`."""
         from contrasweep.report.versus import versus
 
         for arm in (a, b):
             self._known("arm", arm, list(dict.fromkeys(self.planned["arm"])))
-        frame, metric, reference = self._at(self._frame, at or {}), metric or self.metric, self.facts.get("reference")
+        frame, reference = self._at(self._frame, at or {}), self.facts.get("reference")
         family = reference if reference in (a, b) else None
         free = [axis for axis in self.axes if axis not in (at or {})]
-        cells = self._table(frame, free, ["arm"], metric, family) if free else None
+        cells = self._table(frame, free, ["arm"], metric, family, over=over) if free else None
         where = "".join(f", {axis} {value}" for axis, value in (at or {}).items())
-        return versus(f"{self.title}{where}", a, b, self._table(frame, ["arm"], [], metric, family), cells)
+        return versus(f"{self.title}{where}", a, b, self._table(frame, ["arm"], [], metric, family, over=over), cells)
 
-    def _table(self, frame: pd.DataFrame, rows: Any, columns: Any, metric: str, reference: str | None) -> "Table":
+    def _table(self, frame: pd.DataFrame, rows: Any, columns: Any, metric: str | None, reference: str | None,
+               spread: bool = False, over: Over = "replicates") -> "Table":  # fmt: skip
         from contrasweep.report.building import build_table
+        from contrasweep.report.over_groups import chosen, table_over_groups
 
-        self._known("metric", metric, [c for c in self._frame.columns if c not in {*OWN_COLUMNS, *self.axes}] or [metric])
-        return build_table(
-            frame, rows=rows, columns=columns, metric=metric, mode=self._mode(metric), alpha=self.facts["alpha"],
-            train_fraction=self._train_fraction, reference=reference, links=self.run_urls, title=self.title,
-        )  # fmt: skip
+        if over not in (known := get_args(Over)):
+            raise SpecError("there are no such replicates", place="over", value=over, hint=choose_from("kinds", list(known), over))
+        if over == "groups":
+            metric = chosen(self.found, metric, self.metric)
+        else:
+            metric = metric or self.metric
+            self._known("metric", metric, [c for c in self._frame.columns if c not in {*OWN_COLUMNS, *self.axes}] or [metric])
+        layout: dict[str, Any] = {"rows": rows, "columns": columns, "mode": self._mode(metric), "alpha": self.facts["alpha"],
+                                  "reference": reference, "title": self.title, "spread": spread}  # fmt: skip
+        if over == "groups":
+            return table_over_groups(self.items, frame, self.found, self.axes, metric, **layout)
+        return build_table(frame, metric=metric, train_fraction=self._train_fraction, links=self.run_urls, **layout)
 
     def _mode(self, metric: str) -> Any:
-        """Of another metric than the study's larger is better, unless it is a loss."""
-        return self.facts["mode"] if metric == self.metric or not metric.startswith("loss") else "min"
+        """Of another metric than the study's larger is better, unless it is a loss or the similarity to other classes."""
+        return self.facts["mode"] if metric == self.metric else "min" if metric.startswith(("loss", "noise")) else "max"
 
     @property
     def title(self) -> str:

@@ -57,6 +57,20 @@ def overlap(train_fraction: float | None) -> float:
     return (1 - train_fraction) / train_fraction
 
 
+def weighting(weights: ArrayLike | None, n: int, train_fraction: float | None) -> Floats | None:
+    """`weights` [n] as an array; None where none are given or all are equal. `SpecError` unless they are positive and
+    replicates independent."""
+    if weights is None:
+        return None
+    found = replicates(weights, "weights")
+    if len(found) != n or (found <= 0).any():
+        raise SpecError("weights are positive, one a replicate", place="weights", value=f"{len(found)}, the least {found.min():g}",
+                        hint=f"{n} of them")  # fmt: skip
+    if train_fraction is not None:
+        raise SpecError("folds are not weighted", place="weights", value=f"train_fraction {train_fraction:g}", hint="leave one of them out")
+    return None if (found == found[0]).all() else found
+
+
 def group_means(values: Floats, groups: Sequence[Any] | None) -> Floats:
     """Mean of `values` [n] within each distinct value of `groups` [n], in order of first appearance [g]."""
     if groups is None:

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 from scipy import special, stats
 
 from contrasweep.errors import SpecError
-from contrasweep.statistics.checks import Floats, group_means, level, overlap, pairs
-from contrasweep.statistics.intervals import constant, mean_interval
+from contrasweep.statistics.checks import Floats, group_means, level, overlap, pairs, replicates, weighting
+from contrasweep.statistics.intervals import constant, linearised, mean_interval
 from contrasweep.statistics.power import replicates_for
 from contrasweep.statistics.resampling import TIE, bca_interval, sign_flip_p, smallest_p
 
@@ -160,7 +160,8 @@ def _verdict(difference: float, low: float, high: float, p: float, alpha: float,
 
 
 def compare_paired(a: ArrayLike, b: ArrayLike, *, train_fraction: float | None = None, alpha: float = 0.05,
-                   mode: Literal["max", "min"] = "max", groups: Sequence[Any] | None = None) -> Comparison:  # fmt: skip
+                   mode: Literal["max", "min"] = "max", groups: Sequence[Any] | None = None,
+                   weights: ArrayLike | None = None) -> Comparison:  # fmt: skip
     """Compare A with B over paired replicates: `a[i]` and `b[i]` [n] are from the same fold and seed.
 
     What decides, and why:
@@ -175,7 +176,8 @@ def compare_paired(a: ArrayLike, b: ArrayLike, *, train_fraction: float | None =
       1 - train_fraction and are normal.
 
     Several seeds on one fold share its test rows: give `groups` (the fold of each replicate), and the seeds
-    of a fold are averaged before anything else. `mode` says whether larger or smaller is better.
+    of a fold are averaged before anything else. Replicates of unequal sizes (scenes of so many items) have `weights`: the
+    difference is then the weighted mean, the sign-flip test and its interval are of it. `mode` says whether larger or smaller is better.
     Raises `SpecError` for unequal lengths, no replicate, or values that are not finite.
     """
     first, second = pairs(a, b)
@@ -183,11 +185,12 @@ def compare_paired(a: ArrayLike, b: ArrayLike, *, train_fraction: float | None =
     if mode not in ("max", "min"):
         raise SpecError("mode says which is better", place="mode", value=mode, hint="'max' or 'min'")
     d = group_means(first - second, groups)
+    w = weighting(None if weights is None else group_means(replicates(weights, "weights"), groups), len(d), train_fraction)
     if np.abs(d).max() <= TIE * max(np.abs(first).max(), np.abs(second).max(), 1e-300):
         d = np.zeros_like(d)
-    n, mean = len(d), float(d.mean())
-    spread = 0.0 if constant(d) else float(d.std(ddof=1))
-    exact_p, interval = sign_flip_p(d), mean_interval(d, train_fraction=train_fraction, alpha=alpha)
+    n, mean = len(d), float(np.average(d, weights=w))
+    spread = 0.0 if constant(d) else float(linearised(d, w).std(ddof=1))
+    exact_p, interval = sign_flip_p(d if w is None else d * w), mean_interval(d, train_fraction=train_fraction, alpha=alpha, weights=w)
     p, test = exact_p, SIGN_FLIP
     if train_fraction is not None and n > 1 and spread > 0:
         t = mean / (spread * math.sqrt(1 / n + correction))

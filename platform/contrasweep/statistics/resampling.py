@@ -74,8 +74,8 @@ def sign_flip_p(differences: ArrayLike) -> float:
     return count / tried
 
 
-def sign_flip_interval(values: ArrayLike, alpha: float = 0.05) -> tuple[float, float]:
-    """The means that the sign-flip test of `values` [n] does not reject at `alpha`.
+def sign_flip_interval(values: ArrayLike, alpha: float = 0.05, weights: ArrayLike | None = None) -> tuple[float, float]:
+    """The means that the sign-flip test of `values` [n] does not reject at `alpha`; with `weights` [n] the weighted means.
 
     Its ends are two of the means of parts of the replicates (Hartigan 1969, "Using subsample values as
     typical values"), so it covers at least 1 - alpha for any symmetric distribution at any n, and
@@ -85,12 +85,14 @@ def sign_flip_interval(values: ArrayLike, alpha: float = 0.05) -> tuple[float, f
     n = len(x)
     if smallest_p(n) > alpha:
         return -np.inf, np.inf
+    w = np.ones(n) if weights is None else replicates(weights, "weights")
+    x, total = w * x, w.sum()
     least, most = [], []
     for block in _flips(n):
-        size = block.sum(axis=1)
-        kept = (size > 0) & (size < n)  # flipping all or nothing never rejects
-        part, size = block[kept] @ x, size[kept]
-        means = np.stack([part / size, (x.sum() - part) / (n - size)])
+        count = block.sum(axis=1)
+        kept = (count > 0) & (count < n)  # flipping all or nothing never rejects
+        part, size = block[kept] @ x, block[kept] @ w
+        means = np.stack([part / size, (x.sum() - part) / (total - size)])
         least += [means.min(axis=0), np.full((~kept).sum(), -np.inf)]
         most += [means.max(axis=0), np.full((~kept).sum(), np.inf)]
     low, high = np.concatenate(least), np.concatenate(most)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from contrasweep.data import open_dataset, stage
+from contrasweep.data import open_dataset, resolve, stage
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 
@@ -42,6 +42,13 @@ def test_a_list_that_excel_saved_is_read(folder: Path) -> None:
     assert manifest.counts["train"]["classes"] == [1, 1]
 
 
+def test_anybodys_pairs_have_the_name_of_their_folder(folder: Path) -> None:
+    text = "pre,post,label\na0.png,b0.png,0\na1.png,b1.png,1\n"
+    assert pairs(folder, text, to="datasets/streets").name == "streets"
+    assert resolve("streets", folds=2, storage=str(folder)).name == "streets"
+    assert pairs(folder, text, to="datasets/image-pairs-size-8", size=8).name == "image-pairs?size=8"
+
+
 def test_rows_of_a_test_split_need_no_fold(folder: Path) -> None:
     text = "pre,post,label,fold,split\na0.png,b0.png,0,0,\na1.png,b1.png,1,1,train\na2.png,b2.png,1,,test\n"
     manifest = pairs(folder, text)
@@ -49,6 +56,11 @@ def test_rows_of_a_test_split_need_no_fold(folder: Path) -> None:
     assert rows(folder, manifest, "test")["fold"] == [None]
     for fold in (0, 1):
         assert open_dataset(manifest).parts(fold)[1].column("fold").to_pylist() == [fold]
+
+
+def test_rows_without_a_group_may_lie_in_any_fold(folder: Path) -> None:
+    text = "pre,post,label,group,fold,split\na0.png,b0.png,0,,0,\na1.png,b1.png,0,,1,\na2.png,b2.png,0,g,1,\na3.png,b3.png,0,g,0,test\n"
+    assert rows(folder, pairs(folder, text))["fold"] == [0, 1, 1]
 
 
 def test_rows_without_a_crop_are_taken_whole(folder: Path) -> None:
@@ -78,6 +90,9 @@ def test_rows_without_a_crop_are_taken_whole(folder: Path) -> None:
     ("pre,post,label\na,0.png,b0.png,0\n", r"pairs\.csv, line 2 has 4 cells, its header 3 .* quotes around one that holds a comma"),
     ("pre,post,label\na0.png,b0.png,0\n\na1.png,b1.png,\n", r"pairs\.csv, line 4: label is empty"),
     ("pre,post,label\n", r"pairs\.csv lists no pairs"),
+    ("pre,post,label,split\na0.png,b0.png,0,test\n", r"pairs\.csv has no row of the split train, only of test: "),
+    ("pre,post,label,group,fold\na0.png,b0.png,0,g,0\na1.png,b1.png,0,h,1\na2.png,b2.png,0,g,1\n",
+     r"pairs\.csv, line 4: group 'g' is in fold 1 here and in fold 0 on line 2: .* groups are dealt whole"),
     ("pre,label\na0.png,0\n", r"pairs\.csv has no column post"),
 ])  # fmt: skip
 def test_what_is_wrong_is_named_by_line_and_rule(folder: Path, text: str, message: str) -> None:

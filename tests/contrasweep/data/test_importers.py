@@ -153,6 +153,29 @@ def test_xbd_keeps_classified_buildings_of_a_size(tmp_path: Path) -> None:
     assert staged("xbd", tmp_path, "by-disaster", group="disaster").counts["train"]["groups"] == 3
 
 
+def test_xbd_draws_the_papers_counts_from_buildings_with_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources.xbd(tmp_path / "xbd")
+    (tmp_path / "xbd" / "train" / "images" / "fire_00000001_post_disaster.png").unlink()
+    monkeypatch.setattr(xbd, "PAPER_COUNTS", (4, 7, 2, 1))
+
+    def drawn(to: str, seed: int) -> Manifest:
+        settings = {"size": 16, "match_paper_counts": True, "seed": seed}
+        return stage("xbd", str(tmp_path / to), source=tmp_path / "xbd", settings=settings)
+
+    manifest = drawn("a", 0)
+    assert manifest.counts["train"]["classes"] == [4, 0, 2, 1], "of class 0 all four that have images"
+    rejected = manifest.source["rejected"]
+    assert rejected["missing image fire_00000001_post_disaster.png"]["count"] == 3
+    assert rejected["beyond the paper's 2 of major-damage"]["count"] == 2
+    assert rejected["beyond the paper's 1 of destroyed"]["count"] == 3
+    assert manifest.counts["test"]["classes"] == [5, 0, 5, 5], "the test split is left whole"
+    tiles = {seed: open_dataset(drawn(f"s{seed}", seed)).split("train").column("tile").to_pylist() for seed in range(4)}
+    assert tiles[0] == open_dataset(manifest).split("train").column("tile").to_pylist()
+    assert len({tuple(found) for found in tiles.values()}) > 1
+
+
 def test_xbd_crops_are_square_about_the_building() -> None:
     assert xbd.crop_box((100, 100, 120, 110), 0.0, 1024, 1024) == (100, 95, 120, 115)
     assert xbd.crop_box((100, 100, 120, 110), 0.5, 1024, 1024) == (90, 85, 130, 125)

@@ -48,6 +48,19 @@ def test_a_cell_holds_mean_and_interval_of_its_replicates(frame):
     assert (cell.n, cell.planned, cell.best) == (5, 5, True)
 
 
+def test_the_outermost_folds_stand_beside_the_interval_where_asked(frame):
+    extra = frame.assign(seed=1, f1_macro=frame["f1_macro"] + 0.1, trial_id=frame["trial_id"] + "-1")
+    made = table(pd.concat([frame, extra]), spread=True)
+    folds = values(frame, "ocl", 4) + 0.05  # the mean of a fold's two seeds
+    cell = made.cells[("4",), ("ocl",)]
+    assert (cell.least, cell.most) == pytest.approx((folds.min(), folds.max()))
+    shown = f"({folds.min():.{made.decimals}f}–{folds.max():.{made.decimals}f})"
+    assert all(shown in form for form in (made.to_text(200), made.to_markdown(), made.to_html()))
+    assert shown.replace("–", "--") in made.to_latex()
+    plain = table(frame)
+    assert "–" not in plain.to_text() and plain.to_frame()["max"].max() == pytest.approx(frame["f1_macro"].max())
+
+
 def test_every_pair_is_compared_within_its_row_and_judged_by_holm(frame):
     made = table(frame)
     assert len(made.pairs) == 6
@@ -283,7 +296,7 @@ class _Results:
     def spent(self):
         return {}
 
-    def table(self, rows, columns, metric):
+    def table(self, rows, columns, metric, *, spread=False, over="replicates"):
         return table(self.frame, rows or "batch_size", columns or "arm")
 
 

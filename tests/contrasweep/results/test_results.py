@@ -175,11 +175,11 @@ def test_the_report_shows_trials_figures_and_compares_item_by_item(study, tmp_pa
         records.store.write(records.key(trial.id, "artifacts/histogram.png"), image)
         records.write(dataclasses.replace(records.read_one(trial.id), items=("knn1",), artifacts=("histogram.png", "state.parquet")))
     results = load("made-up", storage=str(tmp_path))
-    rows = trials.by_item(records, results.to_frame(), results.found, results.axes)
+    rows = trials.by_item(results.items, results.to_frame(), results.found, results.axes)
     assert len(rows) == 20  # one a replicate of each batch size
     assert {(row["a"], row["b"], row["n"]) for row in rows} == {("a", "b", 100)}
     assert all(row["difference"] == pytest.approx(-0.3) and row["low"] < -0.3 < row["high"] < 0 for row in rows)
-    against = trials.by_item(records, results.to_frame(), results.found, results.axes, "b")
+    against = trials.by_item(results.items, results.to_frame(), results.found, results.axes, "b")
     assert {(row["a"], row["b"]) for row in against} == {("b", "a")}
     assert all(row["difference"] == pytest.approx(0.3) for row in against)
     shown = trials.figures(records, results.to_frame(), results.found, results.axes)

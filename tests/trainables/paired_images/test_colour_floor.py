@@ -34,9 +34,34 @@ def test_it_reports_once_what_a_network_reports(make_trial: MakeTrial) -> None:
     (again,) = colour_floor.train(trial)
     assert report == again
     _, test = open_dataset(trial.data).parts(0)
-    assert len(report.items["correct"]) == len(test.labels)
+    assert len(report.items["correct"]) == len(report.items["recall"]) == len(test.labels)
+    assert report.items["group"] == test.column("group").to_pylist() == test.grouping["group"]
     assert report.metrics["accuracy"] == pytest.approx(np.mean(report.items["correct"]))
     assert {"f1_macro", "f1_class_2", "accuracy_medium"} <= set(report.metrics)
+
+
+def test_hue_saturation_and_value_are_read_too_where_asked(
+    make_trial: MakeTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    found = colour_floor.colours
+    monkeypatch.setattr(colour_floor, "colours", lambda images: seen.append(found(images)) or found(images))
+    trial = floor_of(make_trial(), rounds=3, hue=True)
+    next(colour_floor.train(trial))
+    plain, hue = seen[:2]
+    assert len(seen) == 8 and hue.shape == plain.shape
+    np.testing.assert_allclose(hue[:, 2], plain[:, 0] / 255, atol=1e-6, err_msg="the value of a grey image is its light")
+    assert not hue[:, :2].any(), "it has neither hue nor saturation"
+    grey = {name: {**spec, "shape": [8, 8, 1]} for name, spec in trial.data.columns.items()}
+    with pytest.raises(SpecError, match="hue: only RGB images have a hue"):
+        next(colour_floor.train(replace(trial, data=replace(trial.data, columns=grey))))
+
+
+def test_it_asks_for_no_gpu(make_trial: MakeTrial) -> None:
+    data = make_trial().data
+    pair, pre = (colour_floor.memory({"input": side}, data) for side in ("pair", "pre"))
+    assert pair.device == pre.device == "cpu"
+    assert pair.count().resident - pre.count().resident == 240 * 8 * 8 * 3  # the other side, uint8
 
 
 @pytest.mark.slow

@@ -158,6 +158,7 @@ def test_maps_too_small_for_the_classes_are_warned_of() -> None:
 
 
 @pytest.mark.parametrize(("bn", "moves"), [("train", True), ("frozen", False)])
+@pytest.mark.filterwarnings("ignore:bn .frozen.:UserWarning")
 def test_frozen_batchnorm_keeps_its_statistics(bn: str, moves: bool) -> None:
     model = build(bn=bn)
     train_mode(model, bn)
@@ -173,6 +174,13 @@ def test_groupnorm_does_not_see_the_batch() -> None:
     torch.testing.assert_close(
         model(*sides).z[:2], model(*(side[:2] for side in sides)).z, atol=1e-5, rtol=1e-4
     )
+
+
+def test_frozen_batchnorm_without_weights_is_warned_of() -> None:
+    with pytest.warns(
+        UserWarning, match="bn 'frozen' .* BatchNorm does nothing here; give pretrained weights"
+    ):
+        build(bn="frozen")
 
 
 @pytest.mark.parametrize("width", [16, 28, 44, 128])  # 28 and 44: a stage of no multiple of 16 channels

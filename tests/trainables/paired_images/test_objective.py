@@ -1,6 +1,7 @@
 """The losses' values at the optima, the bound, class weights, and the weighted sum."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -128,8 +129,19 @@ def test_more_classes_than_dimensions_is_warned_of() -> None:
         Objective(Recipe(projection_dim=2), torch.tensor([0, 1, 2]), 3, torch.device("cpu"))
 
 
+@pytest.mark.parametrize(("recipe", "never"), [
+    (Recipe(alpha=1.0, alpha_schedule="const", epochs=3), True), (Recipe(alpha=1.0, epochs=1), True),
+    (Recipe(alpha=1.0, epochs=2), False), (Recipe(alpha=0.9, alpha_schedule="const", epochs=3), False),
+])  # fmt: skip
+def test_a_classifier_that_is_never_trained_is_warned_of(recipe: Recipe, never: bool) -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        Objective(recipe, torch.tensor([0, 1, 2]), 3, torch.device("cpu"))
+    assert [str(w.message)[:28] for w in seen] == ["alpha is 1 in every epoch: t"] * never
+
+
 @pytest.mark.parametrize(("config", "place"), [
-    ({"loss": "supconn"}, "loss"), ({"alpha_schedule": "parabola"}, "alpha_schedule"), ({"sampler": "x"}, "sampler"),
+    ({"loss": "supconn"}, "loss"), ({"loss": "infonce"}, "loss.*rows of a class.*'infonce'.*supcon"), ({"alpha_schedule": "parabola"}, "alpha_schedule"), ({"sampler": "x"}, "sampler"),
     ({"blocks": "1-3"}, "blocks"), ({"temperature": 0}, "temperature"), ({"alpha": 1.5}, "alpha"), ({"betta": 1}, "betta"),
 ])  # fmt: skip
 def test_wrong_settings_name_their_place(config: dict[str, object], place: str) -> None:

@@ -56,6 +56,7 @@ def test_every_system_learns_and_reports_scores_and_geometry(make_trial: MakeTri
     assert last["steps"] == 6 * first["steps"]
     assert len(reports[-1].items["correct"]) > 20
     assert last["accuracy"] == pytest.approx(np.mean(reports[-1].items["correct"]))
+    assert {len(scores) for scores in reports[-1].items.values()} == {len(reports[-1].items["group"])}
 
 
 def test_the_same_trial_gives_the_same_numbers_to_the_bit(make_trial: MakeTrial) -> None:
@@ -85,6 +86,20 @@ def test_resumed_in_mid_training_it_continues_bit_for_bit(
     running.close()
     torch.manual_seed(99)
     assert numbers(list(train(trial, resume=tmp_path / "saved"))) == numbers(whole[2:])
+
+
+def test_that_a_trial_is_stuck_is_said_once_also_after_a_resume(
+    make_trial: MakeTrial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stuck = {"collapsed": 1.0, "collapse_value": 2.0}
+    monkeypatch.setattr(fitting.diagnostics, "of_batch", lambda *_: stuck)
+    trial = make_trial(epochs=3)
+    running = train(trial)
+    report = next(running)
+    assert report.checkpoint is not None and caplog.text.count("stands at its collapse value") == 1
+    shutil.copytree(report.checkpoint, tmp_path / "saved")
+    assert len(list(running)) == len(list(train(trial, resume=tmp_path / "saved"))) == 2
+    assert caplog.text.count("stands at its collapse value") == 1
 
 
 def test_arms_of_a_replicate_start_alike(make_trial: MakeTrial) -> None:

@@ -55,4 +55,4 @@ def _files(folder: Path, classes: list[str]) -> list[File]:
 
 
 IMAGE_FOLDER = Importer(read, "any folder of images with one folder a class", "that of its owner",
-                        "a folder with train/CLASS/*.jpg and test/CLASS/*.jpg, or CLASS/*.jpg", Settings)  # fmt: skip
+                        "a folder with train/CLASS/*.jpg and test/CLASS/*.jpg, or CLASS/*.jpg", Settings, own=True)  # fmt: skip

@@ -64,6 +64,9 @@ def read(source: Path, settings: Settings) -> Content:
     specs: dict[str, Any] = {}
     rejected = Rejected()
     names = sorted({row.split for row in rows}, key=lambda name: (name != "train", name))
+    if names[0] != "train":
+        raise DataError(f"{path} has no row of the split train, only of {', '.join(names)}: leave the split of training rows empty "
+                        "or write train")  # fmt: skip
     splits = {}
     for name in names:
         chosen = [i for i, row in enumerate(rows) if row.split == name]
@@ -162,7 +165,15 @@ def _classes(path: Path, rows: list[Row], names: Sequence[str] | None) -> tuple[
 def _folds(path: Path, rows: list[Row]) -> Folds | None:
     if "fold" not in rows[0]:
         return Folds(5, "grouped") if "group" in rows[0] else None
-    found = sorted({row["fold"] for row in rows if row.split == "train"})
+    listed = [row for row in rows if row.split == "train"]
+    held_in: dict[str, Row] = {}
+    for row in listed:
+        first = held_in.setdefault(row["group"], row) if row.get("group") else row
+        if first["fold"] != row["fold"]:
+            raise DataError(f"{path}, line {row.line}: group {row['group']!r} is in fold {row['fold']} here and in fold {first['fold']} "
+                            f"on line {first.line}: a group in two folds is trained and tested on; give it one fold, or the "
+                            "list no column fold, and groups are dealt whole")  # fmt: skip
+    found = sorted({row["fold"] for row in listed})
     if found != sorted(str(i) for i in range(len(found))):
         raise DataError(f"{path}: folds must be numbered from 0 without a gap, found {found}")
     return Folds(len(found), "given")
@@ -247,7 +258,7 @@ def _ombria(source: Path, settings: OmbriaSettings) -> Content:
 
 
 IMAGE_PAIRS = Importer(read, "pairs of images listed in a CSV", "that of its owner",
-                       "a CSV with columns pre, post, label and perhaps x, y, size, group, fold, split", Settings)  # fmt: skip
+                       "a CSV with columns pre, post, label and perhaps x, y, size, group, fold, split", Settings, own=True)  # fmt: skip
 OMBRIA = Importer(_ombria, "Sentinel-2 crops before and after floods, 5 or 4 classes of flooded share, 5 grouped folds",
                   "no licence file: local use, cite IEEE JSTARS 2022 (9723593), do not redistribute",
                   "the folder of pairs_5class.csv, pairs_4class.csv and S2/", OmbriaSettings)  # fmt: skip

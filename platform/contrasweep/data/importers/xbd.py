@@ -27,6 +27,7 @@ from contrasweep.schema import checked
 
 CLASSES = ("no-damage", "minor-damage", "major-damage", "destroyed")
 PAPER_COUNTS = (47_305, 7_456, 8_791, 4_230)
+MOMENTS = ("pre", "post")
 SPLITS = ("train", "tier3", "test", "hold")
 NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 POINT = re.compile(rf"({NUMBER.pattern})\s+({NUMBER.pattern})")
@@ -37,7 +38,8 @@ BATCH = 512
 class Settings:
     """`size` of the crops, `context` around the building, `min_side_px` of its box below which it is left out;
     `tier3` adds that folder to the training split; `group` keeps the buildings of a tile, or of a whole
-    disaster, in one fold; `match_paper_counts` draws LOCAL's number of training crops per class by `seed`."""
+    disaster, in one fold; `match_paper_counts` draws LOCAL's number of training crops per class by `seed` from the
+    buildings whose images are there, all of a class that has fewer, and counts the others as left out."""
 
     size: Annotated[int, pydantic.Field(ge=1)] = 128
     context: Annotated[float, pydantic.Field(ge=0)] = 0.4
@@ -72,7 +74,7 @@ def read(source: Path, settings: Settings) -> Content:
             _buildings(folder, settings, rejected)
         )
     if settings.match_paper_counts:
-        listed["train"] = _subsample(listed["train"], settings.seed)
+        listed["train"] = _subsample(listed["train"], settings.seed, rejected)
     shape = settings.size, settings.size, 3
     specs = {"pre": columns.spec("uint8", shape), "post": columns.spec("uint8", shape)}
     splits = {name: _tables(buildings, settings, specs, rejected) for name, buildings in listed.items()}
@@ -134,14 +136,25 @@ def crop_box(
     return left, top, min(width, int(np.ceil(x + half))), min(height, int(np.ceil(y + half)))
 
 
-def _subsample(buildings: list[Building], seed: int) -> list[Building]:
-    """At most the paper's number of each class, drawn by `seed`, in their order."""
+def _subsample(buildings: list[Building], seed: int, rejected: Rejected) -> list[Building]:
+    """At most the paper's number of each class, drawn by `seed`, in their order. A building without its images is not
+    drawn, since it would be missing from that number."""
     random = np.random.RandomState(seed)
-    kept: list[int] = []
+    tiles = {(building.folder, building.tile) for building in buildings}
+    there = {(folder, tile) for folder, tile in tiles if all(_image(folder, tile, moment).is_file() for moment in MOMENTS)}
+    whole = [(building.folder, building.tile) in there for building in buildings]
+    kept = {i for i, has_images in enumerate(whole) if not has_images}  # the reading of images says what they lack
     for label, count in enumerate(PAPER_COUNTS):
-        members = [i for i, building in enumerate(buildings) if building.label == label]
-        kept += [members[i] for i in random.permutation(len(members))[:count]]
+        members = [i for i, building in enumerate(buildings) if whole[i] and building.label == label]
+        drawn = random.permutation(len(members))
+        kept.update(members[i] for i in drawn[:count])
+        for building in (buildings[members[i]] for i in sorted(drawn[count:])):
+            rejected.add(f"beyond the paper's {count:,} of {CLASSES[label]}", f"{building.tile} {building.uid}")
     return [buildings[i] for i in sorted(kept)]
+
+
+def _image(folder: Path, tile: str, moment: str) -> Path:
+    return folder / "images" / f"{tile}_{moment}_disaster.png"
 
 
 def _tables(
@@ -151,8 +164,7 @@ def _tables(
     kept: list[tuple[Building, NDArray[np.uint8], NDArray[np.uint8]]] = []
     for building in buildings:
         try:
-            pre, post = (_cut(open_tile(building.folder / "images" / f"{building.tile}_{moment}_disaster.png"), building, settings)
-                         for moment in ("pre", "post"))  # fmt: skip
+            pre, post = (_cut(open_tile(_image(building.folder, building.tile, moment)), building, settings) for moment in MOMENTS)
         except images.BrokenImage as error:
             rejected.add(str(error), f"{building.tile} {building.uid}")
             continue

@@ -1,0 +1,205 @@
+"""Tables over the groups of test items: what is pooled, what a replicate is, and what is refused."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from contrasweep import AblationGrid, Arm, SpecError, StorageError, load
+from contrasweep.cli import reports
+from contrasweep.data.manifest import Folds, Manifest, Shard
+from contrasweep.planning.grid import make_plan
+from contrasweep.report import render, write_report
+from contrasweep.running.driver import describe
+from contrasweep.statistics import compare_paired
+from contrasweep.storage.planned import write_planned
+from contrasweep.storage.records import Record, StudyRecords
+
+DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(3))
+GROUPS = {0: ["g0"] * 4 + ["g1"] * 12, 1: ["g2"] * 6 + ["g3"] * 2 + ["g4"], 2: ["g5"] * 3 + ["g6"] * 9 + ["g7"] * 8}
+"""Fold -> the group of each of its test items."""
+
+
+def train(trial, resume=None):
+    yield
+
+
+def score(trial) -> np.ndarray:
+    """Made up: what an item is worth, the same for all, a little of the seed, and arm b .1 better in all groups but g0."""
+    names = np.array(GROUPS[trial.fold])
+    items = np.random.default_rng(trial.fold).uniform(0, 0.5, len(names))
+    return items + 0.01 * trial.seed + np.where(names == "g0", -0.1, 0.1) * (trial.arm == "b")
+
+
+class Study:
+    """2 arms x 3 folds x 2 seeds with the items above."""
+
+    def __init__(self, storage: str) -> None:
+        grid = AblationGrid("made-up", {"a": Arm(train), "b": Arm(train)}, "d", folds=3, seeds=[0, 1])
+        self.storage, self.plan, self.records = storage, make_plan(grid, lambda name: DATA), StudyRecords(storage, "made-up")
+        self.records.claim(describe(self.plan))
+        write_planned(self.records, self.plan)
+
+    def run(self, trials=None, named=True, folds=GROUPS, also=()):
+        for trial in self.plan.trials if trials is None else trials:
+            items = {"hits": score(trial)} | ({"group": folds[trial.fold]} if named else {}) | dict.fromkeys(also, score(trial))
+            self.records.write_items(trial.id, items)
+            self.records.write(Record(trial.id, "made-up", trial.arm, "m:f", dict(trial.config), {"name": "d", "digest": "x", "synthetic": False},
+                                      trial.fold, trial.seed, "done", {"accuracy": float(score(trial).mean())}, items=tuple(items)))  # fmt: skip
+        return load("made-up", storage=self.storage)
+
+
+@pytest.fixture
+def study(tmp_path):
+    return Study(str(tmp_path))
+
+
+def of_groups(study, arm, names=GROUPS):
+    """Each group's mean score and its size."""
+    found: dict[str, list[float]] = {}
+    for trial in study.plan.trials:
+        if trial.arm == arm:
+            for name, value in zip(names[trial.fold], score(trial), strict=True):
+                found.setdefault(name, []).append(value)
+    return np.array([np.mean(values) for values in found.values()]), np.array([len(values) / 2 for values in found.values()])
+
+
+def test_a_replicate_is_a_group_and_the_mean_is_that_of_all_items(study):
+    made = study.run().table(over="groups")
+    cell = made.cells[("b",), ()]
+    every = np.concatenate([score(t) for t in study.plan.trials if t.arm == "b"])
+    assert (cell.n, cell.planned, made.metric) == (8, 8, "hits")
+    assert cell.mean == pytest.approx(every.mean())
+    assert "groups of test items, folds pooled, seeds averaged" in made.to_text()
+    means, _ = of_groups(study, "b")
+    assert (cell.least, cell.most) == pytest.approx((means.min(), means.max())) and not cell.replicates
+
+
+def test_groups_are_compared_whole_by_the_test_of_independent_replicates(study):
+    (pair,) = study.run().table(over="groups").pairs
+    (ours, sizes), (theirs, _) = of_groups(study, "b"), of_groups(study, "a")
+    expected = compare_paired(ours, theirs, weights=sizes)
+    assert (pair.a, pair.b, pair.comparison.test) == ("b", "a", "sign-flip test")
+    assert (pair.comparison.p_value, pair.comparison.low) == pytest.approx((expected.p_value, expected.low))
+    assert pair.comparison.difference == pytest.approx(0.1 * (41 - 4) / 45)
+    found = study.run().versus("b", "a", over="groups").overall.comparison
+    assert (found.n, found.p_value) == (8, pytest.approx(expected.p_value))
+
+
+def test_without_names_every_item_counts_and_the_table_says_so(study):
+    made = study.run(named=False).table(over="groups")
+    assert made.cells[("a",), ()].n == 45
+    assert "taken as independent since nothing names their groups" in " ".join(made.to_text().split())
+
+
+def test_a_group_in_two_folds_is_one_replicate(study):
+    folds = {**GROUPS, 2: ["g0"] * 3 + GROUPS[2][3:]}
+    made = study.run(folds=folds).table(over="groups")
+    assert made.cells[("a",), ()].n == 7
+    means, sizes = of_groups(study, "a", folds)
+    assert made.cells[("a",), ()].mean == pytest.approx(means @ sizes / 45)
+    assert "1 of them in several folds, so partly trained on" in " ".join(made.to_text().split())
+
+
+def test_a_fold_counts_when_all_its_seeds_are_done(study):
+    left = next(t for t in study.plan.trials if (t.arm, t.fold, t.seed) == ("b", 1, 1))
+    made = study.run([t for t in study.plan.trials if t.id != left.id]).table(over="groups")
+    assert made.cells[("b",), ()].statuses == {"done": 5, "pending": 3}
+    assert made.cells[("a",), ()].statuses == {"done": 8}
+    kept = [0, 1, 5, 6, 7]
+    (ours, sizes), (theirs, _) = of_groups(study, "b"), of_groups(study, "a")
+    assert made.cells[("b",), ()].mean == pytest.approx(np.average(ours[kept], weights=sizes[kept]))
+    (pair,) = made.pairs
+    assert pair.comparison.n == 5, "only groups that both arms have"
+    assert pair.comparison.difference == pytest.approx(np.average((ours - theirs)[kept], weights=sizes[kept]))
+
+
+def test_items_whose_file_is_gone_count_as_missing(study):
+    study.run()
+    gone = next(t for t in study.plan.trials if (t.arm, t.fold, t.seed) == ("a", 2, 0))
+    study.records.store.delete(study.records.key(gone.id, "items.parquet"))
+    made = load("made-up", storage=study.storage).table(over="groups")
+    assert made.cells[("a",), ()].statuses == {"done": 5, "without items": 3}
+
+
+def test_a_trial_that_names_no_groups_has_those_of_the_others(study):
+    study.run([t for t in study.plan.trials if t.arm == "a"], named=False)
+    made = study.run([t for t in study.plan.trials if t.arm == "b"]).table(over="groups")
+    assert {cell.n for cell in made.cells.values()} == {8}
+    assert "taken as independent" not in made.to_text()
+
+
+def test_an_item_without_a_name_is_a_group_of_its_own(study):
+    folds = {**GROUPS, 1: ["", "", *GROUPS[1][2:]]}
+    assert study.run(folds=folds).table(over="groups").cells[("a",), ()].n == 10
+
+
+def test_datasets_that_are_an_axis_share_no_groups(tmp_path):
+    grid = AblationGrid("two", {"a": Arm(train), "b": Arm(train)}, "d", folds=3, axes={"data": ["d", "e"]})
+    plan = make_plan(grid, lambda name: dataclasses.replace(DATA, name=name, columns={"image": {"of": name}}))
+    records = StudyRecords(str(tmp_path), "two")
+    records.claim(describe(plan))
+    write_planned(records, plan)
+    for trial in plan.trials:
+        better = 0.05 if trial.data.name == "d" else -0.05
+        size = 4 if trial.data.name == "d" else 12
+        items = {"hits": np.full(size, 0.5 + better * (trial.arm == "b")), "group": ["x", *["y"] * (size - 1)]}
+        records.write_items(trial.id, items)
+        records.write(Record(trial.id, "two", trial.arm, "m:f", dict(trial.config), {"name": trial.data.name, "digest": trial.data.digest, "synthetic": False},
+                             trial.fold, trial.seed, "done", {"accuracy": 1.0}, items=tuple(items)))  # fmt: skip
+    overall = load("two", storage=str(tmp_path)).versus("b", "a", over="groups").overall.comparison
+    assert (overall.n, overall.difference) == (4, pytest.approx((0.05 * 12 - 0.05 * 36) / 48))
+
+
+def test_scores_of_items_are_better_the_larger_whatever_the_study_minimises(study):
+    study.run()
+    results = load("made-up", storage=study.storage)
+    turned = dataclasses.replace(results, facts={**results.facts, "mode": "min"})
+    assert turned.table(over="groups").mode == "max"
+
+
+def test_other_items_in_one_fold_are_refused(study):
+    first, *others = study.plan.trials
+    study.run(others)
+    results = study.run([first], folds={**GROUPS, first.fold: ["x", *GROUPS[first.fold][1:]]})
+    with pytest.raises(StorageError, match=f"has other test items than the other trials of fold {first.fold}: .* run it again"):
+        results.table(over="groups")
+    assert "Item by item" in render(results, "html").decode(), "the report goes without"
+
+
+def test_what_is_no_score_of_items_is_refused_with_those_that_are(study):
+    results = study.run(also=["knn"])
+    with pytest.raises(SpecError, match=r"metric: over groups a table needs a score of single test items, got 'accuracy'.*hits.*knn"):
+        results.table(over="groups")
+    with pytest.raises(SpecError, match="'group'"):
+        results.table(metric="group", over="groups")
+    with pytest.raises(SpecError, match=r"over: there are no such replicates, got 'scenes'.*groups"):
+        results.table(over="scenes")
+
+
+def test_a_study_without_items_says_so(study):
+    for trial in study.plan.trials:
+        study.records.write(Record(trial.id, "made-up", trial.arm, "m:f", {}, {"name": "d", "digest": "x", "synthetic": False},
+                                   trial.fold, trial.seed, "done", {"accuracy": 1.0}))  # fmt: skip
+    results = load("made-up", storage=study.storage)
+    with pytest.raises(SpecError, match="its trials reported none"):
+        results.table(over="groups")
+    assert "Item by item" not in render(results, "html").decode()
+
+
+def test_the_command_prints_it_as_json_too(study, capsys):
+    study.run()
+    reports.report("made-up", study.storage, json=True, over="groups")
+    printed = json.loads(capsys.readouterr().out)
+    assert [(row["arm"], row["metric"], row["n"]) for row in printed["table"]] == [("a", "hits", 8), ("b", "hits", 8)]
+    assert len(printed["rows"]) == 12, "trials stay trials"
+
+
+def test_the_report_shows_it(study):
+    results = study.run()
+    with pytest.raises(SpecError, match="--over: the HTML report is over replicates"):
+        write_report(results, "html", over="groups")
+    page = render(results, "html").decode()
+    assert "hits, over groups of test items" in page and "b is better than a" not in page
+    assert "b against a is undecided" in page
