@@ -15,6 +15,7 @@ from typing import Any
 from cluster import out_of_memory
 from cluster.usage import Meter
 from contrasweep.errors import SpecError, StorageError
+from contrasweep.running.termination import Termination
 from contrasweep.running.versions import versions
 from contrasweep.storage import records as rec
 from contrasweep.storage.checkpoints import Checkpoints
@@ -59,14 +60,16 @@ class Execution:
         self.finished = False
         self.limits = ExitStack()
         self.limits.enter_context(limits or nullcontext())
+        self.termination = self.limits.enter_context(Termination())
         self.generator = function(trial, resume=self.scratch / "resume" if saved else None)
 
     def advance(self, at_least_s: float = 0.0) -> Progress:
         """Train until a report is there and `at_least_s` have passed, or the trial ends.
 
         A trainable that raises ends its trial as `failed`, with the traceback in the record. Raised instead are
-        out-of-memory errors, because the scheduler answers them with more memory, and `StorageError`, because it is no
-        fault of the trial, which goes on from its checkpoint when it is run again.
+        out-of-memory errors, because the scheduler answers them with more memory, and `StorageError` and, of a process
+        that was told to end, `SystemExit`, because these are no fault of the trial, which goes on from its checkpoint
+        when it is run again.
         """
         progress = Progress()
         began = time.monotonic()
@@ -74,12 +77,18 @@ class Execution:
             try:
                 progress.reports.append(self._take(self._next()))
             except StopIteration:
+                self._leave_if_told()
                 progress.record = self._end()
             except Exception as error:
+                self._leave_if_told()
                 if isinstance(error, StorageError) or out_of_memory.which(error) is not None:
                     self.close()
                     raise
                 progress.record = self.finish(rec.FAILED, error="".join(traceback.format_exception(error)))
+            except BaseException:
+                self.close()
+                raise
+            self._leave_if_told()
         if progress.record is None:
             self.records.write_metrics(self.trial.id, self.rows)
         return progress
@@ -110,6 +119,11 @@ class Execution:
         finally:
             self.limits.close()
             shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def _leave_if_told(self) -> None:
+        if self.termination.asked and not self.finished:
+            self.close()
+            raise SystemExit(1)
 
     def _usage(self) -> dict[str, Any]:
         used = self.meter.to_dict()

@@ -1,6 +1,8 @@
 """One trial from generator to record, without Ray: what is written when, and what survives."""
 
+import os
 import resource
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -68,6 +70,47 @@ def test_a_storage_that_fails_is_not_the_trials_failure(trial, tmp_path):
         first.advance()
     assert first.finished and records.finished() == set()
     in_the_way.unlink()
+    record = finish(Execution(trial, train, records, metric="accuracy"))
+    assert (record.status, record.step, record.attempts) == ("done", 3, 2)
+
+
+@pytest.fixture
+def exits_on_sigterm():
+    """As a worker of Ray: SIGTERM raises SystemExit in the main thread."""
+
+    def leave(number, frame):
+        raise SystemExit(1)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    yield leave
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("comes_out", ["as it is", "as another exception", "not at all", "as the end"])
+def test_a_process_told_to_end_is_not_the_trials_failure(trial, tmp_path, exits_on_sigterm, comes_out):
+    """Compiled code, an import above all, turns SystemExit into another exception or swallows it: no record is written,
+    the scratch folder goes, and the trial goes on from its checkpoint elsewhere."""
+    records = StudyRecords(str(tmp_path), "s")
+
+    def told(trial, resume=None):
+        running = train(trial, resume)
+        yield next(running)
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except SystemExit:
+            if comes_out == "as it is":
+                raise
+            if comes_out == "as another exception":
+                raise AttributeError("partially initialized module") from None
+        if comes_out == "not at all":
+            yield from running
+
+    first = Execution(trial, told, records, metric="accuracy")
+    first.advance()
+    with pytest.raises(SystemExit):
+        first.advance()
+    assert first.finished and not first.scratch.exists() and records.finished() == set()
+    assert signal.getsignal(signal.SIGTERM) is exits_on_sigterm
     record = finish(Execution(trial, train, records, metric="accuracy"))
     assert (record.status, record.step, record.attempts) == ("done", 3, 2)
 

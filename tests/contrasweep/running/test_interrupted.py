@@ -66,7 +66,7 @@ def test_a_stopped_driver_goes_on_where_it_was(tmp_path: Path, start: Start) -> 
     assert len(first) + 2 <= len(second) < 8 and first.items() <= second.items()
     driver = start(tracking)
     printed, told = driver.communicate(timeout=240)
-    assert driver.returncode == 0, told
+    assert driver.returncode == 0, (told, [record.error for record in records.read(records.finished()).values()])
     assert second.items() <= ended().items()
     found = Results.load("stopped", str(tmp_path / "runs"))
     calm = calm_run(load_study(str(tmp_path / "study.yaml"), ["arms.a.config.pause_s=0", "arms.b.config.pause_s=0"]), tmp_path / "calm")
