@@ -1,6 +1,7 @@
 """A small real trainable for tests of the platform: softmax regression by SGD in numpy, on any image dataset."""
 
 import os
+import signal
 import tempfile
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ from contrasweep.trial import Report
 
 @checked
 class Settings:
-    """`fail_at`: raise after this epoch. `die_at`: the worker process kills itself there, once per `once` file.
+    """`fail_at`: raise after this epoch. `die_at`: the worker process ends there by the signal `die_of`, once per `once` file.
     `pause_s`: sleep in each epoch. `wait_at`: wait before this epoch as long as the file `gate` is there.
     `keep_every`: epochs between checkpoints. `log`: a file that gets a line "trial epoch" for each epoch trained."""
 
@@ -23,6 +24,7 @@ class Settings:
     batch_size: int = 32
     fail_at: int = 0
     die_at: int = 0
+    die_of: str = "SIGKILL"
     once: str = ""
     pause_s: float = 0.0
     wait_at: int = 0
@@ -70,7 +72,10 @@ def _misbehave(settings: Settings, epoch: int) -> None:
         raise kind("this trial fails on purpose")
     if settings.die_at == epoch and not Path(settings.once).exists():
         Path(settings.once).touch()
-        os.kill(os.getpid(), 9)
+        try:
+            os.kill(os.getpid(), signal.Signals[settings.die_of])
+        except SystemExit:  # as an import does that SIGTERM cuts short
+            raise AttributeError("partially initialized module") from None
 
 
 def _features(part) -> np.ndarray:
