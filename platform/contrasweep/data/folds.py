@@ -18,7 +18,8 @@ Ints = NDArray[np.int64]
 def assign(labels: Any, groups: Any, given: Any, folds: Folds) -> Ints:
     """The fold, 0 to count-1, of every row.
 
-    `labels` [n] integers, `groups` [n] (any equal-comparable values) or None, `given` [n] integers or None.
+    `labels` [n] integers, `groups` [n] (values of one type; None or "" where a row has none) or None, `given` [n] integers
+    or None.
     `SpecError` when a fold would be empty, or when `folds.count` is not the number of folds in `given`.
     """
     if folds.count < 2:
@@ -48,10 +49,11 @@ def stratified(labels: Ints, groups: Any, given: Any, folds: Folds) -> Ints:
 
 
 def grouped(labels: Ints, groups: Any, given: Any, folds: Folds) -> Ints:
-    """Groups, largest first, each to the fold where the class counts then deviate least from equal shares."""
+    """Groups, largest first, each to the fold where the class counts then deviate least from equal shares. A row without
+    a group is one of its own."""
     if groups is None:
         raise SpecError("grouped folds need a group column", place="folds.rule", value="grouped")
-    _, group = np.unique(np.asarray(groups), return_inverse=True)
+    group = _numbered(groups)
     _, label = np.unique(labels, return_inverse=True)
     members = np.zeros((group.max() + 1, label.max() + 1))
     np.add.at(members, (group, label), 1)
@@ -72,6 +74,15 @@ def grouped(labels: Ints, groups: Any, given: Any, folds: Folds) -> Ints:
         fold_of[g] = np.argmin(cost)
         held[fold_of[g]] += members[g]
     return fold_of[group]
+
+
+def _numbered(groups: Any) -> Ints:
+    groups = np.asarray(groups)
+    named = np.array([group is not None and group != "" for group in groups.tolist()])
+    number = np.empty(len(groups), np.int64)
+    values, number[named] = np.unique(groups[named], return_inverse=True)
+    number[~named] = len(values) + np.arange((~named).sum())
+    return number
 
 
 def as_given(labels: Ints, groups: Any, given: Any, folds: Folds) -> Ints:

@@ -26,6 +26,7 @@ from contrasweep.storage.store import Store, open_store
 log = logging.getLogger(__name__)
 SHARD_BYTES = 128 * 2**20
 ROW_GROUP_BYTES = 24 * 2**20
+NAMELESS = {None, ""}
 Progress = Callable[[str, int], None]
 """Called with a split and the rows of it staged so far."""
 
@@ -157,6 +158,7 @@ class _Split:
         self.store, self.split, self.scratch, self.progress = store, split, scratch, progress
         self.classes = np.zeros(classes, np.int64)
         self.groups: set[Any] | None = None
+        self.ungrouped = 0  # rows without a group, each of which is dealt into folds by itself
         self.written = self.rows = 0
 
     def write(self, rows: pa.Table) -> Shard:
@@ -178,11 +180,13 @@ class _Split:
         if len(self.classes) and "label" in rows.column_names:
             self.classes += np.bincount(rows["label"].to_numpy(), minlength=len(self.classes))
         if "group" in rows.column_names:
-            self.groups = (self.groups or set()) | set(rows["group"].unique().to_pylist())
+            names = rows["group"].to_pylist()
+            self.groups = (self.groups or set()) | set(names) - NAMELESS
+            self.ungrouped += sum(name in NAMELESS for name in names)
 
     def counts(self) -> dict[str, Any]:
         found: dict[str, Any] = {"classes": self.classes.tolist()} if self.classes.any() else {}
-        return found if self.groups is None else found | {"groups": len(self.groups)}
+        return found if self.groups is None else found | {"groups": len(self.groups) + self.ungrouped}
 
 
 def write_parquet(rows: pa.Table, file: Path) -> None:

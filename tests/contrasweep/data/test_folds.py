@@ -38,15 +38,22 @@ def test_stratified_folds_differ_by_at_most_one_row_in_total_and_per_class(
 def test_grouped_folds_never_split_a_group_and_none_is_empty(
     labels: list[int], count: int, seed: int, data: st.DataObject
 ) -> None:
-    groups = data.draw(st.lists(st.integers(0, 20), min_size=len(labels), max_size=len(labels)))
-    if len(set(groups)) < count:
+    names = st.one_of(st.text("abcd", max_size=2), st.none()) if data.draw(st.booleans()) else st.integers(0, 20)
+    groups = data.draw(st.lists(names, min_size=len(labels), max_size=len(labels)))
+    named = {group for group in groups if group not in (None, "")}
+    if len(named) + groups.count(None) + groups.count("") < count:
         with pytest.raises(SpecError, match="groups cannot fill"):
             assign(labels, groups, None, Folds(count, "grouped", seed))
         return
     dealt = assign(labels, groups, None, Folds(count, "grouped", seed))
     assert min(sizes(dealt, count)) > 0
-    for group in set(groups):
+    for group in named:
         assert len(set(dealt[np.asarray(groups) == group])) == 1
+
+
+def test_rows_without_a_group_are_dealt_one_by_one() -> None:
+    dealt = assign([0, 1] * 10, ["", None] * 8 + ["a"] * 4, None, Folds(5, "grouped"))
+    assert sizes(dealt, 5) == [4] * 5 and len(set(dealt[16:])) == 1
 
 
 def test_grouped_folds_are_balanced_where_groups_allow_it() -> None:

@@ -58,6 +58,16 @@ def test_rows_of_a_test_split_need_no_fold(folder: Path) -> None:
         assert open_dataset(manifest).parts(fold)[1].column("fold").to_pylist() == [fold]
 
 
+def test_rows_without_a_group_are_groups_of_their_own(folder: Path) -> None:
+    """When the manifest counts groups and when folds are dealt."""
+    text = "pre,post,label,group\na0.png,b0.png,0,\na1.png,b1.png,0,\na2.png,b2.png,0,g\na3.png,b3.png,0,g\n"
+    assert pairs(folder, text, to="datasets/streets").counts["train"]["groups"] == 3
+    data = open_dataset(resolve("streets", folds=3, storage=str(folder)))
+    assert sorted(len(data.parts(fold)[1]) for fold in range(3)) == [1, 1, 2]
+    with pytest.raises(SpecError, match="3 groups cannot fill 4 folds"):
+        resolve("streets", folds=4, storage=str(folder))
+
+
 def test_rows_without_a_group_may_lie_in_any_fold(folder: Path) -> None:
     text = "pre,post,label,group,fold,split\na0.png,b0.png,0,,0,\na1.png,b1.png,0,,1,\na2.png,b2.png,0,g,1,\na3.png,b3.png,0,g,0,test\n"
     assert rows(folder, pairs(folder, text))["fold"] == [0, 1, 1]
