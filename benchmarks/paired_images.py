@@ -141,7 +141,7 @@ def results(arguments: argparse.Namespace) -> None:
         if name in ("SYSTEMS_SMALL", "PAIRS_SMALL", "COLOUR_SMALL", "GEOMETRY_SMALL"):
             lines += [markdown(done.groupby("arm", sort=False)[[m for m in GEOMETRY if m in done]].mean()), "",
                       f"{study.metric} by fold:", "", markdown(done.pivot_table(index="fold", columns="arm", values=study.metric, sort=False))]  # fmt: skip
-        if name in ("PAIRS_SMALL", "COLOUR_SMALL"):
+        if name in ("SYSTEMS_SMALL", "PAIRS_SMALL", "COLOUR_SMALL"):
             lines += ["", "Every pair of the five test folds, scored by the networks that had not trained on its group:", "",
                       study.table(metric="recall", over="groups").to_markdown().strip()]  # fmt: skip
         if name == "TABLE_3_SMALL":
