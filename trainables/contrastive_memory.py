@@ -1,17 +1,13 @@
 """What memory a contrastive trial takes, for the plan: `trainables.contrastive`'s network, views and data as a Workload."""
 
-from typing import TYPE_CHECKING
-
 from torch import nn
 
 from cluster.errors import ClusterError
 from cluster.memory import Workload
 from contrasweep.data.manifest import Manifest
+from trainables.contrastive_settings import Settings
 from trainables.encoders import Shape, build_encoder, projection_head
 from trainables.images import CHUNK
-
-if TYPE_CHECKING:
-    from trainables.contrastive import Settings
 
 FLOAT = 4  # bytes
 
@@ -25,7 +21,7 @@ def image_shape(data: Manifest, column: str) -> Shape:
     return channels, height, width
 
 
-def workload(settings: "Settings", data: Manifest) -> Workload:
+def workload(settings: Settings, data: Manifest) -> Workload:
     """One step of both views of a batch (of one chunk where it is encoded in chunks), SGD's velocity or AdamW's two
     moments. On the device beside it: the images as uint8, and the views that are drawn ahead.
 

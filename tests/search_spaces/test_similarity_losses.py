@@ -14,7 +14,7 @@ from contrasweep.spec.space import active, sample
 from contrasweep.spec.study import AblationGrid, Sweep
 from search_spaces import quickstart, similarity_losses
 from search_spaces.similarity_losses import CROSS_ENTROPY, LOSSES, TEMPERATURE, loss_space, space
-from trainables.contrastive import Settings
+from trainables.contrastive_settings import Settings
 
 PAIRS = [(loss, similarity) for loss, similarity in itertools.product(LOSSES, TEMPERATURE)
          if loss != "ocl" or similarity in ("cosine", "dot")]  # fmt: skip

@@ -20,7 +20,8 @@ from contrasweep.data.reading import Part
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trial import Report, Trial
 from trainables import augmentations, contrastive, images, seeding
-from trainables.contrastive import Settings, train
+from trainables.contrastive import train
+from trainables.contrastive_settings import Settings
 from trainables.methods import METHODS
 
 torch.set_num_threads(1)

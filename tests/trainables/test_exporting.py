@@ -9,7 +9,8 @@ import torch
 from contrasweep.data import resolve
 from contrasweep.trial import Trial
 from trainables import checkpoint, contrastive
-from trainables.contrastive import Settings, load_model, train
+from trainables.contrastive import load_model, train
+from trainables.contrastive_settings import Settings
 
 
 @pytest.mark.parametrize("evaluate_on", ["features", "embeddings"])

@@ -14,7 +14,8 @@ from contrasweep.results.results import Results
 from contrasweep.running.driver import plan, run
 from contrasweep.storage.checkpoints import Checkpoints
 from trainables import checkpoint
-from trainables.contrastive import Contrastive, Settings
+from trainables.contrastive import Contrastive
+from trainables.contrastive_settings import Settings
 
 pytestmark = pytest.mark.slow
 LOAD = """
