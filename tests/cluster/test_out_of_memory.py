@@ -249,11 +249,12 @@ def test_without_a_gpu_the_meter_says_so():
 
 
 def test_the_meter_stops_its_thread_and_counts_one_trial():
+    before = set(threading.enumerate())
     meter = Meter(interval_s=0.01).start()
-    assert any(thread.name == "usage-meter" for thread in threading.enumerate())
+    (own,) = (thread for thread in set(threading.enumerate()) - before if thread.name == "usage-meter")
     meter.stop()
     meter.stop()
-    assert not any(thread.name == "usage-meter" for thread in threading.enumerate())
+    assert not own.is_alive()
     with pytest.raises(RuntimeError, match="make a new one"):
         meter.start()
 
