@@ -13,13 +13,14 @@ from contrasweep.data.manifest import Folds
 from contrasweep.errors import SpecError, choose_from
 
 Ints = NDArray[np.int64]
+NAMELESS = frozenset({None, ""})
+"""The group of a row that belongs to none: such a row is a group of its own, wherever groups count."""
 
 
 def assign(labels: Any, groups: Any, given: Any, folds: Folds) -> Ints:
     """The fold, 0 to count-1, of every row.
 
-    `labels` [n] integers, `groups` [n] (values of one type; None or "" where a row has none) or None, `given` [n] integers
-    or None.
+    `labels` [n] integers, `groups` [n] (values of one type, or of `NAMELESS`) or None, `given` [n] integers or None.
     `SpecError` when a fold would be empty, or when `folds.count` is not the number of folds in `given`.
     """
     if folds.count < 2:
@@ -49,8 +50,7 @@ def stratified(labels: Ints, groups: Any, given: Any, folds: Folds) -> Ints:
 
 
 def grouped(labels: Ints, groups: Any, given: Any, folds: Folds) -> Ints:
-    """Groups, largest first, each to the fold where the class counts then deviate least from equal shares. A row without
-    a group is one of its own."""
+    """Groups, largest first, each to the fold where the class counts then deviate least from equal shares."""
     if groups is None:
         raise SpecError("grouped folds need a group column", place="folds.rule", value="grouped")
     group = _numbered(groups)
@@ -77,8 +77,9 @@ def grouped(labels: Ints, groups: Any, given: Any, folds: Folds) -> Ints:
 
 
 def _numbered(groups: Any) -> Ints:
+    """A number for the group of each row, from 0."""
     groups = np.asarray(groups)
-    named = np.array([group is not None and group != "" for group in groups.tolist()])
+    named = np.array([group not in NAMELESS for group in groups.tolist()])
     number = np.empty(len(groups), np.int64)
     values, number[named] = np.unique(groups[named], return_inverse=True)
     number[~named] = len(values) + np.arange((~named).sum())

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from contrasweep.data.columns import content_digest
 from contrasweep.data.content import Content
+from contrasweep.data.folds import NAMELESS
 from contrasweep.data.manifest import MANIFEST, Manifest, Shard
 from contrasweep.data.names import Name, importer, parse
 from contrasweep.errors import DataError
@@ -26,7 +27,6 @@ from contrasweep.storage.store import Store, open_store
 log = logging.getLogger(__name__)
 SHARD_BYTES = 128 * 2**20
 ROW_GROUP_BYTES = 24 * 2**20
-NAMELESS = {None, ""}
 Progress = Callable[[str, int], None]
 """Called with a split and the rows of it staged so far."""
 
@@ -158,7 +158,7 @@ class _Split:
         self.store, self.split, self.scratch, self.progress = store, split, scratch, progress
         self.classes = np.zeros(classes, np.int64)
         self.groups: set[Any] | None = None
-        self.ungrouped = 0  # rows without a group, each of which is dealt into folds by itself
+        self.nameless = 0  # rows that are groups of their own
         self.written = self.rows = 0
 
     def write(self, rows: pa.Table) -> Shard:
@@ -182,11 +182,11 @@ class _Split:
         if "group" in rows.column_names:
             names = rows["group"].to_pylist()
             self.groups = (self.groups or set()) | set(names) - NAMELESS
-            self.ungrouped += sum(name in NAMELESS for name in names)
+            self.nameless += sum(name in NAMELESS for name in names)
 
     def counts(self) -> dict[str, Any]:
         found: dict[str, Any] = {"classes": self.classes.tolist()} if self.classes.any() else {}
-        return found if self.groups is None else found | {"groups": len(self.groups) + self.ungrouped}
+        return found if self.groups is None else found | {"groups": len(self.groups) + self.nameless}
 
 
 def write_parquet(rows: pa.Table, file: Path) -> None:

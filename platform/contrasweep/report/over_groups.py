@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from contrasweep.data.folds import NAMELESS
 from contrasweep.data.reading import GROUP
 from contrasweep.errors import SpecError, StorageError, choose_from
 from contrasweep.report.building import build_table
@@ -115,7 +116,7 @@ class _Parts:
 def groups(items: Mapping[str, Any], n: int, where: str = "") -> list[str]:
     """The group of each of `n` items; one that has no name is a group of its own."""
     names = items.get(GROUP, [None] * n)
-    return [f"{where}item {i}" if name is None or name == "" else str(name) for i, name in enumerate(names)]
+    return [f"{where}item {i}" if name in NAMELESS else str(name) for i, name in enumerate(names)]
 
 
 def _fold(fold: Any) -> str:

@@ -121,6 +121,7 @@ class Execution:
             shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _leave_if_told(self) -> None:
+        """`SystemExit` where the process was told to end, unless the trial has its record."""
         if self.termination.asked and not self.finished:
             self.close()
             raise SystemExit(1)
