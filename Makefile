@@ -20,6 +20,7 @@ test-fast: $(VENV)/.installed-test
 	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow"
 
 check: $(VENV)/.installed-test
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports

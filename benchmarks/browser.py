@@ -60,10 +60,17 @@ class Page:
     async def milliseconds(self, code: str) -> float:
         """From running `code` to the second frame after it, when its effect is painted."""
         frames = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
-        return float(await self.js(f"(async () => {{await {frames}; const t = performance.now(); {code}; await {frames}; return performance.now() - t}})()"))
+        return float(
+            await self.js(
+                f"(async () => {{await {frames}; const t = performance.now(); {code}; await {frames}; return "
+                f"performance.now() - t}})()"
+            )
+        )
 
     async def resize(self, width: int, height: int) -> None:
-        await self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        await self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
 
     async def dark(self, on: bool = True) -> None:
         features = [{"name": "prefers-color-scheme", "value": "dark" if on else "light"}]
@@ -74,7 +81,10 @@ class Page:
         options: dict[str, Any] = {"format": "png"}
         if height is not None:
             width = await self.js("innerWidth")
-            options |= {"captureBeyondViewport": True, "clip": {"x": 0, "y": top, "width": width, "height": height, "scale": 1}}
+            options |= {
+                "captureBeyondViewport": True,
+                "clip": {"x": 0, "y": top, "width": width, "height": height, "scale": 1},
+            }
         to.write_bytes(base64.b64decode((await self.call("Page.captureScreenshot", **options))["data"]))
 
     async def _next(self) -> dict[str, Any]:
@@ -88,7 +98,9 @@ async def browser() -> AsyncIterator[Page]:
     if program is None:
         raise RuntimeError("Chromium is not installed")
     profile = tempfile.mkdtemp(prefix="cs-chromium-")
-    process = subprocess.Popen([program, *FLAGS, f"--user-data-dir={profile}", "about:blank"], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [program, *FLAGS, f"--user-data-dir={profile}", "about:blank"], stderr=subprocess.PIPE, text=True
+    )
     try:
         assert process.stderr is not None
         line = next(line for line in process.stderr if "DevTools listening" in line)

@@ -33,9 +33,7 @@ CLASSIFIERS = ("knn1", "knn5")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cifar10-lt", type=Path, help="npz with x_train, y_train, x_test, y_test")
     parser.add_argument("--mnist", type=Path, help="npz with x_train, y_train, x_test, y_test")
     parser.add_argument("--storage", default="./contrasweep-runs")
@@ -88,12 +86,21 @@ def compared(trials: pd.DataFrame, items: Mapping[str, Any]) -> list[dict[str, A
             each, difference = [interval(h) for h in hits], interval(hits[1], hits[0])
             scores = {arm: round(found.value, 4) for arm, found in zip(ARMS, each, strict=True)}
             bounds = {
-                f"{arm} interval": f"{found.low:.4f} to {found.high:.4f}"
-                for arm, found in zip(ARMS, each, strict=True)
+                f"{arm} interval": f"{found.low:.4f} to {found.high:.4f}" for arm, found in zip(ARMS, each, strict=True)
             }
-            rows.append({"data": data, "seed": seed, "classifier": classifier, **scores, **bounds,
-                         "difference": round(difference.value, 4), "low": round(difference.low, 4),
-                         "high": round(difference.high, 4), "significant": difference.significant})  # fmt: skip
+            rows.append(
+                {
+                    "data": data,
+                    "seed": seed,
+                    "classifier": classifier,
+                    **scores,
+                    **bounds,
+                    "difference": round(difference.value, 4),
+                    "low": round(difference.low, 4),
+                    "high": round(difference.high, 4),
+                    "significant": difference.significant,
+                }
+            )
     return rows
 
 
@@ -104,8 +111,7 @@ def report(rows: list[dict[str, Any]], trials: pd.DataFrame, results: Results) -
     seeds = [["data", "trained with", "seeds", *CLASSIFIERS], ["---"] * 5]
     for (data, arm), group in trials.groupby(["data", "arm"], sort=False):
         spread = [
-            f"{group[k].mean():.4f}" + (f" ± {group[k].std():.4f}" if len(group) > 1 else "")
-            for k in CLASSIFIERS
+            f"{group[k].mean():.4f}" + (f" ± {group[k].std():.4f}" if len(group) > 1 else "") for k in CLASSIFIERS
         ]
         seeds.append([str(data), str(arm), str(len(group)), *spread])
     config = CASE_STUDY_SMALL.arms["cosine"].config
@@ -113,25 +119,31 @@ def report(rows: list[dict[str, Any]], trials: pd.DataFrame, results: Results) -
         f"{key} {value}" for key, value in config.items() if key not in ("figures", "similarity", "retrieval")
     )
     hours = trials["seconds"].sum() / 3600
-    return "\n".join([
-        "# SINCERE with cosine similarity against negative arc length, small scale",
-        "",
-        f"{date.today()}, {platform.machine()} CPU, one thread a trial, {len(trials)} of {len(results.planned)} trials, {hours:.2f} hours of "
-        f"wall time in all (other jobs may have shared the machine), torch {versions(results)}. Recipe: {recipe}; 10 epochs of long-tailed CIFAR-10 (imbalance factor 100, real images, full "
-        "test set), 1 of MNIST. Neither similarity was tuned: both have the temperature that SINCERE's authors found "
-        "for cosine. The full-scale recipe is `search_spaces.similarity_losses:CASE_STUDY`.",
-        "",
-        "Paired bootstrap of the test set (1,000 resamples, percentiles 2.5 and 97.5; difference = arc length - cosine):",
-        "",
-        *("| " + " | ".join(row) + " |" for row in table),
-        "",
-        "Mean and standard deviation over seeds, which the bootstrap does not see:",
-        "",
-        *("| " + " | ".join(map(str, row)) + " |" for row in seeds),
-        "",
-        "Histograms of target and noise similarities (seed 0): case_study_<dataset>.png.",
-        "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "# SINCERE with cosine similarity against negative arc length, small scale",
+            "",
+            f"{date.today()}, {platform.machine()} CPU, one thread a trial, {len(trials)} of {len(results.planned)} "
+            f"trials, {hours:.2f} hours of "
+            f"wall time in all (other jobs may have shared the machine), torch {versions(results)}. Recipe: {recipe}; "
+            f"10 epochs of long-tailed CIFAR-10 (imbalance factor 100, real images, full "
+            "test set), 1 of MNIST. Neither similarity was tuned: both have the temperature that SINCERE's authors "
+            "found "
+            "for cosine. The full-scale recipe is `search_spaces.similarity_losses:CASE_STUDY`.",
+            "",
+            "Paired bootstrap of the test set (1,000 resamples, percentiles 2.5 and 97.5; difference = arc length - "
+            "cosine):",
+            "",
+            *("| " + " | ".join(row) + " |" for row in table),
+            "",
+            "Mean and standard deviation over seeds, which the bootstrap does not see:",
+            "",
+            *("| " + " | ".join(map(str, row)) + " |" for row in seeds),
+            "",
+            "Histograms of target and noise similarities (seed 0): case_study_<dataset>.png.",
+            "",
+        ]
+    )
 
 
 def versions(results: Results) -> str:
@@ -152,27 +164,13 @@ def four_histograms(data: str, trials: pd.DataFrame, items: Mapping[str, Any], p
         cosine = np.asarray(of["target_similarity"]), np.asarray(of["noise_similarity"])
         for column, (target, noise) in enumerate((cosine, (arc_length(cosine[0]), arc_length(cosine[1])))):
             counts, ax = histogram(target, noise), axes[row, column]
-            for shares, name, colour in zip(
-                counts.shares(), ("target", "noise"), ("#1b7837", "#b2182b"), strict=True
-            ):
+            for shares, name, colour in zip(counts.shares(), ("target", "noise"), ("#1b7837", "#b2182b"), strict=True):
                 ax.bar(
-                    counts.edges[:-1],
-                    shares,
-                    np.diff(counts.edges),
-                    align="edge",
-                    label=name,
-                    color=colour,
-                    alpha=0.6,
+                    counts.edges[:-1], shares, np.diff(counts.edges), align="edge", label=name, color=colour, alpha=0.6
                 )
-            ax.set(
-                title=f"trained with {arm}",
-                xlabel=f"{ARMS[column]} similarity",
-                ylabel="share of test images",
-            )
+            ax.set(title=f"trained with {arm}", xlabel=f"{ARMS[column]} similarity", ylabel="share of test images")
     axes[0, 0].legend(frameon=False)
-    canvas.figure.suptitle(
-        f"{data}: nearest training image of the same class (target) and of another (noise)"
-    )
+    canvas.figure.suptitle(f"{data}: nearest training image of the same class (target) and of another (noise)")
     canvas.print_png(str(path))
 
 

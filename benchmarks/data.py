@@ -2,8 +2,9 @@
 
     python benchmarks/data.py --mnist ../shared/data/mnist/mnist.npz
 
-Every figure is the median of several repeats on warm files, with one torch thread; memory is the proportional set size (a page shared by
-8 processes counts an eighth in each) of the pages mapped from the node's cache plus the copies on the heap.
+Every figure is the median of several repeats on warm files, with one torch thread; memory is the proportional set size
+(a page shared by 8 processes counts an eighth in each) of the pages mapped from the node's cache plus the copies on the
+heap.
 """
 
 import argparse
@@ -42,9 +43,7 @@ def reading(manifest: Any, scratch: Path) -> list[tuple[str, float, float]]:
 
     files = [f"{manifest.uri}/{shard.file}" for shard in manifest.splits["train"]]
     rows, size = manifest.rows("train"), manifest.rows("train") * 28 * 28
-    loaded = datasets.load_dataset(
-        "parquet", data_files={"train": files}, cache_dir=str(scratch / "hf"), split="train"
-    )
+    loaded = datasets.load_dataset("parquet", data_files={"train": files}, cache_dir=str(scratch / "hf"), split="train")
 
     def ours() -> int:
         return int(open_dataset(manifest).split("train").array("image").sum())
@@ -58,8 +57,12 @@ def reading(manifest: Any, scratch: Path) -> list[tuple[str, float, float]]:
 
     assert ours() == arrow() == hugging_face()
     first = seconds_once(lambda: (cache.evict(0), ours()))
-    found = [("contrasweep, first trial on a node (fetch, check, decode)", first), ("contrasweep, every later trial", seconds(ours)),
-             ("pyarrow.parquet.read_table", seconds(arrow)), ("datasets, all rows of a column", seconds(hugging_face, 3))]  # fmt: skip
+    found = [
+        ("contrasweep, first trial on a node (fetch, check, decode)", first),
+        ("contrasweep, every later trial", seconds(ours)),
+        ("pyarrow.parquet.read_table", seconds(arrow)),
+        ("datasets, all rows of a column", seconds(hugging_face, 3)),
+    ]
     # torch and torchvision are imported where they are used: the processes of `memory` import this file too
     return [(what, size / taken / 1e6, rows / taken) for what, taken in found]
 
@@ -71,7 +74,8 @@ def seconds_once(call: Callable[[], Any]) -> float:
 
 
 def epochs(part: Part, scratch: Path) -> list[tuple[str, float]]:
-    """Samples/s of one shuffled epoch as float tensors, against ImageFolder and DataLoader on the same images as PNG."""
+    """Samples/s of one shuffled epoch as float tensors, against ImageFolder and DataLoader on the same images as
+    PNG."""
     import torch
     from PIL import Image
     from torchvision import datasets, transforms
@@ -92,9 +96,11 @@ def epochs(part: Part, scratch: Path) -> list[tuple[str, float]]:
         loader = torch.utils.data.DataLoader(folder, BATCH, shuffle=True, num_workers=workers)
         return lambda: [batch.sum() for batch, _ in loader] and None
 
-    return [("contrasweep, batches of the mapped array", len(part) / seconds(ours, 3)),
-            ("torchvision ImageFolder + DataLoader, in process", PNGS / seconds(theirs(0), 3)),
-            ("torchvision ImageFolder + DataLoader, 2 workers", PNGS / seconds(theirs(2), 3))]  # fmt: skip
+    return [
+        ("contrasweep, batches of the mapped array", len(part) / seconds(ours, 3)),
+        ("torchvision ImageFolder + DataLoader, in process", PNGS / seconds(theirs(0), 3)),
+        ("torchvision ImageFolder + DataLoader, 2 workers", PNGS / seconds(theirs(2), 3)),
+    ]
 
 
 def stall(part: Part) -> tuple[float, float]:
@@ -103,8 +109,14 @@ def stall(part: Part) -> tuple[float, float]:
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Conv2d(1, 16, 3, 2), torch.nn.ReLU(), torch.nn.Conv2d(16, 32, 3, 2), torch.nn.ReLU(),
-                              torch.nn.Flatten(), torch.nn.LazyLinear(10))  # fmt: skip
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 16, 3, 2),
+        torch.nn.ReLU(),
+        torch.nn.Conv2d(16, 32, 3, 2),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
+        torch.nn.LazyLinear(10),
+    )
     waits, steps = [], []
     for rows in list(part.batches(BATCH, seed=0, epoch=1))[:60]:
         start = time.perf_counter()
@@ -142,9 +154,7 @@ def memory(uri: str, trials: int, folds: int | None, same_fold: bool) -> float:
     context = multiprocessing.get_context("spawn")
     ready, done, out = context.Barrier(trials), context.Event(), context.Queue()
     processes = [
-        context.Process(
-            target=_trial, args=(uri, 0 if same_fold or not folds else i % folds, folds, ready, done, out)
-        )
+        context.Process(target=_trial, args=(uri, 0 if same_fold or not folds else i % folds, folds, ready, done, out))
         for i in range(trials)
     ]
     for process in processes:
@@ -186,32 +196,45 @@ def measure(mnist: Path, scratch: Path) -> str:
     copy = raw * 1e6 / 2**20
     held = {
         (trials, folds, same): memory(uri, trials, folds, same)
-        for trials, folds, same in (
-            (1, None, True),
-            (8, None, True),
-            (1, 5, True),
-            (8, 5, True),
-            (8, 5, False),
-        )
+        for trials, folds, same in ((1, None, True), (8, None, True), (1, 5, True), (8, 5, True), (8, 5, False))
     }
     cores = len(os.sched_getaffinity(0))
     lines = [
-        "# Reading and staging data", "",
-        f"{datetime.date.today()}, {platform.processor() or platform.machine()}, {cores} CPU cores (load average {os.getloadavg()[0]:.1f} while measured), "
-        f"Python {platform.python_version()}. MNIST, {raw:.1f} MB of raw images. By `python benchmarks/data.py`; compare within a run only.", "",
-        f"Staging (read npz, write Parquet, digests): {staging_s:.2f} s, {raw / staging_s:.0f} MB/s of raw images.", "",
-        "| all training images as one array, every byte read | MB/s | M samples/s | ratio to read_table |", "|---|---:|---:|---:|",
-        *(f"| {what} | {mb:.0f} | {rows / 1e6:.2f} | {mb / read[2][1]:.2f} |" for what, mb, rows in read), "",
-        "| one shuffled epoch as float tensors | samples/s | ratio |", "|---|---:|---:|",
-        *(f"| {what} | {rate:,.0f} | {rate / epoch[0][1]:.3f} |" for what, rate in epoch), "",
-        f"Input of a training step (small convolutional network, batch {BATCH}): {wait:.2f} ms waiting, {step:.2f} ms computing, "
-        f"{100 * wait / (wait + step):.1f} % of a step.", "",
-        "| trials on a node | MiB of data held, all processes | copies |", "|---|---:|---:|",
-        *(f"| {trials}, {'train and test split' if folds is None else f'{folds} folds, ' + ('the same fold' if same else 'all folds at once')} | {mib:.1f} | {mib / (copy if folds is None else copy * 6 / 7):.2f} |"
-          for (trials, folds, same), mib in held.items()), "",
-        "With folds the training split is laid out once as a ring in which every part of every fold is one stretch, so trials of all folds at once "
-        "share 2 - 1/folds copies and no trial holds one of its own.", "",
-    ]  # fmt: skip
+        "# Reading and staging data",
+        "",
+        f"{datetime.date.today()}, {platform.processor() or platform.machine()}, {cores} CPU cores (load average "
+        f"{os.getloadavg()[0]:.1f} while measured), "
+        f"Python {platform.python_version()}. MNIST, {raw:.1f} MB of raw images. By `python benchmarks/data.py`; "
+        f"compare within a run only.",
+        "",
+        f"Staging (read npz, write Parquet, digests): {staging_s:.2f} s, {raw / staging_s:.0f} MB/s of raw images.",
+        "",
+        "| all training images as one array, every byte read | MB/s | M samples/s | ratio to read_table |",
+        "|---|---:|---:|---:|",
+        *(f"| {what} | {mb:.0f} | {rows / 1e6:.2f} | {mb / read[2][1]:.2f} |" for what, mb, rows in read),
+        "",
+        "| one shuffled epoch as float tensors | samples/s | ratio |",
+        "|---|---:|---:|",
+        *(f"| {what} | {rate:,.0f} | {rate / epoch[0][1]:.3f} |" for what, rate in epoch),
+        "",
+        f"Input of a training step (small convolutional network, batch {BATCH}): {wait:.2f} ms waiting, {step:.2f} ms "
+        f"computing, "
+        f"{100 * wait / (wait + step):.1f} % of a step.",
+        "",
+        "| trials on a node | MiB of data held, all processes | copies |",
+        "|---|---:|---:|",
+        *(
+            f"| {trials}, {'train and test split' if folds is None else f'{folds} folds'}"
+            f"{'' if folds is None else ', the same fold' if same else ', all folds at once'}"
+            f" | {mib:.1f} | {mib / (copy if folds is None else copy * 6 / 7):.2f} |"
+            for (trials, folds, same), mib in held.items()
+        ),
+        "",
+        "With folds the training split is laid out once as a ring in which every part of every fold is one stretch, "
+        "so trials of all folds at once "
+        "share 2 - 1/folds copies and no trial holds one of its own.",
+        "",
+    ]
     return "\n".join(lines)
 
 

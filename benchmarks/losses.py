@@ -57,7 +57,7 @@ CONTESTANTS: dict[str, dict[str, tuple[Step, list[int]]]] = {
         "contrasweep": (build("lifted_structured", "neg_euclidean_unit"), [64, 128, 512]),
         "pytorch-metric-learning": (pml.LiftedStructureLoss(neg_margin=1), [64, 128]),
     },
-}  # fmt: skip
+}
 """loss -> contestant -> (function, batch sizes)."""
 
 
@@ -75,9 +75,7 @@ def milliseconds(step: Step, z: torch.Tensor, labels: torch.Tensor) -> float:
 
 def peak_mib(step: Step, z: torch.Tensor, labels: torch.Tensor) -> float:
     """The largest sum of tensors' bytes during a forward and backward pass, beyond what there was before."""
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
-    ) as profile:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         torch.autograd.grad(step(z, labels), z)
     events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
     held = peak = 0
@@ -99,24 +97,34 @@ def measure(repeats: int) -> list[dict[str, Any]]:
                 for name, step in steps.items():
                     times[name].append(milliseconds(step, z, labels))
             for name in steps:
-                rows.append({"loss": loss, "contestant": name, "n": n, "median_ms": statistics.median(times[name]),
-                             "min_ms": min(times[name]), "peak_mib": memory[name]})  # fmt: skip
-                print(
-                    f"{loss:18} {n:6} {name:24} {rows[-1]['median_ms']:10.1f} ms {memory[name]:9.1f} MiB",
-                    flush=True,
+                rows.append(
+                    {
+                        "loss": loss,
+                        "contestant": name,
+                        "n": n,
+                        "median_ms": statistics.median(times[name]),
+                        "min_ms": min(times[name]),
+                        "peak_mib": memory[name],
+                    }
                 )
+                print(f"{loss:18} {n:6} {name:24} {rows[-1]['median_ms']:10.1f} ms {memory[name]:9.1f} MiB", flush=True)
     return rows
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Markdown: a line per loss and batch size, each contestant's median time, least time and memory, and ratios."""
-    lines = ["| loss | n | contestant | median ms | least ms | peak MiB | time, ours = 1 | memory, ours = 1 |",
-             "|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    lines = [
+        "| loss | n | contestant | median ms | least ms | peak MiB | time, ours = 1 | memory, ours = 1 |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     ours = {(r["loss"], r["n"]): r for r in rows if r["contestant"] == "contrasweep"}
     for r in rows:
         base = ours[r["loss"], r["n"]]
-        lines.append(f"| {r['loss']} | {r['n']} | {r['contestant']} | {r['median_ms']:.1f} | {r['min_ms']:.1f} | {r['peak_mib']:.1f} "
-                     f"| {r['median_ms'] / base['median_ms']:.1f} | {r['peak_mib'] / base['peak_mib']:.1f} |")  # fmt: skip
+        lines.append(
+            f"| {r['loss']} | {r['n']} | {r['contestant']} | {r['median_ms']:.1f} | {r['min_ms']:.1f} | "
+            f"{r['peak_mib']:.1f} "
+            f"| {r['median_ms'] / base['median_ms']:.1f} | {r['peak_mib'] / base['peak_mib']:.1f} |"
+        )
     return "\n".join(lines)
 
 
@@ -135,16 +143,10 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
             points = [(r["n"], r[key]) for r in rows if r["loss"] == "supcon" and r["contestant"] == name]
             axis.plot(*zip(*points, strict=True), marker="o", label=name)
         axis.set(
-            xscale="log",
-            yscale="log",
-            xlabel="rows of the batch",
-            ylabel=label,
-            title="SupCon, d = 128, one thread",
+            xscale="log", yscale="log", xlabel="rows of the batch", ylabel=label, title="SupCon, d = 128, one thread"
         )
         axis.set_xticks(
-            [512, 1024, 2048, 4096, 8192, 16384],
-            ["512", "1024", "2048", "4096", "8192", "16384"],
-            minor=False,
+            [512, 1024, 2048, 4096, 8192, 16384], ["512", "1024", "2048", "4096", "8192", "16384"], minor=False
         )
         axis.minorticks_off()
         axis.grid(alpha=0.3)
@@ -173,14 +175,13 @@ def main() -> None:
     with (options.output / "losses.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
-        writer.writerows(
-            {**r, **{k: round(r[k], 2) for k in ("median_ms", "min_ms", "peak_mib")}} for r in rows
-        )
+        writer.writerows({**r, **{k: round(r[k], 2) for k in ("median_ms", "min_ms", "peak_mib")}} for r in rows)
     plot(rows, options.output / "losses.png")
     head = (
         f"# Losses: time and memory\n\n{datetime.date.today()}, {processor()}, one thread, torch {torch.__version__}, "
         f"pytorch-metric-learning, float32, d = {DIM}, {CLASSES} classes; medians of {options.repeats} interleaved "
-        f"repeats (3 above 4096 rows). Load average of the machine at the start: {load}; the ratios are of one run, the "
+        f"repeats (3 above 4096 rows). Load average of the machine at the start: {load}; the ratios are of one "
+        f"run, the "
         "times are not those of an idle machine unless that is below 1.\n\n"
     )
     (options.output / "losses.md").write_text(head + table(rows) + "\n\n![time and memory](losses.png)\n")

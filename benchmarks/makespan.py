@@ -38,14 +38,20 @@ arms:
 
 
 def command(*words: str) -> str:
-    done = subprocess.run([sys.executable, "-m", "contrasweep", *words], capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        [sys.executable, "-m", "contrasweep", *words],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
     if done.returncode not in (0, 1):
         raise SystemExit(done.stderr)
     return done.stdout
 
 
 def run(folder: str, seeds: list[int], epochs: int, *more: str) -> list[Record]:
-    """The study's trials with these seeds, run in one storage as a user would; their records, in the order of starting."""
+    """The study's trials with these seeds, run in one storage as a user would; their records, in the order of
+    starting."""
     file = Path(folder) / "study.yaml"
     file.write_text(STUDY.format(name="makespan", seeds=seeds, epochs=epochs))
     command("run", str(file), "--storage", folder, "--tracking", "none", "--max-concurrent", str(SLOTS), *more)
@@ -67,22 +73,35 @@ def main() -> None:
         inventory.write_text(json.dumps(INVENTORY.to_dict()))
         first = run(folder, [0], options.epochs)
         (Path(folder) / "study.yaml").write_text(STUDY.format(name="makespan", seeds=[0, 1], epochs=options.epochs))
-        told = json.loads(command("plan", str(Path(folder) / "study.yaml"), "--storage", folder, "--cluster", str(inventory), "--json"))
+        told = json.loads(
+            command(
+                "plan", str(Path(folder) / "study.yaml"), "--storage", folder, "--cluster", str(inventory), "--json"
+            )
+        )
         forecast_s = 3600 * told["hours"]
         earlier = {record.trial_id for record in first}
         second = [r for r in run(folder, [0, 1], options.epochs, "--extend") if r.trial_id not in earlier]
     real_s = makespan(second)
     hindsight_s = 3600 * simulate([Footprint()] * len(second), [r.ended - r.started for r in second], INVENTORY).hours
-    rows = {"forecast by `contrasweep plan` from the first run": forecast_s, "simulated from the second run's own times": hindsight_s}
+    rows = {
+        "forecast by `contrasweep plan` from the first run": forecast_s,
+        "simulated from the second run's own times": hindsight_s,
+    }
     load = sum(r.seconds for r in second) / sum(r.seconds for r in first)
     lines = [
-        f"# Makespan: simulated against real ({datetime.date.today()})", "",
-        f"{len(second)} trials of `trainables.contrastive` on {SLOTS} CPU slots, {min(r.seconds for r in second):.1f} to "
-        f"{max(r.seconds for r in second):.1f} s each; {platform.machine()}, {os.cpu_count()} cores, load average {os.getloadavg()[2]:.1f}.",
+        f"# Makespan: simulated against real ({datetime.date.today()})",
+        "",
+        f"{len(second)} trials of `trainables.contrastive` on {SLOTS} CPU slots, "
+        f"{min(r.seconds for r in second):.1f} to "
+        f"{max(r.seconds for r in second):.1f} s each; {platform.machine()}, {os.cpu_count()} cores, load average "
+        f"{os.getloadavg()[2]:.1f}.",
         f"The machine was shared: the second run's trials took {load:.2f} times the first one's training time.",
-        "", "| | makespan s | error |", "|---|---|---|", f"| real, first start to last end | {real_s:.1f} | |",
+        "",
+        "| | makespan s | error |",
+        "|---|---|---|",
+        f"| real, first start to last end | {real_s:.1f} | |",
         *(f"| {name} | {value:.1f} | {value / real_s - 1:+.1%} |" for name, value in rows.items()),
-    ]  # fmt: skip
+    ]
     text = "\n".join(lines) + "\n"
     print(text)
     if options.output:

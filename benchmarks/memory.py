@@ -26,33 +26,54 @@ TABLE_1_MIB = {(8, 256): 4303, (16, 256): 6153, (8, 512): 9753, (16, 512): 17495
 CALIBRATED = [(8, 256), (16, 256)]
 MEASURED = [
     (name, images, pixels, precision)
-    for name, images, pixels in [("resnet18", 32, 32), ("resnet18", 128, 32), ("resnet18", 64, 128), ("resnet34", 64, 128),
-                                 ("resnet34", 32, 256), ("resnet50", 32, 128), ("resnet50", 16, 256), ("resnet50", 32, 256)]
+    for name, images, pixels in [
+        ("resnet18", 32, 32),
+        ("resnet18", 128, 32),
+        ("resnet18", 64, 128),
+        ("resnet34", 64, 128),
+        ("resnet34", 32, 256),
+        ("resnet50", 32, 128),
+        ("resnet50", 16, 256),
+        ("resnet50", 32, 256),
+    ]
     for precision in ("fp32", "bf16")
-]  # fmt: skip
-ON_CPU = [("resnet18", 8, 128), ("resnet34", 16, 96), ("resnet50", 8, 128), ("resnet50", 16, 160),  # these calibrate
-          ("resnet18", 16, 128), ("resnet18", 32, 128), ("resnet18", 64, 64), ("resnet18", 8, 224), ("resnet34", 16, 128),
-          ("resnet34", 32, 96), ("resnet50", 16, 96), ("resnet50", 16, 128)]  # these are predicted  # fmt: skip
+]
+ON_CPU = [
+    ("resnet18", 8, 128),
+    ("resnet34", 16, 96),
+    ("resnet50", 8, 128),
+    ("resnet50", 16, 160),  # these calibrate
+    ("resnet18", 16, 128),
+    ("resnet18", 32, 128),
+    ("resnet18", 64, 64),
+    ("resnet18", 8, 224),
+    ("resnet34", 16, 128),
+    ("resnet34", 32, 96),
+    ("resnet50", 16, 96),
+    ("resnet50", 16, 128),
+]  # these are predicted
 RESULTS = Path(__file__).parent / "results" / "memory.md"
 
 
 def table_1() -> list[str]:
-    counted = {
-        row: count(torchvision.models.resnet50, (2 * row[0], 3, row[1], row[1])).gib for row in TABLE_1_MIB
-    }
+    counted = {row: count(torchvision.models.resnet50, (2 * row[0], 3, row[1], row[1])).gib for row in TABLE_1_MIB}
     learned = Calibration()
     for row in CALIBRATED:
         learned.observe("paper", counted[row], TABLE_1_MIB[row] / 1024)
     a, b = learned.constants("paper")
     lines = [
-        f"ResNet-50, both images of a pair in one pass, Adam; a = {a * 1024:.0f} MiB, b = {b:.3f} from the rows marked *.",
-        "", "| batch size | pixels | counted MiB | estimated MiB | paper MiB | error |", "|---|---|---|---|---|---|",
-    ]  # fmt: skip
+        f"ResNet-50, both images of a pair in one pass, Adam; a = {a * 1024:.0f} MiB, b = {b:.3f} from the rows "
+        f"marked *.",
+        "",
+        "| batch size | pixels | counted MiB | estimated MiB | paper MiB | error |",
+        "|---|---|---|---|---|---|",
+    ]
     for row, paper in TABLE_1_MIB.items():
         estimated = learned.predict("paper", counted[row]) * 1024
         mark = "*" if row in CALIBRATED else ""
         lines.append(
-            f"| {row[0]}{mark} | {row[1]} | {counted[row] * 1024:.0f} | {estimated:.0f} | {paper} | {estimated / paper - 1:+.1%} |"
+            f"| {row[0]}{mark} | {row[1]} | {counted[row] * 1024:.0f} | {estimated:.0f} | {paper} | "
+            f"{estimated / paper - 1:+.1%} |"
         )
     return lines
 
@@ -96,9 +117,7 @@ def against_gpu() -> list[str]:
         name, images, pixels, precision = config
         command = [sys.executable, __file__, "--one", json.dumps(config)]
         peak = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-        counted = count(
-            getattr(torchvision.models, name), (images, 3, pixels, pixels), precision=precision
-        ).gib
+        counted = count(getattr(torchvision.models, name), (images, 3, pixels, pixels), precision=precision).gib
         rows.append((config, counted, peak))
         if i % 4 == 0:  # a quarter calibrates, the rest is predicted
             learned.observe(precision, counted, peak)
@@ -109,16 +128,15 @@ def against_gpu() -> list[str]:
     for (name, images, pixels, precision), counted, peak in rows:
         estimated = learned.predict(precision, counted)
         lines.append(
-            f"| {name} | {images} | {pixels} | {precision} | {estimated:.2f} | {peak:.2f} | {estimated / peak - 1:+.1%} |"
+            f"| {name} | {images} | {pixels} | {precision} | {estimated:.2f} | {peak:.2f} | "
+            f"{estimated / peak - 1:+.1%} |"
         )
     return lines
 
 
 def against_cpu() -> list[str]:
     """The same model with host memory in place of the GPU's: what can be measured without one."""
-    context = multiprocessing.get_context(
-        "fork"
-    )  # torch is loaded once; a child begins at the same size each time
+    context = multiprocessing.get_context("fork")  # torch is loaded once; a child begins at the same size each time
     learned, rows = Calibration(), []
     for i, (name, images, pixels) in enumerate(ON_CPU):
         with context.Pool(1) as pool:
@@ -129,16 +147,20 @@ def against_cpu() -> list[str]:
             learned.observe("cpu", counted, peak)
     a, b = learned.constants("cpu")
     lines = [
-        f"Host memory (peak resident set) of training in fp32 with Adam; a = {a:.2f} GiB, b = {b:.2f} from the rows marked *.",
-        "", "| model | images | pixels | counted GiB | estimated GiB | measured GiB | error |", "|---|---|---|---|---|---|---|",
-    ]  # fmt: skip
+        f"Host memory (peak resident set) of training in fp32 with Adam; a = {a:.2f} GiB, b = {b:.2f} from the rows "
+        f"marked *.",
+        "",
+        "| model | images | pixels | counted GiB | estimated GiB | measured GiB | error |",
+        "|---|---|---|---|---|---|---|",
+    ]
     errors = []
     for i, (name, images, pixels, counted, peak) in enumerate(rows):
         estimated = a + b * counted
         if i >= 4:
             errors.append(abs(estimated / peak - 1))
         lines.append(
-            f"| {name}{'*' if i < 4 else ''} | {images} | {pixels} | {counted:.2f} | {estimated:.2f} | {peak:.2f} | {estimated / peak - 1:+.1%} |"
+            f"| {name}{'*' if i < 4 else ''} | {images} | {pixels} | {counted:.2f} | {estimated:.2f} | {peak:.2f} | "
+            f"{estimated / peak - 1:+.1%} |"
         )
     errors.sort()
     middle = (errors[len(errors) // 2 - 1] + errors[len(errors) // 2]) / 2

@@ -48,7 +48,11 @@ def plain(slots: int, folder: str) -> dict[str, float]:
     from contrasweep.spec.file import load_study
 
     study = load_study(STUDY)
-    trials = plan(study, storage=folder).relocated(lambda n: data.resolve(n, folds=study.folds, storage=folder, write=True)).trials
+    trials = (
+        plan(study, storage=folder)
+        .relocated(lambda n: data.resolve(n, folds=study.folds, storage=folder, write=True))
+        .trials
+    )
 
     def train_one(config: dict) -> None:
         from contrasweep.spec.trainables import import_path
@@ -60,7 +64,9 @@ def plain(slots: int, folder: str) -> dict[str, float]:
     began = time.perf_counter()
     ray.init(num_cpus=slots, include_dashboard=False, log_to_driver=False)
     grid = tune.Tuner(
-        train_one, param_space={"trial": tune.grid_search(list(trials))}, run_config=tune.RunConfig(storage_path=folder, verbose=0)
+        train_one,
+        param_space={"trial": tune.grid_search(list(trials))},
+        run_config=tune.RunConfig(storage_path=folder, verbose=0),
     ).fit()
     ray.shutdown()
     seconds = [result.metrics["seconds"] for result in grid]
@@ -70,8 +76,12 @@ def plain(slots: int, folder: str) -> dict[str, float]:
 def measured(name: str, slots: int) -> dict[str, float]:
     """One of the two in a process of its own, so that neither warms the other."""
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run([sys.executable, __file__, "--one", name, "--slots", str(slots), "--folder", folder],
-                              capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, __file__, "--one", name, "--slots", str(slots), "--folder", folder],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
     if done.returncode:
         raise SystemExit(done.stderr)
     found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
@@ -88,18 +98,32 @@ def main() -> None:
     parser.add_argument("--folder")
     options = parser.parse_args()
     if options.one:
-        found = plain(options.slots, options.folder) if options.one == "plain" else ours(options.slots, options.folder, "on" if options.one == "ours" else "off")
+        found = (
+            plain(options.slots, options.folder)
+            if options.one == "plain"
+            else ours(options.slots, options.folder, "on" if options.one == "ours" else "off")
+        )
         print(json.dumps(found))
         return
     rows = {name: measured(name, options.slots) for name in ("plain", "ours", "untracked", "plain", "ours")}
-    names = {"plain": "plain Ray Tune, default actors", "ours": "contrasweep, with MLflow", "untracked": "contrasweep, --tracking none"}
+    names = {
+        "plain": "plain Ray Tune, default actors",
+        "ours": "contrasweep, with MLflow",
+        "untracked": "contrasweep, --tracking none",
+    }
     lines = [
-        f"Quickstart, {rows['ours']['trials']:.0f} trials on {options.slots} slots; {datetime.date.today()}, {platform.machine()}, {os.cpu_count()} cores.",
-        "", "| | wall s | training s | overhead | trials per hour | ratio |", "|---|---|---|---|---|---|",
-    ]  # fmt: skip
+        f"Quickstart, {rows['ours']['trials']:.0f} trials on {options.slots} slots; {datetime.date.today()}, "
+        f"{platform.machine()}, {os.cpu_count()} cores.",
+        "",
+        "| | wall s | training s | overhead | trials per hour | ratio |",
+        "|---|---|---|---|---|---|",
+    ]
     for name, row in rows.items():
         ratio = row["trials_per_hour"] / rows["plain"]["trials_per_hour"]
-        lines.append(f"| {names[name]} | {row['wall_s']:.1f} | {row['training_s']:.1f} | {row['overhead']:.2f} | {row['trials_per_hour']:.0f} | {ratio:.2f} |")
+        lines.append(
+            f"| {names[name]} | {row['wall_s']:.1f} | {row['training_s']:.1f} | {row['overhead']:.2f} | "
+            f"{row['trials_per_hour']:.0f} | {ratio:.2f} |"
+        )
     text = "\n".join(lines) + "\n"
     print(text)
     if options.output:

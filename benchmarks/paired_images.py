@@ -5,7 +5,8 @@
 
 `steps`: time per training step and peak memory of ResNet-18/34/50 at 32 to 256 pixels; on a GPU also the four rows of
 the paper's Table 1 and the gains of channels last, bfloat16 and torch.compile. Each row is a process of its own, since
-a process's peak memory never falls. `results`: tables, verdicts and figures of the small studies of `search_spaces.local`.
+a process's peak memory never falls. `results`: tables, verdicts and figures of the small studies of
+`search_spaces.local`.
 """
 
 import argparse
@@ -23,9 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
-CPU_ROWS = [
-    (backbone, side, 4) for backbone in ("resnet18", "resnet34", "resnet50") for side in (32, 64, 128, 256)
-]
+CPU_ROWS = [(backbone, side, 4) for backbone in ("resnet18", "resnet34", "resnet50") for side in (32, 64, 128, 256)]
 TABLE_1 = [("resnet50", side, pairs) for side in (512, 256) for pairs in (8, 16)]
 
 GEOMETRY = ["centre_cosine", "centre_cosine_max", "train_centre_cosine", "train_centre_cosine_max", "z_raw", "accuracy"]
@@ -45,8 +44,14 @@ def main() -> None:
 
 def head(title: str) -> str:
     """Title, date and hardware, as every result has them."""
-    model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-                  if line.startswith("model name")), platform.processor())  # fmt: skip
+    model = next(
+        (
+            line.split(":")[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.processor(),
+    )
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
     return f"# {title}\n\n{datetime.date.today()}, {model}{gpu}, torch {torch.__version__}, one thread.\n"
 
@@ -56,19 +61,36 @@ def steps(arguments: argparse.Namespace) -> None:
     rows = [{"backbone": b, "side": s, "pairs": n} for b, s, n in CPU_ROWS]
     if arguments.device != "cpu":
         plain = [{"backbone": b, "side": s, "pairs": n} for b, s, n in TABLE_1]
-        gains = [plain[2] | extra for extra in ({"channels_last": True}, {"autocast": True},
-                 {"channels_last": True, "autocast": True}, {"channels_last": True, "autocast": True, "compile": True})]  # fmt: skip
+        gains = [
+            plain[2] | extra
+            for extra in (
+                {"channels_last": True},
+                {"autocast": True},
+                {"channels_last": True, "autocast": True},
+                {"channels_last": True, "autocast": True, "compile": True},
+            )
+        ]
         rows = plain + gains
-    lines = [head("A training step of LOCAL"), "Forward, losses and backward of `pairs` pairs with l, median of the steps after the first. Memory: what the "
-             "process's peak rose by on the CPU, what the allocator reserved on a GPU.", "",
-             "| backbone | px | pairs | options | s/step | memory MiB |", "|---|---|---|---|---|---|"]  # fmt: skip
+    lines = [
+        head("A training step of LOCAL"),
+        "Forward, losses and backward of `pairs` pairs with l, median of the steps after the first. Memory: what the "
+        "process's peak rose by on the CPU, what the allocator reserved on a GPU.",
+        "",
+        "| backbone | px | pairs | options | s/step | memory MiB |",
+        "|---|---|---|---|---|---|",
+    ]
     for wanted in rows:
-        done = subprocess.run([sys.executable, __file__, "row", "--device", arguments.device, "--row", json.dumps(wanted)],
-                              capture_output=True, text=True, check=True)  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, __file__, "row", "--device", arguments.device, "--row", json.dumps(wanted)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         seconds, memory = json.loads(done.stdout.splitlines()[-1])
         options = ", ".join(k for k in wanted if k not in ("backbone", "side", "pairs")) or "float32"
         lines.append(
-            f"| {wanted['backbone']} | {wanted['side']} | {wanted['pairs']} | {options} | {seconds:.3f} | {memory:.0f} |"
+            f"| {wanted['backbone']} | {wanted['side']} | {wanted['pairs']} | {options} | {seconds:.3f} | "
+            f"{memory:.0f} |"
         )
         print(lines[-1], flush=True)
     name = "paired_images_steps.md" if arguments.device == "cpu" else "paired_images_steps_gpu.md"
@@ -86,15 +108,11 @@ def row(arguments: argparse.Namespace) -> None:
     torch.manual_seed(0)
     settings = Settings(backbone=wanted["backbone"], lat_size=0 if wanted["side"] > 64 else 4)
     layout = torch.channels_last if wanted.get("channels_last") else torch.contiguous_format
-    model: Any = (
-        image_model(settings, (3, wanted["side"], wanted["side"]), 5).to(device, memory_format=layout).train()
-    )
+    model: Any = image_model(settings, (3, wanted["side"], wanted["side"]), 5).to(device, memory_format=layout).train()
     labels = torch.arange(wanted["pairs"], device=device) % 3
     objective, parameters = Objective(settings, labels, 5, device), list(model.parameters())
     sides = [
-        torch.randn(wanted["pairs"], 3, wanted["side"], wanted["side"], device=device).to(
-            memory_format=layout
-        )
+        torch.randn(wanted["pairs"], 3, wanted["side"], wanted["side"], device=device).to(memory_format=layout)
         for _ in range(2)
     ]
     if wanted.get("compile"):
@@ -114,44 +132,75 @@ def row(arguments: argparse.Namespace) -> None:
 
 
 def results(arguments: argparse.Namespace) -> None:
-    """Write `paired_images.md` and its figures from the small studies of `search_spaces.local` that lie in the storage."""
+    """Write `paired_images.md` and its figures from the small studies of `search_spaces.local` that lie in the
+    storage."""
     import contrasweep as cs
     from contrasweep.errors import SpecError
     from search_spaces import local
     from trainables.paired_images import figures
 
-    names = ["SYSTEMS_SMALL", "PAIRS_SMALL", "COLOUR_SMALL", "FLOORS_SMALL", "GEOMETRY_SMALL", *(f"TABLE_{i}_SMALL" for i in range(2, 8)), "SWEEP_SMALL", "SICK_SMALL"]
+    names = [
+        "SYSTEMS_SMALL",
+        "PAIRS_SMALL",
+        "COLOUR_SMALL",
+        "FLOORS_SMALL",
+        "GEOMETRY_SMALL",
+        *(f"TABLE_{i}_SMALL" for i in range(2, 8)),
+        "SWEEP_SMALL",
+        "SICK_SMALL",
+    ]
     found = {}
     for name in names:
         with contextlib.suppress(SpecError):  # not run in this storage
             study = cs.load(getattr(local, name).name, storage=arguments.storage)
             if study.counts.get("done"):
                 found[name] = study
-    lines = [head("LOCAL and its relatives on real pairs, small scale"), "The table of each study as `contrasweep report` prints it, and below it the geometry of z: means over all "
-             "trials of the cosines between class centres, on the held-out part and on training rows (1: collapsed onto the shift that "
-             "all pairs share; 0: orthogonal; -1/(K-1): a simplex).", "",
-             "| study | trials done | minutes, summed over trials |", "|---|---|---|"]  # fmt: skip
+    lines = [
+        head("LOCAL and its relatives on real pairs, small scale"),
+        "The table of each study as `contrasweep report` prints it, and below it the geometry of z: means over all "
+        "trials of the cosines between class centres, on the held-out part and on training rows (1: collapsed onto "
+        "the shift that "
+        "all pairs share; 0: orthogonal; -1/(K-1): a simplex).",
+        "",
+        "| study | trials done | minutes, summed over trials |",
+        "|---|---|---|",
+    ]
     for name, study in found.items():
         frame = study.to_frame()
-        lines.append(f"| {name} | {int((frame.status == 'done').sum())} of {len(frame)} | {frame.seconds.sum() / 60:.0f} |")
+        lines.append(
+            f"| {name} | {int((frame.status == 'done').sum())} of {len(frame)} | {frame.seconds.sum() / 60:.0f} |"
+        )
     for name, study in found.items():
         lines += ["", f"## {name}", "", getattr(local, name).description, "", study.table().to_markdown().strip(), ""]
         frame = study.to_frame()
         done = frame[frame.status == "done"]
         if name in ("SYSTEMS_SMALL", "PAIRS_SMALL", "COLOUR_SMALL", "GEOMETRY_SMALL"):
-            lines += [markdown(done.groupby("arm", sort=False)[[m for m in GEOMETRY if m in done]].mean()), "",
-                      f"{study.metric} by fold:", "", markdown(done.pivot_table(index="fold", columns="arm", values=study.metric, sort=False))]  # fmt: skip
+            lines += [
+                markdown(done.groupby("arm", sort=False)[[m for m in GEOMETRY if m in done]].mean()),
+                "",
+                f"{study.metric} by fold:",
+                "",
+                markdown(done.pivot_table(index="fold", columns="arm", values=study.metric, sort=False)),
+            ]
         if name in ("SYSTEMS_SMALL", "PAIRS_SMALL", "COLOUR_SMALL"):
-            lines += ["", "Every pair of the five test folds, scored by the networks that had not trained on its group:", "",
-                      study.table(metric="recall", over="groups").to_markdown().strip()]  # fmt: skip
+            lines += [
+                "",
+                "Every pair of the five test folds, scored by the networks that had not trained on its group:",
+                "",
+                study.table(metric="recall", over="groups").to_markdown().strip(),
+            ]
         if name == "TABLE_3_SMALL":
-            lines += [markdown(done.groupby("arm", sort=False)[sorted(c for c in done if c.startswith("f1_class_"))].mean())]
+            lines += [
+                markdown(done.groupby("arm", sort=False)[sorted(c for c in done if c.startswith("f1_class_"))].mean())
+            ]
     (arguments.to / "paired_images.md").write_text("\n".join(lines) + "\n")
     if "SYSTEMS_SMALL" in found:
         systems = found["SYSTEMS_SMALL"]
         done = systems.to_frame().query("status == 'done' and arm in @local.SYSTEMS")
         trials = Path(arguments.storage) / systems.name / "trials"
-        folders = {str(arm): [trials / t / "artifacts" for t in rows.trial_id] for arm, rows in done.groupby("arm", sort=False)}
+        folders = {
+            str(arm): [trials / t / "artifacts" for t in rows.trial_id] for arm, rows in done.groupby("arm", sort=False)
+        }
         figures.pooled_f1(folders, arguments.to / "paired_images_f1.png")
         figures.draw(folders["local"][0], arguments.to / "paired_images_local")
     if "TABLE_2_SMALL" in found:

@@ -38,12 +38,36 @@ from contrasweep.trial import Trial
 RESULTS = Path(__file__).parent / "results" / "report.md"
 ARMS = {"supcon": 0.0, "sincere": 0.002, "ocl": -0.03, "infonce": -0.06}
 EPOCHS = 12
-EVERY_EPOCH = ("loss", "grad_norm", "learning_rate", "nonfinite_steps", "valid_anchors", "alignment", "uniformity",
-               "collapse_value", "collapse_distance", "collapsed")  # fmt: skip
-EVALUATED = ("accuracy", "f1_macro", *(f"f1_class_{i}" for i in range(10)), "knn1", "knn5", "target_similarity",
-             "noise_similarity", "similarity_margin", "probe", "map_at_r", "r_precision", "recall_at_1", "recall_at_5")  # fmt: skip
+EVERY_EPOCH = (
+    "loss",
+    "grad_norm",
+    "learning_rate",
+    "nonfinite_steps",
+    "valid_anchors",
+    "alignment",
+    "uniformity",
+    "collapse_value",
+    "collapse_distance",
+    "collapsed",
+)
+EVALUATED = (
+    "accuracy",
+    "f1_macro",
+    *(f"f1_class_{i}" for i in range(10)),
+    "knn1",
+    "knn5",
+    "target_similarity",
+    "noise_similarity",
+    "similarity_margin",
+    "probe",
+    "map_at_r",
+    "r_precision",
+    "recall_at_1",
+    "recall_at_5",
+)
 ERRORS = (
-    'Traceback (most recent call last):\n  File "contrastive.py", line 181, in epoch\nFloatingPointError: every step of epoch 3 had a loss '
+    'Traceback (most recent call last):\n  File "contrastive.py", line 181, in epoch\nFloatingPointError: every step '
+    "of epoch 3 had a loss "
     "or gradient that is not finite: lower learning_rate (0.5) or raise the temperature\n",
     "the trial's worker was lost\n",
 )
@@ -53,11 +77,15 @@ def study(trials: int) -> AblationGrid:
     """4 arms x 5 temperatures x 4 batch sizes x 5 folds x as many seeds as it takes."""
     train = "trainables.contrastive:train"
     return AblationGrid(
-        name="made-up-report", description="Made-up numbers in the format of real trials: a benchmark of the report, no result",
+        name="made-up-report",
+        description="Made-up numbers in the format of real trials: a benchmark of the report, no result",
         arms={loss: Arm(train, config={"loss": loss, "epochs": EPOCHS}) for loss in ARMS},
         axes={"temperature": [0.05, 0.1, 0.2, 0.5, 1.0], "batch_size": [32, 64, 128, 256]},
-        data="digits-lt", folds=5, seeds=list(range(max(1, trials // 400))), metric="f1_macro",
-    )  # fmt: skip
+        data="digits-lt",
+        folds=5,
+        seeds=list(range(max(1, trials // 400))),
+        metric="f1_macro",
+    )
 
 
 def fill(declared: AblationGrid, storage: str) -> int:
@@ -86,14 +114,37 @@ def _leave(records: StudyRecords, trial: Trial) -> None:
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "state.pt").write_bytes(rng.bytes(2048))
             Checkpoints(records.store, records.key(trial.id, "checkpoint")).save(Path(folder), EPOCHS)
-    error = ERRORS[int(rng.integers(2))] if failed else "it needs 96 GiB and the largest GPU has 80\n" if infeasible else None
-    records.write(Record(
-        trial_id=trial.id, study=records.study, arm=trial.arm, trainable=trial.trainable, config=dict(trial.config),
-        data={"name": trial.data.name, "digest": trial.data.digest, "synthetic": True}, fold=trial.fold, seed=trial.seed,
-        status=INFEASIBLE if infeasible else FAILED if failed else DONE, metrics=rows[-1] if rows else {}, step=len(rows),
-        seconds=float(rng.uniform(40, 70)) if rows else 0.0, started=began, ended=began + 60, error=error, host=f"node-{trial.seed % 8}",
-        gpu_memory_gib=float(rng.uniform(2, 9)), gpu_utilisation=float(rng.uniform(0.5, 0.9)), items=tuple(items), versions=versions(),
-    ))  # fmt: skip
+    error = (
+        ERRORS[int(rng.integers(2))]
+        if failed
+        else "it needs 96 GiB and the largest GPU has 80\n"
+        if infeasible
+        else None
+    )
+    records.write(
+        Record(
+            trial_id=trial.id,
+            study=records.study,
+            arm=trial.arm,
+            trainable=trial.trainable,
+            config=dict(trial.config),
+            data={"name": trial.data.name, "digest": trial.data.digest, "synthetic": True},
+            fold=trial.fold,
+            seed=trial.seed,
+            status=INFEASIBLE if infeasible else FAILED if failed else DONE,
+            metrics=rows[-1] if rows else {},
+            step=len(rows),
+            seconds=float(rng.uniform(40, 70)) if rows else 0.0,
+            started=began,
+            ended=began + 60,
+            error=error,
+            host=f"node-{trial.seed % 8}",
+            gpu_memory_gib=float(rng.uniform(2, 9)),
+            gpu_utilisation=float(rng.uniform(0.5, 0.9)),
+            items=tuple(items),
+            versions=versions(),
+        )
+    )
 
 
 def _row(trial: Trial, epoch: int, rng: np.random.Generator) -> dict[str, float]:
@@ -110,8 +161,22 @@ def reports(storage: str, folder: Path) -> dict[str, float]:
     for name in ("html, first", "html", "text", "csv"):
         kind, target = name.split(",")[0], folder / f"report.{name.split(',')[0]}"
         began, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", "contrasweep", "report", "made-up-report", "--storage", storage, "--format", kind,
-                        "--output", str(target)], check=True)  # fmt: skip
+        subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "contrasweep",
+                "report",
+                "made-up-report",
+                "--storage",
+                storage,
+                "--format",
+                kind,
+                "--output",
+                str(target),
+            ],
+            check=True,
+        )
         found[f"{name}, s"] = round(time.perf_counter() - began, 1)
         now = resource.getrusage(resource.RUSAGE_CHILDREN)
         found[f"{name}, processor s"] = round(now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime, 1)
@@ -136,13 +201,16 @@ INTERACTIONS = {
     "hide an arm": "document.querySelector('.key').click()",
     "show it again": "document.querySelector('.key').click()",
     "dark": "document.getElementById('theme').click()",
-    "another metric's curves": "const s = document.querySelector('select[data-shows]'); s.selectedIndex = 1; s.dispatchEvent(new Event('change'))",
+    "another metric's curves": "const s = document.querySelector('select[data-shows]'); s.selectedIndex = 1; "
+    "s.dispatchEvent(new Event('change'))",
     "open a cell": "document.querySelector('.cs-table summary').click()",
-    "filter the trials": "const f = document.querySelector('.trials input'); f.value = 'ocl failed'; f.dispatchEvent(new Event('input'))",
+    "filter the trials": "const f = document.querySelector('.trials input'); f.value = 'ocl failed'; "
+    "f.dispatchEvent(new Event('input'))",
     "sort the trials": "document.querySelector('.trials th:nth-last-child(3)').click()",
     "point at a chart": "const c = document.querySelector('#curves svg'), r = c.getBoundingClientRect(); "
-                        "c.dispatchEvent(new PointerEvent('pointermove', {bubbles: true, clientX: r.x + r.width / 2, clientY: r.y + r.height / 2}))",
-}  # fmt: skip
+    "c.dispatchEvent(new PointerEvent('pointermove', {bubbles: true, clientX: r.x + r.width / 2, clientY: r.y + "
+    "r.height / 2}))",
+}
 
 
 @contextlib.contextmanager
@@ -184,9 +252,13 @@ def write(found: dict[str, Any], trials: int) -> None:
     lines = [f"| {kind} | {name} | {value:g} |" for kind, figures in found.items() for name, value in figures.items()]
     load = os.getloadavg()[0]
     RESULTS.write_text(
-        f"# The report of a big study\n\n{date.today()}, {platform.machine()}, {os.cpu_count()} cores shared with others (load {load:.0f}, so read processor "
-        f"seconds); {trials} made-up trials\nin the format of real ones; `python -m benchmarks.report --trials {trials}{' --s3' if len(found) > 2 else ''}`. "
-        "`html, first` is before anything was compacted.\n\n| where | what | found |\n|---|---|---|\n" + "\n".join(lines) + "\n"
+        f"# The report of a big study\n\n{date.today()}, {platform.machine()}, {os.cpu_count()} cores shared with "
+        f"others (load {load:.0f}, so read processor "
+        f"seconds); {trials} made-up trials\nin the format of real ones; `python -m benchmarks.report --trials "
+        f"{trials}{' --s3' if len(found) > 2 else ''}`. "
+        "`html, first` is before anything was compacted.\n\n| where | what | found |\n|---|---|---|\n"
+        + "\n".join(lines)
+        + "\n"
     )
 
 

@@ -27,10 +27,17 @@ def hardware() -> str:
     """Date, processor, cores and versions, in one line."""
     import torch
 
-    models = [line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    models = [
+        line.split(":")[1].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
     load = os.getloadavg()[0]
-    return (f"{datetime.date.today().isoformat()}, CPU {models[0] if models else platform.machine()}, {os.cpu_count()} cores "
-            f"(load {load:.0f}: shared with other work), torch {torch.__version__}, one torch thread")  # fmt: skip
+    return (
+        f"{datetime.date.today().isoformat()}, CPU {models[0] if models else platform.machine()}, {os.cpu_count()} "
+        f"cores "
+        f"(load {load:.0f}: shared with other work), torch {torch.__version__}, one torch thread"
+    )
 
 
 def one_model(model: str) -> None:
@@ -46,8 +53,17 @@ def one_model(model: str) -> None:
     rows = GROUPS * WIDTH
     roi = [rng.normal(size=(REGIONS, ROI_DIM)).astype(np.float16) for _ in range(2)]
     tokens = [rng.integers(2, WORDS, TEXT) for _ in range(rows)]
-    corpus = Corpus(tokens[:GROUPS], tokens[:GROUPS], [roi[0]] * GROUPS, np.zeros(GROUPS, dtype=np.int64), tokens, [roi[1]] * rows,
-                    np.repeat(np.arange(GROUPS), WIDTH), np.tile([4, *[0] * (WIDTH - 1)], GROUPS), ROI_DIM)  # fmt: skip
+    corpus = Corpus(
+        tokens[:GROUPS],
+        tokens[:GROUPS],
+        [roi[0]] * GROUPS,
+        np.zeros(GROUPS, dtype=np.int64),
+        tokens,
+        [roi[1]] * rows,
+        np.repeat(np.arange(GROUPS), WIDTH),
+        np.tile([4, *[0] * (WIDTH - 1)], GROUPS),
+        ROI_DIM,
+    )
     vectors = torch.rand(WORDS, 300) - 0.5
     inputs = Inputs(vectors, vectors.clone(), torch.randint(2, 60, (WORDS, 16)), 60, ROI_DIM)
     fit = Fit(Settings(model=model, device="cpu", interval=0), inputs, corpus, (0, None))
@@ -69,11 +85,20 @@ def step() -> str:
     """The table of all models, each measured in a process of its own."""
     from trainables.review_helpfulness import MODELS
 
-    lines = ["# A training step of each review-helpfulness model at the paper's sizes", "", hardware(), "",
-             f"{GROUPS * WIDTH} reviews of {TEXT} words, {REGIONS} regions of {ROI_DIM} on each side, vocabularies of {WORDS} words of 300; "
-             "forward, backward and Adam. Step memory is the growth of the process's peak over what it held before the first step "
-             "(data, weights and Adam's state included in the process peak).", "",
-             "| model | parameters (M) | CPU s a step | step memory (MiB) | process peak (MiB) |", "|---|---|---|---|---|"]  # fmt: skip
+    lines = [
+        "# A training step of each review-helpfulness model at the paper's sizes",
+        "",
+        hardware(),
+        "",
+        f"{GROUPS * WIDTH} reviews of {TEXT} words, {REGIONS} regions of {ROI_DIM} on each side, vocabularies of "
+        f"{WORDS} words of 300; "
+        "forward, backward and Adam. Step memory is the growth of the process's peak over what it held before the "
+        "first step "
+        "(data, weights and Adam's state included in the process peak).",
+        "",
+        "| model | parameters (M) | CPU s a step | step memory (MiB) | process peak (MiB) |",
+        "|---|---|---|---|---|",
+    ]
     for model, entry in MODELS.items():
         done = subprocess.run([sys.executable, __file__, "one", model], capture_output=True, text=True, check=True)
         parameters, seconds, grown, peak = (float(x) for x in done.stdout.split())
@@ -91,25 +116,49 @@ def table(study: str, storage: str, note: str = "") -> str:
     frame = results.to_frame()
     done = frame[frame["status"] == "done"]
     per_product = {
-        arm: {name: np.mean([results.records.items(i)[name] for i in rows["trial_id"]], axis=0) for name in ("map", "random_map")}
+        arm: {
+            name: np.mean([results.records.items(i)[name] for i in rows["trial_id"]], axis=0)
+            for name in ("map", "random_map")
+        }
         for arm, rows in done.groupby("arm", sort=False)
     }
-    lines = [f"# {results.title}", "", hardware(), *(["", note] if note else []), "", f"Trials: {results.counts}; seeds {sorted(done['seed'].unique().tolist())}. "
-             f"Floors on the test part: random order MAP {done['random_map'].mean():.3f}, longest review first {done['length_map'].mean():.3f}.", "",
-             "| model | reads | MAP (sd over seeds) | NDCG@3 | NDCG@5 | s a trial | minus random order [95 % bootstrap over products] | t, p | minus proposed, p |",
-             "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    lines = [
+        f"# {results.title}",
+        "",
+        hardware(),
+        *(["", note] if note else []),
+        "",
+        f"Trials: {results.counts}; seeds {sorted(done['seed'].unique().tolist())}. "
+        f"Floors on the test part: random order MAP {done['random_map'].mean():.3f}, longest review first "
+        f"{done['length_map'].mean():.3f}.",
+        "",
+        "| model | reads | MAP (sd over seeds) | NDCG@3 | NDCG@5 | s a trial | minus random order [95 % bootstrap "
+        "over products] | t, p | minus proposed, p |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
     for arm, rows in done.groupby("arm", sort=False):
         model = MODELS.get(str(arm))
         mine = per_product[arm]
         floor, t = paired_bootstrap(mine["map"], mine["random_map"]), paired_t(mine["map"], mine["random_map"])
-        versus = "" if arm == "proposed" or "proposed" not in per_product else paired_t(mine["map"], per_product["proposed"]["map"])
+        versus = (
+            ""
+            if arm == "proposed" or "proposed" not in per_product
+            else paired_t(mine["map"], per_product["proposed"]["map"])
+        )
         compared = f"{versus.difference:+.3f}, {versus.p:.3g}" if versus else "-"
         lines.append(
-            f"| {model.title if model else arm} | {'text and images' if model and model.multimodal else 'text'} | {rows['map'].mean():.3f} ({rows['map'].std():.3f}) | "
+            f"| {model.title if model else arm} | {'text and images' if model and model.multimodal else 'text'} | "
+            f"{rows['map'].mean():.3f} ({rows['map'].std():.3f}) | "
             f"{rows['ndcg@3'].mean():.3f} | {rows['ndcg@5'].mean():.3f} | {rows['seconds'].mean():.0f} | "
-            f"{floor['difference']:+.3f} [{floor['low']:+.3f}, {floor['high']:+.3f}] | {t.t:.2f}, {t.p:.2g} | {compared} |"
+            f"{floor['difference']:+.3f} [{floor['low']:+.3f}, {floor['high']:+.3f}] | {t.t:.2f}, {t.p:.2g} | "
+            f"{compared} |"
         )
-    lines += ["", "p values are not corrected for several models. The platform's own table and verdicts over seeds:", "", results.table().to_markdown()]
+    lines += [
+        "",
+        "p values are not corrected for several models. The platform's own table and verdicts over seeds:",
+        "",
+        results.table().to_markdown(),
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -118,7 +167,9 @@ def main() -> None:
     parser.add_argument("what", choices=["step", "table", "one"])
     parser.add_argument("name", nargs="?", help="the study's name (table), or a model (one)")
     parser.add_argument("--storage", default="./contrasweep-runs")
-    parser.add_argument("--note", default="", help="a sentence to put under the title, such as how the scale was chosen")
+    parser.add_argument(
+        "--note", default="", help="a sentence to put under the title, such as how the scale was chosen"
+    )
     asked = parser.parse_args()
     if asked.what == "one":
         one_model(asked.name)

@@ -40,14 +40,33 @@ from contrasweep.trial import Trial
 EPOCHS, BUDGET, PLACES = 9, 360, 4  # random search: 40 configurations
 STUDY = Sweep(
     name="search",
-    arms={"cnn": Arm("trainables.contrastive:train", config={
-        "encoder": "cnn", "encoder_width": 8, "epochs": EPOCHS, "batch_size": 64, "evaluate_every": 1, "checkpoint_every": 0, "retrieval": False,
-    }, space={
-        "loss": Choice(["supcon", "sincere", "ocl"]), "temperature": Float(0.01, 3.0, log=True), "learning_rate": Float(1e-4, 3.0, log=True),
-        "momentum": Float(0.0, 0.99), "weight_decay": Float(1e-6, 0.1, log=True), "projection_dim": Int(4, 128, log=True),
-    })},
-    data="digits", folds=3, metric="accuracy", budget=ArmBudget(epochs=2 * BUDGET),
-)  # fmt: skip
+    arms={
+        "cnn": Arm(
+            "trainables.contrastive:train",
+            config={
+                "encoder": "cnn",
+                "encoder_width": 8,
+                "epochs": EPOCHS,
+                "batch_size": 64,
+                "evaluate_every": 1,
+                "checkpoint_every": 0,
+                "retrieval": False,
+            },
+            space={
+                "loss": Choice(["supcon", "sincere", "ocl"]),
+                "temperature": Float(0.01, 3.0, log=True),
+                "learning_rate": Float(1e-4, 3.0, log=True),
+                "momentum": Float(0.0, 0.99),
+                "weight_decay": Float(1e-6, 0.1, log=True),
+                "projection_dim": Int(4, 128, log=True),
+            },
+        )
+    },
+    data="digits",
+    folds=3,
+    metric="accuracy",
+    budget=ArmBudget(epochs=2 * BUDGET),
+)
 METHODS: dict[str, dict[str, Any]] = {
     "random": {"searcher": "random"},
     "TPE": {"searcher": "tpe"},
@@ -57,19 +76,23 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 CONFIGURATIONS = BUDGET // EPOCHS
 AGAIN = EPOCHS * sum(CONFIGURATIONS / (CONFIGURATIONS + m) for m in range(2 * CONFIGURATIONS))
-ABOUT = f"""A small CNN on digits (1,397 images, fold 0 of 3 held out: 465), {EPOCHS} epochs a trial, six searched settings; every
-trial is really trained. The target of a seed is the best that random search has after its whole budget, {BUDGET} epochs
-({CONFIGURATIONS} configurations). A method that has not reached it after {2 * BUDGET} epochs counts with these.
+ABOUT = f"""\
+A small CNN on digits (1,397 images, fold 0 of 3 held out: 465), {EPOCHS} epochs a trial, six searched
+settings; every trial is really trained. The target of a seed is the best that random search has after
+its whole budget, {BUDGET} epochs ({CONFIGURATIONS} configurations). A method that has not reached it
+after {2 * BUDGET} epochs counts with these.
 
-How to read it: random search needs its whole budget to know its best, so the saving is counted from {BUDGET}. When it came
-upon its best, which is known only afterwards, is the row `random`: it trains the very configurations that define the
-target, and so does `random + ASHA`, which can only miss it by stopping it. Of an independent random search, m
-configurations do not reach the best of {CONFIGURATIONS} others with probability {CONFIGURATIONS} / ({CONFIGURATIONS} + m), but for ties: median {BUDGET} epochs, mean
-{AGAIN:.0f} counted as here. That is what a searcher that learns has to be compared with.
+How to read it: random search needs its whole budget to know its best, so the saving is counted from
+{BUDGET}. When it came upon its best, which is known only afterwards, is the row `random`: it trains the
+very configurations that define the target, and so does `random + ASHA`, which can only miss it by
+stopping it. Of an independent random search, m configurations do not reach the best of {CONFIGURATIONS}
+others with probability {CONFIGURATIONS} / ({CONFIGURATIONS} + m), but for ties: median {BUDGET} epochs,
+mean {AGAIN:.0f} counted as here. That is what a searcher that learns has to be compared with.
 
-Not hidden: the long-tailed digits (f1_macro, 181 held-out images) were the first choice and were left after one seed (random
-72, TPE 359, random + ASHA 336, TPE + ASHA 185 epochs): the best of 40 is mostly noise there, and the first epochs say little
-of the last. The balanced digits hold out 465 images; ranks after the first epoch correlate 0.8 with those after the last.
+Not hidden: the long-tailed digits (f1_macro, 181 held-out images) were the first choice and were left
+after one seed (random 72, TPE 359, random + ASHA 336, TPE + ASHA 185 epochs): the best of 40 is mostly
+noise there, and the first epochs say little of the last. The balanced digits hold out 465 images; ranks
+after the first epoch correlate 0.8 with those after the last.
 """
 
 
@@ -125,11 +148,25 @@ def search(plan: SweepPlan, curves: Curves, storage: str, target: float) -> list
 
 
 def record_of(trial: Trial, notes: Any, status: str, metrics: dict[str, float], step: int) -> Record:
-    return Record(trial_id=trial.id, study=trial.study, arm=trial.arm, trainable=trial.trainable, config=dict(trial.config), data={},
-                  fold=trial.fold, seed=trial.seed, status=status, metrics=metrics, step=step, notes=dict(notes))  # fmt: skip
+    return Record(
+        trial_id=trial.id,
+        study=trial.study,
+        arm=trial.arm,
+        trainable=trial.trainable,
+        config=dict(trial.config),
+        data={},
+        fold=trial.fold,
+        seed=trial.seed,
+        status=status,
+        metrics=metrics,
+        step=step,
+        notes=dict(notes),
+    )
 
 
-def measure(study: Sweep, budget: int, methods: dict[str, dict[str, Any]], seeds: range, storage: str, known: pd.DataFrame) -> pd.DataFrame:
+def measure(
+    study: Sweep, budget: int, methods: dict[str, dict[str, Any]], seeds: range, storage: str, known: pd.DataFrame
+) -> pd.DataFrame:
     """Per seed and method: the target (what `random`, the first method, has after `budget` epochs), the epochs it took
     (NaN: not within twice the budget), the best value, and how many configurations were trained to their end. Rows
     that are known are not measured again."""
@@ -150,7 +187,16 @@ def measure(study: Sweep, budget: int, methods: dict[str, dict[str, Any]], seeds
                 best = max(value for _, value in found)
                 target = best if method == "random" else target
                 epochs = next((epochs for epochs, value in found if value >= target), float("nan"))
-                rows.append({"seed": seed, "method": method, "target": target, "epochs": epochs, "best": best, "whole": len(found)})
+                rows.append(
+                    {
+                        "seed": seed,
+                        "method": method,
+                        "target": target,
+                        "epochs": epochs,
+                        "best": best,
+                        "whole": len(found),
+                    }
+                )
                 print(json.dumps(rows[-1]), flush=True)
                 have[seed, method] = rows[-1]
             target = have[seed, "random"]["target"]
@@ -160,15 +206,25 @@ def measure(study: Sweep, budget: int, methods: dict[str, dict[str, Any]], seeds
 def report(frame: pd.DataFrame, seconds: float) -> str:
     """The figures as Markdown: mean and interval over the seeds, and epochs saved with the exact sign-flip test."""
     censored = frame.pivot(index="seed", columns="method", values="epochs").fillna(2 * BUDGET)
-    lines = ["| method | reached | epochs: mean [95 % interval] | median | saved of random's budget [95 % interval] | p | saved where random came upon it |",
-             "|---|---|---|---|---|---|---|"]  # fmt: skip
+    lines = [
+        "| method | reached | epochs: mean [95 % interval] | median | saved of random's budget [95 % interval] | p | "
+        "saved where random came upon it |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for method in METHODS:
         epochs, reached = censored[method].to_numpy(), int(frame[frame["method"] == method]["epochs"].notna().sum())
         mean, saved = mean_interval(epochs), compare_paired([BUDGET] * len(epochs), epochs, mode="max")
         paired = compare_paired(censored["random"], epochs, mode="max")
-        beside = "" if method == "random" else f"{paired.difference:.0f} [{paired.low:.0f}, {paired.high:.0f}], p = {paired.p_value:.3f}"
-        lines.append(f"| {method} | {reached}/{len(epochs)} | {epochs.mean():.0f} [{mean.low:.0f}, {mean.high:.0f}] | {np.median(epochs):.0f} | "
-                     f"{saved.difference:.0f} [{saved.low:.0f}, {saved.high:.0f}] | {saved.p_value:.3f} | {beside} |")  # fmt: skip
+        beside = (
+            ""
+            if method == "random"
+            else f"{paired.difference:.0f} [{paired.low:.0f}, {paired.high:.0f}], p = {paired.p_value:.3f}"
+        )
+        lines.append(
+            f"| {method} | {reached}/{len(epochs)} | {epochs.mean():.0f} [{mean.low:.0f}, {mean.high:.0f}] | "
+            f"{np.median(epochs):.0f} | "
+            f"{saved.difference:.0f} [{saved.low:.0f}, {saved.high:.0f}] | {saved.p_value:.3f} | {beside} |"
+        )
     cost = f", {seconds / 60:.0f} CPU minutes" if seconds > 60 else ""
     host = f"{datetime.date.today()}, {machine.machine()}, {os.cpu_count()} cores, no GPU; {len(censored)} seeds{cost}."
     return "\n".join([f"# Epochs to random search's best\n\n{host}\n\n{ABOUT}", *lines, ""])

@@ -26,11 +26,7 @@ from cluster.packing import place
 from cluster.simulate import simulate
 
 RESULTS = Path(__file__).parent / "results"
-FLOPS_PER_S, BYTES_PER_S, LAUNCH_S = (
-    0.4 * 312e12,
-    0.7 * 2.0e12,
-    15e-6,
-)  # A100, what kernels reach of its peaks
+FLOPS_PER_S, BYTES_PER_S, LAUNCH_S = (0.4 * 312e12, 0.7 * 2.0e12, 15e-6)  # A100, what kernels reach of its peaks
 CELLS = [  # encoder, pixels, images of a batch (both of a pair, both views), images an epoch, epochs
     *[("resnet18", 32, 2 * b, 12406, 200) for b in (4, 8, 12, 64)],
     *[("resnet18", 32, 2 * b, 10847, 200) for b in (32, 64, 80)],
@@ -54,9 +50,15 @@ def record() -> list[dict[str, Any]]:
         launches, arithmetic, traffic = step_seconds(build, (images, 3, pixels, pixels))
         step = max(launches, arithmetic, traffic)
         rows.append(
-            {"encoder": encoder, "pixels": pixels, "images": images, "gpu_memory_gib": round(gib, 3),
-             "gpu_busy": round(max(arithmetic, traffic) / step, 3), "seconds": round(step * per_epoch / images * epochs, 1)}
-        )  # fmt: skip
+            {
+                "encoder": encoder,
+                "pixels": pixels,
+                "images": images,
+                "gpu_memory_gib": round(gib, 3),
+                "gpu_busy": round(max(arithmetic, traffic) / step, 3),
+                "seconds": round(step * per_epoch / images * epochs, 1),
+            }
+        )
     return rows
 
 
@@ -104,11 +106,7 @@ def step_seconds(build: Any, shape: Sequence[int]) -> tuple[float, float, float]
             step()
         with Traffic() as traffic:
             step()
-    return (
-        traffic.operations * LAUNCH_S,
-        flops.get_total_flops() / FLOPS_PER_S,
-        traffic.bytes_moved / BYTES_PER_S,
-    )
+    return (traffic.operations * LAUNCH_S, flops.get_total_flops() / FLOPS_PER_S, traffic.bytes_moved / BYTES_PER_S)
 
 
 def read_mix(path: Path = RESULTS / "mix.csv") -> tuple[list[Footprint], list[float]]:
@@ -116,12 +114,7 @@ def read_mix(path: Path = RESULTS / "mix.csv") -> tuple[list[Footprint], list[fl
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     footprints = [
-        Footprint(
-            gpu_memory_gib=float(r["gpu_memory_gib"]),
-            gpu_busy=float(r["gpu_busy"]),
-            cpus=1,
-            host_memory_gib=3,
-        )
+        Footprint(gpu_memory_gib=float(r["gpu_memory_gib"]), gpu_busy=float(r["gpu_busy"]), cpus=1, host_memory_gib=3)
         for r in rows
     ]
     return footprints, [float(r["seconds"]) for r in rows]
@@ -144,11 +137,16 @@ def main() -> None:
             writer.writerows(rows)
     cells, each = read_mix()
     gpu = Gpu("A100-80G", 79.2)
-    text = [f"# Simulator ({date.today()})", "",
-            f"{len(cells)} cells of results/mix.csv, on hosts of 8 A100-80G, 128 cores, 1,000 GiB, 20 a host-hour.",
-            "The mix is estimated, not measured; the factors are the simulator's.", "",
-            "| trials | GPUs | hours packed | cost | GPUs given | hours, one a GPU | factor | expected | seconds to decide |",
-            "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    text = [
+        f"# Simulator ({date.today()})",
+        "",
+        f"{len(cells)} cells of results/mix.csv, on hosts of 8 A100-80G, 128 cores, 1,000 GiB, 20 a host-hour.",
+        "The mix is estimated, not measured; the factors are the simulator's.",
+        "",
+        "| trials | GPUs | hours packed | cost | GPUs given | hours, one a GPU | factor | expected | seconds to "
+        "decide |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
     for replicates, hosts in ((10, 1), (100, 8), (100_000 // len(cells) + 1, 125)):
         inventory = Inventory((Node(128, 1000, 8, gpu, count=hosts, cost_per_hour=20.0),))
         trials, seconds = cells * replicates, each * replicates
@@ -157,8 +155,10 @@ def main() -> None:
         took = time.perf_counter() - start
         whole = simulate(trials, seconds, inventory, share_gpus=False)
         text.append(
-            f"| {len(trials):,} | {inventory.gpus:,} | {packed.hours:.1f} | {packed.cost:,.0f} | {packed.utilisation:.0%} "
-            f"| {whole.hours:.1f} | {whole.hours / packed.hours:.2f} | {expected_factor(trials, seconds, inventory):.2f} | {took:.1f} |"
+            f"| {len(trials):,} | {inventory.gpus:,} | {packed.hours:.1f} | {packed.cost:,.0f} | "
+            f"{packed.utilisation:.0%} "
+            f"| {whole.hours:.1f} | {whole.hours / packed.hours:.2f} | "
+            f"{expected_factor(trials, seconds, inventory):.2f} | {took:.1f} |"
         )
     (RESULTS / "simulate.md").write_text("\n".join(text) + "\n")
     print("\n".join(text))

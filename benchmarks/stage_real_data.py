@@ -26,10 +26,7 @@ SOURCES = {
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     options.add_argument(
-        "--shared",
-        type=Path,
-        default=Path("../shared"),
-        help="the folder whose data/ holds the published files",
+        "--shared", type=Path, default=Path("../shared"), help="the folder whose data/ holds the published files"
     )
     options.add_argument("--storage", default="./contrasweep-runs", help="folder or s3:// address")
     chosen = options.parse_args()

@@ -66,8 +66,16 @@ def _hits(x: np.ndarray, y: np.ndarray, train: np.ndarray, test: np.ndarray) -> 
 def row(what: str, method: str, design: str, hits: np.ndarray, promised: float) -> dict[str, Any]:
     count, studies = int(np.sum(hits)), len(hits)
     interval = stats.binomtest(count, studies).proportion_ci(method="wilson")
-    return {"what": what, "method": method, "design": design, "promised": promised, "rate": count / studies,
-            "low": interval.low, "high": interval.high, "studies": studies}  # fmt: skip
+    return {
+        "what": what,
+        "method": method,
+        "design": design,
+        "promised": promised,
+        "rate": count / studies,
+        "low": interval.low,
+        "high": interval.high,
+        "studies": studies,
+    }
 
 
 def false_positives(rng: np.random.Generator, studies: int) -> Iterator[dict[str, Any]]:
@@ -78,7 +86,9 @@ def false_positives(rng: np.random.Generator, studies: int) -> Iterator[dict[str
         yield row(what, "compare_paired (sign-flip)", f"{n} fresh seeds", decided(d, None), 0.05)
     for n in (5, 10, 25):
         d = folds(rng, (studies, n))
-        yield row(what, "compare_paired (Nadeau-Bengio)", f"{n} overlapping folds, correlation 0.2", decided(d, 0.8), 0.05)
+        yield row(
+            what, "compare_paired (Nadeau-Bengio)", f"{n} overlapping folds, correlation 0.2", decided(d, 0.8), 0.05
+        )
         yield row(what, "naive t (contrast)", f"{n} overlapping folds, correlation 0.2", naive(d), 0.05)
     d = cross_validations(rng, max(200, studies // 4))
     yield row(what, "compare_paired (Nadeau-Bengio)", "5 x 5 folds, nearest centroids", decided(d, 0.8), 0.05)
@@ -101,7 +111,9 @@ def coverage(rng: np.random.Generator, studies: int) -> Iterator[dict[str, Any]]
         for n in (5, 6, 10, 20, 30, 100):
             d, design = draw(rng, (studies, n)), f"{n} seeds, {name}"
             yield row("coverage", "mean_interval", design, covered(d, mean_interval), 0.95)
-            yield row("coverage", "plain BCa (contrast)", design, covered(d, lambda x: bca_interval(x, resamples=1999)), 0.95)
+            yield row(
+                "coverage", "plain BCa (contrast)", design, covered(d, lambda x: bca_interval(x, resamples=1999)), 0.95
+            )
     for n in (5, 10, 25):
         hits = covered(folds(rng, (studies, n)), lambda x: mean_interval(x, train_fraction=0.8))
         yield row("coverage", "mean_interval (Nadeau-Bengio)", f"{n} overlapping folds, correlation 0.2", hits, 0.95)
@@ -138,11 +150,18 @@ def main() -> None:
     frame = pd.DataFrame(rows)
     options.output.mkdir(parents=True, exist_ok=True)
     frame.round(4).to_csv(options.output / "statistics.csv", index=False)
-    text = [f"# Statistics by simulation\n\n{datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, Python {platform.python_version()}, "
-            f"SciPy {importlib.metadata.version('scipy')}; `python benchmarks/statistics_simulation.py --studies {options.studies}`\n"]  # fmt: skip
+    text = [
+        f"# Statistics by simulation\n\n{datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, Python "
+        f"{platform.python_version()}, "
+        f"SciPy {importlib.metadata.version('scipy')}; `python benchmarks/statistics_simulation.py --studies "
+        f"{options.studies}`\n"
+    ]
     text += ["| what | method | design | promised | found [95 %] |", "|---|---|---|---|---|"]
-    text += [f"| {r['what']} | {r['method']} | {r['design']} | {r['promised']:g} | {r['rate']:.3f} [{r['low']:.3f}, {r['high']:.3f}] |"
-             for r in rows]  # fmt: skip
+    text += [
+        f"| {r['what']} | {r['method']} | {r['design']} | {r['promised']:g} | {r['rate']:.3f} [{r['low']:.3f}, "
+        f"{r['high']:.3f}] |"
+        for r in rows
+    ]
     (options.output / "statistics.md").write_text("\n".join(text) + "\n")
     print("\n".join(text))
 

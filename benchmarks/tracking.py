@@ -43,15 +43,12 @@ class Driver:
 
     def __init__(self, uri: str, name: str, storage: str, slots: int, steps: int, period_s: float) -> None:
         self.trials = [
-            Trial(name, f"arm{i % 2}", "benchmarks:stand_in", {"lr": 0.1 * i}, DATA, seed=i)
-            for i in range(slots)
+            Trial(name, f"arm{i % 2}", "benchmarks:stand_in", {"lr": 0.1 * i}, DATA, seed=i) for i in range(slots)
         ]
         self.records = StudyRecords(storage, name)
         self.facts = StudyFacts.of(name, self.trials, metric="accuracy", storage=storage)
         self.tracker = MlflowTracker(uri, self.facts, self.records)
-        self.waits: list[
-            tuple[float, float]
-        ] = []  # (when, how long the trial waited for the tracker, seconds)
+        self.waits: list[tuple[float, float]] = []  # (when, how long the trial waited for the tracker, seconds)
         self.steps, self.period_s = steps, period_s
         self._threads = [threading.Thread(target=self._train, args=(trial,)) for trial in self.trials]
 
@@ -91,9 +88,22 @@ def stand_in_record(trial: Trial, rows: list[dict[str, Any]], started: float, **
     last = {k: v for k, v in rows[-1].items() if k not in ("step", "time")}
     data = {"name": DATA.name, "digest": DATA.digest, "synthetic": True}
     return Record(
-        trial.id, trial.study, trial.arm, trial.trainable, trial.config, data, trial.fold, trial.seed, "done", last,
-        len(rows), seconds=time.time() - started, started=started, ended=time.time(), **fields,
-    )  # fmt: skip
+        trial.id,
+        trial.study,
+        trial.arm,
+        trial.trainable,
+        trial.config,
+        data,
+        trial.fold,
+        trial.seed,
+        "done",
+        last,
+        len(rows),
+        seconds=time.time() - started,
+        started=started,
+        ended=time.time(),
+        **fields,
+    )
 
 
 def compare(uri: str, records: StudyRecords) -> dict[str, int]:
@@ -135,9 +145,7 @@ def outage(
     for driver in running:
         driver.start()
     reports = slots * steps
-    wait_until(
-        lambda: all(len(driver.waits) > reports / 4 for driver in running), "a quarter of the reports", 600
-    )
+    wait_until(lambda: all(len(driver.waits) > reports / 4 for driver in running), "a quarter of the reports", 600)
     killed = time.time()
     server.kill()
     restarted = killed
@@ -176,22 +184,14 @@ def outage_on_postgres(
 ) -> dict[str, Any]:
     """`outage` on a fresh PostgreSQL, MLflow server and S3 bucket, for each case (name -> stay_down)."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # moto logs every request
-    setting: dict[str, Any] = {
-        "drivers": drivers,
-        "slots": slots,
-        "steps": steps,
-        "period_s": 0.1,
-        "down_s": down_s,
-    }
+    setting: dict[str, Any] = {"drivers": drivers, "slots": slots, "steps": steps, "period_s": 0.1, "down_s": down_s}
     folder = Path(tempfile.mkdtemp(prefix="contrasweep-outage-"))
     try:
         with postgres() as store, s3_server("artifacts") as endpoint:
             env = {**S3_ENV, "MLFLOW_S3_ENDPOINT_URL": endpoint}
             with mlflow_server(store, "s3://artifacts/mlflow", folder, env=env, workers=workers) as server:
                 storage = str(folder / "storage")
-                found = {
-                    name: outage(server, storage, stay_down=stay, **setting) for name, stay in cases.items()
-                }
+                found = {name: outage(server, storage, stay_down=stay, **setting) for name, stay in cases.items()}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return {"setting": setting | {"server workers": workers}, **found}
@@ -199,11 +199,7 @@ def outage_on_postgres(
 
 def scale(trials: int, steps: int = 50) -> dict[str, Any]:
     """Seconds to show `trials` finished trials of 4 metrics x `steps`, again, and after losing a tenth."""
-    figures: dict[str, Any] = {
-        "trials": trials,
-        "reports": trials * steps,
-        "points": trials * steps * len(METRICS),
-    }
+    figures: dict[str, Any] = {"trials": trials, "reports": trials * steps, "points": trials * steps * len(METRICS)}
     folder = Path(tempfile.mkdtemp(prefix="contrasweep-scale-"))
     try:
         records = StudyRecords(str(folder / "storage"), "scale")
@@ -217,16 +213,17 @@ def scale(trials: int, steps: int = 50) -> dict[str, Any]:
                 seed=seed,
             )
             now = time.time()
-            rows = [
-                {"step": s, "time": now, **dict.fromkeys(METRICS, 1 / s + seed)} for s in range(1, steps + 1)
-            ]
+            rows = [{"step": s, "time": now, **dict.fromkeys(METRICS, 1 / s + seed)} for s in range(1, steps + 1)]
             records.write_metrics(trial.id, rows)
             records.write(stand_in_record(trial, rows, now))
         with mlflow_server(f"sqlite:///{folder}/server.db", str(folder / "art"), folder) as server:
             for kind, uri in {"sqlite file": f"sqlite:///{folder}/file.db", "server": server.uri}.items():
-                figures[kind] = {"plain client, one call a metric, extrapolated": round(_plain(uri, records) * trials, 1),
-                                 "sync": round(sync(records, uri).seconds, 1), "sync again": round(sync(records, uri).seconds, 2),
-                                 **compare(uri, records)}  # fmt: skip
+                figures[kind] = {
+                    "plain client, one call a metric, extrapolated": round(_plain(uri, records) * trials, 1),
+                    "sync": round(sync(records, uri).seconds, 1),
+                    "sync again": round(sync(records, uri).seconds, 2),
+                    **compare(uri, records),
+                }
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return figures
@@ -252,9 +249,7 @@ def _plain(uri: str, records: StudyRecords, sample: int = 5) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["outage", "scale"])
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--trials", type=int, default=1000)
@@ -267,11 +262,7 @@ def main() -> None:
         figures = outage_on_postgres(cases, options.seconds, drivers=2, slots=8, steps=steps, workers=2)
     else:
         figures = scale(options.trials)
-    figures = {
-        "date": date.today().isoformat(),
-        "hardware": f"{platform.machine()}, 2 cores, shared",
-        **figures,
-    }
+    figures = {"date": date.today().isoformat(), "hardware": f"{platform.machine()}, 2 cores, shared", **figures}
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"tracking_{options.what}.json").write_text(json.dumps(figures, indent=1) + "\n")
     print(json.dumps(figures, indent=1))

@@ -29,8 +29,22 @@ class MlflowServer:
         self.port = free_port()
         self.uri = f"http://127.0.0.1:{self.port}"
         self._log = log
-        self._command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store, "--artifacts-destination",
-                         artifacts, "--host", "127.0.0.1", "--port", str(self.port), "--workers", str(workers)]  # fmt: skip
+        self._command = [
+            sys.executable,
+            "-m",
+            "mlflow",
+            "server",
+            "--backend-store-uri",
+            store,
+            "--artifacts-destination",
+            artifacts,
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+            "--workers",
+            str(workers),
+        ]
         quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
         self._env = {**os.environ, **quiet, **(env or {})}
         self._process: subprocess.Popen[bytes] | None = None
@@ -41,9 +55,7 @@ class MlflowServer:
                 self._command, env=self._env, stdout=log, stderr=log, start_new_session=True
             )
         try:
-            wait_until(
-                lambda: self._process.poll() is not None or _answers(f"{self.uri}/health"), "MLflow server"
-            )
+            wait_until(lambda: self._process.poll() is not None or _answers(f"{self.uri}/health"), "MLflow server")
         except TimeoutError:
             raise RuntimeError(f"the MLflow server is not up:\n{self._log.read_text()[-2000:]}") from None
         if self._process.poll() is not None:

@@ -41,7 +41,10 @@ def wait_for_hosts(
     wanted = missing(inventory)
     if wanted is None:
         return inventory
-    say(f"no host of the cluster can hold a trial yet: {why_not(wanted, inventory)}; waiting for one, {patience_s / 60:.0f} min at most")
+    say(
+        f"no host of the cluster can hold a trial yet: {why_not(wanted, inventory)}; waiting for one, "
+        f"{patience_s / 60:.0f} min at most"
+    )
     needs, labels = bundle(wanted)
     group = placement_group([needs], bundle_label_selector=[labels])
     until = time.monotonic() + patience_s

@@ -29,17 +29,11 @@ class Footprint:
             if not 0 <= getattr(self, name) < float("inf"):
                 raise FootprintError(f"footprint: {name} must be 0 or more, got {getattr(self, name)!r}")
         if self.gpu_busy > 1:
-            raise FootprintError(
-                f"footprint: gpu_busy is a fraction of the time, 0 to 1, got {self.gpu_busy!r}"
-            )
+            raise FootprintError(f"footprint: gpu_busy is a fraction of the time, 0 to 1, got {self.gpu_busy!r}")
         if self.gpus > 1 and self.gpus != int(self.gpus):
-            raise FootprintError(
-                f"footprint: more than one GPU must be a whole number of them, got {self.gpus!r}"
-            )
+            raise FootprintError(f"footprint: more than one GPU must be a whole number of them, got {self.gpus!r}")
         if self.margin < 1:
-            raise FootprintError(
-                f"footprint: margin multiplies the GPU memory and is 1 or more, got {self.margin!r}"
-            )
+            raise FootprintError(f"footprint: margin multiplies the GPU memory and is 1 or more, got {self.margin!r}")
 
     @property
     def wants_gpu(self) -> bool:
@@ -71,4 +65,6 @@ class LearnedFootprint(Footprint):
         found = next((entry for entry in self.types if entry.gpu == gpu), None)
         if found is None:
             return self
-        return replace(self, gpu_memory_gib=found.gpu_memory_gib, margin=found.margin, gpu_busy=found.gpu_busy, types=())
+        return replace(
+            self, gpu_memory_gib=found.gpu_memory_gib, margin=found.margin, gpu_busy=found.gpu_busy, types=()
+        )

@@ -8,15 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import InventoryError
-from cluster.inventory import (
-    ACCELERATOR_LABEL,
-    COST_LABEL,
-    GPU_MEMORY_GIB,
-    MEMORY_LABEL,
-    Gpu,
-    Inventory,
-    Node,
-)
+from cluster.inventory import ACCELERATOR_LABEL, COST_LABEL, GPU_MEMORY_GIB, MEMORY_LABEL, Gpu, Inventory, Node
 
 
 def of_ray(nodes: Iterable[Mapping[str, Any]]) -> Inventory:
@@ -35,9 +27,7 @@ def this_machine() -> Inventory:
 
     memory_gib = min(psutil.virtual_memory().total, _cgroup_memory()) / 2**30
     gpus = _nvml_gpus()
-    cores = float(
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     kinds = Counter(gpus)
     if len(kinds) > 1:  # a node has one type here, as in Ray; the smaller memory is safe for both
         smallest = min(kinds, key=lambda gpu: gpu.memory_gib)
@@ -49,9 +39,7 @@ def this_machine() -> Inventory:
 def _ray_node(node: Mapping[str, Any]) -> Node:
     resources, labels = node.get("Resources", {}), node.get("Labels", {})
     gpus = int(resources.get("GPU", 0))
-    named = next(
-        (r.removeprefix("accelerator_type:") for r in resources if r.startswith("accelerator_type:")), ""
-    )
+    named = next((r.removeprefix("accelerator_type:") for r in resources if r.startswith("accelerator_type:")), "")
     kind = labels.get(ACCELERATOR_LABEL) or named or "unknown"
     memory = _number(labels, MEMORY_LABEL) or GPU_MEMORY_GIB.get(kind, 0.0)
     return Node(
@@ -93,10 +81,7 @@ def _nvml_gpus() -> list[Gpu]:
     try:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
         found = [
-            Gpu(
-                short_name(_text(pynvml.nvmlDeviceGetName(h))),
-                pynvml.nvmlDeviceGetMemoryInfo(h).total / 2**30,
-            )
+            Gpu(short_name(_text(pynvml.nvmlDeviceGetName(h))), pynvml.nvmlDeviceGetMemoryInfo(h).total / 2**30)
             for h in handles
         ]
     finally:
@@ -105,9 +90,7 @@ def _nvml_gpus() -> list[Gpu]:
     if visible is None:
         return found
     chosen = [part.strip() for part in visible.split(",") if part.strip() not in ("", "-1")]
-    return (
-        [found[int(c)] if c.isdigit() and int(c) < len(found) else found[0] for c in chosen] if found else []
-    )
+    return [found[int(c)] if c.isdigit() and int(c) < len(found) else found[0] for c in chosen] if found else []
 
 
 def _text(name: str | bytes) -> str:

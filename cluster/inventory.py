@@ -13,9 +13,20 @@ COST_LABEL = "cost-per-hour"
 """Node label of ours for what the host costs, which a budget of cost needs: `--labels cost-per-hour=6.88`."""
 
 GPU_MEMORY_GIB = {
-    "P4": 7.4, "T4": 14.7, "P100": 15.9, "V100": 15.8, "A10G": 22.1, "L4": 22.2, "L40S": 44.7,
-    "A100": 39.4, "A100-40G": 39.4, "A100-80G": 79.2, "H100": 79.2, "H200": 139.8, "B200": 178.0,
-}  # fmt: skip
+    "P4": 7.4,
+    "T4": 14.7,
+    "P100": 15.9,
+    "V100": 15.8,
+    "A10G": 22.1,
+    "L4": 22.2,
+    "L40S": 44.7,
+    "A100": 39.4,
+    "A100-40G": 39.4,
+    "A100-80G": 79.2,
+    "H100": 79.2,
+    "H200": 139.8,
+    "B200": 178.0,
+}
 """What a process can allocate, in GiB, by the names that Ray gives to types; of two sizes the smaller."""
 
 

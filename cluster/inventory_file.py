@@ -19,16 +19,10 @@ def read(path: str | Path) -> Inventory:
         raise InventoryError(f"inventory {path} cannot be read ({error.strerror})") from None
     except yaml.YAMLError as error:
         raise InventoryError(f"inventory {path} is not YAML ({str(error).splitlines()[0]})") from None
-    if (
-        not isinstance(content, Mapping)
-        or set(content) != {"nodes"}
-        or not isinstance(content["nodes"], list)
-    ):
+    if not isinstance(content, Mapping) or set(content) != {"nodes"} or not isinstance(content["nodes"], list):
         raise InventoryError(f"inventory {path}: there must be one key, nodes, with a list of hosts")
     return Inventory(
-        _all_agree(
-            tuple(_node(entry, f"{path}: nodes[{i}]") for i, entry in enumerate(content["nodes"])), path
-        )
+        _all_agree(tuple(_node(entry, f"{path}: nodes[{i}]") for i, entry in enumerate(content["nodes"])), path)
     )
 
 
@@ -41,9 +35,7 @@ def _node(entry: Any, place: str) -> Node:
             raise InventoryError(f"{place}.{name}: there is no such field; known fields: {', '.join(known)}")
     gpus = int(_number(entry, "gpus", place, 1.0 if entry.get("gpu") else 0.0, whole=True))
     if gpus and not entry.get("gpu"):
-        raise InventoryError(
-            f"{place}.gpu: a host with GPUs must name their type; known: {', '.join(GPU_MEMORY_GIB)}"
-        )
+        raise InventoryError(f"{place}.gpu: a host with GPUs must name their type; known: {', '.join(GPU_MEMORY_GIB)}")
     return Node(
         cpus=_number(entry, "cpus", place),
         memory_gib=_number(entry, "memory_gib", place),

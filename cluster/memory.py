@@ -62,7 +62,14 @@ class Workload:
 
     def count(self) -> Count:
         """`count` of one training step, with what is resident."""
-        step = count(self.build, self.inputs, loss=self.loss, optimizer_states=self.optimizer_states, precision=self.precision, fake=self.fake)
+        step = count(
+            self.build,
+            self.inputs,
+            loss=self.loss,
+            optimizer_states=self.optimizer_states,
+            precision=self.precision,
+            fake=self.fake,
+        )
         return Count(int(step.saved * self.parts), step.parameters, step.optimizer_states, self.resident_bytes)
 
 

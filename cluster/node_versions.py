@@ -19,13 +19,16 @@ def versions() -> dict[str, str]:
 
 
 def check_nodes(timeout_s: float = 120.0) -> None:
-    """Every node has this process's versions. Asks each by a task of 0 cores; a node that goes meanwhile is left out."""
+    """Every node has this process's versions. Asks each by a task of 0 cores; a node that goes meanwhile is left
+    out."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
 
     ask = ray.remote(num_cpus=0)(versions)
     alive = [node for node in ray.nodes() if node["Alive"]]
-    asked = [(node["NodeName"], ask.options(scheduling_strategy=On(node["NodeID"], soft=False)).remote()) for node in alive]
+    asked = [
+        (node["NodeName"], ask.options(scheduling_strategy=On(node["NodeID"], soft=False)).remote()) for node in alive
+    ]
     answers = []
     for name, answer in asked:
         try:
@@ -42,4 +45,6 @@ def compare_versions(mine: Mapping[str, str], nodes: Iterable[tuple[str, Mapping
     for node, theirs in nodes:
         for name, version in mine.items():
             if theirs.get(name) != version:
-                raise SubmissionError(f"node {node} has {name} {theirs.get(name)} and the driver {version}; use one image for all")
+                raise SubmissionError(
+                    f"node {node} has {name} {theirs.get(name)} and the driver {version}; use one image for all"
+                )

@@ -16,8 +16,12 @@ from cluster.packing import Placement, fits
 Memory = Literal["gpu", "host"]
 
 # Names rather than types, so that neither torch nor ray is imported to look at an error.
-_GPU_TYPES = {"torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError", "torch.cuda.memory.OutOfMemoryError",
-              "torch._C.OutOfMemoryError"}  # fmt: skip
+_GPU_TYPES = {
+    "torch.OutOfMemoryError",
+    "torch.cuda.OutOfMemoryError",
+    "torch.cuda.memory.OutOfMemoryError",
+    "torch._C.OutOfMemoryError",
+}
 _HOST_TYPES = {"ray.exceptions.OutOfMemoryError"}
 _GPU_TEXT = re.compile(
     r"CUDA out of memory|HIP out of memory|CUDA error: out of memory|CUDA driver error: out of memory"
@@ -95,9 +99,7 @@ def _more_gpu(placement: Placement, inventory: Inventory) -> Placement | None:
 
 
 def _more_host(placement: Placement, inventory: Inventory) -> Placement | None:
-    hosts = [
-        node.memory_gib for node in inventory.nodes if fits(replace(placement, host_memory_gib=0.0), node)
-    ]
+    hosts = [node.memory_gib for node in inventory.nodes if fits(replace(placement, host_memory_gib=0.0), node)]
     largest = max(hosts, default=0.0)
     if placement.host_memory_gib >= largest:
         return None

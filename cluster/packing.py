@@ -56,9 +56,7 @@ def share(footprint: Footprint, gpu: Gpu, *, cpus_per_gpu: float = math.inf) -> 
     if not gpu.memory_gib and footprint.gpu_memory_gib:
         return Fraction(1)  # how much a share of it would be is not known
     memory = footprint.gpu_memory_gib * footprint.margin / gpu.memory_gib if gpu.memory_gib else 0.0
-    need = max(
-        memory, footprint.gpus, footprint.gpu_busy, footprint.cpus / cpus_per_gpu if cpus_per_gpu else 1.0
-    )
+    need = max(memory, footprint.gpus, footprint.gpu_busy, footprint.cpus / cpus_per_gpu if cpus_per_gpu else 1.0)
     if need * MOST_PER_GPU <= 1:
         return Fraction(1, MOST_PER_GPU)
     return Fraction(1, max(1, math.floor(1 / need + 1e-9)))
@@ -91,9 +89,7 @@ def options(footprint: Footprint, inventory: Inventory) -> list[Placement]:
 def why_not(footprint: Footprint, inventory: Inventory) -> str:
     """One line on why `options` is empty: what the trial needs most and what there is."""
     if footprint.wants_gpu:
-        allowed = [
-            gpu for gpu in inventory.gpu_types if not footprint.gpu_types or gpu.type in footprint.gpu_types
-        ]
+        allowed = [gpu for gpu in inventory.gpu_types if not footprint.gpu_types or gpu.type in footprint.gpu_types]
         if not allowed:
             wanted = " or ".join(footprint.gpu_types) or "GPU"
             there = ", ".join(gpu.type for gpu in inventory.gpu_types) or "no GPU"
@@ -149,16 +145,20 @@ class Packing:
         no other kind ran; most trials first."""
         counted = Counter(placement for placement in self.placements if placement)
         return [
-            {"gpu": kind.gpu or "none", "share": str(kind.share), "per_gpu": kind.per_gpu, "cpus": kind.cpus,
-             "host_memory_gib": kind.host_memory_gib, "trials": trials,
-             "slots": sum(at_once(kind, node) * node.count for node in self.inventory.nodes)}
+            {
+                "gpu": kind.gpu or "none",
+                "share": str(kind.share),
+                "per_gpu": kind.per_gpu,
+                "cpus": kind.cpus,
+                "host_memory_gib": kind.host_memory_gib,
+                "trials": trials,
+                "slots": sum(at_once(kind, node) * node.count for node in self.inventory.nodes),
+            }
             for kind, trials in counted.most_common()
-        ]  # fmt: skip
+        ]
 
 
-def place(
-    footprints: Sequence[Footprint], inventory: Inventory, *, seconds: Sequence[float] | None = None
-) -> Packing:
+def place(footprints: Sequence[Footprint], inventory: Inventory, *, seconds: Sequence[float] | None = None) -> Packing:
     """A place for every trial: the smallest GPU that fits it, and a larger one where that shortens the whole.
 
     `seconds` are the trials' durations on a GPU of speed 1 (None: all equal). All start on the smallest type
@@ -167,9 +167,7 @@ def place(
     """
     work = list(seconds) if seconds is not None else [1.0] * len(footprints)
     if len(work) != len(footprints):
-        raise ValueError(
-            f"there must be one duration a trial: {len(footprints)} footprints, {len(work)} durations"
-        )
+        raise ValueError(f"there must be one duration a trial: {len(footprints)} footprints, {len(work)} durations")
     known: dict[Footprint, list[Placement]] = {}
     for footprint in footprints:
         if footprint not in known:

@@ -16,18 +16,14 @@ from urllib.parse import urlsplit
 from cluster import probe
 from cluster.errors import SubmissionError
 
-_CREDENTIAL = re.compile(
-    r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|ACCESS_KEY|API_KEY|PRIVATE_KEY", re.IGNORECASE
-)
+_CREDENTIAL = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|ACCESS_KEY|API_KEY|PRIVATE_KEY", re.IGNORECASE)
 
 
 def normal_address(address: str) -> str:
     """`http://host:port` of a Ray dashboard, however it was written."""
     text = address if "://" in address else f"http://{address}"
     if text.startswith("ray://"):
-        raise SubmissionError(
-            f"{address} is an address for Ray Client; jobs go to the dashboard, http://HOST:8265"
-        )
+        raise SubmissionError(f"{address} is an address for Ray Client; jobs go to the dashboard, http://HOST:8265")
     if urlsplit(text).scheme not in ("http", "https") or not urlsplit(text).hostname:
         raise SubmissionError(f"{address} is no address of a Ray dashboard; write http://HOST:8265")
     return text.rstrip("/")
@@ -53,7 +49,8 @@ def check_address(address: str, timeout_s: float = 10.0) -> None:
         raise SubmissionError(f"{address} answers, but not as a Ray dashboard does; write http://HOST:8265")
     if theirs != ray.__version__:
         raise SubmissionError(
-            f"{address} runs Ray {theirs} and this is Ray {ray.__version__}; install ray=={theirs} here or {ray.__version__} there"
+            f"{address} runs Ray {theirs} and this is Ray {ray.__version__}; install ray=={theirs} here or "
+            f"{ray.__version__} there"
         )
 
 
@@ -93,9 +90,7 @@ def check_uris(uris: Mapping[str, str], remote: bool) -> list[str]:
 
 def _instead(purpose: str) -> str:
     return (
-        "use the address of an MLflow server, http://HOST:5000"
-        if purpose == "tracking"
-        else "use s3://BUCKET/PREFIX"
+        "use the address of an MLflow server, http://HOST:5000" if purpose == "tracking" else "use s3://BUCKET/PREFIX"
     )
 
 
@@ -114,12 +109,17 @@ def check_alone(client: Any, study: str, storage: str, patience_s: float = 3.0) 
     deadline = time.monotonic() + patience_s
     while True:
         ours = {"contrasweep": study, "storage": storage}
-        alive = [job for job in client.list_jobs() if ours.items() <= (job.metadata or {}).items() and not job.status.is_terminal()]
+        alive = [
+            job
+            for job in client.list_jobs()
+            if ours.items() <= (job.metadata or {}).items() and not job.status.is_terminal()
+        ]
         if not alive:
             return
         if time.monotonic() > deadline:
             raise SubmissionError(
-                f"job {alive[0].submission_id} is running {study} on {storage}; `contrasweep logs` follows it, `contrasweep stop` ends it"
+                f"job {alive[0].submission_id} is running {study} on {storage}; `contrasweep logs` follows it, "
+                f"`contrasweep stop` ends it"
             )
         time.sleep(0.5)
 
@@ -134,13 +134,13 @@ def send(client: Any, patience_s: float = 60.0, **job: Any) -> str:
             if "No available agent" not in str(error):
                 raise
             if time.monotonic() > deadline:
-                raise SubmissionError(f"the head takes no jobs after {patience_s:.0f} s: its agent for jobs does not run") from None
+                raise SubmissionError(
+                    f"the head takes no jobs after {patience_s:.0f} s: its agent for jobs does not run"
+                ) from None
             print("the head has no agent for jobs yet; asking again", file=sys.stderr, flush=True)
 
 
-def check_reachable(
-    client: Any, uris: Iterable[str], env: Mapping[str, str], timeout_s: float = 120.0
-) -> None:
+def check_reachable(client: Any, uris: Iterable[str], env: Mapping[str, str], timeout_s: float = 120.0) -> None:
     """Ask the cluster itself, by a job of a second's work, whether it reaches `uris`."""
     wanted = list(uris)
     if not wanted:

@@ -44,10 +44,16 @@ class Makespan:
 
 
 def simulate(
-    footprints: Sequence[Footprint], seconds: Sequence[float], inventory: Inventory, *, share_gpus: bool = True,
-    start_s: float = 0.0, max_concurrent: int | None = None, peaks_gib: Sequence[float] | None = None,
+    footprints: Sequence[Footprint],
+    seconds: Sequence[float],
+    inventory: Inventory,
+    *,
+    share_gpus: bool = True,
+    start_s: float = 0.0,
+    max_concurrent: int | None = None,
+    peaks_gib: Sequence[float] | None = None,
     notice_s: float = 60.0,
-) -> Makespan:  # fmt: skip
+) -> Makespan:
     """Run the plan without running anything.
 
     footprints, seconds: one a trial, in the plan's order; seconds on a GPU of speed 1.
@@ -57,15 +63,11 @@ def simulate(
     `notice_s` and is run again by the rule of `out_of_memory.retry`.
     """
     if len(footprints) != len(seconds):
-        raise ValueError(
-            f"there must be one duration a trial: {len(footprints)} footprints, {len(seconds)} durations"
-        )
+        raise ValueError(f"there must be one duration a trial: {len(footprints)} footprints, {len(seconds)} durations")
     if not share_gpus:
         footprints = [replace(f, gpus=max(f.gpus, 1.0)) if f.wants_gpu else f for f in footprints]
     packing = place(footprints, inventory, seconds=seconds)
-    return _Simulation(
-        packing, seconds, start_s, max_concurrent or len(seconds) + 1, peaks_gib, notice_s
-    ).run()
+    return _Simulation(packing, seconds, start_s, max_concurrent or len(seconds) + 1, peaks_gib, notice_s).run()
 
 
 @dataclass
@@ -140,11 +142,16 @@ class _Simulation:
         capacity = inventory.gpus or inventory.cpus
         hours = self.now / 3600
         return Makespan(
-            hours=hours, gpu_hours=self.held / 3600,
-            cost=hours * inventory.cost_per_hour, trials_cost=self.spent / 3600,
+            hours=hours,
+            gpu_hours=self.held / 3600,
+            cost=hours * inventory.cost_per_hour,
+            trials_cost=self.spent / 3600,
             utilisation=self.given / (self.now * capacity) if self.now else 0.0,
-            finished=self.finished, infeasible=self.infeasible, most_at_once=self.most_at_once, retries=self.retries,
-        )  # fmt: skip
+            finished=self.finished,
+            infeasible=self.infeasible,
+            most_at_once=self.most_at_once,
+            retries=self.retries,
+        )
 
     def _kind(self, placement: Placement) -> _Kind:
         if placement not in self.kinds:

@@ -9,11 +9,40 @@ from pathlib import Path
 from cluster.errors import SubmissionError
 
 EXCLUDES = (
-    ".*", "__pycache__", "*.pyc", "*.egg-info", "node_modules", "build", "dist", "venv",
-    "contrasweep-runs", "mlruns", "mlartifacts", "mlflow.db*", "wandb", "data", "datasets", "shared", "docs", "tests",
-    "*.parquet", "*.arrow", "*.npy", "*.npz", "*.pt", "*.pth", "*.ckpt", "*.safetensors", "*.zip", "*.tar", "*.gz", "*.whl",
-    "id_rsa*", "*.pem", "*.key",
-)  # fmt: skip
+    ".*",
+    "__pycache__",
+    "*.pyc",
+    "*.egg-info",
+    "node_modules",
+    "build",
+    "dist",
+    "venv",
+    "contrasweep-runs",
+    "mlruns",
+    "mlartifacts",
+    "mlflow.db*",
+    "wandb",
+    "data",
+    "datasets",
+    "shared",
+    "docs",
+    "tests",
+    "*.parquet",
+    "*.arrow",
+    "*.npy",
+    "*.npz",
+    "*.pt",
+    "*.pth",
+    "*.ckpt",
+    "*.safetensors",
+    "*.zip",
+    "*.tar",
+    "*.gz",
+    "*.whl",
+    "id_rsa*",
+    "*.pem",
+    "*.key",
+)
 """Names, of files or folders at any depth, that stay behind; everything hidden (.git, .venv, .env) is among them.
 The package folder `contrasweep/data` is code and travels: see `_kept`."""
 LIMIT_MIB = 50.0
@@ -55,9 +84,7 @@ def _kept(root: Path, excludes: Sequence[str]) -> Iterator[Path]:
             for name in names
             if not _matches(name, excludes) or (inside and (here / name / "__init__.py").exists())
         )
-        yield from (
-            here / name for name in sorted(files) if not _matches(name, excludes) and (here / name).is_file()
-        )
+        yield from (here / name for name in sorted(files) if not _matches(name, excludes) and (here / name).is_file())
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

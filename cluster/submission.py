@@ -121,17 +121,18 @@ def stop(job: str, *, address: str, wait_s: float = 60.0) -> str:
 def jobs(*, address: str) -> list[dict[str, Any]]:
     """Our jobs on the cluster, newest first: id, study, status, start and end in seconds since 1970."""
     with _client(preflight.normal_address(address)) as client:
-        listed = [
-            job
-            for job in client.list_jobs()
-            if (job.metadata or {}).get("contrasweep") not in (None, "probe")
-        ]
+        listed = [job for job in client.list_jobs() if (job.metadata or {}).get("contrasweep") not in (None, "probe")]
     listed.sort(key=lambda job: -(job.start_time or 0))
     return [
-        {"id": job.submission_id, "study": job.metadata["contrasweep"], "status": str(job.status.value),
-         "start": (job.start_time or 0) / 1000, "end": job.end_time / 1000 if job.end_time else None}
+        {
+            "id": job.submission_id,
+            "study": job.metadata["contrasweep"],
+            "status": str(job.status.value),
+            "start": (job.start_time or 0) / 1000,
+            "end": job.end_time / 1000 if job.end_time else None,
+        }
         for job in listed
-    ]  # fmt: skip
+    ]
 
 
 def _slug(name: str) -> str:
@@ -144,7 +145,11 @@ def _client(address: str) -> Iterator[Any]:
     import aiohttp
     from ray.job_submission import JobSubmissionClient
 
-    for name in ("ray.dashboard.modules.job.sdk", "ray.dashboard.modules.dashboard_sdk", "ray._private.runtime_env.packaging"):
+    for name in (
+        "ray.dashboard.modules.job.sdk",
+        "ray.dashboard.modules.dashboard_sdk",
+        "ray._private.runtime_env.packaging",
+    ):
         logging.getLogger(name).setLevel(logging.WARNING)
     preflight.check_address(address, _DASHBOARD_CHECK_S)
     try:

@@ -21,11 +21,12 @@ class Meter:
         meter.to_dict()
 
     Host memory is the resident set: of this process its peak, which Linux keeps and a Meter sets back when it
-    starts, of the children (and elsewhere than on Linux) as sampled every `interval_s`. GPU memory is what NVML says of the process, and at least what torch's allocator reserved, whose peak is exact;
-    GPU utilisation is the mean of NVML's figure for the process, or for its GPUs where the driver has none or numbers
-    processes otherwise, as outside of a container: that of a shared GPU is then its neighbours' too.
-    Without a GPU both are None. One Meter counts one trial; several may be open at once, though the peaks that
-    Linux and torch keep are one a process and begin with the last of them.
+    starts, of the children (and elsewhere than on Linux) as sampled every `interval_s`. GPU memory is what NVML says of
+    the process, and at least what torch's allocator reserved, whose peak is exact; GPU utilisation is the mean of
+    NVML's figure for the process, or for its GPUs where the driver has none or numbers processes otherwise, as outside
+    of a container: that of a shared GPU is then its neighbours' too. Without a GPU both are None. One Meter counts one
+    trial; several may be open at once, though the peaks that Linux and torch keep are one a process and begin with the
+    last of them.
     """
 
     def __init__(self, interval_s: float = 1.0) -> None:
@@ -114,9 +115,7 @@ def _host_bytes(peak: bool = False) -> int:
     if not Path("/proc/self/task").is_dir():
         import psutil
 
-        return sum(
-            p.memory_info().rss for p in (psutil.Process(), *psutil.Process().children(recursive=True))
-        )
+        return sum(p.memory_info().rss for p in (psutil.Process(), *psutil.Process().children(recursive=True)))
     total = _peak_bytes() if peak else _resident_bytes(os.getpid())
     family = _children(os.getpid())
     while family:
@@ -182,9 +181,7 @@ class _Nvml:
             import pynvml
 
             pynvml.nvmlInit()
-            return cls(
-                pynvml, [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-            )
+            return cls(pynvml, [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())])
         except Exception:  # no driver, no library: both mean no GPU
             return None
 

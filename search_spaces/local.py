@@ -1,7 +1,8 @@
 """Does orthonormality help on image pairs? LOCAL's tables, at the paper's scale and at one that two cores finish.
 
 Paper: LOCAL, Latent Orthonormal Contrastive Learning for Paired Images. Its Table 1 (GPU memory) is the memory
-column of `contrasweep plan` on `TABLE_1`, which adds what the dataset takes where it lies on the GPU. HRA is private: its owner stages it with `contrasweep data stage image-pairs
+column of `contrasweep plan` on `TABLE_1`, which adds what the dataset takes where it lies on the GPU. HRA is private:
+its owner stages it with `contrasweep data stage image-pairs
 --source manifest.csv --to <storage>/datasets/hra`; the small studies take OMBRIA's real pairs in its place, with
 the grouped folds that come with them.
 """
@@ -32,8 +33,14 @@ def arms(base: Config, names: tuple[str, ...] = PAPERS, trainable: str = PAIRS) 
 
 # The paper states no optimiser, epochs, temperature or beta; these are the family's defaults (temperature .5, since
 # at .1 the optima of SCL and OCL differ by 2e-4 only).
-_PAPER: Config = {"backbone": "resnet50", "stem": "imagenet", "autocast": True, "learning_rate": 3e-4, "epochs": 50,
-                  "artifacts": "figures"}  # fmt: skip
+_PAPER: Config = {
+    "backbone": "resnet50",
+    "stem": "imagenet",
+    "autocast": True,
+    "learning_rate": 3e-4,
+    "epochs": 50,
+    "artifacts": "figures",
+}
 _WHERE = {"data": ["hra", "xbd"], "batch_size": [16, 128], "image_size": [512, 128]}
 
 
@@ -43,39 +50,63 @@ def _table(name: str, description: str, **more: Any) -> AblationGrid:
 
 
 TABLE_1 = _table(
-    "local-table-1", "GPU memory by batch and input size: the memory column of `contrasweep plan --cluster FILE`",
-    arms=arms(_PAPER | {"autocast": False}, ("local",)), reference=None,
+    "local-table-1",
+    "GPU memory by batch and input size: the memory column of `contrasweep plan --cluster FILE`",
+    arms=arms(_PAPER | {"autocast": False}, ("local",)),
+    reference=None,
     zipped=[{"batch_size": [8, 16, 8, 16], "image_size": [512, 512, 256, 256]}],
-)  # fmt: skip
+)
 TABLE_2 = _table(
-    "local-table-2", "Batch and input size: SCL, L-SCL and LOCAL on HRA and xBD", arms=arms(_PAPER),
-    zipped=[{"data": ["hra"] * 4 + ["xbd?size=224"] * 3 + ["xbd"] * 4,
-             "batch_size": [8, 16, 8, 16, 8, 16, 64, 8, 16, 64, 128],
-             "image_size": [512, 512, 256, 256, 224, 224, 224, 128, 128, 128, 128]}],
-)  # fmt: skip
+    "local-table-2",
+    "Batch and input size: SCL, L-SCL and LOCAL on HRA and xBD",
+    arms=arms(_PAPER),
+    zipped=[
+        {
+            "data": ["hra"] * 4 + ["xbd?size=224"] * 3 + ["xbd"] * 4,
+            "batch_size": [8, 16, 8, 16, 8, 16, 64, 8, 16, 64, 128],
+            "image_size": [512, 512, 256, 256, 224, 224, 224, 128, 128, 128, 128],
+        }
+    ],
+)
 TABLE_3 = _table(
-    "local-table-3", "F1 of each class at the smallest batch and input", arms=arms(_PAPER), metric="f1_macro",
+    "local-table-3",
+    "F1 of each class at the smallest batch and input",
+    arms=arms(_PAPER),
+    metric="f1_macro",
     zipped=[{"data": ["hra", "xbd"], "batch_size": [8, 8], "image_size": [256, 128]}],
-)  # fmt: skip
+)
 TABLE_4 = _table(
-    "local-table-4", "Backbones",
-    arms=arms({k: v for k, v in _PAPER.items() if k != "backbone"}), zipped=[_WHERE],
+    "local-table-4",
+    "Backbones",
+    arms=arms({k: v for k, v in _PAPER.items() if k != "backbone"}),
+    zipped=[_WHERE],
     axes={"backbone": ["resnet18", "resnet34", "resnet50"]},
-)  # fmt: skip
+)
 TABLE_5 = _table(
-    "local-table-5", "Stages whose differences make l (the paper's column SCL is L-SCL)",
-    arms=arms(_PAPER, ("l-scl", "local")), zipped=[_WHERE], axes={"blocks": ["1-2-3-4", "2-3-4", "3-4", "4"]},
-)  # fmt: skip
+    "local-table-5",
+    "Stages whose differences make l (the paper's column SCL is L-SCL)",
+    arms=arms(_PAPER, ("l-scl", "local")),
+    zipped=[_WHERE],
+    axes={"blocks": ["1-2-3-4", "2-3-4", "3-4", "4"]},
+)
 
-_SINGLE: Config = {"input": "single", "beta": 0.0, "n_views": 2, "optimizer": "sgd", "warmup_epochs": 5, "temperature": 0.1,
-                   "epochs": 200, "autocast": True, "augmentation": "photos", "evaluate_every": 10, "checkpoint_every": 5}  # fmt: skip
+_SINGLE: Config = {
+    "input": "single",
+    "beta": 0.0,
+    "n_views": 2,
+    "optimizer": "sgd",
+    "warmup_epochs": 5,
+    "temperature": 0.1,
+    "epochs": 200,
+    "autocast": True,
+    "augmentation": "photos",
+    "evaluate_every": 10,
+    "checkpoint_every": 5,
+}
 
 
 def _single(base: Config) -> dict[str, Arm]:
-    return {
-        "scl": Arm(PAIRS, config=base | {"loss": "supcon"}),
-        "ocl": Arm(PAIRS, config=base | {"loss": "ocl"}),
-    }
+    return {"scl": Arm(PAIRS, config=base | {"loss": "supcon"}), "ocl": Arm(PAIRS, config=base | {"loss": "ocl"})}
 
 
 def _cells(*groups: tuple[str, tuple[int, ...], int]) -> dict[str, list[Any]]:
@@ -89,111 +120,227 @@ def _cells(*groups: tuple[str, tuple[int, ...], int]) -> dict[str, list[Any]]:
 _CIFAR = (("cifar10-lt", (4, 8, 12), 128), ("cifar100-lt", (32, 64, 80), 128))
 TABLE_6 = AblationGrid(
     name="local-table-6",
-    description="Long-tailed single images, folds inside the long-tailed set (what the paper's 92 % on CIFAR-10-LT can only be)",
-    arms=_single(_SINGLE | {"backbone": "resnet18"}), data="cifar10-lt", folds=5, metric="f1_macro", reference="ocl",
+    description="Long-tailed single images, folds inside the long-tailed set (what the paper's 92 % on CIFAR-10-LT "
+    "can only be)",
+    arms=_single(_SINGLE | {"backbone": "resnet18"}),
+    data="cifar10-lt",
+    folds=5,
+    metric="f1_macro",
+    reference="ocl",
     zipped=[_cells(*_CIFAR, ("inaturalist-lt", (4, 8, 16), 1024))],
-)  # fmt: skip
+)
 TABLE_6_BALANCED = AblationGrid(
     name="local-table-6-balanced",
     description="Long-tailed single images on the official balanced test splits, as the literature reports them",
-    arms=_single(_SINGLE | {"backbone": "resnet18"}), data="cifar10-lt", seeds=[0, 1, 2, 3, 4], metric="accuracy",
-    reference="ocl", zipped=[_cells(*_CIFAR, ("inaturalist-lt", (4, 8, 16), 1024))],
-)  # fmt: skip
+    arms=_single(_SINGLE | {"backbone": "resnet18"}),
+    data="cifar10-lt",
+    seeds=[0, 1, 2, 3, 4],
+    metric="accuracy",
+    reference="ocl",
+    zipped=[_cells(*_CIFAR, ("inaturalist-lt", (4, 8, 16), 1024))],
+)
 TABLE_7 = AblationGrid(
-    name="local-table-7", description="ImageNet-LT, few epochs",
-    arms=_single(_SINGLE | {"backbone": "resnet50", "epochs": 10, "warmup_epochs": 1}), data="imagenet-lt",
-    seeds=[0, 1, 2], metric="accuracy", reference="ocl", zipped=[_cells(("imagenet-lt", (4, 8, 16), 1024))],
-)  # fmt: skip
+    name="local-table-7",
+    description="ImageNet-LT, few epochs",
+    arms=_single(_SINGLE | {"backbone": "resnet50", "epochs": 10, "warmup_epochs": 1}),
+    data="imagenet-lt",
+    seeds=[0, 1, 2],
+    metric="accuracy",
+    reference="ocl",
+    zipped=[_cells(("imagenet-lt", (4, 8, 16), 1024))],
+)
 
-# What two cores can do: a ResNet-10 of a quarter of the width, 32 pixels. Chosen on the training part of fold 0 alone, its
+# What two cores can do: a ResNet-10 of a quarter of the width, 32 pixels. Chosen on the training part of fold 0 alone,
+# its
 # four folds held out in turn (benchmarks/results/paired_images_choice.md).
-_SMALL: Config = {"backbone": "resnet10", "width": 16, "stem": "imagenet", "image_size": 32, "lat_size": 4, "centre": "item",
-                  "learning_rate": 3e-3, "crop_area": 1.0, "jitter": 0.03, "alpha_schedule": "inverse",
-                  "evaluate_every": 0, "checkpoint_every": 0, "artifacts": "none"}  # fmt: skip
-_PAIR: Config = _SMALL | {"batch_size": 32, "epochs": 15, "centre": "both", "class_weights": "root", "weight_decay": 0.05}
+_SMALL: Config = {
+    "backbone": "resnet10",
+    "width": 16,
+    "stem": "imagenet",
+    "image_size": 32,
+    "lat_size": 4,
+    "centre": "item",
+    "learning_rate": 3e-3,
+    "crop_area": 1.0,
+    "jitter": 0.03,
+    "alpha_schedule": "inverse",
+    "evaluate_every": 0,
+    "checkpoint_every": 0,
+    "artifacts": "none",
+}
+_PAIR: Config = _SMALL | {
+    "batch_size": 32,
+    "epochs": 15,
+    "centre": "both",
+    "class_weights": "root",
+    "weight_decay": 0.05,
+}
 _BRIEF: Config = _SMALL | {"width": 8, "epochs": 1, "alpha": 0.5, "alpha_schedule": "const"}
-"""What the small tables share: enough to see that they run and which way they point, not to decide. Alpha is constant, since
-an alpha that falls from 1 gives the classifier no share of a first epoch."""
+"""What the small tables share: enough to see that they run and which way they point, not to decide. Alpha is constant,
+since an alpha that falls from 1 gives the classifier no share of a first epoch."""
 
 
 def _without(config: Config, *keys: str) -> Config:
     return {key: value for key, value in config.items() if key not in keys}
 
 
-TABLE_2_SMALL = _table("local-table-2-small", "Batch and input size on OMBRIA's pairs", data="ombria", metric="f1_macro",
-                       arms=arms(_without(_BRIEF, "image_size")),
-                       zipped=[{"batch_size": [8, 16, 32, 8], "image_size": [32, 32, 32, 16]}])  # fmt: skip
-TABLE_3_SMALL = _table("local-table-3-small", "F1 of each class at the smallest batch on OMBRIA's pairs", data="ombria",
-                       metric="f1_macro", arms=arms(_BRIEF | {"batch_size": 8}))  # fmt: skip
-TABLE_4_SMALL = _table("local-table-4-small", "Backbones on OMBRIA's pairs", data="ombria", metric="f1_macro",
-                       arms=arms(_without(_BRIEF, "backbone") | {"batch_size": 32}),
-                       axes={"backbone": ["resnet10", "resnet18", "resnet34"]})  # fmt: skip
-TABLE_5_SMALL = _table("local-table-5-small", "Stages of l on OMBRIA's pairs", data="ombria", metric="f1_macro",
-                       arms=arms(_BRIEF | {"batch_size": 32, "stem": "small"}, ("l-scl", "local")),
-                       axes={"blocks": ["1-2-3-4", "2-3-4", "3-4", "4"]})  # fmt: skip
-"""With the small stem, since the other leaves block 4 a single place at 32 pixels: too few for five orthogonal classes."""
+TABLE_2_SMALL = _table(
+    "local-table-2-small",
+    "Batch and input size on OMBRIA's pairs",
+    data="ombria",
+    metric="f1_macro",
+    arms=arms(_without(_BRIEF, "image_size")),
+    zipped=[{"batch_size": [8, 16, 32, 8], "image_size": [32, 32, 32, 16]}],
+)
+TABLE_3_SMALL = _table(
+    "local-table-3-small",
+    "F1 of each class at the smallest batch on OMBRIA's pairs",
+    data="ombria",
+    metric="f1_macro",
+    arms=arms(_BRIEF | {"batch_size": 8}),
+)
+TABLE_4_SMALL = _table(
+    "local-table-4-small",
+    "Backbones on OMBRIA's pairs",
+    data="ombria",
+    metric="f1_macro",
+    arms=arms(_without(_BRIEF, "backbone") | {"batch_size": 32}),
+    axes={"backbone": ["resnet10", "resnet18", "resnet34"]},
+)
+TABLE_5_SMALL = _table(
+    "local-table-5-small",
+    "Stages of l on OMBRIA's pairs",
+    data="ombria",
+    metric="f1_macro",
+    arms=arms(_BRIEF | {"batch_size": 32, "stem": "small"}, ("l-scl", "local")),
+    axes={"blocks": ["1-2-3-4", "2-3-4", "3-4", "4"]},
+)
+"""With the small stem, since the other leaves block 4 a single place at 32 pixels: too few for five orthogonal
+classes."""
 
-_SINGLE_SMALL: Config = _SINGLE | {"backbone": "resnet10", "width": 8, "stem": "imagenet", "autocast": False, "warmup_epochs": 0,
-                                   "projection_dim": 128, "evaluate_every": 0, "learning_rate": 0.02, "alpha": 0.5, "alpha_schedule": "const",
-                                   "artifacts": "none"}  # fmt: skip
+_SINGLE_SMALL: Config = _SINGLE | {
+    "backbone": "resnet10",
+    "width": 8,
+    "stem": "imagenet",
+    "autocast": False,
+    "warmup_epochs": 0,
+    "projection_dim": 128,
+    "evaluate_every": 0,
+    "learning_rate": 0.02,
+    "alpha": 0.5,
+    "alpha_schedule": "const",
+    "artifacts": "none",
+}
 TABLE_6_SMALL = AblationGrid(
-    name="local-table-6-small", description="SCL and OCL on long-tailed CIFAR-10 at small batches",
-    arms=_single(_SINGLE_SMALL | {"epochs": 2}), data="cifar10-lt", axes={"batch_size": [32, 64]}, seeds=[0, 1],
-    metric="f1_macro", reference="ocl",
-)  # fmt: skip
+    name="local-table-6-small",
+    description="SCL and OCL on long-tailed CIFAR-10 at small batches",
+    arms=_single(_SINGLE_SMALL | {"epochs": 2}),
+    data="cifar10-lt",
+    axes={"batch_size": [32, 64]},
+    seeds=[0, 1],
+    metric="f1_macro",
+    reference="ocl",
+)
 TABLE_7_SMALL = AblationGrid(
-    name="local-table-7-small", description="SCL and OCL after one epoch on long-tailed CIFAR-10",
-    arms=_single(_SINGLE_SMALL | {"epochs": 1}), data="cifar10-lt", axes={"batch_size": [16, 32, 64]},
-    seeds=[0, 1], metric="f1_macro", reference="ocl",
-)  # fmt: skip
+    name="local-table-7-small",
+    description="SCL and OCL after one epoch on long-tailed CIFAR-10",
+    arms=_single(_SINGLE_SMALL | {"epochs": 1}),
+    data="cifar10-lt",
+    axes={"batch_size": [16, 32, 64]},
+    seeds=[0, 1],
+    metric="f1_macro",
+    reference="ocl",
+)
 
 SYSTEMS_SMALL = _table(
-    "local-systems-small", "The four systems on OMBRIA's pairs, against one side alone and against colour statistics",
-    data="ombria", metric="f1_macro", arms=arms(_PAIR | {"artifacts": "figures"}, tuple(SYSTEMS)) | {
+    "local-systems-small",
+    "The four systems on OMBRIA's pairs, against one side alone and against colour statistics",
+    data="ombria",
+    metric="f1_macro",
+    arms=arms(_PAIR | {"artifacts": "figures"}, tuple(SYSTEMS))
+    | {
         "local-pre": Arm(PAIRS, config=_PAIR | LOCAL | {"input": "pre"}),
         "local-post": Arm(PAIRS, config=_PAIR | LOCAL | {"input": "post"}),
         "pre-single": Arm(PAIRS, config=_PAIR | OCL_PAIR | {"input": "pre_single"}),
         "post-single": Arm(PAIRS, config=_PAIR | OCL_PAIR | {"input": "post_single"}),
         "colour": Arm(COLOUR),
     },
-)  # fmt: skip
-"""`local-pre` and `local-post` are LOCAL fed one side twice, `pre-single` and `post-single` networks of one image; `colour`
-is the floor."""
+)
+"""`local-pre` and `local-post` are LOCAL fed one side twice, `pre-single` and `post-single` networks of one image;
+`colour` is the floor."""
 
 PAIRS_SMALL = _table(
-    "local-pairs-small", "Do pairs matter? LOCAL against itself fed one side twice, and against colour, three seeds a fold",
-    data="ombria", metric="f1_macro", seeds=[0, 1, 2],
+    "local-pairs-small",
+    "Do pairs matter? LOCAL against itself fed one side twice, and against colour, three seeds a fold",
+    data="ombria",
+    metric="f1_macro",
+    seeds=[0, 1, 2],
     arms={name: SYSTEMS_SMALL.arms[name] for name in ("local", "local-post", "local-pre", "colour")},
-)  # fmt: skip
+)
 """Its trials of seed 0 are those of SYSTEMS_SMALL."""
 
 _WITH_COLOUR: Config = _PAIR | LOCAL | {"colour_units": 256}
 COLOUR_SMALL = _table(
-    "local-colour-small", "LOCAL that reads colour statistics beside its images, against itself fed one side twice, and against colour, three seeds a fold",
-    data="ombria", metric="f1_macro", seeds=[0, 1, 2],
-    arms={"local": Arm(PAIRS, config=_WITH_COLOUR), "local-post": Arm(PAIRS, config=_WITH_COLOUR | {"input": "post"}),
-          "local-pre": Arm(PAIRS, config=_WITH_COLOUR | {"input": "pre"}), "colour": Arm(COLOUR)},
-)  # fmt: skip
+    "local-colour-small",
+    "LOCAL that reads colour statistics beside its images, against itself fed one side twice, and against colour, "
+    "three seeds a fold",
+    data="ombria",
+    metric="f1_macro",
+    seeds=[0, 1, 2],
+    arms={
+        "local": Arm(PAIRS, config=_WITH_COLOUR),
+        "local-post": Arm(PAIRS, config=_WITH_COLOUR | {"input": "post"}),
+        "local-pre": Arm(PAIRS, config=_WITH_COLOUR | {"input": "pre"}),
+        "colour": Arm(COLOUR),
+    },
+)
 """What the floor knows, given to the network: does it clear the floor then?"""
 
 FLOORS_SMALL = _table(
-    "local-floors-small", "What colour statistics alone tell of OMBRIA's pairs: boosted trees on either side and on both, in RGB and with hue",
-    data="ombria", metric="f1_macro", reference="pair-hue",
-    arms={f"{side}{'-hue' * hue}": Arm(COLOUR, config={"input": side, "hue": hue}) for hue in (False, True) for side in ("pre", "post", "pair")},
-)  # fmt: skip
+    "local-floors-small",
+    "What colour statistics alone tell of OMBRIA's pairs: boosted trees on either side and on both, in RGB and "
+    "with hue",
+    data="ombria",
+    metric="f1_macro",
+    reference="pair-hue",
+    arms={
+        f"{side}{'-hue' * hue}": Arm(COLOUR, config={"input": side, "hue": hue})
+        for hue in (False, True)
+        for side in ("pre", "post", "pair")
+    },
+)
 """The data's README has .383, .462, .520 on other labels ("5 balanced classes")."""
 
 GEOMETRY_SMALL = AblationGrid(
-    name="local-geometry-small", description="When are the class centres of LOCAL's z orthogonal on real pairs?",
-    arms=arms(_SMALL | {
-        "batch_size": 32, "alpha_schedule": "const", "alpha": 0.5, "temperature": 0.2, "learning_rate": 2e-3, "epochs": 40,
-        "sampler": "class_balanced", "class_weights": "none", "dihedral": False, "jitter": 0.0}, ("local",)),
-    data="ombria", folds=5, metric="train_centre_cosine_max", mode="min", reference="local",
-)  # fmt: skip
-"""With an alpha that falls, or a learning rate of 3e-3, z never leaves the shift that all pairs share (largest cosine of two
-class centres above .9); with C(z) alone (alpha 1) two classes stay on one another, where OCL has no gradient to part them.
-Half WCE parts them, the balanced sampler gives every class as many positives, and views that stay let the network fit its
-training rows. Measured there, folds 0 to 4: .255, .114, .115, .353, .149; on the held-out fold .95 to .97."""
+    name="local-geometry-small",
+    description="When are the class centres of LOCAL's z orthogonal on real pairs?",
+    arms=arms(
+        _SMALL
+        | {
+            "batch_size": 32,
+            "alpha_schedule": "const",
+            "alpha": 0.5,
+            "temperature": 0.2,
+            "learning_rate": 2e-3,
+            "epochs": 40,
+            "sampler": "class_balanced",
+            "class_weights": "none",
+            "dihedral": False,
+            "jitter": 0.0,
+        },
+        ("local",),
+    ),
+    data="ombria",
+    folds=5,
+    metric="train_centre_cosine_max",
+    mode="min",
+    reference="local",
+)
+"""With an alpha that falls, or a learning rate of 3e-3, z never leaves the shift that all pairs share (largest cosine
+of two class centres above .9); with C(z) alone (alpha 1) two classes stay on one another, where OCL has no gradient to
+part them. Half WCE parts them, the balanced sampler gives every class as many positives, and views that stay let the
+network fit its training rows. Measured there, folds 0 to 4: .255, .114, .115, .353, .149; on the held-out fold .95 to
+.97."""
 
 WEIGHTS: Space = {
     "alpha": Choice([0.5, 0.9, 1.0]),
@@ -226,22 +373,62 @@ def _searched(base: Config, space: Space, names: tuple[str, ...], trainable: str
 
 
 SWEEP = Sweep(
-    name="local-sweep", description="alpha, beta, temperature and learning rate of the four systems on xBD, then five fresh seeds",
-    arms=_searched(_PAPER | {"batch_size": 64, "image_size": 128}, WEIGHTS, tuple(SYSTEMS)), data="xbd", folds=5,
-    search_folds=[0], trials_per_arm=60, scheduler="asha", metric="f1_macro", reference="local",
-)  # fmt: skip
+    name="local-sweep",
+    description="alpha, beta, temperature and learning rate of the four systems on xBD, then five fresh seeds",
+    arms=_searched(_PAPER | {"batch_size": 64, "image_size": 128}, WEIGHTS, tuple(SYSTEMS)),
+    data="xbd",
+    folds=5,
+    search_folds=[0],
+    trials_per_arm=60,
+    scheduler="asha",
+    metric="f1_macro",
+    reference="local",
+)
 SWEEP_SMALL = Sweep(
-    name="local-sweep-small", description="The sweep on OMBRIA's pairs with a small network",
-    arms=_searched(_SMALL | {"batch_size": 32, "width": 8, "epochs": 5}, WEIGHTS | {"learning_rate": Float(3e-4, 1e-2, log=True)}, ("scl", "local")),
-    data="ombria", folds=5, search_folds=[0], trials_per_arm=6, confirm_seeds=[1000], metric="f1_macro", reference="local",
-)  # fmt: skip
+    name="local-sweep-small",
+    description="The sweep on OMBRIA's pairs with a small network",
+    arms=_searched(
+        _SMALL | {"batch_size": 32, "width": 8, "epochs": 5},
+        WEIGHTS | {"learning_rate": Float(3e-4, 1e-2, log=True)},
+        ("scl", "local"),
+    ),
+    data="ombria",
+    folds=5,
+    search_folds=[0],
+    trials_per_arm=6,
+    confirm_seeds=[1000],
+    metric="f1_macro",
+    reference="local",
+)
 
 SICK = AblationGrid(
-    name="local-sick", description="Sentence pairs: the four systems on SICK's entailment (the paper claims and does not show it)",
-    arms=arms({}, tuple(SYSTEMS), TEXTS), data="sick", seeds=[0, 1, 2, 3, 4], metric="f1_macro", reference="local",
-)  # fmt: skip
+    name="local-sick",
+    description="Sentence pairs: the four systems on SICK's entailment (the paper claims and does not show it)",
+    arms=arms({}, tuple(SYSTEMS), TEXTS),
+    data="sick",
+    seeds=[0, 1, 2, 3, 4],
+    metric="f1_macro",
+    reference="local",
+)
 SICK_SMALL = AblationGrid(
-    name="local-sick-small", description="SICK's entailment with a narrow encoder and few epochs", data="sick", seeds=[0, 1, 2],
-    arms=arms({"width": 48, "max_words": 24, "batch_size": 64, "epochs": 6, "learning_rate": 3e-3, "evaluate_every": 0,
-               "checkpoint_every": 0, "artifacts": "none"}, tuple(SYSTEMS), TEXTS), metric="f1_macro", reference="local",
-)  # fmt: skip
+    name="local-sick-small",
+    description="SICK's entailment with a narrow encoder and few epochs",
+    data="sick",
+    seeds=[0, 1, 2],
+    arms=arms(
+        {
+            "width": 48,
+            "max_words": 24,
+            "batch_size": 64,
+            "epochs": 6,
+            "learning_rate": 3e-3,
+            "evaluate_every": 0,
+            "checkpoint_every": 0,
+            "artifacts": "none",
+        },
+        tuple(SYSTEMS),
+        TEXTS,
+    ),
+    metric="f1_macro",
+    reference="local",
+)

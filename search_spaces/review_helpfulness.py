@@ -20,9 +20,17 @@ PLANTED_DATA = "synthetic-reviews"
 SEEDS = [0, 1, 2, 3, 4]
 
 SMALL: dict[str, Any] = {
-    "word_dim": 24, "max_tokens": 64, "epochs": 2, "patience": 0, "max_groups": 640, "groups": 32, "num_negatives": 3,
-    "learning_rate": 5e-3, "dropout": 0.2, "evaluation_rows": 256,
-}  # fmt: skip
+    "word_dim": 24,
+    "max_tokens": 64,
+    "epochs": 2,
+    "patience": 0,
+    "max_groups": 640,
+    "groups": 32,
+    "num_negatives": 3,
+    "learning_rate": 5e-3,
+    "dropout": 0.2,
+    "evaluation_rows": 256,
+}
 """What all arms of a small study share: 40 steps of 128 reviews. The widths of each model are in `SMALL_WIDTHS`."""
 
 SMALL_WIDTHS: dict[str, dict[str, Any]] = {
@@ -58,15 +66,25 @@ SPACES: dict[str, dict[str, Float | Int | Choice]] = {
         "helpful_threshold": Choice([1, 2, 3]),
     },
     "bimpm": {**COMMON_SPACE, "dim": Choice([64, 128]), "perspectives": Choice([4, 8, 16])},
-    "conv_knrm": {**COMMON_SPACE, "filters": Choice([64, 128, 256]), "ngrams": Choice([2, 3]), "kernels": Choice([6, 11, 21]),
-                  "kernel_sigma": Float(0.05, 0.2, log=True)},
-    "eg_cnn": {**COMMON_SPACE, "filters": Choice([32, 64, 128]), "kernel": Choice([3, 5, 7]), "char_dim": Choice([8, 16, 32]),
-               "domain_weight": Float(0.01, 1.0, log=True)},
+    "conv_knrm": {
+        **COMMON_SPACE,
+        "filters": Choice([64, 128, 256]),
+        "ngrams": Choice([2, 3]),
+        "kernels": Choice([6, 11, 21]),
+        "kernel_sigma": Float(0.05, 0.2, log=True),
+    },
+    "eg_cnn": {
+        **COMMON_SPACE,
+        "filters": Choice([32, 64, 128]),
+        "kernel": Choice([3, 5, 7]),
+        "char_dim": Choice([8, 16, 32]),
+        "domain_weight": Float(0.01, 1.0, log=True),
+    },
     "prh_net": {**COMMON_SPACE, "dim": Choice([64, 128, 256])},
     "dr_net": {**COMMON_SPACE, "dim": Choice([64, 128, 256]), "orthogonality": Choice([0.0, 1e-3, 1e-2, 1e-1])},
     "sse_cross": {**COMMON_SPACE, "image_swap": Float(0.0, 0.7), "text_swap": Float(0.0, 0.7)},
     "mcr": {**COMMON_SPACE, "common_dim": Choice([64, 128])},
-}  # fmt: skip
+}
 """The published ranges of each model's own hyperparameters, beside the common ones."""
 
 ABLATIONS: dict[str, dict[str, Any]] = {
@@ -82,16 +100,13 @@ def model_arms(
     config: Mapping[str, Any], widths: Mapping[str, Mapping[str, Any]], models: Iterable[str] = MODELS
 ) -> dict[str, Arm]:
     """One arm a model, named after it, with `config` and the model's `widths`."""
-    return {
-        model: Arm(TRAINABLE, config={"model": model, **config, **widths.get(model, {})}) for model in models
-    }
+    return {model: Arm(TRAINABLE, config={"model": model, **config, **widths.get(model, {})}) for model in models}
 
 
 def ablation_arms(config: Mapping[str, Any]) -> dict[str, Arm]:
     """One arm an ablation of the proposed model."""
     return {
-        name: Arm(TRAINABLE, config={"model": "proposed", **config, **change})
-        for name, change in ABLATIONS.items()
+        name: Arm(TRAINABLE, config={"model": "proposed", **config, **change}) for name, change in ABLATIONS.items()
     }
 
 
@@ -100,15 +115,31 @@ def main_table(
 ) -> AblationGrid:
     """Eight models on one dataset, compared with the proposed one by test MAP."""
     about = f"The proposed model and its seven baselines on {data.split('?')[0]}, test MAP"
-    return AblationGrid(name=name, description=about, arms=model_arms(config, widths), data=data, seeds=seeds, metric="map", mode="max",
-                        reference="proposed")  # fmt: skip
+    return AblationGrid(
+        name=name,
+        description=about,
+        arms=model_arms(config, widths),
+        data=data,
+        seeds=seeds,
+        metric="map",
+        mode="max",
+        reference="proposed",
+    )
 
 
 def ablation(name: str, data: str, config: Mapping[str, Any], seeds: list[int]) -> AblationGrid:
     """The proposed model whole and without its parts."""
     about = f"The proposed model with and without its parts on {data.split('?')[0]}"
-    return AblationGrid(name=name, description=about, arms=ablation_arms(config), data=data, seeds=seeds, metric="map", mode="max",
-                        reference="full")  # fmt: skip
+    return AblationGrid(
+        name=name,
+        description=about,
+        arms=ablation_arms(config),
+        data=data,
+        seeds=seeds,
+        metric="map",
+        mode="max",
+        reference="full",
+    )
 
 
 def distances(
@@ -118,29 +149,31 @@ def distances(
     arms = {
         "mcr": Arm(TRAINABLE, config={"model": "mcr", **config, **widths.get("mcr", {})}),
         "no-contrast": Arm(
-            TRAINABLE,
-            config={"model": "proposed", "contrastive": False, **config, **widths.get("proposed", {})},
+            TRAINABLE, config={"model": "proposed", "contrastive": False, **config, **widths.get("proposed", {})}
         ),
         "proposed": Arm(TRAINABLE, config={"model": "proposed", **config, **widths.get("proposed", {})}),
     }
     arms = {key: Arm(TRAINABLE, config={**arm.config, "distances": True}) for key, arm in arms.items()}
     about = f"Distances between modalities of helpful and unhelpful reviews on {data.split('?')[0]}"
-    return AblationGrid(name=name, description=about, arms=arms, data=data, seeds=seeds, metric="cs_intra_review_helpful", mode="min",
-                        reference="proposed")  # fmt: skip
+    return AblationGrid(
+        name=name,
+        description=about,
+        arms=arms,
+        data=data,
+        seeds=seeds,
+        metric="cs_intra_review_helpful",
+        mode="min",
+        reference="proposed",
+    )
 
 
 MAIN_TABLE = main_table("review-helpfulness", PAPER_DATA, {}, {}, SEEDS)
 MAIN_TABLE_SMALL = main_table("review-helpfulness-small", SMALL_DATA, SMALL, SMALL_WIDTHS, [0, 1, 2])
-MAIN_TABLE_PLANTED = main_table(
-    "review-helpfulness-planted-synthetic", PLANTED_DATA, SMALL, SMALL_WIDTHS, [0, 1, 2]
-)
+MAIN_TABLE_PLANTED = main_table("review-helpfulness-planted-synthetic", PLANTED_DATA, SMALL, SMALL_WIDTHS, [0, 1, 2])
 
 ABLATION = ablation("review-helpfulness-ablation", PAPER_DATA, {}, SEEDS)
 ABLATION_SMALL = ablation(
-    "review-helpfulness-ablation-small-synthetic",
-    PLANTED_DATA,
-    {**SMALL, **SMALL_WIDTHS["proposed"]},
-    [0, 1, 2],
+    "review-helpfulness-ablation-small-synthetic", PLANTED_DATA, {**SMALL, **SMALL_WIDTHS["proposed"]}, [0, 1, 2]
 )
 
 DISTANCES = distances("review-helpfulness-distances", PAPER_DATA, {}, {}, SEEDS)
@@ -148,6 +181,14 @@ DISTANCES_SMALL = distances(
     "review-helpfulness-distances-small-synthetic", PLANTED_DATA, SMALL, SMALL_WIDTHS, [0, 1, 2]
 )
 
-SEARCH = Sweep(name="review-helpfulness-search", description="Each model tuned with the same budget, then five fresh seeds", arms={model: Arm(TRAINABLE, config={"model": model}, space=SPACES[model]) for model in MODELS},
-               data=PAPER_DATA, trials_per_arm=30, metric="dev_map", mode="max", confirm_seeds=[1000, 1001, 1002, 1003, 1004],
-               reference="proposed")  # fmt: skip
+SEARCH = Sweep(
+    name="review-helpfulness-search",
+    description="Each model tuned with the same budget, then five fresh seeds",
+    arms={model: Arm(TRAINABLE, config={"model": model}, space=SPACES[model]) for model in MODELS},
+    data=PAPER_DATA,
+    trials_per_arm=30,
+    metric="dev_map",
+    mode="max",
+    confirm_seeds=[1000, 1001, 1002, 1003, 1004],
+    reference="proposed",
+)

@@ -50,8 +50,12 @@ LOSSES = (*CROSS_ENTROPY, *MARGIN_LOSSES)
 def loss_space(loss: str, similarity: str) -> Space:
     """What there is to search in `loss` with `similarity`."""
     if similarity not in TEMPERATURE:
-        raise SpecError("there is no search space for this similarity", place="similarity", value=similarity,
-                        hint=choose_from("similarities", list(TEMPERATURE), similarity))  # fmt: skip
+        raise SpecError(
+            "there is no search space for this similarity",
+            place="similarity",
+            value=similarity,
+            hint=choose_from("similarities", list(TEMPERATURE), similarity),
+        )
     if loss == "ocl":
         return {"temperature": TEMPERATURE[similarity]}
     if loss in CROSS_ENTROPY:
@@ -67,8 +71,12 @@ def loss_space(loss: str, similarity: str) -> Space:
         if loss == "triplet":
             found["mining"] = Choice(["all", "hard", "semi_hard"], when=hinge)
         return found
-    raise SpecError("there is no search space for this loss", place="loss", value=loss,
-                    hint=choose_from("losses", list(LOSSES), loss))  # fmt: skip
+    raise SpecError(
+        "there is no search space for this loss",
+        place="loss",
+        value=loss,
+        hint=choose_from("losses", list(LOSSES), loss),
+    )
 
 
 OPTIMISATION: Space = {
@@ -89,9 +97,14 @@ def space(loss: str, similarity: str) -> Space:
 # SINCERE's experiments; the survey does not name the network, SupContrast's default is taken.
 _CASE = {"loss": "sincere", "evaluate_on": "embeddings", "figures": True}
 _FULL = _CASE | {
-    "encoder": "resnet50", "epochs": 800, "batch_size": 512, "sampling": "class_balanced", "learning_rate": 0.65,
-    "autocast": True, "checkpoint_every": 10,
-}  # fmt: skip
+    "encoder": "resnet50",
+    "epochs": 800,
+    "batch_size": 512,
+    "sampling": "class_balanced",
+    "learning_rate": 0.65,
+    "autocast": True,
+    "checkpoint_every": 10,
+}
 
 CASE_STUDY = AblationGrid(
     name="similarity-case-study",
@@ -108,9 +121,13 @@ CASE_STUDY = AblationGrid(
 )
 
 _SMALL = _CASE | {
-    "encoder": "cnn", "batch_size": 128, "sampling": "class_balanced", "learning_rate": 0.1, "temperature": 0.1,
+    "encoder": "cnn",
+    "batch_size": 128,
+    "sampling": "class_balanced",
+    "learning_rate": 0.1,
+    "temperature": 0.1,
     "retrieval": False,
-}  # fmt: skip
+}
 
 CASE_STUDY_SMALL = AblationGrid(
     name="similarity-case-study-small",

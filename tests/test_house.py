@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = [*(ROOT / "platform" / "contrasweep").rglob("*.py"), *(p for d in ("trainables", "search_spaces", "cluster") for p in (ROOT / d).rglob("*.py"))]
+SOURCES = [
+    *(ROOT / "platform" / "contrasweep").rglob("*.py"),
+    *(p for d in ("trainables", "search_spaces", "cluster") for p in (ROOT / d).rglob("*.py")),
+]
 ALLOWED = {  # the only places that may import each engine
     "optuna": ("platform/contrasweep/search/",),
     "mlflow": ("platform/contrasweep/tracking",),
@@ -32,7 +35,13 @@ def imported(path: Path) -> set[str]:
 
 
 def test_import_platform_at_the_root_is_the_standard_library():
-    done = subprocess.run([sys.executable, "-c", "import platform; print(platform.system())"], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", "import platform; print(platform.system())"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.strip() == platform.system()
 
 
@@ -62,6 +71,9 @@ def test_half_of_the_modules_are_short():
 
 
 def test_a_plan_needs_no_engine():
-    code = "import sys, contrasweep.planning.grid, contrasweep.results.results; print([m for m in ('ray', 'mlflow', 'optuna', 'torch', 'boto3') if m in sys.modules])"
+    code = (
+        "import sys, contrasweep.planning.grid, contrasweep.results.results; "
+        "print([m for m in ('ray', 'mlflow', 'optuna', 'torch', 'boto3') if m in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

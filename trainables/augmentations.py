@@ -34,13 +34,9 @@ AUGMENTATIONS: dict[str, Policy] = {
     # SupContrast's two views for CIFAR: RandomResizedCrop(.2-1), flip, ColorJitter(.4, .4, .4, .1) p=.8, grayscale .2
     "photos": Policy(area=(0.2, 1.0), flip=0.5, jitter=(0.4, 0.4, 0.4, 0.1), jitter_share=0.8, grayscale=0.2),
     # A mirrored or strongly cropped digit is no digit
-    "glyphs": Policy(
-        area=(0.6, 1.0), aspect=(0.8, 1.25), rotation=12.0, jitter=(0.3, 0.3, 0.0, 0.0), jitter_share=0.8
-    ),
+    "glyphs": Policy(area=(0.6, 1.0), aspect=(0.8, 1.25), rotation=12.0, jitter=(0.3, 0.3, 0.0, 0.0), jitter_share=0.8),
     # A view from above has no up: flips are free, colour carries meaning
-    "aerial": Policy(
-        area=(0.4, 1.0), flip=0.5, rotation=180.0, jitter=(0.2, 0.2, 0.1, 0.0), jitter_share=0.8
-    ),
+    "aerial": Policy(area=(0.4, 1.0), flip=0.5, rotation=180.0, jitter=(0.2, 0.2, 0.1, 0.0), jitter_share=0.8),
     "none": Policy(aspect=(1.0, 1.0)),
 }
 
@@ -61,8 +57,12 @@ def policy_for(name: str, dataset: str, channels: int) -> Policy:
         known = [policy for prefix, policy in DATASETS.items() if dataset.startswith(prefix)]
         name = known[0] if known else ("glyphs" if channels == 1 else "photos")
     if name not in AUGMENTATIONS:
-        raise SpecError("there is no such augmentation", place="augmentation", value=name,
-                        hint=choose_from("augmentations", ["auto", *AUGMENTATIONS], name))  # fmt: skip
+        raise SpecError(
+            "there is no such augmentation",
+            place="augmentation",
+            value=name,
+            hint=choose_from("augmentations", ["auto", *AUGMENTATIONS], name),
+        )
     return AUGMENTATIONS[name]
 
 

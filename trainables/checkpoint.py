@@ -24,11 +24,7 @@ def save(folder: Path, parts: Mapping[str, Stateful], **facts: Any) -> Path:
 
     Returns `folder`. A reader finds the old state or the new, never half of one.
     """
-    state = {
-        "parts": {name: part.state_dict() for name, part in parts.items()},
-        "rng": _rng(),
-        "facts": facts,
-    }
+    state = {"parts": {name: part.state_dict() for name, part in parts.items()}, "rng": _rng(), "facts": facts}
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".{FILE}-{os.getpid()}"
     try:
@@ -67,10 +63,7 @@ def _read(folder: Path) -> Any:
 
 
 def _rng() -> dict[str, Any]:
-    return {
-        "cpu": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-    }
+    return {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []}
 
 
 def _set_rng(state: Mapping[str, Any]) -> None:

@@ -19,16 +19,7 @@ from contrasweep.data import open_dataset
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
 from contrasweep.trial import Report, Trial
-from trainables import (
-    augmentations,
-    checkpoint,
-    diagnostics,
-    evaluation,
-    images,
-    losses,
-    optimisation,
-    seeding,
-)
+from trainables import augmentations, checkpoint, diagnostics, evaluation, images, losses, optimisation, seeding
 from trainables.contrastive_memory import workload
 from trainables.contrastive_settings import Settings
 from trainables.encoders import build_encoder, projection_head
@@ -58,9 +49,7 @@ class Contrastive:
         self.device = seeding.pick_device(settings.device)
         seeding.prepare(self.device, settings.threads)
         self.train, self.test = self._open(trial)
-        self.classes = (
-            len(trial.data.classes) or int(max(self.train.labels.max(), self.test.labels.max())) + 1
-        )
+        self.classes = len(trial.data.classes) or int(max(self.train.labels.max(), self.test.labels.max())) + 1
         self.normalise = images.Normalise(self.train)
         self.policy = augmentations.policy_for(settings.augmentation, trial.data.name, self.train.shape[0])
         seeding.reseed(*self.key, "weights")
@@ -79,9 +68,7 @@ class Contrastive:
 
     def _open(self, trial: Trial) -> tuple[images.Images, images.Images]:
         if trial.data.kind != "image":
-            raise DataError(
-                f"dataset {trial.data.name} is of kind {trial.data.kind!r}; contrastive trains on images"
-            )
+            raise DataError(f"dataset {trial.data.name} is of kind {trial.data.kind!r}; contrastive trains on images")
         train, test = open_dataset(trial.data).parts(trial.fold)
         return images.Images(train, self.device), images.Images(test, self.device)
 
@@ -91,8 +78,9 @@ class Contrastive:
         warmup = s.warmup_epochs
         if warmup is None:
             warmup = 10 if s.batch_size > 256 and s.epochs > 50 else 0
-        return optimisation.Schedule(s.learning_rate, s.epochs * per_epoch, warmup * per_epoch,
-                                     constant=s.schedule == "constant")  # fmt: skip
+        return optimisation.Schedule(
+            s.learning_rate, s.epochs * per_epoch, warmup * per_epoch, constant=s.schedule == "constant"
+        )
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
@@ -188,8 +176,15 @@ class Contrastive:
     def evaluate(self, final: bool) -> evaluation.Evaluation:
         """Scores of the held-out part; the costlier ones (probe, retrieval) at the end only."""
         return evaluation.evaluate(
-            self.embed(self.train), self.train.labels, self.embed(self.test), self.test.labels, self.classes,
-            classifier=self.settings.classifier, retrieval=final and self.settings.retrieval, probe=final)  # fmt: skip
+            self.embed(self.train),
+            self.train.labels,
+            self.embed(self.test),
+            self.test.labels,
+            self.classes,
+            classifier=self.settings.classifier,
+            retrieval=final and self.settings.retrieval,
+            probe=final,
+        )
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:

@@ -1,4 +1,5 @@
-"""What memory a contrastive trial takes, for the plan: `trainables.contrastive`'s network, views and data as a Workload."""
+"""What memory a contrastive trial takes, for the plan: `trainables.contrastive`'s network, views and data as a
+Workload."""
 
 from torch import nn
 
@@ -41,7 +42,11 @@ def workload(settings: Settings, data: Manifest) -> Workload:
     return Workload(
         architecture=f"{settings.encoder} {'bf16' if half else 'fp32'}",
         shape=(shape, rows, settings.encoder_width, settings.projection, settings.projection_dim),
-        build=build, inputs=(rows, *shape), optimizer_states=1.0 if settings.optimizer == "sgd" else 2.0,
-        precision="bf16" if half else "fp32", resident_bytes=images * pixels + 3 * ahead * pixels * FLOAT,
-        device=settings.device, cpus=float(settings.threads),
-    )  # fmt: skip
+        build=build,
+        inputs=(rows, *shape),
+        optimizer_states=1.0 if settings.optimizer == "sgd" else 2.0,
+        precision="bf16" if half else "fp32",
+        resident_bytes=images * pixels + 3 * ahead * pixels * FLOAT,
+        device=settings.device,
+        cpus=float(settings.threads),
+    )

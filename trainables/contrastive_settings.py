@@ -16,8 +16,17 @@ MaybeCount = Annotated[int, pydantic.Field(ge=0)]
 
 
 LOSS_PARAMETERS = (
-    "temperature", "epsilon", "margin", "m_pos", "m_neg", "soft", "mining", "smooth", "squared", "reduction",
-)  # fmt: skip
+    "temperature",
+    "epsilon",
+    "margin",
+    "m_pos",
+    "m_neg",
+    "soft",
+    "mining",
+    "smooth",
+    "squared",
+    "reduction",
+)
 """Settings that go to the loss where they are given."""
 
 
@@ -83,8 +92,12 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.encoder not in ENCODERS:
-            raise SpecError("there is no such encoder", place="encoder", value=self.encoder,
-                            hint=choose_from("encoders", list(ENCODERS), self.encoder))  # fmt: skip
+            raise SpecError(
+                "there is no such encoder",
+                place="encoder",
+                value=self.encoder,
+                hint=choose_from("encoders", list(ENCODERS), self.encoder),
+            )
         augmentations.policy_for(self.augmentation, dataset="", channels=3)
         self.build_loss()
 

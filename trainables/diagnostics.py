@@ -1,4 +1,5 @@
-"""Is a contrastive trial learning? Plain functions of a batch or of a step that any trainable can put in its reports."""
+"""Is a contrastive trial learning? Plain functions of a batch or of a step that any trainable can put in its
+reports."""
 
 import logging
 import math
@@ -20,8 +21,9 @@ SAMPLE = 2048
 
 
 @torch.no_grad()
-def of_batch(loss: Any, value: Tensor | float, embeddings: Float[Tensor, "n d"], labels: Ids,
-             instance_ids: Ids | None = None) -> dict[str, float]:  # fmt: skip
+def of_batch(
+    loss: Any, value: Tensor | float, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None
+) -> dict[str, float]:
     """Metrics of a training batch: `valid_anchors` (rows with a positive), `alignment`, `uniformity`, and for our own
     losses `collapse_value`, `collapse_distance` = value - collapse_value, and `collapsed`, 1 where the loss stands
     within 1 % of its collapse value and the embeddings coincide (up to their length, where the similarity knows one:
@@ -58,13 +60,9 @@ def collapse_value(loss: Composed, ids: Ids, score: float | None = None) -> floa
         rows, member_of = places.new_zeros(len(counts)).scatter_(0, member, places), member
     same = ids[rows, None] == ids
     positives = same & (rows[:, None] != places)
-    terms = loss.terms(
-        torch.full(same.shape, score, dtype=torch.float64, device=ids.device), positives, ~same
-    )
+    terms = loss.terms(torch.full(same.shape, score, dtype=torch.float64, device=ids.device), positives, ~same)
     pairs = (counts[member] - 1).double()
-    return sum(
-        float(REDUCTIONS[loss.reduction](Terms(*(t[member_of] for t in part)), pairs)) for part in terms
-    )
+    return sum(float(REDUCTIONS[loss.reduction](Terms(*(t[member_of] for t in part)), pairs)) for part in terms)
 
 
 def typical_score(loss: Composed, z: Float[Tensor, "n d"] | None) -> float:
@@ -97,9 +95,7 @@ def uniformity(z: Float[Tensor, "n d"]) -> float:
 
 def gradient_norm(gradients: Iterable[Tensor | None]) -> Float[Tensor, ""]:
     """L2 norm of all gradients together, in float32 or more; None counts as zero."""
-    norms = [
-        torch.linalg.vector_norm(g.float() if g.dtype.itemsize < 4 else g) for g in gradients if g is not None
-    ]
+    norms = [torch.linalg.vector_norm(g.float() if g.dtype.itemsize < 4 else g) for g in gradients if g is not None]
     return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
 
 
@@ -126,6 +122,9 @@ def warn_if_stuck(metrics: Mapping[str, float], epoch: int, name: str) -> bool:
         return False
     log.warning(
         "%s: after epoch %d the loss stands at its collapse value %.4f and all embeddings coincide: raise the "
-        "temperature, lower the learning rate, or check the augmentations", name, epoch, metrics["collapse_value"],
-    )  # fmt: skip
+        "temperature, lower the learning rate, or check the augmentations",
+        name,
+        epoch,
+        metrics["collapse_value"],
+    )
     return True

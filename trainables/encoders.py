@@ -48,9 +48,7 @@ def resnet(depth: int) -> Callable[[Shape, int], Encoder]:
         import torchvision  # costs more than a second, so only those who need it pay
 
         if width:
-            raise SpecError(
-                "a ResNet's width is fixed", place="encoder_width", value=width, hint="leave it at 0"
-            )
+            raise SpecError("a ResNet's width is fixed", place="encoder_width", value=width, hint="leave it at 0")
         net = getattr(torchvision.models, f"resnet{depth}")(weights=None)
         if max(shape[1:]) <= 64:
             net.conv1 = nn.Conv2d(shape[0], 64, 3, stride=1, padding=1, bias=False)
@@ -79,8 +77,9 @@ def build_encoder(name: str, shape: Shape, width: int = 0) -> Encoder:
     """The encoder `name` for images of `shape`; `width` 0 is the encoder's own. Initialised from torch's global
     generator, so seed it before."""
     if name not in ENCODERS:
-        raise SpecError("there is no such encoder", place="encoder", value=name,
-                        hint=choose_from("encoders", list(ENCODERS), name))  # fmt: skip
+        raise SpecError(
+            "there is no such encoder", place="encoder", value=name, hint=choose_from("encoders", list(ENCODERS), name)
+        )
     return ENCODERS[name](shape, width)
 
 
@@ -93,8 +92,12 @@ def projection_head(kind: str, dim: int, out: int) -> nn.Module:
         "none": nn.Identity,
     }
     if kind not in heads:
-        raise SpecError("there is no such projection head", place="projection", value=kind,
-                        hint=choose_from("heads", list(heads), kind))  # fmt: skip
+        raise SpecError(
+            "there is no such projection head",
+            place="projection",
+            value=kind,
+            hint=choose_from("heads", list(heads), kind),
+        )
     return heads[kind]()
 
 

@@ -15,16 +15,21 @@ Centre = Literal["dataset", "item", "both"]
 class FromPixels(nn.Module):
     """`network` on images as they are stored: uint8 [n c h w], one tensor a side, scaled to [0, 1] and normalised by
     `mean` and `std` [c 1 1] about this `centre`, first resized to squares of `size` pixels (None: as they are). What
-    `numbers` makes of the sides as they come is given to the network after them. In evaluation mode, so that an image's output depends on no other
-    image."""
+    `numbers` makes of the sides as they come is given to the network after them. In evaluation mode, so that an image's
+    output depends on no other image."""
 
     mean: Tensor
     std: Tensor
 
     def __init__(
-        self, network: nn.Module, mean: Float[Tensor, "c 1 1"], std: Float[Tensor, "c 1 1"], centre: Centre = "dataset",
-        size: int | None = None, numbers: nn.Module | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        network: nn.Module,
+        mean: Float[Tensor, "c 1 1"],
+        std: Float[Tensor, "c 1 1"],
+        centre: Centre = "dataset",
+        size: int | None = None,
+        numbers: nn.Module | None = None,
+    ) -> None:
         super().__init__()
         self.network, self.centre, self.size, self.numbers = network, centre, size, numbers
         self.register_buffer("mean", mean.cpu())
@@ -50,15 +55,18 @@ def squares(pixels: UInt8[Tensor, "n c h w"], size: int) -> UInt8[Tensor, "n c s
 
 
 def normalised(
-    sides: Sequence[Float[Tensor, "n c h w"]], mean: Float[Tensor, "c 1 1"], std: Float[Tensor, "c 1 1"],
+    sides: Sequence[Float[Tensor, "n c h w"]],
+    mean: Float[Tensor, "c 1 1"],
+    std: Float[Tensor, "c 1 1"],
     centre: Centre = "dataset",
-) -> tuple[Tensor, ...]:  # fmt: skip
-    """(x - colour) / std, the same on all sides, so that the shift between them stays. The colour is `mean` (`dataset`),
-    or each item's own mean over its sides (`item`); `both` gives the channels about the one, then about the other:
-    [n 2c h w]."""
+) -> tuple[Tensor, ...]:
+    """(x - colour) / std, the same on all sides, so that the shift between them stays. The colour is `mean`
+    (`dataset`), or each item's own mean over its sides (`item`); `both` gives the channels about the one, then about
+    the other: [n 2c h w]."""
     colours: list[Tensor] = [mean] if centre != "item" else []
     if centre != "dataset":
         colours.append(torch.stack(tuple(sides)).mean((0, 3, 4))[..., None, None])
     return tuple(
-        torch.cat([(side - colour) / std for colour in colours], 1).contiguous(memory_format=torch.channels_last) for side in sides
+        torch.cat([(side - colour) / std for colour in colours], 1).contiguous(memory_format=torch.channels_last)
+        for side in sides
     )

@@ -33,8 +33,13 @@ class Step:
         return {"gradcache_chunks": float(self.chunks), "gradcache_exact": float(self.exact)}
 
 
-def chunked_step(encoder: nn.Module, inputs: Shaped[Tensor, "n ..."], loss: Callable[[Tensor], Tensor],
-                 parameters: Sequence[Tensor], rows: int) -> Step:  # fmt: skip
+def chunked_step(
+    encoder: nn.Module,
+    inputs: Shaped[Tensor, "n ..."],
+    loss: Callable[[Tensor], Tensor],
+    parameters: Sequence[Tensor],
+    rows: int,
+) -> Step:
     """The loss of `encoder(inputs)` and its gradients, with graphs of at most `rows` inputs at a time.
 
     `loss` takes the embeddings [n d]. Dropout draws the same numbers in both passes, and running statistics are
@@ -61,18 +66,12 @@ def chunked_step(encoder: nn.Module, inputs: Shaped[Tensor, "n ..."], loss: Call
                 gradient += more
     _set_random_state(after, inputs.device)
     return Step(
-        value.detach(),
-        embeddings.detach(),
-        gradients,
-        len(chunks),
-        len(chunks) == 1 or not _mixes_rows(encoder),
+        value.detach(), embeddings.detach(), gradients, len(chunks), len(chunks) == 1 or not _mixes_rows(encoder)
     )
 
 
 def _mixes_rows(encoder: nn.Module) -> bool:
-    return any(
-        isinstance(m, _BatchNorm) and (m.training or m.running_mean is None) for m in encoder.modules()
-    )
+    return any(isinstance(m, _BatchNorm) and (m.training or m.running_mean is None) for m in encoder.modules())
 
 
 @contextmanager

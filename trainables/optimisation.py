@@ -44,8 +44,14 @@ class SGD:
 class AdamW:
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2), torch.optim.AdamW's update."""
 
-    def __init__(self, parameters: Iterable[Tensor], lr: float, weight_decay: float = 0.0,
-                 betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8) -> None:  # fmt: skip
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        lr: float,
+        weight_decay: float = 0.0,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+    ) -> None:
         self.parameters = [p for p in parameters if p.requires_grad]
         self.lr, self.weight_decay, self.betas, self.eps = lr, weight_decay, betas, eps
         self.mean = [torch.zeros_like(p) for p in self.parameters]
@@ -64,9 +70,7 @@ class AdamW:
             scale = torch._foreach_sqrt(self.square)
             torch._foreach_div_(scale, math.sqrt(1 - second**self.steps))
             torch._foreach_add_(scale, self.eps)
-            torch._foreach_addcdiv_(
-                self.parameters, self.mean, scale, value=-self.lr / (1 - first**self.steps)
-            )
+            torch._foreach_addcdiv_(self.parameters, self.mean, scale, value=-self.lr / (1 - first**self.steps))
 
     def state_dict(self) -> dict[str, Any]:
         return {"mean": self.mean, "square": self.square, "steps": self.steps}
@@ -86,11 +90,13 @@ def build_optimizer(
 ) -> Optimizer:
     """The optimiser `name`; `momentum` is SGD's."""
     if name not in OPTIMIZERS:
-        raise SpecError("there is no such optimiser", place="optimizer", value=name,
-                        hint=choose_from("optimisers", list(OPTIMIZERS), name))  # fmt: skip
-    return (
-        SGD(parameters, lr, weight_decay, momentum) if name == "sgd" else AdamW(parameters, lr, weight_decay)
-    )
+        raise SpecError(
+            "there is no such optimiser",
+            place="optimizer",
+            value=name,
+            hint=choose_from("optimisers", list(OPTIMIZERS), name),
+        )
+    return SGD(parameters, lr, weight_decay, momentum) if name == "sgd" else AdamW(parameters, lr, weight_decay)
 
 
 def gradients_of(optimizer: Optimizer, loss: Tensor) -> list[Tensor]:

@@ -83,22 +83,23 @@ class TextInputs:
 
     def __init__(self, trial: Trial, settings: Settings, device: torch.device) -> None:
         if trial.data.kind != "text-pair":
-            raise DataError(
-                f"paired_texts trains on text pairs; {trial.data.name} is of kind {trial.data.kind!r}"
-            )
+            raise DataError(f"paired_texts trains on text pairs; {trial.data.name} is of kind {trial.data.kind!r}")
         self.settings, self.device = settings, device
         train, test = open_dataset(trial.data).parts(trial.fold)
         self.train_labels, self.test_labels = (torch.tensor(part.labels) for part in (train, test))
         self.test_rows, self.test_grouping = np.asarray(test.rows), test.grouping
         self.class_names = tuple(trial.data.classes)
         self.classes = len(self.class_names) or 1 + int(max(self.train_labels.max(), self.test_labels.max()))
-        texts = {(split, side): [tokens(text) for text in part.column(side).to_pylist()]
-                 for split, part in (("train", train), ("test", test)) for side in ("premise", "hypothesis")}  # fmt: skip
-        self.vocabulary = vocabulary(
-            (*texts["train", "premise"], *texts["train", "hypothesis"]), settings.min_count
-        )
-        self.sides = {split: tuple(self._indices(texts[split, side]) for side in ("premise", "hypothesis"))
-                      for split in ("train", "test")}  # fmt: skip
+        texts = {
+            (split, side): [tokens(text) for text in part.column(side).to_pylist()]
+            for split, part in (("train", train), ("test", test))
+            for side in ("premise", "hypothesis")
+        }
+        self.vocabulary = vocabulary((*texts["train", "premise"], *texts["train", "hypothesis"]), settings.min_count)
+        self.sides = {
+            split: tuple(self._indices(texts[split, side]) for side in ("premise", "hypothesis"))
+            for split in ("train", "test")
+        }
 
     def model(self) -> Joint:
         s = self.settings
@@ -138,9 +139,7 @@ def tokens(text: str) -> list[str]:
 def vocabulary(texts: Iterable[list[str]], min_count: int) -> dict[str, int]:
     """Word -> index from 2, the most frequent first, ties by the alphabet."""
     counts = Counter(word for text in texts for word in text)
-    kept = sorted(
-        (word for word, n in counts.items() if n >= min_count), key=lambda word: (-counts[word], word)
-    )
+    kept = sorted((word for word, n in counts.items() if n >= min_count), key=lambda word: (-counts[word], word))
     return {word: i for i, word in enumerate(kept, start=2)}
 
 
@@ -162,10 +161,13 @@ def memory(config: Mapping[str, Any], data: Manifest) -> Workload:
 
     return Workload(
         architecture=f"paired_texts {precision(s)}",
-        shape=(words, classes, s.batch_size, s.n_views, s.max_words, s.width, s.lat_size, s.projection_dim, s.beta > 0), build=build,
-        inputs=lambda: tuple(torch.ones(s.batch_size * s.n_views, s.max_words, dtype=torch.long) for _ in range(2)), loss=trained,
-        resident_bytes=8 * 2 * s.max_words * (words + data.rows("test")), **of_recipe(s),
-    )  # fmt: skip
+        shape=(words, classes, s.batch_size, s.n_views, s.max_words, s.width, s.lat_size, s.projection_dim, s.beta > 0),
+        build=build,
+        inputs=lambda: tuple(torch.ones(s.batch_size * s.n_views, s.max_words, dtype=torch.long) for _ in range(2)),
+        loss=trained,
+        resident_bytes=8 * 2 * s.max_words * (words + data.rows("test")),
+        **of_recipe(s),
+    )
 
 
 train.settings = Settings  # type: ignore[attr-defined]

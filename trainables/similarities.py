@@ -93,11 +93,22 @@ def neg_sq_euclidean_unit(rows: Rows, columns: Columns) -> Scores:
     return 2 * (u @ v.T) - u.square().sum(-1)[:, None] - v.square().sum(-1)
 
 
-SIMILARITIES: Mapping[str, Similarity] = MappingProxyType({s.name: s for s in (
-    Similarity("cosine", "dot product of unit vectors, -1 to 1", cosine, -1, 1, project=unit, signed=True),
-    Similarity("dot", "dot product", dot, -math.inf, math.inf, project=lambda z: z, signed=True),
-    Similarity("neg_arc_length", "1 - angle / pi, 0 to 1", neg_arc_length, 0, 1),
-    Similarity("neg_euclidean", "negated distance", neg_euclidean, -math.inf, 0),
-    Similarity("neg_euclidean_unit", "negated distance of unit vectors, -2 to 0", neg_euclidean_unit, -2, 0),
-    Similarity("neg_sq_euclidean_unit", "negated squared distance of unit vectors, -4 to 0", neg_sq_euclidean_unit, -4, 0),
-)})  # fmt: skip
+SIMILARITIES: Mapping[str, Similarity] = MappingProxyType(
+    {
+        s.name: s
+        for s in (
+            Similarity("cosine", "dot product of unit vectors, -1 to 1", cosine, -1, 1, project=unit, signed=True),
+            Similarity("dot", "dot product", dot, -math.inf, math.inf, project=lambda z: z, signed=True),
+            Similarity("neg_arc_length", "1 - angle / pi, 0 to 1", neg_arc_length, 0, 1),
+            Similarity("neg_euclidean", "negated distance", neg_euclidean, -math.inf, 0),
+            Similarity("neg_euclidean_unit", "negated distance of unit vectors, -2 to 0", neg_euclidean_unit, -2, 0),
+            Similarity(
+                "neg_sq_euclidean_unit",
+                "negated squared distance of unit vectors, -4 to 0",
+                neg_sq_euclidean_unit,
+                -4,
+                0,
+            ),
+        )
+    }
+)

@@ -1,10 +1,10 @@
 """Declare a table of contrastive-learning runs; get it back with intervals and paired tests.
 
-    import contrasweep as cs
-    grid = cs.AblationGrid(name=..., arms={...: cs.Arm(...)}, axes={...}, data="digits-lt", folds=5)
-    cs.plan(grid)             # what would run
-    results = cs.run(grid)    # run or resume
-    results.table()           # the table; results.compare("ocl", "scl")
+import contrasweep as cs
+grid = cs.AblationGrid(name=..., arms={...: cs.Arm(...)}, axes={...}, data="digits-lt", folds=5)
+cs.plan(grid)             # what would run
+results = cs.run(grid)    # run or resume
+results.table()           # the table; results.compare("ocl", "scl")
 """
 
 from typing import TYPE_CHECKING, Any
@@ -22,14 +22,38 @@ if TYPE_CHECKING:
     from contrasweep.trial import Report, Trial
 
 __all__ = [
-    "AblationGrid", "Arm", "Choice", "Comparison", "ContrasweepError", "DataError", "Float", "Int", "Plan", "Report",
-    "Results", "SpecError", "StorageError", "SubGrid", "Sweep", "Trial", "load", "plan", "run", "submit",
-]  # fmt: skip
+    "AblationGrid",
+    "Arm",
+    "Choice",
+    "Comparison",
+    "ContrasweepError",
+    "DataError",
+    "Float",
+    "Int",
+    "Plan",
+    "Report",
+    "Results",
+    "SpecError",
+    "StorageError",
+    "SubGrid",
+    "Sweep",
+    "Trial",
+    "load",
+    "plan",
+    "run",
+    "submit",
+]
 
 _ELSEWHERE = {  # imported when first used: a plan must not wait for Ray, a report not for torch
-    "Comparison": "contrasweep.statistics", "Plan": "contrasweep.planning.grid", "Report": "contrasweep.trial", "Trial": "contrasweep.trial",
-    "Results": "contrasweep.results.results", "submit": "contrasweep.running.submit", "plan": "contrasweep.running.driver", "run": "contrasweep.running.driver",
-}  # fmt: skip
+    "Comparison": "contrasweep.statistics",
+    "Plan": "contrasweep.planning.grid",
+    "Report": "contrasweep.trial",
+    "Trial": "contrasweep.trial",
+    "Results": "contrasweep.results.results",
+    "submit": "contrasweep.running.submit",
+    "plan": "contrasweep.running.driver",
+    "run": "contrasweep.running.driver",
+}
 
 
 def load(name: str, *, storage: str = "./contrasweep-runs") -> "Results":

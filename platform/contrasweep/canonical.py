@@ -31,8 +31,9 @@ def canonical(value: Any, place: str = "") -> Any:
         return [canonical(item, f"{place}[{i}]") for i, item in enumerate(value)]
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # numpy scalars
         return canonical(value.item(), place)
-    raise SpecError("a config value must be text, a number, a bool, null, or a list or mapping of these",
-                    place=place, value=value)
+    raise SpecError(
+        "a config value must be text, a number, a bool, null, or a list or mapping of these", place=place, value=value
+    )
 
 
 def dumps(value: Any) -> str:

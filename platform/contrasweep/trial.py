@@ -44,8 +44,8 @@ class Report:
     continues after this very report, bit for bit. The folder is read before the generator is resumed, so
     the trainable may reuse it. `artifacts` maps names to files worth keeping, and `items` names to one score
     per test item (kNN hits, per-product MAP; larger is better), in a fixed item order, for paired tests over items. One
-    of the name `group` is no score: it names what the item is from (a scene, a patient; `Part.grouping`), and such tests
-    take groups whole."""
+    of the name `group` is no score: it names what the item is from (a scene, a patient; `Part.grouping`), and such
+    tests take groups whole."""
 
     step: int
     metrics: Mapping[str, float]
@@ -60,7 +60,8 @@ Trainable = Callable[..., Generator[Report, None, None]]
 Two attributes of the function are used where it has them:
 
     train.settings = Settings     built as Settings(**config), so that a wrong config is found by the plan
-    train.memory = memory         def memory(config, data: Manifest) -> cluster.memory.Workload: the model, the inputs of
+    train.memory = memory         def memory(config, data: Manifest) -> cluster.memory.Workload: the model, the inputs
+    of
                                   a step and the optimiser's states, from which memory is estimated before a trial runs
 
 `memory` must not read the data nor touch a GPU; it is called for every cell of a plan. Without it, trials get what

@@ -9,10 +9,13 @@ from cluster.inventory import ACCELERATOR_LABEL, GPU_MEMORY_GIB, Gpu, Inventory,
 from cluster.packing import options
 
 footprints = st.builds(
-    Footprint, gpu_memory_gib=st.sampled_from([0.0, 0.3, 7.0, 15.0, 30.0, 60.0, 130.0]), host_memory_gib=st.sampled_from([0.5, 8.0]),
-    cpus=st.sampled_from([0.5, 1.0, 4.0]), gpus=st.sampled_from([0.0, 0.25, 1.0, 2.0]),
+    Footprint,
+    gpu_memory_gib=st.sampled_from([0.0, 0.3, 7.0, 15.0, 30.0, 60.0, 130.0]),
+    host_memory_gib=st.sampled_from([0.5, 8.0]),
+    cpus=st.sampled_from([0.5, 1.0, 4.0]),
+    gpus=st.sampled_from([0.0, 0.25, 1.0, 2.0]),
     gpu_types=st.lists(st.sampled_from(sorted(GPU_MEMORY_GIB)), max_size=3, unique=True).map(tuple),
-)  # fmt: skip
+)
 
 
 def allowed(labels: dict[str, str], kind: str) -> bool:

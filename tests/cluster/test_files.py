@@ -25,12 +25,7 @@ TEXTS = {"type": "object", "additionalProperties": TEXT}
 
 
 def record(required=(), **properties):
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(required),
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
 
 
 def records(required=(), **properties):
@@ -62,10 +57,15 @@ CLUSTER_SPEC = record(
     headGroupSpec=record(["template"], rayStartParams=TEXTS, template=TEMPLATE),
     workerGroupSpecs=records(
         ["groupName", "minReplicas", "maxReplicas", "template"],
-        groupName=TEXT, replicas=WHOLE, minReplicas=WHOLE, maxReplicas=WHOLE, labels=TEXTS, rayStartParams=TEXTS,
+        groupName=TEXT,
+        replicas=WHOLE,
+        minReplicas=WHOLE,
+        maxReplicas=WHOLE,
+        labels=TEXTS,
+        rayStartParams=TEXTS,
         template=TEMPLATE,
     ),
-)  # fmt: skip
+)
 JOB_SPEC = record(
     ["entrypoint", "rayClusterSpec"],
     entrypoint=TEXT,
@@ -88,10 +88,7 @@ def manifest(kind, spec):
     )
 
 
-MANIFESTS = {
-    "raycluster.yaml": manifest("RayCluster", CLUSTER_SPEC),
-    "rayjob.yaml": manifest("RayJob", JOB_SPEC),
-}
+MANIFESTS = {"raycluster.yaml": manifest("RayCluster", CLUSTER_SPEC), "rayjob.yaml": manifest("RayJob", JOB_SPEC)}
 
 
 def read(name):
@@ -136,9 +133,7 @@ def test_manifests_agree_with_themselves_and_with_the_packing(name):
         volumes = {v["name"] for v in group["template"]["spec"]["volumes"]}
         assert {m["name"] for m in container["volumeMounts"]} <= volumes
     assert len({c["image"] for c in containers}) == 1
-    assert all(
-        c["resources"]["requests"] == c["resources"]["limits"] for c in containers
-    )  # guaranteed: not evicted
+    assert all(c["resources"]["requests"] == c["resources"]["limits"] for c in containers)  # guaranteed: not evicted
     assert all(c["envFrom"][0]["secretRef"]["name"] == "contrasweep-credentials" for c in containers)
 
 
@@ -182,10 +177,18 @@ def test_ray_up_nodes_carry_their_type():
 # -------------------------------------------------------------------------------------------------- Slurm
 
 SBATCH = {  # long options of sbatch(1), with what their values look like
-    "job-name": r"[\w-]+", "nodes": r"\d+", "ntasks-per-node": r"\d+", "cpus-per-task": r"\d+", "gpus-per-node": r"(\w+:)?\d+",
-    "mem": r"\d+[KMGT]?", "time": r"(\d+-)?\d{1,2}:\d{2}:\d{2}", "signal": r"(B:)?[A-Z0-9]+@\d+", "requeue": None,
-    "open-mode": r"append|truncate", "output": r"\S+",
-}  # fmt: skip
+    "job-name": r"[\w-]+",
+    "nodes": r"\d+",
+    "ntasks-per-node": r"\d+",
+    "cpus-per-task": r"\d+",
+    "gpus-per-node": r"(\w+:)?\d+",
+    "mem": r"\d+[KMGT]?",
+    "time": r"(\d+-)?\d{1,2}:\d{2}:\d{2}",
+    "signal": r"(B:)?[A-Z0-9]+@\d+",
+    "requeue": None,
+    "open-mode": r"append|truncate",
+    "output": r"\S+",
+}
 
 
 def test_slurm_script_is_bash_and_its_options_are_sbatchs():
@@ -200,9 +203,7 @@ def test_slurm_script_is_bash_and_its_options_are_sbatchs():
         pattern = SBATCH[name]
         assert value == "" if pattern is None else re.fullmatch(pattern, value), option
     first_command = next(i for i, line in enumerate(lines) if line and not line.startswith("#"))
-    assert all(not line.startswith("#SBATCH") for line in lines[first_command:]), (
-        "sbatch stops reading at a command"
-    )
+    assert all(not line.startswith("#SBATCH") for line in lines[first_command:]), "sbatch stops reading at a command"
     assert lines[0] == "#!/bin/bash"
 
 
@@ -218,7 +219,8 @@ ray.init(logging_level="ERROR")
 deadline = time.time() + 60
 while len(ray.nodes()) < 2 and time.time() < deadline:
     time.sleep(0.5)
-print("NODES", sum(n["Alive"] for n in ray.nodes()), "CPUS", ray.cluster_resources()["CPU"], "ARGS", *sys.argv[1:], flush=True)
+alive = sum(n["Alive"] for n in ray.nodes())
+print("NODES", alive, "CPUS", ray.cluster_resources()["CPU"], "ARGS", *sys.argv[1:], flush=True)
 print("TOKEN", len(os.environ["RAY_AUTH_TOKEN"]), flush=True)
 """
 SRUN = """#!/bin/bash
@@ -245,8 +247,11 @@ def test_slurm_script_starts_two_nodes_runs_the_study_and_leaves_nothing(tmp_pat
     job = str(10_000 + os.getpid() % 9_000)
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "SLURM_"))} | {
         "PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "SLURM_JOB_NODELIST": "here[1-2]", "SLURM_JOB_ID": job, "SLURM_CPUS_PER_TASK": "1", "SLURM_GPUS_ON_NODE": "0",
-    }  # fmt: skip
+        "SLURM_JOB_NODELIST": "here[1-2]",
+        "SLURM_JOB_ID": job,
+        "SLURM_CPUS_PER_TASK": "1",
+        "SLURM_GPUS_ON_NODE": "0",
+    }
     done = subprocess.run(
         ["bash", str(FILES / "slurm.sh"), "a:STUDY", "--storage", "x"],
         env=environment,
@@ -273,9 +278,15 @@ def test_slurm_script_ends_when_the_head_does(tmp_path):
     for name, text in commands.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
-    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "here[1-2]", "SLURM_JOB_ID": "12007",
-                                "SLURM_TMPDIR": str(tmp_path)}  # fmt: skip
-    done = subprocess.run(["bash", str(FILES / "slurm.sh"), "a:STUDY"], env=environment, capture_output=True, text=True, timeout=60)
+    environment = os.environ | {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "SLURM_JOB_NODELIST": "here[1-2]",
+        "SLURM_JOB_ID": "12007",
+        "SLURM_TMPDIR": str(tmp_path),
+    }
+    done = subprocess.run(
+        ["bash", str(FILES / "slurm.sh"), "a:STUDY"], env=environment, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 1
     assert "the Ray head on 127.0.0.1 did not start on port 20007" in done.stderr
 
@@ -302,6 +313,4 @@ def test_the_inventory_in_the_docs_can_be_read(tmp_path):
 
 
 def test_the_memory_label_of_the_docs_is_the_one_that_is_read():
-    assert (
-        MEMORY_LABEL in (DOCS / "kuberay.md").read_text() and MEMORY_LABEL in (DOCS / "slurm.md").read_text()
-    )
+    assert MEMORY_LABEL in (DOCS / "kuberay.md").read_text() and MEMORY_LABEL in (DOCS / "slurm.md").read_text()

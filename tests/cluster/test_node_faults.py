@@ -1,4 +1,5 @@
-"""`kill -9` of a worker, a node, a driver and a head of a real cluster, in the middle of a study that a client submitted."""
+"""`kill -9` of a worker, a node, a driver and a head of a real cluster, in the middle of a study that a client
+submitted."""
 
 import os
 import shutil
@@ -20,7 +21,11 @@ from contrasweep.results.results import Results
 from contrasweep.spec.file import load_study
 from contrasweep.storage.records import StudyRecords
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("node faults"), pytest.mark.timeout(600)]  # one cluster for all of them
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("node faults"),
+    pytest.mark.timeout(600),
+]  # one cluster for all of them
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 STUDY = "shaken"
@@ -37,14 +42,20 @@ class Project:
         shutil.copy(SUPPORT / "toy.py", folder)
         each = {"epochs": EPOCHS[-1], "keep_every": 2, "log": str(self.log)}
         arms = {"quick": each, "held": each | {"lr": 0.5, "wait_at": 4, "gate": str(self.gate)}}
-        study = {"name": STUDY, "data": "digits-lt", "folds": 3,
-                 "arms": {name: {"trainable": "toy:train", "config": config} for name, config in arms.items()}}  # fmt: skip
+        study = {
+            "name": STUDY,
+            "data": "digits-lt",
+            "folds": 3,
+            "arms": {name: {"trainable": "toy:train", "config": config} for name, config in arms.items()},
+        }
         (folder / "study.yaml").write_text(yaml.safe_dump(study))
 
     def contrasweep(self, *words: str) -> subprocess.Popen:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
         command = [sys.executable, "-m", "contrasweep", *words]
-        return subprocess.Popen(command, cwd=self.folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        return subprocess.Popen(
+            command, cwd=self.folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
 
     def said(self, *words: str) -> tuple[int, str]:
         """Exit status, and what was printed, of a command to its end."""
@@ -54,7 +65,9 @@ class Project:
         return process.returncode, printed + told
 
     def submit(self) -> tuple[int, str]:
-        return self.said("submit", "study.yaml", "--storage", "runs", "--tracking", "none", "--address", self.cluster.address)
+        return self.said(
+            "submit", "study.yaml", "--storage", "runs", "--tracking", "none", "--address", self.cluster.address
+        )
 
     def job(self) -> str:
         """The id of the study, submitted."""
@@ -74,14 +87,21 @@ class Project:
         records = StudyRecords(str(self.storage), STUDY)
 
         def there() -> bool:
-            return sum(epochs.count(3) for trial, epochs in self.trained().items() if trial in held) == times and bool(records.finished())
+            return sum(epochs.count(3) for trial, epochs in self.trained().items() if trial in held) == times and bool(
+                records.finished()
+            )
 
         wait_for(there, 120, lambda: str(self.trained()))
 
     def finished_files(self) -> dict[Path, tuple[bytes, int]]:
         """Content and time of every file of the trials that have a record."""
         folders = [path.parent for path in self.storage.glob(f"{STUDY}/trials/*/record.json")]
-        return {file: (file.read_bytes(), file.stat().st_mtime_ns) for folder in folders for file in folder.rglob("*") if file.is_file()}
+        return {
+            file: (file.read_bytes(), file.stat().st_mtime_ns)
+            for folder in folders
+            for file in folder.rglob("*")
+            if file.is_file()
+        }
 
 
 def everything(storage: Path) -> tuple[pd.DataFrame, dict[str, np.ndarray], dict[str, list[tuple[int, float]]]]:
@@ -187,7 +207,9 @@ def test_submitting_again_goes_on_after_the_driver_and_after_the_head(cluster, p
     project.gate.unlink()
     cluster.start_head()
     job = project.job()  # before there is any host for its trials
-    wait_for(lambda: "no host of the cluster can hold a trial yet" in submission.logs(job, address=cluster.address), 120)
+    wait_for(
+        lambda: "no host of the cluster can hold a trial yet" in submission.logs(job, address=cluster.address), 120
+    )
     assert [needs["CPU"] for needs in demand(cluster)] == [1.0]
     cluster.add_node("a", "T4")
     cluster.add_node("b", "T4")

@@ -34,9 +34,7 @@ def host_errors():
         MemoryError(),
         np._core._exceptions._ArrayMemoryError((2**40,), np.dtype("f8")),
         OSError(errno.ENOMEM, "Cannot allocate memory"),
-        RuntimeError(
-            "[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: you tried"
-        ),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: you tried"),
         ray.exceptions.OutOfMemoryError("Task was killed due to the node running low on memory."),
     ]
 
@@ -114,9 +112,7 @@ def test_tracebacks_as_ray_keeps_them_are_read(error):
 
 
 def test_doubling_keeps_to_one_over_n():
-    assert [doubled(Fraction(1, n)) for n in (16, 5, 4, 3, 2, 1)] == [
-        Fraction(1, n) for n in (8, 2, 2, 1, 1, 1)
-    ]
+    assert [doubled(Fraction(1, n)) for n in (16, 5, 4, 3, 2, 1)] == [Fraction(1, n) for n in (8, 2, 2, 1, 1, 1)]
 
 
 @given(st.integers(1, 16))
@@ -214,9 +210,7 @@ def test_the_meter_counts_children_started_from_any_thread():
     started = []
 
     def start():
-        started.append(
-            subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        )
+        started.append(subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE))
         started[0].stdout.readline()
         done.wait()
 
@@ -291,10 +285,7 @@ class FakeNvml:
     def nvmlDeviceGetProcessUtilization(self, handle, since):
         if not self.knows_processes:
             raise self.NVMLError("not supported")
-        return [
-            FakeProcess(self.pid, busy=40, stamp=since + 1),
-            FakeProcess(self.pid, busy=60, stamp=since + 2),
-        ]
+        return [FakeProcess(self.pid, busy=40, stamp=since + 1), FakeProcess(self.pid, busy=60, stamp=since + 2)]
 
     def nvmlDeviceGetUtilizationRates(self, handle):
         return type("Rates", (), {"gpu": 80})

@@ -70,16 +70,10 @@ def test_a_known_type_needs_no_memory_and_one_gpu_is_assumed(tmp_path):
         ("nodes: [{cpus: many, memory_gib: 1}]", r"nodes\[0\].cpus: must be a number, 0 or more, got 'many'"),
         ("nodes: [{cpus: 1, memory_gib: -1}]", r"nodes\[0\].memory_gib: must be a number"),
         ("nodes: [{cpus: 1, memory_gib: 1, gpus: 1.5, gpu: T4}]", r"gpus: must be a whole number, got 1.5"),
-        (
-            "nodes: [{cpus: 1, memory_gib: 1, gpus: 1}]",
-            r"gpu: a host with GPUs must name their type; known: P4",
-        ),
+        ("nodes: [{cpus: 1, memory_gib: 1, gpus: 1}]", r"gpu: a host with GPUs must name their type; known: P4"),
         ("nodes: [{cpus: 1, memory_gib: 1, gpu: Z9}]", r"gpu_memory_gib: the memory of a Z9 is not known"),
         ("nodes: [{cpus: 1, memory_gib: 1, gpu: T4, gpu_speed: 0}]", "gpu_speed: must be above 0"),
-        (
-            "nodes: [{cpus: 1, memory_gib: 1, ram: 3}]",
-            r"nodes\[0\].ram: there is no such field; known fields: cpus",
-        ),
+        ("nodes: [{cpus: 1, memory_gib: 1, ram: 3}]", r"nodes\[0\].ram: there is no such field; known fields: cpus"),
         (
             "nodes: [{cpus: 1, memory_gib: 1, gpu: A100}, {cpus: 1, memory_gib: 1, gpu: A100, gpu_memory_gib: 80}]",
             r"nodes\[1\].gpu: A100 stands for two memories or speeds; .* A100-80G",
@@ -170,9 +164,13 @@ def test_detect_finds_this_machine(monkeypatch):
 def test_cuda_visible_devices_hides_gpus(monkeypatch):
     names = ["NVIDIA H100 80GB HBM3", b"Tesla T4"]
     nvml = SimpleNamespace(
-        nvmlInit=lambda: None, nvmlShutdown=lambda: None, nvmlDeviceGetCount=lambda: 2, nvmlDeviceGetHandleByIndex=lambda i: i,
-        nvmlDeviceGetName=lambda i: names[i], nvmlDeviceGetMemoryInfo=lambda i: SimpleNamespace(total=(i + 1) * 2**30),
-    )  # fmt: skip
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=lambda i: i,
+        nvmlDeviceGetName=lambda i: names[i],
+        nvmlDeviceGetMemoryInfo=lambda i: SimpleNamespace(total=(i + 1) * 2**30),
+    )
     monkeypatch.setitem(__import__("sys").modules, "pynvml", nvml)
     for visible, types in ((None, ["H100", "T4"]), ("1", ["T4"]), ("", []), ("-1", [])):
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -302,10 +300,7 @@ def test_named_types_are_kept_to():
     only = Footprint(gpu_memory_gib=3, gpu_types=("H100",))
     assert [p.gpu for p in options(only, CLUSTER)] == ["H100"]
     assert options(replace(only, gpu_types=("B200",)), CLUSTER) == []
-    assert (
-        why_not(replace(only, gpu_types=("B200",)), CLUSTER)
-        == "the trial needs a B200; the cluster has T4, H100"
-    )
+    assert why_not(replace(only, gpu_types=("B200",)), CLUSTER) == "the trial needs a B200; the cluster has T4, H100"
 
 
 def test_infeasible_trials_are_named_and_explained():
@@ -315,10 +310,7 @@ def test_infeasible_trials_are_named_and_explained():
         "the trial needs 90.0 GiB of GPU memory; the largest GPU, H100, has 80.0 GiB"
     )
     assert "needs 65 cores" in why_not(Footprint(cpus=65), CLUSTER)
-    assert (
-        why_not(Footprint(gpus=1), Inventory((Node(4, 8),)))
-        == "the trial needs a GPU; the cluster has no GPU"
-    )
+    assert why_not(Footprint(gpus=1), Inventory((Node(4, 8),))) == "the trial needs a GPU; the cluster has no GPU"
 
 
 def test_many_small_trials_move_up_when_that_ends_the_whole_sooner():
@@ -331,9 +323,7 @@ def test_many_small_trials_move_up_when_that_ends_the_whole_sooner():
 def test_a_faster_type_takes_more():
     fast = Inventory((CLUSTER.nodes[0], replace(CLUSTER.nodes[1], gpu=replace(H100, speed=4.0))))
     work = [Footprint(gpu_memory_gib=3)] * 1000
-    slow_on_t4, fast_on_t4 = (
-        sum(p.gpu == "T4" for p in place(work, inv).placements) for inv in (CLUSTER, fast)
-    )
+    slow_on_t4, fast_on_t4 = (sum(p.gpu == "T4" for p in place(work, inv).placements) for inv in (CLUSTER, fast))
     assert fast_on_t4 < slow_on_t4 / 2
 
 
@@ -379,7 +369,8 @@ def test_summary_has_a_row_for_each_kind():
 def test_planning_loads_neither_torch_nor_ray_nor_the_platform():
     """`contrasweep plan` imports all of these; each of those would cost it seconds."""
     code = (
-        "import sys, cluster.packing, cluster.simulate, cluster.memory, cluster.out_of_memory, cluster.usage, cluster.guard, "
+        "import sys, cluster.packing, cluster.simulate, cluster.memory, cluster.out_of_memory, cluster.usage, "
+        "cluster.guard, "
         "cluster.submission, cluster.preflight; "
         "print(sorted({'torch', 'ray', 'numpy', 'contrasweep', 'trainables', 'search_spaces'} & set(sys.modules)))"
     )
@@ -399,9 +390,7 @@ def test_every_trial_is_placed_where_it_fits_or_fits_nowhere(trials, seed):
     packing = place(trials, CLUSTER, seconds=seconds)
     assert isinstance(packing, Packing) and len(packing.placements) == len(trials)
     for footprint, placement in zip(trials, packing.placements, strict=True):
-        assert (
-            (placement in options(footprint, CLUSTER)) if placement else (options(footprint, CLUSTER) == [])
-        )
+        assert (placement in options(footprint, CLUSTER)) if placement else (options(footprint, CLUSTER) == [])
 
 
 # ---------------------------------------------------------------------------------------------- on real Ray
@@ -414,8 +403,16 @@ def test_ray_grants_what_a_placement_asks_for_where_the_label_is():
     from ray.util.placement_group import placement_group
 
     folder = tempfile.mkdtemp(prefix="cs-")  # short: Ray puts sockets below it
-    ray.init("local", num_cpus=4, num_gpus=1, labels={"ray.io/accelerator-type": "T4"}, include_dashboard=False,
-             logging_level="ERROR", object_store_memory=80 * 2**20, _temp_dir=folder)  # fmt: skip
+    ray.init(
+        "local",
+        num_cpus=4,
+        num_gpus=1,
+        labels={"ray.io/accelerator-type": "T4"},
+        include_dashboard=False,
+        logging_level="ERROR",
+        object_store_memory=80 * 2**20,
+        _temp_dir=folder,
+    )
     try:
         found = Inventory.from_ray(ray.nodes())
         assert found.gpu_types == [Gpu("T4", GPU_MEMORY_GIB["T4"])] and found.gpus == 1 and found.cpus == 4
@@ -424,9 +421,7 @@ def test_ray_grants_what_a_placement_asks_for_where_the_label_is():
         elsewhere = replace(placements[0], gpu="H100")
         other = placement_group([elsewhere.resources()], bundle_label_selector=[elsewhere.label_selector()])
         assert not other.wait(2), "there is no H100, though the resources are free"
-        groups = [
-            placement_group([p.resources()], bundle_label_selector=[p.label_selector()]) for p in placements
-        ]
+        groups = [placement_group([p.resources()], bundle_label_selector=[p.label_selector()]) for p in placements]
         assert all(group.wait(60) for group in groups[:4])
         assert not groups[4].wait(2), "a fifth quarter"
     finally:

@@ -89,9 +89,7 @@ def test_nothing_to_do_and_nothing_that_fits():
 
 
 works = st.lists(
-    st.tuples(st.floats(1, 75), st.floats(60, 7200), st.sampled_from([1.0, 2.0, 4.0])),
-    min_size=1,
-    max_size=40,
+    st.tuples(st.floats(1, 75), st.floats(60, 7200), st.sampled_from([1.0, 2.0, 4.0])), min_size=1, max_size=40
 )
 
 
@@ -115,9 +113,7 @@ def test_packing_gains_what_the_shares_say():
     node = Inventory((Node(cpus=64, memory_gib=512, gpus=4, gpu=GPU),))
     for n in (1, 2, 4, 8):
         trials = [Footprint(gpu_memory_gib=80 / n, margin=1, cpus=1)] * 320
-        packed, whole = (
-            simulate(trials, [600.0] * 320, node, share_gpus=share).hours for share in (True, False)
-        )
+        packed, whole = (simulate(trials, [600.0] * 320, node, share_gpus=share).hours for share in (True, False))
         assert whole / packed == n
 
 

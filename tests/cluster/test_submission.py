@@ -43,11 +43,7 @@ def test_addresses_are_normalised(written, normal):
 
 @pytest.mark.parametrize(
     ("address", "says"),
-    [
-        ("ray://head:10001", "Ray Client"),
-        ("ftp://head", "no address of a Ray dashboard"),
-        ("http://", "no address"),
-    ],
+    [("ray://head:10001", "Ray Client"), ("ftp://head", "no address of a Ray dashboard"), ("http://", "no address")],
 )
 def test_other_addresses_are_refused(address, says):
     with pytest.raises(SubmissionError, match=says):
@@ -237,10 +233,26 @@ def found(root):
 
 
 def test_code_travels_and_the_rest_stays(tmp_path):
-    code = ["pyproject.toml", "platform/contrasweep/__init__.py", "platform/contrasweep/data/__init__.py",
-            "platform/contrasweep/data/shards.py", "search_spaces/quickstart.py", "study.yaml"]  # fmt: skip
-    rest = [".git/config", ".env", ".venv/bin/python", "data/train.bin", "contrasweep-runs/a/record.json", "mlflow.db",
-            "platform/contrasweep/__pycache__/a.pyc", "model.pt", "server.pem", "tests/test_a.py"]  # fmt: skip
+    code = [
+        "pyproject.toml",
+        "platform/contrasweep/__init__.py",
+        "platform/contrasweep/data/__init__.py",
+        "platform/contrasweep/data/shards.py",
+        "search_spaces/quickstart.py",
+        "study.yaml",
+    ]
+    rest = [
+        ".git/config",
+        ".env",
+        ".venv/bin/python",
+        "data/train.bin",
+        "contrasweep-runs/a/record.json",
+        "mlflow.db",
+        "platform/contrasweep/__pycache__/a.pyc",
+        "model.pt",
+        "server.pem",
+        "tests/test_a.py",
+    ]
     tree(tmp_path / "here", *code, *rest)
     size = snapshot(tmp_path / "here", tmp_path / "there")
     assert found(tmp_path / "there") == sorted(code)
@@ -249,11 +261,7 @@ def test_code_travels_and_the_rest_stays(tmp_path):
 
 def test_files_from_elsewhere_travel_too(tmp_path):
     tree(tmp_path, "here/a.py", "elsewhere/mine.yaml")
-    snapshot(
-        tmp_path / "here",
-        tmp_path / "there",
-        files={"studies/mine.yaml": tmp_path / "elsewhere" / "mine.yaml"},
-    )
+    snapshot(tmp_path / "here", tmp_path / "there", files={"studies/mine.yaml": tmp_path / "elsewhere" / "mine.yaml"})
     assert found(tmp_path / "there") == ["a.py", "studies/mine.yaml"]
 
 
@@ -273,13 +281,7 @@ def test_no_such_folder(tmp_path):
 
 def test_this_project_fits_with_all_its_packages(tmp_path):
     snapshot(ROOT, tmp_path)
-    for package in (
-        "platform/contrasweep",
-        "platform/contrasweep/data",
-        "trainables",
-        "search_spaces",
-        "cluster",
-    ):
+    for package in ("platform/contrasweep", "platform/contrasweep/data", "trainables", "search_spaces", "cluster"):
         assert (tmp_path / package / "__init__.py").exists()
     assert not (tmp_path / ".git").exists() and not (tmp_path / "platform" / "__init__.py").exists()
 
@@ -341,7 +343,9 @@ class Starting:
     def submit_job(self, **job):
         self.refusals -= 1
         if self.refusals >= 0:
-            raise RuntimeError("Request failed with status code 500: No available agent to submit job, please try again later.")
+            raise RuntimeError(
+                "Request failed with status code 500: No available agent to submit job, please try again later."
+            )
         return job["submission_id"]
 
     def list_jobs(self):
@@ -359,14 +363,25 @@ def test_only_the_same_study_on_the_same_storage_that_is_not_over_is_in_the_way(
     from ray.job_submission import JobDetails, JobStatus, JobType
 
     def job(number: int, study: str, storage: str, status: str):
-        return JobDetails(type=JobType.SUBMISSION, submission_id=f"job-{number}", entrypoint="", status=JobStatus(status),
-                          metadata={"contrasweep": study, "storage": storage, "commit": "1234"})  # fmt: skip
+        return JobDetails(
+            type=JobType.SUBMISSION,
+            submission_id=f"job-{number}",
+            entrypoint="",
+            status=JobStatus(status),
+            metadata={"contrasweep": study, "storage": storage, "commit": "1234"},
+        )
 
-    others = [job(1, "a", "s3://b/one", "FAILED"), job(2, "a", "s3://b/two", "RUNNING"), job(3, "c", "s3://b/one", "RUNNING"),
-              JobDetails(type=JobType.DRIVER, entrypoint="", status=JobStatus.RUNNING)]  # fmt: skip
+    others = [
+        job(1, "a", "s3://b/one", "FAILED"),
+        job(2, "a", "s3://b/two", "RUNNING"),
+        job(3, "c", "s3://b/one", "RUNNING"),
+        JobDetails(type=JobType.DRIVER, entrypoint="", status=JobStatus.RUNNING),
+    ]
     preflight.check_alone(Starting(0, others), "a", "s3://b/one")
     with pytest.raises(SubmissionError, match="job-4 is running a on s3://b/one"):
-        preflight.check_alone(Starting(0, [*others, job(4, "a", "s3://b/one", "PENDING")]), "a", "s3://b/one", patience_s=0)
+        preflight.check_alone(
+            Starting(0, [*others, job(4, "a", "s3://b/one", "PENDING")]), "a", "s3://b/one", patience_s=0
+        )
 
 
 # ----------------------------------------------------------------------------------------------- a real head
@@ -387,17 +402,26 @@ def head():
     folder = tempfile.mkdtemp(prefix="cs-")  # short: Ray puts sockets below it
     port = free_port()
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | {
-        "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    }  # fmt: skip
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": TOKEN,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
     command = [
-        str(Path(sys.executable).parent / "ray"), "start", "--head", "--block", "--port=0", f"--dashboard-port={port}",
-        f"--ray-client-server-port={port + 1}", "--dashboard-agent-listen-port=0", "--num-cpus=2", f"--temp-dir={folder}",
-        "--object-store-memory=100000000", "--disable-usage-stats",
-    ]  # fmt: skip
+        str(Path(sys.executable).parent / "ray"),
+        "start",
+        "--head",
+        "--block",
+        "--port=0",
+        f"--dashboard-port={port}",
+        f"--ray-client-server-port={port + 1}",
+        "--dashboard-agent-listen-port=0",
+        "--num-cpus=2",
+        f"--temp-dir={folder}",
+        "--object-store-memory=100000000",
+        "--disable-usage-stats",
+    ]
     log = Path(folder, "head.log").open("w")  # noqa: SIM115  # closed below, after the process
-    process = subprocess.Popen(
-        command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-    )
+    process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
     address = f"http://127.0.0.1:{port}"
     patch = pytest.MonkeyPatch()
     patch.setenv("RAY_AUTH_MODE", "token")
@@ -443,15 +467,21 @@ def test_wrong_and_missing_tokens_on_a_real_head(head):
 def test_a_job_of_this_project_runs_from_its_snapshot_and_is_followed(head, tmp_path):
     """The packages come from the copy, on driver and worker; the versions agree; a second follower sees it all."""
     code = (
-        "import os, ray, contrasweep, cluster; from cluster.node_versions import check_nodes; ray.init(); check_nodes(); "
+        "import os, ray, contrasweep, cluster; from cluster.node_versions import check_nodes; ray.init(); "
+        "check_nodes(); "
         "where = ray.get(ray.remote(lambda: __import__('contrasweep').__file__).remote()); "
         "print('SAME', where == contrasweep.__file__, os.environ['OMP_NUM_THREADS'], open('study.yaml').read())"
     )
     (tmp_path / "mine.yaml").write_text("name: mine")
     job = submission.submit(
-        ["python", "-c", code], address=head, working_dir=ROOT, uris={"storage": str(tmp_path), "tracking": head},
-        name="My Study!", env={"OMP_NUM_THREADS": "1"}, files={"study.yaml": tmp_path / "mine.yaml"},
-    )  # fmt: skip
+        ["python", "-c", code],
+        address=head,
+        working_dir=ROOT,
+        uris={"storage": str(tmp_path), "tracking": head},
+        name="My Study!",
+        env={"OMP_NUM_THREADS": "1"},
+        files={"study.yaml": tmp_path / "mine.yaml"},
+    )
     assert job.startswith("contrasweep-my-study-")
     written = []
     assert submission.follow(job, address=head, write=written.append) == "SUCCEEDED", "".join(written)
@@ -480,9 +510,7 @@ def test_an_address_that_the_cluster_cannot_reach_is_refused_and_nothing_is_queu
 def test_plain_ray_job_submit_as_the_docs_have_it(head, tmp_path):
     """The documented command, with another study: a line of Python that says where contrasweep comes from."""
     page = (ROOT / "docs" / "cluster" / "submit.md").read_text()
-    command = next(
-        c for c in re.findall(r"```bash\n(.*?)```", page, re.DOTALL) if c.startswith("ray job submit")
-    )
+    command = next(c for c in re.findall(r"```bash\n(.*?)```", page, re.DOTALL) if c.startswith("ray job submit"))
     words = shlex.split(command.replace("\\\n", " ").replace("http://HEAD:8265", head))
     assert words[words.index("--") + 1 :][:2] == ["contrasweep", "run"]
     tree(tmp_path, "platform/contrasweep/__init__.py", "data/train.bin", "contrasweep-runs/record.json")
@@ -492,9 +520,7 @@ def test_plain_ray_job_submit_as_the_docs_have_it(head, tmp_path):
     words[0] = str(Path(sys.executable).parent / "ray")
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (
-        "working_dir_files" in done.stdout and "platform/contrasweep/__init__.py ['platform']" in done.stdout
-    )
+    assert "working_dir_files" in done.stdout and "platform/contrasweep/__init__.py ['platform']" in done.stdout
 
 
 @pytest.mark.slow

@@ -49,8 +49,13 @@ def free_port() -> int:
 
 
 def s3_environment(endpoint: str) -> dict[str, str]:
-    return {"AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing",
-            "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}  # fmt: skip
+    return {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
 
 
 @pytest.fixture(scope="session")
@@ -86,7 +91,13 @@ def s3_client(s3_endpoint: str) -> Any:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("AWS_PROFILE", raising=False)
-        return boto3.client("s3", region_name="us-east-1", endpoint_url=s3_endpoint, aws_access_key_id="testing", aws_secret_access_key="testing")
+        return boto3.client(
+            "s3",
+            region_name="us-east-1",
+            endpoint_url=s3_endpoint,
+            aws_access_key_id="testing",
+            aws_secret_access_key="testing",
+        )
 
 
 @pytest.fixture

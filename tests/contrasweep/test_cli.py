@@ -17,18 +17,32 @@ QUICK = "search_spaces.quickstart:STUDY"
 
 
 def contrasweep(*words: str, folder: Path, **environment: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-m", "contrasweep", *words], cwd=folder, capture_output=True, text=True,
-                          env=os.environ | {"OMP_NUM_THREADS": "1"} | environment)  # fmt: skip
+    return subprocess.run(
+        [sys.executable, "-m", "contrasweep", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
+    )
 
 
 BAD = {
     "unknown field": (["--set", "metrik=f1"], "metrik: there is no such field; did you mean 'metric'?"),
     "wrong type": (["--set", "folds=five"], "folds: input should be a valid integer"),
-    "unknown loss": (["--set", "arms.ocl.config.loss=oclx"], "arms.ocl.config.loss: there is no such loss, got 'oclx'; did you mean 'ocl'?"),
-    "unknown setting": (["--set", "arms.ocl.config.epoch=3"], "arms.ocl.config.epoch: there is no such field; did you mean 'epochs'?"),
+    "unknown loss": (
+        ["--set", "arms.ocl.config.loss=oclx"],
+        "arms.ocl.config.loss: there is no such loss, got 'oclx'; did you mean 'ocl'?",
+    ),
+    "unknown setting": (
+        ["--set", "arms.ocl.config.epoch=3"],
+        "arms.ocl.config.epoch: there is no such field; did you mean 'epochs'?",
+    ),
     "empty axis": (["--set", "axes.batch_size=[]"], "axes.batch_size: list should have at least 1 item"),
     "folds above rows": (["--set", "folds=100000"], "folds: 544 rows cannot fill 100000 folds"),
-    "missing dataset": (["--set", "data=mnist"], "dataset 'mnist' is not staged; stage it with: contrasweep data stage mnist"),
+    "missing dataset": (
+        ["--set", "data=mnist"],
+        "dataset 'mnist' is not staged; stage it with: contrasweep data stage mnist",
+    ),
     "unknown dataset": (["--set", "data=digitz"], "there is no dataset 'digitz'; did you mean 'digits'?"),
     "unwritable storage": (["--storage", "/proc/x"], "storage /proc/x cannot be written"),
     "unknown storage": (["--storage", "gs://b/x"], "gs://b/x: storage must be a folder or an s3:// address"),
@@ -48,9 +62,14 @@ def test_bad_input_is_one_line_and_writes_nothing(case, tmp_path):
 
 
 def test_an_error_in_a_file_names_file_and_field(tmp_path):
-    (tmp_path / "s.yaml").write_text("name: s\ndata: digits\narms:\n  a: {trainable: 'trainables.contrastive:train', cfg: {}}\n")
+    (tmp_path / "s.yaml").write_text(
+        "name: s\ndata: digits\narms:\n  a: {trainable: 'trainables.contrastive:train', cfg: {}}\n"
+    )
     done = contrasweep("plan", "s.yaml", folder=tmp_path)
-    assert (done.returncode, done.stderr.split(";")[0]) == (2, "contrasweep: s.yaml: arms.a.cfg: there is no such field")
+    assert (done.returncode, done.stderr.split(";")[0]) == (
+        2,
+        "contrasweep: s.yaml: arms.a.cfg: there is no such field",
+    )
     (tmp_path / "t.yaml").write_text("name: [")
     assert "t.yaml: the study file is not YAML" in contrasweep("plan", "t.yaml", folder=tmp_path).stderr
 
@@ -72,15 +91,25 @@ def test_yaml_and_python_declare_the_same_study():
 def test_a_trainable_beside_the_study_file_is_found_by_the_installed_command(tmp_path):
     """Unlike `python -m`, the script does not begin with the current folder on its path."""
     (tmp_path / "mine.py").write_text("def train(trial, resume=None):\n    yield\n")
-    (tmp_path / "study.yaml").write_text("name: own\ndata: digits-lt\nfolds: 2\narms:\n  a: {trainable: 'mine:train'}\n")
+    (tmp_path / "study.yaml").write_text(
+        "name: own\ndata: digits-lt\nfolds: 2\narms:\n  a: {trainable: 'mine:train'}\n"
+    )
     script = Path(sys.executable).parent / "contrasweep"
     done = subprocess.run([script, "plan", "study.yaml", "--json"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
 def test_set_reaches_every_depth():
-    study = load_study(QUICK, ["arms.ocl.config.temperature=1e-2", "axes.batch_size=[4, 8]", "seeds.0=7", "axes.epochs=[1]",
-                               "arms.ocl.config.epochs=null"][:3])  # fmt: skip
+    study = load_study(
+        QUICK,
+        [
+            "arms.ocl.config.temperature=1e-2",
+            "axes.batch_size=[4, 8]",
+            "seeds.0=7",
+            "axes.epochs=[1]",
+            "arms.ocl.config.epochs=null",
+        ][:3],
+    )
     assert study.arms["ocl"].config["temperature"] == 0.01
     assert (study.axes, study.seeds) == ({"batch_size": [4, 8]}, [7])
     assert study.arms["supcon"] == load_study(QUICK).arms["supcon"]
@@ -99,7 +128,9 @@ def test_the_schema_accepts_our_studies_and_refuses_typing_errors():
 @pytest.mark.parametrize("kind", ["methods", "losses", "similarities", "datasets", "encoders", "studies"])
 def test_list_names_and_describes_all(kind, tmp_path):
     found = json.loads(contrasweep("list", kind, "--json", folder=tmp_path).stdout)
-    assert found and all(text and "object at 0x" not in text and "function" not in text for text in found.values()), found
+    assert found and all(text and "object at 0x" not in text and "function" not in text for text in found.values()), (
+        found
+    )
 
 
 def test_a_report_of_a_study_that_never_ran_says_so(tmp_path):

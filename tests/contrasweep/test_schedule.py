@@ -56,7 +56,8 @@ def test_asha_keeps_the_best_third_of_those_before():
 
 def run_waiting(name, curves, order, steps=8, folds=2, known=True, **options):
     """Drive a rule that lets trials wait, as an engine would: `curves[config][fold]` is a constant value; `order`
-    permutes who is next; `known`: how many configurations come is known before. Returns the steps each trial trained."""
+    permutes who is next; `known`: how many configurations come is known before. Returns the steps each trial
+    trained."""
     scheduler = build(name, mode="max", budget=len(curves) if known else None, folds=folds, **WAITING[name] | options)
     trials = {f"{c}/{f}": (c, f) for c in range(len(curves)) for f in range(folds)}
     for trial, (config, fold) in trials.items():
@@ -166,7 +167,11 @@ def test_halving_closes_a_bracket_that_stays_short():
         ("ahsa", {}, "scheduler: there is no such scheduler, got 'ahsa'; did you mean 'asha'"),
         ("asha", {"eta": 3}, "the scheduler does not take these options"),
         ("hyperband", {}, "scheduler_options.max_step: HyperBand has to know the steps of a whole trial"),
-        ("halving", {"reduction": 1}, "scheduler_options.reduction: reduction must be a whole number of at least 2, got 1"),
+        (
+            "halving",
+            {"reduction": 1},
+            "scheduler_options.reduction: reduction must be a whole number of at least 2, got 1",
+        ),
     ],
 )
 def test_a_wrong_scheduler_is_refused(name, options, says):

@@ -14,10 +14,18 @@ from contrasweep.search import SEARCHERS, build, configurations, importance
 from contrasweep.spec.space import Choice, Float, Int, active, sample
 
 SPACE = {
-    "kind": Choice(["plain", ["a", 1]]), "lr": Float(1e-4, 1.0, log=True), "width": Int(1, 16, log=True),
-    "margin": Float(0.0, 1.0, step=0.3, when={"kind": "plain"}), "depth": Int(2, 9, step=3), "soft": Choice([True, False], when={"loss": "other"}),
-}  # fmt: skip
-SMALL = {"a": Choice(["x", "y"]), "b": Int(1, 3), "c": Float(0.0, 1.0, step=0.5, when={"a": "x"})}  # 2 x 3, c for x only: 9 + 3
+    "kind": Choice(["plain", ["a", 1]]),
+    "lr": Float(1e-4, 1.0, log=True),
+    "width": Int(1, 16, log=True),
+    "margin": Float(0.0, 1.0, step=0.3, when={"kind": "plain"}),
+    "depth": Int(2, 9, step=3),
+    "soft": Choice([True, False], when={"loss": "other"}),
+}
+SMALL = {
+    "a": Choice(["x", "y"]),
+    "b": Int(1, 3),
+    "c": Float(0.0, 1.0, step=0.5, when={"a": "x"}),
+}  # 2 x 3, c for x only: 9 + 3
 NAMES = [*SEARCHERS, "optuna.samplers:TPESampler"]
 OPTIONS = {"grid": {"levels": {"lr": 3, "width": 2, "margin": 2, "depth": 2}}}
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -94,7 +102,10 @@ def test_parallel_asks_wait_for_nothing_and_differ(name):
     assert searcher.ask() not in asked
 
 
-@pytest.mark.parametrize(("name", "mode"), [("tpe", "max"), ("tpe", "min"), ("cmaes", "max"), pytest.param("gp", "min", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [("tpe", "max"), ("tpe", "min"), ("cmaes", "max"), pytest.param("gp", "min", marks=pytest.mark.slow)],
+)
 def test_what_learns_ends_nearer_than_random(name, mode):
     """Median over seeds of the last trials' distance to the optimum of a parabola in log lr."""
     space = {"lr": Float(1e-4, 1.0, log=True), "wd": Float(1e-4, 1.0, log=True)}

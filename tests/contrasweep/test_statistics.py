@@ -1,4 +1,5 @@
-"""Statistics: against published code, by hand, by law, and by simulation in short (benchmarks/statistics_simulation.py in full)."""
+"""Statistics: against published code, by hand, by law, and by simulation in short (benchmarks/statistics_simulation.py
+in full)."""
 
 import importlib
 import importlib.util
@@ -65,9 +66,7 @@ def test_sign_flip_equals_scipys_exact_permutation_test():
 @pytest.mark.parametrize("draw", [lambda r: r.normal(0.3, 1, 12), lambda r: r.exponential(1, 40)])
 def test_bca_equals_scipy(draw):
     values = draw(np.random.default_rng(3))
-    theirs = stats.bootstrap(
-        (values,), np.mean, method="BCa", rng=np.random.default_rng(0)
-    ).confidence_interval
+    theirs = stats.bootstrap((values,), np.mean, method="BCa", rng=np.random.default_rng(0)).confidence_interval
     assert bca_interval(values) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
 
 
@@ -94,10 +93,7 @@ def test_iqm_interval_and_improvement_equal_rliable(rliable):
     assert probability_of_improvement(a, b) == pytest.approx(metrics.probability_of_improvement(a, b))
     np.random.seed(8)
     _, theirs = library.get_interval_estimates(
-        {"a": a},
-        lambda x: np.array([metrics.aggregate_iqm(x)]),
-        reps=300,
-        random_state=np.random.RandomState(8),
+        {"a": a}, lambda x: np.array([metrics.aggregate_iqm(x)]), reps=300, random_state=np.random.RandomState(8)
     )
     value, low, high = stratified_bootstrap(a, resamples=300, rng=np.random.RandomState(8))
     assert value == iqm(a)
@@ -140,10 +136,7 @@ def test_holm_by_hand():
 @given(numbers, st.sampled_from([None, 0.8]))
 def test_swapping_the_sides_turns_everything_round(d, fraction):
     zeros = [0.0] * len(d)
-    one, other = (
-        compare_paired(d, zeros, train_fraction=fraction),
-        compare_paired(zeros, d, train_fraction=fraction),
-    )
+    one, other = (compare_paired(d, zeros, train_fraction=fraction), compare_paired(zeros, d, train_fraction=fraction))
     assert other.p_value == pytest.approx(one.p_value)
     assert (other.low, other.high) == pytest.approx((-one.high, -one.low), abs=1e-9)
     assert other.verdict == one.reversed().verdict
@@ -191,9 +184,14 @@ def test_weighted_intervals_cover_what_they_promise():
     assert 0.925 <= covered / 400 <= 0.99
 
 
-@pytest.mark.parametrize(("weights", "more", "says"), [
-    ([1, 0, 1], {}, "weights are positive"), ([1, 1], {}, "weights are positive"), ([1, 2, 3], {"train_fraction": 0.8}, "folds are not weighted"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("weights", "more", "says"),
+    [
+        ([1, 0, 1], {}, "weights are positive"),
+        ([1, 1], {}, "weights are positive"),
+        ([1, 2, 3], {"train_fraction": 0.8}, "folds are not weighted"),
+    ],
+)
 def test_weights_that_make_no_sense_are_refused(weights, more, says):
     with pytest.raises(SpecError, match=says):
         mean_interval([1.0, 2.0, 4.0], weights=weights, **more)
@@ -249,12 +247,7 @@ def test_a_constant_difference_is_no_certainty():
 
 def test_one_replicate_says_nothing():
     found = compare_paired([0.9], [0.1])
-    assert (
-        found.verdict == "undecided"
-        and found.p_value == 1
-        and math.isinf(found.low)
-        and math.isinf(found.high)
-    )
+    assert found.verdict == "undecided" and found.p_value == 1 and math.isinf(found.low) and math.isinf(found.high)
     json.dumps(found.to_dict(), allow_nan=False)
 
 
@@ -287,9 +280,7 @@ def test_bad_input_is_named(a, b, options, says):
 
 
 def rejections(differences: np.ndarray, **options) -> float:
-    return float(
-        np.mean([compare_paired(d, np.zeros(len(d)), **options).verdict != "undecided" for d in differences])
-    )
+    return float(np.mean([compare_paired(d, np.zeros(len(d)), **options).verdict != "undecided" for d in differences]))
 
 
 def within(rate: float, nominal: float, studies: int) -> bool:
@@ -333,9 +324,7 @@ def test_replicates_needed_reach_the_promised_power(effect, fraction):
     needed = replicates_for(effect, train_fraction=fraction)
     rng = np.random.default_rng(1)
     d = effect + (
-        rng.normal(size=(800, needed))
-        if fraction is None
-        else correlated(rng, 800, needed, 0.2) / math.sqrt(0.8)
+        rng.normal(size=(800, needed)) if fraction is None else correlated(rng, 800, needed, 0.2) / math.sqrt(0.8)
     )
     reached = rejections(d, train_fraction=fraction)
     assert reached * 800 >= stats.binom.ppf(0.001, 800, 0.8)
@@ -352,9 +341,9 @@ def test_power_of_the_smallest_sign_flip_design_is_exact():
 
 def test_detectable_effect_is_detected_with_80_percent():
     for n, fraction in ((10, None), (30, None), (5, 0.8)):
-        assert power(
-            n, detectable_effect(n, train_fraction=fraction), train_fraction=fraction
-        ) == pytest.approx(0.8, abs=1e-4)
+        assert power(n, detectable_effect(n, train_fraction=fraction), train_fraction=fraction) == pytest.approx(
+            0.8, abs=1e-4
+        )
     assert math.isinf(detectable_effect(5))
 
 
@@ -418,12 +407,8 @@ def test_expected_best_is_the_mean_over_all_subsets():
     y = np.random.default_rng(0).normal(size=9)
     found = expected_best(y)
     for k in (1, 3, 9):
-        assert found["expected"][k - 1] == pytest.approx(
-            np.mean([max(c) for c in itertools.combinations(y, k)])
-        )
-    assert expected_best(-y, mode="min")["expected"].to_numpy() == pytest.approx(
-        -found["expected"].to_numpy()
-    )
+        assert found["expected"][k - 1] == pytest.approx(np.mean([max(c) for c in itertools.combinations(y, k)]))
+    assert expected_best(-y, mode="min")["expected"].to_numpy() == pytest.approx(-found["expected"].to_numpy())
 
 
 def test_the_band_of_the_median_best_covers():
@@ -447,12 +432,14 @@ def test_variance_components_are_unbiased_with_trials_missing():
     rng, found = np.random.default_rng(0), []
     for i in range(150):
         seed, fold = rng.normal(0, 1, 6), rng.normal(0, 2, 5)
-        rows = [{"arm": a, "seed": s, "fold": f, "y": 10 * a + seed[s] + fold[f] + rng.normal(0, 0.5)}
-                for a in range(3) for s in range(6) for f in range(5)]  # fmt: skip
+        rows = [
+            {"arm": a, "seed": s, "fold": f, "y": 10 * a + seed[s] + fold[f] + rng.normal(0, 0.5)}
+            for a in range(3)
+            for s in range(6)
+            for f in range(5)
+        ]
         frame = pd.DataFrame(rows).sample(frac=0.8, random_state=i)
-        found.append(
-            variance_components(frame, "y", ["seed", "fold"], ["arm"]).set_index("source")["variance"]
-        )
+        found.append(variance_components(frame, "y", ["seed", "fold"], ["arm"]).set_index("source")["variance"])
     mean, error = pd.DataFrame(found).mean(), pd.DataFrame(found).sem()
     for name, truth in (("seed", 1), ("fold", 4), ("rest", 0.25)):
         assert abs(mean[name] - truth) < 4 * error[name]

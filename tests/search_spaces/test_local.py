@@ -59,7 +59,11 @@ def test_the_papers_axes() -> None:
         return [point[axis] for arm, point, _ in study.cells() if arm == next(iter(study.arms))]
 
     assert list(zip(column(local.TABLE_2, "batch_size"), column(local.TABLE_2, "image_size"), strict=True))[:4] == [
-        (8, 512), (16, 512), (8, 256), (16, 256)]  # fmt: skip
+        (8, 512),
+        (16, 512),
+        (8, 256),
+        (16, 256),
+    ]
     assert column(local.TABLE_2, "batch_size")[4:] == [8, 16, 64, 8, 16, 64, 128]
     assert set(column(local.TABLE_4, "backbone")) == {"resnet18", "resnet34", "resnet50"}
     assert set(column(local.TABLE_5, "blocks")) == {"1-2-3-4", "2-3-4", "3-4", "4"}

@@ -23,7 +23,13 @@ def test_the_main_table_has_the_eight_models(name: str) -> None:
 def test_the_papers_scale_is_the_default() -> None:
     settings = Settings(**studies.MAIN_TABLE.arms["proposed"].config)
     options = settings.options()
-    assert (options.dim, options.depth, options.o_pos, options.o_neg, options.contrastive_weight) == (128, 5, 2.0, 0.0, 1.0)
+    assert (options.dim, options.depth, options.o_pos, options.o_neg, options.contrastive_weight) == (
+        128,
+        5,
+        2.0,
+        0.0,
+        1.0,
+    )
     assert (settings.beta, settings.word_dim, settings.groups * (1 + settings.num_negatives)) == (1.0, 300, 32)
 
 

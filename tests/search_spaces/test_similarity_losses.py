@@ -16,8 +16,11 @@ from search_spaces import quickstart, similarity_losses
 from search_spaces.similarity_losses import CROSS_ENTROPY, LOSSES, TEMPERATURE, loss_space, space
 from trainables.contrastive_settings import Settings
 
-PAIRS = [(loss, similarity) for loss, similarity in itertools.product(LOSSES, TEMPERATURE)
-         if loss != "ocl" or similarity in ("cosine", "dot")]  # fmt: skip
+PAIRS = [
+    (loss, similarity)
+    for loss, similarity in itertools.product(LOSSES, TEMPERATURE)
+    if loss != "ocl" or similarity in ("cosine", "dot")
+]
 
 
 @pytest.mark.parametrize(("loss", "similarity"), PAIRS)
@@ -43,9 +46,7 @@ def test_unknown_names_list_the_known_ones() -> None:
         loss_space("supcon", "arc")
 
 
-@pytest.mark.parametrize(
-    "study", [quickstart.STUDY, similarity_losses.CASE_STUDY, similarity_losses.CASE_STUDY_SMALL]
-)
+@pytest.mark.parametrize("study", [quickstart.STUDY, similarity_losses.CASE_STUDY, similarity_losses.CASE_STUDY_SMALL])
 def test_every_cell_of_a_grid_is_a_valid_trial(study: AblationGrid) -> None:
     for arm, axes, extra in study.cells():
         config = {**study.arms[arm].config, **extra, **{k: v for k, v in axes.items() if k != "data"}}

@@ -1,4 +1,5 @@
-"""A real Ray cluster on one machine: a head without cores and nodes beside it, each of which can be killed as a host can."""
+"""A real Ray cluster on one machine: a head without cores and nodes beside it, each of which can be killed as a host
+can."""
 
 import contextlib
 import os
@@ -18,11 +19,15 @@ from cluster.errors import SubmissionError
 
 BIN = Path(sys.executable).parent
 QUICK = {
-    "RAY_health_check_initial_delay_ms": "500", "RAY_health_check_period_ms": "500", "RAY_health_check_failure_threshold": "3",
-    "RAY_gcs_rpc_server_reconnect_timeout_s": "5", "RAY_raylet_start_wait_time_s": "60",
+    "RAY_health_check_initial_delay_ms": "500",
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_failure_threshold": "3",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "5",
+    "RAY_raylet_start_wait_time_s": "60",
     "RAY_prestart_worker_first_driver": "0",
-}  # fmt: skip
-"""A dead node or head is noticed within seconds, where Ray's own settings take up to a minute; no workers that nobody uses."""
+}
+"""A dead node or head is noticed within seconds, where Ray's own settings take up to a minute; no workers that nobody
+uses."""
 
 TRIAL = "ray::ResourceTrainable"
 """What a worker that trains is called in a list of processes."""
@@ -33,12 +38,21 @@ class Node:
 
     def __init__(self, words: list[str], environment: dict[str, str], log: Path) -> None:
         self.log = log
-        command = [str(BIN / "ray"), "start", "--block", "--disable-usage-stats", "--include-log-monitor=false", "--object-store-memory=80000000", *words]
+        command = [
+            str(BIN / "ray"),
+            "start",
+            "--block",
+            "--disable-usage-stats",
+            "--include-log-monitor=false",
+            "--object-store-memory=80000000",
+            *words,
+        ]
         with log.open("a") as file:
             self.process = subprocess.Popen(command, env=environment, stdout=file, stderr=file, start_new_session=True)
 
     def processes(self) -> set[psutil.Process]:
-        """All that live: raylet, agents, workers; on a head also the jobs' drivers, which have sessions of their own."""
+        """All that live: raylet, agents, workers; on a head also the jobs' drivers, which have sessions of their
+        own."""
         self.process.poll()  # no zombie of ours
         own = {p for p in psutil.process_iter() if _session(p) == self.process.pid}
         return own | {child for p in own for child in _children(p)}
@@ -59,9 +73,11 @@ class RayCluster:
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="cs-", dir="/tmp"))  # short: Ray puts sockets below it
-        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | QUICK | {
-            "RAY_AUTH_MODE": "disabled", "PATH": f"{BIN}:{os.environ['PATH']}",
-        }  # fmt: skip
+        self.environment = (
+            {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+            | QUICK
+            | {"RAY_AUTH_MODE": "disabled", "PATH": f"{BIN}:{os.environ['PATH']}"}
+        )
         self.gcs_port, self.dashboard_port, self.client_port = free_ports(3)
         self.address = f"http://127.0.0.1:{self.dashboard_port}"
         self.nodes: dict[str, Node] = {}
@@ -73,13 +89,30 @@ class RayCluster:
 
     def start_head(self) -> None:
         """Start the head, or start it again on the same ports, and wait until it takes jobs."""
-        self._start("head", ["--head", f"--port={self.gcs_port}", f"--dashboard-port={self.dashboard_port}", "--num-cpus=0",
-                             "--num-gpus=0", f"--ray-client-server-port={self.client_port}"])  # fmt: skip
+        self._start(
+            "head",
+            [
+                "--head",
+                f"--port={self.gcs_port}",
+                f"--dashboard-port={self.dashboard_port}",
+                "--num-cpus=0",
+                "--num-gpus=0",
+                f"--ray-client-server-port={self.client_port}",
+            ],
+        )
         self.wait_for_nodes(1)
 
     def add_node(self, name: str, accelerator: str) -> None:
         """A node of one core and one logical GPU of this type."""
-        self._start(name, [f"--address=127.0.0.1:{self.gcs_port}", "--num-cpus=1", "--num-gpus=1", f"--labels=ray.io/accelerator-type={accelerator}"])
+        self._start(
+            name,
+            [
+                f"--address=127.0.0.1:{self.gcs_port}",
+                "--num-cpus=1",
+                "--num-gpus=1",
+                f"--labels=ray.io/accelerator-type={accelerator}",
+            ],
+        )
 
     def _start(self, name: str, words: list[str]) -> None:
         words = [*words, "--dashboard-agent-listen-port=0", f"--temp-dir={self.folder}/{name}"]
@@ -94,7 +127,9 @@ class RayCluster:
         return sum(node["state"] == "ALIVE" for node in listed)
 
     def wait_for_nodes(self, count: int) -> None:
-        wait_for(lambda: self.alive() == count, 150, lambda: "".join(n.log.read_text()[-2000:] for n in self.nodes.values()))
+        wait_for(
+            lambda: self.alive() == count, 150, lambda: "".join(n.log.read_text()[-2000:] for n in self.nodes.values())
+        )
 
     def wait_until_idle(self) -> None:
         """Until no raylet and no worker of the nodes lives; their agents, which take a minute longer, are killed."""

@@ -7,11 +7,22 @@ from contrasweep.running.sweep import SweepSource
 from contrasweep.storage.records import Record, StudyRecords
 
 LR = {"lr": Float(0.003, 3.0, log=True)}
-ARMS = {"short": Arm("toy:train", config={"epochs": 2}, space=LR), "long": Arm("toy:train", config={"epochs": 4}, space=LR)}
+ARMS = {
+    "short": Arm("toy:train", config={"epochs": 2}, space=LR),
+    "long": Arm("toy:train", config={"epochs": 4}, space=LR),
+}
 
 
 def sweep(**fields):
-    base = {"name": "toy-sweep", "arms": ARMS, "data": "digits-lt", "folds": 3, "trials_per_arm": 5, "confirm_seeds": [1000], "searcher": "tpe"}
+    base = {
+        "name": "toy-sweep",
+        "arms": ARMS,
+        "data": "digits-lt",
+        "folds": 3,
+        "trials_per_arm": 5,
+        "confirm_seeds": [1000],
+        "searcher": "tpe",
+    }
     return Sweep(**base | fields)
 
 
@@ -22,10 +33,18 @@ def value_of(trial):
 
 def record_of(trial, notes, status="done", **fields):
     return Record(
-        trial_id=trial.id, study=trial.study, arm=trial.arm, trainable=trial.trainable, config=dict(trial.config), fold=trial.fold,
-        seed=trial.seed, status=status, notes=dict(notes), data={"name": trial.data.name, "digest": trial.data.digest, "synthetic": False},
+        trial_id=trial.id,
+        study=trial.study,
+        arm=trial.arm,
+        trainable=trial.trainable,
+        config=dict(trial.config),
+        fold=trial.fold,
+        seed=trial.seed,
+        status=status,
+        notes=dict(notes),
+        data={"name": trial.data.name, "digest": trial.data.digest, "synthetic": False},
         **{"metrics": {"accuracy": value_of(trial)}, "step": 4} | fields,
-    )  # fmt: skip
+    )
 
 
 def drive(study, storage, *, stop_after=10**9, statuses=lambda trial: "done", record=None):
@@ -65,7 +84,9 @@ def step_by_step(study, storage, *, stop_after=10**9):
         if len(told) == stop_after or (not last and source.keep_going(trial.id, rows[-1:])):
             places.append(found)
             continue
-        left = record_of(trial, found.notes, "done" if last else "pruned", metrics={"accuracy": rows[-1]["accuracy"]}, step=len(rows))
+        left = record_of(
+            trial, found.notes, "done" if last else "pruned", metrics={"accuracy": rows[-1]["accuracy"]}, step=len(rows)
+        )
         records.write(left)
         source.done(left)
     return told

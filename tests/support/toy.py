@@ -15,7 +15,8 @@ from contrasweep.trial import Report
 
 @checked
 class Settings:
-    """`fail_at`: raise after this epoch. `die_at`: the worker process ends there by the signal `die_of`, once per `once` file.
+    """`fail_at`: raise after this epoch. `die_at`: the worker process ends there by the signal `die_of`, once per
+    `once` file.
     `pause_s`: sleep in each epoch. `wait_at`: wait before this epoch as long as the file `gate` is there.
     `keep_every`: epochs between checkpoints. `log`: a file that gets a line "trial epoch" for each epoch trained."""
 
@@ -51,7 +52,9 @@ def train(trial, resume: Path | None = None):
             order = np.random.default_rng([trial.seed, epoch]).permutation(len(y))
             for start in range(0, len(y), settings.batch_size):
                 rows = order[start : start + settings.batch_size]
-                weights -= settings.lr * x[rows].T @ (_softmax(x[rows] @ weights) - np.eye(classes)[y[rows]]) / len(rows)
+                weights -= (
+                    settings.lr * x[rows].T @ (_softmax(x[rows] @ weights) - np.eye(classes)[y[rows]]) / len(rows)
+                )
             time.sleep(settings.pause_s)
             _misbehave(settings, epoch)
             if settings.log:

@@ -62,13 +62,9 @@ def test_crops_keep_the_area_asked_for_and_stay_inside() -> None:
     policy = Policy(area=(0.2, 1.0))
     affine = draw(policy, 2000, 3, torch.Generator().manual_seed(0)).affine
     width, height = affine[:, 0, 0].abs(), affine[:, 1, 1].abs()
-    assert (affine[:, 0, 2].abs() + width <= 1 + 1e-6).all() and (
-        affine[:, 1, 2].abs() + height <= 1 + 1e-6
-    ).all()
+    assert (affine[:, 0, 2].abs() + width <= 1 + 1e-6).all() and (affine[:, 1, 2].abs() + height <= 1 + 1e-6).all()
     area = width * height
-    assert (
-        0.14 < area.min() < 0.22 and 0.9 < area.max() <= 1
-    )  # a side cut to the image's own makes it smaller
+    assert 0.14 < area.min() < 0.22 and 0.9 < area.max() <= 1  # a side cut to the image's own makes it smaller
     assert area.mean().item() == pytest.approx(0.6, abs=0.04)
 
 
@@ -94,9 +90,7 @@ def test_hue_turns_back_to_where_it_was() -> None:
 
     one = torch.ones(3)
     turned = _colour(one, one, torch.tensor([0.0, 0.3, 1.0]), 3)
-    assert torch.allclose(turned[0], torch.eye(3), atol=1e-3) and torch.allclose(
-        turned[2], torch.eye(3), atol=1e-3
-    )
+    assert torch.allclose(turned[0], torch.eye(3), atol=1e-3) and torch.allclose(turned[2], torch.eye(3), atol=1e-3)
     assert (turned[1] - torch.eye(3)).abs().max() > 0.5
     grey = torch.full((3,), 0.4)
     assert torch.allclose(turned[1] @ grey, grey, atol=1e-3)
@@ -104,16 +98,21 @@ def test_hue_turns_back_to_where_it_was() -> None:
 
 def test_grayscale_images_have_three_equal_channels() -> None:
     found = views(Policy(grayscale=1.0, aspect=(1, 1)))
-    assert torch.allclose(found[:, 0], found[:, 1], atol=1e-6) and torch.allclose(
-        found[:, 0], found[:, 2], atol=1e-6
-    )
+    assert torch.allclose(found[:, 0], found[:, 1], atol=1e-6) and torch.allclose(found[:, 0], found[:, 2], atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("dataset", "channels", "expected"),
-    [("digits-lt", 1, "glyphs"), ("mnist", 1, "glyphs"), ("svhn", 3, "glyphs"), ("fashion-mnist", 1, "photos"), ("cifar10-lt", 3, "photos"),
-     ("mine", 3, "photos"), ("mine", 1, "glyphs")],
-)  # fmt: skip
+    [
+        ("digits-lt", 1, "glyphs"),
+        ("mnist", 1, "glyphs"),
+        ("svhn", 3, "glyphs"),
+        ("fashion-mnist", 1, "photos"),
+        ("cifar10-lt", 3, "photos"),
+        ("mine", 3, "photos"),
+        ("mine", 1, "glyphs"),
+    ],
+)
 def test_auto_chooses_by_dataset(dataset: str, channels: int, expected: str) -> None:
     assert policy_for("auto", dataset, channels) is AUGMENTATIONS[expected]
 

@@ -44,9 +44,7 @@ def make_trial(digits: Manifest) -> MakeTrial:
 
 def numbers(reports: list[Report]) -> list[tuple[Any, ...]]:
     """Everything a report says, in a form that compares to the bit."""
-    return [
-        (r.step, dict(r.metrics), {k: np.asarray(v).tobytes() for k, v in r.items.items()}) for r in reports
-    ]
+    return [(r.step, dict(r.metrics), {k: np.asarray(v).tobytes() for k, v in r.items.items()}) for r in reports]
 
 
 @pytest.mark.parametrize("loss", ["supcon", "sincere", "ocl", "infonce"])
@@ -128,10 +126,7 @@ def test_closing_it_leaves_nothing_behind(
 
 
 def test_replicates_are_paired_across_arms(make_trial: MakeTrial) -> None:
-    arms = [
-        make_trial(loss="supcon"),
-        make_trial(loss="sincere", temperature=0.5, learning_rate=0.01, batch_size=32),
-    ]
+    arms = [make_trial(loss="supcon"), make_trial(loss="sincere", temperature=0.5, learning_rate=0.01, batch_size=32)]
     runs = [contrastive.Contrastive(trial, Settings(**trial.config)) for trial in arms]
     for a, b in zip(*(run.model.parameters() for run in runs), strict=True):
         assert torch.equal(a, b)
@@ -165,17 +160,13 @@ def test_training_images_have_mean_zero_and_standard_deviation_one(make_trial: M
     trial = make_trial()
     run = contrastive.Contrastive(trial, Settings(**trial.config))
     values = run.normalise(run.train.pixels.float() / 255)
-    assert values.mean().item() == pytest.approx(0, abs=1e-5) and values.std().item() == pytest.approx(
-        1, abs=1e-4
-    )
+    assert values.mean().item() == pytest.approx(0, abs=1e-5) and values.std().item() == pytest.approx(1, abs=1e-4)
 
 
 def test_an_image_drawn_twice_looks_different_each_time(make_trial: MakeTrial) -> None:
     trial = make_trial()
     run = contrastive.Contrastive(trial, Settings(**trial.config))
-    views, _ = next(
-        images.batches(run.train, run.normalise, run.policy, torch.zeros(8, dtype=torch.int64), 8, 0, 0, 1)
-    )
+    views, _ = next(images.batches(run.train, run.normalise, run.policy, torch.zeros(8, dtype=torch.int64), 8, 0, 0, 1))
     assert len(torch.unique(views, dim=0)) == 16
 
 
@@ -199,9 +190,7 @@ def test_the_test_split_is_looked_at_once(make_trial: MakeTrial) -> None:
 def test_every_report_has_diagnostics(make_trial: MakeTrial) -> None:
     for report in train(make_trial(epochs=2)):
         metrics = report.metrics
-        assert (
-            metrics["valid_anchors"] == 128 and metrics["collapsed"] == 0 and metrics["nonfinite_steps"] == 0
-        )
+        assert metrics["valid_anchors"] == 128 and metrics["collapsed"] == 0 and metrics["nonfinite_steps"] == 0
         assert metrics["collapse_value"] == pytest.approx(np.log(127), abs=1e-6)
         assert {"alignment", "uniformity", "grad_norm", "collapse_distance"} <= set(metrics)
 
@@ -219,9 +208,7 @@ def test_a_collapsed_trial_says_so_once(make_trial: MakeTrial, caplog: pytest.Lo
 
 
 def test_encoding_in_chunks_is_recorded_and_learns_the_same(make_trial: MakeTrial) -> None:
-    whole, chunked = (
-        list(train(make_trial(chunk_rows=rows, projection="linear", epochs=2))) for rows in (0, 32)
-    )
+    whole, chunked = (list(train(make_trial(chunk_rows=rows, projection="linear", epochs=2))) for rows in (0, 32))
     assert "gradcache_chunks" not in whole[-1].metrics
     assert chunked[-1].metrics["gradcache_chunks"] == 4 and chunked[-1].metrics["gradcache_exact"] == 0
     assert chunked[-1].metrics["loss"] == pytest.approx(whole[-1].metrics["loss"], rel=0.1)
@@ -238,9 +225,19 @@ def test_a_diverging_trial_says_what_to_change(make_trial: MakeTrial) -> None:
         list(train(make_trial(learning_rate=1e30, similarity="dot", epochs=3)))
 
 
-@pytest.mark.parametrize("changes", [{"autocast": True}, {"sampling": "class_balanced"}, {"projection": "none"},
-                                     {"evaluate_on": "embeddings"}, {"similarity": "neg_arc_length"},
-                                     {"batch_size": 4096}, {"batch_size": 2}, {"warmup_epochs": 2}])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"autocast": True},
+        {"sampling": "class_balanced"},
+        {"projection": "none"},
+        {"evaluate_on": "embeddings"},
+        {"similarity": "neg_arc_length"},
+        {"batch_size": 4096},
+        {"batch_size": 2},
+        {"warmup_epochs": 2},
+    ],
+)
 def test_every_setting_trains(make_trial: MakeTrial, changes: dict[str, Any]) -> None:
     last = list(train(make_trial(epochs=2, **changes)))[-1]
     assert last.metrics["accuracy"] > 0.5
@@ -301,7 +298,10 @@ def test_every_method_is_where_the_table_says_and_has_settings(method: str) -> N
 
 def test_the_order_of_the_data_can_vary_alone(make_trial: MakeTrial) -> None:
     """The same seed as the trial's changes nothing; another one changes the order and not the initial weights."""
-    runs = [contrastive.Contrastive(trial, Settings(**trial.config)) for trial in (make_trial(), make_trial(order_seed=0), make_trial(order_seed=1))]
+    runs = [
+        contrastive.Contrastive(trial, Settings(**trial.config))
+        for trial in (make_trial(), make_trial(order_seed=0), make_trial(order_seed=1))
+    ]
     starts = [torch.cat([p.detach().flatten() for p in run.model.parameters()]) for run in runs]
     assert torch.equal(starts[0], starts[1]) and torch.equal(starts[0], starts[2])
     first, same, other = (run.epoch(1)["loss"] for run in runs)

@@ -32,17 +32,13 @@ def log_of_negatives(labels: torch.Tensor) -> float:
         ("triplet", {"soft": True}, math.log(2)),
         ("batch_hard", {"soft": True}, math.log(2)),
     ],
-)  # fmt: skip
+)
 def test_collapse_constants(loss: str, params: dict[str, Any], expected: float) -> None:
     ids = torch.tensor([0, 0, 1, 1, 2, 2, 3]) if loss == "infonce" else LABELS
-    assert diagnostics.collapse_value(build(loss, "cosine", **params), ids) == pytest.approx(
-        expected, abs=1e-12
-    )
+    assert diagnostics.collapse_value(build(loss, "cosine", **params), ids) == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("loss", "similarity"), [(x.name, s) for x in LOSSES.values() for s in x.similarities]
-)
+@pytest.mark.parametrize(("loss", "similarity"), [(x.name, s) for x in LOSSES.values() for s in x.similarities])
 def test_the_collapse_value_is_the_loss_of_equal_embeddings(loss: str, similarity: str) -> None:
     z = torch.tensor([[0.6, -0.8, 1.1]], dtype=torch.float64).repeat(len(LABELS), 1)
     built = build(loss, similarity)
@@ -93,11 +89,7 @@ def test_an_outside_loss_has_what_needs_no_formula() -> None:
     pytest.importorskip("pytorch_metric_learning")
     z = torch.eye(3)[LABELS]
     built = build("pytorch_metric_learning.losses:CircleLoss")
-    assert set(diagnostics.of_batch(built, built(z, LABELS), z, LABELS)) == {
-        "valid_anchors",
-        "alignment",
-        "uniformity",
-    }
+    assert set(diagnostics.of_batch(built, built(z, LABELS), z, LABELS)) == {"valid_anchors", "alignment", "uniformity"}
 
 
 def test_gradient_norm_and_finite_steps() -> None:

@@ -51,18 +51,14 @@ def test_the_similarity_margin_is_the_reference(golden: dict[str, Any]) -> None:
     train, test = torch.tensor(golden["train_embeddings"]), torch.tensor(golden["test_embeddings"])
     labels = torch.tensor(golden["train_labels"]), torch.tensor(golden["test_labels"])
     found = evaluate(train, labels[0], test, labels[1], 3)
-    assert found.metrics["similarity_margin"] == pytest.approx(
-        golden["target_noise"]["median_margin"], abs=1e-6
-    )
+    assert found.metrics["similarity_margin"] == pytest.approx(golden["target_noise"]["median_margin"], abs=1e-6)
 
 
 def test_histogram_is_the_reference(golden: dict[str, Any]) -> None:
     series = golden["target_noise"]
     found = target_noise.histogram(np.array(series["target_sim"]), np.array(series["noise_sim"]))
     for counts, name in ((found.target, "target"), (found.noise, "noise")):
-        assert {str(i): int(counts[i]) for i in np.flatnonzero(counts)} == golden["histogram"][
-            f"{name}_counts_nonzero"
-        ]
+        assert {str(i): int(counts[i]) for i in np.flatnonzero(counts)} == golden["histogram"][f"{name}_counts_nonzero"]
     assert [share.sum() for share in found.shares()] == pytest.approx([1, 1])
 
 
@@ -122,9 +118,7 @@ def test_an_absent_class_never_wins_the_vote() -> None:
 
 
 def test_a_class_without_index_items_has_no_target() -> None:
-    near = neighbours.search(
-        torch.eye(3), torch.tensor([0, 0, 1]), torch.eye(3)[:1], torch.tensor([2]), retrieval=True
-    )
+    near = neighbours.search(torch.eye(3), torch.tensor([0, 0, 1]), torch.eye(3)[:1], torch.tensor([2]), retrieval=True)
     assert near.target.tolist() == [-math.inf]
     assert near.noise.tolist() == [1.0]
     assert near.retrieval["map_at_r"].tolist() == [0.0]
@@ -142,16 +136,18 @@ def test_one_pass_equals_the_definitions_in_loops(problem: tuple[int, int, int, 
     rng = np.random.default_rng(seed)
     train, test = rng.normal(size=(m, 3)), rng.normal(size=(n, 3))
     train_labels, test_labels = rng.integers(classes, size=m), rng.integers(classes, size=n)
-    near = neighbours.search(*(torch.tensor(x) for x in (train, train_labels, test, test_labels)),
-                             ks=(1, 5), recall_at=(1, 3), retrieval=True)  # fmt: skip
+    near = neighbours.search(
+        *(torch.tensor(x) for x in (train, train_labels, test, test_labels)),
+        ks=(1, 5),
+        recall_at=(1, 3),
+        retrieval=True,
+    )
     for i in range(n):
         cosine = [test[i] @ z / np.linalg.norm(z) / np.linalg.norm(test[i]) for z in train]
         ranking = sorted(range(m), key=lambda j: -cosine[j])
         same = [train_labels[j] == test_labels[i] for j in ranking]
         assert near.votes[1][i] == train_labels[ranking[0]]
-        sums = {
-            c: sum(cosine[j] for j in ranking[:5] if train_labels[j] == c) for c in train_labels[ranking[:5]]
-        }
+        sums = {c: sum(cosine[j] for j in ranking[:5] if train_labels[j] == c) for c in train_labels[ranking[:5]]}
         assert near.votes[5][i] == max(sorted(sums), key=lambda c: sums[c])
         r = sum(same)
         average = sum(sum(same[: k + 1]) / (k + 1) for k in range(r) if same[k]) / max(r, 1)
@@ -198,9 +194,7 @@ def test_the_probe_is_scikit_learns_logistic_regression() -> None:
     ours = probe.linear_probe(x[:900], y[:900], x[900:], 10, iterations=1000)
     standard = ((x - x[:900].mean(0)) / (x[:900].std(0, correction=0) + 1e-6)).numpy()
     theirs = (
-        LogisticRegression(C=1.0, max_iter=2000, tol=1e-6)
-        .fit(standard[:900], y[:900].numpy())
-        .predict(standard[900:])
+        LogisticRegression(C=1.0, max_iter=2000, tol=1e-6).fit(standard[:900], y[:900].numpy()).predict(standard[900:])
     )
     assert (ours.numpy() == theirs).mean() > 0.995
     assert (ours == y[900:]).double().mean() > 0.9
@@ -218,8 +212,21 @@ def test_evaluate_gives_every_score_from_one_call() -> None:
     labels = torch.arange(60) % 3
     z = F.one_hot(labels, 3).float() + 0.1 * torch.randn(60, 3, generator=generator)
     found = evaluate(z[:40], labels[:40], z[40:], labels[40:], 3, classifier="probe")
-    assert {"accuracy", "f1_macro", "f1_class_0", "knn1", "knn5", "probe", "map_at_r", "r_precision", "recall_at_1",
-            "recall_at_5", "target_similarity", "noise_similarity", "similarity_margin"} <= set(found.metrics)  # fmt: skip
+    assert {
+        "accuracy",
+        "f1_macro",
+        "f1_class_0",
+        "knn1",
+        "knn5",
+        "probe",
+        "map_at_r",
+        "r_precision",
+        "recall_at_1",
+        "recall_at_5",
+        "target_similarity",
+        "noise_similarity",
+        "similarity_margin",
+    } <= set(found.metrics)
     assert found.metrics["accuracy"] == found.metrics["probe"] == 1.0
     assert found.metrics["similarity_margin"] > 0.5
     assert {name: len(values) for name, values in found.items.items()} == dict.fromkeys(found.items, 20)

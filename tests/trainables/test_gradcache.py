@@ -51,9 +51,7 @@ def test_dropout_is_the_same_in_both_passes() -> None:
 
 def test_batch_normalisation_is_recorded_and_its_statistics_move_once() -> None:
     encoder, twin = network(nn.BatchNorm1d(8)), network(nn.BatchNorm1d(8))
-    step: Any = gradcache.chunked_step(
-        encoder, inputs(), lambda z: z.square().sum(), list(encoder.parameters()), 10
-    )
+    step: Any = gradcache.chunked_step(encoder, inputs(), lambda z: z.square().sum(), list(encoder.parameters()), 10)
     assert not step.exact and step.metrics["gradcache_exact"] == 0
     for part in torch.split(inputs(), 10):
         twin(part)

@@ -101,9 +101,7 @@ def test_values_and_gradients_are_finite_at_edges(edge: str) -> None:
             else [{}, {"soft": True}]
         )
         for params in (p for p in taus if set(p) <= set(LOSSES[loss].parameters)):
-            value, gradient = value_and_gradient(
-                build(loss, similarity, **params), embeddings.to(dtype), labels
-            )
+            value, gradient = value_and_gradient(build(loss, similarity, **params), embeddings.to(dtype), labels)
             assert torch.isfinite(value) and torch.isfinite(gradient).all(), (loss, similarity, params, dtype)
 
 
@@ -140,8 +138,13 @@ def test_float32_and_autocast_agree_with_float64(loss: str, similarity: str, tem
 
 
 @settings(max_examples=25, deadline=None)
-@given(pairs=st.integers(1, 6), seed=st.integers(0, 999), similarity=st.sampled_from(list(SIMILARITIES)),
-       temperature=st.sampled_from([0.05, 0.5]), epsilon=st.sampled_from([0.0, 0.4]))  # fmt: skip
+@given(
+    pairs=st.integers(1, 6),
+    seed=st.integers(0, 999),
+    similarity=st.sampled_from(list(SIMILARITIES)),
+    temperature=st.sampled_from([0.05, 0.5]),
+    epsilon=st.sampled_from([0.0, 0.4]),
+)
 def test_with_one_positive_each_supcon_sincere_and_infonce_agree(
     pairs: int, seed: int, similarity: str, temperature: float, epsilon: float
 ) -> None:
@@ -177,11 +180,14 @@ def ocl_bound(labels: torch.Tensor, temperature: float) -> float:
 
 
 @settings(max_examples=80, deadline=None)
-@given(n=st.integers(2, 14), classes=st.integers(1, 5), seed=st.integers(0, 9999), noise=st.sampled_from([0.0, 1e-3, 0.05, 1.0]),
-       temperature=st.sampled_from([0.1, 0.5, 1.0, 3.0]))  # fmt: skip
-def test_ocl_is_never_below_its_bound(
-    n: int, classes: int, seed: int, noise: float, temperature: float
-) -> None:
+@given(
+    n=st.integers(2, 14),
+    classes=st.integers(1, 5),
+    seed=st.integers(0, 9999),
+    noise=st.sampled_from([0.0, 1e-3, 0.05, 1.0]),
+    temperature=st.sampled_from([0.1, 0.5, 1.0, 3.0]),
+)
+def test_ocl_is_never_below_its_bound(n: int, classes: int, seed: int, noise: float, temperature: float) -> None:
     z, labels = batch(n, 6, classes, seed)
     assume(bool((torch.bincount(labels) > 1).any()))
     z = torch.eye(6, dtype=z.dtype)[labels] + noise * z
@@ -194,21 +200,16 @@ def test_ocl_is_never_below_its_bound(
 
 def test_the_appendix_bound_would_be_undercut() -> None:
     labels = torch.tensor([0, 0, 0, 1, 1, 2, 2])
-    wrong = sum(
-        math.log(c - 1 + (len(labels) - 1) / math.e) for c in torch.bincount(labels)[labels].tolist()
-    ) / len(labels)
-    assert (
-        build("ocl", "cosine", temperature=1.0)(torch.eye(3, dtype=torch.float64)[labels], labels)
-        < wrong - 0.1
+    wrong = sum(math.log(c - 1 + (len(labels) - 1) / math.e) for c in torch.bincount(labels)[labels].tolist()) / len(
+        labels
     )
+    assert build("ocl", "cosine", temperature=1.0)(torch.eye(3, dtype=torch.float64)[labels], labels) < wrong - 0.1
 
 
 def trained_class_cosines(loss: str, counts: tuple[int, ...], steps: int = 600) -> torch.Tensor:
     """Cosines between the mean embeddings of classes, after training free embeddings [n d] on `loss` alone."""
     labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
-    z = torch.randn(
-        len(labels), 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64
-    ).requires_grad_()
+    z = torch.randn(len(labels), 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
     built = build(loss, "cosine", temperature=1.0)
     speed = torch.zeros_like(z)
     for step in range(steps):
@@ -237,11 +238,15 @@ def test_imbalance_draws_scl_minorities_together_and_not_ocl_ones() -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(n=st.integers(1, 10), classes=st.integers(1, 4), seed=st.integers(0, 999), soft=st.booleans(),
-       mining=st.sampled_from(["all", "hard", "semi_hard"]), reduction=st.sampled_from(["mean", "mean_nonzero"]))  # fmt: skip
-def test_triplets_are_those_of_loops(
-    n: int, classes: int, seed: int, soft: bool, mining: str, reduction: str
-) -> None:
+@given(
+    n=st.integers(1, 10),
+    classes=st.integers(1, 4),
+    seed=st.integers(0, 999),
+    soft=st.booleans(),
+    mining=st.sampled_from(["all", "hard", "semi_hard"]),
+    reduction=st.sampled_from(["mean", "mean_nonzero"]),
+)
+def test_triplets_are_those_of_loops(n: int, classes: int, seed: int, soft: bool, mining: str, reduction: str) -> None:
     z, labels = batch(n, 3, classes, seed)
     s = SIMILARITIES["neg_euclidean"](z, z)
     terms = []
@@ -252,9 +257,7 @@ def test_triplets_are_those_of_loops(
         if mining == "all" or (gap > 0 if mining == "hard" else -0.3 < gap <= 0):
             terms.append(math.log1p(math.exp(gap + 0.3)) if soft else max(0.0, gap + 0.3))
     counted = [t for t in terms if t > 0] if reduction == "mean_nonzero" else terms
-    value = build("triplet", "neg_euclidean", reduction=reduction, margin=0.3, soft=soft, mining=mining)(
-        z, labels
-    )
+    value = build("triplet", "neg_euclidean", reduction=reduction, margin=0.3, soft=soft, mining=mining)(z, labels)
     assert value.item() == pytest.approx(sum(counted) / max(1, len(counted)), abs=1e-12)
 
 
@@ -304,7 +307,7 @@ def test_no_tensor_is_cubic_in_the_batch(loss: str) -> None:
         (("pytorch_metric_learning.losses:CircleLoss",), {"gama": 3}, ["gama"]),
         (("pytorch_metric_learning.losses:ArcFaceLoss",), {"num_classes": 3, "embedding_size": 4}, ["weights"]),
     ],
-)  # fmt: skip
+)
 def test_unknown_names_and_wrong_values_are_named(
     arguments: tuple[str, ...], params: dict[str, Any], says: list[str]
 ) -> None:
@@ -385,8 +388,4 @@ def test_the_table_tells_what_spaces_need() -> None:
         assert loss.name == name and loss.description
         for similarity in loss.similarities:
             build(name, similarity, **loss.defaults_for(similarity))  # defaults are valid values
-    assert LOSSES["margin_contrastive"].defaults_for("neg_arc_length") == {
-        "m_pos": 1.0,
-        "m_neg": 0.5,
-        "squared": False,
-    }
+    assert LOSSES["margin_contrastive"].defaults_for("neg_arc_length") == {"m_pos": 1.0, "m_neg": 0.5, "squared": False}

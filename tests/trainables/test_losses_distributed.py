@@ -30,8 +30,16 @@ def job(loss: str, similarity: str, reduction: str | None, params: dict[str, Any
     generator = torch.Generator().manual_seed(3)
     inputs = torch.randn(23, 5, generator=generator, dtype=torch.float64)
     labels = torch.randint(4, (23,), generator=generator)
-    return {"loss": loss, "similarity": similarity, "reduction": reduction, "params": params, "inputs": inputs,
-            "labels": labels, "ids": torch.arange(23) // 2, "ends": [9, 23]}  # fmt: skip
+    return {
+        "loss": loss,
+        "similarity": similarity,
+        "reduction": reduction,
+        "params": params,
+        "inputs": inputs,
+        "labels": labels,
+        "ids": torch.arange(23) // 2,
+        "ends": [9, 23],
+    }
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +52,21 @@ def joined(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
     script = str(Path(joined_losses.__file__))
     started = [
         subprocess.Popen(
-            [sys.executable, script, str(rank), str(SIZE), str(folder / "meet"), str(folder / "jobs.pt"), str(folder / f"{rank}.pt")],
-            env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE, text=True)
+            [
+                sys.executable,
+                script,
+                str(rank),
+                str(SIZE),
+                str(folder / "meet"),
+                str(folder / "jobs.pt"),
+                str(folder / f"{rank}.pt"),
+            ],
+            env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         for rank in range(SIZE)
-    ]  # fmt: skip
+    ]
     errors = [process.communicate(timeout=200)[1] for process in started]
     assert all(process.returncode == 0 for process in started), "\n".join(e[-2000:] for e in errors)
     return [torch.load(folder / f"{rank}.pt") for rank in range(SIZE)]

@@ -25,9 +25,7 @@ def batch(case: dict[str, Any], dtype: torch.dtype) -> tuple[torch.Tensor, torch
 
 def complaint(golden: dict[str, Any], case: dict[str, Any], dtype: torch.dtype) -> str:
     """What is wrong with our value and gradient; empty if nothing."""
-    loss = losses.build(
-        golden["loss"], golden["similarity"], reduction=golden["reduction"], **golden["params"]
-    )
+    loss = losses.build(golden["loss"], golden["similarity"], reduction=golden["reduction"], **golden["params"])
     embeddings, labels, ids = batch(case, dtype)
     value = loss(embeddings, labels, ids)
     (grad,) = torch.autograd.grad(value, embeddings)
@@ -48,19 +46,14 @@ def complaint(golden: dict[str, Any], case: dict[str, Any], dtype: torch.dtype) 
         if not ((grad.double() - wanted).abs() <= slack).all():
             return f"{golden['id']}: gradient is off by {(grad.double() - wanted).abs().max().item():.3g}"
     norm = grad.double().norm().item()
-    if (
-        golden["grad_norm"] is not None
-        and not abs(norm - golden["grad_norm"]) <= atol + rtol * golden["grad_norm"]
-    ):
+    if golden["grad_norm"] is not None and not abs(norm - golden["grad_norm"]) <= atol + rtol * golden["grad_norm"]:
         return f"{golden['id']}: gradient norm {norm!r}, expected {golden['grad_norm']!r}"
     return ""
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 @pytest.mark.parametrize("name", list(LOSSES))
-def test_values_and_gradients_are_the_reference(
-    reference: dict[str, Any], name: str, dtype: torch.dtype
-) -> None:
+def test_values_and_gradients_are_the_reference(reference: dict[str, Any], name: str, dtype: torch.dtype) -> None:
     goldens = [g for g in reference["goldens"] if g["loss"] == name]
     assert goldens, f"no reference value of {name}"
     wrong = [c for g in goldens if (c := complaint(g, reference["cases"][g["case"]], dtype))]

@@ -25,9 +25,7 @@ def made(loss: str, similarity: str, reduction: str | None = None, **params: Any
     return found
 
 
-def value_and_gradient(
-    function: Any, z: torch.Tensor, *args: Any, **kwargs: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
+def value_and_gradient(function: Any, z: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
     z = z.clone().requires_grad_()
     value = function(z, *args, **kwargs)
     return value.detach(), torch.autograd.grad(value, z)[0]
@@ -41,11 +39,26 @@ def batches(n: int, d: int, classes: int, seed: int) -> tuple[torch.Tensor, torc
 
 @pytest.mark.parametrize(("loss", "similarity"), TILED)
 @settings(max_examples=8, deadline=None)
-@given(n=st.integers(1, 40), classes=st.integers(1, 12), tile=st.integers(1, 400), seed=st.integers(0, 99),
-       reduction=st.sampled_from(REDUCTIONS), temperature=st.sampled_from([0.01, 0.1, 1.0]),
-       epsilon=st.sampled_from([0.0, 0.1, 3.0]))  # fmt: skip
-def test_tiles_are_exact(loss: str, similarity: str, n: int, classes: int, tile: int, seed: int, reduction: str,
-                         temperature: float, epsilon: float) -> None:  # fmt: skip
+@given(
+    n=st.integers(1, 40),
+    classes=st.integers(1, 12),
+    tile=st.integers(1, 400),
+    seed=st.integers(0, 99),
+    reduction=st.sampled_from(REDUCTIONS),
+    temperature=st.sampled_from([0.01, 0.1, 1.0]),
+    epsilon=st.sampled_from([0.0, 0.1, 3.0]),
+)
+def test_tiles_are_exact(
+    loss: str,
+    similarity: str,
+    n: int,
+    classes: int,
+    tile: int,
+    seed: int,
+    reduction: str,
+    temperature: float,
+    epsilon: float,
+) -> None:
     options = {} if loss == "ocl" else {"epsilon": epsilon}
     composed = made(loss, similarity, reduction, temperature=temperature, **options)
     z, ids = batches(n, 5, classes, seed)

@@ -35,12 +35,12 @@ def steps(make: Any, count: int, ours: bool) -> list[torch.Tensor]:
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_update_is_torchs(name: str, weight_decay: float) -> None:
-    theirs = {"sgd": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=weight_decay),
-              "adamw": lambda p: torch.optim.AdamW(p, 0.1, weight_decay=weight_decay)}[name]  # fmt: skip
+    theirs = {
+        "sgd": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=weight_decay),
+        "adamw": lambda p: torch.optim.AdamW(p, 0.1, weight_decay=weight_decay),
+    }[name]
     for a, b in zip(
-        steps(lambda p: build_optimizer(name, p, 0.1, weight_decay), 12, True),
-        steps(theirs, 12, False),
-        strict=True,
+        steps(lambda p: build_optimizer(name, p, 0.1, weight_decay), 12, True), steps(theirs, 12, False), strict=True
     ):
         assert torch.allclose(a, b, rtol=1e-10, atol=1e-12)
 

@@ -34,9 +34,7 @@ def sick(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 
 
 def numbers(reports: list[Report]) -> list[tuple[Any, ...]]:
-    return [
-        (r.step, dict(r.metrics), {k: np.asarray(v).tobytes() for k, v in r.items.items()}) for r in reports
-    ]
+    return [(r.step, dict(r.metrics), {k: np.asarray(v).tobytes() for k, v in r.items.items()}) for r in reports]
 
 
 def trial(data: Manifest, **config: Any) -> Trial:

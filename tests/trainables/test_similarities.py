@@ -45,8 +45,14 @@ def test_inner_products_are_those_of_projected_rows(name: str) -> None:
 
 def test_values_by_hand() -> None:
     a, b = torch.tensor([[3.0, 4.0]]), torch.tensor([[4.0, -3.0]])  # orthogonal, of length 5
-    expected = {"cosine": 0, "dot": 0, "neg_arc_length": 0.5, "neg_euclidean": -math.sqrt(50),
-                "neg_euclidean_unit": -math.sqrt(2), "neg_sq_euclidean_unit": -2}  # fmt: skip
+    expected = {
+        "cosine": 0,
+        "dot": 0,
+        "neg_arc_length": 0.5,
+        "neg_euclidean": -math.sqrt(50),
+        "neg_euclidean_unit": -math.sqrt(2),
+        "neg_sq_euclidean_unit": -2,
+    }
     assert set(expected) == set(SIMILARITIES)
     for name, value in expected.items():
         assert SIMILARITIES[name](a, b).item() == pytest.approx(value, abs=1e-6)

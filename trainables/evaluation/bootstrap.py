@@ -38,14 +38,10 @@ def bootstrap(
     The same items are drawn for all models, so differences between the results are paired. The draws are those of
     torch.randint after torch.manual_seed(seed), one call a resample, as in SINCERE's code.
     """
-    columns = {
-        name: torch.as_tensor(np.asarray(values), dtype=torch.float32) for name, values in scores.items()
-    }
+    columns = {name: torch.as_tensor(np.asarray(values), dtype=torch.float32) for name, values in scores.items()}
     lengths = {name: len(values) for name, values in columns.items()}
     if not lengths or len(set(lengths.values())) > 1 or 0 in lengths.values():
-        raise SpecError(
-            "paired scores need one value per test item for every model", place="scores", value=lengths
-        )
+        raise SpecError("paired scores need one value per test item for every model", place="scores", value=lengths)
     n = next(iter(lengths.values()))
     generator = torch.Generator().manual_seed(seed)
     means: dict[str, list[torch.Tensor]] = {name: [] for name in columns}
@@ -64,9 +60,7 @@ def interval(
     seed: int = 123,
 ) -> Interval:
     """The interval of a model's mean score, or of its mean paired difference to `against`."""
-    columns = (
-        {"a": np.asarray(scores)} if against is None else {"a": np.asarray(scores), "b": np.asarray(against)}
-    )
+    columns = {"a": np.asarray(scores)} if against is None else {"a": np.asarray(scores), "b": np.asarray(against)}
     resampled = bootstrap(columns, iterations, seed)
     values = resampled["a"] - (resampled["b"] if against is not None else 0)
     value = columns["a"].mean() - (columns["b"].mean() if against is not None else 0)

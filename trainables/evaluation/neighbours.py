@@ -44,14 +44,7 @@ def search(
     queries = F.normalize(queries.float(), dim=1)
     rows = max(1, TILE // max(1, len(index)))
     tiles = [
-        _tile(
-            queries[i : i + rows] @ index.T,
-            index_labels,
-            query_labels[i : i + rows],
-            ks,
-            recall_at,
-            retrieval,
-        )
+        _tile(queries[i : i + rows] @ index.T, index_labels, query_labels[i : i + rows], ks, recall_at, retrieval)
         for i in range(0, len(queries), rows)
     ]
     return Neighbours(

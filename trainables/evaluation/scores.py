@@ -11,9 +11,7 @@ def classification(predicted: Int[Tensor, " n"], labels: Int[Tensor, " n"], clas
     As in scikit-learn, a class counts in macro F1 if it occurs in the labels or the predictions; one that occurs
     in neither has no F1 and is left out.
     """
-    confusion = (
-        torch.bincount(labels * classes + predicted, minlength=classes**2).reshape(classes, classes).double()
-    )
+    confusion = torch.bincount(labels * classes + predicted, minlength=classes**2).reshape(classes, classes).double()
     hits, occurs = confusion.diag(), confusion.sum(0) + confusion.sum(1)
     f1 = {k: float(2 * hits[k] / occurs[k]) for k in range(classes) if occurs[k] > 0}
     scores = {"accuracy": float(hits.sum() / confusion.sum()), "f1_macro": sum(f1.values()) / len(f1)}

@@ -29,10 +29,7 @@ class Histogram:
 
 
 def histogram(
-    target: Float[np.ndarray, " n"],
-    noise: Float[np.ndarray, " n"],
-    bins: int = BINS,
-    span: tuple[float, float] = RANGE,
+    target: Float[np.ndarray, " n"], noise: Float[np.ndarray, " n"], bins: int = BINS, span: tuple[float, float] = RANGE
 ) -> Histogram:
     """Count target and noise similarities in `bins` equal bins over `span`."""
     edges = np.linspace(*span, bins + 1)
@@ -58,13 +55,9 @@ def figure(histogram: Histogram, path: Path, *, title: str, axis: str) -> Path:
     canvas = FigureCanvasAgg(Figure(figsize=(6, 3.6), layout="constrained"))
     axes: Any = canvas.figure.subplots()
     widths, starts = np.diff(histogram.edges), histogram.edges[:-1]
-    for series, name, colour in zip(
-        histogram.shares(), ("target", "noise"), ("#1b7837", "#b2182b"), strict=True
-    ):
+    for series, name, colour in zip(histogram.shares(), ("target", "noise"), ("#1b7837", "#b2182b"), strict=True):
         axes.bar(starts, series, widths, align="edge", label=name, color=colour, alpha=0.6)
-    axes.set(
-        title=title, xlabel=axis, ylabel="share of test items", xlim=(histogram.edges[0], histogram.edges[-1])
-    )
+    axes.set(title=title, xlabel=axis, ylabel="share of test items", xlim=(histogram.edges[0], histogram.edges[-1]))
     axes.legend(frameon=False)
     canvas.print_png(str(path))
     return path

@@ -27,8 +27,12 @@ def build(
         return outside.make(loss, entry, similarity, reduction, params)
     metric = checks.known("similarity", "similarities", SIMILARITIES, similarity)
     if similarity not in entry.similarities:
-        raise SpecError(f"{loss} cannot use this similarity", place="similarity", value=similarity,
-                        hint=choose_from(f"similarities of {loss}", list(entry.similarities), similarity))  # fmt: skip
+        raise SpecError(
+            f"{loss} cannot use this similarity",
+            place="similarity",
+            value=similarity,
+            hint=choose_from(f"similarities of {loss}", list(entry.similarities), similarity),
+        )
     reduction = entry.reduction if reduction is None else reduction
     checks.known("reduction", "reductions", REDUCTIONS, reduction)
     for name in params:

@@ -19,8 +19,7 @@ class NotFiniteError(ValueError):
 def known(kind: str, plural: str, table: Mapping[str, Any], name: object) -> Any:
     """The entry of `table` called `name`; `SpecError` with the known names if there is none."""
     if not isinstance(name, str) or name not in table:
-        raise SpecError(f"there is no such {kind}", place=kind, value=name,
-                        hint=choose_from(plural, list(table), name))  # fmt: skip
+        raise SpecError(f"there is no such {kind}", place=kind, value=name, hint=choose_from(plural, list(table), name))
     return table[name]
 
 
@@ -36,8 +35,12 @@ def parameter(name: str, value: object, declared: inspect.Parameter) -> Any:
         return value
     if choices := get_args(annotation) if get_origin(annotation) is Literal else ():
         if value not in choices:
-            raise SpecError("there is no such choice", place=name, value=value,
-                            hint=choose_from(f"values of {name}", list(choices), value))  # fmt: skip
+            raise SpecError(
+                "there is no such choice",
+                place=name,
+                value=value,
+                hint=choose_from(f"values of {name}", list(choices), value),
+            )
         return value
     if isinstance(default, str) or (value is None and default is None):
         return value
@@ -50,17 +53,19 @@ def parameter(name: str, value: object, declared: inspect.Parameter) -> Any:
     return float(value)
 
 
-def batch(
-    embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], instance_ids: Int[Tensor, " n"] | None
-) -> None:
+def batch(embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], instance_ids: Int[Tensor, " n"] | None) -> None:
     """Shapes and values of a batch; `NotFiniteError` if embeddings hold NaN or infinite values."""
     if embeddings.ndim != 2 or not embeddings.is_floating_point():
-        raise SpecError("embeddings must be floating-point [n d]", place="embeddings",
-                        value=f"{embeddings.dtype} {list(embeddings.shape)}")  # fmt: skip
+        raise SpecError(
+            "embeddings must be floating-point [n d]",
+            place="embeddings",
+            value=f"{embeddings.dtype} {list(embeddings.shape)}",
+        )
     for name, ids in (("labels", labels), ("instance_ids", instance_ids)):
         if ids is not None and ids.shape != embeddings.shape[:1]:
-            raise SpecError(f"must hold one value per embedding, which are {len(embeddings)}", place=name,
-                            value=list(ids.shape))  # fmt: skip
+            raise SpecError(
+                f"must hold one value per embedding, which are {len(embeddings)}", place=name, value=list(ids.shape)
+            )
     if not torch.isfinite(embeddings.detach()).all():
         bad = (~torch.isfinite(embeddings.detach())).any(1).nonzero().flatten()
         raise NotFiniteError(

@@ -33,9 +33,7 @@ class Composed:
     reduction: str
     params: Mapping[str, Any]
 
-    def __call__(
-        self, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None
-    ) -> Scalar:
+    def __call__(self, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None) -> Scalar:
         checks.batch(embeddings, labels, instance_ids)
         with torch.autocast(embeddings.device.type, enabled=False):
             z = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
@@ -61,17 +59,13 @@ class Composed:
         unless the reduction asks how many values are above zero."""
         return self.loss.family == "cross_entropy" and self.reduction != "mean_nonzero"
 
-    def in_tiles(
-        self, z: Float[Tensor, "n d"], ids: Ids, *, scores: int | None = None, shared: bool = False
-    ) -> Scalar:
+    def in_tiles(self, z: Float[Tensor, "n d"], ids: Ids, *, scores: int | None = None, shared: bool = False) -> Scalar:
         """The same number and gradient from tiles of at most `scores` scores."""
         weights = self._weights(ids, z.dtype)
         project, closed = self.similarity.project, self.loss.closed
         if project is None or closed is None:
             values: Any = partial(self.loss.function, **self.params)
-            return tiled.weighted_sum(
-                z, ids, tiled.by_autograd(self.similarity, values, weights), scores, shared
-            )
+            return tiled.weighted_sum(z, ids, tiled.by_autograd(self.similarity, values, weights), scores, shared)
         temperature, z = self.params["temperature"], project(z)
         if (base := self.params.get("base_temperature")) is not None:
             weights = weights * (temperature / base)
@@ -95,8 +89,11 @@ class Composed:
         if self.loss.positives == "labels":
             return labels
         if instance_ids is None:
-            raise SpecError(f"{self.loss.name} needs the ids of the instances whose views the rows are",
-                            place="instance_ids", hint="views of one image have the same id")  # fmt: skip
+            raise SpecError(
+                f"{self.loss.name} needs the ids of the instances whose views the rows are",
+                place="instance_ids",
+                hint="views of one image have the same id",
+            )
         return instance_ids
 
     def terms(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Terms, ...]:

@@ -16,8 +16,15 @@ Mask = Bool[Tensor, "n m"]
 PerAnchor = Float[Tensor, " n"]
 
 
-def supcon(scores: Scores, positives: Mask, negatives: Mask, *, temperature: float = 0.1, epsilon: float = 0.0,
-           base_temperature: float | None = None) -> PerAnchor:  # fmt: skip
+def supcon(
+    scores: Scores,
+    positives: Mask,
+    negatives: Mask,
+    *,
+    temperature: float = 0.1,
+    epsilon: float = 0.0,
+    base_temperature: float | None = None,
+) -> PerAnchor:
     """mean_p -log e^{s_ip/t} / (sum_{q in P} e^{s_iq/t - eps} + sum_N e^{s_in/t}) (Khosla et al. 2020, equation 2).
 
     `base_temperature` multiplies by temperature / base_temperature, as SupContrast's code does: only for its
@@ -29,8 +36,9 @@ def supcon(scores: Scores, positives: Mask, negatives: Mask, *, temperature: flo
     return values if base_temperature is None else values * (temperature / base_temperature)
 
 
-def sincere(scores: Scores, positives: Mask, negatives: Mask, *, temperature: float = 0.1,
-            epsilon: float = 0.0) -> PerAnchor:  # fmt: skip
+def sincere(
+    scores: Scores, positives: Mask, negatives: Mask, *, temperature: float = 0.1, epsilon: float = 0.0
+) -> PerAnchor:
     """mean_p -log e^{s_ip/t} / (e^{s_ip/t - eps} + sum_N e^{s_in/t}): a positive need not beat the other positives
     (SINCERE: Feeney & Hughes 2023; with eps > 0 eps-SupInfoNCE: Barbano et al. 2023)."""
     logits = scores / temperature
@@ -38,8 +46,9 @@ def sincere(scores: Scores, positives: Mask, negatives: Mask, *, temperature: fl
     return masked_mean(-F.logsigmoid(logits - against - epsilon) - epsilon, positives)
 
 
-def infonce(scores: Scores, positives: Mask, negatives: Mask, *, temperature: float = 0.1,
-            epsilon: float = 0.0) -> PerAnchor:  # fmt: skip
+def infonce(
+    scores: Scores, positives: Mask, negatives: Mask, *, temperature: float = 0.1, epsilon: float = 0.0
+) -> PerAnchor:
     """-log e^{s+/t} / (e^{s+/t - eps} + sum_N e^{s_in/t}), where the positive is the other view of the same instance
     and all other rows are negatives (van den Oord et al. 2018; SimCLR's NT-Xent)."""
     return sincere(scores, positives, negatives, temperature=temperature, epsilon=epsilon)

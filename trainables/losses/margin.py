@@ -18,17 +18,23 @@ Square = Float[Tensor, "n n"]
 Mask = Bool[Tensor, "n m"]
 
 
-def margin_contrastive(scores: Scores, positives: Mask, negatives: Mask, *, m_pos: float = 1.0, m_neg: float = 0.0,
-                       squared: bool = False) -> tuple[Terms, Terms]:  # fmt: skip
+def margin_contrastive(
+    scores: Scores, positives: Mask, negatives: Mask, *, m_pos: float = 1.0, m_neg: float = 0.0, squared: bool = False
+) -> tuple[Terms, Terms]:
     """max(0, m_pos - s) of positive pairs plus max(0, s - m_neg) of negative ones, each averaged over its pairs; with
     `squared` h^2 / 2 (Hadsell et al. 2006, equation 4, with similarities for distances)."""
-    return _pairs(F.relu(m_pos - scores), positives, squared), _pairs(
-        F.relu(scores - m_neg), negatives, squared
-    )
+    return _pairs(F.relu(m_pos - scores), positives, squared), _pairs(F.relu(scores - m_neg), negatives, squared)
 
 
-def triplet(scores: Scores, positives: Mask, negatives: Mask, *, margin: float | None = None, soft: bool = False,
-            mining: Mining = "all") -> Terms:  # fmt: skip
+def triplet(
+    scores: Scores,
+    positives: Mask,
+    negatives: Mask,
+    *,
+    margin: float | None = None,
+    soft: bool = False,
+    mining: Mining = "all",
+) -> Terms:
     """max(0, s_an - s_ap + margin) over triplets, or its softplus if `soft` (FaceNet: Schroff et al. 2015).
 
     `mining`: `all`; `hard`, triplets whose negative scores above the positive; `semi_hard`, those whose negative
@@ -37,8 +43,15 @@ def triplet(scores: Scores, positives: Mask, negatives: Mask, *, margin: float |
     return triplet_terms(scores, positives, negatives, _margin(margin, soft), soft, mining)
 
 
-def lifted_structured(scores: Square, positives: Bool[Tensor, "n n"], negatives: Bool[Tensor, "n n"], *,
-                      margin: float = 1.0, smooth: bool = True, squared: bool = True) -> Terms:  # fmt: skip
+def lifted_structured(
+    scores: Square,
+    positives: Bool[Tensor, "n n"],
+    negatives: Bool[Tensor, "n n"],
+    *,
+    margin: float = 1.0,
+    smooth: bool = True,
+    squared: bool = True,
+) -> Terms:
     """max(0, J)^2 / 2 over positive pairs, or max(0, J) if not `squared`, with J_ij = margin - s_ij + C: C is the
     larger of i's and j's hardest negative, or if `smooth` the log-sum-exp over the negatives of both (Song et al.
     2016, equations 3 and 4). It needs the scores of all pairs."""
@@ -52,8 +65,9 @@ def lifted_structured(scores: Square, positives: Bool[Tensor, "n n"], negatives:
     return _pairs(F.relu(margin - scores + hardest.masked_fill(~pairs, 0)), pairs, squared)
 
 
-def batch_hard(scores: Scores, positives: Mask, negatives: Mask, *, margin: float | None = None,
-               soft: bool = False) -> Terms:  # fmt: skip
+def batch_hard(
+    scores: Scores, positives: Mask, negatives: Mask, *, margin: float | None = None, soft: bool = False
+) -> Terms:
     """max(0, margin + max_N s - min_P s), or its softplus if `soft`, of the anchors that have both a positive and a
     negative (Hermans et al. 2017, equation 5). The margin is 0 by default if `soft`."""
     nearest_negative = scores.masked_fill(~negatives, -torch.inf).amax(1)

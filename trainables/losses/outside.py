@@ -41,18 +41,14 @@ def find(path: str) -> Loss | Callable[..., Any]:
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        extra = (
-            "; pip install 'contrasweep[metric-learning]'" if module_name.startswith(METRIC_LEARNING) else ""
-        )
+        extra = "; pip install 'contrasweep[metric-learning]'" if module_name.startswith(METRIC_LEARNING) else ""
         raise SpecError(
             "the loss's module cannot be imported", place="loss", value=path, hint=f"{error}{extra}"
         ) from None
     found = getattr(module, name, None)
     if not callable(found):
         names = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
-        raise SpecError(
-            "the module has no such loss", place="loss", value=path, hint=choose_from("names", names, name)
-        )
+        raise SpecError("the module has no such loss", place="loss", value=path, hint=choose_from("names", names, name))
     if not inspect.isclass(found) and tuple(inspect.signature(found).parameters)[:3] == SCORE_LEVEL:
         return Loss(path, "outside", found)
     return found  # type: ignore[no-any-return]
@@ -66,8 +62,9 @@ class Outside:
     name: str
     function: Callable[[Tensor, Tensor], Any]
 
-    def __call__(self, embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"],
-                 instance_ids: Int[Tensor, " n"] | None = None) -> Float[Tensor, ""]:  # fmt: skip
+    def __call__(
+        self, embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], instance_ids: Int[Tensor, " n"] | None = None
+    ) -> Float[Tensor, ""]:
         checks.batch(embeddings, labels, instance_ids)
         with torch.autocast(embeddings.device.type, enabled=False):
             z = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
@@ -84,15 +81,22 @@ def make(
 ) -> Outside:
     """An embedding-level loss with its parameters."""
     if reduction is not None:
-        raise SpecError(f"{path} reduces by itself: leave reduction out, or give it the parameters it knows",
-                        place="reduction", value=reduction)  # fmt: skip
+        raise SpecError(
+            f"{path} reduces by itself: leave reduction out, or give it the parameters it knows",
+            place="reduction",
+            value=reduction,
+        )
     params = dict(params)
     if path.startswith(METRIC_LEARNING):
         if similarity != "own" and "distance" not in params:
             params["distance"] = _distance(similarity)
     elif similarity not in ("own", "cosine"):
-        raise SpecError(f"{path} compares embeddings in its own way", place="similarity", value=similarity,
-                        hint="leave it out, or say 'own'")  # fmt: skip
+        raise SpecError(
+            f"{path} compares embeddings in its own way",
+            place="similarity",
+            value=similarity,
+            hint="leave it out, or say 'own'",
+        )
     if not inspect.isclass(found):
         _check_arguments(path, found, params, after=2)
         return Outside(path, partial(found, **params))
@@ -103,8 +107,11 @@ def make(
     except (TypeError, ValueError, AssertionError) as error:
         raise SpecError(f"{path} cannot be built: {error}", place="loss", value=params) from None
     if isinstance(made, torch.nn.Module) and any(True for _ in made.parameters()):
-        raise SpecError(f"{path} has weights of its own, which no trainable here would train", place="loss",
-                        hint="use a loss of embeddings and labels alone")  # fmt: skip
+        raise SpecError(
+            f"{path} has weights of its own, which no trainable here would train",
+            place="loss",
+            hint="use a loss of embeddings and labels alone",
+        )
     return Outside(path, made)
 
 

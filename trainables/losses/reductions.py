@@ -57,11 +57,13 @@ def _mean(values: PerAnchor, weights: PerAnchor) -> Scalar:
     return (values * weights).sum() / weights.sum().clamp(min=1)
 
 
-REDUCTIONS: Mapping[str, Callable[[Terms, PerAnchor], Scalar]] = MappingProxyType({
-    "valid_anchors": valid_anchors,
-    "all_anchors": all_anchors,
-    "positive_pairs": positive_pairs,
-    "mean": mean,
-    "mean_nonzero": mean_nonzero,
-})  # fmt: skip
+REDUCTIONS: Mapping[str, Callable[[Terms, PerAnchor], Scalar]] = MappingProxyType(
+    {
+        "valid_anchors": valid_anchors,
+        "all_anchors": all_anchors,
+        "positive_pairs": positive_pairs,
+        "mean": mean,
+        "mean_nonzero": mean_nonzero,
+    }
+)
 """name -> (terms, positives per anchor) -> scalar; without any term all give 0 with zero gradient."""

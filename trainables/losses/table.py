@@ -62,18 +62,36 @@ class Loss:
         return {**self.parameters, **self.defaults.get(similarity, {})}
 
 
-LOSSES: Mapping[str, Loss] = MappingProxyType({loss.name: loss for loss in (
-    Loss("infonce", "cross_entropy", cross_entropy.infonce, positives="instances", closed=tiled.sincere_),
-    Loss("supcon", "cross_entropy", cross_entropy.supcon, closed=tiled.supcon_, closed_is_denominator=True),
-    Loss("sincere", "cross_entropy", cross_entropy.sincere, closed=tiled.sincere_),
-    Loss("ocl", "cross_entropy", cross_entropy.ocl, similarities=SIGNED, closed=tiled.ocl_, closed_is_denominator=True),
-    Loss("margin_contrastive", "margin", margin.margin_contrastive, reduction="mean", defaults={
-        "neg_arc_length": {"m_pos": 1.0, "m_neg": 0.5},
-        "neg_euclidean": {"m_pos": 0.0, "m_neg": -1.0},
-        "neg_euclidean_unit": {"m_pos": 0.0, "m_neg": -1.0},
-        "neg_sq_euclidean_unit": {"m_pos": 0.0, "m_neg": -1.0},
-    }),
-    Loss("triplet", "margin", margin.triplet, reduction="mean"),
-    Loss("lifted_structured", "margin", margin.lifted_structured, reduction="mean", all_pairs=True),
-    Loss("batch_hard", "margin", margin.batch_hard, reduction="mean"),
-)})  # fmt: skip
+LOSSES: Mapping[str, Loss] = MappingProxyType(
+    {
+        loss.name: loss
+        for loss in (
+            Loss("infonce", "cross_entropy", cross_entropy.infonce, positives="instances", closed=tiled.sincere_),
+            Loss("supcon", "cross_entropy", cross_entropy.supcon, closed=tiled.supcon_, closed_is_denominator=True),
+            Loss("sincere", "cross_entropy", cross_entropy.sincere, closed=tiled.sincere_),
+            Loss(
+                "ocl",
+                "cross_entropy",
+                cross_entropy.ocl,
+                similarities=SIGNED,
+                closed=tiled.ocl_,
+                closed_is_denominator=True,
+            ),
+            Loss(
+                "margin_contrastive",
+                "margin",
+                margin.margin_contrastive,
+                reduction="mean",
+                defaults={
+                    "neg_arc_length": {"m_pos": 1.0, "m_neg": 0.5},
+                    "neg_euclidean": {"m_pos": 0.0, "m_neg": -1.0},
+                    "neg_euclidean_unit": {"m_pos": 0.0, "m_neg": -1.0},
+                    "neg_sq_euclidean_unit": {"m_pos": 0.0, "m_neg": -1.0},
+                },
+            ),
+            Loss("triplet", "margin", margin.triplet, reduction="mean"),
+            Loss("lifted_structured", "margin", margin.lifted_structured, reduction="mean", all_pairs=True),
+            Loss("batch_hard", "margin", margin.batch_hard, reduction="mean"),
+        )
+    }
+)

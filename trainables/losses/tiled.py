@@ -66,8 +66,9 @@ TileGradient = Callable[[Tensor, Anchors, Tensor | None], Tensor]
 """(embeddings [n d], anchors, gradient [n d] to add to, or None) -> the weighted sum of the anchors' values."""
 
 
-def weighted_sum(z: Float[Tensor, "n d"], ids: Ids, tile: TileGradient, scores: int | None = None,
-                 shared: bool = False) -> Float[Tensor, ""]:  # fmt: skip
+def weighted_sum(
+    z: Float[Tensor, "n d"], ids: Ids, tile: TileGradient, scores: int | None = None, shared: bool = False
+) -> Float[Tensor, ""]:
     """Sum of `tile` over all tiles, differentiable once with respect to `z`. `shared`: each process of the default
     group computes its share of the anchors, and all get the same sum and gradient."""
     rows = distributed.share(len(z)) if shared else range(len(z))
@@ -102,9 +103,7 @@ def by_autograd(
 
     def tile(z: Tensor, at: Anchors, gradient: Tensor | None) -> Tensor:
         with torch.set_grad_enabled(gradient is not None):
-            rows, columns = (
-                part.detach().requires_grad_(gradient is not None) for part in (z[at.start : at.stop], z)
-            )
+            rows, columns = (part.detach().requires_grad_(gradient is not None) for part in (z[at.start : at.stop], z))
             total = values(similarity(rows, columns), at.positives, ~at.same) @ weights[at.start : at.stop]
             if gradient is not None:
                 to_rows, to_columns = torch.autograd.grad(total, (rows, columns))

@@ -19,8 +19,14 @@ TILE = 2**21
 """Triplets at once: 8 MB of float32."""
 
 
-def triplet_terms(scores: Float[Tensor, "n m"], positives: Bool[Tensor, "n m"], negatives: Bool[Tensor, "n m"],
-                  margin: float, soft: bool, mining: Mining) -> Terms:  # fmt: skip
+def triplet_terms(
+    scores: Float[Tensor, "n m"],
+    positives: Bool[Tensor, "n m"],
+    negatives: Bool[Tensor, "n m"],
+    margin: float,
+    soft: bool,
+    mining: Mining,
+) -> Terms:
     """Per anchor, the sum of max(0, s_an - s_ap + margin) (softplus if `soft`) over the triplets that `mining` takes,
     their number, and the number above zero."""
     total, count, above = _Triplets.apply(scores, positives, negatives, margin, soft, mining)
@@ -29,8 +35,9 @@ def triplet_terms(scores: Float[Tensor, "n m"], positives: Bool[Tensor, "n m"], 
 
 class _Triplets(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, positives: Tensor, negatives: Tensor, margin: float, soft: bool,
-                mining: Mining) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    def forward(
+        ctx: Any, scores: Tensor, positives: Tensor, negatives: Tensor, margin: float, soft: bool, mining: Mining
+    ) -> tuple[Tensor, Tensor, Tensor]:
         slopes = torch.zeros_like(scores)
         total, count, above = (scores.new_zeros(len(scores)) for _ in range(3))
         for rows, columns, filled in _tiles(positives, scores.shape[1]):
@@ -69,7 +76,5 @@ def _tiles(positives: Bool[Tensor, "n m"], columns: int) -> Iterator[tuple[slice
         return
     step = max(1, TILE // (most * columns))
     for start in range(0, len(positives), step):
-        filled, places = (
-            positives[start : start + step].to(torch.uint8).sort(dim=1, descending=True, stable=True)
-        )
+        filled, places = positives[start : start + step].to(torch.uint8).sort(dim=1, descending=True, stable=True)
         yield slice(start, start + step), places[:, :most], filled[:, :most].bool()

@@ -45,8 +45,12 @@ def embeddings(test: "Embedded", rows: Any) -> pa.Table:
     """One row a test item; coordinates of a fixed sample of at most `POINTS`."""
     n = len(test.labels)
     chosen = np.sort(np.random.default_rng(SEED).permutation(n)[:POINTS])
-    columns: dict[str, Any] = {"row": np.asarray(rows), "label": test.labels.numpy(),
-                               "predicted": test.predicted.numpy(), "z_raw": test.z_raw.numpy()}  # fmt: skip
+    columns: dict[str, Any] = {
+        "row": np.asarray(rows),
+        "label": test.labels.numpy(),
+        "predicted": test.predicted.numpy(),
+        "z_raw": test.z_raw.numpy(),
+    }
     for name, points in (("z", test.z), ("e_post", test.e_post)):
         placed = np.full((n, 2), np.nan, np.float32)
         placed[chosen] = tsne(points[chosen])
@@ -59,8 +63,14 @@ def centres(part: "Embedded", name: str, classes: int) -> pa.Table:
     """Cosines between class centres of z, one row for each of the classes^2 entries; null for an absent class."""
     gram = metrics.centre_gram(part.z, part.labels, classes).numpy()
     first, second = np.indices(gram.shape)
-    return pa.table({"part": [name] * gram.size, "class_a": first.ravel(), "class_b": second.ravel(),
-                     "cosine": pa.array(gram.ravel(), from_pandas=True)})  # fmt: skip
+    return pa.table(
+        {
+            "part": [name] * gram.size,
+            "class_a": first.ravel(),
+            "class_b": second.ravel(),
+            "cosine": pa.array(gram.ravel(), from_pandas=True),
+        }
+    )
 
 
 def tsne(points: Tensor) -> Any:

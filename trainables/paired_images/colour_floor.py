@@ -1,4 +1,5 @@
-"""What colour alone tells about a pair: boosted trees on statistics of each channel, the floor that a network has to clear.
+"""What colour alone tells about a pair: boosted trees on statistics of each channel, the floor that a network has to
+clear.
 
     list(train(trial))
 
@@ -31,8 +32,8 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 @checked
 class Settings:
-    """`input`: both images of the `pair`, or only `pre` or `post`; `hue`: statistics of hue, saturation and value too (RGB
-    images); `rounds` of boosting."""
+    """`input`: both images of the `pair`, or only `pre` or `post`; `hue`: statistics of hue, saturation and value too
+    (RGB images); `rounds` of boosting."""
 
     input: Literal["pair", "pre", "post"] = "pair"
     hue: bool = False
@@ -48,7 +49,12 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
         raise DataError(f"the colour floor needs image pairs; {trial.data.name} is of kind {trial.data.kind!r}")
     sides = ("pre", "post") if settings.input == "pair" else (settings.input,)
     if settings.hue and image_shape(trial.data, sides[0])[0] != 3:
-        raise SpecError("only RGB images have a hue", place="hue", value=True, hint=f"those of {trial.data.name} have {image_shape(trial.data, sides[0])[0]} channels")
+        raise SpecError(
+            "only RGB images have a hue",
+            place="hue",
+            value=True,
+            hint=f"those of {trial.data.name} have {image_shape(trial.data, sides[0])[0]} channels",
+        )
     fit, test = open_dataset(trial.data).parts(trial.fold)
     trees = HistGradientBoostingClassifier(max_iter=settings.rounds, class_weight="balanced", random_state=trial.seed)
     trees.fit(_seen(fit, sides, settings.hue), fit.labels)
@@ -80,7 +86,9 @@ def memory(config: Mapping[str, Any], data: Manifest) -> Workload:
     """Trees take no GPU: the images of both parts, and one side of them in float32, on the host."""
     sides = 2 if Settings(**config).input == "pair" else 1
     images = (data.rows("train") + data.rows("test")) * math.prod(image_shape(data, "pre"))
-    return Workload("colour trees", (images, sides), torch.nn.Identity, (1, 1), resident_bytes=images * (sides + 4), device="cpu")
+    return Workload(
+        "colour trees", (images, sides), torch.nn.Identity, (1, 1), resident_bytes=images * (sides + 4), device="cpu"
+    )
 
 
 train.settings = Settings  # type: ignore[attr-defined]

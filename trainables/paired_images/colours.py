@@ -17,7 +17,9 @@ from torch import Tensor, nn
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 LEVELS = 100
 LIMIT = 3.0  # deviations: an image unlike all of the training part is at most this far out
-AT_ONCE = 64  # images: torch before 2.15 takes quantiles of 2^24 values, and 13 channels make 76 of their own at every place
+AT_ONCE = (
+    64  # images: torch before 2.15 takes quantiles of 2^24 values, and 13 channels make 76 of their own at every place
+)
 PLACES = 1024  # of an image are looked at, on a grid, if it has more: enough for its quantiles
 DARK = 0.01  # keeps shares of a black pixel finite
 
@@ -60,7 +62,9 @@ class Colours(nn.Module):
 def statistics(sides: Sequence[Float[Tensor, "n c h w"]]) -> list[Float[Tensor, "n f"]]:
     """The numbers of each side, of values in [0, 1], before they are ranked."""
     step = max(1, round(math.sqrt(sides[0][0, 0].numel() / PLACES)))
-    seen = [torch.cat([side, _chromaticities(side)], 1).flatten(2) for side in (side[..., ::step, ::step] for side in sides)]
+    seen = [
+        torch.cat([side, _chromaticities(side)], 1).flatten(2) for side in (side[..., ::step, ::step] for side in sides)
+    ]
     mean = torch.stack([x.mean(2, keepdim=True) for x in seen]).mean(0)
     at = torch.tensor(QUANTILES, device=mean.device)
     found = []
@@ -79,4 +83,6 @@ def _chromaticities(image: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c2 h w"
 
 def _chunks(sides: Sequence[UInt8[Tensor, "n c h w"]]) -> Iterator[list[Tensor]]:
     for chunks in zip(*(torch.split(side, AT_ONCE) for side in sides), strict=True):
-        yield statistics([chunk.contiguous().float() / 255 for chunk in chunks])  # one layout, so that sums come out the same
+        yield statistics(
+            [chunk.contiguous().float() / 255 for chunk in chunks]
+        )  # one layout, so that sums come out the same

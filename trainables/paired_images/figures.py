@@ -16,18 +16,7 @@ import torch
 from trainables.evaluation.scores import classification
 from trainables.paired_images.artifacts import class_names
 
-COLOURS = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#D55E00",
-    "#CC79A7",
-    "#56B4E9",
-    "#F0E442",
-    "#999999",
-    "#000000",
-    "#7F3C8D",
-)
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#999999", "#000000", "#7F3C8D")
 """Okabe and Ito's colours, told apart by colour-blind readers too; they repeat beyond ten classes."""
 
 
@@ -74,18 +63,12 @@ def gram(ax: Any, centres: Any, names: list[str]) -> None:
 
 def norms(ax: Any, rows: Any, names: list[str]) -> None:
     """|e_pre - e_post| per class: how much change the network sees."""
-    ax.boxplot(
-        [rows.z_raw[rows.label == k].to_numpy() for k in range(len(names))],
-        tick_labels=names,
-        showfliers=False,
-    )
+    ax.boxplot([rows.z_raw[rows.label == k].to_numpy() for k in range(len(names))], tick_labels=names, showfliers=False)
     ax.set(ylabel="|z| before normalisation", ylim=(0, 2), title="|z| per class")
 
 
 def f1_bars(ax: Any, rows: Any, names: list[str]) -> None:
-    scores = classification(
-        torch.tensor(rows.predicted.to_numpy()), torch.tensor(rows.label.to_numpy()), len(names)
-    )
+    scores = classification(torch.tensor(rows.predicted.to_numpy()), torch.tensor(rows.label.to_numpy()), len(names))
     ax.bar(names, [scores.get(f"f1_class_{k}", 0.0) for k in range(len(names))], color=COLOURS[0])
     ax.axhline(scores["f1_macro"], color="black", linewidth=0.8, linestyle="--")
     ax.set(ylim=(0, 1), ylabel="F1", title=f"F1 per class (macro {scores['f1_macro']:.3f}, dashed)")
@@ -100,8 +83,9 @@ def confusion(ax: Any, rows: Any, names: list[str]) -> None:
 
 
 def bands(frame: Any, axis: str, metric: str = "accuracy", band: str = "min-max") -> Any:
-    """Mean, low and high of `metric` over the finished folds and seeds of each arm at each value of `axis`: a frame with
-    arm and axis as index. The band is the range, as the paper prints it (`min-max`), or one standard deviation (`std`)."""
+    """Mean, low and high of `metric` over the finished folds and seeds of each arm at each value of `axis`: a frame
+    with arm and axis as index. The band is the range, as the paper prints it (`min-max`), or one standard deviation
+    (`std`)."""
     by = frame[frame.status == "done"].groupby(["arm", axis], sort=False)[metric]
     mean = by.mean()
     low, high = (by.min(), by.max()) if band == "min-max" else (mean - by.std(), mean + by.std())
@@ -132,13 +116,16 @@ def pooled_f1(folders: Mapping[str, list[Path]], to: Path) -> Path:
             tables = [pq.read_table(place / "embeddings.parquet") for place in places]
             names = class_names(tables[0])
             label, predicted = (
-                torch.tensor(np.concatenate([t[c].to_numpy() for t in tables]))
-                for c in ("label", "predicted")
+                torch.tensor(np.concatenate([t[c].to_numpy() for t in tables])) for c in ("label", "predicted")
             )
             scores = classification(predicted, label, len(names))
-            ax.bar(np.arange(len(names)) + (i - (len(folders) - 1) / 2) * width,
-                   [scores.get(f"f1_class_{k}", 0.0) for k in range(len(names))], width, color=COLOURS[i % len(COLOURS)],
-                   label=f"{arm} (macro {scores['f1_macro']:.3f})")  # fmt: skip
+            ax.bar(
+                np.arange(len(names)) + (i - (len(folders) - 1) / 2) * width,
+                [scores.get(f"f1_class_{k}", 0.0) for k in range(len(names))],
+                width,
+                color=COLOURS[i % len(COLOURS)],
+                label=f"{arm} (macro {scores['f1_macro']:.3f})",
+            )
         ax.set(ylim=(0, 1), ylabel="F1", xticks=range(len(names)), title="F1 per class, test folds pooled")
         ax.set_xticklabels(names)
         ax.legend(fontsize=7, frameon=False)
@@ -156,13 +143,7 @@ def _matrix(ax: Any, values: Any, names: list[str], title: str, **style: Any) ->
         for i, j in np.ndindex(values.shape):
             dark = abs(values[i, j]) > 0.6
             ax.text(
-                j,
-                i,
-                f"{values[i, j]:.2f}",
-                ha="center",
-                va="center",
-                fontsize=7,
-                color="white" if dark else "black",
+                j, i, f"{values[i, j]:.2f}", ha="center", va="center", fontsize=7, color="white" if dark else "black"
             )
 
 

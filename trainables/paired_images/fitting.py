@@ -64,19 +64,27 @@ class Fit:
     def __init__(self, trial: Trial, recipe: Recipe, inputs: Inputs) -> None:
         self.trial, self.recipe, self.inputs, self.key = trial, recipe, inputs, (trial.seed, trial.fold)
         if len(inputs.train_labels) < recipe.batch_size:
-            raise SpecError("a batch must not be larger than the training part", place="batch_size",
-                            value=recipe.batch_size, hint=f"it has {len(inputs.train_labels)} rows")  # fmt: skip
+            raise SpecError(
+                "a batch must not be larger than the training part",
+                place="batch_size",
+                value=recipe.batch_size,
+                hint=f"it has {len(inputs.train_labels)} rows",
+            )
         if not len(inputs.test_labels):
             raise DataError(f"fold {trial.fold} of {trial.data.name} has no test rows")
         seeding.reseed(*self.key, "weights")
         self.model = inputs.model().to(inputs.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.objective = Objective(recipe, inputs.train_labels, inputs.classes, inputs.device)
         self.optimizer = optimisation.build_optimizer(
-            recipe.optimizer, self.model.parameters(), recipe.learning_rate, recipe.weight_decay, recipe.momentum)  # fmt: skip
+            recipe.optimizer, self.model.parameters(), recipe.learning_rate, recipe.weight_decay, recipe.momentum
+        )
         self.per_epoch = len(inputs.train_labels) // recipe.batch_size
-        self.schedule = optimisation.Schedule(recipe.learning_rate, recipe.epochs * self.per_epoch,
-                                              min(recipe.warmup_epochs, recipe.epochs - 1) * self.per_epoch,
-                                              warmup_from=recipe.learning_rate / 10)  # fmt: skip
+        self.schedule = optimisation.Schedule(
+            recipe.learning_rate,
+            recipe.epochs * self.per_epoch,
+            min(recipe.warmup_epochs, recipe.epochs - 1) * self.per_epoch,
+            warmup_from=recipe.learning_rate / 10,
+        )
         self.nonfinite_steps, self.warned = 0, False
         self.last_batch: tuple[Tensor, Tensor, Tensor] | None = None  # contrastive loss on z, z, labels
 
@@ -89,7 +97,8 @@ class Fit:
         seeding.reseed(*self.key, epoch)
         self.inputs.train_mode(self.model)
         order = SAMPLERS[self.recipe.sampler](
-            self.inputs.train_labels, self.recipe.batch_size, seeding.generator(*self.key, epoch, "order"))  # fmt: skip
+            self.inputs.train_labels, self.recipe.batch_size, seeding.generator(*self.key, epoch, "order")
+        )
         views = [self.inputs.epoch(*self.key, epoch, f"view {i + 1}") for i in range(self.recipe.n_views)]
         weight = alpha(self.recipe.alpha_schedule, epoch - 1, self.recipe.epochs, self.recipe.alpha)
         taken = []
@@ -119,24 +128,25 @@ class Fit:
             torch._foreach_mul_(gradients, (self.recipe.clip / (norm + 1e-6)).clamp(max=1.0))
         self.optimizer.step(gradients)
         self.last_batch = terms["contrast_z"].detach(), out.z.detach().float(), labels
-        return {name: value.detach() for name, value in terms.items()} | {
-            "loss": loss.detach(),
-            "grad_norm": norm,
-        }
+        return {name: value.detach() for name, value in terms.items()} | {"loss": loss.detach(), "grad_norm": norm}
 
     def _means(self, taken: list[dict[str, Tensor]], epoch: int) -> dict[str, float]:
         if not taken:
             raise FloatingPointError(
                 f"every step of epoch {epoch} had a loss or gradient that is not finite: lower learning_rate "
-                f"({self.recipe.learning_rate}) or raise temperature ({self.recipe.temperature})")  # fmt: skip
+                f"({self.recipe.learning_rate}) or raise temperature ({self.recipe.temperature})"
+            )
         means = {name: float(torch.stack([t[name] for t in taken]).double().mean()) for name in taken[0]}
         if self.last_batch is not None and self.last_batch[1].any():  # z is 0 by design for one side fed twice
             found = diagnostics.of_batch(self.objective.contrast, *self.last_batch)
             means |= {k: v for k, v in found.items() if math.isfinite(v)}  # a batch without pairs has no alignment
             if not self.warned:
                 self.warned = diagnostics.warn_if_stuck(means, epoch, f"{self.trial.arm} (trial {self.trial.id})")
-        return means | {"learning_rate": self.optimizer.lr, "nonfinite_steps": float(self.nonfinite_steps),
-                        "steps": float(epoch * self.per_epoch)}  # fmt: skip
+        return means | {
+            "learning_rate": self.optimizer.lr,
+            "nonfinite_steps": float(self.nonfinite_steps),
+            "steps": float(epoch * self.per_epoch),
+        }
 
     @torch.no_grad()
     def embed(self, split: str, rows: Int[Tensor, " n"], labels: Int[Tensor, " n"]) -> Embedded:
@@ -150,8 +160,11 @@ class Fit:
         z, e_post, z_raw, predicted = (torch.cat(column).cpu() for column in zip(*seen, strict=True))
         if not torch.isfinite(z_raw).all():
             raise FloatingPointError(
-                f"the network gives embeddings that are not finite after {self.nonfinite_steps} steps that were skipped for "
-                f"that: lower learning_rate ({self.recipe.learning_rate}) or raise temperature ({self.recipe.temperature})")  # fmt: skip
+                f"the network gives embeddings that are not finite after {self.nonfinite_steps} steps that were "
+                f"skipped for "
+                f"that: lower learning_rate ({self.recipe.learning_rate}) or raise temperature "
+                f"({self.recipe.temperature})"
+            )
         return Embedded(z.float(), e_post.float(), z_raw.float(), predicted, labels[rows])
 
     def test(self) -> tuple[Embedded, dict[str, float]]:
@@ -163,32 +176,26 @@ class Fit:
 
     def train_sample(self, limit: int = 2000) -> Embedded:
         """At most `limit` rows of the training part: what the contrastive loss itself has shaped."""
-        rows = torch.randperm(
-            len(self.inputs.train_labels), generator=seeding.generator(*self.key, "sample")
-        )[:limit]
+        rows = torch.randperm(len(self.inputs.train_labels), generator=seeding.generator(*self.key, "sample"))[:limit]
         return self.embed("train", rows.sort().values, self.inputs.train_labels)
 
     def final(self, folder: Path) -> tuple[dict[str, float], dict[str, Any], dict[str, Path]]:
         """Metrics, per-item values and artifacts of the last report."""
         found, measured = self.test()
         sample = self.train_sample()
-        measured |= metrics.geometry(
-            sample.z, sample.z_raw, sample.labels, self.inputs.classes, prefix="train_"
-        )
+        measured |= metrics.geometry(sample.z, sample.z_raw, sample.labels, self.inputs.classes, prefix="train_")
         if self.model.paired and measured.get("centre_cosine", 0.0) > COLLAPSED:
-            warnings.warn(f"the class centres of z have a mean cosine of {measured['centre_cosine']:.2f}: z shows little "
-                          "but the shift common to all pairs; raise temperature or lower beta", stacklevel=2)  # fmt: skip
+            warnings.warn(
+                f"the class centres of z have a mean cosine of {measured['centre_cosine']:.2f}: z shows little "
+                "but the shift common to all pairs; raise temperature or lower beta",
+                stacklevel=2,
+            )
         items = {**metrics.by_item(found.predicted, found.labels), **self.inputs.test_grouping}
         files = {}
         if self.recipe.artifacts != "none":
             names = self.inputs.class_names or tuple(str(k) for k in range(self.inputs.classes))
             files = artifacts.write(
-                folder,
-                found,
-                sample,
-                self.inputs.test_rows,
-                names,
-                figures=self.recipe.artifacts == "figures",
+                folder, found, sample, self.inputs.test_rows, names, figures=self.recipe.artifacts == "figures"
             )
         return measured, items, files
 

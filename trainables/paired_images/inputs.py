@@ -41,8 +41,10 @@ class ImageInputs:
     def __init__(self, trial: Trial, settings: Settings, device: torch.device) -> None:
         kind = "image" if settings.input == "single" else "image-pair"
         if trial.data.kind != kind:
-            raise DataError(f"input {settings.input!r} needs a dataset of kind {kind!r}; {trial.data.name} is of "
-                            f"kind {trial.data.kind!r}")  # fmt: skip
+            raise DataError(
+                f"input {settings.input!r} needs a dataset of kind {kind!r}; {trial.data.name} is of "
+                f"kind {trial.data.kind!r}"
+            )
         self.settings, self.device = settings, device
         train, test = open_dataset(trial.data).parts(trial.fold)
         self.train_labels, self.test_labels = (torch.tensor(part.labels) for part in (train, test))
@@ -71,7 +73,9 @@ class ImageInputs:
 
     def plain(self, split: str, rows: Tensor) -> Sides:
         """Rows of `split` ("train", "test") without augmentation."""
-        return self._normal([side[rows].to(self.device).float() / 255 for side in self.sides[split]]) + self._numbers(split, rows)
+        return self._normal([side[rows].to(self.device).float() / 255 for side in self.sides[split]]) + self._numbers(
+            split, rows
+        )
 
     def epoch(self, *key: int | str | None) -> Callable[[Tensor, slice], Sides]:
         """One epoch's views: a function of the rows of a batch and their places in the epoch's order. What happens
@@ -99,7 +103,8 @@ class ImageInputs:
         return tuple(side[rows] for side in self.numbers[split])
 
     def _stored(self, part: Any) -> tuple[UInt8[Tensor, "n c h w"], ...]:
-        """The sides as staged, on the host: there may be no room for them on the device. One side fed twice is one tensor."""
+        """The sides as staged, on the host: there may be no room for them on the device. One side fed twice is one
+        tensor."""
         names = COLUMNS[self.settings.input]
         loaded = {name: _pixels(part.array(name)) for name in set(names)}
         return tuple(loaded[name] for name in names)
@@ -123,9 +128,7 @@ def moments(sides: tuple[Tensor, ...]) -> tuple[Float[Tensor, "c 1 1"], Float[Te
     levels = torch.arange(256, dtype=torch.float64) / 255
     for c in range(sides[0].shape[1]):
         chunks = [chunk for side in sides for chunk in torch.split(side[:, c], at_once)]
-        counts = torch.stack(
-            [torch.histc(chunk.float(), 256, 0, 255).double().cpu() for chunk in chunks]
-        ).sum(0)
+        counts = torch.stack([torch.histc(chunk.float(), 256, 0, 255).double().cpu() for chunk in chunks]).sum(0)
         share = counts / counts.sum()
         mean = (share * levels).sum()
         means.append(mean)

@@ -74,5 +74,9 @@ def check_size(size: Sequence[int], classes: int) -> None:
     """`SpecError` unless l has a dimension for every class: fewer cannot hold K orthogonal classes."""
     dimensions = int(torch.Size(size).numel())
     if dimensions < classes:
-        raise SpecError(f"l needs a dimension for each of the {classes} classes", place="lat_size",
-                        value=dimensions, hint="use larger images, a larger lat_size, or beta 0")  # fmt: skip
+        raise SpecError(
+            f"l needs a dimension for each of the {classes} classes",
+            place="lat_size",
+            value=dimensions,
+            hint="use larger images, a larger lat_size, or beta 0",
+        )

@@ -29,14 +29,30 @@ def memory(config: Mapping[str, Any], data: Manifest) -> Workload:
     sizes = [seen, (colours.count(shape[0]),)] if settings.colour_units else [seen]
     rows = settings.batch_size * settings.n_views
     images = (data.rows("train") + data.rows("test")) * len(set(columns))  # one side fed twice lies there once
-    network = (settings.width, settings.stem, settings.bn, settings.projection_dim, settings.classifier_hidden, settings.colour_units)
+    network = (
+        settings.width,
+        settings.stem,
+        settings.bn,
+        settings.projection_dim,
+        settings.classifier_hidden,
+        settings.colour_units,
+    )
     return Workload(
         architecture=f"{settings.backbone} {precision(settings)}",
-        shape=(seen, rows, settings.paired, network, settings.beta > 0 and (settings.blocks, settings.lat_size), len(data.classes)),
+        shape=(
+            seen,
+            rows,
+            settings.paired,
+            network,
+            settings.beta > 0 and (settings.blocks, settings.lat_size),
+            len(data.classes),
+        ),
         build=functools.partial(image_model, settings, shape, len(data.classes) or USUAL_CLASSES),
-        inputs=lambda: tuple(torch.empty(rows, *size) for size in sizes for _ in columns), loss=trained, **of_recipe(settings),
+        inputs=lambda: tuple(torch.empty(rows, *size) for size in sizes for _ in columns),
+        loss=trained,
+        **of_recipe(settings),
         resident_bytes=images * shape[0] * shape[1] * shape[2],
-    )  # fmt: skip
+    )
 
 
 def precision(recipe: Recipe) -> str:
@@ -45,8 +61,12 @@ def precision(recipe: Recipe) -> str:
 
 def of_recipe(recipe: Recipe) -> dict[str, Any]:
     """The fields of a `Workload` that every modality takes from its recipe."""
-    return {"optimizer_states": 1.0 if recipe.optimizer == "sgd" else 2.0, "precision": precision(recipe),
-            "device": recipe.device, "cpus": float(recipe.threads)}  # fmt: skip
+    return {
+        "optimizer_states": 1.0 if recipe.optimizer == "sgd" else 2.0,
+        "precision": precision(recipe),
+        "device": recipe.device,
+        "cpus": float(recipe.threads),
+    }
 
 
 def trained(out: Outputs) -> Tensor:

@@ -40,9 +40,7 @@ def shots(counts: Int[Tensor, " k"]) -> Mapping[str, Tensor]:
     return {"many": counts > MANY, "medium": (counts <= MANY) & (counts >= FEW), "few": counts < FEW}
 
 
-def centre_gram(
-    embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], classes: int
-) -> Float[Tensor, "k k"]:
+def centre_gram(embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], classes: int) -> Float[Tensor, "k k"]:
     """Cosines between the class centres (means of unit embeddings); NaN in the rows of classes without
     members, or whose embeddings are all zero (a pair fed one side twice): no direction is not orthogonal."""
     unit = F.normalize(embeddings.double(), dim=1)
@@ -52,8 +50,13 @@ def centre_gram(
     return torch.where(torch.outer(known, known) > 0, centres @ centres.T, torch.nan)
 
 
-def geometry(embeddings: Float[Tensor, "n d"], raw_norms: Float[Tensor, " n"], labels: Int[Tensor, " n"], classes: int,
-             prefix: str = "") -> dict[str, float]:  # fmt: skip
+def geometry(
+    embeddings: Float[Tensor, "n d"],
+    raw_norms: Float[Tensor, " n"],
+    labels: Int[Tensor, " n"],
+    classes: int,
+    prefix: str = "",
+) -> dict[str, float]:
     """How far the classes are apart: `centre_cosine` (mean off-diagonal cosine of the class centres; 1 means
     collapsed onto the shared shift, 0 orthogonal, -1/(K-1) a simplex), `centre_cosine_max` (the largest absolute
     one), and |z| before normalisation, overall and per class."""

@@ -27,7 +27,8 @@ DEPTHS: dict[str, tuple[str, tuple[int, int, int, int]]] = {
 
 
 INPUT_DROPOUT, DROPOUT, SCALE = 0.2, 0.5, 3.0
-"""Of a network with a branch: what is dropped of the branch's inputs and of r, and the length of the encoder's part of r."""
+"""Of a network with a branch: what is dropped of the branch's inputs and of r, and the length of the encoder's part of
+r."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,7 @@ class Stages(nn.Module):
         kind, depths = DEPTHS[settings.backbone]
         self.block, width = getattr(resnet, kind), settings.width
         if kind == "Bottleneck" and width != 64:
-            raise SpecError(
-                "a bottleneck ResNet's width is fixed", place="width", value=width, hint="leave it at 64"
-            )
+            raise SpecError("a bottleneck ResNet's width is fixed", place="width", value=width, hint="leave it at 64")
         self.norm: Any = nn.BatchNorm2d if settings.bn != "groupnorm" else _group_norm
         small = settings.stem == "small" or (settings.stem == "auto" and side <= 64)
         kernel, stride = (3, 1) if small else (7, 2)
@@ -92,23 +91,31 @@ class Stages(nn.Module):
 
     def _load(self, path: str) -> None:
         if not Path(path).is_file():
-            raise SpecError("there is no such weights file", place="pretrained", value=path,
-                            hint="give 'none' or the path of a torchvision state_dict")  # fmt: skip
+            raise SpecError(
+                "there is no such weights file",
+                place="pretrained",
+                value=path,
+                hint="give 'none' or the path of a torchvision state_dict",
+            )
         try:
             weights = torch.load(path, map_location="cpu", weights_only=True)
             weights = weights.get("state_dict", weights)
             self.load_state_dict({name: value for name, value in weights.items() if not name.startswith("fc.")})
         except (RuntimeError, AttributeError, pickle.UnpicklingError, EOFError) as error:
-            raise SpecError("the weights do not fit the backbone with its stem, centre and width", place="pretrained", value=path,
-                            hint="give a torchvision state_dict of it; " + " ".join(str(error).split())[:300]) from None  # fmt: skip
+            raise SpecError(
+                "the weights do not fit the backbone with its stem, centre and width",
+                place="pretrained",
+                value=path,
+                hint="give a torchvision state_dict of it; " + " ".join(str(error).split())[:300],
+            ) from None
 
 
 class Joint(nn.Module):
     """The part that every modality shares: from the encoder's maps of both sides to `Outputs`.
 
     `encoder` gives a list of maps [2n C_i *size_i] for a joint batch, stage 1 first; r is the last one's mean over
-    its places, normalised. With a `branch`, as many more inputs [n f] follow the sides, and what it makes of them stands
-    beside that in r.
+    its places, normalised. With a `branch`, as many more inputs [n f] follow the sides, and what it makes of them
+    stands beside that in r.
     """
 
     def __init__(
@@ -127,8 +134,11 @@ class Joint(nn.Module):
         dim += branch_dim
         self.encoder, self.recipe, self.paired, self.lat_size = encoder, recipe, paired, lat_size
         self.projection = projection_head("mlp", dim, recipe.projection_dim)
-        self.classifier = nn.Sequential(nn.Linear(dim * (2 if paired else 1), recipe.classifier_hidden),
-                                        nn.ReLU(inplace=True), nn.Linear(recipe.classifier_hidden, classes))  # fmt: skip
+        self.classifier = nn.Sequential(
+            nn.Linear(dim * (2 if paired else 1), recipe.classifier_hidden),
+            nn.ReLU(inplace=True),
+            nn.Linear(recipe.classifier_hidden, classes),
+        )
         self.branch = branch
         if branch is not None:  # it fits the training part by heart without: the numbers are few, the layers wide
             self.beside = nn.Dropout(DROPOUT)
@@ -150,11 +160,11 @@ class Joint(nn.Module):
         if self.branch is not None:
             r = torch.cat([self.branch(torch.cat(extra)).float(), SCALE * self.beside(r)], 1)
         with torch.autocast(r.device.type, enabled=False):  # z is a small difference of e, which rounding would drown
-            e = F.normalize(self.projection(r if self.branch is None else F.normalize(r, dim=1, eps=EPS)), dim=1, eps=EPS)
-        if not self.paired:
-            return Outputs(
-                e, None, self.classifier(r).float(), torch.linalg.vector_norm(e.detach(), dim=1), e
+            e = F.normalize(
+                self.projection(r if self.branch is None else F.normalize(r, dim=1, eps=EPS)), dim=1, eps=EPS
             )
+        if not self.paired:
+            return Outputs(e, None, self.classifier(r).float(), torch.linalg.vector_norm(e.detach(), dim=1), e)
         (r_pre, r_post), (e_pre, e_post) = r.chunk(2), e.chunk(2)
         raw = e_pre - e_post
         z = F.normalize(raw, dim=1, eps=EPS) if self.recipe.z_norm else raw
@@ -165,30 +175,54 @@ class Joint(nn.Module):
         if self.recipe.beta == 0:
             return None
         halves = [m.chunk(2) for m in maps]
-        return latent([pre for pre, _ in halves], [post for _, post in halves], blocks=self.recipe.blocks,
-                      size=self.lat_size, weighting=self.recipe.lat_weighting)  # fmt: skip
+        return latent(
+            [pre for pre, _ in halves],
+            [post for _, post in halves],
+            blocks=self.recipe.blocks,
+            size=self.lat_size,
+            weighting=self.recipe.lat_weighting,
+        )
 
 
 def image_model(settings: Settings, shape: tuple[int, int, int], classes: int) -> Joint:
     """The network for images of `shape` (channels, height, width), initialised from torch's global generator."""
     channels = settings.copies * shape[0]
     if settings.bn == "frozen" and settings.pretrained == "none":
-        warnings.warn("bn 'frozen' keeps the running statistics of the weights given, and there are none: BatchNorm does "
-                      "nothing here; give pretrained weights or take 'train' or 'groupnorm'", stacklevel=2)  # fmt: skip
+        warnings.warn(
+            "bn 'frozen' keeps the running statistics of the weights given, and there are none: BatchNorm does "
+            "nothing here; give pretrained weights or take 'train' or 'groupnorm'",
+            stacklevel=2,
+        )
     encoder = Stages(settings, channels, min(shape[1:]))
     with torch.no_grad():
         encoder.eval()
         sides = [tuple(m.shape[2:]) for m in encoder(torch.zeros(1, channels, *shape[1:]))]
     size = (settings.lat_size,) * 2 if settings.lat_size else sides[2]
     if settings.beta > 0 and rank([sides[i] for i in chosen(settings.blocks)], size) < classes:
-        warnings.warn(f"l cannot hold {classes} orthogonal classes: the maps of blocks {settings.blocks} at {shape[1]} x {shape[2]} "
-                      f"pixels have fewer places than that, whatever lat_size; use larger images or the small stem", stacklevel=2)  # fmt: skip
+        warnings.warn(
+            f"l cannot hold {classes} orthogonal classes: the maps of blocks {settings.blocks} at {shape[1]} x "
+            f"{shape[2]} "
+            f"pixels have fewer places than that, whatever lat_size; use larger images or the small stem",
+            stacklevel=2,
+        )
     branch = None
     if settings.colour_units:
-        branch = nn.Sequential(nn.Dropout(INPUT_DROPOUT), nn.Linear(colours.count(shape[0]), settings.colour_units),
-                               nn.ReLU(inplace=True), nn.Dropout(DROPOUT))  # fmt: skip
-    return Joint(encoder, settings, encoder.dims[-1], classes, paired=settings.paired, lat_size=size, branch=branch,
-                 branch_dim=settings.colour_units)  # fmt: skip
+        branch = nn.Sequential(
+            nn.Dropout(INPUT_DROPOUT),
+            nn.Linear(colours.count(shape[0]), settings.colour_units),
+            nn.ReLU(inplace=True),
+            nn.Dropout(DROPOUT),
+        )
+    return Joint(
+        encoder,
+        settings,
+        encoder.dims[-1],
+        classes,
+        paired=settings.paired,
+        lat_size=size,
+        branch=branch,
+        branch_dim=settings.colour_units,
+    )
 
 
 def train_mode(model: nn.Module, bn: str = "train") -> None:

@@ -19,24 +19,26 @@ EFFECTIVE = 0.9999
 class Objective:
     """The loss of a batch. Class weights are those of the training fold, whose labels are given here."""
 
-    def __init__(
-        self, recipe: Recipe, train_labels: Int[Tensor, " n"], classes: int, device: torch.device
-    ) -> None:
+    def __init__(self, recipe: Recipe, train_labels: Int[Tensor, " n"], classes: int, device: torch.device) -> None:
         if classes > recipe.projection_dim:
-            warnings.warn(f"projection_dim {recipe.projection_dim} cannot hold {classes} orthogonal classes: some may "
-                          f"coincide; use {classes} or more", stacklevel=2)  # fmt: skip
+            warnings.warn(
+                f"projection_dim {recipe.projection_dim} cannot hold {classes} orthogonal classes: some may "
+                f"coincide; use {classes} or more",
+                stacklevel=2,
+            )
         if all(
             schedules.alpha(recipe.alpha_schedule, epoch, recipe.epochs, recipe.alpha) == 1
             for epoch in range(recipe.epochs)
         ):
-            warnings.warn("alpha is 1 in every epoch: the classifier is never trained and its scores are chance; lower "
-                          "alpha or take a schedule that falls, over more than one epoch", stacklevel=2)  # fmt: skip
+            warnings.warn(
+                "alpha is 1 in every epoch: the classifier is never trained and its scores are chance; lower "
+                "alpha or take a schedule that falls, over more than one epoch",
+                stacklevel=2,
+            )
         self.recipe, self.contrast = recipe, recipe.build_loss()
         self.weights = class_weights(recipe.class_weights, train_labels, classes).to(device)
 
-    def __call__(
-        self, out: Outputs, labels: Int[Tensor, " n"], alpha: float
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, out: Outputs, labels: Int[Tensor, " n"], alpha: float) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss and its parts: `contrast_z`, `contrast_l`, `wce`, and `anchors`, the share of the batch that has
         a positive. Computed in float32 whatever the autocast."""
         terms = {"contrast_z": self.contrast(out.z.float(), labels)}
@@ -72,9 +74,7 @@ def class_weights(kind: str, labels: Int[Tensor, " n"], classes: int) -> Float[T
     return torch.where(counts > 0, weights, torch.zeros(())).float()
 
 
-def lower_bound(
-    labels: Int[Tensor, " n"], temperature: float, *, orthonormal: bool = True, classes: int = 0
-) -> float:
+def lower_bound(labels: Int[Tensor, " n"], temperature: float, *, orthonormal: bool = True, classes: int = 0) -> float:
     """The least value that the contrastive loss of unit vectors with these labels can take, averaged over all
     anchors; one without a positive counts 0.
 

@@ -35,9 +35,7 @@ def at_least_two(labels: Int[Tensor, " n"], size: int, generator: torch.Generato
     row takes the class of one of them.
     """
     count = len(labels) // size
-    couples = torch.cat(
-        [_couples((labels == label).nonzero()[:, 0], generator) for label in torch.unique(labels)]
-    )
+    couples = torch.cat([_couples((labels == label).nonzero()[:, 0], generator) for label in torch.unique(labels)])
     couples = couples[_cycled(torch.arange(len(couples)), count * (size // 2), generator)]
     rows = couples.reshape(count, -1)
     if size % 2:
@@ -55,9 +53,7 @@ SAMPLERS: dict[str, Callable[[Tensor, int, torch.Generator], Tensor]] = {
 def _cycled(rows: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """`count` of `rows` in random order, all before any comes again."""
     rounds = -(-count // len(rows))
-    return torch.cat([rows[torch.randperm(len(rows), generator=generator)] for _ in range(max(1, rounds))])[
-        :count
-    ]
+    return torch.cat([rows[torch.randperm(len(rows), generator=generator)] for _ in range(max(1, rounds))])[:count]
 
 
 def _couples(rows: Tensor, generator: torch.Generator) -> Tensor:

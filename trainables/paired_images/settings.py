@@ -29,12 +29,12 @@ class Recipe:
     Contrastive: `loss` C with `similarity` and `temperature` tau (SCL and OCL differ by 2e-4 at their optima for
     tau .1, by .18 for tau 1); `reduction` over anchors (`all_anchors`: the paper's 1/|B|); `beta` weighs l;
     `z_norm` normalises z (raw z can fall below the loss that unit vectors allow).
-    Weights: `alpha` is alpha_0 and `alpha_schedule` its course. `class_weights`: `balanced` N/(K n_k), `root` its square
-    root, `effective_number` (Cui et al. 2019, .9999) or `none`, always counted on the training fold; `wce_reduction`
-    divides by the batch's summed weights (`torch_mean`) or by its size (`batch_mean`).
-    Network: `projection_dim` D_E, `classifier_hidden` units, `blocks` whose differences make l, `lat_weighting`.
-    Batches: `batch_size` in pairs, `sampler`, `n_views` of each.
-    Optimisation: `optimizer` with `learning_rate`, `weight_decay`, `momentum` (SGD only), `epochs`,
+    Weights: `alpha` is alpha_0 and `alpha_schedule` its course. `class_weights`: `balanced` N/(K n_k), `root` its
+    square root, `effective_number` (Cui et al. 2019, .9999) or `none`, always counted on the training fold;
+    `wce_reduction` divides by the batch's summed weights (`torch_mean`) or by its size (`batch_mean`). Network:
+    `projection_dim` D_E, `classifier_hidden` units, `blocks` whose differences make l, `lat_weighting`. Batches:
+    `batch_size` in pairs, `sampler`, `n_views` of each. Optimisation: `optimizer` with `learning_rate`, `weight_decay`,
+    `momentum` (SGD only), `epochs`,
     `warmup_epochs`, cosine to a thousandth; gradients are clipped to the norm `clip` (0: not).
     Running: `device`, `autocast` (bfloat16), torch `threads`, `evaluate_every` epochs (0: at the end only; a
     dataset's own test split is looked at once), `checkpoint_every` epochs, and whether the last report brings
@@ -81,12 +81,14 @@ class Recipe:
     def build_loss(self) -> Any:
         """C as a function of (embeddings, labels); `SpecError` if there is none such."""
         try:
-            built = losses.build(
-                self.loss, self.similarity, reduction=self.reduction, temperature=self.temperature
-            )
+            built = losses.build(self.loss, self.similarity, reduction=self.reduction, temperature=self.temperature)
             if isinstance(built, losses.Composed) and built.loss.positives == "instances":
-                raise SpecError("positives are views of one image here, and this family's are the rows of a class",
-                                place="loss", value=self.loss, hint="take supcon, sincere or ocl")  # fmt: skip
+                raise SpecError(
+                    "positives are views of one image here, and this family's are the rows of a class",
+                    place="loss",
+                    value=self.loss,
+                    hint="take supcon, sincere or ocl",
+                )
             return built
         except SpecError:
             raise
@@ -108,9 +110,9 @@ class Settings(Recipe):
     `colour_units`: width of a layer that reads colour statistics of each image, its output beside the encoder's in r
     (0: none; see `trainables.paired_images.colours`).
     Views: `image_size` in pixels (0: as staged); `centre`, the colour that is subtracted: the training part's mean
-    (`dataset`), the pair's own over both sides (`item`), which takes away the scene and leaves the change, or `both`, each
-    in channels of its own. Pairs: `crop_area` the least share kept, `dihedral`, `jitter` the
-    standard deviation of the light. Single images: the policy `augmentation`.
+    (`dataset`), the pair's own over both sides (`item`), which takes away the scene and leaves the change, or `both`,
+    each in channels of its own. Pairs: `crop_area` the least share kept, `dihedral`, `jitter` the standard deviation of
+    the light. Single images: the policy `augmentation`.
     """
 
     input: Literal["pair", "pre", "post", "single", "pre_single", "post_single"] = "pair"
@@ -134,8 +136,12 @@ class Settings(Recipe):
             raise SpecError("single images have no l", place="beta", value=self.beta, hint="set beta to 0")
         if self.bn == "groupnorm" and self.width < 16:
             # and torch 2.15's backward pass corrupts the heap for 4 channels on the CPU
-            raise SpecError("groupnorm needs a width of 16 or more", place="width", value=self.width,
-                            hint="widen the network, or set bn to 'train' or 'frozen'")  # fmt: skip
+            raise SpecError(
+                "groupnorm needs a width of 16 or more",
+                place="width",
+                value=self.width,
+                hint="widen the network, or set bn to 'train' or 'frozen'",
+            )
         augmentations.policy_for(self.augmentation, dataset="", channels=3)
 
     @property
@@ -151,5 +157,6 @@ class Settings(Recipe):
 def known(kind: str, table: Any, place: str, value: str) -> None:
     """`SpecError` that lists the known names unless `value` is one of them."""
     if value not in table:
-        raise SpecError(f"there is no such {kind}", place=place, value=value,
-                        hint=choose_from(f"{kind}s", list(table), value))  # fmt: skip
+        raise SpecError(
+            f"there is no such {kind}", place=place, value=value, hint=choose_from(f"{kind}s", list(table), value)
+        )

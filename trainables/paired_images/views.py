@@ -69,6 +69,12 @@ def _geometry(policy: PairPolicy, u: Float[Tensor, "6 n"]) -> Float[Tensor, "n 2
     if policy.dihedral:
         across, down = torch.where(u[3] < 0.5, side, -side), torch.where(u[4] < 0.5, side, -side)
         swapped = u[5] < 0.5
-    rows = [torch.where(swapped, zero, across), torch.where(swapped, across, zero), x,
-            torch.where(swapped, down, zero), torch.where(swapped, zero, down), y]  # fmt: skip
+    rows = [
+        torch.where(swapped, zero, across),
+        torch.where(swapped, across, zero),
+        x,
+        torch.where(swapped, down, zero),
+        torch.where(swapped, zero, down),
+        y,
+    ]
     return torch.stack(rows, dim=1).reshape(-1, 2, 3)

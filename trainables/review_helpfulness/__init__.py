@@ -11,4 +11,12 @@ from trainables.review_helpfulness.models import MODELS
 from trainables.review_helpfulness.settings import Settings
 from trainables.review_helpfulness.training import load_model, train
 
-__all__ = ["MODELS", "Settings", "adaptive_contrastive_loss", "load_model", "pairwise_ranking_loss", "ranking_metrics", "train"]
+__all__ = [
+    "MODELS",
+    "Settings",
+    "adaptive_contrastive_loss",
+    "load_model",
+    "pairwise_ranking_loss",
+    "ranking_metrics",
+    "train",
+]

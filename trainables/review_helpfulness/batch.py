@@ -129,9 +129,23 @@ class Corpus:
         roi_r, roi_mask_r, has_image_r = self._pad_regions([self.review_regions[i] for i in rows])
         group = np.full(len(rows), -1) if groups is None else groups
         return Batch(
-            text_p, mask_p, record_p, record_mask_p, text_r, mask_r, roi_p, roi_mask_p, roi_r, roi_mask_r,
-            has_image_p, has_image_r, torch.from_numpy(self.label[rows]), torch.from_numpy(owners),
-            torch.from_numpy(group), torch.from_numpy(self.category[owners]))  # fmt: skip
+            text_p,
+            mask_p,
+            record_p,
+            record_mask_p,
+            text_r,
+            mask_r,
+            roi_p,
+            roi_mask_p,
+            roi_r,
+            roi_mask_r,
+            has_image_p,
+            has_image_r,
+            torch.from_numpy(self.label[rows]),
+            torch.from_numpy(owners),
+            torch.from_numpy(group),
+            torch.from_numpy(self.category[owners]),
+        )
 
     def _pad_regions(self, items: Sequence[NDArray[Any]]) -> tuple[Tensor, Tensor, Tensor]:
         longest = max(1, *(len(item) for item in items))

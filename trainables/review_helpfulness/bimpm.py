@@ -72,12 +72,18 @@ class Matching(nn.Module):
             nn.init.kaiming_normal_(matrix)
 
     def forward(
-        self, a: Float[Tensor, "b t e"], b: Float[Tensor, "b s e"], mask_a: Bool[Tensor, "b t"], mask_b: Bool[Tensor, "b s"]
+        self,
+        a: Float[Tensor, "b t e"],
+        b: Float[Tensor, "b s e"],
+        mask_a: Bool[Tensor, "b t"],
+        mask_b: Bool[Tensor, "b s"],
     ) -> Float[Tensor, "b t m"]:
         """a matched against b; the full matching takes b's last valid state forward, its first backward."""
         found = []
         whole = (last_valid(b.chunk(2, -1)[0], mask_b), b.chunk(2, -1)[1][:, 0])
-        for x, y, end, (full, pooled, mean, best) in zip(a.chunk(2, -1), b.chunk(2, -1), whole, self.weights, strict=True):
+        for x, y, end, (full, pooled, mean, best) in zip(
+            a.chunk(2, -1), b.chunk(2, -1), whole, self.weights, strict=True
+        ):
             found += [
                 perspective_cosine(x, end[:, None, :], full),
                 pairwise_perspective_max(x, y, mask_b, pooled),
@@ -96,8 +102,12 @@ class BiMPM(HelpfulnessModel):
         self.context = Recurrent(self.review_words.dim, options.dim, bidirectional=True)
         self.matching = Matching(options.perspectives, options.dim)
         self.aggregation = Recurrent(8 * options.perspectives, options.dim, bidirectional=True)
-        self.score = nn.Sequential(nn.Linear(4 * options.dim, 2 * options.dim), nn.Tanh(), nn.Dropout(options.dropout),
-                                   nn.Linear(2 * options.dim, 1))  # fmt: skip
+        self.score = nn.Sequential(
+            nn.Linear(4 * options.dim, 2 * options.dim),
+            nn.Tanh(),
+            nn.Dropout(options.dropout),
+            nn.Linear(2 * options.dim, 1),
+        )
 
     def forward(self, batch: Batch) -> Output:
         p = self.dropout(self.context(self.product_words(batch.text_p), batch.mask_p))

@@ -29,11 +29,14 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.kernels < 2:
-            raise SpecError("kernels must be at least 2: the exact one and one more", place="kernels", value=self.kernels)
+            raise SpecError(
+                "kernels must be at least 2: the exact one and one more", place="kernels", value=self.kernels
+            )
 
 
 def kernel_centres(count: int) -> list[float]:
-    """mu = 1 for exact matches, then the middles of count - 1 equal bins of [-1, 1], falling: 11 give .9, .7, ... -.9."""
+    """mu = 1 for exact matches, then the middles of count - 1 equal bins of [-1, 1], falling: 11 give .9, .7, ...
+    -.9."""
     width = 2 / (count - 1)
     return [1.0] + [1 - width * (i + 0.5) for i in range(count - 1)]
 
@@ -50,7 +53,9 @@ def kernel_pooling(
     """phi_k = sum over valid i of .01 log(max(n_ik, 1e-10)), where n_ik = sum over valid j of
     exp(-(s_ij - mu_k)^2 / 2 sigma_k^2); with `mcr` the sum of log(1 + n_ik)."""
     counted = []
-    for mu, sigma in zip(torch.as_tensor(mus, dtype=similarity.dtype), torch.as_tensor(sigmas, dtype=similarity.dtype), strict=True):
+    for mu, sigma in zip(
+        torch.as_tensor(mus, dtype=similarity.dtype), torch.as_tensor(sigmas, dtype=similarity.dtype), strict=True
+    ):
         near = torch.exp(-((similarity - mu) ** 2) / (2 * sigma**2)) * document_mask[:, None, :]
         count = near.sum(-1)
         logs = count.log1p() if pooling == "mcr" else 0.01 * count.clamp(min=1e-10).log()

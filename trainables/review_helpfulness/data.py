@@ -54,7 +54,9 @@ class Reviews:
         return len(self.label)
 
     def take(self, rows: NDArray[np.int64]) -> "Reviews":
-        return Reviews(self.product[rows], [self.text[i] for i in rows], self.label[rows], [self.regions[i] for i in rows])
+        return Reviews(
+            self.product[rows], [self.text[i] for i in rows], self.label[rows], [self.regions[i] for i in rows]
+        )
 
 
 @dataclass(frozen=True)
@@ -107,8 +109,13 @@ def prepare(
         dropped[name] = len(reviews) - len(kept)
         left = reviews.take(kept)
         shown = [tokens[i] if settings.use_text else np.array([OOV]) for i in kept]
-        corpora[name] = Corpus(**shared, review_tokens=shown, review_regions=_regions(left.regions, settings),
-                               product=left.product, label=left.label)  # fmt: skip
+        corpora[name] = Corpus(
+            **shared,
+            review_tokens=shown,
+            review_regions=_regions(left.regions, settings),
+            product=left.product,
+            label=left.label,
+        )
     return Prepared(corpora, inputs, dropped)
 
 
@@ -123,12 +130,13 @@ def _regions(regions: Sequence[NDArray[Any]], settings: Settings) -> list[NDArra
     return [item[: settings.max_regions if settings.use_images else 0] for item in regions]
 
 
-
 def load(trial: Trial, settings: Settings, key: tuple[int | None, ...]) -> Prepared:
     """The parts `train`, `dev` and `test` of a trial. `dev` is the dataset's own split where the trial has no fold and
     there is one, else held out of the training products; the test part is that of the trial's fold."""
     if trial.data.kind != "reviews":
-        raise DataError(f"dataset {trial.data.name} is of kind {trial.data.kind!r}; review_helpfulness trains on reviews")
+        raise DataError(
+            f"dataset {trial.data.name} is of kind {trial.data.kind!r}; review_helpfulness trains on reviews"
+        )
     dataset = open_dataset(trial.data)
     products, numbers = _products(dataset.split("products"))
     parts = dict(zip(("train", "test"), (_reviews(p, numbers) for p in dataset.parts(trial.fold)), strict=True))

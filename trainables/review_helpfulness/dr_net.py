@@ -12,13 +12,7 @@ from torch import Tensor, nn
 
 from contrasweep.schema import checked
 from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
-from trainables.review_helpfulness.layers import (
-    AttentionPool,
-    Recurrent,
-    WordEmbedding,
-    masked_mean,
-    masked_softmax,
-)
+from trainables.review_helpfulness.layers import AttentionPool, Recurrent, WordEmbedding, masked_mean, masked_softmax
 
 
 @checked
@@ -35,7 +29,11 @@ class Relation(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.query, self.key, self.pool = nn.Linear(dim, dim, bias=False), nn.Linear(dim, dim, bias=False), AttentionPool(dim)
+        self.query, self.key, self.pool = (
+            nn.Linear(dim, dim, bias=False),
+            nn.Linear(dim, dim, bias=False),
+            AttentionPool(dim),
+        )
 
     def forward(self, regions: Sequences, words: Sequences) -> Float[Tensor, "b d"]:
         scores = self.query(regions.x) @ self.key(words.x).mT / regions.x.shape[-1] ** 0.5
@@ -60,8 +58,11 @@ class DRNet(HelpfulnessModel):
         words = Sequences(self.review_lstm(self.review_words(batch.text_r), batch.mask_r), batch.mask_r)
         product = Sequences(self.product_lstm(self.product_words(batch.text_p), batch.mask_p), batch.mask_p)
         regions = Sequences(self.regions(batch.roi_r) * batch.roi_mask_r[..., None], batch.roi_mask_r)
-        features = [*self._decompose(masked_mean(*words), masked_mean(*regions)), self.within(regions, words),
-                    self.across(regions, product)]  # fmt: skip
+        features = [
+            *self._decompose(masked_mean(*words), masked_mean(*regions)),
+            self.within(regions, words),
+            self.across(regions, product),
+        ]
         output = Output(self.score(torch.cat(features, dim=1))[:, 0])
         if self.training and self.orthogonality:
             output.losses["orthogonality"] = self.orthogonality * self._overlap()

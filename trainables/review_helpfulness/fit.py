@@ -68,12 +68,22 @@ class Fit:
         seeding.reseed(*key, "weights")
         self.model = MODELS[settings.model].model(settings.options(), inputs).to(self.device)  # type: ignore[call-arg]
         self.optimizer = optimisation.AdamW(self.model.parameters(), settings.learning_rate)  # no decay: Adam
-        self.sampler = GroupSampler(train.label, train.product, interval=settings.interval,
-                                    num_negatives=settings.num_negatives, max_groups=settings.max_groups)  # fmt: skip
+        self.sampler = GroupSampler(
+            train.label,
+            train.product,
+            interval=settings.interval,
+            num_negatives=settings.num_negatives,
+            max_groups=settings.max_groups,
+        )
         if not len(self.sampler):
-            raise DataError(f"no product of the training part has reviews whose labels are more than {settings.interval} "
-                            "levels apart: use a larger dataset or interval=0")  # fmt: skip
-        self.plateau, self.best = Plateau(settings.learning_rate, settings.plateau_factor, settings.plateau_patience), Best()
+            raise DataError(
+                f"no product of the training part has reviews whose labels are more than {settings.interval} "
+                "levels apart: use a larger dataset or interval=0"
+            )
+        self.plateau, self.best = (
+            Plateau(settings.learning_rate, settings.plateau_factor, settings.plateau_patience),
+            Best(),
+        )
 
     @property
     def parts(self) -> dict[str, checkpoint.Stateful]:
@@ -94,10 +104,14 @@ class Fit:
                 sums[name] += value
             steps += found is not None
         if not steps:
-            raise FloatingPointError(f"every step of epoch {epoch} had a loss or gradient that is not finite: lower "
-                                     f"learning_rate ({self.settings.learning_rate})")  # fmt: skip
+            raise FloatingPointError(
+                f"every step of epoch {epoch} had a loss or gradient that is not finite: lower "
+                f"learning_rate ({self.settings.learning_rate})"
+            )
         return {name: value / steps for name, value in sums.items()} | {
-            "learning_rate": self.optimizer.lr, "nonfinite_steps": float(skipped)}  # fmt: skip
+            "learning_rate": self.optimizer.lr,
+            "nonfinite_steps": float(skipped),
+        }
 
     def _step(self, groups: NDArray[np.int64], rng: np.random.Generator) -> dict[str, float] | None:
         """One optimiser step; None where loss or gradient is not finite (then nothing moves)."""
@@ -112,8 +126,12 @@ class Fit:
         if not torch.isfinite(loss + norm):
             return None
         self.optimizer.step(gradients)
-        return {"loss": loss.item(), "grad_norm": norm.item(), **output.log,
-                **({f"{name}_loss": value.item() for name, value in losses.items()})}  # fmt: skip
+        return {
+            "loss": loss.item(),
+            "grad_norm": norm.item(),
+            **output.log,
+            **({f"{name}_loss": value.item() for name, value in losses.items()}),
+        }
 
     def _main_loss(self, output: Output, batch: Batch, width: int) -> Tensor:
         s = self.settings
@@ -143,8 +161,12 @@ class Fit:
 
     def evaluate(self, corpus: Corpus) -> PerProduct:
         """The metrics of a part, per product."""
-        return per_product(labels=corpus.label, scores=self.score(corpus), products=corpus.product,
-                           threshold=self.settings.relevance_threshold)  # fmt: skip
+        return per_product(
+            labels=corpus.label,
+            scores=self.score(corpus),
+            products=corpus.product,
+            threshold=self.settings.relevance_threshold,
+        )
 
     def select(self, epoch: int, dev_map: float) -> None:
         """Take note of an epoch's validation MAP: keep the best weights, set the next epoch's learning rate."""

@@ -108,7 +108,9 @@ class _EncoderLayer(nn.Module):
         super().__init__()
         self.norm_attention, self.norm_feed = nn.LayerNorm(dim), nn.LayerNorm(dim)
         self.attention = SelfAttention(dim, heads, inner_dropout)
-        self.feed = nn.Sequential(nn.Linear(dim, 4 * dim), nn.ReLU(), nn.Dropout(inner_dropout), nn.Linear(4 * dim, dim))
+        self.feed = nn.Sequential(
+            nn.Linear(dim, 4 * dim), nn.ReLU(), nn.Dropout(inner_dropout), nn.Linear(4 * dim, dim)
+        )
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
@@ -122,8 +124,16 @@ class RegionEncoder(nn.Module):
     There are no positions: an image's regions are a set.
     """
 
-    def __init__(self, roi_dim: int, dim: int, *, layers: int = 3, heads: int = 4, dropout: float = 0.5,
-                 inner_dropout: float = 0.3) -> None:  # fmt: skip
+    def __init__(
+        self,
+        roi_dim: int,
+        dim: int,
+        *,
+        layers: int = 3,
+        heads: int = 4,
+        dropout: float = 0.5,
+        inner_dropout: float = 0.3,
+    ) -> None:
         super().__init__()
         self.project = nn.Sequential(nn.Linear(roi_dim, dim), nn.Dropout(dropout))
         self.layers = nn.ModuleList(_EncoderLayer(dim, heads, dropout, inner_dropout) for _ in range(layers))

@@ -44,8 +44,12 @@ def adaptive_contrastive_loss(
     mean over negatives). No rows give 0, one row has no negatives.
     """
     if reduction not in CONTRASTIVE_REDUCTIONS:
-        raise SpecError("there is no such reduction", place="reduction", value=reduction,
-                        hint=choose_from("reductions", list(CONTRASTIVE_REDUCTIONS), reduction))  # fmt: skip
+        raise SpecError(
+            "there is no such reduction",
+            place="reduction",
+            value=reduction,
+            hint=choose_from("reductions", list(CONTRASTIVE_REDUCTIONS), reduction),
+        )
     rows = len(h_p)
     if rows == 0:
         return (h_p.sum() + h_r.sum() + v_p.sum() + v_r.sum()) * 0
@@ -99,8 +103,12 @@ def pairwise_ranking_loss(
     of the sum over their negatives; `none`, the shape of the negatives. No pairs give 0.
     """
     if reduction not in RANKING_REDUCTIONS:
-        raise SpecError("there is no such reduction", place="reduction", value=reduction,
-                        hint=choose_from("reductions", list(RANKING_REDUCTIONS), reduction))  # fmt: skip
+        raise SpecError(
+            "there is no such reduction",
+            place="reduction",
+            value=reduction,
+            hint=choose_from("reductions", list(RANKING_REDUCTIONS), reduction),
+        )
     positives = positive_scores[:, None] if negative_scores.dim() > positive_scores.dim() else positive_scores
     loss = functional.relu(beta - positives + negative_scores)
     if reduction == "none":
@@ -117,8 +125,6 @@ def all_pairs_ranking_loss(
     return pairwise_ranking_loss(scores[higher], scores[lower], beta=beta, reduction="sum"), len(higher)
 
 
-def helpfulness_bce(
-    scores: Float[Tensor, " n"], labels: Int[Tensor, " n"], threshold: int
-) -> Float[Tensor, ""]:
+def helpfulness_bce(scores: Float[Tensor, " n"], labels: Int[Tensor, " n"], threshold: int) -> Float[Tensor, ""]:
     """Binary cross-entropy of `label >= threshold` against the score as a logit."""
     return functional.binary_cross_entropy_with_logits(scores, (labels >= threshold).to(scores.dtype))

@@ -143,13 +143,25 @@ class MCR(HelpfulnessModel):
         self.product_text = TextChannels(inputs.product_words, dim, options.dropout)
         self.review_text = TextChannels(inputs.review_words, dim, options.dropout)
         self.product_regions, self.review_regions = (
-            RegionEncoder(inputs.roi_dim, dim, layers=options.region_layers, dropout=options.region_dropout,
-                          inner_dropout=0.6 * options.region_dropout)
-            for _ in range(2))  # fmt: skip
+            RegionEncoder(
+                inputs.roi_dim,
+                dim,
+                layers=options.region_layers,
+                dropout=options.region_dropout,
+                inner_dropout=0.6 * options.region_dropout,
+            )
+            for _ in range(2)
+        )
         self.text_match = KernelMaxPooling(9, (1, 2), options.filters, top=16)
         self.image_match = KernelMaxPooling(1, (1, 2, 3, 4), options.image_filters, top=8)
-        self.aware = nn.ModuleDict({"text": ProductAwareAttention(dim), "image": ProductAwareAttention(dim),
-                                    "text_image": ProductAwareAttention(common), "image_text": ProductAwareAttention(common)})  # fmt: skip
+        self.aware = nn.ModuleDict(
+            {
+                "text": ProductAwareAttention(dim),
+                "image": ProductAwareAttention(dim),
+                "text_image": ProductAwareAttention(common),
+                "image_text": ProductAwareAttention(common),
+            }
+        )
         self.common_text, self.common_image = _to_common(dim, common), _to_common(dim, common)
         self.product_graph = CoherentGraph(common, options.graph_layers, options.graph_hidden)
         self.review_graph = CoherentGraph(common, options.graph_layers, options.graph_hidden)
@@ -163,8 +175,12 @@ class MCR(HelpfulnessModel):
         text_p, text_r = self._mean(channels_p, batch.mask_p), self._mean(channels_r, batch.mask_r)
         roi_p = Sequences(self.product_regions(batch.roi_p, batch.roi_mask_p), batch.roi_mask_p)
         roi_r = Sequences(self.review_regions(batch.roi_r, batch.roi_mask_r), batch.roi_mask_r)
-        common = {"text_p": self._common(self.common_text, text_p), "roi_p": self._common(self.common_image, roi_p),
-                  "text_r": self._common(self.common_text, text_r), "roi_r": self._common(self.common_image, roi_r)}  # fmt: skip
+        common = {
+            "text_p": self._common(self.common_text, text_p),
+            "roi_p": self._common(self.common_image, roi_p),
+            "text_r": self._common(self.common_text, text_r),
+            "roi_r": self._common(self.common_image, roi_r),
+        }
         matrices = torch.stack([cosine_matrix(p, r) for p in channels_p for r in channels_r], dim=1)
         images = cosine_matrix(roi_p.x, roi_r.x)[:, None]
         features = [

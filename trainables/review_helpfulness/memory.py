@@ -34,10 +34,15 @@ def memory(config: Mapping[str, Any], data: Manifest) -> Workload:
 
     return Workload(
         architecture=f"review_helpfulness {settings.model}",
-        shape=(rows, settings.max_tokens, regions, roi, settings.word_dim, repr(options)), build=build,
-        inputs=lambda: (_batch(COUNTED, settings.max_tokens, regions, roi or 1),), loss=_trained, device=settings.device,
-        cpus=float(settings.threads), fake=False, parts=rows / COUNTED,
-    )  # fmt: skip
+        shape=(rows, settings.max_tokens, regions, roi, settings.word_dim, repr(options)),
+        build=build,
+        inputs=lambda: (_batch(COUNTED, settings.max_tokens, regions, roi or 1),),
+        loss=_trained,
+        device=settings.device,
+        cpus=float(settings.threads),
+        fake=False,
+        parts=rows / COUNTED,
+    )
 
 
 def _batch(rows: int, tokens: int, regions: int, roi: int) -> Batch:

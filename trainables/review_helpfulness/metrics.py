@@ -50,8 +50,11 @@ def per_product(
     truth, score = np.asarray(labels, dtype=np.int64), np.asarray(scores, dtype=np.float64)
     keys = products.tolist() if hasattr(products, "tolist") else list(products)  # type: ignore[arg-type]
     if not len(truth) == len(score) == len(keys):
-        raise SpecError("labels, scores and products must be equally long", place="products",
-                        value=[len(truth), len(score), len(keys)])  # fmt: skip
+        raise SpecError(
+            "labels, scores and products must be equally long",
+            place="products",
+            value=[len(truth), len(score), len(keys)],
+        )
     if not np.isfinite(score).all():
         raise SpecError("scores must be finite: an order of NaN is no order", place="scores")
     numbers: dict[Any, int] = {}
@@ -124,5 +127,9 @@ def paired_bootstrap(
     means = np.array([difference[rng.integers(0, len(difference), len(difference))].mean() for _ in range(draws)])
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     tail = min((means <= 0).mean(), (means >= 0).mean())
-    return {"difference": float(difference.mean()), "low": float(low), "high": float(high),
-            "p": float(min(1.0, max(2 * tail, 1 / draws)))}  # fmt: skip
+    return {
+        "difference": float(difference.mean()),
+        "low": float(low),
+        "high": float(high),
+        "p": float(min(1.0, max(2 * tail, 1 / draws))),
+    }

@@ -123,16 +123,24 @@ class Fusion(nn.Module):
         text_p, roi_p, text_r, roi_r = (streams[name] for name in STREAMS)
         attend = self.attention
         # A gap within each attended pair as well: the second sequence begins where padding has pushed it.
-        joined = join(*_split(attend["texts"](text_p, text_r), text_p), *_split(attend["images"](roi_p, roi_r), roi_p), gap=True)
+        joined = join(
+            *_split(attend["texts"](text_p, text_r), text_p), *_split(attend["images"](roi_p, roi_r), roi_p), gap=True
+        )
         intra = masked_max(functional.relu(self.convolution(joined.x.mT)).mT, joined.mask)
-        means = [attend["text_p_roi_r"](text_p, roi_r), attend["roi_p_text_r"](roi_p, text_r),
-                 attend["product"](text_p, roi_p), attend["review"](text_r, roi_r)]  # fmt: skip
+        means = [
+            attend["text_p_roi_r"](text_p, roi_r),
+            attend["roi_p_text_r"](roi_p, text_r),
+            attend["product"](text_p, roi_p),
+            attend["review"](text_r, roi_r),
+        ]
         return torch.cat([intra, *(masked_mean(*pair) for pair in means)], dim=1)
 
 
 def _split(joined: Sequences, first: Sequences) -> tuple[Sequences, Sequences]:
     length = first.mask.shape[1]
-    return Sequences(joined.x[:, :length], joined.mask[:, :length]), Sequences(joined.x[:, length:], joined.mask[:, length:])
+    return Sequences(joined.x[:, :length], joined.mask[:, :length]), Sequences(
+        joined.x[:, length:], joined.mask[:, length:]
+    )
 
 
 class Proposed(HelpfulnessModel):
@@ -141,14 +149,27 @@ class Proposed(HelpfulnessModel):
     def __init__(self, options: Options, inputs: Inputs) -> None:
         super().__init__()
         self.options, dim = options, options.dim
-        self.words = nn.ModuleDict({"text_p": WordEmbedding(inputs.product_words, options.dropout),
-                                    "text_r": WordEmbedding(inputs.review_words, options.dropout)})  # fmt: skip
+        self.words = nn.ModuleDict(
+            {
+                "text_p": WordEmbedding(inputs.product_words, options.dropout),
+                "text_r": WordEmbedding(inputs.review_words, options.dropout),
+            }
+        )
         width = inputs.review_words.shape[1]
         self.lstm = nn.ModuleDict({name: Recurrent(width, dim, bidirectional=False) for name in ("text_p", "text_r")})
-        self.regions = nn.ModuleDict({
-            name: RegionEncoder(inputs.roi_dim, dim, layers=options.region_layers, heads=options.heads,
-                                dropout=options.region_dropout, inner_dropout=0.6 * options.region_dropout)
-            for name in ("roi_p", "roi_r")})  # fmt: skip
+        self.regions = nn.ModuleDict(
+            {
+                name: RegionEncoder(
+                    inputs.roi_dim,
+                    dim,
+                    layers=options.region_layers,
+                    heads=options.heads,
+                    dropout=options.region_dropout,
+                    inner_dropout=0.6 * options.region_dropout,
+                )
+                for name in ("roi_p", "roi_r")
+            }
+        )
         depth = options.depth if options.interaction else 0
         self.interaction = nn.ModuleDict({name: Interaction(dim, depth) for name in STREAMS})
         self.fusion = Fusion(dim, options.heads, options.fusion_dropout)
@@ -186,6 +207,13 @@ class Proposed(HelpfulnessModel):
         o = self.options
         pooled = [masked_max(*streams[name])[rows] for name in ("text_p", "text_r", "roi_p", "roi_r")]
         return adaptive_contrastive_loss(
-            *pooled, o_pos=o.o_pos, o_neg=o.o_neg, adaptive=o.adaptive, clamp_weights=o.clamp_weights,
-            detach_weights=o.detach_weights, reduction=o.contrastive_reduction, product_ids=batch.product[rows],
-            mask_same_product=o.mask_same_product)  # fmt: skip
+            *pooled,
+            o_pos=o.o_pos,
+            o_neg=o.o_neg,
+            adaptive=o.adaptive,
+            clamp_weights=o.clamp_weights,
+            detach_weights=o.detach_weights,
+            reduction=o.contrastive_reduction,
+            product_ids=batch.product[rows],
+            mask_same_product=o.mask_same_product,
+        )

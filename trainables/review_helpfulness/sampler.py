@@ -37,9 +37,14 @@ class GroupSampler:
     """
 
     def __init__(
-        self, labels: ArrayLike, products: Sequence[int] | NDArray[np.int64], *, interval: int, num_negatives: int,
+        self,
+        labels: ArrayLike,
+        products: Sequence[int] | NDArray[np.int64],
+        *,
+        interval: int,
+        num_negatives: int,
         max_groups: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         truth, owner = np.asarray(labels, dtype=np.int64), np.asarray(products)
         self.num_negatives, self.max_groups = num_negatives, max_groups
         self.candidates: list[_Candidate] = []
@@ -48,7 +53,9 @@ class GroupSampler:
             frequency = np.bincount(truth[rows]) / len(rows)
             for positive, negatives in pair_candidates(truth[rows], interval):
                 weights = 1 - frequency[truth[rows[negatives]]]
-                self.candidates.append(_Candidate(int(rows[positive]), rows[negatives], np.cumsum(weights / weights.sum())))
+                self.candidates.append(
+                    _Candidate(int(rows[positive]), rows[negatives], np.cumsum(weights / weights.sum()))
+                )
 
     def __len__(self) -> int:
         """Groups an epoch."""
@@ -63,7 +70,10 @@ class GroupSampler:
         for group, number, draw in zip(groups, chosen, draws, strict=True):
             candidate = self.candidates[number]
             picked = np.searchsorted(candidate.cumulative, draw, side="right")
-            group[0], group[1:] = candidate.positive, candidate.negatives[np.minimum(picked, len(candidate.negatives) - 1)]
+            group[0], group[1:] = (
+                candidate.positive,
+                candidate.negatives[np.minimum(picked, len(candidate.negatives) - 1)],
+            )
         return groups
 
     def batches(self, seed: int, groups: int) -> Iterator[NDArray[np.int64]]:

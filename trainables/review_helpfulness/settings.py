@@ -105,13 +105,21 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
-            raise SpecError("there is no such model", place="model", value=self.model,
-                            hint=choose_from("models", list(MODELS), self.model))  # fmt: skip
+            raise SpecError(
+                "there is no such model",
+                place="model",
+                value=self.model,
+                hint=choose_from("models", list(MODELS), self.model),
+            )
         if not (self.use_text or self.use_images):
             raise SpecError("use_text and use_images cannot both be off", place="use_text")
         if self.distances and self.model not in DISTANCE_MODELS:
-            raise SpecError("distances are measured on post-interaction features, which this model has none of",
-                            place="distances", value=self.model, hint=f"known: {', '.join(DISTANCE_MODELS)}")  # fmt: skip
+            raise SpecError(
+                "distances are measured on post-interaction features, which this model has none of",
+                place="distances",
+                value=self.model,
+                hint=f"known: {', '.join(DISTANCE_MODELS)}",
+            )
         if self.kernel is not None and self.kernel % 2 == 0:
             raise SpecError("kernel must be odd", place="kernel", value=self.kernel)
         self.options()
@@ -123,8 +131,11 @@ class Settings:
         chosen = {name: getattr(self, name) for name in MODEL_OPTIONS if getattr(self, name) is not None}
         for name in chosen:
             if name not in known:
-                raise SpecError(f"model {self.model!r} has no such option", place=name,
-                                hint=choose_from(f"options of {self.model}", sorted(known), name))  # fmt: skip
+                raise SpecError(
+                    f"model {self.model!r} has no such option",
+                    place=name,
+                    hint=choose_from(f"options of {self.model}", sorted(known), name),
+                )
         if "helpful_threshold" in known:
             chosen["helpful_threshold"] = self.helpful_threshold
         return options(**chosen)

@@ -46,7 +46,9 @@ class Vocabulary:
         return np.fromiter(known, dtype=np.int64)[:max_tokens]
 
 
-def word_vectors(vocabulary: Vocabulary, dim: int, rng: np.random.Generator, path: Path | None = None) -> NDArray[np.float32]:
+def word_vectors(
+    vocabulary: Vocabulary, dim: int, rng: np.random.Generator, path: Path | None = None
+) -> NDArray[np.float32]:
     """Initial embeddings, float32 [v dim]: from the GloVe or fastText text file at `path` where it has the word, else
     uniform on (-.25, .25); the row of `<PAD>` is zero."""
     vectors = rng.uniform(-0.25, 0.25, (len(vocabulary), dim)).astype(np.float32)
@@ -75,7 +77,8 @@ def _read_vectors(path: Path, dim: int) -> Iterable[tuple[str, NDArray[np.float3
 
 @dataclass(frozen=True)
 class Characters:
-    """The characters of a training vocabulary, numbered from 2 by frequency, then code point; 0 is padding, 1 unknown."""
+    """The characters of a training vocabulary, numbered from 2 by frequency, then code point; 0 is padding, 1
+    unknown."""
 
     characters: tuple[str, ...]
 

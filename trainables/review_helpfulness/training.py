@@ -71,15 +71,24 @@ def load_model(folder: Path, trial: Trial) -> nn.Module:
     model: nn.Module = MODELS[settings.model].model(settings.options(), prepared.inputs)  # type: ignore[call-arg]
     model.load_state_dict(checkpoint.part(folder, "best")["weights"])
     return model.cpu().eval()
+
+
 train.memory = memory  # type: ignore[attr-defined]
 
 
 def test(fit: Fit, corpus: Corpus) -> tuple[dict[str, float], dict[str, Any]]:
     """Metrics and per-product values of the test part under the best epoch's weights."""
     fit.load_best()
-    rows: dict[str, Any] = {"labels": corpus.label, "products": corpus.product, "threshold": fit.settings.relevance_threshold}
-    found = {"": fit.evaluate(corpus), "random_": random_order_metrics(**rows, draws=RANDOM_ORDERS),
-             "length_": per_product(**rows, scores=[len(tokens) for tokens in corpus.review_tokens])}  # fmt: skip
+    rows: dict[str, Any] = {
+        "labels": corpus.label,
+        "products": corpus.product,
+        "threshold": fit.settings.relevance_threshold,
+    }
+    found = {
+        "": fit.evaluate(corpus),
+        "random_": random_order_metrics(**rows, draws=RANDOM_ORDERS),
+        "length_": per_product(**rows, scores=[len(tokens) for tokens in corpus.review_tokens]),
+    }
     metrics = {prefix + name: value for prefix, values in found.items() for name, value in values.mean().items()}
     items = {prefix + name: array for prefix, values in found.items() for name, array in values.values.items()}
     if fit.settings.distances:
@@ -94,11 +103,20 @@ def measure_distances(fit: Fit, corpus: Corpus) -> dict[str, float]:
     for _, output, batch in fit.outputs(corpus):
         seen = batch.has_image_p & batch.has_image_r
         helpful = batch.label >= fit.settings.helpful_threshold
-        found.append({name: values[seen] for name, values in relation_distances(output.features).items()} | {"helpful": helpful[seen]})
+        found.append(
+            {name: values[seen] for name, values in relation_distances(output.features).items()}
+            | {"helpful": helpful[seen]}
+        )
     joined = {name: torch.cat([batch[name] for batch in found]) for name in found[0]}
     helpful = joined.pop("helpful")
     if not len(helpful):
-        raise DataError("distances between text and images need pairs with images on both sides; the test part has none")
+        raise DataError(
+            "distances between text and images need pairs with images on both sides; the test part has none"
+        )
     groups = {"helpful": helpful, "unhelpful": ~helpful}
-    return {f"{name}_{group}": values[rows].mean().item() for name, values in joined.items()
-            for group, rows in groups.items() if rows.any()}  # fmt: skip
+    return {
+        f"{name}_{group}": values[rows].mean().item()
+        for name, values in joined.items()
+        for group, rows in groups.items()
+        if rows.any()
+    }

@@ -25,25 +25,36 @@ from contrasweep.errors import SpecError, choose_from
 from contrasweep.spec.file import load_study
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     help="Declare a table of contrastive-learning runs; get it back with intervals and paired tests.",
-)  # fmt: skip
+)
 app.add_typer(data_commands.app, name="data", help="Stage datasets as Parquet, list, verify and show them.")
 jobs.add_to(app)
 reports.add_to(app)
 
 STORAGE, TRACKING = "./contrasweep-runs", "sqlite:///mlflow.db"
 TABLES = {
-    "methods": ("trainables.methods", "METHODS"), "losses": ("trainables.losses", "LOSSES"),
-    "similarities": ("trainables.similarities", "SIMILARITIES"), "encoders": ("trainables.encoders", "ENCODERS"),
-    "datasets": ("contrasweep.data.importers", "DATASETS"), "searchers": ("contrasweep.search", "SEARCHERS"),
+    "methods": ("trainables.methods", "METHODS"),
+    "losses": ("trainables.losses", "LOSSES"),
+    "similarities": ("trainables.similarities", "SIMILARITIES"),
+    "encoders": ("trainables.encoders", "ENCODERS"),
+    "datasets": ("contrasweep.data.importers", "DATASETS"),
+    "searchers": ("contrasweep.search", "SEARCHERS"),
     "schedulers": ("contrasweep.schedule", "SCHEDULERS"),
-}  # fmt: skip
+}
 
 
 @app.command()
-def plan(study: Study, sets: Sets = None, storage: Storage = STORAGE, json: Json = False,
-         cluster: Annotated[Path | None, typer.Option(help="Inventory file of a cluster to plan for.")] = None) -> None:  # fmt: skip
+def plan(
+    study: Study,
+    sets: Sets = None,
+    storage: Storage = STORAGE,
+    json: Json = False,
+    cluster: Annotated[Path | None, typer.Option(help="Inventory file of a cluster to plan for.")] = None,
+) -> None:
     """Show what would run: cells, replicates, what is done already; memory and packing of each cell, hours and cost on
     this machine or on the hosts of an inventory; and what the design can answer."""
     from contrasweep.planning import forecast
@@ -54,15 +65,31 @@ def plan(study: Study, sets: Sets = None, storage: Storage = STORAGE, json: Json
 
 
 @app.command()
-def run(study: Study, sets: Sets = None, storage: Storage = STORAGE, tracking: Tracking = TRACKING, json: Json = False,
-        max_concurrent: MaxConcurrent = None, extend: Extend = False, retry_failed: RetryFailed = False, cluster: Cluster = None) -> None:  # fmt: skip
+def run(
+    study: Study,
+    sets: Sets = None,
+    storage: Storage = STORAGE,
+    tracking: Tracking = TRACKING,
+    json: Json = False,
+    max_concurrent: MaxConcurrent = None,
+    extend: Extend = False,
+    retry_failed: RetryFailed = False,
+    cluster: Cluster = None,
+) -> None:
     """Run a study, or go on with it; here, or on the Ray cluster in RAY_ADDRESS. Prints the table at the end."""
     from contrasweep.report.search_notes import notes_text
     from contrasweep.running.driver import run as run_study
 
     declared = load_study(study, sets or [])
-    results = run_study(declared, storage=storage, tracking=tracking, max_concurrent=max_concurrent, extend=extend, retry_failed=retry_failed,
-                        cluster=cluster)  # fmt: skip
+    results = run_study(
+        declared,
+        storage=storage,
+        tracking=tracking,
+        max_concurrent=max_concurrent,
+        extend=extend,
+        retry_failed=retry_failed,
+        cluster=cluster,
+    )
     if json:
         print_json(reports.summary(results))
     else:
@@ -87,7 +114,11 @@ def sync(study: Study, storage: Storage = STORAGE, tracking: Tracking = TRACKING
 
 
 @app.command()
-def ui(tracking: Tracking = TRACKING, port: int = 5000, study: Annotated[str | None, typer.Option(help="Open this study.")] = None) -> None:
+def ui(
+    tracking: Tracking = TRACKING,
+    port: int = 5000,
+    study: Annotated[str | None, typer.Option(help="Open this study.")] = None,
+) -> None:
     """Serve the MLflow UI on the tracking store until interrupted."""
     from contrasweep.tracking import serve
 
@@ -104,7 +135,12 @@ def list_(kind: str, json: Json = False) -> None:
         entries = getattr(importlib.import_module(module), table)
         found = {name: _about(entry) for name, entry in entries.items()}
     else:
-        raise SpecError("there is no such kind of thing", place="list", value=kind, hint=choose_from("kinds", [*TABLES, "studies"], kind))
+        raise SpecError(
+            "there is no such kind of thing",
+            place="list",
+            value=kind,
+            hint=choose_from("kinds", [*TABLES, "studies"], kind),
+        )
     if json:
         print_json(found)
     else:
@@ -135,7 +171,12 @@ def doctor(storage: Storage = STORAGE, tracking: Tracking = TRACKING, json: Json
 
 def _about(entry: object) -> str:
     """One line on an entry of a table."""
-    text = getattr(entry, "description", "") or getattr(entry, "about", "") or (entry.__doc__ if callable(entry) else "") or ("" if callable(entry) else str(entry))
+    text = (
+        getattr(entry, "description", "")
+        or getattr(entry, "about", "")
+        or (entry.__doc__ if callable(entry) else "")
+        or ("" if callable(entry) else str(entry))
+    )
     return str(text).strip().split("\n")[0]
 
 
@@ -148,5 +189,7 @@ def _studies() -> dict[str, str]:
     modules = [importlib.import_module(f"search_spaces.{m.name}") for m in pkgutil.iter_modules(search_spaces.__path__)]
     return {
         f"{module.__name__}:{name}": value.description
-        for module in modules for name, value in vars(module).items() if isinstance(value, AblationGrid | Sweep)
-    }  # fmt: skip
+        for module in modules
+        for name, value in vars(module).items()
+        if isinstance(value, AblationGrid | Sweep)
+    }

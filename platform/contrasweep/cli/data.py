@@ -16,15 +16,9 @@ Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 @app.command()
 def stage(
-    name: Annotated[
-        str, typer.Argument(help="A dataset's name; `contrasweep data list --known` tells them.")
-    ],
-    source: Annotated[
-        str | None, typer.Option(help="The published files, where the dataset is not bundled.")
-    ] = None,
-    to: Annotated[
-        str | None, typer.Option(help="Folder or s3:// address; default STORAGE/datasets/NAME.")
-    ] = None,
+    name: Annotated[str, typer.Argument(help="A dataset's name; `contrasweep data list --known` tells them.")],
+    source: Annotated[str | None, typer.Option(help="The published files, where the dataset is not bundled.")] = None,
+    to: Annotated[str | None, typer.Option(help="Folder or s3:// address; default STORAGE/datasets/NAME.")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="key=value, a setting of the importer; repeatable.")
     ] = None,
@@ -58,8 +52,11 @@ def stage(
 
 
 @app.command("list")
-def list_(storage: Storage = "./contrasweep-runs", known: Annotated[bool, typer.Option(help="What can be staged instead.")] = False,
-          as_json: Json = False) -> None:  # fmt: skip
+def list_(
+    storage: Storage = "./contrasweep-runs",
+    known: Annotated[bool, typer.Option(help="What can be staged instead.")] = False,
+    as_json: Json = False,
+) -> None:
     """What is staged below STORAGE, or with --known what can be."""
     from contrasweep.data import inspecting
 
@@ -70,9 +67,7 @@ def list_(storage: Storage = "./contrasweep-runs", known: Annotated[bool, typer.
         typer.echo(f"nothing is staged in {storage}; `contrasweep data list --known` tells what can be")
     else:
         _print_table(
-            rows
-            if known
-            else [{**row, "rows": _counts(row["rows"]), "digest": row["digest"][:12]} for row in rows]
+            rows if known else [{**row, "rows": _counts(row["rows"]), "digest": row["digest"][:12]} for row in rows]
         )
 
 
@@ -94,8 +89,7 @@ def verify(name: str, storage: Storage = "./contrasweep-runs", as_json: Json = F
     if as_json:
         typer.echo(
             json.dumps(
-                {"uri": manifest.uri, "digest": manifest.digest, "findings": [vars(f) for f in findings]},
-                indent=1,
+                {"uri": manifest.uri, "digest": manifest.digest, "findings": [vars(f) for f in findings]}, indent=1
             )
         )
     elif not findings:
@@ -103,9 +97,7 @@ def verify(name: str, storage: Storage = "./contrasweep-runs", as_json: Json = F
         typer.echo(f"{manifest.name}: {shards} shards as the manifest says, digest {manifest.digest[:12]}")
     if findings:
         lines = "; ".join(f"{finding.object} {finding.problem}" for finding in findings)
-        raise DataError(
-            f"{manifest.name}: {len(findings)} of its objects are not what the manifest says: {lines}"
-        )
+        raise DataError(f"{manifest.name}: {len(findings)} of its objects are not what the manifest says: {lines}")
 
 
 def _find(name: str, storage: str) -> Any:

@@ -20,9 +20,12 @@ class Finding:
 def examine(storage: str, tracking: str) -> list[Finding]:
     """Look at everything a run needs. Nothing is left behind."""
     checks: dict[str, Callable[[], str]] = {
-        "versions": _versions, "hosts": _hosts, "ray": _ray,
-        "storage": lambda: _storage(storage), "tracking": lambda: _tracking(tracking),
-    }  # fmt: skip
+        "versions": _versions,
+        "hosts": _hosts,
+        "ray": _ray,
+        "storage": lambda: _storage(storage),
+        "tracking": lambda: _tracking(tracking),
+    }
     return [_try(name, check) for name, check in checks.items()]
 
 
@@ -53,7 +56,9 @@ def _ray() -> str:
 
     with connected() as inventory:
         where = os.environ.get("RAY_ADDRESS") or "started here"
-        return f"{where}: {sum(n.count for n in inventory.nodes)} node(s), {inventory.cpus:g} cores, {inventory.gpus} GPUs"
+        return (
+            f"{where}: {sum(n.count for n in inventory.nodes)} node(s), {inventory.cpus:g} cores, {inventory.gpus} GPUs"
+        )
 
 
 def _storage(uri: str) -> str:

@@ -19,7 +19,9 @@ from contrasweep.cli.options import (
 )
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, as `submit` printed it.")]
-Address = Annotated[str, typer.Option(help="The cluster's dashboard, http://HEAD:8265.", envvar="RAY_API_SERVER_ADDRESS")]
+Address = Annotated[
+    str, typer.Option(help="The cluster's dashboard, http://HEAD:8265.", envvar="RAY_API_SERVER_ADDRESS")
+]
 Follow = Annotated[bool, typer.Option("--follow", help="Print what the job prints until it ends.")]
 EXIT = {"SUCCEEDED": 0, "RUNNING": 0, "PENDING": 0}
 
@@ -30,20 +32,40 @@ def add_to(app: typer.Typer) -> None:
         app.command()(command)
 
 
-def submit(study: Study, address: Address, storage: Storage = "./contrasweep-runs", tracking: Tracking = "sqlite:///mlflow.db",
-           sets: Sets = None, follow: Follow = False, json: Json = False,
-           max_concurrent: MaxConcurrent = None, extend: Extend = False,
-           retry_failed: RetryFailed = False, cluster: Cluster = None) -> None:  # fmt: skip
+def submit(
+    study: Study,
+    address: Address,
+    storage: Storage = "./contrasweep-runs",
+    tracking: Tracking = "sqlite:///mlflow.db",
+    sets: Sets = None,
+    follow: Follow = False,
+    json: Json = False,
+    max_concurrent: MaxConcurrent = None,
+    extend: Extend = False,
+    retry_failed: RetryFailed = False,
+    cluster: Cluster = None,
+) -> None:
     """Run a study as a job on a Ray cluster; this machine may go away once it is accepted."""
     from contrasweep.running.submit import submit as send
 
-    job = send(study, address=address, storage=storage, tracking=tracking, sets=sets or [], max_concurrent=max_concurrent,
-               extend=extend, retry_failed=retry_failed, cluster=cluster)  # fmt: skip
+    job = send(
+        study,
+        address=address,
+        storage=storage,
+        tracking=tracking,
+        sets=sets or [],
+        max_concurrent=max_concurrent,
+        extend=extend,
+        retry_failed=retry_failed,
+        cluster=cluster,
+    )
     if json:
         print_json({"job": job.id, "address": address})
     else:
-        print(f"job:      {job.id}\nstatus:   contrasweep status {job.id} --address {address}\n"
-              f"log:      contrasweep logs {job.id} --address {address} --follow")  # fmt: skip
+        print(
+            f"job:      {job.id}\nstatus:   contrasweep status {job.id} --address {address}\n"
+            f"log:      contrasweep logs {job.id} --address {address} --follow"
+        )
     if follow:
         raise typer.Exit(EXIT.get(job.follow(sys.stdout.write), 1))
 

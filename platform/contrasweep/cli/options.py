@@ -9,15 +9,23 @@ from typing import Annotated, Any
 import typer
 
 Study = Annotated[str, typer.Argument(metavar="STUDY", help="module:NAME, or a .yaml file")]
-Sets = Annotated[list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Change a field of the study; repeatable.")]
-Storage = Annotated[str, typer.Option(help="Folder or s3://bucket/prefix for records and checkpoints.", envvar="CONTRASWEEP_STORAGE")]
-Tracking = Annotated[str, typer.Option(help="MLflow tracking store; none for no tracking.", envvar="CONTRASWEEP_TRACKING")]
+Sets = Annotated[
+    list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Change a field of the study; repeatable.")
+]
+Storage = Annotated[
+    str, typer.Option(help="Folder or s3://bucket/prefix for records and checkpoints.", envvar="CONTRASWEEP_STORAGE")
+]
+Tracking = Annotated[
+    str, typer.Option(help="MLflow tracking store; none for no tracking.", envvar="CONTRASWEEP_TRACKING")
+]
 MaxConcurrent = Annotated[int | None, typer.Option(min=1, help="Trials at once, at most.")]
 Extend = Annotated[bool, typer.Option("--extend", help="Keep the trials of another plan of this name and add to them.")]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again.")]
 Cluster = Annotated[Path | None, typer.Option(help="Inventory file of the hosts that the cluster has or can start.")]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-Address = Annotated[str | None, typer.Option(help="The cluster's dashboard, http://HEAD:8265.", envvar="RAY_API_SERVER_ADDRESS")]
+Address = Annotated[
+    str | None, typer.Option(help="The cluster's dashboard, http://HEAD:8265.", envvar="RAY_API_SERVER_ADDRESS")
+]
 
 
 def print_json(value: Any) -> None:

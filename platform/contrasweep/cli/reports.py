@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 STORAGE = "./contrasweep-runs"
 Metric = Annotated[str | None, typer.Option(help="Another metric than the study's.")]
-OverWhat = Annotated[Literal["replicates", "groups"],
-                     typer.Option(help="groups: all folds' test items by the groups they come from; --metric is a score of items.")]  # fmt: skip
+OverWhat = Annotated[
+    Literal["replicates", "groups"],
+    typer.Option(help="groups: all folds' test items by the groups they come from; --metric is a score of items."),
+]
 Output = Annotated[Path | None, typer.Option(help="File to write instead of standard output.")]
 
 
@@ -25,28 +27,46 @@ def add_to(app: typer.Typer) -> None:
         app.command()(command)
 
 
-def report(study: Study, storage: Storage = STORAGE, json: Json = False,
-           format: Annotated[str, typer.Option(help="text, markdown, latex, html, csv or parquet.")] = "text",
-           rows: Annotated[list[str] | None, typer.Option(help="arm or an axis; repeatable.")] = None,
-           columns: Annotated[list[str] | None, typer.Option(help="arm or an axis; repeatable.")] = None,
-           metric: Metric = None, spread: Annotated[bool, typer.Option("--spread", help="Show (min–max) in the cells.")] = False,
-           over: OverWhat = "replicates", output: Output = None) -> None:  # fmt: skip
+def report(
+    study: Study,
+    storage: Storage = STORAGE,
+    json: Json = False,
+    format: Annotated[str, typer.Option(help="text, markdown, latex, html, csv or parquet.")] = "text",
+    rows: Annotated[list[str] | None, typer.Option(help="arm or an axis; repeatable.")] = None,
+    columns: Annotated[list[str] | None, typer.Option(help="arm or an axis; repeatable.")] = None,
+    metric: Metric = None,
+    spread: Annotated[bool, typer.Option("--spread", help="Show (min–max) in the cells.")] = False,
+    over: OverWhat = "replicates",
+    output: Output = None,
+) -> None:
     """Print or write the table of a study, as it stands now; a csv or parquet file gets NAME.comparisons beside it."""
     from contrasweep.report import write_report
 
     results = load(study, storage)
     if json:
         table = results.table(rows or None, columns or None, metric, over=over)
-        print_json(summary(results, table) | {"rows": results.to_frame().astype(object).where(lambda f: f.notna(), None).to_dict("records")})
+        print_json(
+            summary(results, table)
+            | {"rows": results.to_frame().astype(object).where(lambda f: f.notna(), None).to_dict("records")}
+        )
         return
     write_report(results, format, rows=rows, columns=columns, metric=metric, output=output, spread=spread, over=over)
 
 
-def compare(study: Study, arm_a: str, arm_b: str, storage: Storage = STORAGE, json: Json = False,
-            format: Annotated[str, typer.Option(help="text, markdown, latex, csv or json.")] = "text", metric: Metric = None,
-            at: Annotated[list[str] | None, typer.Option(metavar="AXIS=VALUE", help="Only these cells; repeatable.")] = None,
-            over: OverWhat = "replicates", output: Output = None) -> None:  # fmt: skip
-    """Say whether ARM_A beats ARM_B, by how much, how sure, and what it would take to know; overall and in each cell."""
+def compare(
+    study: Study,
+    arm_a: str,
+    arm_b: str,
+    storage: Storage = STORAGE,
+    json: Json = False,
+    format: Annotated[str, typer.Option(help="text, markdown, latex, csv or json.")] = "text",
+    metric: Metric = None,
+    at: Annotated[list[str] | None, typer.Option(metavar="AXIS=VALUE", help="Only these cells; repeatable.")] = None,
+    over: OverWhat = "replicates",
+    output: Output = None,
+) -> None:
+    """Say whether ARM_A beats ARM_B, by how much, how sure, and what it would take to know; overall and in each
+    cell."""
     from contrasweep.report import write
     from contrasweep.spec.file import parse_set
 
@@ -69,5 +89,10 @@ def name(study: str) -> str:
 
 def summary(results: "Results", table: "Table | None" = None) -> dict[str, object]:
     """The results as `--json` prints them, with the study's own table unless another is given."""
-    return {"study": results.name, "trials": results.counts, "complete": results.complete, "stopped": results.stopped,
-            "table": (table or results.table()).to_frame().to_dict("records")}  # fmt: skip
+    return {
+        "study": results.name,
+        "trials": results.counts,
+        "complete": results.complete,
+        "stopped": results.stopped,
+        "table": (table or results.table()).to_frame().to_dict("records"),
+    }

@@ -79,9 +79,7 @@ def _build(folder: Path, what: str, build: Callable[[Path], None]) -> None:
     _remove(folder)
     _make(folder.parent)
     for attempt in (1, 2):
-        scratch = (
-            folder.parent / f".building-{folder.name}"
-        )  # one name: a killed builder's rest is swept here
+        scratch = folder.parent / f".building-{folder.name}"  # one name: a killed builder's rest is swept here
         shutil.rmtree(scratch, ignore_errors=True)
         try:
             scratch.mkdir()
@@ -94,17 +92,17 @@ def _build(folder: Path, what: str, build: Callable[[Path], None]) -> None:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             if attempt == 2 or not evict(0, keep=folder.name):
-                raise DataError(f"no space for {what} in the node's cache {cache_folder()} ({_free(folder.parent)} free): "
-                                "free some, or point CONTRASWEEP_CACHE at a larger disk") from None  # fmt: skip
+                raise DataError(
+                    f"no space for {what} in the node's cache {cache_folder()} ({_free(folder.parent)} free): "
+                    "free some, or point CONTRASWEEP_CACHE at a larger disk"
+                ) from None
         except BaseException:
             shutil.rmtree(scratch, ignore_errors=True)
             raise
 
 
 def _seal(folder: Path) -> None:
-    files = {
-        file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)} for file in sorted(folder.iterdir())
-    }
+    files = {file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)} for file in sorted(folder.iterdir())}
     for name in files:
         (folder / name).chmod(0o444)
     (folder / ENTRY).write_text(json.dumps(files, indent=1))
@@ -152,9 +150,7 @@ def evict(limit: int, keep: str = "") -> int:
     just opening are left. Returns the bytes removed."""
     root = cache_folder() / "splits"
     sizes = {
-        folder: _size(folder)
-        for folder in (root.iterdir() if root.is_dir() else ())
-        if not folder.name.startswith(".")
+        folder: _size(folder) for folder in (root.iterdir() if root.is_dir() else ()) if not folder.name.startswith(".")
     }
     excess = sum(sizes.values()) - limit
     removed = 0
@@ -201,5 +197,7 @@ def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DataError(f"the node's cache {cache_folder()} cannot be written ({error}): "
-                        "point CONTRASWEEP_CACHE at a folder that can") from None  # fmt: skip
+        raise DataError(
+            f"the node's cache {cache_folder()} cannot be written ({error}): "
+            "point CONTRASWEEP_CACHE at a folder that can"
+        ) from None

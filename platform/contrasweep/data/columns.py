@@ -46,21 +46,13 @@ def to_array(column: pa.Array, dtype: str, shape: Sequence[int]) -> NDArray[Any]
 
 def table(columns: Mapping[str, Any], specs: Mapping[str, Spec]) -> pa.Table:
     """A table of `columns`; array columns carry their spec in the metadata of their field."""
-    arrays = {
-        name: value if isinstance(value, pa.Array) else pa.array(value) for name, value in columns.items()
-    }
-    fields = [
-        pa.field(name, array.type, metadata=_metadata(specs.get(name))) for name, array in arrays.items()
-    ]
+    arrays = {name: value if isinstance(value, pa.Array) else pa.array(value) for name, value in columns.items()}
+    fields = [pa.field(name, array.type, metadata=_metadata(specs.get(name))) for name, array in arrays.items()]
     return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
 
 
 def _metadata(found: Spec | None) -> dict[str, str] | None:
-    return (
-        None
-        if found is None
-        else {key: str(value) for key, value in found.items()} | {"byte_order": "little"}
-    )
+    return None if found is None else {key: str(value) for key, value in found.items()} | {"byte_order": "little"}
 
 
 def content_digest(rows: pa.Table) -> str:

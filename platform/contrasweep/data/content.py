@@ -26,9 +26,7 @@ class Rejected:
             kept.append(name)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            reason: {"count": n, "first": self.names[reason]} for reason, n in sorted(self.counts.items())
-        }
+        return {reason: {"count": n, "first": self.names[reason]} for reason, n in sorted(self.counts.items())}
 
 
 @dataclass(frozen=True)

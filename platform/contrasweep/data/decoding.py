@@ -26,9 +26,7 @@ Ints = NDArray[np.int64]
 
 def decode_split(manifest: Manifest, split: str, folder: Path) -> None:
     """Read every shard of `split`, checked against its digest, into `folder`."""
-    writers = {
-        name: _writer(folder, name, spec, manifest.rows(split)) for name, spec in manifest.columns.items()
-    }
+    writers = {name: _writer(folder, name, spec, manifest.rows(split)) for name, spec in manifest.columns.items()}
     rest: list[pa.Table] = []
     for shard, file in _verified(manifest, split, folder):
         opened = pq.ParquetFile(file, memory_map=True)
@@ -65,9 +63,7 @@ def _verified(manifest: Manifest, split: str, scratch: Path) -> Iterator[tuple[S
                 check_shard(file, shard, name)
                 break
             except FileNotFoundError:
-                raise DataError(
-                    f"{name} is missing, though its manifest lists it: stage the dataset again"
-                ) from None
+                raise DataError(f"{name} is missing, though its manifest lists it: stage the dataset again") from None
             except DataError as error:
                 if local or attempt == 2:
                     raise
@@ -116,9 +112,7 @@ class _Array:
             try:
                 self.out[self.seen + row] = images.decode(column[row].as_py(), self.spec["shape"])
             except images.BrokenImage as error:
-                raise DataError(
-                    f"{where}: image {self.seen + row} {error}; stage the dataset again"
-                ) from None
+                raise DataError(f"{where}: image {self.seen + row} {error}; stage the dataset again") from None
 
         with ThreadPoolExecutor() as pool:  # Pillow decodes without the interpreter's lock
             list(pool.map(one, range(len(column))))
@@ -148,11 +142,7 @@ class _Ragged:
         self.raw.close()
         lengths = np.concatenate(self.lengths)
         shape = (int(lengths.sum()), *self.spec["shape"])
-        out: Any = (
-            np.lib.format.open_memmap(self.path, "w+", np.dtype(self.spec["dtype"]), shape)
-            if shape[0]
-            else None
-        )
+        out: Any = np.lib.format.open_memmap(self.path, "w+", np.dtype(self.spec["dtype"]), shape) if shape[0] else None
         if out is None:
             np.save(self.path, np.empty(shape, self.spec["dtype"]))
         else:
@@ -175,9 +165,7 @@ def ring(dealt: Ints, count: int) -> tuple[Ints, Ints]:
 def write_ring(base: dict[str, Any], order: Ints, folder: Path) -> None:
     """The arrays of `base`, by column, in `order`."""
     for name, array in base.items():
-        out = np.lib.format.open_memmap(
-            folder / f"{name}.npy", "w+", array.dtype, (len(order), *array.shape[1:])
-        )
+        out = np.lib.format.open_memmap(folder / f"{name}.npy", "w+", array.dtype, (len(order), *array.shape[1:]))
         for start in range(0, len(order), BATCH):
             out[start : start + BATCH] = array[order[start : start + BATCH]]
         out.flush()

@@ -26,13 +26,15 @@ def assign(labels: Any, groups: Any, given: Any, folds: Folds) -> Ints:
     if folds.count < 2:
         raise SpecError("a dataset is dealt into at least 2 folds", place="folds", value=folds.count)
     if folds.rule not in RULES:
-        raise SpecError("there is no such fold rule", place="folds.rule", value=folds.rule,
-                        hint=choose_from("rules", list(RULES), folds.rule))  # fmt: skip
+        raise SpecError(
+            "there is no such fold rule",
+            place="folds.rule",
+            value=folds.rule,
+            hint=choose_from("rules", list(RULES), folds.rule),
+        )
     labels = np.asarray(labels, dtype=np.int64)
     if folds.count > len(labels):
-        raise SpecError(
-            f"{len(labels)} rows cannot fill {folds.count} folds", place="folds", value=folds.count
-        )
+        raise SpecError(f"{len(labels)} rows cannot fill {folds.count} folds", place="folds", value=folds.count)
     return RULES[folds.rule](labels, groups, given, folds)
 
 
@@ -58,8 +60,12 @@ def grouped(labels: Ints, groups: Any, given: Any, folds: Folds) -> Ints:
     members = np.zeros((group.max() + 1, label.max() + 1))
     np.add.at(members, (group, label), 1)
     if folds.count > len(members):
-        raise SpecError(f"{len(members)} groups cannot fill {folds.count} folds", place="folds", value=folds.count,
-                        hint=f"at most {len(members)} folds")  # fmt: skip
+        raise SpecError(
+            f"{len(members)} groups cannot fill {folds.count} folds",
+            place="folds",
+            value=folds.count,
+            hint=f"at most {len(members)} folds",
+        )
     shuffled = np.random.RandomState(folds.seed).permutation(len(members))
     order = shuffled[np.argsort(-members[shuffled].sum(axis=1), kind="stable")]
     share = members.sum(axis=0) / folds.count
@@ -93,8 +99,12 @@ def as_given(labels: Ints, groups: Any, given: Any, folds: Folds) -> Ints:
     dealt = np.asarray(given, dtype=np.int64)
     found = np.unique(dealt).tolist()
     if found != list(range(folds.count)):
-        raise SpecError(f"the data comes with its own folds {found}, which are never dealt anew", place="folds",
-                        value=folds.count, hint=f"use folds={len(found)}")  # fmt: skip
+        raise SpecError(
+            f"the data comes with its own folds {found}, which are never dealt anew",
+            place="folds",
+            value=folds.count,
+            hint=f"use folds={len(found)}",
+        )
     return dealt
 
 
@@ -107,5 +117,9 @@ def check(folds: Folds, rows: int, groups: int | None) -> None:
         raise SpecError("a dataset is dealt into at least 2 folds", place="folds", value=folds.count)
     fill, what = (groups, "groups") if folds.rule == "grouped" and groups is not None else (rows, "rows")
     if folds.count > fill:
-        raise SpecError(f"{fill} {what} cannot fill {folds.count} folds", place="folds", value=folds.count,
-                        hint=f"at most {fill} folds")  # fmt: skip
+        raise SpecError(
+            f"{fill} {what} cannot fill {folds.count} folds",
+            place="folds",
+            value=folds.count,
+            hint=f"at most {fill} folds",
+        )

@@ -51,9 +51,7 @@ def resize(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uin
     if pixels.shape[:2] == (height, width):
         return pixels
     image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
-    return np.asarray(image.resize((width, height), Image.Resampling.BICUBIC), np.uint8).reshape(
-        height, width, -1
-    )
+    return np.asarray(image.resize((width, height), Image.Resampling.BICUBIC), np.uint8).reshape(height, width, -1)
 
 
 def _cover(image: Image.Image, height: int, width: int) -> Image.Image:
@@ -74,8 +72,9 @@ def _opened(data: bytes) -> Image.Image:
     if image.width * image.height > MAX_PIXELS:
         raise BrokenImage(f"announces {image.width} x {image.height} pixels, more than {MAX_PIXELS:,}")
     if deep := _deep(image):
-        raise DeepImage(f"has more than 8 bits a channel ({deep}): convert it to 8 bit first, by one scale for the "
-                        "whole dataset")  # fmt: skip
+        raise DeepImage(
+            f"has more than 8 bits a channel ({deep}): convert it to 8 bit first, by one scale for the whole dataset"
+        )
     return image
 
 

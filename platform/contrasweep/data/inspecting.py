@@ -28,8 +28,10 @@ def known() -> list[dict[str, Any]]:
     """Every dataset that can be staged: `name`, `about`, `needs` (what --source must be; "" for none), `licence`."""
     from contrasweep.data.importers import DATASETS
 
-    return [{"name": name, "about": made.about, "needs": made.source, "licence": made.licence}
-            for name, made in DATASETS.items()]  # fmt: skip
+    return [
+        {"name": name, "about": made.about, "needs": made.source, "licence": made.licence}
+        for name, made in DATASETS.items()
+    ]
 
 
 def staged(storage: str) -> list[dict[str, Any]]:
@@ -39,18 +41,32 @@ def staged(storage: str) -> list[dict[str, Any]]:
 
 def summary(manifest: Manifest) -> dict[str, Any]:
     size = sum(shard.bytes for shards in manifest.splits.values() for shard in shards)
-    return {"name": manifest.name, "uri": manifest.uri, "kind": manifest.kind, "classes": len(manifest.classes),
-            "rows": {split: manifest.rows(split) for split in manifest.splits}, "mib": round(size / 2**20, 1),
-            "digest": manifest.digest, "synthetic": manifest.synthetic}  # fmt: skip
+    return {
+        "name": manifest.name,
+        "uri": manifest.uri,
+        "kind": manifest.kind,
+        "classes": len(manifest.classes),
+        "rows": {split: manifest.rows(split) for split in manifest.splits},
+        "mib": round(size / 2**20, 1),
+        "digest": manifest.digest,
+        "synthetic": manifest.synthetic,
+    }
 
 
 def show(manifest: Manifest) -> dict[str, Any]:
     """The summary, and where it came from, its columns, folds and class counts."""
-    counts = {split: dict(zip(manifest.classes, found["classes"], strict=True))
-              for split, found in manifest.counts.items() if "classes" in found}  # fmt: skip
+    counts = {
+        split: dict(zip(manifest.classes, found["classes"], strict=True))
+        for split, found in manifest.counts.items()
+        if "classes" in found
+    }
     folds = None if manifest.folds is None else f"{manifest.folds.count} ({manifest.folds.rule})"
-    return summary(manifest) | {"folds": folds, "columns": dict(manifest.columns), "class_counts": counts,
-                                "source": dict(manifest.source)}  # fmt: skip
+    return summary(manifest) | {
+        "folds": folds,
+        "columns": dict(manifest.columns),
+        "class_counts": counts,
+        "source": dict(manifest.source),
+    }
 
 
 def verify(manifest: Manifest, progress: Callable[[Shard], None] | None = None) -> list[Finding]:

@@ -13,14 +13,15 @@ from contrasweep.errors import SpecError
 def profile(n_max: int, classes: int, imbalance_factor: float) -> list[int]:
     """Images per class; the first class keeps `n_max`, the last `n_max / imbalance_factor`."""
     if imbalance_factor < 1:
-        raise SpecError("imbalance_factor is the largest class over the smallest, at least 1",
-                        place="imbalance_factor", value=imbalance_factor)  # fmt: skip
+        raise SpecError(
+            "imbalance_factor is the largest class over the smallest, at least 1",
+            place="imbalance_factor",
+            value=imbalance_factor,
+        )
     return [int(n_max * (1 / imbalance_factor) ** (i / max(1, classes - 1))) for i in range(classes)]
 
 
-def subset(
-    labels: NDArray[np.int64], classes: int, imbalance_factor: float, seed: int = 0
-) -> NDArray[np.int64]:
+def subset(labels: NDArray[np.int64], classes: int, imbalance_factor: float, seed: int = 0) -> NDArray[np.int64]:
     """Indices of the long-tailed subset of `labels` [n], class by class as the reference implementation orders
     them. n_max is the smallest class of a (nearly) balanced source, and the largest class of one that is
     already long-tailed, which is kept whole and in its order if it has this very profile."""
@@ -35,8 +36,12 @@ def subset(
         if have < want
     ]
     if short:
-        raise SpecError("the source has too few images for this imbalance_factor", place="imbalance_factor",
-                        value=imbalance_factor, hint=f"{short[0]}; stage from the balanced dataset")  # fmt: skip
+        raise SpecError(
+            "the source has too few images for this imbalance_factor",
+            place="imbalance_factor",
+            value=imbalance_factor,
+            hint=f"{short[0]}; stage from the balanced dataset",
+        )
     random = np.random.RandomState(seed)
     kept = []
     for label, n in enumerate(wanted):

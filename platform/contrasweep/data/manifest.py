@@ -64,12 +64,18 @@ class Manifest:
     @cached_property
     def digest(self) -> str:
         """SHA-256 over what a trial could see: schema, shards in order, classes, folds. 64 hex digits."""
-        shards = {
-            split: [[s.rows, s.content or s.sha256] for s in shards] for split, shards in self.splits.items()
-        }
+        shards = {split: [[s.rows, s.content or s.sha256] for s in shards] for split, shards in self.splits.items()}
         folds = asdict(self.folds) if self.folds else None
-        return canonical.digest({"schema": self.schema_version, "kind": self.kind, "splits": shards,
-                                 "classes": list(self.classes), "columns": self.columns, "folds": folds})  # fmt: skip
+        return canonical.digest(
+            {
+                "schema": self.schema_version,
+                "kind": self.kind,
+                "splits": shards,
+                "classes": list(self.classes),
+                "columns": self.columns,
+                "folds": folds,
+            }
+        )
 
     def rows(self, split: str = "train") -> int:
         """Number of rows of `split`; 0 if there is no such split."""
@@ -98,13 +104,9 @@ class Manifest:
             stated = fields.pop("digest")
             splits = {k: tuple(Shard(**s) for s in v) for k, v in fields.pop("splits").items()}
             folds = Folds(**f) if (f := fields.pop("folds")) else None
-            manifest = cls(
-                uri=uri, splits=splits, folds=folds, classes=tuple(fields.pop("classes")), **fields
-            )
+            manifest = cls(uri=uri, splits=splits, folds=folds, classes=tuple(fields.pop("classes")), **fields)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(
-                f"{uri}/{MANIFEST} is not a dataset manifest ({error}); stage the dataset again"
-            ) from None
+            raise DataError(f"{uri}/{MANIFEST} is not a dataset manifest ({error}); stage the dataset again") from None
         if manifest.digest != stated:
             raise DataError(
                 f"{uri}/{MANIFEST} states digest {stated[:12]} but its content has {manifest.digest[:12]}: "

@@ -27,9 +27,7 @@ class Name:
     @property
     def folder(self) -> str:
         """The folder's name below `datasets/`; no `=`, which readers of Parquet folders take for a partition."""
-        return "-".join([self.name, *(f"{key}-{value}" for key, value in self.settings.items())]).replace(
-            "/", "_"
-        )
+        return "-".join([self.name, *(f"{key}-{value}" for key, value in self.settings.items())]).replace("/", "_")
 
     def checked(self) -> Any:
         """The importer's settings object; `SpecError` naming the dataset on an unknown or wrong one."""
@@ -51,7 +49,5 @@ def importer(wanted: Name) -> Importer:
     from contrasweep.data.importers import DATASETS  # its modules import scikit-learn
 
     if wanted.name not in DATASETS:
-        raise DataError(
-            f"there is no dataset {wanted.name!r}; {choose_from('datasets', list(DATASETS), wanted.name)}"
-        )
+        raise DataError(f"there is no dataset {wanted.name!r}; {choose_from('datasets', list(DATASETS), wanted.name)}")
     return DATASETS[wanted.name]

@@ -71,9 +71,7 @@ class Dataset:
 
     def _split(self, name: str) -> "Split":
         if name not in self.manifest.splits or not self.manifest.rows(name):
-            known = choose_from(
-                "splits", [split for split in self.manifest.splits if self.manifest.rows(split)], name
-            )
+            known = choose_from("splits", [split for split in self.manifest.splits if self.manifest.rows(split)], name)
             raise DataError(f"dataset {self.manifest.name!r} has no split {name!r}; {known}")
         if name not in self._splits:
             self._splits[name] = Split(self.manifest, name)
@@ -87,13 +85,9 @@ class Split:
         self.manifest, self.name, self.rows = manifest, name, manifest.rows(name)
         self.specs: dict[str, Spec] = {}
         content = [[shard.rows, shard.content or shard.sha256] for shard in manifest.splits[name]]
-        self.key = canonical.digest(
-            {"version": decoding.VERSION, "rows": content, "columns": manifest.columns}, 32
-        )
+        self.key = canonical.digest({"version": decoding.VERSION, "rows": content, "columns": manifest.columns}, 32)
         what = f"{manifest.name} ({name})"
-        with cache.entry(
-            self.key, what, lambda folder: decoding.decode_split(manifest, name, folder)
-        ) as folder:
+        with cache.entry(self.key, what, lambda folder: decoding.decode_split(manifest, name, folder)) as folder:
             self.arrays = _open_arrays(folder)
             with pa.memory_map(str(folder / decoding.ROWS)) as file:
                 self.table = pa.ipc.open_file(file).read_all()
@@ -101,9 +95,7 @@ class Split:
     @cached_property
     def labels(self) -> Ints:
         if "label" not in self.table.column_names:
-            raise DataError(
-                f"split {self.name!r} of {self.manifest.name!r} has no labels; columns: {self.names}"
-            )
+            raise DataError(f"split {self.name!r} of {self.manifest.name!r} has no labels; columns: {self.names}")
         return np.asarray(self.table["label"].to_numpy(), np.int64)
 
     @property
@@ -125,9 +117,7 @@ class Split:
     def _ring(self) -> "tuple[Ints, Ints, dict[str, NDArray[Any]]]":
         assert self.manifest.folds is not None
         order, starts = decoding.ring(self.dealt, self.manifest.folds.count)
-        plain = {
-            name: array for name, array in self.arrays.items() if not self.manifest.columns[name].get("list")
-        }
+        plain = {name: array for name, array in self.arrays.items() if not self.manifest.columns[name].get("list")}
         key = canonical.digest({"of": self.key, "folds": self.dealt.tolist()}, 32)
         what = f"{self.manifest.name} ({self.manifest.folds.count} folds)"
         with cache.entry(key, what, lambda folder: decoding.write_ring(plain, order, folder)) as folder:
@@ -137,9 +127,7 @@ class Split:
         order, starts, arrays = self._ring
         low, high = starts[fold], starts[fold + 1]
         test, train = slice(low, high), slice(high, high + self.rows - (high - low))
-        return Part(self, order[train], _sliced(arrays, train)), Part(
-            self, order[test], _sliced(arrays, test)
-        )
+        return Part(self, order[train], _sliced(arrays, train)), Part(self, order[test], _sliced(arrays, test))
 
 
 class Part:
@@ -156,9 +144,7 @@ class Part:
         """All rows of an array column, [n *shape], for example images uint8 [n h w c]; no copy is made."""
         if name not in self._arrays:
             known = choose_from("array columns", list(self._arrays), name)
-            raise DataError(
-                f"split {self.split.name!r} of {self.split.manifest.name!r} has no array {name!r}; {known}"
-            )
+            raise DataError(f"split {self.split.name!r} of {self.split.manifest.name!r} has no array {name!r}; {known}")
         return self._arrays[name]
 
     def ragged(self, name: str) -> Ragged:
@@ -183,8 +169,10 @@ class Part:
         """A column that is no array (text, numbers, lists), as an Arrow array of n values."""
         table = self.split.table
         if name not in table.column_names:
-            raise DataError(f"split {self.split.name!r} of {self.split.manifest.name!r} has no column {name!r}; "
-                            + choose_from("columns", self.split.names, name))  # fmt: skip
+            raise DataError(
+                f"split {self.split.name!r} of {self.split.manifest.name!r} has no column {name!r}; "
+                + choose_from("columns", self.split.names, name)
+            )
         column = table[name].combine_chunks()
         column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
         whole = len(self.rows) == len(column) and bool((np.diff(self.rows) == 1).all())
@@ -207,9 +195,7 @@ def _open_arrays(folder: Path) -> dict[str, NDArray[Any]]:
     found = {}
     for file in sorted(folder.glob("*.npy")):
         empty = np.lib.format.open_memmap(file, "r").size == 0 if file.stat().st_size < 4096 else False
-        mapped = (
-            np.load(file, allow_pickle=False) if empty else np.load(file, mmap_mode="c", allow_pickle=False)
-        )
+        mapped = np.load(file, allow_pickle=False) if empty else np.load(file, mmap_mode="c", allow_pickle=False)
         found[file.stem] = np.asarray(mapped)
     return found
 

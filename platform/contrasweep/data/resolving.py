@@ -45,8 +45,10 @@ def _read(name: str) -> Manifest | None:
     """`name` as an address: one with a scheme must hold a dataset, a path may just be a name's namesake."""
     found = read_manifest(name)
     if found is None and ("://" in name or name.startswith((".", "/", "~"))):
-        raise DataError(f"{name} holds no staged dataset ({MANIFEST} is not there); stage one there with: "
-                        f"contrasweep data stage NAME --to {name}")  # fmt: skip
+        raise DataError(
+            f"{name} holds no staged dataset ({MANIFEST} is not there); stage one there with: "
+            f"contrasweep data stage NAME --to {name}"
+        )
     return found
 
 
@@ -89,8 +91,10 @@ def _whole(folder: Path) -> Manifest | None:
 
 def _how_to_stage(wanted: Name, made: Importer, place: str) -> str:
     settings = "".join(f" --set {key}={value}" for key, value in wanted.settings.items())
-    return (f"dataset {wanted.text!r} is not staged; stage it with: contrasweep data stage {wanted.name} --source PATH"
-            f"{settings} --to {place}   (PATH: {made.source})")  # fmt: skip
+    return (
+        f"dataset {wanted.text!r} is not staged; stage it with: contrasweep data stage {wanted.name} --source PATH"
+        f"{settings} --to {place}   (PATH: {made.source})"
+    )
 
 
 def _dealt(manifest: Manifest, count: int | None) -> Manifest:
@@ -98,20 +102,26 @@ def _dealt(manifest: Manifest, count: int | None) -> Manifest:
     if count is None:
         if not manifest.rows("test"):
             hint = f"folds={staged.count}" if staged else "folds=5"
-            raise SpecError(f"dataset {manifest.name!r} has no test split of its own", place="folds", value=None,
-                            hint=f"hold out folds of it instead, with {hint}")  # fmt: skip
+            raise SpecError(
+                f"dataset {manifest.name!r} has no test split of its own",
+                place="folds",
+                value=None,
+                hint=f"hold out folds of it instead, with {hint}",
+            )
         return manifest.with_folds(None)
     if staged and staged.rule == "given" and staged.count != count:
-        raise SpecError(f"dataset {manifest.name!r} comes with {staged.count} folds of its own, which are never dealt anew",
-                        place="folds", value=count, hint=f"use folds={staged.count}")  # fmt: skip
+        raise SpecError(
+            f"dataset {manifest.name!r} comes with {staged.count} folds of its own, which are never dealt anew",
+            place="folds",
+            value=count,
+            hint=f"use folds={staged.count}",
+        )
     wanted = Folds(count, staged.rule, staged.seed) if staged else Folds(count)
     dealing.check(wanted, manifest.rows("train"), manifest.counts.get("train", {}).get("groups"))
     return manifest.with_folds(wanted)
 
 
-def default_place(
-    name: str, settings: dict[str, object] | None = None, storage: str = "./contrasweep-runs"
-) -> str:
+def default_place(name: str, settings: dict[str, object] | None = None, storage: str = "./contrasweep-runs") -> str:
     """Where `data stage` puts a dataset that is not told where, and where `resolve` looks for it."""
     return f"{storage.rstrip('/')}/datasets/{parse(name, settings).folder}"
 

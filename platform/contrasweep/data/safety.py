@@ -11,8 +11,11 @@ import numpy as np
 from contrasweep.errors import DataError
 
 _NUMPY = {"_reconstruct", "scalar", "_frombuffer", "ndarray", "dtype"}
-_ALLOWED = {(f"numpy.{module}", name) for module in ("core.multiarray", "_core.multiarray", "_core.numeric", "core.numeric")
-            for name in _NUMPY} | {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")}  # fmt: skip
+_ALLOWED = {
+    (f"numpy.{module}", name)
+    for module in ("core.multiarray", "_core.multiarray", "_core.numeric", "core.numeric")
+    for name in _NUMPY
+} | {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")}
 
 
 class _Plain(pickle.Unpickler):

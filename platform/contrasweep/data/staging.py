@@ -31,8 +31,14 @@ Progress = Callable[[str, int], None]
 """Called with a split and the rows of it staged so far."""
 
 
-def stage(name: str, to: str, *, source: str | Path | None = None, settings: Mapping[str, Any] | None = None,
-          progress: Progress | None = None) -> Manifest:  # fmt: skip
+def stage(
+    name: str,
+    to: str,
+    *,
+    source: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Manifest:
     """Turn dataset `name` (parameters as in `digits-lt?imbalance_factor=50`, or in `settings`) into shards and a
     manifest at `to`, a folder or an s3:// address. Same input, same digest. Staging again is harmless;
     `DataError` if another dataset lies there, or if `source` is missing or broken."""
@@ -63,8 +69,17 @@ def stage(name: str, to: str, *, source: str | Path | None = None, settings: Map
 
 
 def _manifest(name: str, uri: str, content: Content, splits: Any, origin: Any, counts: Any) -> Manifest:
-    return Manifest(name=name, uri=uri, kind=content.kind, splits=splits, classes=content.classes,
-                    columns=content.columns, folds=content.folds, source=origin, counts=counts)  # fmt: skip
+    return Manifest(
+        name=name,
+        uri=uri,
+        kind=content.kind,
+        splits=splits,
+        classes=content.classes,
+        columns=content.columns,
+        folds=content.folds,
+        source=origin,
+        counts=counts,
+    )
 
 
 def publish(manifest: Manifest, store: Store) -> Manifest:
@@ -72,8 +87,10 @@ def publish(manifest: Manifest, store: Store) -> Manifest:
     if not store.write(MANIFEST, manifest.to_json().encode(), if_absent=True):
         found = Manifest.from_json(store.read(MANIFEST).decode(), store.uri)
         if found.digest != manifest.digest:
-            raise DataError(f"{store.uri} already holds dataset {found.name!r} with digest {found.digest[:12]}, "
-                            f"not {manifest.digest[:12]}: stage to another place, or delete that one first")  # fmt: skip
+            raise DataError(
+                f"{store.uri} already holds dataset {found.name!r} with digest {found.digest[:12]}, "
+                f"not {manifest.digest[:12]}: stage to another place, or delete that one first"
+            )
         return found
     return manifest
 
@@ -96,11 +113,15 @@ def check_shard(file: Path, shard: Shard, name: str) -> None:
     """`DataError` naming the object if `file` is not byte for byte what the manifest says of `shard`."""
     size = file.stat().st_size
     if size != shard.bytes:
-        raise DataError(f"{name} has {size:,} bytes, its manifest says {shard.bytes:,}: it is truncated or was "
-                        "replaced; stage the dataset again")  # fmt: skip
+        raise DataError(
+            f"{name} has {size:,} bytes, its manifest says {shard.bytes:,}: it is truncated or was "
+            "replaced; stage the dataset again"
+        )
     if (found := sha256(file)) != shard.sha256:
-        raise DataError(f"{name} has SHA-256 {found[:12]}, its manifest says {shard.sha256[:12]}: it is damaged; "
-                        "stage the dataset again")  # fmt: skip
+        raise DataError(
+            f"{name} has SHA-256 {found[:12]}, its manifest says {shard.sha256[:12]}: it is damaged; "
+            "stage the dataset again"
+        )
 
 
 def sha256(file: Path) -> str:
@@ -112,21 +133,19 @@ def _source(wanted: Name, source: str | Path | None, scratch: Path) -> Path:
     made = importer(wanted)
     if source is not None:
         if not (place := Path(source).expanduser()).exists():
-            raise DataError(
-                f"--source {place} does not exist; {wanted.name} needs {made.source or 'no source'}"
-            )
+            raise DataError(f"--source {place} does not exist; {wanted.name} needs {made.source or 'no source'}")
         return place
     if not made.source:
         return scratch
     if made.fetch is None:
-        raise DataError(
-            f"{wanted.name} cannot be downloaded: pass --source PATH, where PATH is {made.source}"
-        )
+        raise DataError(f"{wanted.name} cannot be downloaded: pass --source PATH, where PATH is {made.source}")
     try:
         return made.fetch(scratch)
     except Exception as error:  # torchvision raises whatever urllib and its checksum test raise
-        raise DataError(f"{wanted.name} could not be downloaded ({error}): fetch it where there is a network and pass "
-                        f"--source PATH, where PATH is {made.source}") from None  # fmt: skip
+        raise DataError(
+            f"{wanted.name} could not be downloaded ({error}): fetch it where there is a network and pass "
+            f"--source PATH, where PATH is {made.source}"
+        ) from None
 
 
 def _in_shards(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -152,9 +171,7 @@ def _in_shards(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 class _Split:
     """Writes the shards of one split and counts its classes and groups on the way."""
 
-    def __init__(
-        self, store: Store, split: str, scratch: Path, classes: int, progress: Progress | None
-    ) -> None:
+    def __init__(self, store: Store, split: str, scratch: Path, classes: int, progress: Progress | None) -> None:
         self.store, self.split, self.scratch, self.progress = store, split, scratch, progress
         self.classes = np.zeros(classes, np.int64)
         self.groups: set[Any] | None = None
@@ -165,8 +182,13 @@ class _Split:
         file = self.scratch / "shard.parquet"
         write_parquet(rows, file)
         digest = sha256(file)
-        shard = Shard(f"{self.split}-{self.written:05d}-{digest[:12]}.parquet", rows.num_rows,
-                      file.stat().st_size, digest, content_digest(rows))  # fmt: skip
+        shard = Shard(
+            f"{self.split}-{self.written:05d}-{digest[:12]}.parquet",
+            rows.num_rows,
+            file.stat().st_size,
+            digest,
+            content_digest(rows),
+        )
         if not self.store.exists(shard.file):
             self.store.put_file(shard.file, file)
         self._count(rows)
@@ -192,9 +214,7 @@ class _Split:
 def write_parquet(rows: pa.Table, file: Path) -> None:
     """One shard. Feature lists stay uncompressed: they do not shrink and read several times faster so."""
     features = [
-        f.name
-        for f in rows.schema
-        if pa.types.is_list(f.type) and pa.types.is_fixed_size_binary(f.type.value_type)
+        f.name for f in rows.schema if pa.types.is_list(f.type) and pa.types.is_fixed_size_binary(f.type.value_type)
     ]
     compression = {_leaf(f): "none" if f.name in features else "zstd" for f in rows.schema}
     plain = [
@@ -203,8 +223,14 @@ def write_parquet(rows: pa.Table, file: Path) -> None:
         if not (pa.types.is_binary(f.type) or pa.types.is_fixed_size_binary(f.type) or f.name in features)
     ]
     group = max(1, ROW_GROUP_BYTES // max(1, rows.nbytes // max(1, rows.num_rows)))
-    pq.write_table(rows, file, row_group_size=group, compression=compression, write_statistics=[_leaf(rows.schema.field(n)) for n in plain],
-                   use_dictionary=[n for n in plain if pa.types.is_string(rows.schema.field(n).type)])  # fmt: skip
+    pq.write_table(
+        rows,
+        file,
+        row_group_size=group,
+        compression=compression,
+        write_statistics=[_leaf(rows.schema.field(n)) for n in plain],
+        use_dictionary=[n for n in plain if pa.types.is_string(rows.schema.field(n).type)],
+    )
 
 
 def _leaf(field: pa.Field) -> str:

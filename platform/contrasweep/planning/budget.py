@@ -1,9 +1,10 @@
 """What a study may spend, and what it has spent: counted from what its trials leave, so that it outlives any driver.
 
-`budget_hours` is wall time in which at least one of the study's trials trained; `budget_gpu_hours` training time x share
-of a GPU (where there is no GPU, hours of a place); `budget_cost` the parts of hosts that trials held, at the prices of
-the inventory. All three are the study's, over all its runs. A running trial counts up to its last report, and is stopped
-at one; steps after a trial's last checkpoint, lost when a run was stopped, are not counted, since nothing is left of them.
+`budget_hours` is wall time in which at least one of the study's trials trained; `budget_gpu_hours` training time x
+share of a GPU (where there is no GPU, hours of a place); `budget_cost` the parts of hosts that trials held, at the
+prices of the inventory. All three are the study's, over all its runs. A running trial counts up to its last report, and
+is stopped at one; steps after a trial's last checkpoint, lost when a run was stopped, are not counted, since nothing is
+left of them.
 """
 
 import time
@@ -23,7 +24,8 @@ UNITS = {"budget_hours": "hours", "budget_gpu_hours": "GPU-hours", "budget_cost"
 
 @dataclass(frozen=True)
 class Rate:
-    """What an hour of a trial costs: GPUs or the share of one (1 where there is none), and its part of a host's price."""
+    """What an hour of a trial costs: GPUs or the share of one (1 where there is none), and its part of a host's
+    price."""
 
     gpus: float = 1.0
     cost_per_hour: float = 0.0
@@ -46,13 +48,20 @@ class Budget:
         self.running: set[str] = set()
         self.since = 0.0
         if self.limits:
-            self._look_back(records, list(records.read(sorted(records.finished())).values() if known is None else known))
+            self._look_back(
+                records, list(records.read(sorted(records.finished())).values() if known is None else known)
+            )
 
     def check_prices(self, inventory: Inventory) -> None:
         """`SpecError` if there is a budget of cost and no host has a price."""
         if "budget_cost" in self.limits and not inventory.cost_per_hour:
-            raise SpecError("a budget of cost needs hosts with prices", place="budget_cost", value=self.limits["budget_cost"],
-                            hint=f"start nodes with --labels {COST_LABEL}=PRICE, or pass --cluster with an inventory that has cost_per_hour")  # fmt: skip
+            raise SpecError(
+                "a budget of cost needs hosts with prices",
+                place="budget_cost",
+                value=self.limits["budget_cost"],
+                hint=f"start nodes with --labels {COST_LABEL}=PRICE, or pass --cluster with an inventory that has "
+                f"cost_per_hour",
+            )
 
     def started(self, trial_id: str, rate: Rate) -> None:
         self.since = self.since if self.running else time.time()
@@ -75,7 +84,8 @@ class Budget:
         """What is spent by now, by the names of the budgets."""
         return {
             "budget_hours": self.hours + ((time.time() - self.since) / 3600 if self.running else 0.0),
-            "budget_gpu_hours": self.gpu_hours + sum(seconds * rate.gpus for seconds, rate in self.open.values()) / 3600,
+            "budget_gpu_hours": self.gpu_hours
+            + sum(seconds * rate.gpus for seconds, rate in self.open.values()) / 3600,
             "budget_cost": self.cost + sum(seconds * rate.cost_per_hour for seconds, rate in self.open.values()) / 3600,
         }
 
@@ -91,12 +101,18 @@ class Budget:
         """Where what is spent and what is to come exceed a budget."""
         if to_come is None or not self.limits:
             return [self.used_up()] if self.used_up() else []
-        ahead = {"budget_hours": to_come.hours, "budget_gpu_hours": to_come.gpu_hours, "budget_cost": to_come.trials_cost}
+        ahead = {
+            "budget_hours": to_come.hours,
+            "budget_gpu_hours": to_come.gpu_hours,
+            "budget_cost": to_come.trials_cost,
+        }
         spent = self.spent()
         return [
-            f"{name}={limit:g} will not do: {spent[name]:.3g} {UNITS[name]} spent and {ahead[name]:.3g} to come".replace("  ", " ")
-            for name, limit in self.limits.items() if spent[name] + ahead[name] > limit
-        ]  # fmt: skip
+            f"{name}={limit:g} will not do: {spent[name]:.3g} {UNITS[name]} spent and {ahead[name]:.3g} "
+            f"to come".replace("  ", " ")
+            for name, limit in self.limits.items()
+            if spent[name] + ahead[name] > limit
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """For programs: of each budget that is set, the limit and what is spent."""

@@ -29,17 +29,20 @@ class Durations:
         self.usual = stats.median(self.arms.values()) if self.arms else None
 
     def of(self, arm: str, trials: Iterable[Trial] = ()) -> float | None:
-        """Of one trial: the median of these finished `trials`, its cell's; else of its arm's, else of all; None: there are none."""
+        """Of one trial: the median of these finished `trials`, its cell's; else of its arm's, else of all; None: there
+        are none."""
         own = [self._seconds(self.done[trial.id]) for trial in trials if trial.id in self.done]
         return stats.median(own) if own else self.arms.get(arm, self.usual)
 
     def makespan(self, footprints: Sequence[Footprint], seconds: Sequence[float | None]) -> Makespan | None:
-        """Of trials to run, in this order; None where a duration is not known. What a trial takes beside its training is
-        the median of what it took so far."""
+        """Of trials to run, in this order; None where a duration is not known. What a trial takes beside its training
+        is the median of what it took so far."""
         takes = [s for s in seconds if s is not None]
         if len(takes) < len(seconds):
             return None
-        beside = [record.ended - record.started - record.seconds for record in self.done.values() if record.attempts == 1]
+        beside = [
+            record.ended - record.started - record.seconds for record in self.done.values() if record.attempts == 1
+        ]
         start_s = max(0.0, stats.median(beside)) if beside else 0.0
         if len(takes) <= SIMULATED:
             return simulate(footprints, takes, self.inventory, start_s=start_s)

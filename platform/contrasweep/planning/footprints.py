@@ -43,7 +43,10 @@ class Footprints:
 
     def __init__(self, study: Study, inventory: Inventory, learned: Learned) -> None:
         self.study, self.inventory, self.learned = study, inventory, learned
-        self.hooks = {name: getattr(find_trainable(arm, f"arms.{name}.trainable"), "memory", None) for name, arm in study.arms.items()}
+        self.hooks = {
+            name: getattr(find_trainable(arm, f"arms.{name}.trainable"), "memory", None)
+            for name, arm in study.arms.items()
+        }
         self._workloads: dict[Cell, Workload | None] = {}
         self._counts: dict[Hashable, float | None] = {}
         self._whys: dict[Cell, str] = {}
@@ -70,7 +73,11 @@ class Footprints:
         cells = list({self.of(trial): trial for trial in trials}.values())
         if any(map(self.options, cells)):
             return None
-        return min(cells, key=lambda t: ((need := self.of(t).footprint).gpu_memory_gib, need.host_memory_gib, need.cpus), default=None)
+        return min(
+            cells,
+            key=lambda t: ((need := self.of(t).footprint).gpu_memory_gib, need.host_memory_gib, need.cpus),
+            default=None,
+        )
 
     def why_not(self, trial: Trial) -> str:
         """Why `trial` fits no host, and how its need is known."""
@@ -81,7 +88,11 @@ class Footprints:
         """What its record must say so that the memory model can learn from it."""
         cell = cell_of(trial)
         work, counted = self._workload(trial, cell), self._counted(trial, cell)
-        return {"architecture": work.architecture, "counted_gib": round(counted, 4)} if work and counted is not None else {}
+        return (
+            {"architecture": work.architecture, "counted_gib": round(counted, 4)}
+            if work and counted is not None
+            else {}
+        )
 
     def learn(self, peak: Peak) -> None:
         """Take note of what one more trial took."""
@@ -102,16 +113,23 @@ class Footprints:
         base = hint or self._undeclared(self._workload(trial, cell))
         if not base.wants_gpu:
             return (base, DECLARED) if hint else self._on_host(base, trial, cell, seen.get(CPU))
-        known = [found for gpu in self.inventory.gpu_types if (found := self._on_type(gpu.type, base, trial, cell, seen))]
+        known = [
+            found for gpu in self.inventory.gpu_types if (found := self._on_type(gpu.type, base, trial, cell, seen))
+        ]
         if not known:
             return base, DECLARED if hint else DEFAULT
         most = max((entry for entry, _ in known), key=lambda entry: entry.gpu_memory_gib)
         hosts = [peak.host_memory_gib * MARGIN for peak in seen.values() if not hint]
         footprint = LearnedFootprint(
-            gpu_memory_gib=most.gpu_memory_gib, margin=most.margin, gpu_busy=most.gpu_busy, types=tuple(entry for entry, _ in known),
-            host_memory_gib=_rounded(max(hosts, default=base.host_memory_gib)), cpus=base.cpus, gpus=hint.gpus if hint else 0.0,
+            gpu_memory_gib=most.gpu_memory_gib,
+            margin=most.margin,
+            gpu_busy=most.gpu_busy,
+            types=tuple(entry for entry, _ in known),
+            host_memory_gib=_rounded(max(hosts, default=base.host_memory_gib)),
+            cpus=base.cpus,
+            gpus=hint.gpus if hint else 0.0,
             gpu_types=base.gpu_types,
-        )  # fmt: skip
+        )
         return footprint, MEASURED if any(source == MEASURED for _, source in known) else ESTIMATED
 
     def _undeclared(self, work: Workload | None) -> Footprint:
@@ -123,7 +141,9 @@ class Footprints:
             return replace(default, gpus=0.0, cpus=work.cpus)
         return replace(default, gpus=1.0, cpus=work.cpus, host_memory_gib=GPU_HOST_GIB)
 
-    def _on_type(self, gpu: str, base: Footprint, trial: Trial, cell: Cell, seen: Mapping[str, Peak]) -> tuple[OnType, str] | None:
+    def _on_type(
+        self, gpu: str, base: Footprint, trial: Trial, cell: Cell, seen: Mapping[str, Peak]
+    ) -> tuple[OnType, str] | None:
         """What is known of the GPU memory on one type, and how; None: nothing but what `base` says."""
         measured = {host: peak for host, peak in seen.items() if peak.gpu_memory_gib}
         if gpu in measured:
@@ -132,7 +152,9 @@ class Footprints:
         work, counted = self._workload(trial, cell), self._counted(trial, cell)
         if work and counted is not None:
             key = calibration_key(gpu, work.architecture)
-            return OnType(gpu, self.learned.gpu.predict(key, counted), self.learned.gpu.margin(key), base.gpu_busy), ESTIMATED
+            return OnType(
+                gpu, self.learned.gpu.predict(key, counted), self.learned.gpu.margin(key), base.gpu_busy
+            ), ESTIMATED
         if measured:
             most = max(peak.gpu_memory_gib for peak in measured.values())
             return OnType(gpu, most, MARGIN_UNMEASURED, base.gpu_busy), MEASURED

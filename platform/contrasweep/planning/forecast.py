@@ -38,12 +38,17 @@ class Room:
         first = self.ways[0] if self.ways else None
         on = self.need.footprint.on(first.gpu) if first and first.gpu else self.need.footprint
         return {
-            "memory_gib": round(on.gpu_memory_gib, 3) if on.wants_gpu else None, "memory_source": self.need.source,
-            "host_memory_gib": on.host_memory_gib, "cpus": on.cpus, "gpu": first.gpu if first else None,
-            "share": str(first.share) if first and first.gpu else None, "per_gpu": first.per_gpu if first and first.gpu else None,
-            "types": [{"gpu": way.gpu, "share": str(way.share)} for way in self.ways if way.gpu], "slots": self.slots,
+            "memory_gib": round(on.gpu_memory_gib, 3) if on.wants_gpu else None,
+            "memory_source": self.need.source,
+            "host_memory_gib": on.host_memory_gib,
+            "cpus": on.cpus,
+            "gpu": first.gpu if first else None,
+            "share": str(first.share) if first and first.gpu else None,
+            "per_gpu": first.per_gpu if first and first.gpu else None,
+            "types": [{"gpu": way.gpu, "share": str(way.share)} for way in self.ways if way.gpu],
+            "slots": self.slots,
             "infeasible": self.why_not or None,
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True)
@@ -84,12 +89,30 @@ class Forecast:
         """What `forecast_text.of_plan` shows, for programs."""
         trials = self.plan.trials
         return {
-            "study": self.plan.study.name, "cells": len(self.cells), "trials": len(trials), "done": len(self.done),
-            "to_run": len(trials) - len(self.done), "hours": self.hours, "slots": self.slots, "plan_digest": self.plan.digest,
-            "packing": list(self.packing), "makespan": vars(self.makespan) if self.makespan else None, "budget": self.budget.to_dict(), "warnings": list(self.warnings),
-            "table": [{"arm": c.cell.arm, **c.cell.axes, "replicates": len(c.cell.trials), "done": c.done, "seconds": c.seconds,
-                       **c.room.to_dict()} for c in self.cells],
-        }  # fmt: skip
+            "study": self.plan.study.name,
+            "cells": len(self.cells),
+            "trials": len(trials),
+            "done": len(self.done),
+            "to_run": len(trials) - len(self.done),
+            "hours": self.hours,
+            "slots": self.slots,
+            "plan_digest": self.plan.digest,
+            "packing": list(self.packing),
+            "makespan": vars(self.makespan) if self.makespan else None,
+            "budget": self.budget.to_dict(),
+            "warnings": list(self.warnings),
+            "table": [
+                {
+                    "arm": c.cell.arm,
+                    **c.cell.axes,
+                    "replicates": len(c.cell.trials),
+                    "done": c.done,
+                    "seconds": c.seconds,
+                    **c.room.to_dict(),
+                }
+                for c in self.cells
+            ],
+        }
 
     def to_text(self) -> str:
         from contrasweep.planning.text import of_plan
@@ -110,7 +133,8 @@ def forecast(plan: "Plan | SweepPlan", storage: str, cluster: Path | None = None
     footprints = Footprints(plan.study, inventory, learned_of(records, known.values()))
     durations, rooms = Durations(known.values(), inventory), Rooms(footprints)
     cells = tuple(
-        CellForecast(c, sum(t.id in known for t in c.trials), rooms.of(c.trials[0]), durations.of(c.arm, c.trials)) for c in plan.cells
+        CellForecast(c, sum(t.id in known for t in c.trials), rooms.of(c.trials[0]), durations.of(c.arm, c.trials))
+        for c in plan.cells
     )
     of_trial = {t.id: c for c in cells for t in c.cell.trials}
     left = [of_trial[t.id] for t in plan.trials if t.id not in known]
@@ -119,7 +143,9 @@ def forecast(plan: "Plan | SweepPlan", storage: str, cluster: Path | None = None
     makespan = durations.makespan(footprints_left, seconds)
     budget = Budget(plan.study, records, known.values())
     warnings = (*durations.warnings(), *budget.warnings(makespan), *answers(plan.study))
-    return Forecast(plan, {i: r.status for i, r in known.items()}, cells, inventory, tuple(packing), makespan, budget, warnings)
+    return Forecast(
+        plan, {i: r.status for i, r in known.items()}, cells, inventory, tuple(packing), makespan, budget, warnings
+    )
 
 
 def hosts(cluster: Path | None) -> Inventory:
@@ -139,7 +165,12 @@ class Rooms:
         for way in ways:
             if way not in self.slots:
                 self.slots[way] = sum(at_once(way, node) * node.count for node in self.footprints.inventory.nodes)
-        return Room(self.footprints.of(trial), ways, sum(self.slots[way] for way in ways), "" if ways else self.footprints.why_not(trial))
+        return Room(
+            self.footprints.of(trial),
+            ways,
+            sum(self.slots[way] for way in ways),
+            "" if ways else self.footprints.why_not(trial),
+        )
 
 
 def answers(study: Study) -> tuple[str, ...]:

@@ -57,13 +57,18 @@ class Plan:
         """The same plan with its datasets where `resolve` puts them: same digests, same trial ids."""
         moved = {digest: resolve(self.sources[digest]) for digest in self.datasets}
         cells = tuple(
-            replace(cell, trials=tuple(replace(t, data=moved[t.data.digest]) for t in cell.trials)) for cell in self.cells
+            replace(cell, trials=tuple(replace(t, data=moved[t.data.digest]) for t in cell.trials))
+            for cell in self.cells
         )
         return replace(self, cells=cells)
 
     def to_frame(self) -> pd.DataFrame:
         """One row a trial: trial_id, arm, the axes, fold, seed."""
-        rows = {t.id: {"trial_id": t.id, "arm": c.arm, **c.axes, "fold": t.fold, "seed": t.seed} for c in self.cells for t in c.trials}
+        rows = {
+            t.id: {"trial_id": t.id, "arm": c.arm, **c.axes, "fold": t.fold, "seed": t.seed}
+            for c in self.cells
+            for t in c.trials
+        }
         return pd.DataFrame(list(rows.values()), columns=["trial_id", "arm", *self.study.axis_names, "fold", "seed"])
 
 
@@ -77,7 +82,9 @@ def make_plan(study: AblationGrid, resolve: Resolve) -> Plan:
     drafts = list(_distinct(study))
     for arm_name, axes, config in drafts:
         check_settings(functions[arm_name], config, axes, arm_name)
-    manifests = {name: resolve(name) for name in dict.fromkeys(axes.get(DATA_AXIS, study.data) for _, axes, _ in drafts)}
+    manifests = {
+        name: resolve(name) for name in dict.fromkeys(axes.get(DATA_AXIS, study.data) for _, axes, _ in drafts)
+    }
     folds = list(range(study.folds)) if study.folds is not None else [None]
     for name, manifest in manifests.items():
         _check_data(study, name, manifest)
@@ -87,10 +94,13 @@ def make_plan(study: AblationGrid, resolve: Resolve) -> Plan:
         data = manifests[axes.get(DATA_AXIS, study.data)]
         trials = tuple(
             Trial(study=study.name, arm=arm_name, trainable=path, config=config, data=data, fold=fold, seed=seed)
-            for seed in study.seeds for fold in folds
-        )  # fmt: skip
+            for seed in study.seeds
+            for fold in folds
+        )
         cells.append(Cell(arm_name, axes, trials))
-    local = {trainable_path(arm): functions[name] for name, arm in study.arms.items() if not isinstance(arm.trainable, str)}
+    local = {
+        trainable_path(arm): functions[name] for name, arm in study.arms.items() if not isinstance(arm.trainable, str)
+    }
     return Plan(study, tuple(cells), local, {manifest.digest: name for name, manifest in manifests.items()})
 
 
@@ -104,7 +114,11 @@ def _distinct(study: AblationGrid) -> Iterator[tuple[str, dict[str, Any], canoni
         key = (arm_name, axes.get(DATA_AXIS), config.text)
         if key not in seen:
             seen.add(key)
-            yield arm_name, shown if DATA_AXIS not in shown else {**shown, DATA_AXIS: axes.get(DATA_AXIS, study.data)}, config
+            yield (
+                arm_name,
+                shown if DATA_AXIS not in shown else {**shown, DATA_AXIS: axes.get(DATA_AXIS, study.data)},
+                config,
+            )
 
 
 def _check_data(study: AblationGrid, name: str, manifest: Manifest) -> None:
@@ -113,5 +127,9 @@ def _check_data(study: AblationGrid, name: str, manifest: Manifest) -> None:
         hint = "declare folds" if split == "test" else "choose another dataset"
         raise SpecError(f"the dataset has no rows in split {split!r}", place="data", value=name, hint=hint)
     if study.folds is not None and study.folds > manifest.rows("train"):
-        raise SpecError("there cannot be more folds than rows", place="folds", value=study.folds,
-                        hint=f"{name} has {manifest.rows('train')} training rows")  # fmt: skip
+        raise SpecError(
+            "there cannot be more folds than rows",
+            place="folds",
+            value=study.folds,
+            hint=f"{name} has {manifest.rows('train')} training rows",
+        )

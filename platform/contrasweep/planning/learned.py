@@ -24,8 +24,8 @@ _FOLDER = "calibration/"
 
 @dataclass(frozen=True)
 class Peak:
-    """What `times` trials of one cell took on one type of host: the highest peaks in GiB, and the highest fraction of the
-    time for which one that had a whole GPU kept it busy (0: none had).
+    """What `times` trials of one cell took on one type of host: the highest peaks in GiB, and the highest fraction of
+    the time for which one that had a whole GPU kept it busy (0: none had).
 
     `architecture` and `counted_gib` are those of its `cluster.memory.Workload` ("" where the trainable has none).
     """
@@ -45,7 +45,10 @@ class Peak:
 
     def joined(self, other: "Peak") -> "Peak":
         """Both together: the higher of each, and how often in all."""
-        high = {name: max(getattr(self, name), getattr(other, name)) for name in ("gpu_memory_gib", "host_memory_gib", "gpu_busy")}
+        high = {
+            name: max(getattr(self, name), getattr(other, name))
+            for name in ("gpu_memory_gib", "host_memory_gib", "gpu_busy")
+        }
         return replace(other, **high, times=self.times + other.times)
 
 
@@ -90,10 +93,16 @@ def peak_of(record: Record) -> Peak | None:
         return None
     notes = record.notes
     return Peak(
-        cell_key(record.trainable, canonical.dumps(record.config), record.data["digest"]), notes.get("gpu", CPU),
-        notes.get("architecture", ""), notes.get("counted_gib", 0.0), record.gpu_memory_gib or 0.0, record.host_memory_gib or 0.0,
-        (record.gpu_utilisation or 0.0) if notes.get("gpus", 0.0) >= 1 else 0.0,  # beside others it tells too little or too much
-    )  # fmt: skip
+        cell_key(record.trainable, canonical.dumps(record.config), record.data["digest"]),
+        notes.get("gpu", CPU),
+        notes.get("architecture", ""),
+        notes.get("counted_gib", 0.0),
+        record.gpu_memory_gib or 0.0,
+        record.host_memory_gib or 0.0,
+        (record.gpu_utilisation or 0.0)
+        if notes.get("gpus", 0.0) >= 1
+        else 0.0,  # beside others it tells too little or too much
+    )
 
 
 def write(records: StudyRecords, found: Iterable[Record]) -> None:
@@ -105,12 +114,14 @@ def write(records: StudyRecords, found: Iterable[Record]) -> None:
 
 
 def read(records: StudyRecords, finished: set[str]) -> Learned:
-    """What all studies in this storage have learned. This one's rows are made again from its records where its file does
-    not count as many as are `finished`: its driver was killed before it could write."""
+    """What all studies in this storage have learned. This one's rows are made again from its records where its file
+    does not count as many as are `finished`: its driver was killed before it could write."""
     own = f"{_FOLDER}{records.study}.json"
     known = _file(records.store, own) if finished and records.store.exists(own) else None
     fresh = known is not None and known[0] == len(finished)
-    return learned_of(records, [] if fresh else records.read(sorted(finished)).values(), known[1] if known and fresh else ())
+    return learned_of(
+        records, [] if fresh else records.read(sorted(finished)).values(), known[1] if known and fresh else ()
+    )
 
 
 def learned_of(records: StudyRecords, known: Iterable[Record], peaks: Iterable[Peak] = ()) -> Learned:
@@ -133,4 +144,6 @@ def _file(store: Store, key: str) -> tuple[int, list[Peak]]:
             raise ValueError(f"its version is {content['version']}, not {VERSION}")
         return int(content["records"]), [Peak(**row) for row in content["peaks"]]
     except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"{store.uri}/{key} cannot be read ({error}); delete it, and it is made again from the records") from None
+        raise StorageError(
+            f"{store.uri}/{key} cannot be read ({error}); delete it, and it is made again from the records"
+        ) from None

@@ -55,7 +55,11 @@ class SweepPlan:
         """Trials of the search, of all arms, at most; None where the budget counts none."""
         configurations = self.study.arm_budget.trials
         generations = len(self.population.ends) if self.population else 1
-        return None if configurations is None else len(self.study.arms) * configurations * generations * len(self.search_folds)
+        return (
+            None
+            if configurations is None
+            else len(self.study.arms) * configurations * generations * len(self.search_folds)
+        )
 
     @property
     def replicates(self) -> list[tuple[int | None, int]]:
@@ -77,7 +81,9 @@ class SweepPlan:
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
         """The confirmation as far as it is known: one replicate of every arm before the next of any."""
-        return tuple(self.trial(arm, config, fold, seed) for fold, seed in self.replicates for arm, config in self.best.items())
+        return tuple(
+            self.trial(arm, config, fold, seed) for fold, seed in self.replicates for arm, config in self.best.items()
+        )
 
     @cached_property
     def digest(self) -> str:
@@ -96,10 +102,25 @@ class SweepPlan:
 
     def search_digest(self, arm: str) -> str:
         """Digest of one arm's search, but its budget: a larger budget goes on with the same search."""
-        kept = ("searcher", "searcher_options", "scheduler", "scheduler_options", "search_seed", "metric", "mode", "warm_start")
+        kept = (
+            "searcher",
+            "searcher_options",
+            "scheduler",
+            "scheduler_options",
+            "search_seed",
+            "metric",
+            "mode",
+            "warm_start",
+        )
         base = self.study.freeze.get(arm)
         goals = {"objectives": self.study.objectives, "constraints": self.study.constraints}
-        parts = [self.question["arms"][arm], {k: self.question.get(k) for k in kept}, goals, self.search_folds, self.search_data.digest]
+        parts = [
+            self.question["arms"][arm],
+            {k: self.question.get(k) for k in kept},
+            goals,
+            self.search_folds,
+            self.search_data.digest,
+        ]
         return canonical.digest([*parts, self.search_digest(base) if base else None], length=12)
 
     @property
@@ -125,29 +146,57 @@ class SweepPlan:
     def searcher(self, arm: str, fixed: Mapping[str, Any]) -> search.Searcher:
         """A new searcher for an arm whose other settings are `fixed`."""
         study = self.study
-        return search.build(study.searcher, study.arms[arm].space, fixed=fixed, seed=study.search_seed, mode=list(study.goals.values()),
-                            budget=study.arm_budget.trials, constraints=len(study.constraints), **study.searcher_options)  # fmt: skip
+        return search.build(
+            study.searcher,
+            study.arms[arm].space,
+            fixed=fixed,
+            seed=study.search_seed,
+            mode=list(study.goals.values()),
+            budget=study.arm_budget.trials,
+            constraints=len(study.constraints),
+            **study.searcher_options,
+        )
 
     def scheduler(self) -> schedule.Scheduler | None:
         """A new rule for early stopping; None: there is none."""
         study = self.study
         if study.scheduler is None or self.population is not None:
             return None
-        return schedule.build(study.scheduler, mode=study.mode, budget=study.arm_budget.trials, folds=len(self.search_folds),
-                              **study.scheduler_options)  # fmt: skip
+        return schedule.build(
+            study.scheduler,
+            mode=study.mode,
+            budget=study.arm_budget.trials,
+            folds=len(self.search_folds),
+            **study.scheduler_options,
+        )
 
     def _trial(self, arm: str, config: Mapping[str, Any], data: Manifest, fold: int | None, seed: int) -> Trial:
         path = trainable_path(self.study.arms[arm]) if self.population is None else scheduled.PATH
-        return Trial(study=self.study.name, arm=arm, trainable=path, config=canonical.Config(config), data=data, fold=fold, seed=seed)
+        return Trial(
+            study=self.study.name,
+            arm=arm,
+            trainable=path,
+            config=canonical.Config(config),
+            data=data,
+            fold=fold,
+            seed=seed,
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """One row a confirmation trial. Where the best configuration is not known yet, neither is the trial's id,
         and the row says `unknown-...`."""
         rows = [
-            {"trial_id": self.trial(arm, self.best[arm], fold, seed).id if arm in self.best else f"unknown-{arm}-{fold}-{seed}",
-             "arm": arm, "fold": fold, "seed": seed}
-            for arm in self.study.arms for fold, seed in self.replicates
-        ]  # fmt: skip
+            {
+                "trial_id": self.trial(arm, self.best[arm], fold, seed).id
+                if arm in self.best
+                else f"unknown-{arm}-{fold}-{seed}",
+                "arm": arm,
+                "fold": fold,
+                "seed": seed,
+            }
+            for arm in self.study.arms
+            for fold, seed in self.replicates
+        ]
         return pd.DataFrame(rows, columns=["trial_id", "arm", "fold", "seed"])
 
 
@@ -160,11 +209,17 @@ def make_sweep_plan(study: Sweep, resolve: Resolve) -> SweepPlan:
         for u in (0.0, 0.5, 1.0):
             check_settings(functions[name], point(study, name, u), {}, name)
         if not arm.space:
-            raise SpecError("every arm of a Sweep searches something", place=f"arms.{name}.space", value={},
-                            hint="give it a space, or declare an AblationGrid")  # fmt: skip
+            raise SpecError(
+                "every arm of a Sweep searches something",
+                place=f"arms.{name}.space",
+                value={},
+                hint="give it a space, or declare an AblationGrid",
+            )
     data = resolve(study.data)
     _check_data(study, data)
-    local = {trainable_path(arm): functions[name] for name, arm in study.arms.items() if not isinstance(arm.trainable, str)}
+    local = {
+        trainable_path(arm): functions[name] for name, arm in study.arms.items() if not isinstance(arm.trainable, str)
+    }
     planned = SweepPlan(study, data, local)
     planned.scheduler()
     for name, arm in study.arms.items():
@@ -208,17 +263,31 @@ def _check_searcher(searcher: search.Searcher, study: Sweep) -> None:
     except ValueError as error:
         if isinstance(error, SpecError):
             raise
-        raise SpecError("the searcher cannot search this", place="searcher", value=study.searcher, hint=str(error).splitlines()[0]) from None
+        raise SpecError(
+            "the searcher cannot search this", place="searcher", value=study.searcher, hint=str(error).splitlines()[0]
+        ) from None
 
 
 def _check_data(study: Sweep, data: Manifest) -> None:
     if study.folds is None:
         if not any(data.rows(split) for split in DEV_SPLITS):
-            raise SpecError("a search must not look at the test split: without folds, it needs a dev split", place="folds", value=None,
-                            hint=f"declare folds; {data.name} has no split {' or '.join(DEV_SPLITS)}")  # fmt: skip
+            raise SpecError(
+                "a search must not look at the test split: without folds, it needs a dev split",
+                place="folds",
+                value=None,
+                hint=f"declare folds; {data.name} has no split {' or '.join(DEV_SPLITS)}",
+            )
     elif study.folds > data.rows("train"):
-        raise SpecError("there cannot be more folds than rows", place="folds", value=study.folds,
-                        hint=f"{data.name} has {data.rows('train')} training rows")  # fmt: skip
+        raise SpecError(
+            "there cannot be more folds than rows",
+            place="folds",
+            value=study.folds,
+            hint=f"{data.name} has {data.rows('train')} training rows",
+        )
     if (study.folds is None or study.confirm_on == "test") and not data.rows("test"):
-        raise SpecError("there is no test split to confirm on", place="confirm_on", value="test",
-                        hint=f"{data.name} has {', '.join(data.splits)}; declare folds and confirm on them")  # fmt: skip
+        raise SpecError(
+            "there is no test split to confirm on",
+            place="confirm_on",
+            value="test",
+            hint=f"{data.name} has {', '.join(data.splits)}; declare folds and confirm on them",
+        )

@@ -47,41 +47,94 @@ class SweepForecast:
         """A row an arm: its trials of the search and the confirmation, planned and ended."""
         study, configurations = self.plan.study, self.plan.study.arm_budget.trials
         trials = self.plan.searched and self.plan.searched // len(study.arms)
-        ended, cost = [(r.arm, r.notes.get("phase")) for r in self.found.values()], spent(self.found.values(), study.arms)
+        ended, cost = (
+            [(r.arm, r.notes.get("phase")) for r in self.found.values()],
+            spent(self.found.values(), study.arms),
+        )
         return [
-            {"arm": arm, "searched": list(a.space), "starts_from": study.freeze.get(arm), "configurations": configurations,
-             "search_trials": trials, "epochs": cost[arm].epochs, "gpu_hours": cost[arm].gpu_hours, "search_ended": ended.count((arm, "search")),
-             "confirmation_trials": len(self.plan.replicates), "confirmation_ended": ended.count((arm, "confirm")),
-             **self.rooms[arm].to_dict()}
+            {
+                "arm": arm,
+                "searched": list(a.space),
+                "starts_from": study.freeze.get(arm),
+                "configurations": configurations,
+                "search_trials": trials,
+                "epochs": cost[arm].epochs,
+                "gpu_hours": cost[arm].gpu_hours,
+                "search_ended": ended.count((arm, "search")),
+                "confirmation_trials": len(self.plan.replicates),
+                "confirmation_ended": ended.count((arm, "confirm")),
+                **self.rooms[arm].to_dict(),
+            }
             for arm, a in study.arms.items()
-        ]  # fmt: skip
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """The same as `to_text`, for programs."""
-        return {"study": self.plan.study.name, "trials": self.plan.total, "search_trials": self.plan.searched, "ended": len(self.found),
-                "hours": self.hours, "slots": self.slots, "plan_digest": self.plan.digest, "warnings": list(self.warnings), "table": self.rows(),
-                "makespan": vars(self.makespan) if self.makespan else None, "budget": self.budget.to_dict()}  # fmt: skip
+        return {
+            "study": self.plan.study.name,
+            "trials": self.plan.total,
+            "search_trials": self.plan.searched,
+            "ended": len(self.found),
+            "hours": self.hours,
+            "slots": self.slots,
+            "plan_digest": self.plan.digest,
+            "warnings": list(self.warnings),
+            "table": self.rows(),
+            "makespan": vars(self.makespan) if self.makespan else None,
+            "budget": self.budget.to_dict(),
+        }
 
     def to_text(self) -> str:
         """For people: a line an arm, then the sums."""
         study, plan = self.plan.study, self.plan
         shown = [["arm", "search", "ended", "confirmation", "ended"]]
-        shown += [[r["arm"], str(r["search_trials"] or "-"), str(r["search_ended"]), str(r["confirmation_trials"]), str(r["confirmation_ended"])] for r in self.rows()]  # fmt: skip
-        searched = [["searched"], *([", ".join(r["searched"]) + (f" (on {r['starts_from']}'s best)" if r["starts_from"] else "")] for r in self.rows())]
+        shown += [
+            [
+                r["arm"],
+                str(r["search_trials"] or "-"),
+                str(r["search_ended"]),
+                str(r["confirmation_trials"]),
+                str(r["confirmation_ended"]),
+            ]
+            for r in self.rows()
+        ]
+        searched = [
+            ["searched"],
+            *(
+                [", ".join(r["searched"]) + (f" (on {r['starts_from']}'s best)" if r["starts_from"] else "")]
+                for r in self.rows()
+            ),
+        ]
         columns = room_columns([self.rooms[arm] for arm in study.arms], self.inventory)
         lines = table([row + more + last for row, more, last in zip(shown, columns, searched, strict=True)])
-        folds = "the dev split" if study.folds is None else f"fold{'s' * (len(plan.search_folds) > 1)} {', '.join(map(str, plan.search_folds))} of {study.folds}"
+        folds = (
+            "the dev split"
+            if study.folds is None
+            else f"fold{'s' * (len(plan.search_folds) > 1)} {', '.join(map(str, plan.search_folds))} of {study.folds}"
+        )
         where = f"{study.folds} folds x " if study.folds and study.confirm_on == "folds" else "the test split, "
         known = plan.total is None or any(r.status == DONE for r in self.found.values())
         unknown = "unknown, as how many trials the budget pays for" if known else "unknown until a trial has finished"
-        lines += ["", f"study     {study.name}: {study.metric} ({study.mode}) on {plan.data.name} ({plan.data.digest[:8]})",
-                  f"search    {study.searcher}, {study.scheduler or 'no'} early stopping, seed {study.search_seed}, {folds}",
-                  f"budget    equal: {study.arm_budget} an arm" + ("" if plan.searched is None else f", {plan.searched // len(study.arms)} trials an arm"),
-                  *(f"spent     {arm}: {cost.beside(study.arm_budget)}" for arm, cost in spent(self.found.values(), study.arms).items() if cost.trials),
-                  f"confirm   each arm's best on {where}{len(study.confirm_seeds)} fresh seeds; only these reach the table",
-                  f"trials    {plan.confirmed} of the confirmation and as many of the search as the budget pays for, {len(self.found)} ended" if plan.total is None else
-                  f"trials    {plan.total}: {plan.searched} of the search, {plan.confirmed} of the confirmation, {len(self.found)} ended",
-                  *time_lines(self.makespan, self.inventory, self.slots, unknown), *notes(self.rooms.items(), self.inventory)]  # fmt: skip
+        lines += [
+            "",
+            f"study     {study.name}: {study.metric} ({study.mode}) on {plan.data.name} ({plan.data.digest[:8]})",
+            f"search    {study.searcher}, {study.scheduler or 'no'} early stopping, seed {study.search_seed}, {folds}",
+            f"budget    equal: {study.arm_budget} an arm"
+            + ("" if plan.searched is None else f", {plan.searched // len(study.arms)} trials an arm"),
+            *(
+                f"spent     {arm}: {cost.beside(study.arm_budget)}"
+                for arm, cost in spent(self.found.values(), study.arms).items()
+                if cost.trials
+            ),
+            f"confirm   each arm's best on {where}{len(study.confirm_seeds)} fresh seeds; only these reach the table",
+            f"trials    {plan.confirmed} of the confirmation and as many of the search as the budget pays for, "
+            f"{len(self.found)} ended"
+            if plan.total is None
+            else f"trials    {plan.total}: {plan.searched} of the search, {plan.confirmed} of the confirmation, "
+            f"{len(self.found)} ended",
+            *time_lines(self.makespan, self.inventory, self.slots, unknown),
+            *notes(self.rooms.items(), self.inventory),
+        ]
         return "\n".join([*lines, *(f"warning   {text}" for text in self.warnings)])
 
 

@@ -20,15 +20,33 @@ from contrasweep.tracking.links import read_links
 if TYPE_CHECKING:
     from contrasweep.results.results import Over, Results
 
-__all__ = ["FORMATS", "Source", "Table", "build_table", "html_report", "report_source", "write", "write_files", "write_report"]
+__all__ = [
+    "FORMATS",
+    "Source",
+    "Table",
+    "build_table",
+    "html_report",
+    "report_source",
+    "write",
+    "write_files",
+    "write_report",
+]
 
 SPENT = ("host", "started", "ended", "gpu_utilisation", "host_memory_gib")
 FORMATS = ("text", "markdown", "latex", "html", "csv", "parquet")
 
 
-def write_report(results: "Results", format: str = "text", *, rows: Sequence[str] | None = None,
-                 columns: Sequence[str] | None = None, metric: str | None = None, output: Path | None = None,
-                 spread: bool = False, over: "Over" = "replicates") -> None:  # fmt: skip
+def write_report(
+    results: "Results",
+    format: str = "text",
+    *,
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    metric: str | None = None,
+    output: Path | None = None,
+    spread: bool = False,
+    over: "Over" = "replicates",
+) -> None:
     """The study as it stands now, in one of `FORMATS`, to the file `output` or to standard output.
 
     html is the whole report, the others are the table with its verdicts; csv and parquet hold one row a cell, and
@@ -42,8 +60,12 @@ def write_report(results: "Results", format: str = "text", *, rows: Sequence[str
             hint=choose_from("formats", list(FORMATS), format),
         )
     if format == "html" and over != "replicates":
-        raise SpecError("the HTML report is over replicates and has the tables over groups below, item by item", place="--over", value=over,
-                        hint="leave it out, or take another --format")  # fmt: skip
+        raise SpecError(
+            "the HTML report is over replicates and has the tables over groups below, item by item",
+            place="--over",
+            value=over,
+            hint="leave it out, or take another --format",
+        )
     table = results.table(rows or None, columns or None, metric, spread=spread, over=over)
     write(render(results, format, table), output)
     if output is not None and format in ("csv", "parquet"):
@@ -60,9 +82,7 @@ def write(content: bytes, output: Path | None) -> None:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_bytes(content)
     except OSError as error:
-        raise StorageError(
-            f"{output} cannot be written ({error.strerror}); choose another --output"
-        ) from None
+        raise StorageError(f"{output} cannot be written ({error.strerror}); choose another --output") from None
 
 
 def write_files(results: "Results", folder: Path) -> tuple[dict[str, Path], str]:
@@ -71,10 +91,13 @@ def write_files(results: "Results", folder: Path) -> tuple[dict[str, Path], str]
     table = results.table()
     note = table.to_markdown()
     content = {
-        "table.md": note.encode(), "table.tex": table.to_latex().encode(), "table.csv": _frame_bytes(table.to_frame(), "csv"),
-        "comparisons.csv": _frame_bytes(table.comparisons(), "csv"), "trials.csv": _frame_bytes(results.to_frame(), "csv"),
+        "table.md": note.encode(),
+        "table.tex": table.to_latex().encode(),
+        "table.csv": _frame_bytes(table.to_frame(), "csv"),
+        "comparisons.csv": _frame_bytes(table.comparisons(), "csv"),
+        "trials.csv": _frame_bytes(results.to_frame(), "csv"),
         "report.html": render(results, "html", table),
-    }  # fmt: skip
+    }
     for name, data in content.items():
         (folder / name).write_bytes(data)
     return {name: folder / name for name in content}, note
@@ -88,7 +111,11 @@ def render(results: "Results", format: str, table: Table | None = None) -> bytes
     if format in ("csv", "parquet"):
         return _frame_bytes(table.to_frame(), format)
     shown = {"text": table.to_text, "markdown": table.to_markdown, "latex": table.to_latex}[format]
-    notes = {"text": "\n\n{}\n", "markdown": "\n\n```\n{}\n```\n"}[format].format(notes_text(results)) if format != "latex" and results.spent() else "\n"
+    notes = (
+        {"text": "\n\n{}\n", "markdown": "\n\n```\n{}\n```\n"}[format].format(notes_text(results))
+        if format != "latex" and results.spent()
+        else "\n"
+    )
     return (str(shown()).rstrip() + notes).encode()
 
 
@@ -104,23 +131,39 @@ def report_source(results: "Results", table: Table) -> Source:
     """All that the HTML report shows, from a study's records; `table` says its metric and layout."""
     frame = results.to_frame()
     found = [results.found.get(trial_id) for trial_id in frame["trial_id"]]
-    extra: dict[str, list[Any]] = {name: [getattr(record, name, None) for record in found] for name in ("error", *SPENT)}
+    extra: dict[str, list[Any]] = {
+        name: [getattr(record, name, None) for record in found] for name in ("error", *SPENT)
+    }
     facts = {**results.facts, "metric": table.metric, "mode": table.mode}
     where = f"--storage {results.records.storage}"
-    facts["commands"] = [*results.facts.get("commands", []), f"contrasweep report {results.name} --format html --output report.html {where}"]
+    facts["commands"] = [
+        *results.facts.get("commands", []),
+        f"contrasweep report {results.name} --format html --output report.html {where}",
+    ]
     links = read_links(results.records)
     return Source(
-        frame.assign(**extra), facts, curves=results.curves(), links=results.run_urls, given=table,
-        images=trials.figures(results.records, frame, results.found, results.axes), search=results.search if len(results.search) else None,
+        frame.assign(**extra),
+        facts,
+        curves=results.curves(),
+        links=results.run_urls,
+        given=table,
+        images=trials.figures(results.records, frame, results.found, results.axes),
+        search=results.search if len(results.search) else None,
         by_item=trials.by_item(results.items, frame, results.found, results.axes, results.facts.get("reference")),
-        over_groups=trials.tables_over_groups(results), importance=results.importance(), spent=_spent(results),
+        over_groups=trials.tables_over_groups(results),
+        importance=results.importance(),
+        spent=_spent(results),
         search_notes=notes_html(results),
-        study_link=links.study, served="" if links.served or not links.runs else f"contrasweep ui --tracking {links.tracking}",
-    )  # fmt: skip
+        study_link=links.study,
+        served="" if links.served or not links.runs else f"contrasweep ui --tracking {links.tracking}",
+    )
 
 
 def _spent(results: "Results") -> pd.DataFrame:
     """One row a trial that ended, those of a search with it."""
     ended = [*results.others.values(), *results.found.values()]
     names = ("arm", "status", "seconds", "gpu_memory_gib", *SPENT)
-    return pd.DataFrame({name: [getattr(r, name) for r in ended] for name in names} | {"phase": [r.notes.get("phase", "") for r in ended]})
+    return pd.DataFrame(
+        {name: [getattr(r, name) for r in ended] for name in names}
+        | {"phase": [r.notes.get("phase", "") for r in ended]}
+    )

@@ -7,8 +7,14 @@ from html import escape
 from contrasweep.report.charts import COLOURS, WIDTH, short, svg
 
 
-def bar_chart(names: Sequence[str], values: Sequence[float], shown: Sequence[str], *, title: str,
-              colours: Sequence[int] | None = None) -> str:  # fmt: skip
+def bar_chart(
+    names: Sequence[str],
+    values: Sequence[float],
+    shown: Sequence[str],
+    *,
+    title: str,
+    colours: Sequence[int] | None = None,
+) -> str:
     """Horizontal bars with their names above them and their values at their ends."""
     high = max([v for v in values if math.isfinite(v)], default=0.0) or 1.0
     row, height, parts = 34, 34 * len(names) + 6, []
@@ -23,18 +29,28 @@ def bar_chart(names: Sequence[str], values: Sequence[float], shown: Sequence[str
     return svg(parts, WIDTH, height, title)
 
 
-def heat_map(rows: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float]], *, title: str, row_label: str,
-             column_label: str) -> str:  # fmt: skip
+def heat_map(
+    rows: Sequence[str],
+    columns: Sequence[str],
+    values: Sequence[Sequence[float]],
+    *,
+    title: str,
+    row_label: str,
+    column_label: str,
+) -> str:
     """A grid of shaded cells with their values; NaN stays empty."""
     finite = [v for line in values for v in line if math.isfinite(v)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
     left, size, tall = 84, (WIDTH - 90) / max(1, len(columns)), 30
     height = 44 + tall * len(rows)
     parts = [
-        f'<text class="label" x="{left}" y="10">{escape(column_label)}</text><text class="label" x="0" y="24">{escape(row_label)}</text>'
+        f'<text class="label" x="{left}" y="10">{escape(column_label)}</text><text class="label" x="0" '
+        f'y="24">{escape(row_label)}</text>'
     ]
-    parts += [f'<text class="tick" x="{left + size * (j + 0.5):.1f}" y="26" text-anchor="middle">{escape(name[:9])}</text>'
-              for j, name in enumerate(columns)]  # fmt: skip
+    parts += [
+        f'<text class="tick" x="{left + size * (j + 0.5):.1f}" y="26" text-anchor="middle">{escape(name[:9])}</text>'
+        for j, name in enumerate(columns)
+    ]
     for i, (name, line) in enumerate(zip(rows, values, strict=True)):
         y = 32 + tall * i
         parts.append(f'<text class="tick" x="0" y="{y + 19}">{escape(name[:13])}</text>')
@@ -42,7 +58,9 @@ def heat_map(rows: Sequence[str], columns: Sequence[str], values: Sequence[Seque
             if math.isfinite(value):
                 shade = 0.08 + 0.62 * ((value - low) / (high - low) if high > low else 0.5)
                 parts.append(
-                    f'<rect class="c0 fill" x="{left + size * j:.1f}" y="{y}" width="{size - 2:.1f}" height="{tall - 2}" fill-opacity="{shade:.2f}"/>'
-                    f'<text class="tick strong" x="{left + size * (j + 0.5) - 1:.1f}" y="{y + 18}" text-anchor="middle">{short(value)}</text>'
+                    f'<rect class="c0 fill" x="{left + size * j:.1f}" y="{y}" width="{size - 2:.1f}" '
+                    f'height="{tall - 2}" fill-opacity="{shade:.2f}"/>'
+                    f'<text class="tick strong" x="{left + size * (j + 0.5) - 1:.1f}" y="{y + 18}" '
+                    f'text-anchor="middle">{short(value)}</text>'
                 )
     return svg(parts, WIDTH, height, title)

@@ -24,25 +24,47 @@ def budget_html(source: Source) -> str:
         if len(part):
             counts.setdefault(phase, set()).add(len(part))
             rows.append([arm, *([phase] if phase else []), *_costs(part)])
-    head = ["arm", *(["phase"] if phased else []), "trials", "done", "training time", "median trial", "peak GPU memory", "GPU busy"]
+    head = [
+        "arm",
+        *(["phase"] if phased else []),
+        "trials",
+        "done",
+        "training time",
+        "median trial",
+        "peak GPU memory",
+        "GPU busy",
+    ]
     total = duration(float(spent["seconds"].astype("float64").sum()))
     equal = all(len(found) == 1 for found in counts.values())
     says = "Every arm has the same number of trials." if equal else "The arms do not have the same number of trials."
-    return f'<p class="soft">{total} of training in all. {says}</p>{plain(head, rows)}<div class="figures">{_course(source, spent)}</div>{_hosts(spent)}'
+    course = f'<div class="figures">{_course(source, spent)}</div>'
+    return f'<p class="soft">{total} of training in all. {says}</p>{plain(head, rows)}{course}{_hosts(spent)}'
 
 
 def duration(seconds: float) -> str:
     """Seconds as people say them: 45 s, 12.5 min, 3.2 h."""
     if pd.isna(seconds):
         return "–"
-    return f"{seconds:.1f} s" if seconds < 90 else f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return (
+        f"{seconds:.1f} s"
+        if seconds < 90
+        else f"{seconds / 60:.1f} min"
+        if seconds < 5400
+        else f"{seconds / 3600:.1f} h"
+    )
 
 
 def _costs(part: pd.DataFrame) -> list[str]:
     seconds = part["seconds"].astype("float64")
     memory, busy = _column(part, "gpu_memory_gib"), _column(part, "gpu_utilisation")
-    return [str(len(part)), str(int((part["status"] == "done").sum())), duration(float(seconds.sum())), duration(float(seconds.median())),
-            _or_dash(memory.max(), "{:.2f} GiB"), _or_dash(busy.mean() * 100, "{:.0f} %")]  # fmt: skip
+    return [
+        str(len(part)),
+        str(int((part["status"] == "done").sum())),
+        duration(float(seconds.sum())),
+        duration(float(seconds.median())),
+        _or_dash(memory.max(), "{:.2f} GiB"),
+        _or_dash(busy.mean() * 100, "{:.0f} %"),
+    ]
 
 
 def _course(source: Source, spent: pd.DataFrame) -> str:
@@ -53,16 +75,24 @@ def _course(source: Source, spent: pd.DataFrame) -> str:
     if len(ran) < 2:
         return ""
     began, over = float(ran["started"].min()), float(ran["ended"].max())
-    unit, name = (1.0, "seconds") if over - began < 180 else (60.0, "minutes") if over - began < 7200 else (3600.0, "hours")
+    unit, name = (
+        (1.0, "seconds") if over - began < 180 else (60.0, "minutes") if over - began < 7200 else (3600.0, "hours")
+    )
     moments = np.linspace(began, over, MOMENTS)
     series = []
     for arm in source.arms:
         ends = np.sort(ran.loc[ran["arm"].astype(str) == arm, "ended"].to_numpy(dtype=np.float64))
         ended = np.searchsorted(ends, moments, side="right")
-        series.append(Series(arm, source.colour(arm), list((moments - began) / unit), [float(n) for n in ended], steps=True))
+        series.append(
+            Series(arm, source.colour(arm), list((moments - began) / unit), [float(n) for n in ended], steps=True)
+        )
     busy = float((ran["ended"] - ran["started"]).sum()) / (over - began)
     svg = xy_chart(series, x_label=f"{name} since the first trial began", y_label="trials ended")
-    return figure(svg, f"From first to last trial {duration(over - began)}, on average {busy:.1f} trials at once.", "The course of the study")
+    return figure(
+        svg,
+        f"From first to last trial {duration(over - began)}, on average {busy:.1f} trials at once.",
+        "The course of the study",
+    )
 
 
 def _hosts(spent: pd.DataFrame) -> str:

@@ -22,17 +22,29 @@ SHARES = ("accuracy", "balanced_accuracy", "f1", "precision", "recall", "map", "
 """Metrics of these names lie between 0 and 1, and so do their intervals."""
 
 
-def build_table(frame: pd.DataFrame, *, rows: str | Sequence[str] | None, columns: str | Sequence[str] | None, metric: str,
-                mode: Literal["max", "min"] = "max", alpha: float = 0.05, train_fraction: float | None = None,
-                planned: pd.DataFrame | None = None, reference: str | None = None, links: Mapping[str, str] | None = None,
-                axes: Sequence[str] | None = None, title: str = "", spread: bool = False) -> Table:  # fmt: skip
+def build_table(
+    frame: pd.DataFrame,
+    *,
+    rows: str | Sequence[str] | None,
+    columns: str | Sequence[str] | None,
+    metric: str,
+    mode: Literal["max", "min"] = "max",
+    alpha: float = 0.05,
+    train_fraction: float | None = None,
+    planned: pd.DataFrame | None = None,
+    reference: str | None = None,
+    links: Mapping[str, str] | None = None,
+    axes: Sequence[str] | None = None,
+    title: str = "",
+    spread: bool = False,
+) -> Table:
     """The table of `frame` (one row a trial: trial_id, arm, the axes, fold, seed, status, metrics).
 
     `rows` and `columns` are `arm`, an axis, or a list of these. Trials of `planned` that `frame` lacks count
     as pending. `train_fraction` is given where replicates are folds of one dataset: seeds of a fold are then
     averaged first. Without a `reference` arm every pair is compared; p-values are Holm's over the table.
-    `axes` defaults to the columns between `arm` and `fold`; `links` maps trial ids to MLflow runs. `spread` shows (min-max) in the cells.
-    A column `weight` of `frame` makes means weighted ones, where replicates are independent.
+    `axes` defaults to the columns between `arm` and `fold`; `links` maps trial ids to MLflow runs. `spread` shows
+    (min-max) in the cells. A column `weight` of `frame` makes means weighted ones, where replicates are independent.
     """
     if axes is None:
         names = [str(c) for c in frame.columns]
@@ -44,15 +56,34 @@ def build_table(frame: pd.DataFrame, *, rows: str | Sequence[str] | None, column
     if reference is not None and layout.compared == ("arm",):
         known = list(dict.fromkeys(trials["arm"]))
         if reference not in known:
-            raise SpecError("the reference must be an arm of the table", place="reference", value=reference,
-                            hint=choose_from("arms", known, reference))  # fmt: skip
+            raise SpecError(
+                "the reference must be an arm of the table",
+                place="reference",
+                value=reference,
+                hint=choose_from("arms", known, reference),
+            )
     else:
         reference = None
     pairs = _holm(list(_pairs(trials, layout, metric, mode, alpha, train_fraction, reference)))
     cells = _marked(cells, layout, pairs, mode, reference)
     order = [_distinct(trials, factors) for factors in (layout.rows, layout.columns)]
-    return Table(metric, mode, alpha, train_fraction, layout.rows, layout.columns, order[0], order[1], cells, tuple(pairs),
-                 layout.compared, layout.pooled, reference, title, spread)  # fmt: skip
+    return Table(
+        metric,
+        mode,
+        alpha,
+        train_fraction,
+        layout.rows,
+        layout.columns,
+        order[0],
+        order[1],
+        cells,
+        tuple(pairs),
+        layout.compared,
+        layout.pooled,
+        reference,
+        title,
+        spread,
+    )
 
 
 @dataclass(frozen=True)
@@ -84,16 +115,22 @@ class _Layout:
     def check(self, metric: str, frame: pd.DataFrame) -> None:
         for name in self.shown:
             if name not in self.factors:
-                raise SpecError("rows and columns are the arm or axes", place="rows, columns", value=name,
-                                hint=choose_from("names", list(self.factors), name))  # fmt: skip
-            if self.shown.count(name) > 1:
                 raise SpecError(
-                    "a name stands in the rows or in the columns, once", place="rows, columns", value=name
+                    "rows and columns are the arm or axes",
+                    place="rows, columns",
+                    value=name,
+                    hint=choose_from("names", list(self.factors), name),
                 )
+            if self.shown.count(name) > 1:
+                raise SpecError("a name stands in the rows or in the columns, once", place="rows, columns", value=name)
         if metric not in frame.columns and (frame["status"] == DONE).any():
             known = [str(c) for c in frame.columns if c not in {*OWN_COLUMNS, *self.factors}]
-            raise SpecError("no trial reported this metric", place="metric", value=metric,
-                            hint=choose_from("metrics", known, metric))  # fmt: skip
+            raise SpecError(
+                "no trial reported this metric",
+                place="metric",
+                value=metric,
+                hint=choose_from("metrics", known, metric),
+            )
 
 
 def _names(value: str | Sequence[str] | None) -> Key:
@@ -134,8 +171,14 @@ def _groups(trials: pd.DataFrame, factors: Key) -> Iterator[tuple[Key, pd.DataFr
         yield tuple(str(k) for k in key), part  # type: ignore[union-attr]
 
 
-def _cells(trials: pd.DataFrame, layout: _Layout, metric: str, alpha: float, train_fraction: float | None,
-           links: Mapping[str, str]) -> dict[tuple[Key, Key], Cell]:  # fmt: skip
+def _cells(
+    trials: pd.DataFrame,
+    layout: _Layout,
+    metric: str,
+    alpha: float,
+    train_fraction: float | None,
+    links: Mapping[str, str],
+) -> dict[tuple[Key, Key], Cell]:
     cells = {}
     split = len(layout.rows)
     for key, part in _groups(trials, layout.shown):
@@ -156,27 +199,34 @@ def _cells(trials: pd.DataFrame, layout: _Layout, metric: str, alpha: float, tra
             )
         )
         cells[key[:split], key[split:]] = Cell(
-            mean=interval.mean if interval else None, low=interval.low if interval else None,
-            high=interval.high if interval else None, n=len(done), statuses=dict(Counter(part["status"])),
-            replicates=replicates, method=interval.method if interval else "",
-            least=None if values is None else float(values.min()), most=None if values is None else float(values.max()))  # fmt: skip
+            mean=interval.mean if interval else None,
+            low=interval.low if interval else None,
+            high=interval.high if interval else None,
+            n=len(done),
+            statuses=dict(Counter(part["status"])),
+            replicates=replicates,
+            method=interval.method if interval else "",
+            least=None if values is None else float(values.min()),
+            most=None if values is None else float(values.max()),
+        )
     return cells
 
 
-def _pairs(trials: pd.DataFrame, layout: _Layout, metric: str, mode: Literal["max", "min"], alpha: float,
-           train_fraction: float | None, reference: str | None) -> Iterator[Pair]:  # fmt: skip
+def _pairs(
+    trials: pd.DataFrame,
+    layout: _Layout,
+    metric: str,
+    mode: Literal["max", "min"],
+    alpha: float,
+    train_fraction: float | None,
+    reference: str | None,
+) -> Iterator[Pair]:
     """Each two values of the compared factor in each context, over the replicates that both have done."""
     done = trials[trials["value"].notna()]
-    side = (
-        [" ".join(key) for key in zip(*(done[f] for f in layout.compared), strict=True)]
-        if layout.compared
-        else ""
-    )
+    side = [" ".join(key) for key in zip(*(done[f] for f in layout.compared), strict=True)] if layout.compared else ""
     done = done.assign(side=side)
     for key, part in _groups(done, layout.context):
-        wide = part.pivot_table(
-            index=["fold", "seed", *layout.pooled], columns="side", values="value", sort=False
-        )
+        wide = part.pivot_table(index=["fold", "seed", *layout.pooled], columns="side", values="value", sort=False)
         unit = ["fold"] if train_fraction is not None else ["fold", "seed"]
         units = list(zip(*(wide.index.get_level_values(name) for name in unit), strict=True))
         values = {s: wide[s].to_numpy() for s in dict.fromkeys(part["side"])}
@@ -188,20 +238,30 @@ def _pairs(trials: pd.DataFrame, layout: _Layout, metric: str, mode: Literal["ma
             first, second = (np.average(values[side][both], weights=weights[both]) for side in (a, b))
             if (first < second) == (mode == "max"):
                 a, b = b, a
-            found = compare_paired(values[a][both], values[b][both], train_fraction=train_fraction, alpha=alpha, mode=mode,
-                                   groups=list(itertools.compress(units, both)), weights=None if train_fraction else weights[both])  # fmt: skip
+            found = compare_paired(
+                values[a][both],
+                values[b][both],
+                train_fraction=train_fraction,
+                alpha=alpha,
+                mode=mode,
+                groups=list(itertools.compress(units, both)),
+                weights=None if train_fraction else weights[both],
+            )
             yield Pair(tuple(zip(layout.context, key, strict=True)), a, b, found, found.p_value, metric)
 
 
 def _holm(pairs: list[Pair]) -> list[Pair]:
     """The same pairs, judged by Holm's p over all of them."""
     p_values = holm([pair.raw_p for pair in pairs])
-    return [replace(pair, comparison=pair.comparison.adjusted(float(p), len(pairs)))
-            for pair, p in zip(pairs, p_values, strict=True)]  # fmt: skip
+    return [
+        replace(pair, comparison=pair.comparison.adjusted(float(p), len(pairs)))
+        for pair, p in zip(pairs, p_values, strict=True)
+    ]
 
 
-def _marked(cells: dict[tuple[Key, Key], Cell], layout: _Layout, pairs: Sequence[Pair], mode: str,
-            reference: str | None) -> dict[tuple[Key, Key], Cell]:  # fmt: skip
+def _marked(
+    cells: dict[tuple[Key, Key], Cell], layout: _Layout, pairs: Sequence[Pair], mode: str, reference: str | None
+) -> dict[tuple[Key, Key], Cell]:
     """The best cell of every context marked, and those that differ from it (or from the reference)."""
     contexts: dict[Key, list[tuple[str, tuple[Key, Key]]]] = {}
     for place, cell in cells.items():
@@ -213,9 +273,7 @@ def _marked(cells: dict[tuple[Key, Key], Cell], layout: _Layout, pairs: Sequence
     marked = dict(cells)
     for context, members in contexts.items():
         full = [m for m in members if cells[m[1]].n == cells[m[1]].planned] or members
-        best_side, best_place = (max if mode == "max" else min)(
-            full, key=lambda m: float(cells[m[1]].mean or 0.0)
-        )
+        best_side, best_place = (max if mode == "max" else min)(full, key=lambda m: float(cells[m[1]].mean or 0.0))
         if len(members) > 1:
             marked[best_place] = replace(cells[best_place], best=True)
         against = best_side if reference is None else reference

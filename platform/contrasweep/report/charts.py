@@ -57,7 +57,12 @@ def log_ticks(low: float, high: float, most: int = 6) -> list[float]:
     """Round numbers from `low` to `high` (both above 0) for a logarithmic scale: 1, 2, 5, 10, or powers of 10 alone."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for digits in ((1, 2, 5), (1, 3), (1,)):
-        found = [round(m * 10.0**d, 12) for d in decades for m in digits if low * (1 - 1e-9) <= m * 10.0**d <= high * (1 + 1e-9)]
+        found = [
+            round(m * 10.0**d, 12)
+            for d in decades
+            for m in digits
+            if low * (1 - 1e-9) <= m * 10.0**d <= high * (1 + 1e-9)
+        ]
         if len(found) <= most:
             break
     return found if len(found) > 1 else [low, high]
@@ -74,13 +79,27 @@ def short(value: float) -> str:
     return f"{value:.4g}"
 
 
-def xy_chart(series: Sequence[Series], dots: Sequence[Dots] = (), *, x_label: str, y_label: str, title: str = "",
-             x_names: Sequence[str] | None = None, log_x: bool = False, whole_x: bool = False,
-             y_within: Sequence[float] = ()) -> str:  # fmt: skip
+def xy_chart(
+    series: Sequence[Series],
+    dots: Sequence[Dots] = (),
+    *,
+    x_label: str,
+    y_label: str,
+    title: str = "",
+    x_names: Sequence[str] | None = None,
+    log_x: bool = False,
+    whole_x: bool = False,
+    y_within: Sequence[float] = (),
+) -> str:
     """Lines with bands and points. `x_names` makes x a category (position i is `x_names[i]`), `log_x` logarithmic;
-    `whole_x` keeps fractions off its ticks; `y_within` are values that the scale holds too, for charts of one scale. The page's script reads values off lines, by the scales it finds in `data-`."""
+    `whole_x` keeps fractions off its ticks; `y_within` are values that the scale holds too, for charts of one scale.
+    The page's script reads values off lines, by the scales it finds in `data-`."""
     xs = [float(v) for s in series for v in s.x] + [float(v) for d in dots for v in d.x]
-    ys = [float(v) for s in series for v in (*s.y, *s.low, *s.high)] + [float(v) for d in dots for v in d.y] + list(y_within)
+    ys = (
+        [float(v) for s in series for v in (*s.y, *s.low, *s.high)]
+        + [float(v) for d in dots for v in d.y]
+        + list(y_within)
+    )
     scale = math.log10 if log_x else float
     x_low, x_high = (-0.5, len(x_names) - 0.5) if x_names else _span([scale(x) for x in xs], 0.02)
     y_low, y_high = _span(ys)
@@ -96,7 +115,8 @@ def xy_chart(series: Sequence[Series], dots: Sequence[Dots] = (), *, x_label: st
     marks = list(enumerate(x_names)) if x_names else [(t, short(t)) for t in values]
     parts += _x_ticks(marks, px)
     parts.append(
-        f'<text class="label" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 4}" text-anchor="middle">{escape(x_label)}</text>'
+        f'<text class="label" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 4}" '
+        f'text-anchor="middle">{escape(x_label)}</text>'
     )
     parts += [_line(s, px, py) for s in series]
     parts += [_dots(d, px, py) for d in dots]
@@ -109,11 +129,13 @@ def _y_axis(low: float, high: float, py, label: str) -> str:  # type: ignore[no-
     marks = ticks(low, high)
     lines = "".join(
         f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{py(t):.1f}" y2="{py(t):.1f}"/>'
-        f'<text class="tick" x="{LEFT - 5}" y="{py(t) + 3.5:.1f}" text-anchor="end">{short(t)}</text>' for t in marks)  # fmt: skip
+        f'<text class="tick" x="{LEFT - 5}" y="{py(t) + 3.5:.1f}" text-anchor="end">{short(t)}</text>'
+        for t in marks
+    )
     middle = (HEIGHT - BOTTOM + TOP) / 2
     return (
-        lines
-        + f'<text class="label" transform="translate(11 {middle}) rotate(-90)" text-anchor="middle">{escape(label)}</text>'
+        lines + f'<text class="label" transform="translate(11 {middle}) rotate(-90)" '
+        f'text-anchor="middle">{escape(label)}</text>'
     )
 
 
@@ -133,9 +155,7 @@ def _line(s: Series, px, py) -> str:  # type: ignore[no-untyped-def]
     at = [(px(x), py(y)) for x, y in zip(s.x, s.y, strict=True) if math.isfinite(x) and math.isfinite(y)]
     parts = []
     band = [
-        (x, lo, hi)
-        for x, lo, hi in zip(s.x, s.low, s.high, strict=False)
-        if math.isfinite(lo) and math.isfinite(hi)
+        (x, lo, hi) for x, lo, hi in zip(s.x, s.low, s.high, strict=False) if math.isfinite(lo) and math.isfinite(hi)
     ]
     if band and s.bars:
         parts += [
@@ -151,7 +171,8 @@ def _line(s: Series, px, py) -> str:  # type: ignore[no-untyped-def]
         parts.append(f'<path class="stroke" d="{path(shown)}"/>')
     if s.dots or len(at) == 1:
         parts += [
-            f'<circle class="fill" cx="{x:.1f}" cy="{y:.1f}" r="3.2"><title>{escape(s.name)}: {short(value)}</title></circle>'
+            f'<circle class="fill" cx="{x:.1f}" cy="{y:.1f}" r="3.2"><title>{escape(s.name)}: '
+            f"{short(value)}</title></circle>"
             for (x, y), value in zip(at, (y for y in s.y if math.isfinite(y)), strict=False)
         ]
     return f'<g class="c{s.colour % COLOURS}" data-name="{escape(s.name)}">{"".join(parts)}</g>'
@@ -166,7 +187,9 @@ def _dots(d: Dots, px, py) -> str:  # type: ignore[no-untyped-def]
     points = zip(d.x, d.y, d.titles or [""] * len(d.x), strict=True)
     circles = "".join(
         f'<circle class="dot" cx="{px(x):.1f}" cy="{py(y):.1f}" r="2.6"><title>{escape(title)}</title></circle>'
-        for x, y, title in points if math.isfinite(x) and math.isfinite(y))  # fmt: skip
+        for x, y, title in points
+        if math.isfinite(x) and math.isfinite(y)
+    )
     return f'<g class="c{d.colour % COLOURS}" data-name="{escape(d.name)}">{circles}</g>'
 
 

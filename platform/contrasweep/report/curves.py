@@ -25,18 +25,29 @@ def curve_figures(source: Source) -> str:
     curves = source.curves
     if curves is None or curves.empty:
         return ""
-    metrics = [str(c) for c in curves.columns if c not in ("trial_id", "step", "time") and pd.api.types.is_numeric_dtype(curves[c])]
+    metrics = [
+        str(c)
+        for c in curves.columns
+        if c not in ("trial_id", "step", "time") and pd.api.types.is_numeric_dtype(curves[c])
+    ]
     curves = curves[curves["trial_id"].isin(source.done["trial_id"])]
     if curves.empty:
         return ""
     moving = [m for m in metrics if curves[m].nunique() > 1]
     metrics = sorted(moving, key=lambda m: (m != source.metric, not m.startswith("loss"), "_class_" in m))[:METRICS]
     named = source.done.set_index("trial_id")
-    settings = [", ".join(f"{axis} {value}" for axis, value in zip(source.axes, row, strict=True))
-                for row in named[source.axes].itertuples(index=False)]  # fmt: skip
+    settings = [
+        ", ".join(f"{axis} {value}" for axis, value in zip(source.axes, row, strict=True))
+        for row in named[source.axes].itertuples(index=False)
+    ]
     panels, arms = dict(zip(named.index, settings, strict=True)), named["arm"].astype(str).to_dict()
-    stats = curves.assign(arm=curves["trial_id"].map(arms), panel=curves["trial_id"].map(panels)).groupby(["panel", "arm", "step"], observed=True)
-    spread = {key: part.droplevel([0, 1]) for key, part in stats[metrics].agg(["mean", "min", "max"]).groupby(level=["panel", "arm"])}
+    stats = curves.assign(arm=curves["trial_id"].map(arms), panel=curves["trial_id"].map(panels)).groupby(
+        ["panel", "arm", "step"], observed=True
+    )
+    spread = {
+        key: part.droplevel([0, 1])
+        for key, part in stats[metrics].agg(["mean", "min", "max"]).groupby(level=["panel", "arm"])
+    }
     order = list(dict.fromkeys(settings))
     if len(order) == 1:
         shown = "".join(_panel(source, spread, order[0], metric, metric) for metric in metrics)
@@ -44,10 +55,17 @@ def curve_figures(source: Source) -> str:
     more = f'<p class="soft">{len(order) - PANELS} more combinations are not drawn.</p>' if len(order) > PANELS else ""
     boxes = "".join(
         f'<div data-group="curves" data-option="{escape(m)}"{" class=off" if i else ""}><div class="figures">'
-        f'{"".join(_panel(source, spread, panel, m, panel, _range(spread, order[:PANELS], m)) for panel in order[:PANELS])}</div></div>'
-        for i, m in enumerate(metrics))  # fmt: skip
+        f"{_panels(source, spread, order[:PANELS], m)}</div></div>"
+        for i, m in enumerate(metrics)
+    )
     options = "".join(f"<option>{escape(m)}</option>" for m in metrics)
-    return f'<p class="soft"><label>Metric <select data-shows="curves">{options}</select></label> {CAPTION}</p>{boxes}{more}'
+    chooser = f'<label>Metric <select data-shows="curves">{options}</select></label>'
+    return f'<p class="soft">{chooser} {CAPTION}</p>{boxes}{more}'
+
+
+def _panels(source: Source, spread: Spread, panels: Sequence[str], metric: str) -> str:
+    within = _range(spread, panels, metric)
+    return "".join(_panel(source, spread, panel, metric, panel, within) for panel in panels)
 
 
 def _panel(source: Source, spread: Spread, panel: str, metric: str, title: str, within: Sequence[float] = ()) -> str:
@@ -56,13 +74,19 @@ def _panel(source: Source, spread: Spread, panel: str, metric: str, title: str, 
         if (panel, arm) in spread:
             part = spread[panel, arm][metric].dropna()
             part = part.iloc[:: max(1, math.ceil(len(part) / STEPS))]
-            series.append(Series(arm, source.colour(arm), list(part.index), list(part["mean"]), list(part["min"]), list(part["max"])))
+            series.append(
+                Series(
+                    arm, source.colour(arm), list(part.index), list(part["mean"]), list(part["min"]), list(part["max"])
+                )
+            )
     svg = xy_chart(series, x_label="step", y_label=metric, whole_x=True, y_within=within)
     return figure(svg, "", title) if any(s.x for s in series) else ""
 
 
 def _range(spread: Spread, panels: Sequence[str], metric: str) -> list[float]:
     """Least and largest value over all panels, so that they compare."""
-    ends = [(part[metric, "min"].min(), part[metric, "max"].max()) for (panel, _), part in spread.items() if panel in panels]
+    ends = [
+        (part[metric, "min"].min(), part[metric, "max"].max()) for (panel, _), part in spread.items() if panel in panels
+    ]
     finite = [float(v) for end in ends for v in end if math.isfinite(v)]
     return [min(finite), max(finite)] if finite else []

@@ -23,17 +23,28 @@ def figure(svg: str, caption: str, title: str = "") -> str:
 
 def keys(source: Source) -> str:
     """The legend of all charts: one button an arm, which shows and hides it everywhere."""
-    return '<div class="keys">' + "".join(
-        f'<button class="key c{source.colour(arm) % COLOURS}" data-name="{escape(arm)}" aria-pressed="true"><i></i><span>{escape(arm)}</span></button>'
-        for arm in source.arms) + "</div>"  # fmt: skip
+    return (
+        '<div class="keys">'
+        + "".join(
+            f'<button class="key c{source.colour(arm) % COLOURS}" data-name="{escape(arm)}" '
+            f'aria-pressed="true"><i></i><span>{escape(arm)}</span></button>'
+            for arm in source.arms
+        )
+        + "</div>"
+    )
 
 
 def slices(source: Source) -> list[str]:
     """The metric along every axis, one line an arm: lines that are not parallel are an interaction."""
     if not source.axes:
         return [_replicates(source)] if len(source.done) else []
-    return [figure(_slice(source, axis), "Mean of each arm; bars span the middle 80 % of trials.", f"{source.metric} by {axis}")
-            for axis in source.axes if source.done[axis].nunique() > 1] or [_replicates(source)]  # fmt: skip
+    return [
+        figure(
+            _slice(source, axis), "Mean of each arm; bars span the middle 80 % of trials.", f"{source.metric} by {axis}"
+        )
+        for axis in source.axes
+        if source.done[axis].nunique() > 1
+    ] or [_replicates(source)]
 
 
 def _slice(source: Source, axis: str) -> str:
@@ -58,8 +69,11 @@ def _replicates(source: Source) -> str:
             for f, s, v in zip(part["fold"], part["seed"], part["value"], strict=True)
         ]
         dots.append(Dots(arm, i, list(i + rng.uniform(-0.15, 0.15, len(part))), list(part["value"]), titles))
-    series = [Series(a, i, [i], [c.mean or 0.0], [c.low or 0.0], [c.high or 0.0], dots=True, bars=True)
-              for i, (a, c) in enumerate(_arm_cells(source)) if c and c.mean is not None]  # fmt: skip
+    series = [
+        Series(a, i, [i], [c.mean or 0.0], [c.low or 0.0], [c.high or 0.0], dots=True, bars=True)
+        for i, (a, c) in enumerate(_arm_cells(source))
+        if c and c.mean is not None
+    ]
     svg = xy_chart(series, dots, x_label="arm", y_label=source.metric, x_names=source.arms)
     return figure(svg, "Every finished trial, with mean and interval.", f"{source.metric} by arm")
 
@@ -78,26 +92,24 @@ def interaction_figures(source: Source) -> list[str]:
         if len(names) > 1 and len(source.arms) > 1 and len(names) <= 8:
             means = source.done.pivot_table(index="arm", columns=axis, values="value", sort=False)
             grid = [
-                [
-                    float(means.loc[a, n]) if a in means.index and n in means.columns else math.nan
-                    for n in names
-                ]
+                [float(means.loc[a, n]) if a in means.index and n in means.columns else math.nan for n in names]
                 for a in source.arms
             ]
-            svg = heat_map(
-                source.arms, names, grid, title=f"mean {source.metric}", row_label="arm", column_label=axis
-            )
+            svg = heat_map(source.arms, names, grid, title=f"mean {source.metric}", row_label="arm", column_label=axis)
             made.append(figure(svg, f"Mean {source.metric}; darker is larger.", f"arm x {axis}"))
     found = effects(source.done, "value", source.axes)
     if len(found):
-        p_values = [
-            "" if math.isnan(p) else f", p {'< 0.001' if p < 1e-3 else f'= {p:.2g}'}"
-            for p in found["p_value"]
-        ]
+        p_values = ["" if math.isnan(p) else f", p {'< 0.001' if p < 1e-3 else f'= {p:.2g}'}" for p in found["p_value"]]
         shown = [f"{100 * s:.1f} %{p}" for s, p in zip(found["share"], p_values, strict=True)]
         svg = bar_chart(list(found["effect"]), list(found["share"]), shown, title="share of variation")
-        made.append(figure(svg, "Share of the variation between trials that each factor explains, and each pair beyond its two. "
-                                "The F test takes trials as independent: a screen, not a verdict.", "What the metric depends on"))  # fmt: skip
+        made.append(
+            figure(
+                svg,
+                "Share of the variation between trials that each factor explains, and each pair beyond its two. "
+                "The F test takes trials as independent: a screen, not a verdict.",
+                "What the metric depends on",
+            )
+        )
     return made
 
 
@@ -107,13 +119,19 @@ def variance_figure(source: Source) -> str:
     if found.empty:
         return ""
     apart = ORDER in set(found["source"])
-    words = {"seed": "seed (initialisation and augmentation)" if apart else "seed (initialisation and order)", ORDER: "order of the data",
-             "rest": "rest (arm-specific noise)"}  # fmt: skip
+    words = {
+        "seed": "seed (initialisation and augmentation)" if apart else "seed (initialisation and order)",
+        ORDER: "order of the data",
+        "rest": "rest (arm-specific noise)",
+    }
     names = [words.get(name, name) for name in found["source"]]
     shown = [
         f"{100 * share:.0f} % (sd {short(math.sqrt(v))})"
         for share, v in zip(found["share"], found["variance"], strict=True)
     ]
     svg = bar_chart(names, list(found["share"]), shown, title="variance components", colours=[2] * len(names))
-    return figure(svg, "Variance components within a cell. What all arms share, pairing takes out of the comparison.",
-                  "Where the noise comes from")  # fmt: skip
+    return figure(
+        svg,
+        "Variance components within a cell. What all arms share, pairing takes out of the comparison.",
+        "Where the noise comes from",
+    )

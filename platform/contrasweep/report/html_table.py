@@ -28,8 +28,10 @@ STYLE = """
 def to_html(table: "Table") -> str:
     says = "".join(f"<li>{escape(line.replace('* best', '★ best'))}</li>" for line in table.legend)
     words = "".join(f"<li>{escape(line)}</li>" for line in text.verdicts(table.pairs))
-    return (f'<div class="cs"><style>{STYLE}</style><p><b>{escape(text.heading(table))}</b></p>{grid(table)}'
-            f'<ul class="cs-notes">{says}</ul><ul class="cs-verdicts">{words}</ul></div>')  # fmt: skip
+    return (
+        f'<div class="cs"><style>{STYLE}</style><p><b>{escape(text.heading(table))}</b></p>{grid(table)}'
+        f'<ul class="cs-notes">{says}</ul><ul class="cs-verdicts">{words}</ul></div>'
+    )
 
 
 def grid(table: "Table") -> str:
@@ -38,14 +40,24 @@ def grid(table: "Table") -> str:
     over = ""
     if table.column_factors:
         labels = f'<td colspan="{len(table.row_factors)}"></td>' if table.row_factors else ""
-        over = f'<tr>{labels}<th colspan="{len(heads)}" class="span">{escape(", ".join(table.column_factors))}</th></tr>'
+        over = (
+            f'<tr>{labels}<th colspan="{len(heads)}" class="span">{escape(", ".join(table.column_factors))}</th></tr>'
+        )
     head = "".join(f"<th>{escape(name)}</th>" for name in [*table.row_factors, *heads])
     body = "".join(
-        "<tr>" + "".join(f"<th>{'' if same else escape(name)}</th>" for name, same in zip(row, text.repeated(row, above), strict=True))
-        + "".join(_cell(table.cells.get((row, column)), table.decimals, table.spread) for column in table.columns) + "</tr>"
-        for row, above in zip(table.rows, [(), *table.rows], strict=False))  # fmt: skip
-    return (f'<div style="overflow-x:auto"><table class="cs-table"><thead>{over}<tr>{head}</tr></thead>'
-            f"<tbody>{body}</tbody></table></div>")  # fmt: skip
+        "<tr>"
+        + "".join(
+            f"<th>{'' if same else escape(name)}</th>"
+            for name, same in zip(row, text.repeated(row, above), strict=True)
+        )
+        + "".join(_cell(table.cells.get((row, column)), table.decimals, table.spread) for column in table.columns)
+        + "</tr>"
+        for row, above in zip(table.rows, [(), *table.rows], strict=False)
+    )
+    return (
+        f'<div style="overflow-x:auto"><table class="cs-table"><thead>{over}<tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
 
 
 def plain(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -63,7 +75,8 @@ def _cell(cell: "Cell | None", decimals: int, spread: bool) -> str:
         words = f'<span class="mean gap">{escape(shown)}</span>'
     else:
         mean = text.number(cell.mean, decimals)
-        words = f'<span class="mean">{mean}</span><span class="span">{escape(shown.removeprefix(mean))}{text.ARROWS[cell.mark]}</span>'
+        rest = f"{escape(shown.removeprefix(mean))}{text.ARROWS[cell.mark]}"
+        words = f'<span class="mean">{mean}</span><span class="span">{rest}</span>'
     runs = "".join(_replicate(r, decimals + 1) for r in cell.replicates)
     if cell.n > 1 and cell.least is not None and cell.most is not None:
         runs = f"<li>from {text.number(cell.least, decimals + 1)} to {text.number(cell.most, decimals + 1)}</li>{runs}"

@@ -8,9 +8,19 @@ from contrasweep.report import text
 if TYPE_CHECKING:
     from contrasweep.report.table import Cell, Table
 
-SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--", "↑": r"$\uparrow$",
-           "↓": r"$\downarrow$", "∞": r"$\infty$", "<": r"$<$", ">": r"$>$", "*": r"$*$",
-           **{c: f"\\{c}" for c in "&%$#_{}"}}  # fmt: skip
+SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "–": "--",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "∞": r"$\infty$",
+    "<": r"$<$",
+    ">": r"$>$",
+    "*": r"$*$",
+    **{c: f"\\{c}" for c in "&%$#_{}"},
+}
 ARROWS = {"": "", "better": r"\,$\uparrow$", "worse": r"\,$\downarrow$"}
 
 
@@ -21,19 +31,21 @@ def escape(value: str) -> str:
 
 def to_latex(table: "Table") -> str:
     factors, entries = len(table.row_factors), len(table.columns)
-    lines = [r"% needs \usepackage{booktabs}", r"\begin{table}", r"\centering", rf"\caption{{{_caption(table)}}}",
-             rf"\begin{{tabular}}{{{'l' * (factors + entries)}}}", r"\toprule"]  # fmt: skip
+    lines = [
+        r"% needs \usepackage{booktabs}",
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{_caption(table)}}}",
+        rf"\begin{{tabular}}{{{'l' * (factors + entries)}}}",
+        r"\toprule",
+    ]
     if table.column_factors:
         over = escape(", ".join(table.column_factors))
         lines += [
             rf"{'& ' * factors}\multicolumn{{{entries}}}{{c}}{{{over}}} \\",
             rf"\cmidrule(lr){{{factors + 1}-{factors + entries}}}",
         ]
-    heads = (
-        [escape(text.column_title(c)) for c in table.columns]
-        if table.column_factors
-        else [escape(table.metric)]
-    )
+    heads = [escape(text.column_title(c)) for c in table.columns] if table.column_factors else [escape(table.metric)]
     lines += [" & ".join([*(escape(f) for f in table.row_factors), *heads]) + r" \\", r"\midrule"]
     for row, above in zip(table.rows, [(), *table.rows], strict=False):
         cells = [_entry(table.cells.get((row, column)), table.decimals, table.spread) for column in table.columns]
@@ -44,7 +56,9 @@ def to_latex(table: "Table") -> str:
 
 def _caption(table: "Table") -> str:
     says = [line.replace("* best", "bold: best") for line in table.legend]
-    return ". ".join(escape(line) for line in [text.heading(table), *(line[0].upper() + line[1:] for line in says)]) + "."
+    return (
+        ". ".join(escape(line) for line in [text.heading(table), *(line[0].upper() + line[1:] for line in says)]) + "."
+    )
 
 
 def _entry(cell: "Cell | None", decimals: int, spread: bool) -> str:

@@ -36,20 +36,31 @@ def chosen(found: Mapping[str, Record], metric: str | None, own: str) -> str:
     wanted = metric or (own if own in known or len(known) != 1 else known[0])
     if wanted not in known:
         hint = choose_from("scores", known, wanted) if known else "its trials reported none (Report.items)"
-        raise SpecError("over groups a table needs a score of single test items", place="metric", value=wanted, hint=hint)
+        raise SpecError(
+            "over groups a table needs a score of single test items", place="metric", value=wanted, hint=hint
+        )
     return wanted
 
 
-def table_over_groups(items: Items, frame: pd.DataFrame, found: Mapping[str, Record], axes: Sequence[str], score: str,
-                      **layout: Any) -> Table:  # fmt: skip
+def table_over_groups(
+    items: Items, frame: pd.DataFrame, found: Mapping[str, Record], axes: Sequence[str], score: str, **layout: Any
+) -> Table:
     """The table of `score` over groups; `items` reads a trial's, `frame` and `layout` are those of `build_table`.
 
-    A group has the mean score of its items and their number as weight, so that means are means over items. A fold counts
-    for an arm once every seed of it is done; until then its groups stand as what is missing. `StorageError` if trials
-    of one fold disagree about the items of its test part.
+    A group has the mean score of its items and their number as weight, so that means are means over items. A fold
+    counts for an arm once every seed of it is done; until then its groups stand as what is missing. `StorageError` if
+    trials of one fold disagree about the items of its test part.
     """
-    done = frame[[status == DONE and score in found[trial].items for trial, status in zip(frame["trial_id"], frame["status"], strict=True)]]
-    of = {trial: (found[trial].data["digest"], _fold(fold)) for trial, fold in zip(done["trial_id"], done["fold"], strict=True)}
+    done = frame[
+        [
+            status == DONE and score in found[trial].items
+            for trial, status in zip(frame["trial_id"], frame["status"], strict=True)
+        ]
+    ]
+    of = {
+        trial: (found[trial].data["digest"], _fold(fold))
+        for trial, fold in zip(done["trial_id"], done["fold"], strict=True)
+    }
     parts = _Parts(items, score, of)
     made = build_table(pd.DataFrame(_rows(parts, frame, axes)), axes=axes, metric=score, train_fraction=None, **layout)
     # a group is no trial: a cell opens on none
@@ -66,7 +77,11 @@ def _rows(parts: "_Parts", frame: pd.DataFrame, axes: Sequence[str]) -> Iterator
         values: dict[str, list[float]] = {}
         missing: dict[str, str] = {}
         for fold, trials in cell.groupby(cell["fold"].map(_fold), sort=False):
-            lacking = [status for trial, status in zip(trials["trial_id"], trials["status"], strict=True) if trial not in parts.of]
+            lacking = [
+                status
+                for trial, status in zip(trials["trial_id"], trials["status"], strict=True)
+                if trial not in parts.of
+            ]
             if lacking:
                 status = next((status for status in lacking if status != DONE), WITHOUT)
                 missing |= dict.fromkeys(parts.groups.get((known, fold), [f"fold {fold}"]), status)
@@ -76,7 +91,11 @@ def _rows(parts: "_Parts", frame: pd.DataFrame, axes: Sequence[str]) -> Iterator
         for name in dict.fromkeys([*values, *missing]):
             # the dataset too, since datasets can be an axis and their groups are not the same ones
             row = same | {"trial_id": name, "seed": f"{known} {name}", "status": missing.get(name, DONE)}
-            yield row if name in missing else row | {parts.score: float(np.mean(values[name])), "weight": float(len(values[name]))}
+            yield (
+                row
+                if name in missing
+                else row | {parts.score: float(np.mean(values[name])), "weight": float(len(values[name]))}
+            )
 
 
 class _Parts:
@@ -93,8 +112,11 @@ class _Parts:
             self.named &= GROUP in found or part in self.groups
             known = self.groups.setdefault(part, names)
             if len(known) != len(names) or (GROUP in found and known != names):
-                raise StorageError(f"trial {trial} has other test items than the other trials of fold {fold}: {len(names)}, not {len(known)}, or of "
-                                   "other groups; one of them was run by other code: remove it and run it again")  # fmt: skip
+                raise StorageError(
+                    f"trial {trial} has other test items than the other trials of fold {fold}: {len(names)}, not "
+                    f"{len(known)}, or of "
+                    "other groups; one of them was run by other code: remove it and run it again"
+                )
 
     def mean(self, trials: Iterable[str]) -> list[float]:
         """The score of each item, averaged over the seeds of a fold."""

@@ -46,14 +46,19 @@ def axis(name: str, values: Sequence[object], *, log: bool = False) -> Axis:
     return Axis(name, [place(float(v)) for v in numbers], [(place(v), short(v)) for v in shown])
 
 
-def parallel_chart(axes: Sequence[Axis], colours: Sequence[int], names: Sequence[str], *, title: str,
-                   tips: Sequence[str] = ()) -> str:  # fmt: skip
+def parallel_chart(
+    axes: Sequence[Axis], colours: Sequence[int], names: Sequence[str], *, title: str, tips: Sequence[str] = ()
+) -> str:
     """One line a trial, in the colour and under the name (its arm) of the same place; `tips` for a pointer over it."""
     gap = max(GAP, (WIDTH - LEFT - RIGHT) / max(1, len(axes) - 1))
     width = LEFT + gap * (len(axes) - 1) + RIGHT
     groups: dict[tuple[int, str], list[str]] = {}
     for i, (colour, name) in enumerate(zip(colours, names, strict=True)):
-        at = [(LEFT + gap * j, BOTTOM - a.positions[i] * (BOTTOM - TOP)) for j, a in enumerate(axes) if math.isfinite(a.positions[i])]
+        at = [
+            (LEFT + gap * j, BOTTOM - a.positions[i] * (BOTTOM - TOP))
+            for j, a in enumerate(axes)
+            if math.isfinite(a.positions[i])
+        ]
         tip = f"<title>{escape(tips[i])}</title>" if tips else ""
         one = f'<path class="thin" d="{path(at)}">{tip}</path>' if len(names) <= SINGLE else path(at)
         groups.setdefault((colour % COLOURS, name), []).append(one)
@@ -66,7 +71,12 @@ def parallel_chart(axes: Sequence[Axis], colours: Sequence[int], names: Sequence
         side, anchor = (-6, "end") if j == 0 else (6, "start")
         parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{BOTTOM}"/>')
         parts.append(f'<text class="label" x="{x:.1f}" y="16" text-anchor="middle">{escape(a.name)}</text>')
-        parts += [f'<text class="tick halo" x="{x + side:.1f}" y="{BOTTOM - p * (BOTTOM - TOP) + 3.5:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
-                  for p, text in a.marks]  # fmt: skip
-    drawing = svg(parts, round(width), HEIGHT, title, f' style="min-width:{round(SMALLEST * width)}px"')  # a phone scrolls
+        parts += [
+            f'<text class="tick halo" x="{x + side:.1f}" y="{BOTTOM - p * (BOTTOM - TOP) + 3.5:.1f}" '
+            f'text-anchor="{anchor}">{escape(text)}</text>'
+            for p, text in a.marks
+        ]
+    drawing = svg(
+        parts, round(width), HEIGHT, title, f' style="min-width:{round(SMALLEST * width)}px"'
+    )  # a phone scrolls
     return f'<div class="wide">{drawing}</div>'

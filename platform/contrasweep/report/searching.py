@@ -39,11 +39,27 @@ def budget_figure(source: Source) -> str:
     search, searcher = source.search, str(source.facts.get("searcher", ""))
     if search is None or search.empty:
         return ""
-    curves = budget_curves(search, source.arms, searcher=searcher, mode=source.mode, alpha=source.facts.get("alpha", 0.05))
-    series = [Series(str(arm), source.colour(str(arm)), list(part["trials"]), list(part["best"]), list(part["low"]), list(part["high"]),
-                     steps=searcher not in INDEPENDENT) for arm, part in curves.groupby("arm", sort=False)]  # fmt: skip
-    caption = ("Expected best of k random trials (unbiased); the band is the exact interval of its median, as far as these trials bound it."
-               if searcher in INDEPENDENT else f"Best found so far; {searcher} adapts, so its trials are no independent draws and have no band.")  # fmt: skip
+    curves = budget_curves(
+        search, source.arms, searcher=searcher, mode=source.mode, alpha=source.facts.get("alpha", 0.05)
+    )
+    series = [
+        Series(
+            str(arm),
+            source.colour(str(arm)),
+            list(part["trials"]),
+            list(part["best"]),
+            list(part["low"]),
+            list(part["high"]),
+            steps=searcher not in INDEPENDENT,
+        )
+        for arm, part in curves.groupby("arm", sort=False)
+    ]
+    caption = (
+        "Expected best of k random trials (unbiased); the band is the exact interval of its median, as far as these "
+        "trials bound it."
+        if searcher in INDEPENDENT
+        else f"Best found so far; {searcher} adapts, so its trials are no independent draws and have no band."
+    )
     svg = xy_chart(series, x_label="trials of an arm", y_label=f"best {source.metric}", whole_x=True)
     return figure(svg, caption, "What a budget buys")
 
@@ -77,8 +93,13 @@ def importance_figures(source: Source) -> list[str]:
     made = []
     for arm, shares in found.items():
         ranked = [name for name in sorted(ranks, key=lambda n: -ranks[n]) if name in shares]
-        svg = bar_chart(ranked, [shares[n] for n in ranked], [f"{100 * shares[n]:.0f} %" for n in ranked],
-                        title=f"importance, {arm}", colours=[source.colour(arm)] * len(ranked))  # fmt: skip
+        svg = bar_chart(
+            ranked,
+            [shares[n] for n in ranked],
+            [f"{100 * shares[n]:.0f} %" for n in ranked],
+            title=f"importance, {arm}",
+            colours=[source.colour(arm)] * len(ranked),
+        )
         made.append(figure(svg, "Share of what makes configurations good (PED-ANOVA).", f"Importance: {arm}"))
     return made
 
@@ -96,13 +117,23 @@ def parallel_figure(source: Source) -> str:
     total = len(frame)
     frame = frame.sample(LINES, random_state=0) if total > LINES else frame
     axes = [axis("arm", list(frame["arm"]))] if len(source.arms) > 1 else []
-    axes += [axis(name, list(frame[name]), log=_log(source, name, pd.to_numeric(frame[name], errors="coerce"))) for name in names]
+    axes += [
+        axis(name, list(frame[name]), log=_log(source, name, pd.to_numeric(frame[name], errors="coerce")))
+        for name in names
+    ]
     axes.append(axis(source.metric, list(frame["value"])))
     arms = [str(arm) for arm in frame["arm"]]
-    tips = [_tip(arm, names, row, value) for arm, row, value in zip(arms, frame[names].to_numpy().tolist(), frame["value"], strict=True)]
+    tips = [
+        _tip(arm, names, row, value)
+        for arm, row, value in zip(arms, frame[names].to_numpy().tolist(), frame["value"], strict=True)
+    ]
     svg = parallel_chart(axes, [source.colour(arm) for arm in arms], arms, title="parallel coordinates", tips=tips)
     note = f"{LINES} of {total} {what}, drawn at random" if total > LINES else f"{total} {what}"
-    return figure(svg, f"One line each: {note}. Point at a line for its values; click an arm above to hide it.", "Parallel coordinates")
+    return figure(
+        svg,
+        f"One line each: {note}. Point at a line for its values; click an arm above to hide it.",
+        "Parallel coordinates",
+    )
 
 
 def _value(value: object) -> str:

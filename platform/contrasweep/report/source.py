@@ -20,12 +20,14 @@ class Source:
     `facts`: name, metric, mode, arms, axes; and where known description, alpha, folds, reference, datasets (each
     name, digest, synthetic), versions, plan_digest, commands, searcher. `curves`: trial_id, step, metrics.
     `search`: the trials of a search in the order they were told: trial_id, arm, value, and the searched
-    settings as columns, with their status. `importance`: by arm, the share of each setting. `links`: trial id to MLflow run.
+    settings as columns, with their status. `importance`: by arm, the share of each setting. `links`: trial id to MLflow
+    run.
     `images`: figures of single trials (caption, PNG); `by_item`: comparisons over test items of single trials,
     `over_groups`: tables over those of all folds (report.trials).
     `spent`: one row a trial that ended, of a search too: arm, phase, status, seconds and what `frame` has of its host.
     `search_notes`: HTML on what a search cost and found.
-    `given`: the table, where it is made already. `served`: by which command the pages behind `links` are served; empty where a server does.
+    `given`: the table, where it is made already. `served`: by which command the pages behind `links` are served; empty
+    where a server does.
     """
 
     frame: pd.DataFrame
@@ -59,9 +61,7 @@ class Source:
     def arms(self) -> list[str]:
         found = [] if self.search is None else list(self.search["arm"])
         return list(
-            dict.fromkeys(
-                [*map(str, self.facts.get("arms", [])), *self.frame["arm"].astype(str), *map(str, found)]
-            )
+            dict.fromkeys([*map(str, self.facts.get("arms", [])), *self.frame["arm"].astype(str), *map(str, found)])
         )
 
     @cached_property
@@ -89,9 +89,17 @@ class Source:
 
     def _table(self, rows: Sequence[str], columns: Sequence[str]) -> Table:
         return build_table(
-            self.frame, rows=rows, columns=columns, metric=self.metric, mode=self.mode, alpha=self.facts.get("alpha", 0.05),
-            train_fraction=self.train_fraction, reference=self.facts.get("reference"), links=self.links, axes=self.axes,
-        )  # fmt: skip
+            self.frame,
+            rows=rows,
+            columns=columns,
+            metric=self.metric,
+            mode=self.mode,
+            alpha=self.facts.get("alpha", 0.05),
+            train_fraction=self.train_fraction,
+            reference=self.facts.get("reference"),
+            links=self.links,
+            axes=self.axes,
+        )
 
     def colour(self, arm: str) -> int:
         return self.arms.index(arm)

@@ -31,8 +31,8 @@ class Replicate:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: `mean` in `low` to `high` over `n` finished replicates of `planned`; `least` and `most` are the outermost
-    of what was averaged (folds, seeds of a fold averaged, or replicates).
+    """One cell: `mean` in `low` to `high` over `n` finished replicates of `planned`; `least` and `most` are the
+    outermost of what was averaged (folds, seeds of a fold averaged, or replicates).
 
     `statuses` counts its trials by status; `best` marks the best of its comparisons, `mark` is `better` or
     `worse` than the reference (or `worse` than the best), by Holm, or empty.
@@ -103,9 +103,7 @@ class Table:
     @cached_property
     def decimals(self) -> int:
         """Decimals that show two digits of the typical half-width."""
-        halves = [
-            (c.high - c.low) / 2 for c in self.cells.values() if c.low is not None and c.high is not None
-        ]
+        halves = [(c.high - c.low) / 2 for c in self.cells.values() if c.low is not None and c.high is not None]
         halves = [h for h in halves if math.isfinite(h) and h > 0]
         return int(np.clip(1 - math.floor(math.log10(np.median(halves))), 0, 6)) if halves else 3
 
@@ -139,9 +137,7 @@ class Table:
                 if cell is None:
                     continue
                 factors = dict(zip((*self.row_factors, *self.column_factors), (*row, *column), strict=True))
-                counts = {
-                    s: cell.statuses.get(s, 0) for s in (DONE, PENDING, "failed", "infeasible", "pruned")
-                }
+                counts = {s: cell.statuses.get(s, 0) for s in (DONE, PENDING, "failed", "infeasible", "pruned")}
                 records.append(
                     factors
                     | {
@@ -153,13 +149,7 @@ class Table:
                         "max": cell.most,
                         "n": cell.n,
                     }
-                    | {
-                        "planned": cell.planned,
-                        **counts,
-                        "interval": cell.method,
-                        "best": cell.best,
-                        "mark": cell.mark,
-                    }
+                    | {"planned": cell.planned, **counts, "interval": cell.method, "best": cell.best, "mark": cell.mark}
                     | {"trial_ids": " ".join(r.trial_id for r in cell.replicates)}
                 )
         frame = pd.DataFrame(records)
@@ -167,9 +157,12 @@ class Table:
 
     def comparisons(self) -> pd.DataFrame:
         """One row a comparison: context, a, b, and all that `Comparison.to_dict` tells; `raw_p` unadjusted."""
-        return pd.DataFrame([
-            dict(pair.context) | {"a": pair.a, "b": pair.b, "raw_p": pair.raw_p} | pair.comparison.to_dict() for pair in self.pairs
-        ])  # fmt: skip
+        return pd.DataFrame(
+            [
+                dict(pair.context) | {"a": pair.a, "b": pair.b, "raw_p": pair.raw_p} | pair.comparison.to_dict()
+                for pair in self.pairs
+            ]
+        )
 
     def __str__(self) -> str:
         return self.to_text()

@@ -18,7 +18,8 @@ def number(value: float, decimals: int) -> str:
 
 
 def cell_text(cell: "Cell | None", decimals: int, spread: bool = False) -> str:
-    """`0.912 [0.897, 0.930]`, with `spread` `0.912 [0.897, 0.930] (0.881–0.944)`; what is missing is counted, and nothing else stands for a number."""
+    """`0.912 [0.897, 0.930]`, with `spread` `0.912 [0.897, 0.930] (0.881–0.944)`; what is missing is counted, and
+    nothing else stands for a number."""
     if cell is None:
         return "not planned"
     if cell.mean is None or cell.low is None or cell.high is None:
@@ -48,8 +49,11 @@ def legend(table: "Table") -> list[str]:
     level = f"{100 * (1 - table.alpha):g} %"
     lines = []
     if methods:
-        lines.append(f"mean [{level} interval: {', '.join(methods)}]" + " (min–max)" * table.spread + (
-            " over folds, seeds of a fold averaged" if table.train_fraction is not None else f" over {table.unit}"))  # fmt: skip
+        lines.append(
+            f"mean [{level} interval: {', '.join(methods)}]"
+            + " (min–max)" * table.spread
+            + (" over folds, seeds of a fold averaged" if table.train_fraction is not None else f" over {table.unit}")
+        )
     if any(c.best for c in table.cells.values()):
         among = " and ".join(f"{name}s" for name in table.compared)
         lines.append(f"* best of the {among} compared")
@@ -65,7 +69,8 @@ def legend(table: "Table") -> list[str]:
                 counts[status] = counts.get(status, 0) + (n if status != "done" else 0)
         left = ", ".join(f"{n} {status}" for status, n in counts.items() if n)
         lines.append(
-            f"3/5: finished/planned replicates; not in the table: {left}; a cell with gaps is best only where all have gaps"
+            f"3/5: finished/planned replicates; not in the table: {left}; a cell with gaps is best only where all "
+            f"have gaps"
         )
     return lines
 
@@ -102,10 +107,7 @@ def repeated(row: "Key", above: "Key") -> list[bool]:
 
 def grid(table: "Table", columns: Sequence["Key"]) -> list[list[str]]:
     """Header and body as text; without row factors the one row has no label."""
-    head = [
-        *table.row_factors,
-        *([column_title(c) for c in columns] if table.column_factors else [table.metric]),
-    ]
+    head = [*table.row_factors, *([column_title(c) for c in columns] if table.column_factors else [table.metric])]
     body = [
         [*row, *(marked_text(table.cells.get((row, c)), table.decimals, table.spread) for c in columns)]
         for row in table.rows
@@ -157,9 +159,7 @@ def aligned(rows: list[list[str]]) -> list[str]:
 def wrapped(line: str, width: int) -> str:
     """`line` over several lines; numbers stay with what they belong to."""
     kept = line.replace(" = ", "\u00a0=\u00a0").replace(" [", "\u00a0[")
-    filled = textwrap.fill(
-        kept, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-    )
+    filled = textwrap.fill(kept, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return filled.replace("\u00a0", " ")
 
 
@@ -171,14 +171,7 @@ def to_markdown(table: "Table") -> str:
             if cell is not None and cell.best:
                 cells[i] = f"**{cell_text(cell, table.decimals, table.spread)}**{ARROWS[cell.mark]}"
     escaped = [[entry.replace("|", "\\|") for entry in row] for row in rows]
-    lines = [
-        f"**{heading(table)}**",
-        "",
-        bar(escaped[0]),
-        bar(["---"] * len(rows[0])),
-        *map(bar, escaped[1:]),
-        "",
-    ]
+    lines = [f"**{heading(table)}**", "", bar(escaped[0]), bar(["---"] * len(rows[0])), *map(bar, escaped[1:]), ""]
     lines += [f"- {line.replace('* best', '**bold** best')}" for line in legend(table)]
     if said := verdicts(table.pairs):
         lines += ["", *(f"- {line}" for line in said)]

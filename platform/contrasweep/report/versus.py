@@ -16,8 +16,8 @@ HEAD = ("difference", "interval", "p", "p by Holm", "n", "verdict", "replicates 
 
 @dataclass(frozen=True)
 class Versus:
-    """`a` against `b`. `overall`: over all values of the free axes, its p adjusted over the pairs of arms; `cells`: where
-    the study has axes, each cell's comparison with its p adjusted over the table's whole family."""
+    """`a` against `b`. `overall`: over all values of the free axes, its p adjusted over the pairs of arms; `cells`:
+    where the study has axes, each cell's comparison with its p adjusted over the table's whole family."""
 
     title: str
     a: str
@@ -33,10 +33,14 @@ class Versus:
     def to_frame(self) -> pd.DataFrame:
         """One row a comparison, the one over everything first (its axes are None): the axes, a, b, `p_raw` and all that
         `Comparison.to_dict` tells, with `p_value` adjusted."""
-        return pd.DataFrame([
-            {factor: dict(pair.context).get(factor) for factor in self._factors} | {"a": pair.a, "b": pair.b, "metric": pair.metric, "p_raw": pair.raw_p}
-            | pair.comparison.to_dict() for pair in self.pairs
-        ])  # fmt: skip
+        return pd.DataFrame(
+            [
+                {factor: dict(pair.context).get(factor) for factor in self._factors}
+                | {"a": pair.a, "b": pair.b, "metric": pair.metric, "p_raw": pair.raw_p}
+                | pair.comparison.to_dict()
+                for pair in self.pairs
+            ]
+        )
 
     def to_text(self, width: int = 100) -> str:
         lines = [f"{self.title}: {self.metric}", "", text.wrapped(self.overall.sentence, width)]
@@ -47,25 +51,60 @@ class Versus:
     def to_markdown(self) -> str:
         rows = [[entry.replace("|", "\\|") for entry in row] for row in self._rows()]
         body = [text.bar(rows[0]), text.bar(["---"] * len(rows[0])), *map(text.bar, rows[1:])]
-        return "\n".join([f"**{self.title}: {self.metric}**", "", *body, "", self.overall.sentence, *(f"Note: {n}." for n in self._notes)]) + "\n"
+        return (
+            "\n".join(
+                [
+                    f"**{self.title}: {self.metric}**",
+                    "",
+                    *body,
+                    "",
+                    self.overall.sentence,
+                    *(f"Note: {n}." for n in self._notes),
+                ]
+            )
+            + "\n"
+        )
 
     def to_latex(self) -> str:
         """A table environment; needs \\usepackage{booktabs}."""
         rows = [[latex.escape(entry) for entry in row] for row in self._rows()]
         body = [" & ".join(row) + r" \\" for row in rows]
-        return "\n".join([
-            r"% needs \usepackage{booktabs}", r"\begin{table}", r"\centering", rf"\caption{{{latex.escape(f'{self.title}: {self.metric}, {self.a} - {self.b}')}}}",
-            rf"\begin{{tabular}}{{{'l' * len(rows[0])}}}", r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule", r"\end{tabular}", r"\end{table}",
-        ]) + "\n"  # fmt: skip
+        return (
+            "\n".join(
+                [
+                    r"% needs \usepackage{booktabs}",
+                    r"\begin{table}",
+                    r"\centering",
+                    rf"\caption{{{latex.escape(f'{self.title}: {self.metric}, {self.a} - {self.b}')}}}",
+                    rf"\begin{{tabular}}{{{'l' * len(rows[0])}}}",
+                    r"\toprule",
+                    body[0],
+                    r"\midrule",
+                    *body[1:],
+                    r"\bottomrule",
+                    r"\end{tabular}",
+                    r"\end{table}",
+                ]
+            )
+            + "\n"
+        )
 
     def render(self, format: str) -> bytes:
         """The content of a file in one of `FORMATS`."""
         if format not in FORMATS:
-            raise SpecError("there is no such format", place="--format", value=format, hint=choose_from("formats", list(FORMATS), format))
+            raise SpecError(
+                "there is no such format",
+                place="--format",
+                value=format,
+                hint=choose_from("formats", list(FORMATS), format),
+            )
         made: dict[str, Callable[[], str]] = {
-            "text": self.to_text, "markdown": self.to_markdown, "latex": self.to_latex, "csv": lambda: str(self.to_frame().to_csv(index=False)),
+            "text": self.to_text,
+            "markdown": self.to_markdown,
+            "latex": self.to_latex,
+            "csv": lambda: str(self.to_frame().to_csv(index=False)),
             "json": lambda: json.dumps(self.to_dict(), indent=1) + "\n",
-        }  # fmt: skip
+        }
         return made[format]().encode()
 
     def to_dict(self) -> dict[str, object]:
@@ -87,8 +126,18 @@ class Versus:
             found = pair.comparison
             where = [dict(pair.context).get(factor, "all") for factor in self._factors]
             more = "no number" if found.more_needed is None else str(found.more_needed)
-            rows.append([*where, f"{found.difference:+.3g}", f"[{found.low:+.3g}, {found.high:+.3g}]", f"{pair.raw_p:.2g}", f"{found.p_value:.2g}",
-                         str(found.n), found.verdict, more])  # fmt: skip
+            rows.append(
+                [
+                    *where,
+                    f"{found.difference:+.3g}",
+                    f"[{found.low:+.3g}, {found.high:+.3g}]",
+                    f"{pair.raw_p:.2g}",
+                    f"{found.p_value:.2g}",
+                    str(found.n),
+                    found.verdict,
+                    more,
+                ]
+            )
         return rows
 
 
@@ -102,4 +151,8 @@ def versus(title: str, a: str, b: str, overall: Table, cells: Table | None) -> V
 
 def _of(pairs: Sequence[Pair], a: str, b: str) -> list[Pair]:
     """Those of the two arms, seen from `a`."""
-    return [p if p.a == a else replace(p, a=p.b, b=p.a, comparison=p.comparison.reversed()) for p in pairs if {p.a, p.b} == {a, b}]
+    return [
+        p if p.a == a else replace(p, a=p.b, b=p.a, comparison=p.comparison.reversed())
+        for p in pairs
+        if {p.a, p.b} == {a, b}
+    ]

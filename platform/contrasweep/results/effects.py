@@ -1,5 +1,5 @@
-"""What a study's numbers depend on: sources of noise, effects of arm and axes and their interactions, and what a search's
-budget buys. For frames of results; the report draws them, `Results` hands them out."""
+"""What a study's numbers depend on: sources of noise, effects of arm and axes and their interactions, and what a
+search's budget buys. For frames of results; the report draws them, `Results` hands them out."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -27,14 +27,17 @@ def noise(done: pd.DataFrame, metric: str, axes: Sequence[str]) -> pd.DataFrame:
 
 
 def effects(done: pd.DataFrame, metric: str, axes: Sequence[str]) -> pd.DataFrame:
-    """Shares of the spread that arm, axes and their pairs explain (`statistics.interactions`); empty where none varies."""
+    """Shares of the spread that arm, axes and their pairs explain (`statistics.interactions`); empty where none
+    varies."""
     factors = ["arm", *(axis for axis in axes if axis != ORDER)]
     if len(done) <= 2 or not any(done[factor].nunique() > 1 for factor in factors):
         return pd.DataFrame(columns=["effect", "share", "df", "p_value"])
     return interactions(done, metric, factors)
 
 
-def budget_curves(search: pd.DataFrame, arms: Sequence[str], *, searcher: str, mode: Literal["max", "min"], alpha: float = 0.05) -> pd.DataFrame:
+def budget_curves(
+    search: pd.DataFrame, arms: Sequence[str], *, searcher: str, mode: Literal["max", "min"], alpha: float = 0.05
+) -> pd.DataFrame:
     """What k trials of each arm's search buy: arm, trials k, best, low, high. For a random searcher `best` is the
     unbiased expected best of k and `low` to `high` the interval of its median (`statistics.expected_best`); an
     adaptive searcher's trials are no independent draws, so `best` is the best found so far, without an interval."""
@@ -48,4 +51,6 @@ def budget_curves(search: pd.DataFrame, arms: Sequence[str], *, searcher: str, m
             found = expected_best(values, mode=mode, alpha=alpha)
             curves = {"best": found["expected"], "low": found["low"], "high": found["high"]}
         parts.append(pd.DataFrame({"arm": arm, "trials": np.arange(1, len(values) + 1), **curves}))
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["arm", "trials", "best", "low", "high"])
+    return (
+        pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["arm", "trials", "best", "low", "high"])
+    )

@@ -16,7 +16,11 @@ def pareto_frame(records: Iterable[Record], facts: Mapping[str, Any]) -> pd.Data
     feasible configuration of its arm is better in one objective and as good in the rest), and its searched settings.
 
     `facts` is study.json; {} rows where the study neither has several objectives nor constraints."""
-    goals, constraints, folds = goals_of(facts), dict(facts["spec"].get("constraints") or {}), facts.get("search_folds", 1)
+    goals, constraints, folds = (
+        goals_of(facts),
+        dict(facts["spec"].get("constraints") or {}),
+        facts.get("search_folds", 1),
+    )
     ended: dict[tuple[str, int], list[Record]] = {}
     for record in records if len(goals) > 1 or constraints else []:
         if record.notes.get("phase") == "search" and record.status == DONE:
@@ -25,10 +29,21 @@ def pareto_frame(records: Iterable[Record], facts: Mapping[str, Any]) -> pd.Data
     for (arm, number), found in sorted(ended.items(), key=lambda item: (facts["arms"].index(item[0][0]), item[0][1])):
         if len(found) < folds:
             continue
-        means = {metric: float(np.mean([value_of(r, metric) for r in found])) for metric in dict.fromkeys([*goals, *constraints])}
+        means = {
+            metric: float(np.mean([value_of(r, metric) for r in found]))
+            for metric in dict.fromkeys([*goals, *constraints])
+        }
         space = facts["spec"]["arms"][arm]["space"]
-        rows.append({"arm": arm, "number": number, **means, "feasible": feasible(found, facts),
-                     "front": False, **{k: v for k, v in found[0].config.items() if k in space and k not in means}})  # fmt: skip
+        rows.append(
+            {
+                "arm": arm,
+                "number": number,
+                **means,
+                "feasible": feasible(found, facts),
+                "front": False,
+                **{k: v for k, v in found[0].config.items() if k in space and k not in means},
+            }
+        )
     frame = pd.DataFrame(rows)
     for _, part in frame.groupby("arm") if rows else []:
         found_front = front(part[list(goals)].to_numpy(float), list(goals.values()), part["feasible"].to_numpy(bool))
@@ -39,7 +54,9 @@ def pareto_frame(records: Iterable[Record], facts: Mapping[str, Any]) -> pd.Data
 def feasible(found: Sequence[Record], facts: Mapping[str, Any]) -> bool:
     """Whether the means of these records of one configuration keep to the study's constraints."""
     bounds = (facts["spec"].get("constraints") or {}).items()
-    return all(violation(metric, text, float(np.mean([value_of(r, metric) for r in found]))) <= 0 for metric, text in bounds)
+    return all(
+        violation(metric, text, float(np.mean([value_of(r, metric) for r in found]))) <= 0 for metric, text in bounds
+    )
 
 
 def goals_of(facts: Mapping[str, Any]) -> dict[str, str]:

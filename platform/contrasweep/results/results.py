@@ -54,13 +54,19 @@ class Results:
         records = StudyRecords(storage, study)
         facts = records.facts()
         if facts is None:
-            raise SpecError("there is no such study in this storage", place="STUDY", value=study,
-                            hint=f"storage is {storage}; run it first with: contrasweep run")  # fmt: skip
+            raise SpecError(
+                "there is no such study in this storage",
+                place="STUDY",
+                value=study,
+                hint=f"storage is {storage}; run it first with: contrasweep run",
+            )
         planned, stamps = read_planned(records), compact.record_stamps(records)
         known = compact.read_records(records, stamps)
         found = {trial_id: known.pop(trial_id) for trial_id in planned["trial_id"] if trial_id in known}
         others = known if facts["type"] == "sweep" else {}
-        return cls(facts, planned, found, others, records, stamps, read_links(records).runs if run_urls is None else run_urls)
+        return cls(
+            facts, planned, found, others, records, stamps, read_links(records).runs if run_urls is None else run_urls
+        )
 
     @property
     def name(self) -> str:
@@ -94,7 +100,9 @@ class Results:
         taken = {*OWN_COLUMNS, *self.axes}
         names = dict.fromkeys([self.metric, *(name for record in rows if record for name in record.metrics)])
         metrics = {
-            (f"metric.{name}" if name in taken else name): [record.metrics.get(name, np.nan) if record else np.nan for record in rows]
+            (f"metric.{name}" if name in taken else name): [
+                record.metrics.get(name, np.nan) if record else np.nan for record in rows
+            ]
             for name in names
         }
         return self.planned.assign(
@@ -117,8 +125,13 @@ class Results:
         """Of a Sweep, by arm: what k trials of its search buy (see `effects.budget_curves`)."""
         from contrasweep.results.effects import budget_curves
 
-        return budget_curves(self.search, self.facts["arms"], searcher=self.facts.get("searcher", ""), mode=self.facts["mode"],
-                             alpha=self.facts["alpha"])  # fmt: skip
+        return budget_curves(
+            self.search,
+            self.facts["arms"],
+            searcher=self.facts.get("searcher", ""),
+            mode=self.facts["mode"],
+            alpha=self.facts["alpha"],
+        )
 
     def noise(self, metric: str | None = None) -> pd.DataFrame:
         """Where the spread within a cell comes from: seed, fold, order of the data (see `effects.noise`)."""
@@ -133,8 +146,8 @@ class Results:
         return effects(self._frame[self._frame["status"] == DONE], metric or self.metric, self.axes)
 
     def pareto(self) -> pd.DataFrame:
-        """Of a Sweep over several objectives or under constraints: its configurations, and which are on the front of their
-        arm (see `pareto.pareto_frame`)."""
+        """Of a Sweep over several objectives or under constraints: its configurations, and which are on the front of
+        their arm (see `pareto.pareto_frame`)."""
         return pareto_frame(self.others.values(), self.facts)
 
     def spent(self) -> dict[str, str]:
@@ -153,8 +166,15 @@ class Results:
         """Every report of the table's trials, or of `trial_ids`: trial_id, step, time, and the metrics."""
         return compact.read_curves(self.records, self.stamps, self.found if trial_ids is None else trial_ids)
 
-    def table(self, rows: str | Sequence[str] | None = None, columns: str | Sequence[str] | None = None,
-              metric: str | None = None, *, spread: bool = False, over: Over = "replicates") -> "Table":  # fmt: skip
+    def table(
+        self,
+        rows: str | Sequence[str] | None = None,
+        columns: str | Sequence[str] | None = None,
+        metric: str | None = None,
+        *,
+        spread: bool = False,
+        over: Over = "replicates",
+    ) -> "Table":
         """The study's table: mean and interval per cell, the best marked, what is missing shown as missing.
 
         `rows` and `columns` are `arm`, an axis, or a list of these; without them the axes are the rows and
@@ -167,8 +187,15 @@ class Results:
         rows, columns = self._layout(rows, columns)
         return self._table(self._frame, rows, columns, metric, self.facts.get("reference"), spread, over)
 
-    def versus(self, a: str, b: str, metric: str | None = None, at: Mapping[str, Any] | None = None, *,
-               over: Over = "replicates") -> "Versus":  # fmt: skip
+    def versus(
+        self,
+        a: str,
+        b: str,
+        metric: str | None = None,
+        at: Mapping[str, Any] | None = None,
+        *,
+        over: Over = "replicates",
+    ) -> "Versus":
         """Arm `a` against arm `b` in words and numbers: over the axes left free by `at`, and in each cell of the table,
         with p-values adjusted over the table's family of comparisons. `over` as in `table`."""
         from contrasweep.report.versus import versus
@@ -182,26 +209,46 @@ class Results:
         where = "".join(f", {axis} {value}" for axis, value in (at or {}).items())
         return versus(f"{self.title}{where}", a, b, self._table(frame, ["arm"], [], metric, family, over=over), cells)
 
-    def _table(self, frame: pd.DataFrame, rows: Any, columns: Any, metric: str | None, reference: str | None,
-               spread: bool = False, over: Over = "replicates") -> "Table":  # fmt: skip
+    def _table(
+        self,
+        frame: pd.DataFrame,
+        rows: Any,
+        columns: Any,
+        metric: str | None,
+        reference: str | None,
+        spread: bool = False,
+        over: Over = "replicates",
+    ) -> "Table":
         from contrasweep.report.building import build_table
         from contrasweep.report.over_groups import chosen, table_over_groups
 
         if over not in (known := get_args(Over)):
-            raise SpecError("there are no such replicates", place="over", value=over, hint=choose_from("kinds", list(known), over))
+            raise SpecError(
+                "there are no such replicates", place="over", value=over, hint=choose_from("kinds", list(known), over)
+            )
         if over == "groups":
             metric = chosen(self.found, metric, self.metric)
         else:
             metric = metric or self.metric
-            self._known("metric", metric, [c for c in self._frame.columns if c not in {*OWN_COLUMNS, *self.axes}] or [metric])
-        layout: dict[str, Any] = {"rows": rows, "columns": columns, "mode": self._mode(metric), "alpha": self.facts["alpha"],
-                                  "reference": reference, "title": self.title, "spread": spread}  # fmt: skip
+            self._known(
+                "metric", metric, [c for c in self._frame.columns if c not in {*OWN_COLUMNS, *self.axes}] or [metric]
+            )
+        layout: dict[str, Any] = {
+            "rows": rows,
+            "columns": columns,
+            "mode": self._mode(metric),
+            "alpha": self.facts["alpha"],
+            "reference": reference,
+            "title": self.title,
+            "spread": spread,
+        }
         if over == "groups":
             return table_over_groups(self.items, frame, self.found, self.axes, metric, **layout)
         return build_table(frame, metric=metric, train_fraction=self._train_fraction, links=self.run_urls, **layout)
 
     def _mode(self, metric: str) -> Any:
-        """Of another metric than the study's larger is better, unless it is a loss or the similarity to other classes."""
+        """Of another metric than the study's larger is better, unless it is a loss or the similarity to other
+        classes."""
         return self.facts["mode"] if metric == self.metric else "min" if metric.startswith(("loss", "noise")) else "max"
 
     @property
@@ -223,9 +270,13 @@ class Results:
         if pairs.empty:
             raise SpecError("the arms have no finished replicate in common", place="compare", value=(a, b))
         return compare_paired(
-            pairs["a"].to_numpy(), pairs["b"].to_numpy(), train_fraction=self._train_fraction, alpha=self.facts["alpha"],
-            mode=self._mode(metric), groups=list(pairs["fold"]) if self._train_fraction else None,
-        )  # fmt: skip
+            pairs["a"].to_numpy(),
+            pairs["b"].to_numpy(),
+            train_fraction=self._train_fraction,
+            alpha=self.facts["alpha"],
+            mode=self._mode(metric),
+            groups=list(pairs["fold"]) if self._train_fraction else None,
+        )
 
     def pairs(self, a: str, b: str, metric: str, at: Mapping[str, Any]) -> pd.DataFrame:
         """Paired values: one row a replicate with fold, seed, a, b (means over the free axes)."""
@@ -233,8 +284,12 @@ class Results:
             self._known("arm", arm, list(dict.fromkeys(self.planned["arm"])))
         self._known("metric", metric, [str(c) for c in self._frame.columns])
         frame = self._at(self._frame[self._frame["status"] == DONE], at)
-        keys = frame[["fold", "seed"]].assign(cell=[json.dumps(list(v), default=str) for v in frame[self.axes].itertuples(index=False)])
-        keys = keys.assign(fold=keys["fold"].astype(object).where(keys["fold"].notna(), -1), value=frame[metric], arm=frame["arm"])
+        keys = frame[["fold", "seed"]].assign(
+            cell=[json.dumps(list(v), default=str) for v in frame[self.axes].itertuples(index=False)]
+        )
+        keys = keys.assign(
+            fold=keys["fold"].astype(object).where(keys["fold"].notna(), -1), value=frame[metric], arm=frame["arm"]
+        )
         wide = keys[keys["arm"].isin([a, b])].pivot_table(index=["fold", "seed", "cell"], columns="arm", values="value")
         if a not in wide or b not in wide:
             return pd.DataFrame(columns=["fold", "seed", "a", "b"])
@@ -262,7 +317,12 @@ class Results:
 
     def _known(self, kind: str, value: str, known: list[str]) -> None:
         if value not in known:
-            raise SpecError(f"there is no such {kind}", place=f"study {self.name}", value=value, hint=choose_from(kind, known, value))
+            raise SpecError(
+                f"there is no such {kind}",
+                place=f"study {self.name}",
+                value=value,
+                hint=choose_from(kind, known, value),
+            )
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{n} {status}" for status, n in self.counts.items())

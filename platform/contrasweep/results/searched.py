@@ -31,11 +31,19 @@ def search_frame(found: Iterable[Record], facts: Mapping[str, Any]) -> pd.DataFr
         if record.notes.get("phase") == "search":
             ended.setdefault((record.arm, json.dumps(record.config, sort_keys=True)), []).append(record)
     rows = [
-        {"trial_id": rs[0].trial_id, "arm": arm, "value": float(np.mean([r.metrics.get(facts["metric"], np.nan) for r in rs])),
-         "status": next((r.status for r in rs if r.status != DONE), DONE if feasible(rs, facts) else "breaks a constraint"),
-         **{key: value for key, value in scheduled.last_settings(rs[0].config).items() if key in spaces.get(arm, {})}}
+        {
+            "trial_id": rs[0].trial_id,
+            "arm": arm,
+            "value": float(np.mean([r.metrics.get(facts["metric"], np.nan) for r in rs])),
+            "status": next(
+                (r.status for r in rs if r.status != DONE), DONE if feasible(rs, facts) else "breaks a constraint"
+            ),
+            **{
+                key: value for key, value in scheduled.last_settings(rs[0].config).items() if key in spaces.get(arm, {})
+            },
+        }
         for (arm, _), rs in ended.items()
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(rows, columns=None if rows else OWN_COLUMNS)
 
 
@@ -48,7 +56,10 @@ def importance(frame: pd.DataFrame, facts: Mapping[str, Any]) -> dict[str, dict[
     for arm, rows in frame[frame["status"] == DONE].groupby("arm", sort=False):
         space = validate(dict[str, Parameter], facts["spec"]["arms"][arm]["space"])
         configs = [
-            ({str(k): v for k, v in row.items() if k in space and (isinstance(v, list | dict) or not pd.isna(v))}, float(row["value"]))
+            (
+                {str(k): v for k, v in row.items() if k in space and (isinstance(v, list | dict) or not pd.isna(v))},
+                float(row["value"]),
+            )
             for row in rows.to_dict("records")
         ]
         found[str(arm)] = of(configs, space, mode=facts["mode"])

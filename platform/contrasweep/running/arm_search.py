@@ -29,7 +29,9 @@ class ArmSearch:
     """The search of one arm, within its budget. `base` are the tuned settings it is frozen on, `priors` what earlier
     studies found."""
 
-    def __init__(self, plan: SweepPlan, arm: str, base: Mapping[str, Any], records: StudyRecords, priors: Iterable[Outcome]) -> None:
+    def __init__(
+        self, plan: SweepPlan, arm: str, base: Mapping[str, Any], records: StudyRecords, priors: Iterable[Outcome]
+    ) -> None:
         study = plan.study
         self.plan, self.study, self.arm, self.records = plan, study, arm, records
         self.fixed = fixed_of(study.arms[arm], base)
@@ -74,7 +76,11 @@ class ArmSearch:
     def best(self) -> Asked | None:
         """The best feasible configuration of those that were trained to their end on all folds; the first of equals."""
         found = [(self._outcome(asked), asked) for asked in self.asked if asked.ended_as(rec.DONE)]
-        good = [(*outcome.rank(self.study), -asked.number) for outcome, asked in found if outcome.finite and outcome.feasible]
+        good = [
+            (*outcome.rank(self.study), -asked.number)
+            for outcome, asked in found
+            if outcome.finite and outcome.feasible
+        ]
         return self.asked[-max(good)[-1]] if good else None
 
     def whole_config(self, best: Asked) -> dict[str, Any]:
@@ -86,7 +92,13 @@ class ArmSearch:
     @property
     def _running(self) -> list[str]:
         """Trials that were handed out, or will be, and have not ended."""
-        return [trial.id for asked in self.asked if not asked.whole for trial in asked.trials if trial.id not in asked.records]
+        return [
+            trial.id
+            for asked in self.asked
+            if not asked.whole
+            for trial in asked.trials
+            if trial.id not in asked.records
+        ]
 
     def _ask_more(self) -> None:
         """One more configuration, if the budget has room for it."""
@@ -153,11 +165,22 @@ class ArmSearch:
         """Write the record of a trial that reported what stops it when the driver died."""
         last = {name: value for name, value in rows[-1].items() if name not in ("step", "time")}
         record = Record(
-            trial_id=trial.id, study=self.records.study, arm=trial.arm, trainable=trial.trainable, config=dict(trial.config),
-            data={"name": trial.data.name, "digest": trial.data.digest, "synthetic": trial.data.synthetic}, fold=trial.fold,
-            seed=trial.seed, status=rec.PRUNED, metrics=last, step=rows[-1]["step"], seconds=rows[-1]["time"] - rows[0]["time"],
-            started=rows[0]["time"], ended=rows[-1]["time"], notes=self._notes(asked),
-        )  # fmt: skip
+            trial_id=trial.id,
+            study=self.records.study,
+            arm=trial.arm,
+            trainable=trial.trainable,
+            config=dict(trial.config),
+            data={"name": trial.data.name, "digest": trial.data.digest, "synthetic": trial.data.synthetic},
+            fold=trial.fold,
+            seed=trial.seed,
+            status=rec.PRUNED,
+            metrics=last,
+            step=rows[-1]["step"],
+            seconds=rows[-1]["time"] - rows[0]["time"],
+            started=rows[0]["time"],
+            ended=rows[-1]["time"],
+            notes=self._notes(asked),
+        )
         self.records.write(record)
         return record
 
@@ -191,8 +214,12 @@ class ArmSearch:
             outcome = self._outcome(asked)
             pruned = [r.step for r in asked.records.values() if r.status == rec.PRUNED]
             usable = asked.ended_as(rec.DONE, rec.PRUNED) and outcome.finite
-            self.searcher.tell(asked.config, list(outcome.values.values()) if usable else None, min(pruned) if pruned else None,
-                               outcome.violations)  # fmt: skip
+            self.searcher.tell(
+                asked.config,
+                list(outcome.values.values()) if usable else None,
+                min(pruned) if pruned else None,
+                outcome.violations,
+            )
 
     def _open(self, trial_id: str) -> bool:
         """Whether a stopped trial may still be promoted."""

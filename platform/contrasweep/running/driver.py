@@ -53,8 +53,16 @@ def plan(study: Study, *, storage: str = STORAGE) -> Plan | SweepPlan:
     return make_sweep_plan(study, resolve) if isinstance(study, Sweep) else make_plan(study, resolve)
 
 
-def run(study: Study, *, storage: str = STORAGE, tracking: str = TRACKING, max_concurrent: int | None = None,
-        extend: bool = False, retry_failed: bool = False, cluster: Path | None = None) -> Results:  # fmt: skip
+def run(
+    study: Study,
+    *,
+    storage: str = STORAGE,
+    tracking: str = TRACKING,
+    max_concurrent: int | None = None,
+    extend: bool = False,
+    retry_failed: bool = False,
+    cluster: Path | None = None,
+) -> Results:
     """Run what of `study` has no record yet, here or on the Ray cluster in RAY_ADDRESS, and return its results.
 
     `cluster` is an inventory file of the hosts that the cluster has or can start, with their prices; without it, trials
@@ -80,13 +88,17 @@ def run(study: Study, *, storage: str = STORAGE, tracking: str = TRACKING, max_c
         try:
             placed = planned
             if not _complete(planned, records, finished):
-                placed = planned.relocated(lambda name: data.resolve(name, folds=study.folds, storage=storage, write=True))
+                placed = planned.relocated(
+                    lambda name: data.resolve(name, folds=study.folds, storage=storage, write=True)
+                )
             stopped = ""
             if isinstance(placed, SweepPlan):
                 stopped = _search(placed, records, tracker, max_concurrent, cluster)
             elif missing := [trial for trial in placed.trials if trial.id not in finished]:
                 source = FixedSource(missing)
-                stopped = _train(placed, source, len(placed.trials) - len(missing), records, tracker, max_concurrent, cluster)
+                stopped = _train(
+                    placed, source, len(placed.trials) - len(missing), records, tracker, max_concurrent, cluster
+                )
         except BaseException:
             tracker.close(timeout_s=INTERRUPTED_S)  # what is not sent now, `sync` or the next run sends
             raise
@@ -106,7 +118,9 @@ def _complete(plan_: Plan | SweepPlan, records: StudyRecords, finished: set[str]
         return False
 
 
-def _search(plan_: SweepPlan, records: StudyRecords, tracker: Tracker, max_concurrent: int | None, hosts: Path | None) -> str:
+def _search(
+    plan_: SweepPlan, records: StudyRecords, tracker: Tracker, max_concurrent: int | None, hosts: Path | None
+) -> str:
     from contrasweep.running.sweep import SweepSource
 
     write_planned(records, plan_)  # the table is there, all pending, until an arm's best is known
@@ -115,12 +129,23 @@ def _search(plan_: SweepPlan, records: StudyRecords, tracker: Tracker, max_concu
     if not source.finished:
         stopped = _train(plan_, source, len(records.finished()), records, tracker, max_concurrent, hosts)
     for arm in source.unconfirmed:
-        print(f"arm {arm}: no configuration was trained to its end and keeps to the constraints, so there is none to confirm", file=sys.stderr)
+        print(
+            f"arm {arm}: no configuration was trained to its end and keeps to the constraints, so there is none to "
+            f"confirm",
+            file=sys.stderr,
+        )
     return stopped
 
 
-def _train(plan_: Plan | SweepPlan, source: Source, before: int, records: StudyRecords, tracker: Tracker,
-           max_concurrent: int | None, hosts: Path | None) -> str:  # fmt: skip
+def _train(
+    plan_: Plan | SweepPlan,
+    source: Source,
+    before: int,
+    records: StudyRecords,
+    tracker: Tracker,
+    max_concurrent: int | None,
+    hosts: Path | None,
+) -> str:
     """Train what `source` gives; which budget is used up, in a line, if one has ended it."""
     from contrasweep.running.engine import Engine
     from contrasweep.running.placement import Placements
@@ -131,7 +156,11 @@ def _train(plan_: Plan | SweepPlan, source: Source, before: int, records: StudyR
     budget = Budget(study, records)
     if used_up := budget.used_up():
         return used_up
-    trials = [t for arm in study.arms for t in plan_.samples(arm)] if isinstance(plan_, SweepPlan) else [c.trials[0] for c in plan_.cells]
+    trials = (
+        [t for arm in study.arms for t in plan_.samples(arm)]
+        if isinstance(plan_, SweepPlan)
+        else [c.trials[0] for c in plan_.cells]
+    )
     known = learned.read(records, records.finished())
 
     def missing(inventory: Inventory) -> Footprint | None:
@@ -148,8 +177,16 @@ def _train(plan_: Plan | SweepPlan, source: Source, before: int, records: StudyR
         progress = Progress(total, before, max_concurrent or placements.slots(trials))
         chunk_s = 0.0 if isinstance(study, Sweep) and study.scheduler else CHUNK_S
         job = Job(records.storage, study.name, study.metric, plan_.datasets, plan_.functions, chunk_s, inventory)
-        engine = Engine(job, source, records, placements, _Tell(progress, tracker, placements, budget),
-                        max_failures=study.max_failures, budget=budget, max_concurrent=max_concurrent)  # fmt: skip
+        engine = Engine(
+            job,
+            source,
+            records,
+            placements,
+            _Tell(progress, tracker, placements, budget),
+            max_failures=study.max_failures,
+            budget=budget,
+            max_concurrent=max_concurrent,
+        )
         try:
             engine.run()
         finally:
@@ -192,17 +229,33 @@ def describe(plan_: Plan | SweepPlan) -> dict[str, Any]:
     study = plan_.study
     spec = to_plain(study)
     for name, arm in study.arms.items():
-        spec["arms"][name]["trainable"] = arm.trainable if isinstance(arm.trainable, str) else arm.trainable.__qualname__
+        spec["arms"][name]["trainable"] = (
+            arm.trainable if isinstance(arm.trainable, str) else arm.trainable.__qualname__
+        )
     return {
-        "format_version": rec.FORMAT_VERSION, "name": study.name, "type": study.type, "plan_digest": plan_.digest, "spec": spec,
-        "metric": study.metric, "mode": study.mode, "alpha": study.alpha, "reference": study.reference,
+        "format_version": rec.FORMAT_VERSION,
+        "name": study.name,
+        "type": study.type,
+        "plan_digest": plan_.digest,
+        "spec": spec,
+        "metric": study.metric,
+        "mode": study.mode,
+        "alpha": study.alpha,
+        "reference": study.reference,
         "folds": None if isinstance(study, Sweep) and study.confirm_on == "test" else study.folds,
-        "arms": list(study.arms), "axes": study.axis_names, "versions": versions(),
+        "arms": list(study.arms),
+        "axes": study.axis_names,
+        "versions": versions(),
         "trials": plan_.total if isinstance(plan_, SweepPlan) else len(plan_.trials),
         **(_search_facts(plan_) if isinstance(plan_, SweepPlan) else {}),
-        "created": time.time(), "description": study.description, "commands": _command(),
-        "datasets": [{"name": m.name, "digest": m.digest, "synthetic": m.synthetic} for m in ([plan_.data] if isinstance(plan_, SweepPlan) else plan_.datasets.values())],
-    }  # fmt: skip
+        "created": time.time(),
+        "description": study.description,
+        "commands": _command(),
+        "datasets": [
+            {"name": m.name, "digest": m.digest, "synthetic": m.synthetic}
+            for m in ([plan_.data] if isinstance(plan_, SweepPlan) else plan_.datasets.values())
+        ],
+    }
 
 
 def _search_facts(plan_: SweepPlan) -> dict[str, Any]:
@@ -223,15 +276,37 @@ def study_facts(plan_: Plan | SweepPlan, storage: str) -> StudyFacts:
         keys = {key: None for arm in plan_.study.arms.values() for key in [*arm.config, *arm.space]}
         searched = {key: None for arm in plan_.study.arms.values() for key in arm.space}
         return StudyFacts(
-            study.name, plan_digest=plan_.digest, axes=tuple(searched), keys=tuple(keys), metric=study.metric, mode=study.mode,
-            trials=plan_.total, storage=storage, description=study.description,
-            facts={"data": plan_.data.name, "folds": study.folds, "searcher": plan_.study.searcher, "confirmed on seeds": plan_.study.confirm_seeds},
-        )  # fmt: skip
+            study.name,
+            plan_digest=plan_.digest,
+            axes=tuple(searched),
+            keys=tuple(keys),
+            metric=study.metric,
+            mode=study.mode,
+            trials=plan_.total,
+            storage=storage,
+            description=study.description,
+            facts={
+                "data": plan_.data.name,
+                "folds": study.folds,
+                "searcher": plan_.study.searcher,
+                "confirmed on seeds": plan_.study.confirm_seeds,
+            },
+        )
     return StudyFacts.of(
-        study.name, plan_.trials, plan_digest=plan_.digest, axes=tuple(study.axis_names), metric=study.metric, mode=study.mode,
-        storage=storage, description=study.description,
-        facts={"data": ", ".join(m.name for m in plan_.datasets.values()), "folds": study.folds, "seeds": plan_.study.seeds},
-    )  # fmt: skip
+        study.name,
+        plan_.trials,
+        plan_digest=plan_.digest,
+        axes=tuple(study.axis_names),
+        metric=study.metric,
+        mode=study.mode,
+        storage=storage,
+        description=study.description,
+        facts={
+            "data": ", ".join(m.name for m in plan_.datasets.values()),
+            "folds": study.folds,
+            "seeds": plan_.study.seeds,
+        },
+    )
 
 
 def _unmark_failed(records: StudyRecords, plan_: Plan | SweepPlan, finished: set[str]) -> set[str]:

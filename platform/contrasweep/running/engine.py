@@ -33,22 +33,36 @@ TUNE_ENVIRONMENT = {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_AIR_NEW_OUTPUT": "0",  # its new output prints a panel even when told to be silent
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_prestart_worker_first_driver": "0",  # Tune's actors have an environment of their own, so workers made before serve nobody
+    # Tune's actors have an environment of their own, so workers made before serve nobody
+    "RAY_prestart_worker_first_driver": "0",
     "RAY_worker_niceness": "0",  # Ray's 15 starves training beside anything else that the host does
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 MOST_WAITING = "16"
-"""Trials of a plan that wait as placement groups, which is the demand that an autoscaler sees; not more, because a trial
-is placed by what is known when it is handed out. Of a search one waits, or as many as `max_concurrent`: a configuration
-that is asked for later knows more results."""
-IDLE_S, IDLE_AGAIN_S = 30.0, 300.0  # after so long without a running trial, and again after that, say what is waited for
+"""Trials of a plan that wait as placement groups, which is the demand that an autoscaler sees; not more, because a
+trial is placed by what is known when it is handed out. Of a search one waits, or as many as `max_concurrent`: a
+configuration that is asked for later knows more results."""
+IDLE_S, IDLE_AGAIN_S = (
+    30.0,
+    300.0,
+)  # after so long without a running trial, and again after that, say what is waited for
 
 
 class Engine:
     """Runs all trials of a source on a connected Ray."""
 
-    def __init__(self, job: Job, source: Source, records: StudyRecords, placements: Placements, listener: Listener,
-                 *, max_failures: int, budget: Budget, max_concurrent: int | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        job: Job,
+        source: Source,
+        records: StudyRecords,
+        placements: Placements,
+        listener: Listener,
+        *,
+        max_failures: int,
+        budget: Budget,
+        max_concurrent: int | None = None,
+    ) -> None:
         self.job, self.source, self.records, self.placements = job, source, records, placements
         self.listener, self.max_failures, self.max_concurrent = listener, max_failures, max_concurrent
         self.budget = budget
@@ -75,7 +89,9 @@ class Engine:
                 if not self.running:
                     return
             except (RuntimeError, ray.exceptions.RayError, tune.TuneError) as error:
-                self.listener.said(f"Ray Tune stopped and is started again ({str(error).splitlines()[0] if str(error) else error!r})")
+                self.listener.said(
+                    f"Ray Tune stopped and is started again ({str(error).splitlines()[0] if str(error) else error!r})"
+                )
                 self._collect()
             if self.out_of_time():
                 return
@@ -88,7 +104,9 @@ class Engine:
 
     def _fit(self) -> None:
         os.environ.update(TUNE_ENVIRONMENT)
-        usage.tag_callbacks = lambda callbacks: False  # usage statistics are off; counting callbacks imports MLflow, for seconds
+        usage.tag_callbacks = lambda callbacks: (
+            False
+        )  # usage statistics are off; counting callbacks imports MLflow, for seconds
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = MOST_WAITING if isinstance(self.source, FixedSource) else "auto"
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # lost workers are said by `Events`, in one line each
         folder = Path(tempfile.mkdtemp(prefix="contrasweep-tune-"))
@@ -97,15 +115,22 @@ class Engine:
             tune.Tuner(
                 tune.with_resources(tune.with_parameters(TuneTrial, job=self.job), bundles),
                 tune_config=tune.TuneConfig(
-                    search_alg=bridge, scheduler=Decider(self), num_samples=-1, reuse_actors=True,
-                    max_concurrent_trials=self.max_concurrent, trial_dirname_creator=lambda trial: trial.trial_id,
+                    search_alg=bridge,
+                    scheduler=Decider(self),
+                    num_samples=-1,
+                    reuse_actors=True,
+                    max_concurrent_trials=self.max_concurrent,
+                    trial_dirname_creator=lambda trial: trial.trial_id,
                 ),
                 run_config=tune.RunConfig(
-                    name="study", storage_path=str(folder), verbose=0, callbacks=[Events(self)],
+                    name="study",
+                    storage_path=str(folder),
+                    verbose=0,
+                    callbacks=[Events(self)],
                     failure_config=tune.FailureConfig(max_failures=self.max_failures),
                     checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
                 ),
-            ).fit()  # fmt: skip
+            ).fit()
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -130,11 +155,14 @@ class Engine:
             self.say_idle_at = now + IDLE_AGAIN_S
             place = self.placements.of(waiting[0].config)
             gpu = f"{place.share} of a {place.gpu}, " if place.gpu else ""
-            self.listener.said(f"no trial runs: {len(waiting)} wait for a host with {gpu}{place.cpus:g} cores and {place.host_memory_gib:g} GiB free")
+            self.listener.said(
+                f"no trial runs: {len(waiting)} wait for a host with {gpu}{place.cpus:g} cores and "
+                f"{place.host_memory_gib:g} GiB free"
+            )
 
     def give_up(self, trial_id: str, error: str, status: str = rec.FAILED) -> None:
-        """Write the record of a trial whose worker could not: its metrics are in the storage already. One that the worker
-        wrote before it was lost stands."""
+        """Write the record of a trial whose worker could not: its metrics are in the storage already. One that the
+        worker wrote before it was lost stands."""
         if (known := self.records.read_one(trial_id)) is not None:
             self.end(known)
             return
@@ -142,11 +170,23 @@ class Engine:
         rows = self.records.metrics(trial_id)
         last = {k: v for k, v in (rows[-1] if rows else {}).items() if k not in ("step", "time")}
         record = Record(
-            trial_id=trial.id, study=self.records.study, arm=trial.arm, trainable=trial.trainable, config=dict(trial.config),
-            data={"name": trial.data.name, "digest": trial.data.digest, "synthetic": trial.data.synthetic}, fold=trial.fold,
-            seed=trial.seed, status=status, metrics=last, step=rows[-1]["step"] if rows else 0, error=error or None,
-            seconds=self.seconds.get(trial_id, rows[-1]["time"] - rows[0]["time"] if rows else 0.0), started=rows[0]["time"] if rows else time.time(),
-            ended=time.time(), notes=dict(notes), versions=versions(),
-        )  # fmt: skip
+            trial_id=trial.id,
+            study=self.records.study,
+            arm=trial.arm,
+            trainable=trial.trainable,
+            config=dict(trial.config),
+            data={"name": trial.data.name, "digest": trial.data.digest, "synthetic": trial.data.synthetic},
+            fold=trial.fold,
+            seed=trial.seed,
+            status=status,
+            metrics=last,
+            step=rows[-1]["step"] if rows else 0,
+            error=error or None,
+            seconds=self.seconds.get(trial_id, rows[-1]["time"] - rows[0]["time"] if rows else 0.0),
+            started=rows[0]["time"] if rows else time.time(),
+            ended=time.time(),
+            notes=dict(notes),
+            versions=versions(),
+        )
         self.records.write(record)
         self.end(record)

@@ -39,10 +39,17 @@ class Execution:
     record are written as they come: killing the process at any point loses at most the steps since then."""
 
     def __init__(
-        self, trial: Trial, function: Callable[..., Generator[Report, None, None]], records: StudyRecords, *,
-        metric: str, notes: Mapping[str, Any] | None = None, limits: AbstractContextManager[None] | None = None,
-    ) -> None:  # fmt: skip
-        """`notes` go into the record; `limits` (see `cluster.guard`) are open from before the trial's first step to its end."""
+        self,
+        trial: Trial,
+        function: Callable[..., Generator[Report, None, None]],
+        records: StudyRecords,
+        *,
+        metric: str,
+        notes: Mapping[str, Any] | None = None,
+        limits: AbstractContextManager[None] | None = None,
+    ) -> None:
+        """`notes` go into the record; `limits` (see `cluster.guard`) are open from before the trial's first step to its
+        end."""
         self.trial, self.records, self.metric = trial, records, metric
         self.notes = dict(notes or {})
         self.meter = Meter().start()
@@ -100,12 +107,29 @@ class Execution:
         metrics = {k: v for k, v in (self.rows[-1] if self.rows else {}).items() if k not in ("step", "time")}
         trial = self.trial
         record = Record(
-            trial_id=trial.id, study=self.records.study, arm=trial.arm, trainable=trial.trainable, config=dict(trial.config),
+            trial_id=trial.id,
+            study=self.records.study,
+            arm=trial.arm,
+            trainable=trial.trainable,
+            config=dict(trial.config),
             data={"name": trial.data.name, "digest": trial.data.digest, "synthetic": trial.data.synthetic},
-            fold=trial.fold, seed=trial.seed, status=status, metrics=metrics, step=self.step, seconds=self.seconds,
-            started=self.started, ended=time.time(), attempts=self.attempts, error=error, host=socket.gethostname(),
-            items=self.items, artifacts=self.artifacts, notes=self.notes, versions=versions(), **self._usage(),
-        )  # fmt: skip
+            fold=trial.fold,
+            seed=trial.seed,
+            status=status,
+            metrics=metrics,
+            step=self.step,
+            seconds=self.seconds,
+            started=self.started,
+            ended=time.time(),
+            attempts=self.attempts,
+            error=error,
+            host=socket.gethostname(),
+            items=self.items,
+            artifacts=self.artifacts,
+            notes=self.notes,
+            versions=versions(),
+            **self._usage(),
+        )
         self.records.write(record)
         self.close()
         return record
@@ -128,8 +152,11 @@ class Execution:
 
     def _usage(self) -> dict[str, Any]:
         used = self.meter.to_dict()
-        return {"gpu_memory_gib": used["peak_gpu_memory_gib"], "host_memory_gib": used["peak_host_memory_gib"],
-                "gpu_utilisation": used["gpu_utilisation"]}  # fmt: skip
+        return {
+            "gpu_memory_gib": used["peak_gpu_memory_gib"],
+            "host_memory_gib": used["peak_host_memory_gib"],
+            "gpu_utilisation": used["gpu_utilisation"],
+        }
 
     def _next(self) -> Report:
         began = time.perf_counter()
@@ -155,9 +182,16 @@ class Execution:
             self.items = tuple(report.items)
         if report.checkpoint is not None:
             self.records.write_metrics(self.trial.id, self.rows)
-            self.checkpoints.save(report.checkpoint, report.step, seconds=self.seconds, started=self.started,
-                                  attempts=self.attempts, items=self.items, artifacts=self.artifacts,
-                                  **{name: self.notes[name] for name in BUDGETED if name in self.notes})  # fmt: skip
+            self.checkpoints.save(
+                report.checkpoint,
+                report.step,
+                seconds=self.seconds,
+                started=self.started,
+                attempts=self.attempts,
+                items=self.items,
+                artifacts=self.artifacts,
+                **{name: self.notes[name] for name in BUDGETED if name in self.notes},
+            )
         return row
 
     def _end(self) -> Record:
@@ -166,7 +200,9 @@ class Execution:
             return self.finish(rec.DONE)
         known = ", ".join(sorted(set(self.rows[-1]) - {"step", "time"})) if self.rows else "nothing"
         found = "is missing" if final is None else f"is {final}"
-        return self.finish(rec.FAILED, error=f"the last report's metric {self.metric!r} {found}; it reported: {known}\n")
+        return self.finish(
+            rec.FAILED, error=f"the last report's metric {self.metric!r} {found}; it reported: {known}\n"
+        )
 
 
 def _fresh(folder: Path) -> Path:

@@ -1,4 +1,5 @@
-"""What is left to do when the last trial has ended: table, report and best models go to MLflow, its addresses to the results."""
+"""What is left to do when the last trial has ended: table, report and best models go to MLflow, its addresses to the
+results."""
 
 import sys
 import tempfile
@@ -17,8 +18,9 @@ SETTLE_S = 20.0  # what was told last is sent by then, or the report has fewer l
 MOST_MODELS = 8
 
 
-def hand_over(found: Results, tracker: Tracker, tracking: str, facts: StudyFacts, datasets: Mapping[str, Manifest], *,
-              ran: bool) -> Results:  # fmt: skip
+def hand_over(
+    found: Results, tracker: Tracker, tracking: str, facts: StudyFacts, datasets: Mapping[str, Manifest], *, ran: bool
+) -> Results:
     """Files and models onto the study's runs, what earlier interrupted runs left out onto the tracker, and the
     runs' addresses into the storage and the results. Models (one an arm) only if something `ran`."""
     from contrasweep.report import write_files  # brings SciPy along, for which a plan need not wait
@@ -73,4 +75,8 @@ def _log_model(record: Record, found: Results, tracker: Tracker, datasets: Mappi
         if saved and module is not None:
             tracker.log_model(trial.id, module, step=saved.step)
     except Exception as error:  # a trainable of somebody else's, or a package that only the workers have
-        print(f"the model of arm {record.arm} is not in MLflow ({type(error).__name__}: {error}); its checkpoint is in the storage", file=sys.stderr)
+        print(
+            f"the model of arm {record.arm} is not in MLflow ({type(error).__name__}: {error}); its checkpoint is in "
+            f"the storage",
+            file=sys.stderr,
+        )

@@ -1,4 +1,5 @@
-"""What a trial holds of the host it runs on, as its worker sees it: Ray may have given more than was first asked for."""
+"""What a trial holds of the host it runs on, as its worker sees it: Ray may have given more than was first asked
+for."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -26,15 +27,26 @@ class Held:
         context = ray.get_runtime_context()
         resources = context.get_assigned_resources()
         gpus, cpus = float(resources.get("GPU", 0.0)), float(resources.get("CPU", 0.0))
-        label = context.get_node_labels().get(ACCELERATOR_LABEL) or next((gpu.type for gpu in inventory.gpu_types), "unknown")
+        label = context.get_node_labels().get(ACCELERATOR_LABEL) or next(
+            (gpu.type for gpu in inventory.gpu_types), "unknown"
+        )
         gpu = str(label) if gpus else None
-        return cls(gpus, gpu, cpus, float(resources.get("memory", 0.0)) / 2**30, inventory.part_per_hour(gpu, gpus, cpus))
+        return cls(
+            gpus, gpu, cpus, float(resources.get("memory", 0.0)) / 2**30, inventory.part_per_hour(gpu, gpus, cpus)
+        )
 
     @property
     def notes(self) -> dict[str, Any]:
-        """For the trial's record: `gpus`, and where there are any their type `gpu`; `cost_per_hour` where it has a price."""
-        return {"gpus": self.gpus} | ({"gpu": self.gpu} if self.gpu else {}) | ({"cost_per_hour": self.cost_per_hour} if self.cost_per_hour else {})
+        """For the trial's record: `gpus`, and where there are any their type `gpu`; `cost_per_hour` where it has a
+        price."""
+        return (
+            {"gpus": self.gpus}
+            | ({"gpu": self.gpu} if self.gpu else {})
+            | ({"cost_per_hour": self.cost_per_hour} if self.cost_per_hour else {})
+        )
 
     def limits(self, *, host: bool) -> AbstractContextManager[None]:
         """Keeps this process to its share of a GPU, and with `host` to its host memory."""
-        return guard(gpu_share=self.gpus if 0 < self.gpus <= 1 else None, host_memory_gib=self.memory_gib if host else None)
+        return guard(
+            gpu_share=self.gpus if 0 < self.gpus <= 1 else None, host_memory_gib=self.memory_gib if host else None
+        )

@@ -19,8 +19,8 @@ from contrasweep.trial import Trial
 class Placements:
     """Gives each trial its place when it is handed out, by what is known of its cell by then.
 
-    A trial goes to the smallest type of GPU that fits it while there is room on that type, and where all are full to the
-    type that has the least waiting. Trials end `infeasible` that fit no host, or ran out of memory on the largest.
+    A trial goes to the smallest type of GPU that fits it while there is room on that type, and where all are full to
+    the type that has the least waiting. Trials end `infeasible` that fit no host, or ran out of memory on the largest.
     """
 
     def __init__(self, footprints: Footprints) -> None:
@@ -40,8 +40,11 @@ class Placements:
     def check(self, trials: Iterable[Trial]) -> None:
         """`SpecError` if none of `trials` fits a host, with what the smallest needs."""
         if (smallest := self.footprints.missing(trials)) is not None:
-            raise SpecError("a trial must fit one host of the cluster", place=f"arms.{smallest.arm}.footprint",
-                            hint=f"of the smallest one: {self.footprints.why_not(smallest)}")  # fmt: skip
+            raise SpecError(
+                "a trial must fit one host of the cluster",
+                place=f"arms.{smallest.arm}.footprint",
+                hint=f"of the smallest one: {self.footprints.why_not(smallest)}",
+            )
 
     def place(self, trial: Trial) -> Placement:
         """The place of `trial`; the same until it has ended or ran out of memory."""
@@ -52,10 +55,15 @@ class Placements:
     def described(self, trial: Trial) -> dict[str, Any]:
         """What its worker and `bundles` are told, as plain values."""
         placement, hint = self.place(trial), self.footprints.study.arms[trial.arm].footprint
-        return {"resources": placement.resources(), "labels": placement.label_selector(), "hold_host": hint is not None and not placement.gpu}
+        return {
+            "resources": placement.resources(),
+            "labels": placement.label_selector(),
+            "hold_host": hint is not None and not placement.gpu,
+        }
 
     def notes(self, trial: Trial) -> dict[str, Any]:
-        """What the record of `trial` says of its place: `gpus`, the GPUs or the share of one that it holds (0: none)."""
+        """What the record of `trial` says of its place: `gpus`, the GPUs or the share of one that it holds (0:
+        none)."""
         return {"gpus": float(self.place(trial).share), **self.footprints.notes(trial)}
 
     def rate(self, trial: Trial) -> Rate:
@@ -120,4 +128,6 @@ class Placements:
 def bundles(described: Mapping[str, Any]) -> PlacementGroupFactory:
     """What to ask Ray for, from a trial's description alone: Tune calls this on a copy of its own."""
     place = described["place"]
-    return PlacementGroupFactory([place["resources"]], **({"bundle_label_selector": [place["labels"]]} if place["labels"] else {}))
+    return PlacementGroupFactory(
+        [place["resources"]], **({"bundle_label_selector": [place["labels"]]} if place["labels"] else {})
+    )

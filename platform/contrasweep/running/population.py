@@ -1,10 +1,11 @@
 """The search of one arm by population based training: Ray Tune's PBT decides, trials of schedules train.
 
-A member is a schedule of settings. Each generation prolongs it and is a trial of its own, `contrasweep.schedule.scheduled` up
-to that step, which goes on from the checkpoint of the trial that it prolongs. So a record says with which settings
-every step was trained, and from the records alone an interrupted search goes on: Tune's decisions are made again, the
-same for the same seed and values. All members train from the search's one seed, so a copied checkpoint is what the
-schedule's own training would have led to; were one lost, the schedule is trained from its start.
+A member is a schedule of settings. Each generation prolongs it and is a trial of its own,
+`contrasweep.schedule.scheduled` up to that step, which goes on from the checkpoint of the trial that it prolongs. So a
+record says with which settings every step was trained, and from the records alone an interrupted search goes on: Tune's
+decisions are made again, the same for the same seed and values. All members train from the search's one seed, so a
+copied checkpoint is what the schedule's own training would have led to; were one lost, the schedule is trained from its
+start.
 """
 
 import math
@@ -76,7 +77,11 @@ class PopulationSearch:
 
     def best(self) -> Member | None:
         """The member that ends best; the first of equals."""
-        return max((m for m in self.members if math.isfinite(m.value)), key=lambda m: (self._sign * m.value, -m.number), default=None)
+        return max(
+            (m for m in self.members if math.isfinite(m.value)),
+            key=lambda m: (self._sign * m.value, -m.number),
+            default=None,
+        )
 
     def whole_config(self, best: Member) -> dict[str, Any]:
         """The schedule as a trial's config."""
@@ -115,14 +120,31 @@ class PopulationSearch:
             found = [self.known[trial.id] for trial in self._trials(member)]
             values = [r.metrics.get(metric, math.nan) if r.status == rec.DONE else math.nan for r in found]
             value = statistics.fmean(values)
-            valued.append(replace(member, trials=tuple(r.trial_id for r in found), value=value if math.isfinite(value) else -self._sign * math.inf))
+            valued.append(
+                replace(
+                    member,
+                    trials=tuple(r.trial_id for r in found),
+                    value=value if math.isfinite(value) else -self._sign * math.inf,
+                )
+            )
         self.generation += 1
-        copied = {} if self.over else exploited(valued, self.space, self.population, self.plan.study.mode, [self.plan.study.search_seed, step])
+        copied = (
+            {}
+            if self.over
+            else exploited(
+                valued, self.space, self.population, self.plan.study.mode, [self.plan.study.search_seed, step]
+            )
+        )
         self.members = [
-            replace(valued[copied[m.number][0]], number=m.number, schedule=_prolonged(valued[copied[m.number][0]], step, copied[m.number][1]))
-            if m.number in copied else m
+            replace(
+                valued[copied[m.number][0]],
+                number=m.number,
+                schedule=_prolonged(valued[copied[m.number][0]], step, copied[m.number][1]),
+            )
+            if m.number in copied
+            else m
             for m in valued
-        ]  # fmt: skip
+        ]
 
     def _inherit(self, trial: Trial, parent: str) -> int:
         """Let `trial` go on from the last checkpoint of `parent`; the step it starts from."""
@@ -134,7 +156,9 @@ class PopulationSearch:
             if saved is None:
                 return 0
             if own.latest() is None:
-                self.records.write_metrics(trial.id, [row for row in self.records.metrics(parent) if row["step"] <= saved.step])
+                self.records.write_metrics(
+                    trial.id, [row for row in self.records.metrics(parent) if row["step"] <= saved.step]
+                )
                 own.save(Path(folder), saved.step)
             return saved.step
 

@@ -14,7 +14,9 @@ class Progress:
     """One line: rewritten in place on a terminal, printed every `every_s` seconds anywhere else. `total` None: how many
     trials there will be is not known."""
 
-    def __init__(self, total: int | None, done_before: int, slots: float, *, stream: TextIO | None = None, every_s: float = 15.0) -> None:
+    def __init__(
+        self, total: int | None, done_before: int, slots: float, *, stream: TextIO | None = None, every_s: float = 15.0
+    ) -> None:
         self.total, self.before, self.slots = total, done_before, max(slots, 1.0)
         self.stream = stream or sys.stderr
         self.live = self.stream.isatty()
@@ -60,11 +62,22 @@ class Progress:
         done = self.before + sum(self.statuses.values())
         bad = [f"{n} {status}" for status, n in sorted(self.statuses.items()) if n and status != "done"]
         eta = self.eta_s()
-        parts = [f"{done} trials" if self.total is None else f"{done}/{self.total} trials", f"{len(self.running)} running", *bad]
-        return ", ".join(parts) + (f", about {duration(eta)} to go" if eta is not None and self.total is not None and done < self.total else "")
+        parts = [
+            f"{done} trials" if self.total is None else f"{done}/{self.total} trials",
+            f"{len(self.running)} running",
+            *bad,
+        ]
+        return ", ".join(parts) + (
+            f", about {duration(eta)} to go" if eta is not None and self.total is not None and done < self.total else ""
+        )
 
     def _show(self, *, force: bool = False) -> None:
         now = time.monotonic()
         if force or now - self.shown >= self.every_s:
             self.shown = now
-            print(("\r\033[K" if self.live else "") + self.line(), end="" if self.live else "\n", file=self.stream, flush=True)
+            print(
+                ("\r\033[K" if self.live else "") + self.line(),
+                end="" if self.live else "\n",
+                file=self.stream,
+                flush=True,
+            )

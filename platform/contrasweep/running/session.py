@@ -37,19 +37,25 @@ def connected() -> Iterator[Inventory]:
             ray.shutdown()
             if "timed out during startup" in str(error) and attempt < STARTS - 1:
                 continue
-            what = "Ray cannot be started on this machine" if address == "local" else f"no Ray cluster at RAY_ADDRESS={address}"
+            what = (
+                "Ray cannot be started on this machine"
+                if address == "local"
+                else f"no Ray cluster at RAY_ADDRESS={address}"
+            )
             raise ContrasweepError(f"{what} ({str(error).splitlines()[0]})") from None
     try:
         if address != "local":
             check_nodes()
         yield Inventory.from_ray(ray.nodes())
     finally:
-        gc.collect()  # Tune leaves cycles with references into Ray; freed after the shutdown, by any thread, they end the process
+        # Tune leaves cycles with references into Ray; freed after the shutdown, by any thread, they end the process
+        gc.collect()
         ray.shutdown()
 
 
 def hosts_for(missing: Callable[[Inventory], Footprint | None], inventory: Inventory) -> Inventory:
-    """`inventory`, or where that is a cluster on which a host for a trial is still `missing`, its hosts once there is one."""
+    """`inventory`, or where that is a cluster on which a host for a trial is still `missing`, its hosts once there is
+    one."""
     if _address() == "local":
         return inventory
     return wait_for_hosts(inventory, missing, lambda text: print(text, file=sys.stderr, flush=True))

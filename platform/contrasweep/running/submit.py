@@ -42,15 +42,26 @@ class Job:
         return submission.stop(self.id, address=self.address)
 
 
-def submit(study: Study | str, *, address: str, storage: str, tracking: str, sets: Sequence[str] = (),
-           max_concurrent: int | None = None, extend: bool = False, retry_failed: bool = False,
-           cluster: Path | None = None, working_dir: Path | None = None) -> Job:  # fmt: skip
+def submit(
+    study: Study | str,
+    *,
+    address: str,
+    storage: str,
+    tracking: str,
+    sets: Sequence[str] = (),
+    max_concurrent: int | None = None,
+    extend: bool = False,
+    retry_failed: bool = False,
+    cluster: Path | None = None,
+    working_dir: Path | None = None,
+) -> Job:
     """Send `study` (or its name, as on the command line) with the code in `working_dir` (default: here), and the
     inventory file `cluster` of the hosts that there are or can be started, if it is given.
 
     The study travels as a file of its resolved fields, so that what runs is what was read here. Checked before
     anything is queued: the study, the address, the token, versions, that the cluster reaches `storage` and
-    `tracking`, and that no other job is running the study there. Raises `SpecError` or `cluster.errors.SubmissionError`.
+    `tracking`, and that no other job is running the study there. Raises `SpecError` or
+    `cluster.errors.SubmissionError`.
     """
     declared = load_study(study, sets) if isinstance(study, str) else study
     storage = open_store(storage).uri  # whole, because the job has another working directory
@@ -67,7 +78,12 @@ def submit(study: Study | str, *, address: str, storage: str, tracking: str, set
         file = Path(folder) / STUDY_FILE
         file.write_text(yaml.safe_dump(to_plain(declared), sort_keys=False))
         job = submission.submit(
-            words, address=address, working_dir=Path(working_dir or Path.cwd()), uris={"storage": storage, "tracking": tracking},
-            name=declared.name, files=files | {STUDY_FILE: file}, metadata={"commit": versions().get("commit", "")},
-        )  # fmt: skip
+            words,
+            address=address,
+            working_dir=Path(working_dir or Path.cwd()),
+            uris={"storage": storage, "tracking": tracking},
+            name=declared.name,
+            files=files | {STUDY_FILE: file},
+            metadata={"commit": versions().get("commit", "")},
+        )
     return Job(job, address)

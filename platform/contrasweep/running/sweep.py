@@ -123,9 +123,12 @@ class SweepSource:
                 searched = {k: v for k, v in record.config.items() if k in declared.space}
                 rest = {k: v for k, v in record.config.items() if k not in declared.space}
                 alike = (
-                    canonical.dumps(rest) == fixed and record.trainable == trainable and record.status == rec.DONE
-                    and record.data["name"] == self.plan.data.name and self._unseen(record)
-                )  # fmt: skip
+                    canonical.dumps(rest) == fixed
+                    and record.trainable == trainable
+                    and record.status == rec.DONE
+                    and record.data["name"] == self.plan.data.name
+                    and self._unseen(record)
+                )
                 if alike and search.fits(declared.space, searched, record.config):
                     known.setdefault(canonical.dumps(searched), []).append(record)
         found = [Outcome.of(json.loads(text), records, study) for text, records in known.items()]

@@ -25,7 +25,9 @@ class Termination:
             signal.signal(signal.SIGTERM, self._note)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if signal.getsignal(signal.SIGTERM) == self._note:
             signal.signal(signal.SIGTERM, self.before)
 

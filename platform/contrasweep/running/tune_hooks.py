@@ -62,7 +62,8 @@ class Bridge(Searcher):  # type: ignore[misc]
 
 
 class Decider(FIFOScheduler):  # type: ignore[misc]
-    """Stops what the source wants stopped and what is out of time, and gives a trial that ran out of memory more of it."""
+    """Stops what the source wants stopped and what is out of time, and gives a trial that ran out of memory more of
+    it."""
 
     def __init__(self, engine: "Engine") -> None:
         super().__init__()
@@ -105,7 +106,8 @@ class Events(tune.Callback):  # type: ignore[misc]
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         of = trial.config["trial"]
-        text = f"again: {of['arm']} fold={of['fold']} seed={of['seed']}: {_why(_error_text(trial))}; it goes on from its checkpoint"
+        why = _why(_error_text(trial))
+        text = f"again: {of['arm']} fold={of['fold']} seed={of['seed']}: {why}; it goes on from its checkpoint"
         self._safely(self.engine.listener.said, text)
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -113,7 +115,9 @@ class Events(tune.Callback):  # type: ignore[misc]
         if entry is not None:
             self._safely(self.engine.listener.started, entry[0])
 
-    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
         if result.get("reports"):
             self._safely(self.engine.listener.reported, result["id"], result["reports"])
 

@@ -6,7 +6,18 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-PACKAGES = ("contrasweep", "torch", "torchvision", "numpy", "ray", "optuna", "mlflow", "pyarrow", "scipy", "scikit-learn")
+PACKAGES = (
+    "contrasweep",
+    "torch",
+    "torchvision",
+    "numpy",
+    "ray",
+    "optuna",
+    "mlflow",
+    "pyarrow",
+    "scipy",
+    "scikit-learn",
+)
 
 
 @functools.cache

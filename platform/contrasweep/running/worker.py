@@ -20,14 +20,28 @@ STATUS = "contrasweep_status"
 class Job:
     """What all trials of a run have in common; goes to every worker once."""
 
-    def __init__(self, storage: str, study: str, metric: str, datasets: Mapping[str, Manifest],
-                 functions: Mapping[str, Callable[..., Any]], chunk_s: float, inventory: Inventory) -> None:  # fmt: skip
+    def __init__(
+        self,
+        storage: str,
+        study: str,
+        metric: str,
+        datasets: Mapping[str, Manifest],
+        functions: Mapping[str, Callable[..., Any]],
+        chunk_s: float,
+        inventory: Inventory,
+    ) -> None:
         self.storage, self.study, self.metric, self.inventory = storage, study, metric, inventory
         self.datasets, self.functions, self.chunk_s = dict(datasets), dict(functions), chunk_s
 
     def describe(self, trial: Trial, place: Mapping[str, Any], **notes: Any) -> dict[str, Any]:
         """`trial` and its place as Tune's config: small and plain, because Tune copies and snapshots it often."""
-        fields = {"arm": trial.arm, "trainable": trial.trainable, "config": dict(trial.config), "fold": trial.fold, "seed": trial.seed}
+        fields = {
+            "arm": trial.arm,
+            "trainable": trial.trainable,
+            "config": dict(trial.config),
+            "fold": trial.fold,
+            "seed": trial.seed,
+        }
         return {"id": trial.id, "data": trial.data.digest, "place": place, "notes": notes, "trial": fields}
 
     def trial(self, described: Mapping[str, Any]) -> Trial:
@@ -82,9 +96,13 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
     def _begin(self) -> Execution:
         trial, held = self.job.trial(self.described), Held.here(self.job.inventory)
         self.execution = Execution(
-            trial, self.job.function(trial.trainable), self.records, metric=self.job.metric, notes={**self.described["notes"], **held.notes},
+            trial,
+            self.job.function(trial.trainable),
+            self.records,
+            metric=self.job.metric,
+            notes={**self.described["notes"], **held.notes},
             limits=held.limits(host=self.described["place"]["hold_host"]),
-        )  # fmt: skip
+        )
         return self.execution
 
     def _finished_elsewhere(self) -> dict[str, Any] | None:

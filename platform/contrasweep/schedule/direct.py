@@ -83,5 +83,9 @@ class Median(Direct):
         self.grace_steps, self.min_trials = grace_steps, min_trials
 
     def good(self, own: dict[int, float], step: int, peers: dict[str, dict[int, float]]) -> bool:
-        means = [statistics.fmean(v for s, v in h.items() if s <= step) for h in peers.values() if max(h) >= step and min(h) <= step]
+        means = [
+            statistics.fmean(v for s, v in h.items() if s <= step)
+            for h in peers.values()
+            if max(h) >= step and min(h) <= step
+        ]
         return step < self.grace_steps or len(means) < self.min_trials or max(own.values()) >= statistics.median(means)

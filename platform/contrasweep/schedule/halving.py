@@ -70,7 +70,10 @@ class Brackets(ABC):
             self._advance(bracket)
 
     def promoted(self) -> list[str]:
-        found = sorted((t for t in self.stopped if self._goes_on(t)), key=lambda t: (self.config_of[t], self.trials[self.config_of[t]].index(t)))
+        found = sorted(
+            (t for t in self.stopped if self._goes_on(t)),
+            key=lambda t: (self.config_of[t], self.trials[self.config_of[t]].index(t)),
+        )
         self.stopped -= set(found)
         return found
 
@@ -124,8 +127,16 @@ class FoldHalving(Brackets):
     In brackets of `bracket` configurations (default: reduction squared), reduced at steps min_step * reduction^k.
     """
 
-    def __init__(self, mode: str, budget: int | None, *, reduction: int = 3, min_step: int = 1, bracket: int | None = None,
-                 folds: int = 1) -> None:  # fmt: skip
+    def __init__(
+        self,
+        mode: str,
+        budget: int | None,
+        *,
+        reduction: int = 3,
+        min_step: int = 1,
+        bracket: int | None = None,
+        folds: int = 1,
+    ) -> None:
         super().__init__(mode, budget, reduction=reduction, folds=folds)
         at_least("min_step", min_step, 1)
         at_least("bracket", bracket or reduction, 2)
@@ -151,13 +162,24 @@ class HyperBand(Brackets):
     (s + 1) * reduction^s) configurations and reduces them at steps max_step * reduction^-s, ..., max_step / reduction.
     """
 
-    def __init__(self, mode: str, budget: int | None, *, max_step: int | None = None, reduction: int = 3, min_step: int = 1,
-                 folds: int = 1) -> None:  # fmt: skip
+    def __init__(
+        self,
+        mode: str,
+        budget: int | None,
+        *,
+        max_step: int | None = None,
+        reduction: int = 3,
+        min_step: int = 1,
+        folds: int = 1,
+    ) -> None:
         super().__init__(mode, budget, reduction=reduction, folds=folds)
         at_least("min_step", min_step, 1)
         if max_step is None:
-            raise SpecError("HyperBand has to know the steps of a whole trial", place="scheduler_options.max_step",
-                            hint="set it to the trainable's epochs")  # fmt: skip
+            raise SpecError(
+                "HyperBand has to know the steps of a whole trial",
+                place="scheduler_options.max_step",
+                hint="set it to the trainable's epochs",
+            )
         at_least("max_step", max_step, min_step)
         self.max_step, self.most = max_step, 0
         while min_step * reduction ** (self.most + 1) <= max_step:

@@ -28,7 +28,9 @@ class Population:
         at_least("max_step", self.max_step, self.interval)
         for name, value, most in (("quantile", self.quantile, 0.5), ("resample", self.resample, 1.0)):
             if not 0 < value <= most:
-                raise SpecError(f"{name} must be above 0 and at most {most}", place=f"scheduler_options.{name}", value=value)
+                raise SpecError(
+                    f"{name} must be above 0 and at most {most}", place=f"scheduler_options.{name}", value=value
+                )
 
     @property
     def ends(self) -> list[int]:
@@ -42,18 +44,32 @@ def population_of(study: Sweep) -> Population | None:
         return None
     budget = study.arm_budget
     if budget.trials is None or budget.trials < 2 or budget.epochs or budget.gpu_hours:
-        raise SpecError("the budget of PBT is the size of its population, at least 2", place="budget", value=str(budget),
-                        hint="give trials_per_arm alone; it costs so many times max_step")  # fmt: skip
+        raise SpecError(
+            "the budget of PBT is the size of its population, at least 2",
+            place="budget",
+            value=str(budget),
+            hint="give trials_per_arm alone; it costs so many times max_step",
+        )
     for name, found in (("warm_start", study.warm_start), ("freeze", study.freeze), ("constraints", study.constraints)):
         if found:
-            raise SpecError(f"PBT knows no {name}", place=name, value=found, hint="leave it out, or search without scheduler: pbt")
+            raise SpecError(
+                f"PBT knows no {name}", place=name, value=found, hint="leave it out, or search without scheduler: pbt"
+            )
     for name, arm in study.arms.items():
         if not isinstance(arm.trainable, str):
-            raise SpecError("PBT needs the trainable's dotted path", place=f"arms.{name}.trainable", value=arm.trainable)
+            raise SpecError(
+                "PBT needs the trainable's dotted path", place=f"arms.{name}.trainable", value=arm.trainable
+            )
         for setting, parameter in arm.space.items():
             if parameter.when:
-                raise SpecError("PBT moves each setting on its own, so none may be conditional", place=f"arms.{name}.space.{setting}.when", value=parameter.when)
+                raise SpecError(
+                    "PBT moves each setting on its own, so none may be conditional",
+                    place=f"arms.{name}.space.{setting}.when",
+                    value=parameter.when,
+                )
     try:
         return Population(**study.scheduler_options)
     except TypeError as error:
-        raise SpecError("PBT does not take these options", place="scheduler_options", value=study.scheduler_options, hint=str(error)) from None
+        raise SpecError(
+            "PBT does not take these options", place="scheduler_options", value=study.scheduler_options, hint=str(error)
+        ) from None

@@ -54,8 +54,12 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
                     if report.checkpoint is not None:
                         (report.checkpoint / STEP).write_text(str(report.step))
                     elif report.step >= end:
-                        raise SpecError("settings change only where there is a checkpoint", place="scheduler_options.interval", value=report.step,
-                                        hint="let the trainable's checkpoints and evaluations divide it")  # fmt: skip
+                        raise SpecError(
+                            "settings change only where there is a checkpoint",
+                            place="scheduler_options.interval",
+                            value=report.step,
+                            hint="let the trainable's checkpoints and evaluations divide it",
+                        )
                     yield report
                     if report.step >= end:
                         resume = Path(shutil.copytree(report.checkpoint or scratch, Path(scratch) / str(end)))

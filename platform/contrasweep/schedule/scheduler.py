@@ -40,4 +40,6 @@ def first_from(history: dict[int, float], rung: float) -> float | None:
 def at_least(name: str, value: int, least: int) -> None:
     """`SpecError` on a scheduler option below `least`."""
     if not isinstance(value, int) or value < least:
-        raise SpecError(f"{name} must be a whole number of at least {least}", place=f"scheduler_options.{name}", value=value)
+        raise SpecError(
+            f"{name} must be a whole number of at least {least}", place=f"scheduler_options.{name}", value=value
+        )

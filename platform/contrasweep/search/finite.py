@@ -39,7 +39,9 @@ def levels(parameter: Float | Int | Choice) -> int | None:
     if isinstance(parameter, Float):
         if parameter.low == parameter.high:
             return 1
-        return None if parameter.step is None else math.floor((parameter.high - parameter.low) / parameter.step + 1e-9) + 1
+        return (
+            None if parameter.step is None else math.floor((parameter.high - parameter.low) / parameter.step + 1e-9) + 1
+        )
     return (parameter.high - parameter.low) // (parameter.step or 1) + 1
 
 

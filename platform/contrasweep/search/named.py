@@ -41,8 +41,11 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
 
     if levels is None:
         if budget is None:
-            raise SpecError("the size of a grid has to be said where the budget counts no configurations", place="searcher_options.levels",
-                            hint="set it, or budget.trials")  # fmt: skip
+            raise SpecError(
+                "the size of a grid has to be said where the budget counts no configurations",
+                place="searcher_options.levels",
+                hint="set it, or budget.trials",
+            )
         levels = 1
         while levels < budget and levels < 64 and len(grid(levels + 1)) <= budget:
             levels += 1
@@ -50,30 +53,45 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
             levels = 2
     configs = grid(levels)
     if budget is not None and len(configs) > budget:
-        raise SpecError("the grid is larger than the budget", place="trials_per_arm", value=budget,
-                        hint=f"it has {len(configs)} points; set searcher_options.levels, or search at random")  # fmt: skip
+        raise SpecError(
+            "the grid is larger than the budget",
+            place="trials_per_arm",
+            value=budget,
+            hint=f"it has {len(configs)} points; set searcher_options.levels, or search at random",
+        )
     return ListSearcher(space, problem.fixed, iter(list(configs.values())))
 
 
 def _tpe(problem: Problem, **options: Any) -> Searcher:
     """Tree-structured Parzen estimator (Bergstra et al. 2011), with constant liar for parallel asks; multivariate
     (Falkner et al. 2018) on one objective, MOTPE (Ozaki et al. 2022) on several."""
-    joint = {"multivariate": True, "group": any(p.when for p in problem.space.values())} if len(problem.modes) == 1 else {}
-    return optuna_searcher("TPESampler", problem, {**joint, "constant_liar": True, "n_startup_trials": _startup(problem), **options})
+    joint = (
+        {"multivariate": True, "group": any(p.when for p in problem.space.values())} if len(problem.modes) == 1 else {}
+    )
+    return optuna_searcher(
+        "TPESampler", problem, {**joint, "constant_liar": True, "n_startup_trials": _startup(problem), **options}
+    )
 
 
 def _cmaes(problem: Problem, **options: Any) -> Searcher:
     """CMA-ES (Hansen & Ostermeier 2001) on the numbers; choices are drawn at random."""
     for place, found in (("objectives", len(problem.modes) > 1), ("constraints", problem.constraints > 0)):
         if found:
-            raise SpecError(f"CMA-ES knows no {place}", place="searcher", value="cmaes", hint="known: nsga2, tpe, gp, random, quasi-random, grid")
+            raise SpecError(
+                f"CMA-ES knows no {place}",
+                place="searcher",
+                value="cmaes",
+                hint="known: nsga2, tpe, gp, random, quasi-random, grid",
+            )
     return optuna_searcher("CmaEsSampler", problem, {"warn_independent_sampling": False, **options})
 
 
 def _gp(problem: Problem, **options: Any) -> Searcher:
     """Gaussian process with log expected improvement (Ament et al. 2023), of the hypervolume on several objectives;
     pays off at tens of trials."""
-    return optuna_searcher("GPSampler", problem, {"n_startup_trials": _startup(problem), "warn_independent_sampling": False, **options})
+    return optuna_searcher(
+        "GPSampler", problem, {"n_startup_trials": _startup(problem), "warn_independent_sampling": False, **options}
+    )
 
 
 def _nsga2(problem: Problem, **options: Any) -> Searcher:
@@ -95,8 +113,17 @@ SEARCHERS: dict[str, Callable[..., Searcher]] = {
 """Searchers by name; an Optuna sampler of another is `package.module:Class`."""
 
 
-def build(searcher: str, space: Space, *, fixed: Mapping[str, Any] | None = None, seed: int = 0, mode: str | Sequence[str] = "max",
-          budget: int | None = 100, constraints: int = 0, **options: Any) -> Searcher:  # fmt: skip
+def build(
+    searcher: str,
+    space: Space,
+    *,
+    fixed: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    mode: str | Sequence[str] = "max",
+    budget: int | None = 100,
+    constraints: int = 0,
+    **options: Any,
+) -> Searcher:
     """The searcher of this name, or with the Optuna sampler at this dotted path; see `Problem` for the rest.
 
     Raises `SpecError` on an unknown name or option, and where the searcher cannot have several objectives."""
@@ -105,11 +132,17 @@ def build(searcher: str, space: Space, *, fixed: Mapping[str, Any] | None = None
         try:
             return SEARCHERS[searcher](problem, **options)
         except TypeError as error:
-            raise SpecError("the searcher does not take these options", place="searcher_options", value=options, hint=str(error)) from None
+            raise SpecError(
+                "the searcher does not take these options", place="searcher_options", value=options, hint=str(error)
+            ) from None
     if ":" in searcher:
         return optuna_searcher(searcher, problem, options, fresh=False)
-    raise SpecError("there is no such searcher", place="searcher", value=searcher,
-                    hint=choose_from("searchers", [*SEARCHERS, "package.module:Sampler"], searcher))  # fmt: skip
+    raise SpecError(
+        "there is no such searcher",
+        place="searcher",
+        value=searcher,
+        hint=choose_from("searchers", [*SEARCHERS, "package.module:Sampler"], searcher),
+    )
 
 
 def _startup(problem: Problem) -> int:
@@ -118,4 +151,8 @@ def _startup(problem: Problem) -> int:
 
 
 def _listed(problem: Problem, points: Iterator[Any]) -> ListSearcher:
-    return ListSearcher(problem.space, problem.fixed, (sample(problem.space, [float(u) for u in point], problem.fixed) for point in points))
+    return ListSearcher(
+        problem.space,
+        problem.fixed,
+        (sample(problem.space, [float(u) for u in point], problem.fixed) for point in points),
+    )

@@ -8,7 +8,9 @@ from contrasweep.search.forms import coordinate, distribution
 from contrasweep.spec.space import Space
 
 
-def importance(configs: Sequence[tuple[Mapping[str, Any], float]], space: Space, *, mode: str = "max") -> dict[str, float]:
+def importance(
+    configs: Sequence[tuple[Mapping[str, Any], float]], space: Space, *, mode: str = "max"
+) -> dict[str, float]:
     """The share of each searched setting in what tells the best tenth apart, most important first.
 
     PED-ANOVA (Watanabe et al. 2023), from (config, value) pairs; {} where fewer than four configurations or no two
@@ -24,9 +26,10 @@ def importance(configs: Sequence[tuple[Mapping[str, Any], float]], space: Space,
     study = optuna.create_study(direction="maximize" if mode == "max" else "minimize")
     for config, value in usable:
         trial = optuna.trial.create_trial(
-            value=value, params={n: coordinate(space[n], v) for n, v in config.items()},
+            value=value,
+            params={n: coordinate(space[n], v) for n, v in config.items()},
             distributions={n: distribution(space[n]) for n in config},
-        )  # fmt: skip
+        )
         study.add_trial(trial)
     shares = optuna.importance.get_param_importances(study, evaluator=optuna.importance.PedAnovaImportanceEvaluator())
     return {name: float(share) for name, share in shares.items()}

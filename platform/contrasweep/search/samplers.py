@@ -23,7 +23,8 @@ TRIES = 20  # suggestions that a sampler may repeat before one is drawn at rando
 
 class OptunaSearcher:
     """Any Optuna sampler by ask and tell. A fresh sampler for each ask, seeded by the ask's number, makes a resumed
-    search go on as it would have gone uninterrupted; `fresh=False` keeps one, for samplers with a state of their own."""
+    search go on as it would have gone uninterrupted; `fresh=False` keeps one, for samplers with a state of their
+    own."""
 
     def __init__(self, problem: Problem, sampler: Sampler, *, fresh: bool = True) -> None:
         import optuna
@@ -50,8 +51,13 @@ class OptunaSearcher:
         left = self._unseen()
         return None if left is None else self._asked_as(left)
 
-    def tell(self, config: Config, value: float | Sequence[float] | None, pruned_at: int | None = None,
-             violations: Sequence[float] = ()) -> None:  # fmt: skip
+    def tell(
+        self,
+        config: Config,
+        value: float | Sequence[float] | None,
+        pruned_at: int | None = None,
+        violations: Sequence[float] = (),
+    ) -> None:
         import optuna
 
         trial = self.open.pop(canonical.dumps(config))
@@ -126,8 +132,12 @@ def optuna_searcher(name: str, problem: Problem, options: Mapping[str, Any], *, 
             try:
                 return kind(seed=seed, **options)
             except (TypeError, ValueError) as error:
-                raise SpecError("the sampler does not take these options", place="searcher_options", value=dict(options),
-                                hint=str(error)) from None  # fmt: skip
+                raise SpecError(
+                    "the sampler does not take these options",
+                    place="searcher_options",
+                    value=dict(options),
+                    hint=str(error),
+                ) from None
 
     return OptunaSearcher(problem, sampler, fresh=fresh)
 
@@ -137,7 +147,11 @@ def _sampler_class(name: str) -> Any:
     try:
         found = getattr(importlib.import_module(module or "optuna.samplers"), attribute, None)
     except ImportError as error:
-        raise SpecError("the sampler's module cannot be imported", place="searcher", value=name, hint=str(error)) from None
+        raise SpecError(
+            "the sampler's module cannot be imported", place="searcher", value=name, hint=str(error)
+        ) from None
     if not hasattr(found, "sample_relative"):
-        raise SpecError("this is no Optuna sampler", place="searcher", value=name, hint="for example optuna.samplers:TPESampler")
+        raise SpecError(
+            "this is no Optuna sampler", place="searcher", value=name, hint="for example optuna.samplers:TPESampler"
+        )
     return found

@@ -30,8 +30,13 @@ class Searcher(Protocol):
     def ask(self) -> Config | None:
         """A configuration that was not asked before; None when there is none left."""
 
-    def tell(self, config: Config, value: float | Sequence[float] | None, pruned_at: int | None = None,
-             violations: Sequence[float] = ()) -> None:  # fmt: skip
+    def tell(
+        self,
+        config: Config,
+        value: float | Sequence[float] | None,
+        pruned_at: int | None = None,
+        violations: Sequence[float] = (),
+    ) -> None:
         """What came of `config`: its value, one for each of several objectives, or None if it failed. `pruned_at`: it
         was stopped at that step, with the value it had there. `violations`: by how much it breaks each constraint;
         at or below 0 it holds."""
@@ -58,8 +63,13 @@ class ListSearcher:
                 return config
         return None
 
-    def tell(self, config: Config, value: float | Sequence[float] | None, pruned_at: int | None = None,
-             violations: Sequence[float] = ()) -> None:  # fmt: skip
+    def tell(
+        self,
+        config: Config,
+        value: float | Sequence[float] | None,
+        pruned_at: int | None = None,
+        violations: Sequence[float] = (),
+    ) -> None:
         """What comes does not depend on values."""
 
     def replay(self, config: Config) -> None:

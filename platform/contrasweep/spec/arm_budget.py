@@ -28,8 +28,11 @@ class ArmBudget:
             raise SpecError("a search needs a budget", hint="give trials, epochs or gpu_hours")
 
     def __str__(self) -> str:
-        parts = [f"{self.trials} configurations" if self.trials else "", f"{self.epochs} epochs" if self.epochs else "",
-                 f"{self.gpu_hours:g} GPU-hours" if self.gpu_hours else ""]  # fmt: skip
+        parts = [
+            f"{self.trials} configurations" if self.trials else "",
+            f"{self.epochs} epochs" if self.epochs else "",
+            f"{self.gpu_hours:g} GPU-hours" if self.gpu_hours else "",
+        ]
         return ", ".join(part for part in parts if part)
 
 
@@ -72,7 +75,9 @@ class Spending:
 
     @property
     def gpu_hours(self) -> float:
-        return sum(self.hours.values()) + self._pace * sum(n for trial, n in self.steps.items() if trial not in self.hours)
+        return sum(self.hours.values()) + self._pace * sum(
+            n for trial, n in self.steps.items() if trial not in self.hours
+        )
 
     @property
     def _pace(self) -> float:
@@ -85,10 +90,14 @@ class Spending:
         length = self.longest or max(self.steps.values(), default=0)
         due = sum(max(0, length - self.steps.get(trial, 0)) for trial in running) + length * self.folds
         left: Mapping[str, tuple[float | None, float, float]] = {
-            "trials": (self.budget.trials, configs, 1), "epochs": (self.budget.epochs, self.epochs, due),
+            "trials": (self.budget.trials, configs, 1),
+            "epochs": (self.budget.epochs, self.epochs, due),
             "gpu_hours": (self.budget.gpu_hours, self.gpu_hours, due * self._pace),
-        }  # fmt: skip
-        return all(limit is None or (spent < limit and spent + more <= limit * (1 + 1e-9)) for limit, spent, more in left.values())
+        }
+        return all(
+            limit is None or (spent < limit and spent + more <= limit * (1 + 1e-9))
+            for limit, spent, more in left.values()
+        )
 
 
 @dataclass(frozen=True)
@@ -102,13 +111,20 @@ class Spent:
     on_gpus: bool = False
 
     def beside(self, budget: ArmBudget) -> str:
-        """`12 of 40 configurations, 96 epochs, 0.2 GPU-hours`; where there is no GPU, hours of a place (`slot-hours`)."""
+        """`12 of 40 configurations, 96 epochs, 0.2 GPU-hours`; where there is no GPU, hours of a place
+        (`slot-hours`)."""
 
         def of(spent: str, limit: float | None, unit: str) -> str:
             return f"{spent} of {limit:g} {unit}" if limit else f"{spent} {unit}"
 
         hours = of(f"{self.gpu_hours:.3g}", budget.gpu_hours, "GPU-hours" if self.on_gpus else "slot-hours")
-        return ", ".join([of(str(self.configurations), budget.trials, "configurations"), of(str(self.epochs), budget.epochs, "epochs"), hours])
+        return ", ".join(
+            [
+                of(str(self.configurations), budget.trials, "configurations"),
+                of(str(self.epochs), budget.epochs, "epochs"),
+                hours,
+            ]
+        )
 
 
 def spent(records: Iterable[Record], arms: Iterable[str]) -> dict[str, Spent]:
@@ -118,7 +134,12 @@ def spent(records: Iterable[Record], arms: Iterable[str]) -> dict[str, Spent]:
         if record.notes.get("phase") == "search":
             by_arm.setdefault(record.arm, []).append(record)
     return {
-        arm: Spent(len({r.notes.get("number") for r in found}), len(found), sum(r.step - int(r.notes.get("from_step", 0)) for r in found), sum(map(gpu_hours, found)),
-                   any(r.notes.get("gpus") for r in found))
+        arm: Spent(
+            len({r.notes.get("number") for r in found}),
+            len(found),
+            sum(r.step - int(r.notes.get("from_step", 0)) for r in found),
+            sum(map(gpu_hours, found)),
+            any(r.notes.get("gpus") for r in found),
+        )
         for arm, found in by_arm.items()
-    }  # fmt: skip
+    }

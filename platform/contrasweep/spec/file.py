@@ -19,7 +19,9 @@ class _Loader(yaml.SafeLoader):
     """YAML 1.1 as PyYAML reads it, but 1e-4 is a number, as in YAML 1.2, JSON and Python."""
 
 
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789"))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
 
 
 def load_study(name: str, sets: Sequence[str] = ()) -> Study:
@@ -65,12 +67,20 @@ def parse_set(text: str) -> tuple[list[str], Any]:
 def _import_study(name: str) -> Study:
     module_name, colon, attribute = name.partition(":")
     if not colon or not attribute:
-        raise SpecError("a study is module:NAME or a .yaml file", place="STUDY", value=name,
-                        hint="for example search_spaces.quickstart:STUDY")  # fmt: skip
+        raise SpecError(
+            "a study is module:NAME or a .yaml file",
+            place="STUDY",
+            value=name,
+            hint="for example search_spaces.quickstart:STUDY",
+        )
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        hint = "" if error.name and module_name.startswith(error.name) else f"it imports {error.name!r}, which is not installed"
+        hint = (
+            ""
+            if error.name and module_name.startswith(error.name)
+            else f"it imports {error.name!r}, which is not installed"
+        )
         raise SpecError("there is no such module", place="STUDY", value=module_name, hint=hint) from None
     except ContrasweepError as error:
         raise SpecError(str(error), place=module_name) from None
@@ -78,8 +88,12 @@ def _import_study(name: str) -> Study:
     if isinstance(study, AblationGrid | Sweep):
         return study
     known = [n for n, v in vars(module).items() if isinstance(v, AblationGrid | Sweep)]
-    raise SpecError("there is no such study in this module", place=module_name, value=attribute,
-                    hint=choose_from("studies", known, attribute))  # fmt: skip
+    raise SpecError(
+        "there is no such study in this module",
+        place=module_name,
+        value=attribute,
+        hint=choose_from("studies", known, attribute),
+    )
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -122,7 +136,12 @@ def _build(fields: dict[str, Any], name: str) -> Study:
     kinds: dict[str, Any] = {"ablation_grid": AblationGrid, "sweep": Sweep}
     kind = fields.get("type", "sweep" if {"trials_per_arm", "budget"} & fields.keys() else "ablation_grid")
     if kind not in kinds:
-        raise SpecError("there is no such type of study", place=f"{name}: type", value=kind, hint=choose_from("types", list(kinds), kind))
+        raise SpecError(
+            "there is no such type of study",
+            place=f"{name}: type",
+            value=kind,
+            hint=choose_from("types", list(kinds), kind),
+        )
     try:
         study: Study = validate(kinds[kind], fields)
     except SpecError as error:

@@ -27,7 +27,12 @@ def violation(metric: str, constraint: str, value: float) -> float:
         sign, bound = CONSTRAINT.fullmatch(constraint).groups()  # type: ignore[union-attr]
         limit = float(bound)
     except (AttributeError, ValueError):
-        raise SpecError("a constraint is <= or >= and a number", place=f"constraints.{metric}", value=constraint, hint="for example '<= 2.0'") from None
+        raise SpecError(
+            "a constraint is <= or >= and a number",
+            place=f"constraints.{metric}",
+            value=constraint,
+            hint="for example '<= 2.0'",
+        ) from None
     return value - limit if sign == "<=" else limit - value
 
 

@@ -155,7 +155,9 @@ def check(space: Space, fixed: Mapping[str, Any]) -> None:
         for key in parameter.when or {}:
             if key not in space and key not in fixed:
                 known = choose_from("keys", [*space, *fixed], key)
-                raise SpecError("`when` names no parameter and no config key", place=f"{name}.when", value=key, hint=known)
+                raise SpecError(
+                    "`when` names no parameter and no config key", place=f"{name}.when", value=key, hint=known
+                )
     ordered(space)
 
 

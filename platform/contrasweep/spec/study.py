@@ -43,8 +43,12 @@ class Arm:
         for name in sorted(set(self.space) & set(self.config)):
             raise SpecError("a key is either fixed or searched, not both", place=f"space.{name}", value=name)
         if isinstance(self.trainable, str) and self.trainable.count(":") != 1:
-            raise SpecError("a trainable is a dotted path package.module:function", place="trainable",
-                            value=self.trainable, hint="for example 'trainables.contrastive:train'")  # fmt: skip
+            raise SpecError(
+                "a trainable is a dotted path package.module:function",
+                place="trainable",
+                value=self.trainable,
+                hint="for example 'trainables.contrastive:train'",
+            )
 
 
 @checked
@@ -71,7 +75,8 @@ class AblationGrid:
     `axes` are multiplied; each entry of `zipped` is a group of equally long axes that vary together and is
     multiplied with the rest; `subgrids` add cells beside the product. `folds` None evaluates on the dataset's
     own test split. `reference` is the arm that the others are compared with (default: every pair). What the study may
-    spend, over all its runs: `budget_hours` of wall time, `budget_gpu_hours`, and `budget_cost` at the inventory's prices.
+    spend, over all its runs: `budget_hours` of wall time, `budget_gpu_hours`, and `budget_cost` at the inventory's
+    prices.
     """
 
     name: Name
@@ -98,17 +103,28 @@ class AblationGrid:
         _check_zips(self.zipped)
         for arm_name, arm in self.arms.items():
             if arm.space:
-                raise SpecError("an AblationGrid searches nothing", place=f"arms.{arm_name}.space", value=list(arm.space),
-                                hint="make its keys axes, or declare a Sweep")  # fmt: skip
+                raise SpecError(
+                    "an AblationGrid searches nothing",
+                    place=f"arms.{arm_name}.space",
+                    value=list(arm.space),
+                    hint="make its keys axes, or declare a Sweep",
+                )
         for place, names, axes, _ in self._grids():
             for arm_name in names:
                 if arm_name not in self.arms:
-                    raise SpecError("there is no such arm", place=f"{place}.arms", value=arm_name,
-                                    hint=choose_from("arms", list(self.arms), arm_name))  # fmt: skip
+                    raise SpecError(
+                        "there is no such arm",
+                        place=f"{place}.arms",
+                        value=arm_name,
+                        hint=choose_from("arms", list(self.arms), arm_name),
+                    )
                 for axis in axes:
                     if axis in self.arms[arm_name].config:
-                        raise SpecError(f"axis {axis!r} and the config of arm {arm_name!r} both set it",
-                                        place=f"{place}.axes.{axis}".lstrip("."), value=axis)  # fmt: skip
+                        raise SpecError(
+                            f"axis {axis!r} and the config of arm {arm_name!r} both set it",
+                            place=f"{place}.axes.{axis}".lstrip("."),
+                            value=axis,
+                        )
 
     @property
     def axis_names(self) -> list[str]:
@@ -173,31 +189,56 @@ class Sweep:
     def __post_init__(self) -> None:
         _check_study(self)
         if self.search_seed in self.confirm_seeds:
-            raise SpecError("the confirmation needs fresh seeds, none that the search saw", place="confirm_seeds",
-                            value=self.search_seed, hint=f"leave {self.search_seed} out or change search_seed")  # fmt: skip
+            raise SpecError(
+                "the confirmation needs fresh seeds, none that the search saw",
+                place="confirm_seeds",
+                value=self.search_seed,
+                hint=f"leave {self.search_seed} out or change search_seed",
+            )
         for fold in self.search_folds or []:
             if self.folds is None or not 0 <= fold < self.folds:
-                raise SpecError("search_folds name folds of the study", place="search_folds", value=fold,
-                                hint=f"folds is {self.folds}")  # fmt: skip
+                raise SpecError(
+                    "search_folds name folds of the study",
+                    place="search_folds",
+                    value=fold,
+                    hint=f"folds is {self.folds}",
+                )
         if self.trials_per_arm is None and self.budget is None:
-            raise SpecError("a search needs a budget for each arm", place="budget",
-                            hint="for example trials_per_arm: 40, or budget: {epochs: 2000} or {gpu_hours: 4}")  # fmt: skip
+            raise SpecError(
+                "a search needs a budget for each arm",
+                place="budget",
+                hint="for example trials_per_arm: 40, or budget: {epochs: 2000} or {gpu_hours: 4}",
+            )
         if self.trials_per_arm is not None and self.budget is not None and self.budget.trials is not None:
-            raise SpecError("trials_per_arm and budget.trials say the same", place="trials_per_arm", value=self.trials_per_arm)
+            raise SpecError(
+                "trials_per_arm and budget.trials say the same", place="trials_per_arm", value=self.trials_per_arm
+            )
         self._check_goals()
         for arm, base in self.freeze.items():
             for name in (arm, base):
                 if name not in self.arms:
-                    raise SpecError("there is no such arm", place=f"freeze.{arm}", value=name,
-                                    hint=choose_from("arms", list(self.arms), name))  # fmt: skip
+                    raise SpecError(
+                        "there is no such arm",
+                        place=f"freeze.{arm}",
+                        value=name,
+                        hint=choose_from("arms", list(self.arms), name),
+                    )
 
     def _check_goals(self) -> None:
         if self.objectives and self.objectives.get(self.metric) != self.mode:
-            raise SpecError("the metric, which chooses what is confirmed, is one of the objectives, with its mode", place="objectives",
-                            value=self.objectives, hint=f"add {self.metric}: {self.mode}, or set metric")  # fmt: skip
+            raise SpecError(
+                "the metric, which chooses what is confirmed, is one of the objectives, with its mode",
+                place="objectives",
+                value=self.objectives,
+                hint=f"add {self.metric}: {self.mode}, or set metric",
+            )
         if self.scheduler is not None and len(self.objectives) > 1:
-            raise SpecError("early stopping compares trials by one metric", place="scheduler", value=self.scheduler,
-                            hint="leave the scheduler out, or search for one objective and constrain the rest")  # fmt: skip
+            raise SpecError(
+                "early stopping compares trials by one metric",
+                place="scheduler",
+                value=self.scheduler,
+                hint="leave the scheduler out, or search for one objective and constrain the rest",
+            )
         for metric, text in self.constraints.items():
             violation(metric, text, 0.0)
 
@@ -227,8 +268,12 @@ def _check_study(study: Any) -> None:
     ):
         raise SpecError("seeds must differ from each other", place="seeds", value=list(getattr(study, "seeds", [])))
     if study.reference is not None and study.reference not in study.arms:
-        raise SpecError("the reference must be an arm", place="reference", value=study.reference,
-                        hint=choose_from("arms", list(study.arms), study.reference))  # fmt: skip
+        raise SpecError(
+            "the reference must be an arm",
+            place="reference",
+            value=study.reference,
+            hint=choose_from("arms", list(study.arms), study.reference),
+        )
 
 
 def _check_zips(zipped: list[dict[str, list[Any]]]) -> None:
@@ -253,7 +298,9 @@ def _subgrids(grids: list[SubGrid], place: str, arms: list[str], config: Mapping
         yield from _subgrids(grid.subgrids, f"{here}.subgrids", names, extra)
 
 
-def _cells(arms: list[str], axes: Axes, zipped: list[Axes], subgrids: list[SubGrid], config: dict[str, Any]) -> Iterator[Any]:
+def _cells(
+    arms: list[str], axes: Axes, zipped: list[Axes], subgrids: list[SubGrid], config: dict[str, Any]
+) -> Iterator[Any]:
     if axes or zipped or not subgrids:
         points = list(_product(axes, zipped))
         yield from ((arm, point, config) for arm in arms for point in points)

@@ -29,8 +29,17 @@ def import_path(path: str, place: str) -> Callable[..., Any]:
         raise SpecError("the trainable's module cannot be imported", place=place, value=path, hint=str(error)) from None
     if not callable(found):
         module = importlib.import_module(module_name)
-        known = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == module_name and not n.startswith("_")]
-        raise SpecError("the trainable's module has no such function", place=place, value=path, hint=choose_from("names", known, name))
+        known = [
+            n
+            for n, v in vars(module).items()
+            if callable(v) and getattr(v, "__module__", "") == module_name and not n.startswith("_")
+        ]
+        raise SpecError(
+            "the trainable's module has no such function",
+            place=place,
+            value=path,
+            hint=choose_from("names", known, name),
+        )
     return found  # type: ignore[no-any-return]
 
 

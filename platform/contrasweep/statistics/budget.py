@@ -10,9 +10,7 @@ from scipy import special, stats
 from contrasweep.statistics.checks import level, replicates
 
 
-def expected_best(
-    values: ArrayLike, *, mode: Literal["max", "min"] = "max", alpha: float = 0.05
-) -> pd.DataFrame:
+def expected_best(values: ArrayLike, *, mode: Literal["max", "min"] = "max", alpha: float = 0.05) -> pd.DataFrame:
     """Best of k = 1..n independently drawn configurations, from the final values [n] of n of them.
 
     Columns: `trials` k; `expected`, the mean best of k, by the unbiased estimator over all k-subsets (Tang et
@@ -26,9 +24,7 @@ def expected_best(
     n, alpha = len(y), level(alpha)
     k = np.arange(1, n + 1)
     quantile = 0.5 ** (1 / k)  # the median of the best of k is this quantile of one trial
-    below = stats.binom.ppf(alpha / 2, n, quantile).astype(
-        int
-    )  # y_(r), r = below, exceeds it with chance < alpha / 2
+    below = stats.binom.ppf(alpha / 2, n, quantile).astype(int)  # y_(r), r = below, exceeds it with chance < alpha / 2
     above = stats.binom.ppf(1 - alpha / 2, n, quantile).astype(int) + 1
     padded = np.concatenate([[np.nan], y, [np.nan]])
     low, high = padded[np.maximum(below, 0)], padded[np.minimum(above, n + 1)]

@@ -18,15 +18,17 @@ def replicates(values: ArrayLike, place: str) -> Floats:
     except (TypeError, ValueError):
         raise SpecError("replicates are numbers", place=place, value=values) from None
     if array.ndim != 1:
-        raise SpecError(
-            "replicates are a flat list, one number each", place=place, value=f"shape {array.shape}"
-        )
+        raise SpecError("replicates are a flat list, one number each", place=place, value=f"shape {array.shape}")
     if array.size < 1:
         raise SpecError("at least 1 replicate is needed", place=place, value=0)
     if not np.isfinite(array).all():
         bad = int(np.flatnonzero(~np.isfinite(array))[0])
-        raise SpecError("replicates must be finite", place=f"{place}[{bad}]", value=float(array[bad]),
-                        hint="leave failed replicates out of both sides")  # fmt: skip
+        raise SpecError(
+            "replicates must be finite",
+            place=f"{place}[{bad}]",
+            value=float(array[bad]),
+            hint="leave failed replicates out of both sides",
+        )
     return array
 
 
@@ -34,16 +36,17 @@ def pairs(a: ArrayLike, b: ArrayLike) -> tuple[Floats, Floats]:
     """`a` and `b` as two checked arrays of one length."""
     first, second = replicates(a, "a"), replicates(b, "b")
     if len(first) != len(second):
-        raise SpecError("paired replicates come in two equally long lists, a[i] and b[i] from one fold and seed",
-                        place="a, b", value=f"{len(first)} and {len(second)} replicates")  # fmt: skip
+        raise SpecError(
+            "paired replicates come in two equally long lists, a[i] and b[i] from one fold and seed",
+            place="a, b",
+            value=f"{len(first)} and {len(second)} replicates",
+        )
     return first, second
 
 
 def level(alpha: float) -> float:
     if not 0 < alpha < 1:
-        raise SpecError(
-            "alpha is a probability between 0 and 1", place="alpha", value=alpha, hint="for example 0.05"
-        )
+        raise SpecError("alpha is a probability between 0 and 1", place="alpha", value=alpha, hint="for example 0.05")
     return float(alpha)
 
 
@@ -52,8 +55,12 @@ def overlap(train_fraction: float | None) -> float:
     if train_fraction is None:
         return 0.0
     if not 0 < train_fraction < 1:
-        raise SpecError("train_fraction is the share of rows that a replicate trains on, between 0 and 1",
-                        place="train_fraction", value=train_fraction, hint="0.8 for 5 folds, None for fresh seeds")  # fmt: skip
+        raise SpecError(
+            "train_fraction is the share of rows that a replicate trains on, between 0 and 1",
+            place="train_fraction",
+            value=train_fraction,
+            hint="0.8 for 5 folds, None for fresh seeds",
+        )
     return (1 - train_fraction) / train_fraction
 
 
@@ -64,10 +71,19 @@ def weighting(weights: ArrayLike | None, n: int, train_fraction: float | None) -
         return None
     found = replicates(weights, "weights")
     if len(found) != n or (found <= 0).any():
-        raise SpecError("weights are positive, one a replicate", place="weights", value=f"{len(found)}, the least {found.min():g}",
-                        hint=f"{n} of them")  # fmt: skip
+        raise SpecError(
+            "weights are positive, one a replicate",
+            place="weights",
+            value=f"{len(found)}, the least {found.min():g}",
+            hint=f"{n} of them",
+        )
     if train_fraction is not None:
-        raise SpecError("folds are not weighted", place="weights", value=f"train_fraction {train_fraction:g}", hint="leave one of them out")
+        raise SpecError(
+            "folds are not weighted",
+            place="weights",
+            value=f"train_fraction {train_fraction:g}",
+            hint="leave one of them out",
+        )
     return None if (found == found[0]).all() else found
 
 
@@ -77,10 +93,7 @@ def group_means(values: Floats, groups: Sequence[Any] | None) -> Floats:
         return values
     if len(groups) != len(values):
         raise SpecError(
-            "groups has one entry a replicate",
-            place="groups",
-            value=len(groups),
-            hint=f"{len(values)} replicates",
+            "groups has one entry a replicate", place="groups", value=len(groups), hint=f"{len(values)} replicates"
         )
     index = {group: i for i, group in enumerate(dict.fromkeys(groups))}
     codes = np.array([index[group] for group in groups])

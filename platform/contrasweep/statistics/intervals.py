@@ -10,10 +10,10 @@ from contrasweep.statistics.checks import Floats, level, overlap, replicates, we
 from contrasweep.statistics.resampling import TIE, bca_interval, sign_flip_interval, smallest_p
 
 BCA_FROM = 100
-"""BCa is used from this many replicates on. In simulation (benchmarks/statistics_simulation.py) plain BCa covers 0.87 at
-n = 6, 0.90 at n = 10, 0.94 at n = 30 for normal differences and less for heavy tails, where 0.95 is promised;
-the sign-flip interval covers 0.95 at every n for symmetric ones, which differences of equal arms are. From
-about 100 on (per-item scores, mostly) the two agree and BCa is better for skewed values.
+"""BCa is used from this many replicates on. In simulation (benchmarks/statistics_simulation.py) plain BCa covers 0.87
+at n = 6, 0.90 at n = 10, 0.94 at n = 30 for normal differences and less for heavy tails, where 0.95 is promised; the
+sign-flip interval covers 0.95 at every n for symmetric ones, which differences of equal arms are. From about 100 on
+(per-item scores, mostly) the two agree and BCa is better for skewed values.
 
 For skewed differences no rule tried keeps 0.95 at small n. Of 800 studies of exponential differences each, at n = 6 and
 10 the sign-flip interval covered 0.94 and 0.91, Student's t 0.89 and 0.88, Johnson's skewness-corrected t 0.91 and
@@ -32,8 +32,9 @@ class Interval:
     method: str
 
 
-def mean_interval(values: ArrayLike, *, train_fraction: float | None = None, alpha: float = 0.05,
-                  weights: ArrayLike | None = None) -> Interval:  # fmt: skip
+def mean_interval(
+    values: ArrayLike, *, train_fraction: float | None = None, alpha: float = 0.05, weights: ArrayLike | None = None
+) -> Interval:
     """1 - alpha interval for the mean of `values` [n], or their mean by `weights` [n] (sizes of groups).
 
     - Folds that share training rows (`train_fraction` given): Student's t with Nadeau and Bengio's (2003)

@@ -13,9 +13,7 @@ def holm(p_values: Sequence[float]) -> Floats:
     any false rejection in the family at alpha, whatever the tests' dependence."""
     p = np.asarray(p_values, dtype=np.float64)
     if p.ndim != 1 or not ((p >= 0) & (p <= 1)).all():
-        raise SpecError(
-            "p-values are a flat list of numbers from 0 to 1", place="p_values", value=list(p_values)
-        )
+        raise SpecError("p-values are a flat list of numbers from 0 to 1", place="p_values", value=list(p_values))
     order = np.argsort(p, kind="stable")
     steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
     adjusted = np.empty_like(p)

@@ -89,14 +89,8 @@ class Comparison:
         if self.n == 1:
             return ("one replicate tells nothing about noise",)
         if self.smallest_p > self.alpha:
-            rest = (
-                "it cannot decide"
-                if self.test == SIGN_FLIP
-                else f"the {self.test} and its normality alone decide"
-            )
-            return (
-                f"with {self.n} replicates the exact test reaches no p below {self.smallest_p:.4g}: {rest}",
-            )
+            rest = "it cannot decide" if self.test == SIGN_FLIP else f"the {self.test} and its normality alone decide"
+            return (f"with {self.n} replicates the exact test reaches no p below {self.smallest_p:.4g}: {rest}",)
         return ()
 
     def adjusted(self, p_value: float, family: int) -> "Comparison":
@@ -107,17 +101,31 @@ class Comparison:
     def reversed(self) -> "Comparison":
         """B against A."""
         turned = {"better": "worse", "worse": "better", "undecided": "undecided"}[self.verdict]
-        return Comparison(**self._fields() | {
-            "difference": -self.difference, "low": -self.high, "high": -self.low, "verdict": turned,
-            "probability_of_improvement": 1 - self.probability_of_improvement,
-            "probability_low": 1 - self.probability_high, "probability_high": 1 - self.probability_low,
-            "differences": tuple(-d for d in self.differences)})  # fmt: skip
+        return Comparison(
+            **self._fields()
+            | {
+                "difference": -self.difference,
+                "low": -self.high,
+                "high": -self.low,
+                "verdict": turned,
+                "probability_of_improvement": 1 - self.probability_of_improvement,
+                "probability_low": 1 - self.probability_high,
+                "probability_high": 1 - self.probability_low,
+                "differences": tuple(-d for d in self.differences),
+            }
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """All fields and derived numbers but the single differences, as JSON has them: None for an infinite end."""
         fields = {name: _plain(value) for name, value in self._fields().items() if name != "differences"}
-        return fields | {"replicates_needed": self.replicates_needed,"wilcoxon_p": self.wilcoxon_p, "bca_low": _plain(self.bca[0]), "bca_high": _plain(self.bca[1]),
-                         "more_needed": self.more_needed, "notes": list(self.notes)}  # fmt: skip
+        return fields | {
+            "replicates_needed": self.replicates_needed,
+            "wilcoxon_p": self.wilcoxon_p,
+            "bca_low": _plain(self.bca[0]),
+            "bca_high": _plain(self.bca[1]),
+            "more_needed": self.more_needed,
+            "notes": list(self.notes),
+        }
 
     def sentence(self, a: str = "A", b: str = "B", metric: str = "") -> str:
         """The verdict in words, for people."""
@@ -159,9 +167,16 @@ def _verdict(difference: float, low: float, high: float, p: float, alpha: float,
     return "better" if (difference > 0) == (mode == "max") else "worse"
 
 
-def compare_paired(a: ArrayLike, b: ArrayLike, *, train_fraction: float | None = None, alpha: float = 0.05,
-                   mode: Literal["max", "min"] = "max", groups: Sequence[Any] | None = None,
-                   weights: ArrayLike | None = None) -> Comparison:  # fmt: skip
+def compare_paired(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    train_fraction: float | None = None,
+    alpha: float = 0.05,
+    mode: Literal["max", "min"] = "max",
+    groups: Sequence[Any] | None = None,
+    weights: ArrayLike | None = None,
+) -> Comparison:
     """Compare A with B over paired replicates: `a[i]` and `b[i]` [n] are from the same fold and seed.
 
     What decides, and why:
@@ -176,21 +191,26 @@ def compare_paired(a: ArrayLike, b: ArrayLike, *, train_fraction: float | None =
       1 - train_fraction and are normal.
 
     Several seeds on one fold share its test rows: give `groups` (the fold of each replicate), and the seeds
-    of a fold are averaged before anything else. Replicates of unequal sizes (scenes of so many items) have `weights`: the
-    difference is then the weighted mean, the sign-flip test and its interval are of it. `mode` says whether larger or smaller is better.
-    Raises `SpecError` for unequal lengths, no replicate, or values that are not finite.
+    of a fold are averaged before anything else. Replicates of unequal sizes (scenes of so many items) have `weights`:
+    the difference is then the weighted mean, the sign-flip test and its interval are of it. `mode` says whether larger
+    or smaller is better. Raises `SpecError` for unequal lengths, no replicate, or values that are not finite.
     """
     first, second = pairs(a, b)
     alpha, correction = level(alpha), overlap(train_fraction)
     if mode not in ("max", "min"):
         raise SpecError("mode says which is better", place="mode", value=mode, hint="'max' or 'min'")
     d = group_means(first - second, groups)
-    w = weighting(None if weights is None else group_means(replicates(weights, "weights"), groups), len(d), train_fraction)
+    w = weighting(
+        None if weights is None else group_means(replicates(weights, "weights"), groups), len(d), train_fraction
+    )
     if np.abs(d).max() <= TIE * max(np.abs(first).max(), np.abs(second).max(), 1e-300):
         d = np.zeros_like(d)
     n, mean = len(d), float(np.average(d, weights=w))
     spread = 0.0 if constant(d) else float(linearised(d, w).std(ddof=1))
-    exact_p, interval = sign_flip_p(d if w is None else d * w), mean_interval(d, train_fraction=train_fraction, alpha=alpha, weights=w)
+    exact_p, interval = (
+        sign_flip_p(d if w is None else d * w),
+        mean_interval(d, train_fraction=train_fraction, alpha=alpha, weights=w),
+    )
     p, test = exact_p, SIGN_FLIP
     if train_fraction is not None and n > 1 and spread > 0:
         t = mean / (spread * math.sqrt(1 / n + correction))
@@ -198,10 +218,25 @@ def compare_paired(a: ArrayLike, b: ArrayLike, *, train_fraction: float | None =
     verdict = _verdict(mean, interval.low, interval.high, p, alpha, mode)
     won, low, high = _probability(d if mode == "max" else -d, alpha)
     return Comparison(
-        difference=mean, low=interval.low, high=interval.high, p_value=p, verdict=verdict,
-        probability_of_improvement=won, probability_low=low, probability_high=high, n=n, deviation=spread, alpha=alpha,
-        test=test, interval=interval.method, sign_flip_p=exact_p, smallest_p=smallest_p(n), mode=mode, train_fraction=train_fraction,
-        differences=tuple(float(x) for x in d))  # fmt: skip
+        difference=mean,
+        low=interval.low,
+        high=interval.high,
+        p_value=p,
+        verdict=verdict,
+        probability_of_improvement=won,
+        probability_low=low,
+        probability_high=high,
+        n=n,
+        deviation=spread,
+        alpha=alpha,
+        test=test,
+        interval=interval.method,
+        sign_flip_p=exact_p,
+        smallest_p=smallest_p(n),
+        mode=mode,
+        train_fraction=train_fraction,
+        differences=tuple(float(x) for x in d),
+    )
 
 
 def _probability(d: Floats, alpha: float) -> tuple[float, float, float]:

@@ -43,8 +43,9 @@ def _t_power(noncentrality: float, df: int, alpha: float) -> float:
     return float(above + np.nan_to_num(stats.nct.cdf(-critical, df, noncentrality)))
 
 
-def replicates_for(effect: float, *, alpha: float = 0.05, train_fraction: float | None = None,
-                   power_wanted: float = POWER) -> int | None:  # fmt: skip
+def replicates_for(
+    effect: float, *, alpha: float = 0.05, train_fraction: float | None = None, power_wanted: float = POWER
+) -> int | None:
     """Smallest n that decides a true difference of `effect` standard deviations with chance `power_wanted`.
 
     None where no number does: no difference at all, or folds of one dataset, whose shared rows keep a part
@@ -67,8 +68,9 @@ def replicates_for(effect: float, *, alpha: float = 0.05, train_fraction: float 
     return high
 
 
-def detectable_effect(n: int, *, alpha: float = 0.05, train_fraction: float | None = None,
-                      power_wanted: float = POWER) -> float:  # fmt: skip
+def detectable_effect(
+    n: int, *, alpha: float = 0.05, train_fraction: float | None = None, power_wanted: float = POWER
+) -> float:
     """Smallest difference, in standard deviations of the paired differences, that n replicates decide with
     chance `power_wanted`; infinity where they can decide nothing."""
 
@@ -97,8 +99,14 @@ class Design:
     warnings: tuple[str, ...]
 
 
-def design(n: int, *, comparisons: int = 1, alpha: float = 0.05, train_fraction: float | None = None,
-           deviation: float | None = None) -> Design:  # fmt: skip
+def design(
+    n: int,
+    *,
+    comparisons: int = 1,
+    alpha: float = 0.05,
+    train_fraction: float | None = None,
+    deviation: float | None = None,
+) -> Design:
     """What n replicates can answer for a table of `comparisons` pairs (Holm's first step tests at alpha / pairs).
 
     `deviation` is the standard deviation of the paired differences, where earlier trials tell it.
@@ -128,12 +136,13 @@ def design(n: int, *, comparisons: int = 1, alpha: float = 0.05, train_fraction:
         warnings.append(f"{n} replicates cannot decide any difference at alpha = {strict:.4g}{family}")
     elif effect > 1.5:
         difference = "" if deviation is None else f" ({effect * deviation:.3g} in the metric)"
-        remedy = ("more folds of the same data would not resolve one of 1" if needed is None
-                  else f"{needed} replicates would resolve one of 1")  # fmt: skip
+        remedy = (
+            "more folds of the same data would not resolve one of 1"
+            if needed is None
+            else f"{needed} replicates would resolve one of 1"
+        )
         warnings.append(
             f"{n} replicates decide a difference of {effect:.2g} standard deviations{difference} or more in 80 % "
             f"of studies{family}; {remedy}"
         )
-    return Design(
-        n, least, effect, None if deviation is None else effect * deviation, needed, tuple(warnings)
-    )
+    return Design(n, least, effect, None if deviation is None else effect * deviation, needed, tuple(warnings))

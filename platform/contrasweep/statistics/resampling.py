@@ -75,7 +75,8 @@ def sign_flip_p(differences: ArrayLike) -> float:
 
 
 def sign_flip_interval(values: ArrayLike, alpha: float = 0.05, weights: ArrayLike | None = None) -> tuple[float, float]:
-    """The means that the sign-flip test of `values` [n] does not reject at `alpha`; with `weights` [n] the weighted means.
+    """The means that the sign-flip test of `values` [n] does not reject at `alpha`; with `weights` [n] the weighted
+    means.
 
     Its ends are two of the means of parts of the replicates (Hartigan 1969, "Using subsample values as
     typical values"), so it covers at least 1 - alpha for any symmetric distribution at any n, and
@@ -100,8 +101,9 @@ def sign_flip_interval(values: ArrayLike, alpha: float = 0.05, weights: ArrayLik
     return float(np.partition(low, k - 1)[k - 1]), float(np.partition(high, len(high) - k)[len(high) - k])
 
 
-def bca_interval(values: ArrayLike, alpha: float = 0.05, *, expanded: bool = False, resamples: int = DRAWS,
-                 seed: int = 0) -> tuple[float, float]:  # fmt: skip
+def bca_interval(
+    values: ArrayLike, alpha: float = 0.05, *, expanded: bool = False, resamples: int = DRAWS, seed: int = 0
+) -> tuple[float, float]:
     """Bias-corrected and accelerated bootstrap interval (Efron 1987) of the mean of `values` [n].
 
     The numbers are those of `scipy.stats.bootstrap(..., method="BCa", rng=default_rng(seed))`, in a
@@ -129,14 +131,20 @@ def bca_interval(values: ArrayLike, alpha: float = 0.05, *, expanded: bool = Fal
 def _resampled_means(x: Floats, resamples: int, seed: int) -> Floats:
     rng, n = np.random.default_rng(seed), len(x)
     rows = max(1, ENTRIES_AT_ONCE // n)
-    blocks = [
-        x[rng.integers(0, n, (min(rows, resamples - i), n))].mean(axis=1) for i in range(0, resamples, rows)
-    ]
+    blocks = [x[rng.integers(0, n, (min(rows, resamples - i), n))].mean(axis=1) for i in range(0, resamples, rows)]
     return np.concatenate(blocks)
 
 
-def paired_bootstrap(a: ArrayLike, b: ArrayLike, *, groups: ArrayLike | None = None, statistic: Callable[..., Any] = np.mean,
-                     resamples: int = 1000, alpha: float = 0.05, seed: int = 0) -> tuple[float, float, float]:  # fmt: skip
+def paired_bootstrap(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    groups: ArrayLike | None = None,
+    statistic: Callable[..., Any] = np.mean,
+    resamples: int = 1000,
+    alpha: float = 0.05,
+    seed: int = 0,
+) -> tuple[float, float, float]:
     """Difference `statistic(a) - statistic(b)` of per-item scores [n] with its percentile interval.
 
     Items (kNN hits, per-product average precision) are drawn with replacement, the same for both sides;
@@ -163,8 +171,11 @@ def _drawn_items(n: int, groups: ArrayLike | None, resamples: int, rng: np.rando
         return
     names, member = np.unique(np.asarray(groups), return_inverse=True)
     if len(member) != n or len(names) < 2:
-        raise SpecError("groups names the group of every item, and two or more of them", place="groups",
-                        value=f"{len(member)} names of {len(names)} groups for {n} items")  # fmt: skip
+        raise SpecError(
+            "groups names the group of every item, and two or more of them",
+            place="groups",
+            value=f"{len(member)} names of {len(names)} groups for {n} items",
+        )
     items = [np.flatnonzero(member == g) for g in range(len(names))]
     for drawn in rng.integers(0, len(names), (resamples, len(names))):
         yield np.concatenate([items[g] for g in drawn])[None]
@@ -175,8 +186,14 @@ def iqm(scores: ArrayLike) -> float:
     return float(stats.trim_mean(np.asarray(scores, dtype=np.float64), proportiontocut=0.25, axis=None))
 
 
-def stratified_bootstrap(scores: ArrayLike, statistic: Callable[[Any], float] = iqm, *, resamples: int = 2000,
-                         alpha: float = 0.05, rng: Any = 0) -> tuple[float, float, float]:  # fmt: skip
+def stratified_bootstrap(
+    scores: ArrayLike,
+    statistic: Callable[[Any], float] = iqm,
+    *,
+    resamples: int = 2000,
+    alpha: float = 0.05,
+    rng: Any = 0,
+) -> tuple[float, float, float]:
     """`statistic` of `scores` [runs, datasets] with a percentile interval (Agarwal et al. 2021).
 
     Runs are drawn with replacement within each dataset, so that every resample has all datasets. `rng` is a
@@ -184,9 +201,7 @@ def stratified_bootstrap(scores: ArrayLike, statistic: Callable[[Any], float] = 
     """
     matrix = np.asarray(scores, dtype=np.float64)
     if matrix.ndim != 2 or not matrix.size or not np.isfinite(matrix).all():
-        raise SpecError(
-            "scores are a finite matrix [runs, datasets]", place="scores", value=f"shape {matrix.shape}"
-        )
+        raise SpecError("scores are a finite matrix [runs, datasets]", place="scores", value=f"shape {matrix.shape}")
     runs, datasets = matrix.shape
     draw = rng if isinstance(rng, np.random.RandomState | np.random.Generator) else np.random.default_rng(rng)
     columns = np.arange(datasets)
@@ -202,7 +217,10 @@ def probability_of_improvement(a: ArrayLike, b: ArrayLike) -> float:
     """
     first, second = (np.asarray(x, dtype=np.float64) for x in (a, b))
     if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
-        raise SpecError("a and b are matrices [runs, datasets] over the same datasets", place="a, b",
-                        value=f"shapes {first.shape} and {second.shape}")  # fmt: skip
+        raise SpecError(
+            "a and b are matrices [runs, datasets] over the same datasets",
+            place="a, b",
+            value=f"shapes {first.shape} and {second.shape}",
+        )
     gap = first[:, None, :] - second[None, :, :]
     return float(((gap > 0) + 0.5 * (gap == 0)).mean())

@@ -77,17 +77,19 @@ def interactions(frame: pd.DataFrame, metric: str, factors: Sequence[str]) -> pd
         p = np.nan
         if within_df > 0 and df > 0 and within > 0:
             p = float(special.fdtrc(df, within_df, max(gain, 0) / df / (within / within_df)))
-        rows.append(
-            {"effect": " x ".join(term), "share": gain / total if total > 0 else 0.0, "df": df, "p_value": p}
-        )
+        rows.append({"effect": " x ".join(term), "share": gain / total if total > 0 else 0.0, "df": df, "p_value": p})
     return pd.DataFrame(rows, columns=["effect", "share", "df", "p_value"])
 
 
 def _known(frame: pd.DataFrame, names: Sequence[str]) -> None:
     for name in names:
         if name not in frame.columns:
-            raise SpecError("there is no such column", place="frame", value=name,
-                            hint=choose_from("columns", [str(c) for c in frame.columns], name))  # fmt: skip
+            raise SpecError(
+                "there is no such column",
+                place="frame",
+                value=name,
+                hint=choose_from("columns", [str(c) for c in frame.columns], name),
+            )
 
 
 def _codes(frame: pd.DataFrame, names: Sequence[str]) -> Any:

@@ -31,7 +31,9 @@ THREADS = 16
 
 def read_records(records: StudyRecords, stamps: Mapping[str, str]) -> dict[str, Record]:
     """The records of the trials in `stamps` (trial id -> stamp, from `record_stamps`)."""
-    table = _gather(records, RECORDS, stamps, list(stamps), "record.json", lambda data: pa.table({"record": [data.decode()]}))
+    table = _gather(
+        records, RECORDS, stamps, list(stamps), "record.json", lambda data: pa.table({"record": [data.decode()]})
+    )
     if not len(table):
         return {}
     ids, texts = table["trial_id"].to_pylist(), table["record"].to_pylist()
@@ -55,8 +57,14 @@ def record_stamps(records: StudyRecords) -> dict[str, str]:
     return {key.split("/")[-2]: stamp for key, stamp in found.items()}
 
 
-def _gather(records: StudyRecords, name: str, stamps: Mapping[str, str], wanted: list[str], single: str,
-            decode: Callable[[bytes], pa.Table]) -> pa.Table:  # fmt: skip
+def _gather(
+    records: StudyRecords,
+    name: str,
+    stamps: Mapping[str, str],
+    wanted: list[str],
+    single: str,
+    decode: Callable[[bytes], pa.Table],
+) -> pa.Table:
     """The rows of `wanted` trials: from the compacted file `name` where it has them as they are now, else from each
     trial's own file `single`."""
 
@@ -83,7 +91,9 @@ def _stamped(tables: Mapping[str, pa.Table], stamps: Mapping[str, str]) -> pa.Ta
     ids, lengths = list(tables), [len(table) for table in tables.values()]
     own = {"trial_id": ids, "stamp": [stamps.get(trial_id) for trial_id in ids]}
     whole = pa.concat_tables(tables.values(), promote_options="default").combine_chunks() if tables else pa.table({})
-    columns = {name: pa.array(np.repeat(np.array(values, dtype=object), lengths), pa.string()) for name, values in own.items()}
+    columns = {
+        name: pa.array(np.repeat(np.array(values, dtype=object), lengths), pa.string()) for name, values in own.items()
+    }
     return pa.table(columns | {name: whole[name] for name in whole.column_names})
 
 

@@ -1,11 +1,11 @@
 """What a study leaves in the storage: records, metrics, checkpoints. The storage is the truth.
 
-    <study>/study.json                          the resolved spec, versions, plan digest
-    <study>/trials/<id>/metrics.parquet         every report
-    <study>/trials/<id>/items.parquet           one value per test item, where the trainable gives them
-    <study>/trials/<id>/artifacts/...           files that the trainable gives
-    <study>/trials/<id>/checkpoint/<step>/...   newest usable checkpoint; checkpoint/latest.json names it, written last
-    <study>/trials/<id>/record.json             WRITTEN LAST: a trial with a record is done, any other is not
+<study>/study.json                          the resolved spec, versions, plan digest
+<study>/trials/<id>/metrics.parquet         every report
+<study>/trials/<id>/items.parquet           one value per test item, where the trainable gives them
+<study>/trials/<id>/artifacts/...           files that the trainable gives
+<study>/trials/<id>/checkpoint/<step>/...   newest usable checkpoint; checkpoint/latest.json names it, written last
+<study>/trials/<id>/record.json             WRITTEN LAST: a trial with a record is done, any other is not
 """
 
 import io
@@ -85,9 +85,12 @@ class StudyRecords:
         known = self.facts()
         if known is not None and known["plan_digest"] != facts["plan_digest"] and not extend:
             raise SpecError(
-                "a study of this name with another plan is in this storage", place="name", value=self.study,
-                hint=f"choose another name or --storage than {self.storage}, or pass --extend to keep its trials and add to them",
-            )  # fmt: skip
+                "a study of this name with another plan is in this storage",
+                place="name",
+                value=self.study,
+                hint=f"choose another name or --storage than {self.storage}, or pass --extend to keep its trials and "
+                f"add to them",
+            )
         if known is None or known["plan_digest"] != facts["plan_digest"]:
             self.store.check_writable()
             self.store.write(f"{self.study}/study.json", json.dumps(facts, indent=1, sort_keys=True).encode())
@@ -99,7 +102,9 @@ class StudyRecords:
         except FileNotFoundError:
             return None
         except ValueError as error:
-            raise StorageError(f"{self.storage}/{self.study}/study.json is broken ({error}); remove it and run again") from None
+            raise StorageError(
+                f"{self.storage}/{self.study}/study.json is broken ({error}); remove it and run again"
+            ) from None
         return facts
 
     def finished(self) -> set[str]:
@@ -148,7 +153,9 @@ class StudyRecords:
         return [{k: v for k, v in row.items() if v is not None} for row in table.to_pylist()]
 
     def write_items(self, trial_id: str, items: Mapping[str, Any]) -> None:
-        self.store.write(self.key(trial_id, "items.parquet"), _table_bytes(pa.table({k: pa.array(v) for k, v in items.items()})))
+        self.store.write(
+            self.key(trial_id, "items.parquet"), _table_bytes(pa.table({k: pa.array(v) for k, v in items.items()}))
+        )
 
     def items(self, trial_id: str) -> dict[str, Any]:
         """One array per name, one value per test item; {} where the trainable gave none."""

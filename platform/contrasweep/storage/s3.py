@@ -35,18 +35,23 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 10.0
 _connecting = threading.Lock()
 DIGEST = "sha256"
 GONE = {"404", "NoSuchKey", "NotFound"}
-REFUSED = {
-    "AccessDenied",
-    "InvalidAccessKeyId",
-    "SignatureDoesNotMatch",
-    "403",
-    "ExpiredToken",
-    "InvalidToken",
-}
+REFUSED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403", "ExpiredToken", "InvalidToken"}
 THERE_ALREADY = {"PreconditionFailed", "412"}
 NO_SUCH_CONDITION = {"NotImplemented", "501"}
-PASSING = {"SlowDown", "RequestTimeout", "ConditionalRequestConflict", "OperationAborted", "BadDigest", "IncompleteBody",
-           "RequestTimeTooSkewed", "NoSuchUpload", "InvalidPart", "409", "408", "429"}  # fmt: skip
+PASSING = {
+    "SlowDown",
+    "RequestTimeout",
+    "ConditionalRequestConflict",
+    "OperationAborted",
+    "BadDigest",
+    "IncompleteBody",
+    "RequestTimeTooSkewed",
+    "NoSuchUpload",
+    "InvalidPart",
+    "409",
+    "408",
+    "429",
+}
 
 
 class Damaged(Exception):
@@ -78,11 +83,7 @@ class S3Store:
         return self._try("read", key, fetch)
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        place = {
-            "Bucket": self.bucket,
-            "Key": self.prefix + key,
-            **({"IfNoneMatch": "*"} if if_absent else {}),
-        }
+        place = {"Bucket": self.bucket, "Key": self.prefix + key, **({"IfNoneMatch": "*"} if if_absent else {})}
         digest = hashlib.sha256(data).hexdigest()
         tries = 0
 
@@ -94,9 +95,7 @@ class S3Store:
         try:
             self._try("write", key, put)
         except raised.ClientError as error:
-            if (
-                if_absent and _code(error) in THERE_ALREADY
-            ):  # perhaps by our own first try, whose answer was lost
+            if if_absent and _code(error) in THERE_ALREADY:  # perhaps by our own first try, whose answer was lost
                 return tries > 1 and self._has(key, digest)
             if if_absent and _code(error) in NO_SUCH_CONDITION:  # a server without conditions: nearly as good
                 return not self.exists(key) and self.write(key, data)
@@ -113,22 +112,29 @@ class S3Store:
     def stamps(self, folder: str, name: str) -> dict[str, str]:
         """The server's entity tags, by key."""
         ends = f"/{name}"
-        return {key: tag for key, tag in self._tagged(folder) if key.endswith(ends) and key.count("/") == folder.count("/") + 1}
+        return {
+            key: tag
+            for key, tag in self._tagged(folder)
+            if key.endswith(ends) and key.count("/") == folder.count("/") + 1
+        }
 
     def _tagged(self, prefix: str) -> Iterator[tuple[str, str]]:
         token: dict[str, str] = {}
         while True:
-            page = self._try("list", prefix, lambda: self._client.list_objects_v2(
-                Bucket=self.bucket, Prefix=self.prefix + prefix, **token))  # noqa: B023  # fmt: skip
+            page = self._try(
+                "list",
+                prefix,
+                functools.partial(
+                    self._client.list_objects_v2, Bucket=self.bucket, Prefix=self.prefix + prefix, **token
+                ),
+            )
             yield from ((found["Key"].removeprefix(self.prefix), found["ETag"]) for found in page.get("Contents", ()))
             if not page.get("IsTruncated"):
                 return
             token = {"ContinuationToken": page["NextContinuationToken"]}
 
     def delete(self, key: str) -> None:
-        self._try(
-            "delete", key, lambda: self._client.delete_object(Bucket=self.bucket, Key=self.prefix + key)
-        )
+        self._try("delete", key, lambda: self._client.delete_object(Bucket=self.bucket, Key=self.prefix + key))
 
     def put_file(self, key: str, path: Path) -> None:
         size = path.stat().st_size
@@ -147,15 +153,12 @@ class S3Store:
                 starts = range(0, size, _part_bytes(size))
                 parts = list(
                     pool.map(
-                        lambda n: self._put_part(place, key, path, n + 1, starts[n], starts.step),
-                        range(len(starts)),
+                        lambda n: self._put_part(place, key, path, n + 1, starts[n], starts.step), range(len(starts))
                     )
                 )
             self._complete(place, key, parts, digest)
         except BaseException:
-            with contextlib.suppress(
-                Exception
-            ):  # the server sweeps abandoned uploads; the first error is what counts
+            with contextlib.suppress(Exception):  # the server sweeps abandoned uploads; the first error is what counts
                 self._client.abort_multipart_upload(**place)
             raise
 
@@ -171,11 +174,7 @@ class S3Store:
     def _client(self) -> Any:
         """One client for all threads of this process: clients are thread-safe, but do not survive a fork."""
         aws = tuple(
-            sorted(
-                (name, value)
-                for name, value in os.environ.items()
-                if name.startswith(("AWS_", "CONTRASWEEP_S3_"))
-            )
+            sorted((name, value) for name, value in os.environ.items() if name.startswith(("AWS_", "CONTRASWEEP_S3_")))
         )
         with _connecting:
             return _connect(os.getpid(), aws)
@@ -201,19 +200,21 @@ class S3Store:
                 ValueError,
             ) as error:
                 raise self._error(verb, key, error) from None
-            except (
-                raised.BotoCoreError,
-                ResponseParserError,
-                Damaged,
-                ConnectionError,
-                TimeoutError,
-            ) as error:
+            except (raised.BotoCoreError, ResponseParserError, Damaged, ConnectionError, TimeoutError) as error:
                 if attempt == self.attempts:
                     raise self._error(verb, key, error, attempt) from None
                 fault = error
             wait = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** (attempt - 1)) * random.uniform(0.5, 1)
-            log.warning("could not %s %s/%s (%s); attempt %d of %d in %.1f s", verb, self.uri, key, _said(fault),
-                        attempt + 1, self.attempts, wait)  # fmt: skip
+            log.warning(
+                "could not %s %s/%s (%s); attempt %d of %d in %.1f s",
+                verb,
+                self.uri,
+                key,
+                _said(fault),
+                attempt + 1,
+                self.attempts,
+                wait,
+            )
             time.sleep(wait)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -225,15 +226,17 @@ class S3Store:
         elif code in REFUSED or isinstance(
             error, raised.NoCredentialsError | raised.PartialCredentialsError | raised.ProfileNotFound
         ):
-            advice = f"{endpoint} does not let us in: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy"
-        elif isinstance(error, Damaged):
             advice = (
-                "the stored object is damaged, or something on the way damages it: stage or compute it again"
+                f"{endpoint} does not let us in: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy"
             )
+        elif isinstance(error, Damaged):
+            advice = "the stored object is damaged, or something on the way damages it: stage or compute it again"
         elif isinstance(error, ValueError):
             advice = "check the address and AWS_ENDPOINT_URL"
         else:
-            advice = f"check that the server at {endpoint} is up, then run the same command again: finished work is kept"
+            advice = (
+                f"check that the server at {endpoint} is up, then run the same command again: finished work is kept"
+            )
         times = f" {attempts} times" if attempts > 1 else ""
         return StorageError(f"could not {verb} {self.uri}/{key}{times} ({_said(error)}); {advice}")
 
@@ -261,8 +264,12 @@ class S3Store:
                 file.truncate(size)
             with ThreadPoolExecutor(THREADS) as pool:
                 step = _part_bytes(size)
-                list(pool.map(lambda start: self._get_part(place, head["ETag"], key, scratch, start, min(size, start + step)),
-                              range(0, size, step)))  # fmt: skip
+                list(
+                    pool.map(
+                        lambda start: self._get_part(place, head["ETag"], key, scratch, start, min(size, start + step)),
+                        range(0, size, step),
+                    )
+                )
             with scratch.open("rb") as file:
                 _check(hashlib.file_digest(file, "sha256").hexdigest(), head)
             scratch.replace(path)
@@ -293,15 +300,11 @@ class S3Store:
             file.seek(start)
             data = file.read(length)
         done = self._try(
-            "write",
-            key,
-            lambda: self._client.upload_part(**place, PartNumber=number, Body=data, ContentMD5=_md5(data)),
+            "write", key, lambda: self._client.upload_part(**place, PartNumber=number, Body=data, ContentMD5=_md5(data))
         )
         return {"PartNumber": number, "ETag": done["ETag"]}
 
-    def _complete(
-        self, place: dict[str, str], key: str, parts: Sequence[dict[str, Any]], digest: str
-    ) -> None:
+    def _complete(self, place: dict[str, str], key: str, parts: Sequence[dict[str, Any]], digest: str) -> None:
         """Finish a multipart upload; if the answer is lost and the retry finds no upload, it was finished."""
 
         def finish() -> None:
@@ -319,9 +322,15 @@ def _connect(process: int, environment: tuple[tuple[str, str], ...]) -> Any:
     """A client whose retries are ours (botocore's neither log nor cover bodies that end early)."""
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-    config = Config(retries={"total_max_attempts": 1}, max_pool_connections=4 * THREADS, connect_timeout=10, read_timeout=_number("CONTRASWEEP_S3_TIMEOUT_S", 60),
-                    s3={"addressing_style": "path"} if endpoint else {}, request_checksum_calculation="when_required",
-                    response_checksum_validation="when_required")  # our own digest works on every server  # fmt: skip
+    config = Config(
+        retries={"total_max_attempts": 1},
+        max_pool_connections=4 * THREADS,
+        connect_timeout=10,
+        read_timeout=_number("CONTRASWEEP_S3_TIMEOUT_S", 60),
+        s3={"addressing_style": "path"} if endpoint else {},
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+    )  # our own digest works on every server
     return boto3.session.Session().client("s3", region_name=region, config=config)
 
 

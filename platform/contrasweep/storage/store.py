@@ -21,7 +21,9 @@ class Store(Protocol):
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool: ...  # False: it was there already
     def exists(self, key: str) -> bool: ...
     def list(self, prefix: str = "") -> Iterator[str]: ...  # keys that begin with prefix, sorted
-    def stamps(self, folder: str, name: str) -> dict[str, str]: ...  # of each `<folder><any>/<name>`: changes with its content
+    def stamps(
+        self, folder: str, name: str
+    ) -> dict[str, str]: ...  # of each `<folder><any>/<name>`: changes with its content
     def delete(self, key: str) -> None: ...  # no error if it is not there
     def put_file(self, key: str, path: Path) -> None: ...
     def get_file(self, key: str, path: Path) -> None: ...

@@ -13,9 +13,23 @@ from contrasweep.tracking.tracker import Gap, MlflowTracker, NoTracker, Tracker
 from contrasweep.tracking.ui import serve
 
 __all__ = [
-    "DEFAULT_URI", "UI_PORT", "Gap", "Links", "MlflowTracker", "NoTracker", "StudyFacts", "Summary", "Tracker", "checked_uri",
-    "load_checkpoint", "open_tracker", "read_links", "serve", "sync", "write_links",
-]  # fmt: skip
+    "DEFAULT_URI",
+    "UI_PORT",
+    "Gap",
+    "Links",
+    "MlflowTracker",
+    "NoTracker",
+    "StudyFacts",
+    "Summary",
+    "Tracker",
+    "checked_uri",
+    "load_checkpoint",
+    "open_tracker",
+    "read_links",
+    "serve",
+    "sync",
+    "write_links",
+]
 
 
 def open_tracker(uri: str, study: StudyFacts, records: StudyRecords | None = None) -> Tracker:

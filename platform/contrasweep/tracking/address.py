@@ -32,8 +32,12 @@ def checked_uri(uri: str, *, timeout_s: float = 5.0, connect: bool = True) -> st
     if scheme in DATABASES:
         return _checked_database(uri) if connect else uri
     if scheme in ("", "file"):
-        raise SpecError("a folder is no tracking store: MLflow 3 keeps its runs in a database", place="tracking",
-                        value=uri, hint=_USE)  # fmt: skip
+        raise SpecError(
+            "a folder is no tracking store: MLflow 3 keeps its runs in a database",
+            place="tracking",
+            value=uri,
+            hint=_USE,
+        )
     raise SpecError("unknown kind of tracking store", place="tracking", value=uri, hint=_USE)
 
 
@@ -71,9 +75,7 @@ def without_password(uri: str) -> str:
 
 def _checked_sqlite(uri: str) -> str:
     if ":///" not in uri or not uri.split(":///", 1)[1]:
-        raise SpecError(
-            "a sqlite store needs a file", place="tracking", value=uri, hint=f"for example {DEFAULT_URI}"
-        )
+        raise SpecError("a sqlite store needs a file", place="tracking", value=uri, hint=f"for example {DEFAULT_URI}")
     path = sqlite_path(uri)
     nearest = next(parent for parent in path.parents if parent.exists())
     if path.is_dir() or not nearest.is_dir() or not os.access(path if path.exists() else nearest, os.W_OK):
@@ -83,9 +85,7 @@ def _checked_sqlite(uri: str) -> str:
             with sqlite3.connect(f"file:{urllib.parse.quote(str(path))}?mode=ro", uri=True) as connection:
                 connection.execute("select count(*) from sqlite_master")
         except sqlite3.DatabaseError as error:
-            raise StorageError(
-                f"tracking {uri}: {path} is no sqlite database ({error}); choose another file"
-            ) from None
+            raise StorageError(f"tracking {uri}: {path} is no sqlite database ({error}); choose another file") from None
     return f"sqlite:///{path}"
 
 
@@ -97,11 +97,7 @@ def _checked_http(uri: str, timeout_s: float) -> str:
         with urllib.request.urlopen(f"{uri}/health", timeout=timeout_s):
             return uri
     except urllib.error.HTTPError as error:
-        reason = (
-            "it does not know this host name: start it with --allowed-hosts"
-            if error.code == 403
-            else error.reason
-        )
+        reason = "it does not know this host name: start it with --allowed-hosts" if error.code == 403 else error.reason
         if error.code == 401:
             return uri
         raise StorageError(
@@ -119,8 +115,12 @@ def _checked_database(uri: str) -> str:
     try:
         sqlalchemy.create_engine(uri, connect_args={"connect_timeout": 5}).connect().close()
     except ModuleNotFoundError as error:
-        raise SpecError(f"this database needs the Python package {error.name}", place="tracking", value=shown,
-                        hint=f"pip install {error.name}") from None  # fmt: skip
+        raise SpecError(
+            f"this database needs the Python package {error.name}",
+            place="tracking",
+            value=shown,
+            hint=f"pip install {error.name}",
+        ) from None
     except sqlalchemy.exc.SQLAlchemyError as error:
         first = str(error).splitlines()[0]
         raise StorageError(f"tracking {shown}: the database cannot be reached ({first})") from None

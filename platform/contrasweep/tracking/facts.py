@@ -99,8 +99,15 @@ def card(study: StudyFacts, trial: TrialLike) -> Card:
     own = {"arm": trial.arm, "data": data.name, "fold": trial.fold, "seed": trial.seed}
     params = dict.fromkeys(study.keys, MISSING) | {k: _text(v) for k, v in (own | config).items()}
     trial_id: str = trial.trial_id if isinstance(trial, Record) else trial.id  # type: ignore[attr-defined]
-    tags = {"trial_id": trial_id, "arm": trial.arm, "fold": _text(trial.fold), "seed": str(trial.seed), "data": data.name,
-            "study": study.name, "trainable": _path(trial.trainable)}  # fmt: skip
+    tags = {
+        "trial_id": trial_id,
+        "arm": trial.arm,
+        "fold": _text(trial.fold),
+        "seed": str(trial.seed),
+        "data": data.name,
+        "study": study.name,
+        "trainable": _path(trial.trainable),
+    }
     return Card(trial_id, run_name(study, trial), params, tags, data)
 
 
@@ -119,9 +126,7 @@ def final_tags(record: Record) -> dict[str, str]:
         "host": record.host,
         "attempts": str(record.attempts) if record.attempts > 1 else "",
     }
-    tags |= {
-        key: str(value) for key, value in record.notes.items() if isinstance(value, str | int | float | bool)
-    }
+    tags |= {key: str(value) for key, value in record.notes.items() if isinstance(value, str | int | float | bool)}
     if record.versions:
         tags["versions"] = ", ".join(f"{name} {version}" for name, version in sorted(record.versions.items()))
     if record.error:
@@ -132,12 +137,14 @@ def final_tags(record: Record) -> dict[str, str]:
 
 def system_points(record: Record) -> list[Point]:
     """Time, memory and GPU use of a trial, for MLflow's tab of system metrics."""
-    values = {"training_seconds": record.seconds, "gpu_memory_gib": record.gpu_memory_gib,
-              "gpu_utilisation": record.gpu_utilisation, "host_memory_gib": record.host_memory_gib}  # fmt: skip
+    values = {
+        "training_seconds": record.seconds,
+        "gpu_memory_gib": record.gpu_memory_gib,
+        "gpu_utilisation": record.gpu_utilisation,
+        "host_memory_gib": record.host_memory_gib,
+    }
     return [
-        (f"system/{k}", float(v), milliseconds(record.ended), record.step)
-        for k, v in values.items()
-        if v is not None
+        (f"system/{k}", float(v), milliseconds(record.ended), record.step) for k, v in values.items() if v is not None
     ]
 
 
@@ -173,8 +180,11 @@ def _name_width(study: StudyFacts) -> int:
 
 def points(metrics: Mapping[str, Any], step: int, time: float) -> list[Point]:
     """One report as points. What is no number (the row's own step and time, text) is left out."""
-    return [(metric_key(name), float(value), milliseconds(time), step) for name, value in metrics.items()
-            if name not in ("step", "time") and isinstance(value, int | float)]  # fmt: skip
+    return [
+        (metric_key(name), float(value), milliseconds(time), step)
+        for name, value in metrics.items()
+        if name not in ("step", "time") and isinstance(value, int | float)
+    ]
 
 
 def row_points(rows: Iterable[Mapping[str, Any]]) -> list[Point]:
@@ -184,14 +194,7 @@ def row_points(rows: Iterable[Mapping[str, Any]]) -> list[Point]:
 
 def record_digest(record: Record) -> str:
     """Tells two records of a trial apart by what MLflow shows of them. 16 hexadecimal digits."""
-    shown = [
-        record.trial_id,
-        record.status,
-        record.step,
-        record.started,
-        record.ended,
-        sorted(record.metrics.items()),
-    ]
+    shown = [record.trial_id, record.status, record.step, record.started, record.ended, sorted(record.metrics.items())]
     return hashlib.sha256(repr(shown).encode()).hexdigest()[:16]
 
 
@@ -200,9 +203,12 @@ def study_note(study: StudyFacts, table: str = "") -> str:
     goal = f"Best by `{study.metric}` ({study.mode})." if study.metric else ""
     rows = {"trials": study.trials, **study.facts, "plan": study.plan_digest[:16], "storage": study.storage}
     facts = "\n".join(f"| {key} | {_text(value)} |" for key, value in rows.items() if value not in (None, ""))
-    legend = ("One child run a trial; replicates (fold, seed) are paired across arms. Filter for example by "
-              "`tags.status = 'failed'` or ``metrics.`system/param.batch_size` > 8``. `contrasweep report` prints the table with "
-              "its tests; MLflow is a view of the storage, brought up to date by `contrasweep sync`.")  # fmt: skip
+    legend = (
+        "One child run a trial; replicates (fold, seed) are paired across arms. Filter for example by "
+        "`tags.status = 'failed'` or ``metrics.`system/param.batch_size` > 8``. `contrasweep report` prints the table "
+        "with "
+        "its tests; MLflow is a view of the storage, brought up to date by `contrasweep sync`."
+    )
     return "\n\n".join(
         part
         for part in (study.description, table, goal, f"| study | {study.name} |\n|---|---|\n{facts}", legend)
@@ -214,11 +220,7 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested mappings as dotted keys: {"head": {"dim": 64}} is {"head.dim": 64}."""
     leaves: dict[str, Any] = {}
     for key, value in config.items():
-        leaves |= (
-            flat(value, f"{prefix}{key}.")
-            if isinstance(value, Mapping) and value
-            else {f"{prefix}{key}": value}
-        )
+        leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) and value else {f"{prefix}{key}": value}
     return leaves
 
 
@@ -237,10 +239,7 @@ def _dataset(data: Any) -> Dataset:
     """From a `Manifest`, or from the mapping that a record keeps of it."""
     if isinstance(data, Mapping):
         return Dataset(
-            str(data["name"]),
-            str(data["digest"]),
-            str(data.get("uri", "")),
-            synthetic=bool(data.get("synthetic")),
+            str(data["name"]), str(data["digest"]), str(data.get("uri", "")), synthetic=bool(data.get("synthetic"))
         )
     rows = {split: data.rows(split) for split in data.splits}
     return Dataset(data.name, data.digest, data.uri, rows, data.synthetic)
@@ -251,11 +250,7 @@ def _text(value: Any) -> str:
         return MISSING
     if isinstance(value, float):
         return f"{value:.12g}"
-    if (
-        isinstance(value, Sequence)
-        and not isinstance(value, str)
-        and all(isinstance(v, str | int) for v in value)
-    ):
+    if isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(v, str | int) for v in value):
         return ", ".join(map(str, value))
     return value if isinstance(value, str) else json.dumps(value, default=str)
 

@@ -40,19 +40,10 @@ def _save(module: Any, model_id: str, run_id: str, step: int) -> None:
     import mlflow.pytorch
     import torch
 
-    logging.getLogger("mlflow.pytorch").setLevel(
-        logging.ERROR
-    )  # it warns of pickle, which is the choice made here
-    needs = [
-        f"torch=={torch.__version__.split('+')[0]}"
-    ]  # stated: MLflow would find out by loading it elsewhere
+    logging.getLogger("mlflow.pytorch").setLevel(logging.ERROR)  # it warns of pickle, which is the choice made here
+    needs = [f"torch=={torch.__version__.split('+')[0]}"]  # stated: MLflow would find out by loading it elsewhere
     mlflow.pytorch.log_model(
-        module,
-        model_id=model_id,
-        run_id=run_id,
-        step=step,
-        serialization_format="pickle",
-        pip_requirements=needs,
+        module, model_id=model_id, run_id=run_id, step=step, serialization_format="pickle", pip_requirements=needs
     )
 
 

@@ -32,8 +32,10 @@ class Summary:
     url: str | None
 
     def __str__(self) -> str:
-        return (f"{self.study}: {self.added} trials added to MLflow, {self.mended} completed, {self.unchanged} were there, "
-                f"in {self.seconds:.1f} s; {self.url}")  # fmt: skip
+        return (
+            f"{self.study}: {self.added} trials added to MLflow, {self.mended} completed, {self.unchanged} were there, "
+            f"in {self.seconds:.1f} s; {self.url}"
+        )
 
 
 def sync(
@@ -66,13 +68,7 @@ def sync(
     except Trouble as trouble:
         raise StorageError(f"tracking {address.without_password(uri)}: {trouble}") from None
     return Summary(
-        records.study,
-        uri,
-        added,
-        len(behind) - added,
-        len(found) - len(behind),
-        time.time() - begun,
-        server.url(),
+        records.study, uri, added, len(behind) - added, len(found) - len(behind), time.time() - begun, server.url()
     )
 
 
@@ -87,9 +83,7 @@ def write_record(server: Server, run: Run, record: Record, records: StudyRecords
 def _artifacts(records: StudyRecords, record: Record) -> Iterator[dict[str, Path]]:
     """The trial's artifacts as local files, by name; gone afterwards."""
     with tempfile.TemporaryDirectory() as folder:
-        yield {
-            name: records.artifact(record.trial_id, name, Path(folder) / name) for name in record.artifacts
-        }
+        yield {name: records.artifact(record.trial_id, name, Path(folder) / name) for name in record.artifacts}
 
 
 def _replay(server: Server, record: Record, records: StudyRecords) -> None:
@@ -104,10 +98,16 @@ def _facts(records: StudyRecords) -> StudyFacts:
     data = ", ".join(entry["name"] for entry in known.get("datasets", ()))
     facts: dict[str, Any] = {"data": data, **{key: known[key] for key in ("arms", "folds") if key in known}}
     return StudyFacts(
-        records.study, plan_digest=known.get("plan_digest", ""), axes=tuple(known.get("axes", ())),
-        metric=known.get("metric", ""), mode=known.get("mode", "max"), trials=known.get("trials"),
-        storage=records.storage, description=known.get("spec", {}).get("description", ""), facts=facts,
-    )  # fmt: skip
+        records.study,
+        plan_digest=known.get("plan_digest", ""),
+        axes=tuple(known.get("axes", ())),
+        metric=known.get("metric", ""),
+        mode=known.get("mode", "max"),
+        trials=known.get("trials"),
+        storage=records.storage,
+        description=known.get("spec", {}).get("description", ""),
+        facts=facts,
+    )
 
 
 def _with_all_keys(study: StudyFacts, found: dict[str, Record]) -> StudyFacts:

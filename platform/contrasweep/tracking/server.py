@@ -47,13 +47,20 @@ SETTINGS = {
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
-_FINAL = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED", "UNAUTHENTICATED", "INVALID_STATE",
-          "ENDPOINT_NOT_FOUND", "FEATURE_DISABLED", "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS"}  # fmt: skip
+_FINAL = {
+    "INVALID_PARAMETER_VALUE",
+    "BAD_REQUEST",
+    "PERMISSION_DENIED",
+    "UNAUTHENTICATED",
+    "INVALID_STATE",
+    "ENDPOINT_NOT_FOUND",
+    "FEATURE_DISABLED",
+    "RESOURCE_DOES_NOT_EXIST",
+    "RESOURCE_ALREADY_EXISTS",
+}
 
 
-PAGE_KIND = (
-    "workflowType=machine_learning"  # MLflow's menus for training; its default ones are for language models
-)
+PAGE_KIND = "workflowType=machine_learning"  # MLflow's menus for training; its default ones are for language models
 VIEW_TAG, VIEW = "mlflow.sharedViewState.", "trials"
 
 
@@ -157,13 +164,14 @@ class Server:
     def finish(self, run: Run, record: Record, files: Mapping[str, Path], *, complete: bool) -> None:
         """End a run as its record says. Only with `complete` is it marked as showing the whole record."""
         rest = [p for p in [*system_points(record), *setting_points(record)] if p[0] not in run.steps]
-        rest += [(metric_key(name), float(value), milliseconds(record.ended), record.step)
-                 for name, value in record.metrics.items() if complete and metric_key(name) not in run.steps]  # fmt: skip
+        rest += [
+            (metric_key(name), float(value), milliseconds(record.ended), record.step)
+            for name, value in record.metrics.items()
+            if complete and metric_key(name) not in run.steps
+        ]
         for folder_and_name, path in files.items():
             folder = Path(folder_and_name).parent.as_posix()
-            calling(
-                lambda f=folder, p=path: self.client.log_artifact(run.run_id, str(p), None if f == "." else f)
-            )
+            calling(lambda f=folder, p=path: self.client.log_artifact(run.run_id, str(p), None if f == "." else f))
         if record.status == FAILED and record.error:
             calling(lambda: self.client.log_text(run.run_id, record.error, "traceback.txt"))
         status = RUN_STATUS.get(record.status, "KILLED")
@@ -209,34 +217,22 @@ class Server:
         statuses = Counter(run.tags.get("status", "") for run in self.runs.values() if DIGEST_TAG in run.tags)
         planned = len(self.runs) if self.study.trials is None else self.study.trials
         counts = ", ".join(f"{statuses[status]} {status}" for status in STATUSES if status in statuses)
-        calling(
-            lambda: self.client.set_tag(self.parent_id, "trials", f"{counts or 'none ended'} of {planned}")
-        )
+        calling(lambda: self.client.set_tag(self.parent_id, "trials", f"{counts or 'none ended'} of {planned}"))
         if sum(statuses.values()) < planned:
             calling(lambda: self.client.update_run(self.parent_id, status="SCHEDULED"))
         else:
             at = None if ended is None else milliseconds(ended)
             calling(lambda: self.client.set_terminated(self.parent_id, "FINISHED", at))
 
-    def describe_study(
-        self, files: Mapping[str, Path], table: str | None, metrics: Mapping[str, float]
-    ) -> None:
+    def describe_study(self, files: Mapping[str, Path], table: str | None, metrics: Mapping[str, float]) -> None:
         """Figures, tables and the description of the study: on the parent run, the text on the experiment too."""
         for name, path in files.items():
             folder = Path(name).parent.as_posix()
-            calling(
-                lambda f=folder, p=path: self.client.log_artifact(
-                    self.parent_id, str(p), None if f == "." else f
-                )
-            )
+            calling(lambda f=folder, p=path: self.client.log_artifact(self.parent_id, str(p), None if f == "." else f))
         if table is not None:
             note = study_note(self.study, table)
             calling(lambda: self.client.set_tag(self.parent_id, "mlflow.note.content", note[:7900]))
-            calling(
-                lambda: self.client.set_experiment_tag(
-                    self.experiment_id, "mlflow.note.content", note[:19000]
-                )
-            )
+            calling(lambda: self.client.set_experiment_tag(self.experiment_id, "mlflow.note.content", note[:19000]))
         if metrics:
             now = milliseconds(time.time())
             batch = [_metric((metric_key(k), float(v), now, 0)) for k, v in metrics.items()]
@@ -252,13 +248,12 @@ class Server:
 
     def _experiment(self) -> str:
         study = self.study
-        tags = {
-            "mlflow.experimentKind": "custom_model_development",
-            "mlflow.note.content": study_note(study)[:19000],
-        }
+        tags = {"mlflow.experimentKind": "custom_model_development", "mlflow.note.content": study_note(study)[:19000]}
         if study.metric:
-            tags |= {"mlflow.experiment.primaryMetric.name": metric_key(study.metric),
-                     "mlflow.experiment.primaryMetric.greaterIsBetter": str(study.mode == "max")}  # fmt: skip
+            tags |= {
+                "mlflow.experiment.primaryMetric.name": metric_key(study.metric),
+                "mlflow.experiment.primaryMetric.greaterIsBetter": str(study.mode == "max"),
+            }
         tags[VIEW_TAG + VIEW] = shared_view(study)
         found = self.client.get_experiment_by_name(study.name)
         if found is None:
@@ -270,13 +265,17 @@ class Server:
 
     def _create_parent(self) -> str:
         study = self.study
-        tags = {ROLE_TAG: "study", "study": study.name, "plan_digest": study.plan_digest, "storage": study.storage,
-                "mlflow.note.content": study_note(study)[:7900], **_source()}  # fmt: skip
+        tags = {
+            ROLE_TAG: "study",
+            "study": study.name,
+            "plan_digest": study.plan_digest,
+            "storage": study.storage,
+            "mlflow.note.content": study_note(study)[:7900],
+            **_source(),
+        }
         began = milliseconds(self.began)
         made = calling(
-            lambda: self.client.create_run(
-                self.experiment_id, start_time=began, tags=tags, run_name=study.name
-            )
+            lambda: self.client.create_run(self.experiment_id, start_time=began, tags=tags, run_name=study.name)
         )
         parent: str = made.info.run_id
         facts = json.dumps({**vars(study), "facts": dict(study.facts)}, indent=1, default=str)
@@ -286,8 +285,15 @@ class Server:
     def _search(self, condition: str) -> Iterable[Any]:
         token = None
         while True:
-            page = calling(lambda t=token: self.client.search_runs(
-                [self.experiment_id], condition, max_results=RUNS_PER_PAGE, order_by=["attributes.start_time DESC"], page_token=t))  # fmt: skip
+            page = calling(
+                lambda t=token: self.client.search_runs(
+                    [self.experiment_id],
+                    condition,
+                    max_results=RUNS_PER_PAGE,
+                    order_by=["attributes.start_time DESC"],
+                    page_token=t,
+                )
+            )
             yield from page
             token = page.token
             if not token:
@@ -306,8 +312,11 @@ class Server:
 
     def _create(self, card: Card, started: float) -> Run:
         tags = dict(card.tags) | {"mlflow.parentRunId": self.parent_id, "status": "running", **_source()}
-        made = calling(lambda: self.client.create_run(
-            self.experiment_id, start_time=milliseconds(started), tags=tags, run_name=card.name))  # fmt: skip
+        made = calling(
+            lambda: self.client.create_run(
+                self.experiment_id, start_time=milliseconds(started), tags=tags, run_name=card.name
+            )
+        )
         self.runs[card.trial_id] = run = Run(made.info.run_id, tags=tags, sent={})
         return run
 
@@ -320,11 +329,7 @@ class Server:
             self._log(run, (), {}, {name: card.params[name] for name in names})
 
     def _log(
-        self,
-        run: Run,
-        points: Sequence[Point],
-        tags: Mapping[str, str],
-        params: Mapping[str, str] | None = None,
+        self, run: Run, points: Sequence[Point], tags: Mapping[str, str], params: Mapping[str, str] | None = None
     ) -> None:
         """One log_batch call; `run` is brought up to date once it has worked."""
         from mlflow.entities import Param, RunTag
@@ -401,9 +406,7 @@ def _dataset_input(dataset: Dataset) -> Any:
     digits = dataset.digest[:DATASET_DIGEST_DIGITS]
     profile = {"digest": dataset.digest, "rows": dict(dataset.rows), "synthetic": dataset.synthetic}
     source_type = "s3" if dataset.uri.startswith("s3://") else "local"
-    entity = Entity(
-        dataset.name, digits, source_type, json.dumps({"uri": dataset.uri}), profile=json.dumps(profile)
-    )
+    entity = Entity(dataset.name, digits, source_type, json.dumps({"uri": dataset.uri}), profile=json.dumps(profile))
     return DatasetInput(entity, [InputTag("mlflow.data.context", "training")])
 
 

@@ -24,8 +24,10 @@ class Gap:
 
     def __str__(self) -> str:
         what = f"{len(self.trials)} trial{'s' * (len(self.trials) != 1)}" if self.trials else "the summary"
-        return (f"MLflow at {address.without_password(self.uri)} lacks {what} of study {self.study} ({self.reason}); "
-                "the records have everything: run `contrasweep sync` for this study")  # fmt: skip
+        return (
+            f"MLflow at {address.without_password(self.uri)} lacks {what} of study {self.study} ({self.reason}); "
+            "the records have everything: run `contrasweep sync` for this study"
+        )
 
 
 class Tracker(Protocol):
@@ -35,11 +37,7 @@ class Tracker(Protocol):
     def log(self, trial_id: str, step: int, metrics: Mapping[str, float], time: float) -> None: ...
     def finish(self, record: Record) -> None: ...
     def log_study_artifacts(
-        self,
-        files: Mapping[str, Path],
-        *,
-        note: str | None = None,
-        metrics: Mapping[str, float] | None = None,
+        self, files: Mapping[str, Path], *, note: str | None = None, metrics: Mapping[str, float] | None = None
     ) -> None: ...
     def log_model(self, trial_id: str, module: Any, *, step: int = 0) -> None: ...
     def settle(self, timeout_s: float) -> None: ...
@@ -56,9 +54,14 @@ class MlflowTracker:
     """
 
     def __init__(
-        self, uri: str, study: StudyFacts, records: StudyRecords | None = None, *,
-        flush_s: float = FLUSH_S, backlog: int = LARGEST_BACKLOG,
-    ) -> None:  # fmt: skip
+        self,
+        uri: str,
+        study: StudyFacts,
+        records: StudyRecords | None = None,
+        *,
+        flush_s: float = FLUSH_S,
+        backlog: int = LARGEST_BACKLOG,
+    ) -> None:
         self.uri, self.study = uri, study
         self._inbox = Inbox(backlog)
         self._writer = Writer(uri, study, records, self._inbox, flush_s)
@@ -84,11 +87,7 @@ class MlflowTracker:
         self._inbox.put(lambda writer: writer.on_finish(record))
 
     def log_study_artifacts(
-        self,
-        files: Mapping[str, Path],
-        *,
-        note: str | None = None,
-        metrics: Mapping[str, float] | None = None,
+        self, files: Mapping[str, Path], *, note: str | None = None, metrics: Mapping[str, float] | None = None
     ) -> None:
         """Put files (name below the run's artifacts -> path, there until `close`) on the study's run, and
         `note`, the result table in Markdown, at the head of its description."""
@@ -99,7 +98,8 @@ class MlflowTracker:
         self._inbox.put(lambda writer: writer.on_model(trial_id, module, step))
 
     def settle(self, timeout_s: float) -> None:
-        """Wait until what was told so far is sent, for at most `timeout_s` seconds; not at all while the store is away."""
+        """Wait until what was told so far is sent, for at most `timeout_s` seconds; not at all while the store is
+        away."""
         sent = threading.Event()
         self._inbox.put(lambda writer: writer.on_settled(sent.set))
         until = time.monotonic() + timeout_s
@@ -140,11 +140,7 @@ class NoTracker:
         pass
 
     def log_study_artifacts(
-        self,
-        files: Mapping[str, Path],
-        *,
-        note: str | None = None,
-        metrics: Mapping[str, float] | None = None,
+        self, files: Mapping[str, Path], *, note: str | None = None, metrics: Mapping[str, float] | None = None
     ) -> None:
         pass
 

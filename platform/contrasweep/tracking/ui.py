@@ -18,9 +18,7 @@ PORTS_TRIED = 20
 START_S = 240.0  # on a busy machine; 10 s on an idle one
 
 
-def serve(
-    uri: str, port: int = UI_PORT, study: str | None = None, *, tell: Callable[[str], None] = print
-) -> int:
+def serve(uri: str, port: int = UI_PORT, study: str | None = None, *, tell: Callable[[str], None] = print) -> int:
     """Show the runs at `uri` until interrupted; the exit status. `tell` gets the address to open.
 
     For a store that is a server already, its address is all there is to tell. A taken port gives way to the
@@ -52,8 +50,22 @@ def serve(
 
 
 def _command(uri: str, port: int) -> list[str]:
-    return [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--host", "127.0.0.1",
-            "--port", str(port), "--workers", "1", "--uvicorn-opts", "--log-level warning"]  # fmt: skip
+    return [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "server",
+        "--backend-store-uri",
+        uri,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--workers",
+        "1",
+        "--uvicorn-opts",
+        "--log-level warning",
+    ]
 
 
 def _page(client: object, study: str | None) -> str:
@@ -83,9 +95,7 @@ def _wait_until_up(server: "subprocess.Popen[bytes]", port: int) -> None:
     until = time.monotonic() + START_S
     while time.monotonic() < until:
         if server.poll() is not None:
-            raise StorageError(
-                f"the MLflow server ended with status {server.returncode}: its own message is above"
-            )
+            raise StorageError(f"the MLflow server ended with status {server.returncode}: its own message is above")
         try:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1).close()
             return

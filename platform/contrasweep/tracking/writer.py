@@ -105,9 +105,7 @@ class Open:
 class Writer:
     """The thread's side of a tracker. Only `behind` and `trouble` are for others."""
 
-    def __init__(
-        self, uri: str, study: StudyFacts, records: StudyRecords | None, inbox: Inbox, flush_s: float
-    ) -> None:
+    def __init__(self, uri: str, study: StudyFacts, records: StudyRecords | None, inbox: Inbox, flush_s: float) -> None:
         self.study, self.records, self.server = study, records, Server(uri, study)
         self.trouble = ""
         self._uri, self._inbox, self._flush_s = uri, inbox, flush_s
@@ -143,18 +141,14 @@ class Writer:
         """Trials whose runs lack something, and why: "" while there is no reason but time."""
         entries = list(self._open.items())
         reasons = [self.trouble, *(entry.refused for _, entry in entries), self._refused_job]
-        return tuple(i for i, entry in entries if entry.refused or entry.waiting), next(
-            filter(None, reasons), ""
-        )
+        return tuple(i for i, entry in entries if entry.refused or entry.waiting), next(filter(None, reasons), "")
 
     def work(self) -> None:
         """The thread: until closed and all is sent, or stopped. Whatever breaks here, training goes on."""
         try:
             self._work()
         except Exception as error:
-            logger.exception(
-                "tracking stopped; the records are complete, `contrasweep sync` shows them later"
-            )
+            logger.exception("tracking stopped; the records are complete, `contrasweep sync` shows them later")
             self.trouble = f"{type(error).__name__}: {error}"
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -206,9 +200,7 @@ class Writer:
         try:
             self._write(entry)
         except Trouble as trouble:
-            self._connected = (
-                False  # look again which runs there are: a call may have worked without an answer
-            )
+            self._connected = False  # look again which runs there are: a call may have worked without an answer
             if trouble.passing and not self.server.answers():
                 away.append(trouble)
                 return
@@ -267,9 +259,7 @@ class Writer:
 
     def _tell(self, trouble: str) -> None:
         if trouble and not self.trouble:
-            logger.warning(
-                "MLflow takes nothing at the moment (%s); training goes on, it gets the rest later", trouble
-            )
+            logger.warning("MLflow takes nothing at the moment (%s); training goes on, it gets the rest later", trouble)
         elif self.trouble and not trouble:
             logger.warning("MLflow takes data again")
         self.trouble = trouble

@@ -29,7 +29,8 @@ def node_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 class Faults:
     """What happens on the way. `plan` gets (method, path, how many such requests came before) and names a fault or
     None: `500`, `503`, `cut` (half a body, then the connection closes), `short` (half a body, called whole),
-    `flip` (one byte changed), `slow` (a little at a time), `stall` (an answer after 2 s), `reset` (closed without an answer),
+    `flip` (one byte changed), `slow` (a little at a time), `stall` (an answer after 2 s), `reset` (closed without an
+    answer),
     `lost` (done, but the answer is lost)."""
 
     plan: Callable[[str, str, int], str | None] = lambda method, path, n: None
@@ -85,10 +86,7 @@ def faults(s3: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
                 return
             upstream = http.client.HTTPConnection(target, timeout=30)
             upstream.request(
-                self.command,
-                self.path,
-                body,
-                {k: v for k, v in self.headers.items() if k.lower() != "connection"},
+                self.command, self.path, body, {k: v for k, v in self.headers.items() if k.lower() != "connection"}
             )
             response = upstream.getresponse()
             data = response.read()

@@ -39,8 +39,7 @@ def idx(folder: Path) -> Path:
 
 def npz(folder: Path) -> Path:
     arrays = {
-        f"x_{split}": RANDOM.randint(0, 256, (n, 28, 28)).astype(np.uint8)
-        for split, n in (("train", 50), ("test", 20))
+        f"x_{split}": RANDOM.randint(0, 256, (n, 28, 28)).astype(np.uint8) for split, n in (("train", 50), ("test", 20))
     }
     np.savez(folder / "d.npz", **arrays, y_train=np.arange(50) % 10, y_test=np.arange(20) % 10)
     return folder / "d.npz"
@@ -53,8 +52,7 @@ def cifar(classes: int, per_class: int) -> bytes:
 
     def batch(key: bytes) -> bytes:
         return pickle.dumps(
-            {b"data": RANDOM.randint(0, 256, (n, 3072)).astype(np.uint8), key: labels, b"batch_label": b"x"},
-            protocol=2,
+            {b"data": RANDOM.randint(0, 256, (n, 3072)).astype(np.uint8), key: labels, b"batch_label": b"x"}, protocol=2
         )
 
     if classes == 10:
@@ -113,9 +111,7 @@ def image_pairs(folder: Path) -> Path:
         writer = csv.writer(file)
         writer.writerow(["pre", "post", "x", "y", "size", "label", "group", "fold"])
         for tile in range(4):
-            pre, post = (
-                png(folder / side / f"{tile}.png", 32, 32).relative_to(folder) for side in ("pre", "post")
-            )
+            pre, post = (png(folder / side / f"{tile}.png", 32, 32).relative_to(folder) for side in ("pre", "post"))
             for x in (0, 16):
                 writer.writerow([pre, post, x, 0, 16, x // 16, f"tile{tile}", tile % 2])
     return folder / "pairs.csv"
@@ -141,8 +137,17 @@ def xbd(folder: Path) -> Path:
                 ("major-damage", 0, 100, 20),
             ]
             for moment in ("pre", "post"):
-                features = [{"properties": {"feature_type": "building", "uid": f"{tile}-{i}", **({"subtype": kind} if moment == "post" else {})},
-                             "wkt": square(x, y, side)} for i, (kind, x, y, side) in enumerate(post)]  # fmt: skip
+                features = [
+                    {
+                        "properties": {
+                            "feature_type": "building",
+                            "uid": f"{tile}-{i}",
+                            **({"subtype": kind} if moment == "post" else {}),
+                        },
+                        "wkt": square(x, y, side),
+                    }
+                    for i, (kind, x, y, side) in enumerate(post)
+                ]
                 labels = folder / split / "labels"
                 labels.mkdir(parents=True, exist_ok=True)
                 (labels / f"{tile}_{moment}_disaster.json").write_text(
@@ -187,9 +192,7 @@ def clothing(folder: Path) -> Path:
     writer = csv.writer(text)
     writer.writerow(names)
     for i in range(120):
-        writer.writerow(
-            [i, i % 24, 30, "", f"review {i},\nsecond line", 4, 1, i % 20, "General", "Tops", "Knits"]
-        )
+        writer.writerow([i, i % 24, 30, "", f"review {i},\nsecond line", 4, 1, i % 20, "General", "Tops", "Knits"])
     with zipfile.ZipFile(folder / "reviews.zip", "w") as archive:
         archive.writestr("Reviews.csv", text.getvalue())
     return folder / "reviews.zip"
@@ -202,11 +205,28 @@ def mcr(folder: Path) -> Path:
         ids = [f"p{number}{i}" for i in range(6)]
         reviews = [(product, f"r-{product}-{j}") for product in ids for j in range(4)]
         tables = {
-            "prd": {"product_id": ids, "name": ["name"] * 6, "description": [None] * 6, "img_url": [["u"]] * 6, "keyword": ["k"] * 6, "brand_name": ["b"] * 6},
-            "rvw": {"product_id": [p for p, _ in reviews], "review_id": [r for _, r in reviews], "content": [f"good {r}" for _, r in reviews],
-                    "title": ["t"] * 24, "img_url": ["v"] * 24, "time": [0] * 24},
-            "rel": {"product_id": [p for p, _ in reviews], "review_id": [r for _, r in reviews], "upvotes": [j % 20 for j in range(24)]},
-        }  # fmt: skip
+            "prd": {
+                "product_id": ids,
+                "name": ["name"] * 6,
+                "description": [None] * 6,
+                "img_url": [["u"]] * 6,
+                "keyword": ["k"] * 6,
+                "brand_name": ["b"] * 6,
+            },
+            "rvw": {
+                "product_id": [p for p, _ in reviews],
+                "review_id": [r for _, r in reviews],
+                "content": [f"good {r}" for _, r in reviews],
+                "title": ["t"] * 24,
+                "img_url": ["v"] * 24,
+                "time": [0] * 24,
+            },
+            "rel": {
+                "product_id": [p for p, _ in reviews],
+                "review_id": [r for _, r in reviews],
+                "upvotes": [j % 20 for j in range(24)],
+            },
+        }
         for kind, table in tables.items():
             text = json.dumps(
                 {name: {str(i): value for i, value in enumerate(values)} for name, values in table.items()}
@@ -215,18 +235,35 @@ def mcr(folder: Path) -> Path:
         for item, n in ((ids[0], 40), (reviews[1][1], 3)):
             place = folder / "features" / split / item
             place.mkdir(parents=True)
-            torch.save(
-                [{"x": RANDOM.rand(n, 2048).astype(np.float32), "num_boxes": n}], place / f"{item}.pth"
-            )
+            torch.save([{"x": RANDOM.rand(n, 2048).astype(np.float32), "num_boxes": n}], place / f"{item}.pth")
     return folder
 
 
 IMAGENET = "ImageNet_LT_train.txt", "ImageNet_LT_val.txt", "ImageNet_LT_test.txt"
 SOURCES = {
-    "digits": bundled, "digits-lt": bundled, "synthetic-reviews": bundled, "mnist": idx, "fashion-mnist": npz, "cifar10": cifar10,
-    "cifar10-lt": cifar10, "cifar100": cifar100, "cifar100-lt": cifar100, "imagenet-lt": lists(*IMAGENET),
-    "inaturalist-lt": lists("iNaturalist18_train.txt", "iNaturalist18_val.txt"), "image-folder": image_folder, "image-pairs": image_pairs,
-    "ombria": ombria, "xbd": xbd, "sick": sick, "clothing-reviews": clothing, "mcr-reviews": mcr,
-}  # fmt: skip
-SETTINGS = {"cifar10-lt": {"imbalance_factor": 10}, "cifar100-lt": {"imbalance_factor": 2}, "imagenet-lt": {"size": 16},
-            "inaturalist-lt": {"size": 16}, "xbd": {"size": 16}}  # fmt: skip
+    "digits": bundled,
+    "digits-lt": bundled,
+    "synthetic-reviews": bundled,
+    "mnist": idx,
+    "fashion-mnist": npz,
+    "cifar10": cifar10,
+    "cifar10-lt": cifar10,
+    "cifar100": cifar100,
+    "cifar100-lt": cifar100,
+    "imagenet-lt": lists(*IMAGENET),
+    "inaturalist-lt": lists("iNaturalist18_train.txt", "iNaturalist18_val.txt"),
+    "image-folder": image_folder,
+    "image-pairs": image_pairs,
+    "ombria": ombria,
+    "xbd": xbd,
+    "sick": sick,
+    "clothing-reviews": clothing,
+    "mcr-reviews": mcr,
+}
+SETTINGS = {
+    "cifar10-lt": {"imbalance_factor": 10},
+    "cifar100-lt": {"imbalance_factor": 2},
+    "imagenet-lt": {"size": 16},
+    "inaturalist-lt": {"size": 16},
+    "xbd": {"size": 16},
+}

@@ -45,9 +45,7 @@ def test_a_fault_that_passes_is_survived_while_reading(
     assert np.array_equal(images(staged), expected)
     assert len(faults.done) == 2, "each of the two shards met it"
     retries = [
-        record
-        for record in caplog.records
-        if "attempt 2 of 6" in record.message and "parquet" in record.message
+        record for record in caplog.records if "attempt 2 of 6" in record.message and "parquet" in record.message
     ]
     assert len(retries) == (0 if fault == "slow" else 2)
 
@@ -59,17 +57,13 @@ def test_a_fault_that_stays_is_an_error_that_names_the_object(
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "other-node"))
     monkeypatch.setenv("CONTRASWEEP_S3_ATTEMPTS", "3")
     faults.on("GET", "parquet", fault, "...")
-    with pytest.raises(
-        StorageError, match=r"s3://test-\w+/runs/datasets/digits-lt/train-00000-\w+\.parquet 3 times"
-    ):
+    with pytest.raises(StorageError, match=r"s3://test-\w+/runs/datasets/digits-lt/train-00000-\w+\.parquet 3 times"):
         images(staged)
     assert not list((tmp_path / "other-node" / "splits").glob("*")), "nothing half-read is left"
 
 
 @pytest.mark.parametrize("fault", ["500", "503", "reset", "lost"])
-def test_a_fault_that_passes_is_survived_while_staging(
-    fault: str, s3: Any, expected: np.ndarray, faults: Any
-) -> None:
+def test_a_fault_that_passes_is_survived_while_staging(fault: str, s3: Any, expected: np.ndarray, faults: Any) -> None:
     faults.on("PUT", "digits-lt", fault)
     manifest = stage("digits-lt", f"{s3.uri}/datasets/digits-lt")
     assert len(faults.done) >= 3, "both shards and the manifest met it"
@@ -92,8 +86,11 @@ def test_a_lost_shard_is_named(staged: Any) -> None:
 def test_a_shard_that_was_changed_in_the_store_is_never_read(change: str, staged: Any) -> None:
     store, shard = open_store(staged.uri), staged.splits["train"][0].file
     data = store.read(shard)
-    changed = {"truncated": data[:-100], "corrupted": data[:500] + b"\0\0\0\0" + data[504:],
-               "replaced": store.read(staged.splits["test"][0].file)}[change]  # fmt: skip
+    changed = {
+        "truncated": data[:-100],
+        "corrupted": data[:500] + b"\0\0\0\0" + data[504:],
+        "replaced": store.read(staged.splits["test"][0].file),
+    }[change]
     store.write(shard, changed)  # with a digest of its own, so only the manifest can tell
     with pytest.raises(DataError, match=f"{shard}.*its manifest says"):
         images(staged)
@@ -155,9 +152,7 @@ def test_a_damaged_cache_is_built_again(
     assert "damaged" in caplog.text
 
 
-def test_a_full_disk_is_an_error_that_says_what_to_do(
-    staged: Any, monkeypatch: Any, node_cache: Path
-) -> None:
+def test_a_full_disk_is_an_error_that_says_what_to_do(staged: Any, monkeypatch: Any, node_cache: Path) -> None:
     def full(*args: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

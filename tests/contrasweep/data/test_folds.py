@@ -78,10 +78,16 @@ def test_given_folds_are_taken_as_they_are() -> None:
         assign([0] * 6, None, [1, 0, 1, 0, 1, 0], Folds(5, "given"))
 
 
-@pytest.mark.parametrize(("folds", "message"), [
-    (Folds(11), "10 rows cannot fill 11 folds"), (Folds(1), "at least 2 folds"), (Folds(2, "random"), "known rules: given, grouped, stratified"),
-    (Folds(2, "grouped"), "need a group column"), (Folds(2, "given"), "need a fold column"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("folds", "message"),
+    [
+        (Folds(11), "10 rows cannot fill 11 folds"),
+        (Folds(1), "at least 2 folds"),
+        (Folds(2, "random"), "known rules: given, grouped, stratified"),
+        (Folds(2, "grouped"), "need a group column"),
+        (Folds(2, "given"), "need a fold column"),
+    ],
+)
 def test_what_cannot_be_dealt_is_a_spec_error(folds: Folds, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         assign([0] * 10, None, None, folds)
@@ -89,11 +95,7 @@ def test_what_cannot_be_dealt_is_a_spec_error(folds: Folds, message: str) -> Non
 
 def test_a_plan_knows_it_from_counts_alone() -> None:
     check(Folds(5, "grouped"), 100, 5)
-    for folds, rows, groups in [
-        (Folds(6, "grouped"), 100, 5),
-        (Folds(101), 100, None),
-        (Folds(1), 100, None),
-    ]:
+    for folds, rows, groups in [(Folds(6, "grouped"), 100, 5), (Folds(101), 100, None), (Folds(1), 100, None)]:
         with pytest.raises(SpecError):
             check(folds, rows, groups)
 

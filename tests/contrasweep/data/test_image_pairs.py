@@ -69,7 +69,10 @@ def test_rows_without_a_group_are_groups_of_their_own(folder: Path) -> None:
 
 
 def test_rows_without_a_group_may_lie_in_any_fold(folder: Path) -> None:
-    text = "pre,post,label,group,fold,split\na0.png,b0.png,0,,0,\na1.png,b1.png,0,,1,\na2.png,b2.png,0,g,1,\na3.png,b3.png,0,g,0,test\n"
+    text = (
+        "pre,post,label,group,fold,split\na0.png,b0.png,0,,0,\na1.png,b1.png,0,,1,\n"
+        "a2.png,b2.png,0,g,1,\na3.png,b3.png,0,g,0,test\n"
+    )
     assert rows(folder, pairs(folder, text))["fold"] == [0, 1, 1]
 
 
@@ -83,28 +86,54 @@ def test_rows_without_a_crop_are_taken_whole(folder: Path) -> None:
     assert np.array_equal(found[1], np.asarray(whole))
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    ("pre,post,label,x,y,size\na0.png,b0.png,0,0,0,8\na1.png,b1.png,1,,0,8\n",
-     r"pairs\.csv, line 3: size is '8' but x is empty: .* leave size empty to take the image whole"),
-    ("pre,post,label,size\na0.png,b0.png,0,8\n", r"pairs\.csv, line 2: size is '8' but there is no column x: "),
-    ("pre,post,label,x,y,size\na0.png,b0.png,0,0,0,8.0\n",
-     r"pairs\.csv, line 2: size must be a whole number, such as 64, or empty, got '8\.0'"),
-    ("pre,post,label,x,y,size\na0.png,b0.png,0,left,0,8\n", r"pairs\.csv, line 2: x must be a whole number.*, got 'left'"),
-    ("pre,post,label,x,y,size\na0.png,b0.png,0,0,0,0\n", r"pairs\.csv, line 2: size must be at least 1, got '0'"),
-    ("pre,post,label,x\na0.png,b0.png,0,99999999999\n", r"pairs\.csv, line 2: x must be a whole number.*, got '99999999999'"),
-    ("pre,post,label,fold,split\na0.png,b0.png,0,0,\na1.png,b1.png,0,x,test\n", r"pairs\.csv, line 3: fold must be a whole number.*'x'"),
-    ("pre,post,label,fold\na0.png,b0.png,0,0\na1.png,b1.png,0,\n",
-     r"pairs\.csv, line 3: fold is empty; .*numbered from 0, or the list no column fold"),
-    ("pre,post,label\na0.png,b0.png,0\na1.png,b1.png\n",
-     r"pairs\.csv, line 3 has 2 cells, its header 3 \(pre, post, label\): write an empty cell where there is no value"),
-    ("pre,post,label\na,0.png,b0.png,0\n", r"pairs\.csv, line 2 has 4 cells, its header 3 .* quotes around one that holds a comma"),
-    ("pre,post,label\na0.png,b0.png,0\n\na1.png,b1.png,\n", r"pairs\.csv, line 4: label is empty"),
-    ("pre,post,label\n", r"pairs\.csv lists no pairs"),
-    ("pre,post,label,split\na0.png,b0.png,0,test\n", r"pairs\.csv has no row of the split train, only of test: "),
-    ("pre,post,label,group,fold\na0.png,b0.png,0,g,0\na1.png,b1.png,0,h,1\na2.png,b2.png,0,g,1\n",
-     r"pairs\.csv, line 4: group 'g' is in fold 1 here and in fold 0 on line 2: .* groups are dealt whole"),
-    ("pre,label\na0.png,0\n", r"pairs\.csv has no column post"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "pre,post,label,x,y,size\na0.png,b0.png,0,0,0,8\na1.png,b1.png,1,,0,8\n",
+            r"pairs\.csv, line 3: size is '8' but x is empty: .* leave size empty to take the image whole",
+        ),
+        ("pre,post,label,size\na0.png,b0.png,0,8\n", r"pairs\.csv, line 2: size is '8' but there is no column x: "),
+        (
+            "pre,post,label,x,y,size\na0.png,b0.png,0,0,0,8.0\n",
+            r"pairs\.csv, line 2: size must be a whole number, such as 64, or empty, got '8\.0'",
+        ),
+        (
+            "pre,post,label,x,y,size\na0.png,b0.png,0,left,0,8\n",
+            r"pairs\.csv, line 2: x must be a whole number.*, got 'left'",
+        ),
+        ("pre,post,label,x,y,size\na0.png,b0.png,0,0,0,0\n", r"pairs\.csv, line 2: size must be at least 1, got '0'"),
+        (
+            "pre,post,label,x\na0.png,b0.png,0,99999999999\n",
+            r"pairs\.csv, line 2: x must be a whole number.*, got '99999999999'",
+        ),
+        (
+            "pre,post,label,fold,split\na0.png,b0.png,0,0,\na1.png,b1.png,0,x,test\n",
+            r"pairs\.csv, line 3: fold must be a whole number.*'x'",
+        ),
+        (
+            "pre,post,label,fold\na0.png,b0.png,0,0\na1.png,b1.png,0,\n",
+            r"pairs\.csv, line 3: fold is empty; .*numbered from 0, or the list no column fold",
+        ),
+        (
+            "pre,post,label\na0.png,b0.png,0\na1.png,b1.png\n",
+            r"pairs\.csv, line 3 has 2 cells, its header 3 \(pre, post, label\): write an empty cell where there is "
+            r"no value",
+        ),
+        (
+            "pre,post,label\na,0.png,b0.png,0\n",
+            r"pairs\.csv, line 2 has 4 cells, its header 3 .* quotes around one that holds a comma",
+        ),
+        ("pre,post,label\na0.png,b0.png,0\n\na1.png,b1.png,\n", r"pairs\.csv, line 4: label is empty"),
+        ("pre,post,label\n", r"pairs\.csv lists no pairs"),
+        ("pre,post,label,split\na0.png,b0.png,0,test\n", r"pairs\.csv has no row of the split train, only of test: "),
+        (
+            "pre,post,label,group,fold\na0.png,b0.png,0,g,0\na1.png,b1.png,0,h,1\na2.png,b2.png,0,g,1\n",
+            r"pairs\.csv, line 4: group 'g' is in fold 1 here and in fold 0 on line 2: .* groups are dealt whole",
+        ),
+        ("pre,label\na0.png,0\n", r"pairs\.csv has no column post"),
+    ],
+)
 def test_what_is_wrong_is_named_by_line_and_rule(folder: Path, text: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         pairs(folder, text)
@@ -126,9 +155,10 @@ def test_grey_next_to_colour_is_not_cured_by_a_size(folder: Path) -> None:
     assert pairs(folder, text.replace("grey", "low"), size=8).rows("train") == 2
 
 
-@pytest.mark.parametrize(("labels", "line", "value", "last", "found"), [
-    ((1, 3), 3, 3, 1, "1, 3"), ((10, 20), 2, 10, 1, "10, 20"), ((1, 1), 2, 1, 0, "1"), ((0, 2), 3, 2, 1, "0, 2"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("labels", "line", "value", "last", "found"),
+    [((1, 3), 3, 3, 1, "1, 3"), ((10, 20), 2, 10, 1, "10, 20"), ((1, 1), 2, 1, 0, "1"), ((0, 2), 3, 2, 1, "0, 2")],
+)
 def test_numbers_that_leave_a_class_empty_are_refused(
     folder: Path, labels: tuple[int, int], line: int, value: int, last: int, found: str
 ) -> None:
@@ -148,8 +178,7 @@ def test_labels_that_are_no_numbers_are_sorted(folder: Path) -> None:
 def test_a_label_without_a_name_is_named_by_line(folder: Path) -> None:
     text = "pre,post,label\na0.png,b0.png,0\na1.png,b1.png,2\n"
     with pytest.raises(
-        DataError,
-        match=r"pairs\.csv, line 3: label 2 has no name among the 2 of `classes`, which name 0 to 1",
+        DataError, match=r"pairs\.csv, line 3: label 2 has no name among the 2 of `classes`, which name 0 to 1"
     ):
         pairs(folder, text, classes=["dry", "wet"])
 

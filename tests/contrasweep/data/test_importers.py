@@ -32,9 +32,7 @@ def staged(name: str, folder: Path, to: str = "staged", **settings: Any) -> Mani
         made = sources.SOURCES[name](place)
         (folder / "place").write_text(str(made) if made else "")
     where = (folder / "place").read_text() or None
-    return stage(
-        name, str(folder / to), source=where, settings={**sources.SETTINGS.get(name, {}), **settings}
-    )
+    return stage(name, str(folder / to), source=where, settings={**sources.SETTINGS.get(name, {}), **settings})
 
 
 def test_every_dataset_has_a_source_here() -> None:
@@ -56,8 +54,7 @@ def test_a_staged_dataset_is_whole_repeatable_and_readable(name: str, tmp_path: 
             assert list(array.shape[1:]) == spec["shape"] and array.dtype == spec["dtype"]
         if split != "products":
             assert (
-                np.bincount(part.labels, minlength=len(manifest.classes)).tolist()
-                == manifest.counts[split]["classes"]
+                np.bincount(part.labels, minlength=len(manifest.classes)).tolist() == manifest.counts[split]["classes"]
             )
     assert Manifest.from_json((tmp_path / "staged" / MANIFEST).read_text(), manifest.uri) == manifest
 
@@ -79,9 +76,7 @@ def test_an_unknown_setting_is_a_spec_error(name: str, tmp_path: Path) -> None:
 
 
 def test_a_dataset_that_cannot_be_downloaded_says_what_to_fetch(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"sick cannot be downloaded: pass --source PATH, where PATH is SICK\.txt"
-    ):
+    with pytest.raises(DataError, match=r"sick cannot be downloaded: pass --source PATH, where PATH is SICK\.txt"):
         stage("sick", str(tmp_path / "to"))
 
 
@@ -186,9 +181,7 @@ def test_xbd_reads_the_published_labels(shared: Path) -> None:
     features = xbd._features(shared / "data" / "xbd_sample" / "joplin-tornado_00000050_post_disaster.json")
     boxes = [xbd.bounds(feature["wkt"]) for feature in features]
     assert len(boxes) == len(features) > 10
-    assert all(
-        box is not None and 0 <= box[0] < box[2] <= 1024 and 0 <= box[1] < box[3] <= 1024 for box in boxes
-    )
+    assert all(box is not None and 0 <= box[0] < box[2] <= 1024 and 0 <= box[1] < box[3] <= 1024 for box in boxes)
     assert {feature["properties"]["subtype"] for feature in features} <= {*xbd.CLASSES, "un-classified"}
 
 
@@ -210,12 +203,8 @@ def test_mcr_reviews_keep_features_order_and_products_apart(tmp_path: Path) -> N
         )
     )
     file = tmp_path / "source" / "features" / "train" / "p00" / "p00.pth"
-    assert np.array_equal(roi["p00"], mcr_reviews.load(file)[0][:32].astype(np.float16)), (
-        "at most 32 regions an image"
-    )
-    names = list(
-        zip(train.column("product_id").to_pylist(), train.column("row_in_product").to_pylist(), strict=True)
-    )
+    assert np.array_equal(roi["p00"], mcr_reviews.load(file)[0][:32].astype(np.float16)), "at most 32 regions an image"
+    names = list(zip(train.column("product_id").to_pylist(), train.column("row_in_product").to_pylist(), strict=True))
     assert names == sorted(names)
     rows = products.column("product_id").take(train.column("product_row"))
     assert rows.to_pylist() == train.column("product_id").to_pylist()
@@ -243,8 +232,7 @@ class Exploit:
 def test_a_pickle_that_would_run_something_is_refused(wrap: Any, tmp_path: Path) -> None:
     target = tmp_path / "executed"
     with pytest.raises(
-        DataError,
-        match=r"forged is not a pickle of plain arrays and is not loaded \(it asks for posix.mkdir\)",
+        DataError, match=r"forged is not a pickle of plain arrays and is not loaded \(it asks for posix.mkdir\)"
     ):
         safety.unpickle(pickle.dumps(wrap(Exploit(str(target)))), "forged")
     assert not target.exists()
@@ -311,10 +299,7 @@ def png_header(width: int, height: int) -> bytes:
 
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", header)
-        + chunk(b"IDAT", zlib.compress(b"\0" * 100))
-        + chunk(b"IEND", b"")
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" * 100)) + chunk(b"IEND", b"")
     )
 
 
@@ -330,10 +315,7 @@ def test_broken_images_and_bombs_are_counted_by_name_and_left_out(tmp_path: Path
     manifest = stage("image-folder", str(tmp_path / "to"), source=source)
     assert manifest.counts["train"]["classes"] == [6, 6]
     assert manifest.source["rejected"] == {
-        "broken image": {
-            "count": 4,
-            "first": ["cat/bomb.png", "cat/cut.png", "cat/empty.png", "cat/text.png"],
-        }
+        "broken image": {"count": 4, "first": ["cat/bomb.png", "cat/cut.png", "cat/empty.png", "cat/text.png"]}
     }
     assert inspecting.show(manifest)["source"]["rejected"]["broken image"]["count"] == 4
 
@@ -373,12 +355,7 @@ def png16(kind: int, channels: int) -> bytes:
 
     row = b"\0" + (np.arange(8 * channels) * 1000).astype(">u2").tobytes()
     header = struct.pack(">IIBBBBB", 8, 8, 16, kind, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", header)
-        + chunk(b"IDAT", zlib.compress(row * 8))
-        + chunk(b"IEND", b"")
-    )
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(row * 8)) + chunk(b"IEND", b"")
 
 
 def deep_images() -> dict[str, bytes]:
@@ -435,9 +412,7 @@ def test_deep_images_are_counted_with_what_to_do(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sides", [("pre", "post"), ("pre",), ("post",)])
 @pytest.mark.parametrize("uid", [None, "", 7])
-def test_an_xbd_building_without_uid_is_counted_and_left_out(
-    sides: tuple[str, ...], uid: Any, tmp_path: Path
-) -> None:
+def test_an_xbd_building_without_uid_is_counted_and_left_out(sides: tuple[str, ...], uid: Any, tmp_path: Path) -> None:
     """Two buildings without one are not the same building."""
     sources.xbd(tmp_path / "xbd")
     for side in sides:
@@ -456,11 +431,16 @@ def test_an_xbd_building_without_uid_is_counted_and_left_out(
     assert rejected[reason] == {"count": 1, "first": [name]}
 
 
-@pytest.mark.parametrize(("name", "value", "rule"), [
-    ("context", -0.6, "greater than or equal to 0"), ("size", 0, "greater than or equal to 1"),
-    ("min_side_px", -1, "greater than or equal to 0"), ("seed", -1, "greater than or equal to 0"),
-    ("seed", 2**32, "less than 4294967296"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("context", -0.6, "greater than or equal to 0"),
+        ("size", 0, "greater than or equal to 1"),
+        ("min_side_px", -1, "greater than or equal to 0"),
+        ("seed", -1, "greater than or equal to 0"),
+        ("seed", 2**32, "less than 4294967296"),
+    ],
+)
 def test_xbd_settings_have_bounds(name: str, value: float, rule: str, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=rf"xbd\.{name}: .*{rule}, got {value}"):
         staged("xbd", tmp_path, **{name: value})

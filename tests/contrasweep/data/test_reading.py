@@ -92,7 +92,8 @@ def test_a_name_is_found_where_it_was_staged(tmp_path: Path, monkeypatch: pytest
     assert resolve("mnist", folds=None, storage=storage).uri == staged.uri
     with pytest.raises(
         DataError,
-        match=r"'sick' is not staged; stage it with: contrasweep data stage sick --source PATH --to \S+/other/datasets/sick",
+        match=r"'sick' is not staged; stage it with: contrasweep data stage sick --source PATH --to "
+        r"\S+/other/datasets/sick",
     ):
         resolve("sick", folds=None, storage=str(tmp_path / "other"))
     stage("digits", str(tmp_path / "lake" / "sick"))
@@ -104,10 +105,15 @@ def test_a_name_is_found_where_it_was_staged(tmp_path: Path, monkeypatch: pytest
     ]
 
 
-@pytest.mark.parametrize(("name", "message"), [
-    ("digit", "there is no dataset 'digit'; did you mean 'digits'"), ("./nowhere", "nowhere holds no staged dataset"),
-    ("digits?size=3", "digits.size: there is no such field"), ("digits-lt?imbalance_factor=x", "digits-lt.imbalance_factor"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("digit", "there is no dataset 'digit'; did you mean 'digits'"),
+        ("./nowhere", "nowhere holds no staged dataset"),
+        ("digits?size=3", "digits.size: there is no such field"),
+        ("digits-lt?imbalance_factor=x", "digits-lt.imbalance_factor"),
+    ],
+)
 def test_what_cannot_be_resolved_is_one_line_that_helps(name: str, message: str, tmp_path: Path) -> None:
     with pytest.raises((DataError, SpecError), match=message) as raised:
         resolve(name, folds=5, storage=str(tmp_path))
@@ -130,9 +136,16 @@ def test_a_bundled_dataset_is_staged_once_and_mended(tmp_path: Path, monkeypatch
 def test_the_digest_does_not_depend_on_how_parquet_was_written(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
-    table = columns.table({"image": columns.from_array(np.arange(60, dtype=np.uint8).reshape(5, 3, 4)), "label": pa.array([1, 2, None, 4, 5], pa.int32()),
-                           "text": pa.array(["a", None, "", "ä", "bcd"]), "urls": pa.array([["x"], [], ["y", "z"], None, ["w"]]),
-                           "flag": pa.array([True, False, None, True, True])}, {"image": columns.spec("uint8", (3, 4))})  # fmt: skip
+    table = columns.table(
+        {
+            "image": columns.from_array(np.arange(60, dtype=np.uint8).reshape(5, 3, 4)),
+            "label": pa.array([1, 2, None, 4, 5], pa.int32()),
+            "text": pa.array(["a", None, "", "ä", "bcd"]),
+            "urls": pa.array([["x"], [], ["y", "z"], None, ["w"]]),
+            "flag": pa.array([True, False, None, True, True]),
+        },
+        {"image": columns.spec("uint8", (3, 4))},
+    )
     expected = content_digest(table)
     for options in (
         {"compression": "zstd", "row_group_size": 2},
@@ -170,15 +183,11 @@ def test_the_cache_stays_within_its_limit_and_drops_the_longest_unused(
 ) -> None:
     used = []
     for factor in (10, 20, 30):
-        open_dataset(stage(f"digits-lt?imbalance_factor={factor}", str(tmp_path / str(factor)))).split(
-            "train"
-        )
+        open_dataset(stage(f"digits-lt?imbalance_factor={factor}", str(tmp_path / str(factor)))).split("train")
         used.append({path.name for path in (node_cache / "splits").iterdir()} - set().union(*used))
         time.sleep(0.02)
     size = sum(cache._size(path) for path in (node_cache / "splits").iterdir())
-    open_dataset(resolve(str(tmp_path / "10"), folds=None, storage="")).split(
-        "train"
-    )  # now 20 is the longest unused
+    open_dataset(resolve(str(tmp_path / "10"), folds=None, storage="")).split("train")  # now 20 is the longest unused
     monkeypatch.setenv("CONTRASWEEP_CACHE_GIB", str((size + 1000) / 2**30))
     open_dataset(stage("digits-lt?imbalance_factor=40", str(tmp_path / "40"))).split("train")
     left = {path.name for path in (node_cache / "splits").iterdir()}
@@ -239,9 +248,7 @@ def test_the_order_of_an_epoch_depends_on_seed_and_epoch_alone(tmp_path: Path) -
     order = np.concatenate(list(part.batches(64, seed=3, epoch=2)))
     assert sorted(order) == list(range(len(part)))
     assert np.array_equal(order, shuffled(len(part), 3, 2))
-    assert not np.array_equal(order, shuffled(len(part), 3, 3)) and not np.array_equal(
-        order, shuffled(len(part), 4, 2)
-    )
+    assert not np.array_equal(order, shuffled(len(part), 3, 3)) and not np.array_equal(order, shuffled(len(part), 4, 2))
     assert {len(batch) for batch in part.batches(64, seed=3, epoch=2, drop_last=True)} == {64}
     assert shuffled(8, 0, 0).tolist() == [6, 3, 5, 0, 7, 2, 1, 4], "computed once, fixed for ever"
 
@@ -270,9 +277,7 @@ def test_datasets_opens_the_files(files: Any, tmp_path: Path) -> None:
 
 def test_duckdb_opens_the_files(files: Any) -> None:
     duckdb = pytest.importorskip("duckdb")
-    found = duckdb.sql(
-        f"select label, count(*) from read_parquet({files[0]}) group by label order by label"
-    ).fetchall()
+    found = duckdb.sql(f"select label, count(*) from read_parquet({files[0]}) group by label order by label").fetchall()
     assert sum(n for _, n in found) == len(files[1])
     images = duckdb.sql(f"select image from read_parquet({files[0]})").fetchall()
     assert np.array_equal(_decoded([row[0] for row in images]), files[1])
@@ -285,11 +290,19 @@ def test_polars_opens_the_files(files: Any) -> None:
 
 @pytest.mark.slow
 def test_ray_data_opens_the_files(files: Any, tmp_path: Path) -> None:
-    code = ("import ray, json, sys; ray.init(num_cpus=1, include_dashboard=False, logging_level='ERROR')\n"
-            "rows = ray.data.read_parquet(json.loads(sys.argv[1])).take_all()\n"
-            "print(len(rows), sum(sum(row['image']) for row in rows))")  # fmt: skip
-    done = subprocess.run([sys.executable, "-c", code, json.dumps(files[0])], capture_output=True, text=True, timeout=200, check=False,
-                          env={**os.environ, "RAY_DATA_DISABLE_PROGRESS_BARS": "1", "RAY_AUTH_MODE": "disabled"})  # fmt: skip
+    code = (
+        "import ray, json, sys; ray.init(num_cpus=1, include_dashboard=False, logging_level='ERROR')\n"
+        "rows = ray.data.read_parquet(json.loads(sys.argv[1])).take_all()\n"
+        "print(len(rows), sum(sum(row['image']) for row in rows))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(files[0])],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        env={**os.environ, "RAY_DATA_DISABLE_PROGRESS_BARS": "1", "RAY_AUTH_MODE": "disabled"},
+    )
     assert done.stdout.split()[-2:] == [str(len(files[1])), str(int(files[1].sum()))], done.stderr[-2000:]
 
 
@@ -298,9 +311,7 @@ def test_the_shape_is_in_the_files_metadata(files: Any) -> None:
 
     metadata = pq.read_schema(files[0][0]).field("image").metadata
     assert (
-        metadata[b"shape"] == b"[8, 8, 1]"
-        and metadata[b"dtype"] == b"uint8"
-        and metadata[b"byte_order"] == b"little"
+        metadata[b"shape"] == b"[8, 8, 1]" and metadata[b"dtype"] == b"uint8" and metadata[b"byte_order"] == b"little"
     )
 
 

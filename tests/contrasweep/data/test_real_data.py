@@ -13,9 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_cifar10_lt(shared: Path, tmp_path: Path) -> None:
-    manifest = stage(
-        "cifar10-lt", str(tmp_path / "c"), source=shared / "data" / "cifar10_lt" / "cifar10_lt_if100.npz"
-    )
+    manifest = stage("cifar10-lt", str(tmp_path / "c"), source=shared / "data" / "cifar10_lt" / "cifar10_lt_if100.npz")
     assert manifest.counts["train"]["classes"] == [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
     assert manifest.counts["test"]["classes"] == [1000] * 10
     assert inspecting.verify(manifest) == []
@@ -32,11 +30,7 @@ def test_mnist(shared: Path, tmp_path: Path) -> None:
 
 def test_sick(shared: Path, tmp_path: Path) -> None:
     manifest = stage("sick", str(tmp_path / "s"), source=shared / "data" / "sick")
-    assert {split: manifest.rows(split) for split in manifest.splits} == {
-        "train": 4439,
-        "dev": 495,
-        "test": 4906,
-    }
+    assert {split: manifest.rows(split) for split in manifest.splits} == {"train": 4439, "dev": 495, "test": 4906}
     assert inspecting.verify(manifest) == []
 
 
@@ -50,13 +44,10 @@ def test_clothing_reviews(shared: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("classes", "shares"),
-    [(5, [45, 21, 17, 11, 6]), pytest.param(4, [63, 12, 16, 8], marks=pytest.mark.slow)],
+    ("classes", "shares"), [(5, [45, 21, 17, 11, 6]), pytest.param(4, [63, 12, 16, 8], marks=pytest.mark.slow)]
 )
 def test_ombria(classes: int, shares: list[int], shared: Path, tmp_path: Path) -> None:
-    manifest = stage(
-        "ombria", str(tmp_path / "o"), source=shared / "data" / "ombria", settings={"classes": classes}
-    )
+    manifest = stage("ombria", str(tmp_path / "o"), source=shared / "data" / "ombria", settings={"classes": classes})
     counts = np.array(manifest.counts["train"]["classes"])
     assert np.round(100 * counts / counts.sum()).astype(int).tolist() == shares
     dataset = open_dataset(resolve(manifest.uri, folds=5, storage="unused"))

@@ -19,15 +19,32 @@ def study(**budgets):
 
 
 def record(i, start, seconds, **notes):
-    return Record(f"t{i}", "s", "a", "m:f", {}, {"name": "d", "digest": "dd"}, 0, i, "done", seconds=seconds, started=start,
-                  ended=start + seconds, notes=notes)  # fmt: skip
+    return Record(
+        f"t{i}",
+        "s",
+        "a",
+        "m:f",
+        {},
+        {"name": "d", "digest": "dd"},
+        0,
+        i,
+        "done",
+        seconds=seconds,
+        started=start,
+        ended=start + seconds,
+        notes=notes,
+    )
 
 
 ALL = {"budget_hours": 10, "budget_gpu_hours": 10, "budget_cost": 10}
 
 
 def test_hours_are_wall_time_and_gpu_hours_and_cost_are_each_trials(tmp_path):
-    ended = [record(0, 0, 3600, gpus=0.5, cost_per_hour=2.0), record(1, 1800, 3600, gpus=0.5, cost_per_hour=2.0), record(2, 90000, 3600)]
+    ended = [
+        record(0, 0, 3600, gpus=0.5, cost_per_hour=2.0),
+        record(1, 1800, 3600, gpus=0.5, cost_per_hour=2.0),
+        record(2, 90000, 3600),
+    ]
     spent = Budget(study(**ALL), StudyRecords(str(tmp_path), "s"), ended).spent()
     assert spent == pytest.approx({"budget_hours": 2.5, "budget_gpu_hours": 2.0, "budget_cost": 4.0})
 
@@ -58,8 +75,10 @@ def test_what_runs_now_counts_too(tmp_path, monkeypatch):
     assert budget.spent()["budget_hours"] == 1 and budget.spent()["budget_gpu_hours"] == 1.5 and not budget.used_up()
     budget.trained("t0", 5400.0)
     budget.trained("t1", 5400.0)
-    assert budget.used_up() == ("used up: budget_gpu_hours=2 (2.25 spent); raise it to go on from here, for example with "
-                                "--set budget_gpu_hours=4.5")  # fmt: skip
+    assert budget.used_up() == (
+        "used up: budget_gpu_hours=2 (2.25 spent); raise it to go on from here, for example with "
+        "--set budget_gpu_hours=4.5"
+    )
 
 
 def test_without_a_budget_nothing_is_read_and_nothing_is_used_up(tmp_path):
@@ -72,14 +91,26 @@ def test_without_a_budget_nothing_is_read_and_nothing_is_used_up(tmp_path):
 
 def test_a_plan_says_what_will_not_do(tmp_path):
     budget = Budget(study(budget_hours=3.0, budget_cost=100.0), StudyRecords(str(tmp_path), "s"), [record(0, 0, 7200)])
-    to_come = Makespan(hours=2, gpu_hours=9, cost=50, trials_cost=40, utilisation=1, finished=3, infeasible=0, most_at_once=1, retries=0)
+    to_come = Makespan(
+        hours=2,
+        gpu_hours=9,
+        cost=50,
+        trials_cost=40,
+        utilisation=1,
+        finished=3,
+        infeasible=0,
+        most_at_once=1,
+        retries=0,
+    )
     assert budget.warnings(to_come) == ["budget_hours=3 will not do: 2 hours spent and 2 to come"]
     assert budget.warnings(None) == []
 
 
 def test_a_budget_of_cost_needs_prices(tmp_path):
     budget = Budget(study(budget_cost=5.0), StudyRecords(str(tmp_path), "s"), [])
-    with pytest.raises(SpecError, match=r"budget_cost: a budget of cost needs hosts with prices, got 5\.0; .*cost-per-hour"):
+    with pytest.raises(
+        SpecError, match=r"budget_cost: a budget of cost needs hosts with prices, got 5\.0; .*cost-per-hour"
+    ):
         budget.check_prices(Inventory((Node(2, 8),)))
     budget.check_prices(Inventory((Node(2, 8, cost_per_hour=0.1),)))
 

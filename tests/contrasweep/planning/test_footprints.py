@@ -1,4 +1,5 @@
-"""What a trial needs: measured before estimated before declared before the default; and LOCAL's Table 1 as a plan's column."""
+"""What a trial needs: measured before estimated before declared before the default; and LOCAL's Table 1 as a plan's
+column."""
 
 import dataclasses
 
@@ -16,7 +17,9 @@ from contrasweep.planning.grid import make_plan
 from contrasweep.planning.learned import CPU, Learned, Peak, cell_key
 
 PIXELS = {name: {"dtype": "uint8", "shape": [64, 64, 3]} for name in ("pre", "post")}
-PAIRS = Manifest("pairs", "/nowhere", "image-pair", {"train": (Shard("a", 40, 1, "aa"),)}, ("same", "changed"), PIXELS, Folds(5))
+PAIRS = Manifest(
+    "pairs", "/nowhere", "image-pair", {"train": (Shard("a", 40, 1, "aa"),)}, ("same", "changed"), PIXELS, Folds(5)
+)
 GPUS = Inventory((Node(32, 256, 4, Gpu("T4", 14.7), count=2), Node(64, 512, 8, Gpu("H100", 79.2))))
 HOSTS = Inventory((Node(8, 32),))
 BUILT = []
@@ -37,7 +40,15 @@ def telling_memory(config, data):
         BUILT.append(config)
         return nn.Linear(2, 2)
 
-    return Workload("tiny fp32", (), build, (2, 2), resident_bytes=config.get("gib", 8) * GIB, device=config.get("device", "auto"), cpus=2)
+    return Workload(
+        "tiny fp32",
+        (),
+        build,
+        (2, 2),
+        resident_bytes=config.get("gib", 8) * GIB,
+        device=config.get("device", "auto"),
+        cpus=2,
+    )
 
 
 telling.memory = telling_memory
@@ -85,7 +96,9 @@ def test_an_estimate_comes_before_what_is_declared_but_keeps_its_cores_and_types
 
 
 def test_what_was_measured_comes_first_and_only_on_its_own_type():
-    need, options = needs(Arm(telling), peaks=[Peak("", "T4", "tiny fp32", 8, gpu_memory_gib=3, host_memory_gib=4.1, gpu_busy=0.6)])
+    need, options = needs(
+        Arm(telling), peaks=[Peak("", "T4", "tiny fp32", 8, gpu_memory_gib=3, host_memory_gib=4.1, gpu_busy=0.6)]
+    )
     on = need.footprint.on
     assert need.source == "measured" and on("T4").gpu_memory_gib == 3 and on("H100").gpu_memory_gib > 3
     assert shares(options)["T4"] == "1", "busy for 0.6 of the time alone: two would be too many"
@@ -98,13 +111,17 @@ def test_without_an_estimate_a_measured_peak_serves_other_types_too():
 
 
 def test_the_margin_narrows_with_the_fifth_measurement():
-    margins = [needs(Arm(silent), peaks=[Peak("", "T4", gpu_memory_gib=5)] * n)[0].footprint.on("T4").margin for n in (1, 4, 5)]
+    margins = [
+        needs(Arm(silent), peaks=[Peak("", "T4", gpu_memory_gib=5)] * n)[0].footprint.on("T4").margin for n in (1, 4, 5)
+    ]
     assert margins == [MARGIN_UNMEASURED, MARGIN_UNMEASURED, MARGIN]
 
 
 def test_what_like_trials_took_moves_the_estimate():
     before = needs(Arm(telling), gib=4)[0].footprint.on("T4").gpu_memory_gib
-    trial_of_another_cell = [Peak(f"c{i}", "T4", "tiny fp32", 2.0 * i, gpu_memory_gib=0.5 + 2.0 * i) for i in range(1, 6)]
+    trial_of_another_cell = [
+        Peak(f"c{i}", "T4", "tiny fp32", 2.0 * i, gpu_memory_gib=0.5 + 2.0 * i) for i in range(1, 6)
+    ]
     grid = AblationGrid("s", {"a": Arm(telling, config={"gib": 4})}, "d", folds=5)
     trial = make_plan(grid, lambda name: PAIRS).trials[0]
     after = Footprints(grid, GPUS, Learned(trial_of_another_cell)).of(trial)

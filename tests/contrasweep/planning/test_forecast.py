@@ -17,8 +17,14 @@ from contrasweep.planning.grid import make_plan
 from contrasweep.planning.sweep import make_sweep_plan
 from contrasweep.storage.records import Record, StudyRecords
 
-DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, columns={"image": {"dtype": "uint8", "shape": [8, 8, 1]}},
-                folds=Folds(2))  # fmt: skip
+DATA = Manifest(
+    "d",
+    "/nowhere",
+    "image",
+    {"train": (Shard("a", 100, 1, "aa"),)},
+    columns={"image": {"dtype": "uint8", "shape": [8, 8, 1]}},
+    folds=Folds(2),
+)
 CLUSTER = """
 nodes:
   - {name: small, count: 2, cpus: 16, memory_gib: 64, gpu: T4, gpus: 2, cost_per_hour: 1.0}
@@ -31,7 +37,10 @@ def train(trial, resume=None):
 
 
 def grid(**fields):
-    arms = {"quarter": Arm(train, footprint=Footprint(gpu_memory_gib=3)), "large": Arm(train, footprint=Footprint(gpu_memory_gib=60))}
+    arms = {
+        "quarter": Arm(train, footprint=Footprint(gpu_memory_gib=3)),
+        "large": Arm(train, footprint=Footprint(gpu_memory_gib=60)),
+    }
     return AblationGrid(**{"name": "s", "arms": arms, "data": "d", "folds": 2, "axes": {"p": [1, 2]}} | fields)
 
 
@@ -47,8 +56,23 @@ def planned(study, tmp_path, cluster=None, seconds=None, notes=None):
     records = StudyRecords(str(tmp_path / "runs"), study.name)
     for cell in made.cells if seconds else ():
         trial = cell.trials[0]
-        records.write(Record(trial.id, study.name, trial.arm, trial.trainable, dict(trial.config), {"name": "d", "digest": DATA.digest},
-                             trial.fold, trial.seed, "done", seconds=seconds, started=0.0, ended=seconds, notes=notes or {}))  # fmt: skip
+        records.write(
+            Record(
+                trial.id,
+                study.name,
+                trial.arm,
+                trial.trainable,
+                dict(trial.config),
+                {"name": "d", "digest": DATA.digest},
+                trial.fold,
+                trial.seed,
+                "done",
+                seconds=seconds,
+                started=0.0,
+                ended=seconds,
+                notes=notes or {},
+            )
+        )
     return forecast(made, str(tmp_path / "runs"), cluster)
 
 
@@ -69,16 +93,28 @@ def test_where_the_trials_to_run_go(tmp_path, cluster):
 
 
 def test_a_host_without_gpus_shows_the_host(tmp_path):
-    text = planned(grid(arms={"a": Arm(train), "b": Arm(train, footprint=Footprint(cpus=1, host_memory_gib=2))}), tmp_path).to_text()
+    text = planned(
+        grid(arms={"a": Arm(train), "b": Arm(train, footprint=Footprint(cpus=1, host_memory_gib=2))}), tmp_path
+    ).to_text()
     first, _, _, declared, *_ = text.splitlines()
-    assert first.split()[4:] == ["host", "GiB", "cores", "at", "once"] and declared.split()[4:7] == ["2.0", "declared", "1"]
+    assert first.split()[4:] == ["host", "GiB", "cores", "at", "once"] and declared.split()[4:7] == [
+        "2.0",
+        "declared",
+        "1",
+    ]
     assert "GPU" not in text and "cost" not in text
 
 
 def test_cells_that_fit_nowhere_say_why(tmp_path, cluster):
-    arms = {"fits": Arm(train, footprint=Footprint(gpu_memory_gib=3)), "vast": Arm(train, footprint=Footprint(gpu_memory_gib=300))}
+    arms = {
+        "fits": Arm(train, footprint=Footprint(gpu_memory_gib=3)),
+        "vast": Arm(train, footprint=Footprint(gpu_memory_gib=300)),
+    }
     found = planned(grid(arms=arms), tmp_path, cluster)
-    assert "infeasible  arm vast: the trial needs 300.0 GiB of GPU memory; the largest GPU, H100, has 79.2 GiB (declared) (2 cells)" in found.to_text()
+    assert (
+        "infeasible  arm vast: the trial needs 300.0 GiB of GPU memory; the largest GPU, H100, has 79.2 GiB "
+        "(declared) (2 cells)" in found.to_text()
+    )
     rows = found.to_dict()["table"]
     assert [row["infeasible"] is None for row in rows] == [True, True, False, False]
     assert [row["per_gpu"] for row in rows] == [4, 4, None, None]
@@ -128,17 +164,30 @@ def test_a_forecast_over_budget_is_a_warning(tmp_path, cluster):
     over = planned(grid(budget_gpu_hours=3.0), tmp_path, cluster, seconds=3600.0, notes={"gpus": 0.5})
     assert "warning   budget_gpu_hours=3 will not do: 2 GPU-hours spent and 2.5 to come" in over.to_text()
     assert over.to_dict()["budget"] == {"budget_gpu_hours": {"limit": 3.0, "spent": 2.0}}
-    assert "will not do" not in planned(grid(budget_gpu_hours=5.0), tmp_path, cluster, seconds=3600.0, notes={"gpus": 0.5}).to_text()
+    assert (
+        "will not do"
+        not in planned(grid(budget_gpu_hours=5.0), tmp_path, cluster, seconds=3600.0, notes={"gpus": 0.5}).to_text()
+    )
 
 
 def test_nothing_known_is_said_plainly(tmp_path, cluster):
     text = planned(grid(arms={"a": Arm(train)}), tmp_path, cluster).to_text()
-    assert "memory    arm a: nothing is known (its trainable has no `memory`, the arm no footprint): a whole GPU until one was measured" in text
+    assert (
+        "memory    arm a: nothing is known (its trainable has no `memory`, the arm no footprint): a whole GPU until "
+        "one was measured" in text
+    )
 
 
 def test_a_sweep_is_planned_for_by_arm(tmp_path, cluster):
-    study = Sweep("w", {"a": Arm(train, space={"x": Float(0, 1)}, footprint=Footprint(gpu_memory_gib=30))}, "d", 4, folds=2, confirm_seeds=[5, 6],
-                  searcher="random")  # fmt: skip
+    study = Sweep(
+        "w",
+        {"a": Arm(train, space={"x": Float(0, 1)}, footprint=Footprint(gpu_memory_gib=30))},
+        "d",
+        4,
+        folds=2,
+        confirm_seeds=[5, 6],
+        searcher="random",
+    )
     found = forecast(make_sweep_plan(study, lambda name: DATA), str(tmp_path), cluster)
     lines = found.to_text().splitlines()
     assert lines[1].split() == ["a", "4", "0", "4", "0", "30.0", "declared", "1/2", "H100", "2", "x"]
@@ -148,7 +197,10 @@ def test_a_sweep_is_planned_for_by_arm(tmp_path, cluster):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("nodes: [{cpus: 4, memory_gib: 16, gpu: T4, gpuz: 2}]", r"nodes\[0\]\.gpuz: there is no such field; known fields: "),
+        (
+            "nodes: [{cpus: 4, memory_gib: 16, gpu: T4, gpuz: 2}]",
+            r"nodes\[0\]\.gpuz: there is no such field; known fields: ",
+        ),
         ("nodes: [{cpus: 4, memory_gib: 16, gpus: 2}]", r"nodes\[0\]\.gpu: a host with GPUs must name their type"),
     ],
 )
@@ -160,5 +212,7 @@ def test_a_wrong_inventory_is_one_line(tmp_path, text, says):
 
 def test_the_inventory_in_the_documentation_works(tmp_path):
     inventory = Path(__file__).resolve().parents[3] / "docs/cluster/example-inventory.yaml"
-    done = CliRunner().invoke(app, ["plan", "search_spaces.quickstart:STUDY", "--cluster", str(inventory), "--storage", str(tmp_path)])
+    done = CliRunner().invoke(
+        app, ["plan", "search_spaces.quickstart:STUDY", "--cluster", str(inventory), "--storage", str(tmp_path)]
+    )
     assert done.exit_code == 0 and "L4 or H100" in done.output

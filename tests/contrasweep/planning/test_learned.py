@@ -14,10 +14,31 @@ from contrasweep.storage.records import Record, StudyRecords
 
 
 def record(i, study="s", gpu="H100", gib=4.0, **fields):
-    notes = {"gpu": gpu, "gpus": 0.5, "architecture": "cnn", "counted_gib": 1.0} if gpu else {"architecture": "cnn", "counted_gib": 1.0}
-    base = {"config": {"batch_size": i % 2}, "data": {"name": "d", "digest": "dd"}, "fold": 0, "seed": i, "status": "done"}
+    notes = (
+        {"gpu": gpu, "gpus": 0.5, "architecture": "cnn", "counted_gib": 1.0}
+        if gpu
+        else {"architecture": "cnn", "counted_gib": 1.0}
+    )
+    base = {
+        "config": {"batch_size": i % 2},
+        "data": {"name": "d", "digest": "dd"},
+        "fold": 0,
+        "seed": i,
+        "status": "done",
+    }
     measured = {"gpu_memory_gib": gib if gpu else None, "host_memory_gib": 2.0, "gpu_utilisation": 0.3 if gpu else None}
-    return Record(**{"trial_id": f"t{i}", "study": study, "arm": "a", "trainable": "m:f", "notes": notes, **base, **measured, **fields})
+    return Record(
+        **{
+            "trial_id": f"t{i}",
+            "study": study,
+            "arm": "a",
+            "trainable": "m:f",
+            "notes": notes,
+            **base,
+            **measured,
+            **fields,
+        }
+    )
 
 
 def stored(tmp_path, study, records):
@@ -57,7 +78,9 @@ def test_writing_twice_changes_nothing(tmp_path):
     assert file.read_bytes() == before and json.loads(before)["records"] == 4
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"version": 2, "records": 0, "peaks": []}', '{"version": 1, "records": 1, "peaks": [{"x": 1}]}'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"version": 2, "records": 0, "peaks": []}', '{"version": 1, "records": 1, "peaks": [{"x": 1}]}']
+)
 def test_a_broken_file_is_one_line_that_says_what_to_do(tmp_path, text):
     (tmp_path / "calibration").mkdir()
     (tmp_path / "calibration" / "other.json").write_text(text)
@@ -80,9 +103,18 @@ def test_only_what_trained_and_was_measured_teaches():
 
 
 peaks = st.lists(
-    st.builds(Peak, st.sampled_from("ab"), st.sampled_from(["T4", "cpu"]), st.just("cnn"), st.just(1.0), st.floats(0, 9), st.floats(0, 9), st.floats(0, 1)),
+    st.builds(
+        Peak,
+        st.sampled_from("ab"),
+        st.sampled_from(["T4", "cpu"]),
+        st.just("cnn"),
+        st.just(1.0),
+        st.floats(0, 9),
+        st.floats(0, 9),
+        st.floats(0, 1),
+    ),
     max_size=8,
-)  # fmt: skip
+)
 
 
 @given(peaks, st.randoms(use_true_random=False))

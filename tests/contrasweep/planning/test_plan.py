@@ -15,9 +15,14 @@ from contrasweep.trial import Trial
 
 DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(5))
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3), max_leaves=8,
-)  # fmt: skip
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**40), 2**40)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
 
 
 def train(trial, resume=None):
@@ -34,7 +39,13 @@ def cells(found):
 
 
 def test_axes_are_multiplied_and_arms_come_first():
-    assert cells(plan(axes={"p": [1, 2], "q": ["u", "v"]}))[:5] == [("a", 1, "u"), ("a", 1, "v"), ("a", 2, "u"), ("a", 2, "v"), ("b", 1, "u")]
+    assert cells(plan(axes={"p": [1, 2], "q": ["u", "v"]}))[:5] == [
+        ("a", 1, "u"),
+        ("a", 1, "v"),
+        ("a", 2, "u"),
+        ("a", 2, "v"),
+        ("b", 1, "u"),
+    ]
 
 
 def test_zipped_axes_vary_together_and_multiply_with_the_rest():
@@ -73,13 +84,23 @@ TRIAL = Trial("s", "a", "m:f", {"x": 1}, DATA, fold=0, seed=0)
 
 
 @pytest.mark.parametrize(
-    "change", [{"arm": "b"}, {"trainable": "m:g"}, {"config": {"x": 2}}, {"fold": 1}, {"seed": 1}, {"data": DATA.with_folds(Folds(4))}]
+    "change",
+    [
+        {"arm": "b"},
+        {"trainable": "m:g"},
+        {"config": {"x": 2}},
+        {"fold": 1},
+        {"seed": 1},
+        {"data": DATA.with_folds(Folds(4))},
+    ],
 )
 def test_what_a_trial_is_changes_its_id(change):
     assert dataclasses.replace(TRIAL, **change).id != TRIAL.id
 
 
-@pytest.mark.parametrize("change", [{"study": "t"}, {"config": {"x": 1.0}}, {"data": dataclasses.replace(DATA, uri="s3://b/d", name="e")}])
+@pytest.mark.parametrize(
+    "change", [{"study": "t"}, {"config": {"x": 1.0}}, {"data": dataclasses.replace(DATA, uri="s3://b/d", name="e")}]
+)
 def test_where_a_trial_runs_does_not(change):
     assert dataclasses.replace(TRIAL, **change).id == TRIAL.id
 
@@ -87,7 +108,10 @@ def test_where_a_trial_runs_does_not(change):
 @given(st.dictionaries(st.text(max_size=4), JSON, max_size=4))
 @settings(max_examples=50, deadline=None)
 def test_a_config_has_one_id_however_it_is_held(config):
-    ids = {Trial("s", "a", "m:f", c, DATA).id for c in (config, Config(config), dict(reversed(config.items())), canonical(config))}
+    ids = {
+        Trial("s", "a", "m:f", c, DATA).id
+        for c in (config, Config(config), dict(reversed(config.items())), canonical(config))
+    }
     assert len(ids) == 1
 
 
@@ -111,13 +135,16 @@ def test_digests_differ_where_values_do(a, b):
         ({"metrik": "x"}, "metrik: there is no such field; did you mean 'metric'?"),
         ({"folds": "five"}, "folds: input should be a valid integer"),
         ({"name": "a b"}, "name: string should match pattern"),
-        ({"arms": {"a": {"trainable": "m:f", "confg": {}}}}, "arms.a.confg: there is no such field; did you mean 'config'?"),
+        (
+            {"arms": {"a": {"trainable": "m:f", "confg": {}}}},
+            "arms.a.confg: there is no such field; did you mean 'config'?",
+        ),
         ({"arms": {"a": Arm("nowhere.at:all")}}, "arms.a.trainable: the trainable's module cannot be imported"),
         ({"arms": {"a": Arm("math:cosinus")}}, "arms.a.trainable: the trainable's module has no such function"),
         ({"axes": {"p": [math.nan]}}, "a config value must be finite"),
         ({"axes": {"p": [object]}}, "a config value must be text, a number"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_study_is_refused_with_place_and_value(fields, says):
     with pytest.raises(SpecError) as caught:
         plan(**fields)

@@ -26,7 +26,8 @@ def train(trial, resume=None):
 
 
 def score(trial) -> np.ndarray:
-    """Made up: what an item is worth, the same for all, a little of the seed, and arm b .1 better in all groups but g0."""
+    """Made up: what an item is worth, the same for all, a little of the seed, and arm b .1 better in all groups but
+    g0."""
     names = np.array(GROUPS[trial.fold])
     items = np.random.default_rng(trial.fold).uniform(0, 0.5, len(names))
     return items + 0.01 * trial.seed + np.where(names == "g0", -0.1, 0.1) * (trial.arm == "b")
@@ -37,16 +38,37 @@ class Study:
 
     def __init__(self, storage: str) -> None:
         grid = AblationGrid("made-up", {"a": Arm(train), "b": Arm(train)}, "d", folds=3, seeds=[0, 1])
-        self.storage, self.plan, self.records = storage, make_plan(grid, lambda name: DATA), StudyRecords(storage, "made-up")
+        self.storage, self.plan, self.records = (
+            storage,
+            make_plan(grid, lambda name: DATA),
+            StudyRecords(storage, "made-up"),
+        )
         self.records.claim(describe(self.plan))
         write_planned(self.records, self.plan)
 
     def run(self, trials=None, named=True, folds=GROUPS, also=()):
         for trial in self.plan.trials if trials is None else trials:
-            items = {"hits": score(trial)} | ({"group": folds[trial.fold]} if named else {}) | dict.fromkeys(also, score(trial))
+            items = (
+                {"hits": score(trial)}
+                | ({"group": folds[trial.fold]} if named else {})
+                | dict.fromkeys(also, score(trial))
+            )
             self.records.write_items(trial.id, items)
-            self.records.write(Record(trial.id, "made-up", trial.arm, "m:f", dict(trial.config), {"name": "d", "digest": "x", "synthetic": False},
-                                      trial.fold, trial.seed, "done", {"accuracy": float(score(trial).mean())}, items=tuple(items)))  # fmt: skip
+            self.records.write(
+                Record(
+                    trial.id,
+                    "made-up",
+                    trial.arm,
+                    "m:f",
+                    dict(trial.config),
+                    {"name": "d", "digest": "x", "synthetic": False},
+                    trial.fold,
+                    trial.seed,
+                    "done",
+                    {"accuracy": float(score(trial).mean())},
+                    items=tuple(items),
+                )
+            )
         return load("made-up", storage=self.storage)
 
 
@@ -62,7 +84,9 @@ def of_groups(study, arm, names=GROUPS):
         if trial.arm == arm:
             for name, value in zip(names[trial.fold], score(trial), strict=True):
                 found.setdefault(name, []).append(value)
-    return np.array([np.mean(values) for values in found.values()]), np.array([len(values) / 2 for values in found.values()])
+    return np.array([np.mean(values) for values in found.values()]), np.array(
+        [len(values) / 2 for values in found.values()]
+    )
 
 
 def test_a_replicate_is_a_group_and_the_mean_is_that_of_all_items(study):
@@ -146,8 +170,21 @@ def test_datasets_that_are_an_axis_share_no_groups(tmp_path):
         size = 4 if trial.data.name == "d" else 12
         items = {"hits": np.full(size, 0.5 + better * (trial.arm == "b")), "group": ["x", *["y"] * (size - 1)]}
         records.write_items(trial.id, items)
-        records.write(Record(trial.id, "two", trial.arm, "m:f", dict(trial.config), {"name": trial.data.name, "digest": trial.data.digest, "synthetic": False},
-                             trial.fold, trial.seed, "done", {"accuracy": 1.0}, items=tuple(items)))  # fmt: skip
+        records.write(
+            Record(
+                trial.id,
+                "two",
+                trial.arm,
+                "m:f",
+                dict(trial.config),
+                {"name": trial.data.name, "digest": trial.data.digest, "synthetic": False},
+                trial.fold,
+                trial.seed,
+                "done",
+                {"accuracy": 1.0},
+                items=tuple(items),
+            )
+        )
     overall = load("two", storage=str(tmp_path)).versus("b", "a", over="groups").overall.comparison
     assert (overall.n, overall.difference) == (4, pytest.approx((0.05 * 12 - 0.05 * 36) / 48))
 
@@ -163,14 +200,18 @@ def test_other_items_in_one_fold_are_refused(study):
     first, *others = study.plan.trials
     study.run(others)
     results = study.run([first], folds={**GROUPS, first.fold: ["x", *GROUPS[first.fold][1:]]})
-    with pytest.raises(StorageError, match=f"has other test items than the other trials of fold {first.fold}: .* run it again"):
+    with pytest.raises(
+        StorageError, match=f"has other test items than the other trials of fold {first.fold}: .* run it again"
+    ):
         results.table(over="groups")
     assert "Item by item" in render(results, "html").decode(), "the report goes without"
 
 
 def test_what_is_no_score_of_items_is_refused_with_those_that_are(study):
     results = study.run(also=["knn"])
-    with pytest.raises(SpecError, match=r"metric: over groups a table needs a score of single test items, got 'accuracy'.*hits.*knn"):
+    with pytest.raises(
+        SpecError, match=r"metric: over groups a table needs a score of single test items, got 'accuracy'.*hits.*knn"
+    ):
         results.table(over="groups")
     with pytest.raises(SpecError, match="'group'"):
         results.table(metric="group", over="groups")
@@ -180,8 +221,20 @@ def test_what_is_no_score_of_items_is_refused_with_those_that_are(study):
 
 def test_a_study_without_items_says_so(study):
     for trial in study.plan.trials:
-        study.records.write(Record(trial.id, "made-up", trial.arm, "m:f", {}, {"name": "d", "digest": "x", "synthetic": False},
-                                   trial.fold, trial.seed, "done", {"accuracy": 1.0}))  # fmt: skip
+        study.records.write(
+            Record(
+                trial.id,
+                "made-up",
+                trial.arm,
+                "m:f",
+                {},
+                {"name": "d", "digest": "x", "synthetic": False},
+                trial.fold,
+                trial.seed,
+                "done",
+                {"accuracy": 1.0},
+            )
+        )
     results = load("made-up", storage=study.storage)
     with pytest.raises(SpecError, match="its trials reported none"):
         results.table(over="groups")

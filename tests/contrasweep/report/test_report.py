@@ -24,17 +24,24 @@ def frame() -> pd.DataFrame:
     """3 arms x 2 batch sizes x 5 folds; numbers are made up."""
     rng = np.random.default_rng(0)
     rows = [
-        {"trial_id": f"{arm}-{batch}-{fold}", "arm": arm, "batch_size": batch, "fold": fold, "seed": 0, "status": "done",
-         "f1_macro": 0.86 + gain + 0.01 * fold + rng.normal(0, 0.004), "seconds": 2.0, "gpu_memory_gib": 1.5}
+        {
+            "trial_id": f"{arm}-{batch}-{fold}",
+            "arm": arm,
+            "batch_size": batch,
+            "fold": fold,
+            "seed": 0,
+            "status": "done",
+            "f1_macro": 0.86 + gain + 0.01 * fold + rng.normal(0, 0.004),
+            "seconds": 2.0,
+            "gpu_memory_gib": 1.5,
+        }
         for (arm, gain), batch, fold in itertools.product(ARMS.items(), (4, 8), range(5))
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(rows)
 
 
 def table(frame, rows="batch_size", columns="arm", **options):
-    return build_table(
-        frame, rows=rows, columns=columns, metric="f1_macro", **{"train_fraction": 0.8} | options
-    )
+    return build_table(frame, rows=rows, columns=columns, metric="f1_macro", **{"train_fraction": 0.8} | options)
 
 
 def values(frame, arm, batch):
@@ -64,8 +71,12 @@ def test_the_outermost_folds_stand_beside_the_interval_where_asked(frame):
 def test_every_pair_is_compared_within_its_row_and_judged_by_holm(frame):
     made = table(frame)
     assert len(made.pairs) == 6
-    raw = [compare_paired(values(frame, p.a, int(p.context[0][1])), values(frame, p.b, int(p.context[0][1])), train_fraction=0.8).p_value
-           for p in made.pairs]  # fmt: skip
+    raw = [
+        compare_paired(
+            values(frame, p.a, int(p.context[0][1])), values(frame, p.b, int(p.context[0][1])), train_fraction=0.8
+        ).p_value
+        for p in made.pairs
+    ]
     assert [p.raw_p for p in made.pairs] == pytest.approx(raw)
     assert [p.comparison.p_value for p in made.pairs] == pytest.approx(holm(raw))
     assert made.cells[("4",), ("supcon",)].mark == "worse" and made.cells[("4",), ("ocl",)].mark == ""
@@ -134,9 +145,12 @@ def test_seeds_of_a_fold_count_once(frame):
 
 @pytest.mark.parametrize(
     ("rows", "columns", "metric", "says"),
-    [("batch", "arm", "f1_macro", "did you mean 'batch_size'"), ("arm", "arm", "f1_macro", "once"),
-     ("arm", None, "f1_micro", "did you mean 'f1_macro'")],
-)  # fmt: skip
+    [
+        ("batch", "arm", "f1_macro", "did you mean 'batch_size'"),
+        ("arm", "arm", "f1_macro", "once"),
+        ("arm", None, "f1_micro", "did you mean 'f1_macro'"),
+    ],
+)
 def test_bad_layouts_are_named(frame, rows, columns, metric, says):
     with pytest.raises(SpecError, match=says):
         build_table(frame, rows=rows, columns=columns, metric=metric)
@@ -201,9 +215,7 @@ class _Checker(html.parser.HTMLParser):
         named = dict(attrs)
         if tag != "a":
             self.fetched += [
-                v
-                for k, v in named.items()
-                if k in ("src", "href", "srcset") and not str(v).startswith("data:")
+                v for k, v in named.items() if k in ("src", "href", "srcset") and not str(v).startswith("data:")
             ]
         if tag not in self.VOID:
             self.open.append(tag)
@@ -214,10 +226,18 @@ class _Checker(html.parser.HTMLParser):
 
 
 FACTS = {
-    "name": "small-batches", "metric": "f1_macro", "mode": "max", "arms": list(ARMS), "axes": ["batch_size"], "folds": 5,
-    "datasets": [{"name": "made-up", "digest": "ab" * 32, "synthetic": True}], "versions": {"torch": "2.15.0"},
-    "plan_digest": "0123456789abcdef", "commands": ["contrasweep run studies:S <x>"], "searcher": "random",
-}  # fmt: skip
+    "name": "small-batches",
+    "metric": "f1_macro",
+    "mode": "max",
+    "arms": list(ARMS),
+    "axes": ["batch_size"],
+    "folds": 5,
+    "datasets": [{"name": "made-up", "digest": "ab" * 32, "synthetic": True}],
+    "versions": {"torch": "2.15.0"},
+    "plan_digest": "0123456789abcdef",
+    "commands": ["contrasweep run studies:S <x>"],
+    "searcher": "random",
+}
 
 
 def source(frame, **more) -> Source:
@@ -227,10 +247,25 @@ def source(frame, **more) -> Source:
         for s in range(1, 8)
     ]
     rng = np.random.default_rng(1)
-    search = pd.DataFrame({"trial_id": [f"s{i}" for i in range(20)], "arm": ["ocl", "supcon"] * 10, "value": rng.uniform(size=20), "status": "done",
-                           "lr": 10 ** rng.uniform(-4, -1, 20), "head": ["linear", "mlp"] * 10})  # fmt: skip
-    return Source(frame, FACTS, curves=pd.DataFrame(steps), search=search, importance={"ocl": {"lr": 0.8, "head": 0.2}},
-                  links={t: f"http://127.0.0.1:5000/#/runs/{t}" for t in frame["trial_id"]}, **more)  # fmt: skip
+    search = pd.DataFrame(
+        {
+            "trial_id": [f"s{i}" for i in range(20)],
+            "arm": ["ocl", "supcon"] * 10,
+            "value": rng.uniform(size=20),
+            "status": "done",
+            "lr": 10 ** rng.uniform(-4, -1, 20),
+            "head": ["linear", "mlp"] * 10,
+        }
+    )
+    return Source(
+        frame,
+        FACTS,
+        curves=pd.DataFrame(steps),
+        search=search,
+        importance={"ocl": {"lr": 0.8, "head": 0.2}},
+        links={t: f"http://127.0.0.1:5000/#/runs/{t}" for t in frame["trial_id"]},
+        **more,
+    )
 
 
 def test_the_html_report_is_whole_and_asks_nothing_of_the_network(frame):
@@ -273,10 +308,19 @@ def test_a_report_without_axes(frame):
 def test_a_big_study_stays_small(frame):
     rng = np.random.default_rng(0)
     rows = [
-        {"trial_id": f"{a}-{b}-{f}-{s}", "arm": f"arm{a}", "batch_size": b, "fold": f, "seed": s, "status": "done",
-         "f1_macro": rng.uniform(), "seconds": 1.0, "gpu_memory_gib": 1.0}
+        {
+            "trial_id": f"{a}-{b}-{f}-{s}",
+            "arm": f"arm{a}",
+            "batch_size": b,
+            "fold": f,
+            "seed": s,
+            "status": "done",
+            "f1_macro": rng.uniform(),
+            "seconds": 1.0,
+            "gpu_memory_gib": 1.0,
+        }
         for a, b, f, s in itertools.product(range(8), range(10), range(5), range(5))
-    ]  # fmt: skip
+    ]
     page = html_report(Source(pd.DataFrame(rows), FACTS | {"arms": [f"arm{a}" for a in range(8)]}))
     assert len(page) < 2_000_000 * len(rows) / 1000
     assert page.count('<li><span class="pill') <= 20

@@ -12,7 +12,14 @@ from benchmarks.browser import LAPTOP, PHONE, browser, chromium
 from contrasweep.report import Source, html_report
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="Chromium is not installed")
-FACTS = {"name": "read-by-people", "metric": "f1_macro", "mode": "max", "arms": ["a", "b"], "axes": ["batch_size"], "folds": 5}
+FACTS = {
+    "name": "read-by-people",
+    "metric": "f1_macro",
+    "mode": "max",
+    "arms": ["a", "b"],
+    "axes": ["batch_size"],
+    "folds": 5,
+}
 
 
 @pytest.fixture(scope="module")
@@ -20,12 +27,24 @@ def page_file(tmp_path_factory) -> Path:
     """2 arms x 4 batch sizes x 5 folds with made-up numbers; one trial failed."""
     rng = np.random.default_rng(0)
     rows = [
-        {"trial_id": f"{arm}-{batch}-{fold}", "arm": arm, "batch_size": batch, "fold": fold, "seed": 0, "status": "done", "seconds": 2.0,
-         "f1_macro": 0.8 + 0.02 * (arm == "b") + 0.01 * fold + rng.normal(0, 0.004), "gpu_memory_gib": 1.5, "error": None}
+        {
+            "trial_id": f"{arm}-{batch}-{fold}",
+            "arm": arm,
+            "batch_size": batch,
+            "fold": fold,
+            "seed": 0,
+            "status": "done",
+            "seconds": 2.0,
+            "f1_macro": 0.8 + 0.02 * (arm == "b") + 0.01 * fold + rng.normal(0, 0.004),
+            "gpu_memory_gib": 1.5,
+            "error": None,
+        }
         for arm, batch, fold in itertools.product("ab", (8, 16, 32, 64), range(5))
-    ]  # fmt: skip
+    ]
     rows[3] |= {"status": "failed", "error": "Traceback\nValueError: no"}
-    steps = [{"trial_id": r["trial_id"], "step": s, "f1_macro": 0.1 * s, "loss": 1 / s} for r in rows for s in range(1, 8)]
+    steps = [
+        {"trial_id": r["trial_id"], "step": s, "f1_macro": 0.1 * s, "loss": 1 / s} for r in rows for s in range(1, 8)
+    ]
     links = {r["trial_id"]: f"http://127.0.0.1:5000/#/runs/{r['trial_id']}" for r in rows}
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(html_report(Source(pd.DataFrame(rows), FACTS, curves=pd.DataFrame(steps), links=links)))
@@ -38,7 +57,10 @@ def seen(page_file: Path, width: int, height: int, *codes: str) -> list:
     async def look():
         async with browser() as page:
             await page.resize(width, height)
-            await page.call("Page.addScriptToEvaluateOnNewDocument", source="window.wrong = []; onerror = (...all) => wrong.push(String(all))")
+            await page.call(
+                "Page.addScriptToEvaluateOnNewDocument",
+                source="window.wrong = []; onerror = (...all) => wrong.push(String(all))",
+            )
             await page.open(page_file.as_uri())
             return [*[await page.js(code) for code in codes], await page.js("wrong")]
 
@@ -47,9 +69,16 @@ def seen(page_file: Path, width: int, height: int, *codes: str) -> list:
 
 @pytest.mark.parametrize(("width", "height"), [LAPTOP, PHONE])
 def test_the_page_fits(page_file, width, height):
-    wide, small, wrong = seen(page_file, width, height, "document.documentElement.scrollWidth", """
-        [...document.querySelectorAll('svg text')].filter(t => t.getBoundingClientRect().height && parseFloat(getComputedStyle(t).fontSize)
-            * t.ownerSVGElement.getBoundingClientRect().width / t.ownerSVGElement.viewBox.baseVal.width < 8).length""")  # fmt: skip
+    wide, small, wrong = seen(
+        page_file,
+        width,
+        height,
+        "document.documentElement.scrollWidth",
+        """
+        [...document.querySelectorAll('svg text')].filter(t => t.getBoundingClientRect().height
+            && parseFloat(getComputedStyle(t).fontSize)
+            * t.ownerSVGElement.getBoundingClientRect().width / t.ownerSVGElement.viewBox.baseVal.width < 8).length""",
+    )
     assert wide <= width and wrong == []
     assert small == 0, "no text of a chart is smaller than 8 pixels"
 
@@ -57,12 +86,15 @@ def test_the_page_fits(page_file, width, height):
 def test_trials_are_filtered_sorted_and_linked(page_file):
     column = "[...document.querySelectorAll('.trials tbody tr')].map(row => row.children[5].innerText)"
     found, order, link, same, wrong = seen(
-        page_file, *LAPTOP,
-        "const f = document.querySelector('.trials input'); f.value = 'a failed'; f.dispatchEvent(new Event('input')); document.querySelector('.count').innerText",
-        f"f.value = 'b 16'; f.dispatchEvent(new Event('input')); document.querySelector('.trials th:nth-child(6)').click(); {column}",
+        page_file,
+        *LAPTOP,
+        "const f = document.querySelector('.trials input'); f.value = 'a failed'; f.dispatchEvent(new "
+        "Event('input')); document.querySelector('.count').innerText",
+        f"f.value = 'b 16'; f.dispatchEvent(new Event('input')); document.querySelector('.trials "
+        f"th:nth-child(6)').click(); {column}",
         "document.querySelector('.trials tbody a').href",
         "f.value = 'b batch_size=16'; f.dispatchEvent(new Event('input')); document.querySelector('.count').innerText",
-    )  # fmt: skip
+    )
     assert found.startswith("1 of 40") and wrong == []
     assert len(order) == 5 and [float(v) for v in order] == sorted(map(float, order), reverse=True)
     assert same.startswith("5 of 40")
@@ -71,7 +103,8 @@ def test_trials_are_filtered_sorted_and_linked(page_file):
 
 def test_an_arm_is_hidden_and_values_are_read_off_a_chart(page_file):
     point = """(() => { const svg = document.querySelector('#curves svg'), box = svg.getBoundingClientRect();
-        svg.dispatchEvent(new PointerEvent('pointermove', {bubbles: true, clientX: box.right - 14, clientY: box.y + box.height / 2}));
+        const at = {bubbles: true, clientX: box.right - 14, clientY: box.y + box.height / 2};
+        svg.dispatchEvent(new PointerEvent('pointermove', at));
         return document.getElementById('tip').innerText; })()"""
     both, _, one, wrong = seen(page_file, *LAPTOP, point, "document.querySelector('.key').click()", point)
     assert both.split("\n")[0] == "step 7" and both.count("0.700") == 2

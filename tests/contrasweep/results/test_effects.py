@@ -15,10 +15,21 @@ def frame(seed=0.0, fold=0.0, order=0.0, rest=0.0, arm=0.0, together=0.0) -> pd.
     """2 arms x 2 batch sizes x 3 orders x 12 folds x 12 seeds; each part drawn with its standard deviation."""
     parts = {name: RNG.normal(0, sd, 12) for name, sd in (("seed", seed), ("fold", fold), ("order", order))}
     rows = [
-        {"arm": "ab"[a], "batch_size": 2 ** (3 + b), "order_seed": o, "fold": f, "seed": s,
-         "value": parts["seed"][s] + parts["fold"][f] + parts["order"][o] + arm * a + together * (a == b) + RNG.normal(0, rest)}
+        {
+            "arm": "ab"[a],
+            "batch_size": 2 ** (3 + b),
+            "order_seed": o,
+            "fold": f,
+            "seed": s,
+            "value": parts["seed"][s]
+            + parts["fold"][f]
+            + parts["order"][o]
+            + arm * a
+            + together * (a == b)
+            + RNG.normal(0, rest),
+        }
         for a, b, o, f, s in itertools.product(range(2), range(2), range(12), range(6), range(6))
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(rows)
 
 
@@ -50,7 +61,10 @@ def test_what_a_budget_buys(mode):
     drawn = budget_curves(search, ["a", "b"], searcher="random", mode=mode)
     found = budget_curves(search, ["a", "b"], searcher="tpe", mode=mode)
     assert list(drawn["trials"]) == list(found["trials"]) == list(range(1, 31))
-    assert drawn["best"].iloc[0] == pytest.approx(search["value"].mean()) and drawn["best"].iloc[-1] == found["best"].iloc[-1] == best
+    assert (
+        drawn["best"].iloc[0] == pytest.approx(search["value"].mean())
+        and drawn["best"].iloc[-1] == found["best"].iloc[-1] == best
+    )
     steps = np.diff(drawn["best"]) if mode == "max" else -np.diff(drawn["best"])
     assert (steps > 0).all() and found["low"].isna().all() and drawn["low"].notna().any()
     assert found["best"].iloc[4] == search["value"][:5].agg(mode)

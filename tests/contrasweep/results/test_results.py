@@ -28,25 +28,58 @@ def train(trial, resume=None):
 def value(trial) -> float:
     """A made-up score: arm b is better by .02, batch 16 by .01, folds and seeds differ, a little noise."""
     noise = np.random.default_rng(int(trial.id[:8], 16)).normal(0, 0.002)
-    return 0.8 + 0.02 * (trial.arm == "b") + 0.01 * (trial.config["batch_size"] == 16) + 0.03 * trial.fold + 0.005 * trial.seed + noise
+    return (
+        0.8
+        + 0.02 * (trial.arm == "b")
+        + 0.01 * (trial.config["batch_size"] == 16)
+        + 0.03 * trial.fold
+        + 0.005 * trial.seed
+        + noise
+    )
 
 
 @pytest.fixture
 def study(tmp_path):
     """A finished study of 2 arms x 2 batch sizes x 5 folds x 2 seeds with made-up scores, and its plan."""
-    grid = AblationGrid("made-up", {"a": Arm(train), "b": Arm(train)}, "d", axes={"batch_size": [8, 16]}, folds=5, seeds=[0, 1])
+    grid = AblationGrid(
+        "made-up", {"a": Arm(train), "b": Arm(train)}, "d", axes={"batch_size": [8, 16]}, folds=5, seeds=[0, 1]
+    )
     plan, records = make_plan(grid, lambda name: DATA), StudyRecords(str(tmp_path), "made-up")
     records.claim(describe(plan))
     write_planned(records, plan)
     for trial in plan.trials:
-        records.write(Record(trial.id, "made-up", trial.arm, "m:f", dict(trial.config), {"name": "d", "digest": "x", "synthetic": False},
-                             trial.fold, trial.seed, "done", {"accuracy": value(trial), "seconds": 3.0}, seconds=1.5))  # fmt: skip
+        records.write(
+            Record(
+                trial.id,
+                "made-up",
+                trial.arm,
+                "m:f",
+                dict(trial.config),
+                {"name": "d", "digest": "x", "synthetic": False},
+                trial.fold,
+                trial.seed,
+                "done",
+                {"accuracy": value(trial), "seconds": 3.0},
+                seconds=1.5,
+            )
+        )
     return plan, records
 
 
 def test_the_frame_has_the_promised_columns(study, tmp_path):
     frame = load("made-up", storage=str(tmp_path)).to_frame()
-    assert list(frame.columns) == ["trial_id", "arm", "batch_size", "fold", "seed", "status", "accuracy", "metric.seconds", "seconds", "gpu_memory_gib"]
+    assert list(frame.columns) == [
+        "trial_id",
+        "arm",
+        "batch_size",
+        "fold",
+        "seed",
+        "status",
+        "accuracy",
+        "metric.seconds",
+        "seconds",
+        "gpu_memory_gib",
+    ]
     assert len(frame) == 40
     assert set(frame["batch_size"]) == {8, 16}
     assert (frame["seconds"] == 1.5).all() and (frame["metric.seconds"] == 3.0).all()
@@ -81,9 +114,13 @@ def test_one_arm_against_another_overall_and_in_each_cell(study, tmp_path):
         assert pair.comparison.difference == -shown.comparison.difference
         assert pair.comparison.p_value == shown.comparison.p_value >= pair.raw_p
     raw = [pair.raw_p for pair in found.cells]
-    assert [pair.comparison.p_value for pair in found.cells] == pytest.approx([min(2 * p, 1) if p == min(raw) else max(2 * min(raw), p) for p in raw])
+    assert [pair.comparison.p_value for pair in found.cells] == pytest.approx(
+        [min(2 * p, 1) if p == min(raw) else max(2 * min(raw), p) for p in raw]
+    )
     assert results.versus("a", "b", at={"batch_size": 8}).cells == ()
-    assert results.versus("a", "b", at={"batch_size": 8}).overall.comparison.difference == pytest.approx(found.cells[0].comparison.difference)
+    assert results.versus("a", "b", at={"batch_size": 8}).overall.comparison.difference == pytest.approx(
+        found.cells[0].comparison.difference
+    )
 
 
 @pytest.mark.parametrize("format", versus.FORMATS)
@@ -156,7 +193,9 @@ def test_a_broken_record_names_itself(study, tmp_path):
 
 def test_a_record_reads_back_as_it_was_written(study, tmp_path):
     plan, records = study
-    record = dataclasses.replace(records.read_one(plan.trials[0].id), error="Traceback", items=("hits",), started=time.time())
+    record = dataclasses.replace(
+        records.read_one(plan.trials[0].id), error="Traceback", items=("hits",), started=time.time()
+    )
     records.write(record)
     assert records.read_one(record.trial_id) == record
 
@@ -173,7 +212,11 @@ def test_the_report_shows_trials_figures_and_compares_item_by_item(study, tmp_pa
     for trial in plan.trials:
         records.write_items(trial.id, {"knn1": hits[trial.arm]})
         records.store.write(records.key(trial.id, "artifacts/histogram.png"), image)
-        records.write(dataclasses.replace(records.read_one(trial.id), items=("knn1",), artifacts=("histogram.png", "state.parquet")))
+        records.write(
+            dataclasses.replace(
+                records.read_one(trial.id), items=("knn1",), artifacts=("histogram.png", "state.parquet")
+            )
+        )
     results = load("made-up", storage=str(tmp_path))
     rows = trials.by_item(results.items, results.to_frame(), results.found, results.axes)
     assert len(rows) == 20  # one a replicate of each batch size
@@ -183,7 +226,9 @@ def test_the_report_shows_trials_figures_and_compares_item_by_item(study, tmp_pa
     assert {(row["a"], row["b"]) for row in against} == {("b", "a")}
     assert all(row["difference"] == pytest.approx(0.3) for row in against)
     shown = trials.figures(records, results.to_frame(), results.found, results.axes)
-    assert [caption for caption, _ in shown] == [f"histogram: {arm} batch_size={b}, fold 0, seed 0" for arm in "ab" for b in (8, 16)]
+    assert [caption for caption, _ in shown] == [
+        f"histogram: {arm} batch_size={b}, fold 0, seed 0" for arm in "ab" for b in (8, 16)
+    ]
     page = render(results, "html").decode()
     assert page.count("data:image/png;base64,") == 4
     assert "-0.3000 [" in page

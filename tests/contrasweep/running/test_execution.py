@@ -175,14 +175,18 @@ def test_a_trial_that_takes_more_than_it_was_given_ends_alone_and_the_process_is
         yield Report(1, {"accuracy": float(np.ones(2**33, dtype=np.uint8)[0])})
 
     with pytest.raises(MemoryError):
-        Execution(trial, greedy, StudyRecords(str(tmp_path), "s"), metric="accuracy", limits=guard(host_memory_gib=0.5)).advance()
+        Execution(
+            trial, greedy, StudyRecords(str(tmp_path), "s"), metric="accuracy", limits=guard(host_memory_gib=0.5)
+        ).advance()
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
 
 def test_a_checkpoint_knows_what_the_trial_held(trial, tmp_path):
     """So that an unfinished trial counts in the study's budgets."""
     records = StudyRecords(str(tmp_path), "s")
-    execution = Execution(trial, train, records, metric="accuracy", notes={"gpus": 0.25, "cost_per_hour": 2.0, "phase": "search"})
+    execution = Execution(
+        trial, train, records, metric="accuracy", notes={"gpus": 0.25, "cost_per_hour": 2.0, "phase": "search"}
+    )
     execution.advance()
     execution.close()
     extra = Checkpoints(records.store, records.key(trial.id, "checkpoint")).latest().extra

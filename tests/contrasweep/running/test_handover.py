@@ -28,7 +28,9 @@ with torch.no_grad():
 """
 
 
-def test_the_best_model_of_a_real_study_is_loaded_in_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_model_of_a_real_study_is_loaded_in_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It embeds the real held-out images as the checkpoint of its trial does, to the bit."""
     from mlflow import MlflowClient
 
@@ -41,7 +43,9 @@ def test_the_best_model_of_a_real_study_is_loaded_in_another_process(tmp_path: P
 
     client = MlflowClient(uri)
     (experiment,) = [e for e in client.search_experiments() if e.name == "handed-over"]
-    runs = {r.data.tags["trial_id"]: r for r in client.search_runs([experiment.experiment_id]) if "trial_id" in r.data.tags}
+    runs = {
+        r.data.tags["trial_id"]: r for r in client.search_runs([experiment.experiment_id]) if "trial_id" in r.data.tags
+    }
     modelled = {trial_id for trial_id, found in runs.items() if found.outputs and found.outputs.model_outputs}
     frame = results.to_frame()
     best = frame.loc[frame.groupby("arm")["f1_macro"].idxmax()]
@@ -54,7 +58,9 @@ def test_the_best_model_of_a_real_study_is_loaded_in_another_process(tmp_path: P
     assert all(found.inputs.dataset_inputs[0].dataset.name == "digits-lt" for found in runs.values())
     assert all(found.data.metrics["system/training_seconds"] > 0 for found in runs.values())
     again = Results.load("handed-over", storage)
-    assert {i: url.split("/runs/")[1].split("?")[0] for i, url in again.run_urls.items()} == {i: r.info.run_id for i, r in runs.items()}
+    assert {i: url.split("/runs/")[1].split("?")[0] for i, url in again.run_urls.items()} == {
+        i: r.info.run_id for i, r in runs.items()
+    }
 
     trial = next(t for t in plan(grid, storage=storage).trials if t.id == best["trial_id"].iloc[0])
     trained = Contrastive(trial, Settings(**trial.config))
@@ -63,8 +69,11 @@ def test_the_best_model_of_a_real_study_is_loaded_in_another_process(tmp_path: P
     pixels = trained.test.pixels[:64]
     np.save(tmp_path / "images.npy", pixels.numpy())
     model = f"models:/{runs[trial.id].outputs.model_outputs[0].model_id}"
-    subprocess.run([sys.executable, "-c", LOAD, uri, model, str(tmp_path / "images.npy"), str(tmp_path / "found.npy")], check=True,
-                   env=os.environ | {"OMP_NUM_THREADS": "1"})  # fmt: skip
+    subprocess.run(
+        [sys.executable, "-c", LOAD, uri, model, str(tmp_path / "images.npy"), str(tmp_path / "found.npy")],
+        check=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
     with torch.no_grad():
         trained.model.eval()
         expected = trained.model[0](trained.normalise(pixels.float() / 255))

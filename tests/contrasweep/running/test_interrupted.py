@@ -1,4 +1,5 @@
-"""Studies whose driver is interrupted or killed, as a user starts them: from the command line, on a Ray of their own."""
+"""Studies whose driver is interrupted or killed, as a user starts them: from the command line, on a Ray of their
+own."""
 
 import os
 import shutil
@@ -29,7 +30,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     folder = tempfile.mkdtemp(prefix="cs-", dir="/tmp")  # short: Ray puts sockets below it
     environment = os.environ | {"PYTHONPATH": str(SUPPORT), "OMP_NUM_THREADS": "1", "RAY_TMPDIR": folder}
     call = [sys.executable, "-m", "contrasweep", "run", "study.yaml", "--storage", "runs", "--tracking"]
-    yield lambda tracking: subprocess.Popen([*call, tracking], env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    yield lambda tracking: subprocess.Popen(
+        [*call, tracking], env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -46,11 +49,13 @@ def values(results: Results) -> pd.DataFrame:
 
 
 def test_a_stopped_driver_goes_on_where_it_was(tmp_path: Path, start: Start) -> None:
-    """Interrupted, and then killed: each time `run` again keeps what is finished, and it ends with the table of a calm run."""
+    """Interrupted, and then killed: each time `run` again keeps what is finished, and it ends with the table of a calm
+    run."""
     (tmp_path / "study.yaml").write_text(
         "name: stopped\ndata: digits-lt\nfolds: 4\narms:\n"
         "  a: {trainable: 'toy:train', config: {epochs: 6, pause_s: 0.3}}\n"
-        "  b: {trainable: 'toy:train', config: {epochs: 6, pause_s: 0.3, lr: 0.5}}\n")  # fmt: skip
+        "  b: {trainable: 'toy:train', config: {epochs: 6, pause_s: 0.3, lr: 0.5}}\n"
+    )
     records, tracking = StudyRecords(str(tmp_path / "runs"), "stopped"), f"sqlite:///{tmp_path}/mlflow.db"
 
     def ended() -> dict[str, float]:
@@ -69,17 +74,24 @@ def test_a_stopped_driver_goes_on_where_it_was(tmp_path: Path, start: Start) -> 
     assert driver.returncode == 0, (told, [record.error for record in records.read(records.finished()).values()])
     assert second.items() <= ended().items()
     found = Results.load("stopped", str(tmp_path / "runs"))
-    calm = calm_run(load_study(str(tmp_path / "study.yaml"), ["arms.a.config.pause_s=0", "arms.b.config.pause_s=0"]), tmp_path / "calm")
+    calm = calm_run(
+        load_study(str(tmp_path / "study.yaml"), ["arms.a.config.pause_s=0", "arms.b.config.pause_s=0"]),
+        tmp_path / "calm",
+    )
     pd.testing.assert_frame_equal(values(found), values(calm), check_exact=True)
     assert found.table().to_text().splitlines()[0] in printed
 
 
 def test_a_killed_sweep_goes_on_where_it_was(tmp_path: Path, start: Start) -> None:
     """With early stopping, its driver killed after four records, it keeps what was asked and what is done, and ends."""
-    (tmp_path / "study.yaml").write_text("name: killed\ndata: digits-lt\nfolds: 3\ntrials_per_arm: 4\nconfirm_seeds: [1000]\nscheduler: halving\n"
-                    "scheduler_options: {reduction: 2, bracket: 4}\narms:\n"
-                    "  short: {trainable: 'toy:train', config: {epochs: 2, pause_s: 0.2}, space: {lr: {type: float, low: 0.003, high: 3.0, log: true}}}\n"
-                    "  long: {trainable: 'toy:train', config: {epochs: 4, pause_s: 0.2}, space: {lr: {type: float, low: 0.003, high: 3.0, log: true}}}\n")  # fmt: skip
+    (tmp_path / "study.yaml").write_text(
+        "name: killed\ndata: digits-lt\nfolds: 3\ntrials_per_arm: 4\nconfirm_seeds: [1000]\nscheduler: halving\n"
+        "scheduler_options: {reduction: 2, bracket: 4}\narms:\n"
+        "  short: {trainable: 'toy:train', config: {epochs: 2, pause_s: 0.2}, space: {lr: {type: float, low: 0.003, "
+        "high: 3.0, log: true}}}\n"
+        "  long: {trainable: 'toy:train', config: {epochs: 4, pause_s: 0.2}, space: {lr: {type: float, low: 0.003, "
+        "high: 3.0, log: true}}}\n"
+    )
     storage = str(tmp_path / "runs")
     records = StudyRecords(storage, "killed")
     stop(start("none"), signal.SIGKILL, records, 4)
@@ -99,6 +111,9 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path: Path, start: Start) -> No
     assert results.counts == {"done": 6} and results.table().to_text().splitlines()[0] in printed
     assert dict(results.search["arm"].value_counts()) == {"short": 4, "long": 4}
     for arm, rows in results.search.groupby("arm"):
-        confirmed, whole = next(r.config for r in results.found.values() if r.arm == arm), rows[rows["status"] == "done"]
+        confirmed, whole = (
+            next(r.config for r in results.found.values() if r.arm == arm),
+            rows[rows["status"] == "done"],
+        )
         assert confirmed["lr"] == whole.loc[whole["value"].idxmax(), "lr"]
     assert "short: 4 of 4 configurations" in printed

@@ -29,7 +29,9 @@ from contrasweep.storage.records import Record, StudyRecords
 pytestmark = pytest.mark.xdist_group("placement")  # one Ray for all of them
 SUPPORT = Path(__file__).resolve().parents[2] / "support"
 DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(5))
-MIXED = Inventory((Node(8, 64, 1, Gpu("T4", 14.7), cost_per_hour=1.0), Node(32, 256, 1, Gpu("H100", 79.2), cost_per_hour=8.0)))
+MIXED = Inventory(
+    (Node(8, 64, 1, Gpu("T4", 14.7), cost_per_hour=1.0), Node(32, 256, 1, Gpu("H100", 79.2), cost_per_hour=8.0))
+)
 
 
 def train(trial, resume=None):
@@ -43,8 +45,19 @@ def placed(inventory=MIXED, **arms):
 
 def record(trial, gpu, **fields):
     notes = {"gpu": gpu, "gpus": 0.5}
-    return Record(trial.id, "s", trial.arm, trial.trainable, dict(trial.config), {"name": "d", "digest": DATA.digest}, trial.fold, trial.seed,
-                  "done", notes=notes, **fields)  # fmt: skip
+    return Record(
+        trial.id,
+        "s",
+        trial.arm,
+        trial.trainable,
+        dict(trial.config),
+        {"name": "d", "digest": DATA.digest},
+        trial.fold,
+        trial.seed,
+        "done",
+        notes=notes,
+        **fields,
+    )
 
 
 def test_the_smallest_type_with_room_then_the_one_with_least_waiting():
@@ -61,7 +74,9 @@ def test_where_all_is_full_trials_wait_for_the_type_with_least_before_them():
 
 
 def test_a_place_is_kept_until_the_record_and_then_given_to_another():
-    placements, (first, second, *_) = placed(Inventory((MIXED.nodes[0], MIXED.nodes[1])), a=Footprint(gpu_memory_gib=12))
+    placements, (first, second, *_) = placed(
+        Inventory((MIXED.nodes[0], MIXED.nodes[1])), a=Footprint(gpu_memory_gib=12)
+    )
     assert placements.place(first).gpu == placements.place(first).gpu == "T4"
     placements.ended(record(first, "T4"))
     assert placements.place(second).gpu == "T4"
@@ -99,8 +114,10 @@ def test_a_study_of_which_nothing_fits_is_one_line_about_its_smallest_trial():
     placements, trials = placed(vast=Footprint(gpu_memory_gib=200), huge=Footprint(gpu_memory_gib=100))
     with pytest.raises(SpecError) as caught:
         placements.check(trials)
-    assert str(caught.value) == ("arms.huge.footprint: a trial must fit one host of the cluster; of the smallest one: the trial needs 100.0 GiB "
-                                 "of GPU memory; the largest GPU, H100, has 79.2 GiB (declared)")  # fmt: skip
+    assert str(caught.value) == (
+        "arms.huge.footprint: a trial must fit one host of the cluster; of the smallest one: the trial needs 100.0 GiB "
+        "of GPU memory; the largest GPU, H100, has 79.2 GiB (declared)"
+    )
     placements, trials = placed(vast=Footprint(gpu_memory_gib=200), fits=Footprint(gpu_memory_gib=6))
     placements.check(trials)
 
@@ -137,8 +154,14 @@ def one_gpu(tmp_path_factory):
     import ray
 
     os.environ["PYTHONPATH"] = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
-    ray.init(num_cpus=4, num_gpus=1, include_dashboard=False, log_to_driver=False, _temp_dir=f"/tmp/cs-gpu-{os.getpid()}",
-             labels={"ray.io/accelerator-type": "T4", "cost-per-hour": "3"})  # fmt: skip
+    ray.init(
+        num_cpus=4,
+        num_gpus=1,
+        include_dashboard=False,
+        log_to_driver=False,
+        _temp_dir=f"/tmp/cs-gpu-{os.getpid()}",
+        labels={"ray.io/accelerator-type": "T4", "cost-per-hour": "3"},
+    )
     yield
     ray.shutdown()
 
@@ -148,8 +171,10 @@ def toy(arms):
 
 
 def test_cells_that_fit_run_and_the_others_are_infeasible(one_gpu, tmp_path):
-    arms = {"fits": Arm("toy:train", config={"epochs": 2}, footprint=Footprint(gpu_memory_gib=5)),
-            "vast": Arm("toy:train", config={"epochs": 2}, footprint=Footprint(gpu_memory_gib=50))}  # fmt: skip
+    arms = {
+        "fits": Arm("toy:train", config={"epochs": 2}, footprint=Footprint(gpu_memory_gib=5)),
+        "vast": Arm("toy:train", config={"epochs": 2}, footprint=Footprint(gpu_memory_gib=50)),
+    }
     results = run(toy(arms), storage=str(tmp_path), tracking="none")
     assert results.counts == {"done": 3, "infeasible": 3}
     notes = [dict(record.notes) for record in results.found.values() if record.arm == "fits"]
@@ -177,8 +202,12 @@ def test_out_of_memory_on_a_gpu_resumes_from_the_checkpoint_with_twice_the_share
             yield Report(n, {"accuracy": n / 10, "resumed_after": float(done)}, folder)
 
     arm = Arm(train, footprint=Footprint(gpu_memory_gib=6))
-    results = run(AblationGrid("grow", {"a": arm}, "digits-lt", folds=2), storage=str(tmp_path / "runs"), tracking="none")
-    assert [(r.status, r.notes["gpus"], r.metrics["resumed_after"]) for r in results.found.values()] == [("done", 1.0, 2.0)] * 2
+    results = run(
+        AblationGrid("grow", {"a": arm}, "digits-lt", folds=2), storage=str(tmp_path / "runs"), tracking="none"
+    )
+    assert [(r.status, r.notes["gpus"], r.metrics["resumed_after"]) for r in results.found.values()] == [
+        ("done", 1.0, 2.0)
+    ] * 2
     assert all([row["step"] for row in results.records.metrics(i)] == [1, 2, 3, 4] for i in results.found)
 
 
@@ -192,8 +221,10 @@ def test_nothing_is_queued_of_a_study_that_fits_nowhere(one_gpu, tmp_path):
 @pytest.mark.slow
 def test_a_budget_ends_a_run_gracefully_and_a_larger_one_goes_on(one_gpu, tmp_path):
     """Through the command line: a budget for less than half of the trials' GPU-seconds, then enough."""
-    (tmp_path / "study.yaml").write_text("name: toy\ndata: digits-lt\nfolds: 3\nmetric: accuracy\narms:\n"
-                                         "  a: {trainable: 'toy:train', config: {epochs: 5, pause_s: 0.4}, footprint: {gpus: 0.5}}\n")  # fmt: skip
+    (tmp_path / "study.yaml").write_text(
+        "name: toy\ndata: digits-lt\nfolds: 3\nmetric: accuracy\narms:\n"
+        "  a: {trainable: 'toy:train', config: {epochs: 5, pause_s: 0.4}, footprint: {gpus: 0.5}}\n"
+    )
     command = ["run", str(tmp_path / "study.yaml"), "--storage", str(tmp_path / "runs"), "--tracking", "none"]
     first = CliRunner().invoke(app, [*command, "--set", f"budget_gpu_hours={1.2 / 3600}"])
     assert first.exit_code == 3

@@ -1,4 +1,5 @@
-"""Population based training: Tune's decisions, schedules that say what was trained, resume, and the schedule confirmed."""
+"""Population based training: Tune's decisions, schedules that say what was trained, resume, and the schedule
+confirmed."""
 
 import math
 
@@ -18,13 +19,23 @@ from contrasweep.spec.study import Sweep
 from contrasweep.spec.trainables import import_path
 from contrasweep.storage.records import StudyRecords
 
-ARMS = {"toy": Arm("toy:train", config={"epochs": 6}, space={"lr": Float(0.001, 3.0, log=True), "batch_size": Choice([16, 32, 64])})}
+ARMS = {
+    "toy": Arm(
+        "toy:train", config={"epochs": 6}, space={"lr": Float(0.001, 3.0, log=True), "batch_size": Choice([16, 32, 64])}
+    )
+}
 SPACE = {"lr": Float(0.01, 1.0, log=True), "kind": Choice(["a", "b", "c"]), "width": Int(2, 16, step=2)}
 
 
 def study(**fields) -> Sweep:
-    base = {"arms": ARMS, "searcher": "random", "scheduler": "pbt", "scheduler_options": {"max_step": 6, "interval": 2}, "trials_per_arm": 6,
-            "search_folds": [0, 2]}  # fmt: skip
+    base = {
+        "arms": ARMS,
+        "searcher": "random",
+        "scheduler": "pbt",
+        "scheduler_options": {"max_step": 6, "interval": 2},
+        "trials_per_arm": 6,
+        "search_folds": [0, 2],
+    }
     return sweep(**base | fields)
 
 
@@ -55,20 +66,27 @@ def left(storage, name="toy-sweep"):
 
 
 def test_the_worst_go_on_from_the_best_with_settings_of_the_space():
-    members = [Member(i, ((0, {"lr": 0.1 * (i + 1), "kind": "abc"[i % 3], "width": 2 + 2 * i}),), (), float(i)) for i in range(8)]
+    members = [
+        Member(i, ((0, {"lr": 0.1 * (i + 1), "kind": "abc"[i % 3], "width": 2 + 2 * i}),), (), float(i))
+        for i in range(8)
+    ]
     for mode, best, worst in (("max", {6, 7}, {0, 1}), ("min", {0, 1}, {6, 7})):
         for seed in range(5):
             found = exploited(members, SPACE, Population(8, 2), mode, [seed, 2])
             assert found == exploited(members, SPACE, Population(8, 2), mode, [seed, 2])
             assert set(found) == worst and {parent for parent, _ in found.values()} <= best
-            assert all(SPACE[name].holds(value) and (name != "width" or value % 2 == 0) for _, settings in found.values() for name, value in settings.items())
+            assert all(
+                SPACE[name].holds(value) and (name != "width" or value % 2 == 0)
+                for _, settings in found.values()
+                for name, value in settings.items()
+            )
     failed = [Member(m.number, m.schedule, (), m.value if m.number > 5 else -math.inf) for m in members]
     assert {parent for parent, _ in exploited(failed, SPACE, Population(8, 2), "max", [0, 2]).values()} <= {6, 7}
 
 
 def test_a_record_says_with_which_settings_every_step_was_trained(tmp_path):
-    """Every generation's metrics are those of its schedule trained from its start, and what it goes on from is a part of
-    it; so the whole search costs the population's whole trials and no more."""
+    """Every generation's metrics are those of its schedule trained from its start, and what it goes on from is a part
+    of it; so the whole search costs the population's whole trials and no more."""
     source = search(study(), tmp_path)
     found, records = left(tmp_path)
     planned = plan(study(), storage=str(tmp_path))
@@ -99,7 +117,9 @@ def test_a_killed_population_goes_on_as_if_it_were_not(tmp_path, kill):
     (calm, calm_records), (shaken, shaken_records) = left(tmp_path / "calm"), left(tmp_path / "shaken")
     assert set(calm) == set(shaken)
     for trial_id in calm:
-        one, other = ([(row["step"], row["accuracy"]) for row in r.metrics(trial_id)] for r in (calm_records, shaken_records))
+        one, other = (
+            [(row["step"], row["accuracy"]) for row in r.metrics(trial_id)] for r in (calm_records, shaken_records)
+        )
         assert one == other
 
 
@@ -124,11 +144,27 @@ def forgetful(trial, resume=None):
         ({"trials_per_arm": None, "budget": {"epochs": 40}}, "budget: the budget of PBT is the size of its population"),
         ({"warm_start": ["other"]}, "warm_start: PBT knows no warm_start"),
         ({"scheduler_options": {"interval": 2}}, "scheduler_options: PBT does not take these options"),
-        ({"scheduler_options": {"interval": 8, "max_step": 6}}, "scheduler_options.max_step: max_step must be a whole number of at least 8"),
-        ({"scheduler_options": {"interval": 2, "max_step": 6, "quantile": 0.7}}, "scheduler_options.quantile: quantile must be above 0 and at most 0.5"),
-        ({"arms": {"a": Arm("toy:train", space={"lr": Float(0.1, 1.0, when={"batch_size": 8}), "batch_size": Choice([8, 16])})}}, "arms.a.space.lr.when"),
+        (
+            {"scheduler_options": {"interval": 8, "max_step": 6}},
+            "scheduler_options.max_step: max_step must be a whole number of at least 8",
+        ),
+        (
+            {"scheduler_options": {"interval": 2, "max_step": 6, "quantile": 0.7}},
+            "scheduler_options.quantile: quantile must be above 0 and at most 0.5",
+        ),
+        (
+            {
+                "arms": {
+                    "a": Arm(
+                        "toy:train",
+                        space={"lr": Float(0.1, 1.0, when={"batch_size": 8}), "batch_size": Choice([8, 16])},
+                    )
+                }
+            },
+            "arms.a.space.lr.when",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_pbt_cannot_do_is_refused(tmp_path, fields, says):
     with pytest.raises(SpecError) as caught:
         plan(study(**fields), storage=str(tmp_path))

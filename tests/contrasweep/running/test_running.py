@@ -18,14 +18,24 @@ from contrasweep.results.results import Results
 from contrasweep.running.driver import plan, run
 from contrasweep.storage.records import StudyRecords
 
-pytestmark = [pytest.mark.xdist_group("running"), pytest.mark.usefixtures("ray_session")]  # one local Ray for all of them
+pytestmark = [
+    pytest.mark.xdist_group("running"),
+    pytest.mark.usefixtures("ray_session"),
+]  # one local Ray for all of them
 
 BASE = {"epochs": 3}
 
 
 def study(**fields):
-    base = {"name": "toy", "arms": {"slow": Arm("toy:train", config=BASE | {"lr": 0.01}), "fast": Arm("toy:train", config=BASE | {"lr": 0.5})},
-            "data": "digits-lt", "folds": 3}  # fmt: skip
+    base = {
+        "name": "toy",
+        "arms": {
+            "slow": Arm("toy:train", config=BASE | {"lr": 0.01}),
+            "fast": Arm("toy:train", config=BASE | {"lr": 0.5}),
+        },
+        "data": "digits-lt",
+        "folds": 3,
+    }
     return AblationGrid(**base | fields)
 
 
@@ -49,8 +59,10 @@ def test_a_run_fills_the_table(calm):
     assert list(frame["status"]) == ["done"] * 6
     assert frame.groupby("arm")["accuracy"].mean()["fast"] > 0.8
     assert calm.compare("fast", "slow").difference > 0
-    assert all(len(calm.records.metrics(i)) == 3 and calm.records.items(i)["hits"].mean() == pytest.approx(a)
-               for i, a in zip(frame["trial_id"], frame["accuracy"], strict=True))  # fmt: skip
+    assert all(
+        len(calm.records.metrics(i)) == 3 and calm.records.items(i)["hits"].mean() == pytest.approx(a)
+        for i, a in zip(frame["trial_id"], frame["accuracy"], strict=True)
+    )
 
 
 def test_running_again_trains_nothing(calm, tmp_path):
@@ -63,8 +75,12 @@ def test_running_again_trains_nothing(calm, tmp_path):
 def test_a_lost_worker_costs_its_steps_only(calm, tmp_path):
     """Killed, or told to end with the answer to it come out of the trainable as an exception of its own."""
     signals = {"slow": "SIGKILL", "fast": "SIGTERM"}
-    arms = {name: Arm("toy:train", config=dict(arm.config) | {"die_at": 2, "die_of": signals[name], "once": str(tmp_path / name)})
-            for name, arm in study().arms.items()}  # fmt: skip
+    arms = {
+        name: Arm(
+            "toy:train", config=dict(arm.config) | {"die_at": 2, "die_of": signals[name], "once": str(tmp_path / name)}
+        )
+        for name, arm in study().arms.items()
+    }
     shaken = run(study(arms=arms), storage=str(tmp_path / "runs"), tracking="none")
     assert {record.arm for record in shaken.found.values() if record.attempts == 2} == set(signals)
     assert all((tmp_path / name).exists() for name in signals)
@@ -74,7 +90,8 @@ def test_a_lost_worker_costs_its_steps_only(calm, tmp_path):
 
 @pytest.mark.slow
 def test_only_failures_without_progress_add_up(tmp_path):
-    """With `max_failures` 1 a trial that loses its worker after each step gets to its end; one that never gets further fails."""
+    """With `max_failures` 1 a trial that loses its worker after each step gets to its end; one that never gets further
+    fails."""
 
     def train(trial, resume=None):
         import tempfile
@@ -103,7 +120,9 @@ def test_a_storage_that_fails_for_a_while_costs_steps_only(tmp_path, capsys):
 
         from contrasweep.trial import Report
 
-        in_the_way = Path(trial.config["runs"], "toy", "trials", trial.id, "checkpoint", "2")  # a file where a folder must be
+        in_the_way = Path(
+            trial.config["runs"], "toy", "trials", trial.id, "checkpoint", "2"
+        )  # a file where a folder must be
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "state").touch()
             if resume:
@@ -113,7 +132,11 @@ def test_a_storage_that_fails_for_a_while_costs_steps_only(tmp_path, capsys):
                 in_the_way.touch()
             yield Report(2, {"accuracy": 0.2}, Path(folder))
 
-    results = run(study(arms={"own": Arm(train, config={"runs": str(tmp_path)})}, folds=None), storage=str(tmp_path), tracking="none")
+    results = run(
+        study(arms={"own": Arm(train, config={"runs": str(tmp_path)})}, folds=None),
+        storage=str(tmp_path),
+        tracking="none",
+    )
     (record,) = results.found.values()
     assert (record.status, record.step, record.attempts) == ("done", 2, 2)
     (told,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("again: own fold=")]
@@ -151,16 +174,20 @@ def local():
 
 OWN = local()
 MIXED = {
-    "good": Arm("toy:train", config=BASE), "bad": Arm("toy:train", config=BASE | {"fail_at": 2}),
-    "own": Arm(OWN, config={"metric": "accuracy"}), "another": Arm(OWN, config={"metric": "acuracy"}),
-}  # fmt: skip
+    "good": Arm("toy:train", config=BASE),
+    "bad": Arm("toy:train", config=BASE | {"fail_at": 2}),
+    "own": Arm(OWN, config={"metric": "accuracy"}),
+    "another": Arm(OWN, config={"metric": "acuracy"}),
+}
 
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
     """A study with arms of every kind, good and bad; its records by arm."""
     results = run(study(arms=MIXED), storage=str(tmp_path_factory.mktemp("mixed")), tracking="none")
-    return results, {arm: sorted((r for r in results.found.values() if r.arm == arm), key=lambda r: r.fold) for arm in MIXED}
+    return results, {
+        arm: sorted((r for r in results.found.values() if r.arm == arm), key=lambda r: r.fold) for arm in MIXED
+    }
 
 
 def test_a_trial_that_raises_fails_alone(mixed):
@@ -176,8 +203,14 @@ def test_a_trial_that_raises_fails_alone(mixed):
 
 def test_a_trial_that_never_fits_is_infeasible_not_bad(tmp_path):
     most = max(node.memory_gib for node in Inventory.detect().nodes)
-    huge = Arm("toy:train", config=BASE | {"fail_at": 1, "error": "MemoryError"}, footprint=Footprint(host_memory_gib=most / 3))
-    results = run(study(arms={"good": Arm("toy:train", config=BASE), "huge": huge}, folds=None), storage=str(tmp_path), tracking="none")
+    huge = Arm(
+        "toy:train", config=BASE | {"fail_at": 1, "error": "MemoryError"}, footprint=Footprint(host_memory_gib=most / 3)
+    )
+    results = run(
+        study(arms={"good": Arm("toy:train", config=BASE), "huge": huge}, folds=None),
+        storage=str(tmp_path),
+        tracking="none",
+    )
     assert results.counts == {"done": 1, "infeasible": 1}
     assert "MemoryError" in next(r for r in results.found.values() if r.arm == "huge").error
 
@@ -209,8 +242,14 @@ def test_a_plan_writes_nothing(tmp_path):
 @pytest.mark.slow
 def test_halving_through_ray_resumes_the_promoted_from_their_checkpoints(tmp_path):
     arms = {"toy": dataclasses.replace(ARMS["long"], config={"epochs": 6})}
-    study = sweep(arms=arms, scheduler="halving", scheduler_options={"reduction": 2, "bracket": 4}, trials_per_arm=4, search_folds=[0, 1],
-                  searcher="random")  # fmt: skip
+    study = sweep(
+        arms=arms,
+        scheduler="halving",
+        scheduler_options={"reduction": 2, "bracket": 4},
+        trials_per_arm=4,
+        search_folds=[0, 1],
+        searcher="random",
+    )
     results = run(study, storage=str(tmp_path), tracking="none")
     records = results.records
     found = [r for r in records.read(records.finished()).values() if r.notes["phase"] == "search"]
@@ -223,8 +262,21 @@ def test_halving_through_ray_resumes_the_promoted_from_their_checkpoints(tmp_pat
 
 @pytest.mark.slow
 def test_a_population_through_ray(tmp_path):
-    arms = {"toy": Arm("toy:train", config={"epochs": 6}, space={"lr": Float(0.001, 3.0, log=True), "batch_size": Choice([16, 32, 64])})}
-    study = sweep(arms=arms, searcher="random", scheduler="pbt", scheduler_options={"max_step": 6, "interval": 2}, trials_per_arm=4, search_folds=[0])
+    arms = {
+        "toy": Arm(
+            "toy:train",
+            config={"epochs": 6},
+            space={"lr": Float(0.001, 3.0, log=True), "batch_size": Choice([16, 32, 64])},
+        )
+    }
+    study = sweep(
+        arms=arms,
+        searcher="random",
+        scheduler="pbt",
+        scheduler_options={"max_step": 6, "interval": 2},
+        trials_per_arm=4,
+        search_folds=[0],
+    )
     results = run(study, storage=str(tmp_path), tracking="none")
     assert results.counts == {"done": 3}
     assert {len(r.config["schedule"]) for r in results.found.values()} <= {1, 2, 3}

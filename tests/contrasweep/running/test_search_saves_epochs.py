@@ -1,4 +1,5 @@
-"""A search that must find something: the short form of benchmarks/search.py, really trained, the same on any machine."""
+"""A search that must find something: the short form of benchmarks/search.py, really trained, the same on any
+machine."""
 
 import importlib.util
 from pathlib import Path
@@ -22,9 +23,15 @@ def epochs(tmp_path_factory):
     spec = importlib.util.spec_from_file_location("benchmark_search", FILE)
     benchmark = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(benchmark)
-    study = sweep(arms={"toy": Arm("toy:train", config={"epochs": 9}, space=SPACE)}, trials_per_arm=None, budget={"epochs": BUDGET})
+    study = sweep(
+        arms={"toy": Arm("toy:train", config={"epochs": 9}, space=SPACE)},
+        trials_per_arm=None,
+        budget={"epochs": BUDGET},
+    )
     methods = {name: benchmark.METHODS[name] for name in ("random", "random + ASHA", "TPE + ASHA")}
-    found = benchmark.measure(study, BUDGET, methods, range(SEEDS), str(tmp_path_factory.mktemp("data")), pd.DataFrame())
+    found = benchmark.measure(
+        study, BUDGET, methods, range(SEEDS), str(tmp_path_factory.mktemp("data")), pd.DataFrame()
+    )
     return found.pivot(index="seed", columns="method", values="epochs").fillna(2 * BUDGET)
 
 

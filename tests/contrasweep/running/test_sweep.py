@@ -37,8 +37,12 @@ def test_an_interrupted_search_goes_on_as_if_it_were_not(tmp_path, searcher):
         assert {t.id for t, _ in first} | {t.id for t, _ in second} == {t.id for t, _ in calm}
 
 
-SCHEDULES = {"asha": {"reduction": 2}, "median": {"min_trials": 2}, "halving": {"reduction": 2, "bracket": 4},
-             "hyperband": {"reduction": 2, "max_step": 8}}  # fmt: skip
+SCHEDULES = {
+    "asha": {"reduction": 2},
+    "median": {"min_trials": 2},
+    "halving": {"reduction": 2, "bracket": 4},
+    "hyperband": {"reduction": 2, "max_step": 8},
+}
 
 
 @pytest.mark.parametrize("scheduler", list(SCHEDULES))
@@ -47,7 +51,14 @@ def test_early_stopping_outlives_the_driver(tmp_path, scheduler, kill):
     """Killed at any point, the search goes on from where each trial was: every step is trained once, no trial that was
     stopped goes on but by promotion, and rules that wait for all peers end exactly as without the kill."""
     arms = {"long": dataclasses.replace(ARMS["long"], config={"epochs": 8})}
-    study = sweep(arms=arms, searcher="random", scheduler=scheduler, scheduler_options=SCHEDULES[scheduler], trials_per_arm=10, search_folds=[0, 1])
+    study = sweep(
+        arms=arms,
+        searcher="random",
+        scheduler=scheduler,
+        scheduler_options=SCHEDULES[scheduler],
+        trials_per_arm=10,
+        search_folds=[0, 1],
+    )
     calm = step_by_step(study, tmp_path / "calm")
     first = step_by_step(study, tmp_path / "shaken", stop_after=kill)
     second = step_by_step(study, tmp_path / "shaken")
@@ -74,14 +85,19 @@ def test_a_configuration_is_judged_by_the_mean_over_its_folds(tmp_path):
 
 
 def test_failed_trials_are_never_the_best(tmp_path):
-    told, confirmed = drive(sweep(), tmp_path, statuses=lambda t: "failed" if t.config["lr"] < 0.3 and t.seed == 0 else "done")
+    told, confirmed = drive(
+        sweep(), tmp_path, statuses=lambda t: "failed" if t.config["lr"] < 0.3 and t.seed == 0 else "done"
+    )
     assert all(config["lr"] >= 0.3 for config in confirmed[-1].best.values())
     told, confirmed = drive(sweep(), tmp_path / "none", statuses=lambda t: "failed")
     assert confirmed[-1].best == {} and len(told) == 10
 
 
 def test_an_add_on_starts_from_its_base_at_its_best(tmp_path):
-    arms = {"tuned": Arm("toy:train", config={"epochs": 2}, space={"batch_size": Choice([16, 32, 64])}), "base": ARMS["short"]}
+    arms = {
+        "tuned": Arm("toy:train", config={"epochs": 2}, space={"batch_size": Choice([16, 32, 64])}),
+        "base": ARMS["short"],
+    }
     told, confirmed = drive(sweep(arms=arms, freeze={"tuned": "base"}, trials_per_arm=3), tmp_path)
     assert [t.arm for t, _ in told[:6]] == ["base"] * 3 + ["tuned"] * 3
     best = confirmed[-1].best
@@ -124,11 +140,14 @@ def test_an_equal_budget_is_what_the_plan_says(tmp_path):
         ({"folds": None}, "folds: a search must not look at the test split"),
         ({"freeze": {"short": "long", "long": "short"}}, "freeze: arms are frozen on each other in a circle"),
         ({"arms": {"a": Arm("toy:train")}}, "arms.a.space: every arm of a Sweep searches something"),
-        ({"arms": {"a": Arm("toy:train", space={"lrr": Float(0.1, 1.0)})}}, "lrr: there is no such field; did you mean 'lr'"),
+        (
+            {"arms": {"a": Arm("toy:train", space={"lrr": Float(0.1, 1.0)})}},
+            "lrr: there is no such field; did you mean 'lr'",
+        ),
         ({"scheduler": "hyperbannd"}, "scheduler: there is no such scheduler"),
         ({"searcher": "tpee"}, "searcher: there is no such searcher"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_sweep_is_refused_before_anything_is_spent(tmp_path, fields, says):
     with pytest.raises(SpecError) as caught:
         plan(sweep(**fields), storage=str(tmp_path))

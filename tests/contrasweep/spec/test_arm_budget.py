@@ -18,7 +18,8 @@ from contrasweep.storage.records import StudyRecords
 
 
 def steps_of(trial, notes, status):
-    """Trials of the arm `long` take four steps, those of `short` two; a step takes 36 s of half a GPU: 0.005 GPU-hours."""
+    """Trials of the arm `long` take four steps, those of `short` two; a step takes 36 s of half a GPU: 0.005
+    GPU-hours."""
     steps = trial.config["epochs"]
     return record_of(trial, {**notes, "gpus": 0.5}, status, step=steps, seconds=36.0 * steps)
 
@@ -29,11 +30,17 @@ def searched(told, arm):
 
 @pytest.mark.parametrize(
     ("budget", "short", "long"),
-    [({"epochs": 21}, 10, 5), ({"gpu_hours": 0.101}, 10, 5), ({"trials": 3}, 3, 3), ({"trials": 8, "epochs": 21}, 8, 5), ({"epochs": 1}, 1, 1)],
+    [
+        ({"epochs": 21}, 10, 5),
+        ({"gpu_hours": 0.101}, 10, 5),
+        ({"trials": 3}, 3, 3),
+        ({"trials": 8, "epochs": 21}, 8, 5),
+        ({"epochs": 1}, 1, 1),
+    ],
 )
 def test_a_search_ends_where_its_budget_has_no_room_for_another_trial(tmp_path, budget, short, long):
-    """However long a trial is, an arm spends what it is given; a trial longer than all of it is the one that it costs to
-    know that."""
+    """However long a trial is, an arm spends what it is given; a trial longer than all of it is the one that it costs
+    to know that."""
     study = sweep(trials_per_arm=None, budget=budget)
     told, confirmed = drive(study, tmp_path, record=steps_of)
     assert (len(searched(told, "short")), len(searched(told, "long"))) == (short, long)
@@ -92,8 +99,14 @@ def test_equal_trials_never_exceed_a_budget_that_pays_for_the_first_ones(length,
         ({"trials_per_arm": None}, "budget: a search needs a budget for each arm; for example trials_per_arm: 40"),
         ({"budget": {"trials": 4}}, "trials_per_arm: trials_per_arm and budget.trials say the same, got 5"),
         ({"trials_per_arm": None, "budget": {}}, "budget: a search needs a budget; give trials, epochs or gpu_hours"),
-        ({"trials_per_arm": None, "budget": {"epochs": 0}}, "budget.epochs: input should be greater than or equal to 1, got 0"),
-        ({"trials_per_arm": None, "budget": {"gpu_hours": 1}, "searcher": "grid"}, "searcher_options.levels: the size of a grid has to be said"),
+        (
+            {"trials_per_arm": None, "budget": {"epochs": 0}},
+            "budget.epochs: input should be greater than or equal to 1, got 0",
+        ),
+        (
+            {"trials_per_arm": None, "budget": {"gpu_hours": 1}, "searcher": "grid"},
+            "searcher_options.levels: the size of a grid has to be said",
+        ),
     ],
 )
 def test_a_wrong_budget_is_refused(tmp_path, fields, says):
@@ -103,8 +116,16 @@ def test_a_wrong_budget_is_refused(tmp_path, fields, says):
 
 
 def test_a_grid_is_searched_as_far_as_the_epochs_go(tmp_path):
-    arms = {"toy": Arm("toy:train", config={"epochs": 4}, space={"batch_size": Choice([8, 16, 32, 64]), "lr": Float(0.01, 1.0, log=True)})}
-    study = sweep(arms=arms, searcher="grid", searcher_options={"levels": {"lr": 2}}, trials_per_arm=None, budget={"epochs": 25})
+    arms = {
+        "toy": Arm(
+            "toy:train",
+            config={"epochs": 4},
+            space={"batch_size": Choice([8, 16, 32, 64]), "lr": Float(0.01, 1.0, log=True)},
+        )
+    }
+    study = sweep(
+        arms=arms, searcher="grid", searcher_options={"levels": {"lr": 2}}, trials_per_arm=None, budget={"epochs": 25}
+    )
     told, _ = drive(study, tmp_path, record=steps_of)
     assert len(searched(told, "toy")) == 6
 
@@ -123,7 +144,9 @@ def test_a_search_finds_no_test_split_to_look_at(tmp_path):
     assert "test" not in search.data.splits and len(open_dataset(search.data).parts(0)[1]) == 182
     with pytest.raises(DataError):
         open_dataset(search.data).parts(None)
-    assert [(t.arm, t.fold, t.seed) for t in confirm] == [("short", None, 1000), ("long", None, 1000)], "read once an arm and seed"
+    assert [(t.arm, t.fold, t.seed) for t in confirm] == [("short", None, 1000), ("long", None, 1000)], (
+        "read once an arm and seed"
+    )
     assert len(open_dataset(confirm[0].data).parts(None)[1]) == 400
 
 

@@ -1,4 +1,5 @@
-"""Several objectives and constraints: fronts, bounds, what searchers make of them, and what a study shows and confirms."""
+"""Several objectives and constraints: fronts, bounds, what searchers make of them, and what a study shows and
+confirms."""
 
 import math
 
@@ -52,17 +53,23 @@ def last_asked(name, asks, constrained=False):
     for _ in range(asks):
         config = searcher.ask()
         asked.append(config)
-        searcher.tell(config, [config["x"], 1 - config["x"] + config["y"]], violations=[config["x"] - 0.3] if constrained else [])
+        searcher.tell(
+            config, [config["x"], 1 - config["x"] + config["y"]], violations=[config["x"] - 0.3] if constrained else []
+        )
     return asked[-asks // 3 :]
 
 
-@pytest.mark.parametrize(("name", "asks"), [("nsga2", 200), ("tpe", 40), pytest.param("gp", 24, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("name", "asks"), [("nsga2", 200), ("tpe", 40), pytest.param("gp", 24, marks=pytest.mark.slow)]
+)
 def test_what_learns_comes_nearer_to_the_front_than_random(name, asks):
     """At random, y is 0.5 in the mean."""
     assert np.mean([config["y"] for config in last_asked(name, asks)]) < 0.4
 
 
-@pytest.mark.parametrize(("name", "asks"), [("nsga2", 100), ("tpe", 40), pytest.param("gp", 24, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("name", "asks"), [("nsga2", 100), ("tpe", 40), pytest.param("gp", 24, marks=pytest.mark.slow)]
+)
 def test_what_learns_keeps_to_the_constraint_more_than_random(name, asks):
     """At random, three in ten do."""
     assert np.mean([config["x"] <= 0.3 for config in last_asked(name, asks, constrained=True)]) > 0.5
@@ -77,7 +84,9 @@ def test_a_failed_trial_among_several_objectives_does_no_harm(name):
         if i % 3 == 2:
             searcher.tell(asked[-1], None)
         else:
-            searcher.tell(asked[-1], [asked[-1]["x"], math.nan if i == 4 else asked[-1]["y"]], violations=[asked[-1]["y"] - 0.5])
+            searcher.tell(
+                asked[-1], [asked[-1]["x"], math.nan if i == 4 else asked[-1]["y"]], violations=[asked[-1]["y"] - 0.5]
+            )
     assert len({dumps(config) for config in asked}) == 12
 
 
@@ -86,16 +95,25 @@ def test_a_failed_trial_among_several_objectives_does_no_harm(name):
     [
         ({"searcher": "cmaes"}, "searcher: CMA-ES knows no objectives"),
         ({"searcher": "optuna.samplers:CmaEsSampler"}, "searcher: the searcher cannot search this"),
-        ({"objectives": {}, "searcher": "cmaes", "constraints": {"seconds": "<= 1"}}, "searcher: CMA-ES knows no constraints"),
+        (
+            {"objectives": {}, "searcher": "cmaes", "constraints": {"seconds": "<= 1"}},
+            "searcher: CMA-ES knows no constraints",
+        ),
         ({"scheduler": "asha"}, "scheduler: early stopping compares trials by one metric"),
         ({"metric": "f1_macro"}, "objectives: the metric, which chooses what is confirmed, is one of the objectives"),
-        ({"mode": "min"}, "objectives: the metric, which chooses what is confirmed, is one of the objectives, with its mode"),
+        (
+            {"mode": "min"},
+            "objectives: the metric, which chooses what is confirmed, is one of the objectives, with its mode",
+        ),
         ({"constraints": {"seconds": "= 1"}}, "constraints.seconds: a constraint is <= or >= and a number"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(tmp_path, fields, says):
     with pytest.raises(SpecError) as caught:
-        plan(sweep(**{"objectives": {"accuracy": "max", "loss": "min"}, "searcher": "nsga2"} | fields), storage=str(tmp_path))
+        plan(
+            sweep(**{"objectives": {"accuracy": "max", "loss": "min"}, "searcher": "nsga2"} | fields),
+            storage=str(tmp_path),
+        )
     assert says in str(caught.value)
 
 
@@ -106,8 +124,13 @@ def two(trial, notes, status):
     return record_of(trial, notes, status, **fields)
 
 
-STUDY = {"searcher": "nsga2", "trials_per_arm": 12, "objectives": {"accuracy": "max", "loss": "min"},
-         "constraints": {"seconds": "<= 2", "loss": "<= 0.5"}, "search_folds": [0, 2]}  # fmt: skip
+STUDY = {
+    "searcher": "nsga2",
+    "trials_per_arm": 12,
+    "objectives": {"accuracy": "max", "loss": "min"},
+    "constraints": {"seconds": "<= 2", "loss": "<= 0.5"},
+    "search_folds": [0, 2],
+}
 
 
 def test_the_best_feasible_by_the_metric_is_confirmed_and_the_front_is_shown(tmp_path):
@@ -126,15 +149,22 @@ def test_the_best_feasible_by_the_metric_is_confirmed_and_the_front_is_shown(tmp
     rows = frame[frame["arm"] == "long"]
     assert len(rows) == 12
     assert set(rows.loc[rows["feasible"], "lr"]) == {t.config["lr"] for t in feasible}
-    assert (rows["front"] == rows["feasible"]).all(), "accuracy and loss grow together, so nothing feasible is dominated"
-    assert rows["accuracy"].to_numpy() == pytest.approx((rows["lr"] / 4 + 0.01).to_numpy()), "the mean over folds 0 and 2"
+    assert (rows["front"] == rows["feasible"]).all(), (
+        "accuracy and loss grow together, so nothing feasible is dominated"
+    )
+    assert rows["accuracy"].to_numpy() == pytest.approx((rows["lr"] / 4 + 0.01).to_numpy()), (
+        "the mean over folds 0 and 2"
+    )
 
     shown = render(results, "text").decode()
     assert "searched long: 12 of 12 configurations, 96 epochs," in shown
     assert f"{int(frame['front'].sum())} of 24 configurations, {int(frame['feasible'].sum())} feasible" in shown
     assert shown.count("\n  long ") + shown.count("\n long ") >= rows["front"].sum()
     page = render(results, "html").decode()
-    assert "12 of 12 configurations" in page and "Pareto front of the search over accuracy (max), loss (min) with loss &lt;= 0.5 and seconds &lt;= 2" in page
+    assert (
+        "12 of 12 configurations" in page
+        and "Pareto front of the search over accuracy (max), loss (min) with loss &lt;= 0.5 and seconds &lt;= 2" in page
+    )
 
 
 @pytest.mark.parametrize("searcher", ["tpe", pytest.param("gp", marks=pytest.mark.slow)])

@@ -8,8 +8,12 @@ from contrasweep.errors import SpecError
 from contrasweep.spec.space import Choice, Float, Int, check, ordered, sample
 
 UNIT = st.floats(0, 1)
-FLOATS = st.tuples(st.floats(1e-6, 1e3), st.floats(1e-6, 1e3), st.booleans()).map(lambda t: Float(min(t[:2]), max(t[:2]), log=t[2]))
-INTS = st.tuples(st.integers(1, 500), st.integers(1, 500), st.booleans()).map(lambda t: Int(min(t[:2]), max(t[:2]), log=t[2]))
+FLOATS = st.tuples(st.floats(1e-6, 1e3), st.floats(1e-6, 1e3), st.booleans()).map(
+    lambda t: Float(min(t[:2]), max(t[:2]), log=t[2])
+)
+INTS = st.tuples(st.integers(1, 500), st.integers(1, 500), st.booleans()).map(
+    lambda t: Int(min(t[:2]), max(t[:2]), log=t[2])
+)
 CHOICES = st.lists(st.one_of(st.text(max_size=3), st.integers()), min_size=1, max_size=5).map(Choice)
 
 

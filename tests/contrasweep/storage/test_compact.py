@@ -26,14 +26,33 @@ def records(request, tmp_path):
 
 
 def finish(records, trial_id, value):
-    rows = [{"step": step, "time": 10.0 * step, "loss": value / step, **({"accuracy": value} if step == 2 else {})} for step in (1, 2)]
+    rows = [
+        {"step": step, "time": 10.0 * step, "loss": value / step, **({"accuracy": value} if step == 2 else {})}
+        for step in (1, 2)
+    ]
     records.write_metrics(trial_id, rows)
-    records.write(Record(trial_id, "compacted", "a", "m:f", {}, {"name": "d", "digest": "x"}, 0, 0, "done", {"accuracy": value}, step=2))
+    records.write(
+        Record(
+            trial_id,
+            "compacted",
+            "a",
+            "m:f",
+            {},
+            {"name": "d", "digest": "x"},
+            0,
+            0,
+            "done",
+            {"accuracy": value},
+            step=2,
+        )
+    )
 
 
 def read(records, wanted=None):
     stamps = compact.record_stamps(records)
-    return compact.read_records(records, stamps), compact.read_curves(records, stamps, stamps if wanted is None else wanted)
+    return compact.read_records(records, stamps), compact.read_curves(
+        records, stamps, stamps if wanted is None else wanted
+    )
 
 
 def assert_true(records):
@@ -42,7 +61,10 @@ def assert_true(records):
     assert found == records.read(records.finished())
     assert set(curves["trial_id"]) == records.finished()
     for trial_id, rows in curves.groupby("trial_id", observed=True):
-        told = [{k: v for k, v in row.items() if k != "trial_id" and not np.isnan(v)} for row in rows.drop(columns="trial_id").to_dict("records")]
+        told = [
+            {k: v for k, v in row.items() if k != "trial_id" and not np.isnan(v)}
+            for row in rows.drop(columns="trial_id").to_dict("records")
+        ]
         assert told == records.metrics(trial_id)
 
 
@@ -54,7 +76,12 @@ def test_the_second_reading_needs_two_files(records, monkeypatch):
     after = read(records)
     assert sorted(got) == ["compacted/compact/curves.parquet", "compacted/compact/records.parquet"]
     assert after[0] == before[0]
-    assert after[1].sort_values(["trial_id", "step"]).reset_index(drop=True).equals(before[1].sort_values(["trial_id", "step"]).reset_index(drop=True))
+    assert (
+        after[1]
+        .sort_values(["trial_id", "step"])
+        .reset_index(drop=True)
+        .equals(before[1].sort_values(["trial_id", "step"]).reset_index(drop=True))
+    )
 
 
 @pytest.mark.parametrize("change", ["again", "forgotten", "new", "deleted files", "damaged files"])
@@ -70,7 +97,9 @@ def test_what_changed_since_is_seen(records, change):
     else:
         for name in (compact.RECORDS, compact.CURVES):
             key = f"compacted/{name}"
-            records.store.delete(key) if change == "deleted files" else records.store.write(key, b"PAR1 and nothing more")
+            records.store.delete(key) if change == "deleted files" else records.store.write(
+                key, b"PAR1 and nothing more"
+            )
     assert_true(records)
     assert_true(records)
 

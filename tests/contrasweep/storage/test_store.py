@@ -55,9 +55,7 @@ def test_a_missing_object_is_file_not_found(store: Store, tmp_path: Path) -> Non
 def test_if_absent_keeps_the_first(store: Store) -> None:
     assert store.write("k", b"first", if_absent=True)
     assert not store.write("k", b"second", if_absent=True)
-    assert not store.write("k", b"first", if_absent=True), (
-        "equal bytes by another writer are no success of ours"
-    )
+    assert not store.write("k", b"first", if_absent=True), "equal bytes by another writer are no success of ours"
     assert store.read("k") == b"first"
 
 
@@ -140,10 +138,7 @@ def test_a_server_that_is_not_there_is_named(
     monkeypatch.setattr(s3_module, "FIRST_WAIT_S", 0.01)
     with pytest.raises(StorageError, match=r"could not read s3://bucket/key 3 times .*127\.0\.0\.1:9.*is up"):
         S3Store("s3://bucket").read("key")
-    assert [record.message.split("; ")[1][:15] for record in caplog.records] == [
-        "attempt 2 of 3 ",
-        "attempt 3 of 3 ",
-    ]
+    assert [record.message.split("; ")[1][:15] for record in caplog.records] == ["attempt 2 of 3 ", "attempt 3 of 3 "]
 
 
 def test_no_credentials_are_named(monkeypatch: pytest.MonkeyPatch, s3: object, tmp_path: Path) -> None:
@@ -159,15 +154,11 @@ def test_another_tools_object_is_read_without_a_digest(s3: object) -> None:
     import boto3
 
     store = S3Store(s3.uri)  # type: ignore[attr-defined]
-    boto3.session.Session().client("s3").put_object(
-        Bucket=store.bucket, Key=store.prefix + "theirs", Body=b"abc"
-    )
+    boto3.session.Session().client("s3").put_object(Bucket=store.bucket, Key=store.prefix + "theirs", Body=b"abc")
     assert store.read("theirs") == b"abc"
 
 
-def test_an_object_whose_bytes_were_changed_is_never_read(
-    s3: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_object_whose_bytes_were_changed_is_never_read(s3: object, monkeypatch: pytest.MonkeyPatch) -> None:
     import boto3
 
     monkeypatch.setattr(s3_module, "FIRST_WAIT_S", 0.01)

@@ -36,9 +36,7 @@ from contrasweep.trial import Trial
 
 pytestmark = pytest.mark.xdist_group("tracking")  # one server for all of them
 
-DATA = Manifest(
-    "digits-lt", "/data/digits-lt", "image", {"train": (Shard("train-0.parquet", 1437, 1, "0" * 64),)}
-)
+DATA = Manifest("digits-lt", "/data/digits-lt", "image", {"train": (Shard("train-0.parquet", 1437, 1, "0" * 64),)})
 T0 = 1_700_000_000.0
 
 
@@ -47,15 +45,19 @@ def make_trials(study: str) -> list[Trial]:
     arms = {"scl": {"loss": "supcon"}, "ocl": {"loss": "ocl", "head": {"dim": 64}}}
     return [
         Trial(study, arm, "trainables.contrastive:train", config | {"batch_size": b, "lr": 0.1}, DATA, fold)
-        for arm, config in arms.items() for b in (4, 32) for fold in (0, 1)
-    ]  # fmt: skip
+        for arm, config in arms.items()
+        for b in (4, 32)
+        for fold in (0, 1)
+    ]
 
 
 def make_rows(trial: Trial, steps: int = 5) -> list[dict[str, Any]]:
     """Reports as the records keep them; accuracy is given at every other step only."""
     base = int(trial.id[:4], 16) / 1e6
-    return [{"step": s, "time": T0 + s, "loss": base + 1 / s} | ({"accuracy": base + s / 10} if s % 2 else {})
-            for s in range(1, steps + 1)]  # fmt: skip
+    return [
+        {"step": s, "time": T0 + s, "loss": base + 1 / s} | ({"accuracy": base + s / 10} if s % 2 else {})
+        for s in range(1, steps + 1)
+    ]
 
 
 @dataclass
@@ -71,14 +73,17 @@ class Study:
     @property
     def facts(self) -> StudyFacts:
         return StudyFacts.of(
-            self.name, self.trials, axes=("batch_size",), metric="accuracy", plan_digest="ab" * 32,
-            storage=self.records.storage, facts={"data": "digits-lt", "folds": 2},
-        )  # fmt: skip
+            self.name,
+            self.trials,
+            axes=("batch_size",),
+            metric="accuracy",
+            plan_digest="ab" * 32,
+            storage=self.records.storage,
+            facts={"data": "digits-lt", "folds": 2},
+        )
 
     def tracker(self, **options: Any) -> MlflowTracker:
-        return MlflowTracker(
-            self.uri, self.facts, options.pop("records", self.records), flush_s=0.05, **options
-        )
+        return MlflowTracker(self.uri, self.facts, options.pop("records", self.records), flush_s=0.05, **options)
 
     def record(self, trial: Trial, rows: list[dict[str, Any]] | None = None, **fields: Any) -> Record:
         """Write what a trial leaves in the storage."""
@@ -87,20 +92,33 @@ class Study:
         last = {k: v for k, v in rows[-1].items() if k not in ("step", "time")} if rows else {}
         data = {"name": DATA.name, "digest": DATA.digest, "synthetic": False}
         made = Record(
-            trial.id, self.name, trial.arm, trial.trainable, trial.config, data, trial.fold, trial.seed,
-            **{"status": "done", "metrics": last, "step": len(rows), "seconds": 4.5, "started": T0, "ended": T0 + 9,
-               "host": "here", "host_memory_gib": 0.75, "versions": {"torch": "2.15"}, **fields},
-        )  # fmt: skip
+            trial.id,
+            self.name,
+            trial.arm,
+            trial.trainable,
+            trial.config,
+            data,
+            trial.fold,
+            trial.seed,
+            **{
+                "status": "done",
+                "metrics": last,
+                "step": len(rows),
+                "seconds": 4.5,
+                "started": T0,
+                "ended": T0 + 9,
+                "host": "here",
+                "host_memory_gib": 0.75,
+                "versions": {"torch": "2.15"},
+                **fields,
+            },
+        )
         self.records.write(made)
         return made
 
     def runs(self) -> list[Any]:
         experiment = self.client.get_experiment_by_name(self.name)
-        return (
-            []
-            if experiment is None
-            else list(self.client.search_runs([experiment.experiment_id], max_results=1000))
-        )
+        return [] if experiment is None else list(self.client.search_runs([experiment.experiment_id], max_results=1000))
 
     def children(self) -> dict[str, Any]:
         """Runs by trial id; fails if a trial has two."""
@@ -120,9 +138,7 @@ class Study:
         """The run's histories are exactly those rows: nothing lost, nothing twice."""
         run = self.children()[trial.id]
         for key in ("loss", "accuracy"):
-            want = [
-                (r["step"], r[key], int(r["time"] * 1000)) for r in (rows or make_rows(trial)) if key in r
-            ]
+            want = [(r["step"], r[key], int(r["time"] * 1000)) for r in (rows or make_rows(trial)) if key in r]
             assert self.history(run, key) == want
 
 
@@ -137,16 +153,12 @@ def go_on(study: Study, trial: Trial, rows: list[dict[str, Any]]) -> None:
     study.assert_shows(trial)
 
 
-def run_live(
-    study: Study, tracker: MlflowTracker, trial: Trial, rows: list[dict[str, Any]] | None = None
-) -> Record:
+def run_live(study: Study, tracker: MlflowTracker, trial: Trial, rows: list[dict[str, Any]] | None = None) -> Record:
     """What a driver does for one trial."""
     rows = make_rows(trial) if rows is None else rows
     tracker.start(trial)
     for row in rows:
-        tracker.log(
-            trial.id, row["step"], {k: v for k, v in row.items() if k not in ("step", "time")}, row["time"]
-        )
+        tracker.log(trial.id, row["step"], {k: v for k, v in row.items() if k not in ("step", "time")}, row["time"])
     record = study.record(trial, rows)
     tracker.finish(record)
     return record
@@ -195,9 +207,7 @@ def study(request: pytest.FixtureRequest, tmp_path: Path) -> Study:
 
     uri = request.getfixturevalue(f"{request.param}_uri")
     name = f"{request.node.originalname}-{time.monotonic_ns()}"
-    return Study(
-        uri, name, make_trials(name), StudyRecords(str(tmp_path / "storage"), name), MlflowClient(uri)
-    )
+    return Study(uri, name, make_trials(name), StudyRecords(str(tmp_path / "storage"), name), MlflowClient(uri))
 
 
 def test_shows_every_trial_of_a_study(study: Study) -> None:
@@ -214,10 +224,7 @@ def test_shows_every_trial_of_a_study(study: Study) -> None:
     for trial in study.trials:
         study.assert_shows(trial)
         run = children[trial.id]
-        assert (
-            run.info.run_name
-            == f"{trial.arm} batch_size={trial.config['batch_size']} fold={trial.fold} seed=0"
-        )
+        assert run.info.run_name == f"{trial.arm} batch_size={trial.config['batch_size']} fold={trial.fold} seed=0"
         assert {
             "arm": trial.arm,
             "fold": str(trial.fold),
@@ -226,10 +233,7 @@ def test_shows_every_trial_of_a_study(study: Study) -> None:
         }.items() <= run.data.tags.items()
         assert run.info.status == "FINISHED" and run.info.end_time == int((T0 + 9) * 1000)
         assert run.data.metrics["system/param.lr"] == 0.1
-        assert (
-            run.data.metrics["system/training_seconds"] == 4.5
-            and run.data.metrics["system/host_memory_gib"] == 0.75
-        )
+        assert run.data.metrics["system/training_seconds"] == 4.5 and run.data.metrics["system/host_memory_gib"] == 0.75
         (used,) = run.inputs.dataset_inputs
         assert used.dataset.name == "digits-lt" and DATA.digest.startswith(used.dataset.digest)
     assert len({frozenset(run.data.params) for run in children.values()}) == 1
@@ -244,9 +248,7 @@ def test_numeric_settings_filter_by_size(study: Study) -> None:
     assert tracker.close() is None
     experiment = study.client.get_experiment_by_name(study.name).experiment_id
     found = study.client.search_runs([experiment], "metrics.`system/param.batch_size` > 8")
-    assert {run.data.tags["trial_id"] for run in found} == {
-        t.id for t in study.trials if t.config["batch_size"] == 32
-    }
+    assert {run.data.tags["trial_id"] for run in found} == {t.id for t in study.trials if t.config["batch_size"] == 32}
 
 
 def test_nothing_is_shown_twice(study: Study) -> None:
@@ -294,8 +296,7 @@ def test_a_trial_resumed_by_another_driver_has_one_whole_history(study: Study) -
     for row in rows[:2]:
         first.log(trial.id, row["step"], {"loss": row["loss"]}, row["time"])
     wait_until(
-        lambda: trial.id in study.children() and "loss" in study.children()[trial.id].data.metrics,
-        "first reports",
+        lambda: trial.id in study.children() and "loss" in study.children()[trial.id].data.metrics, "first reports"
     )
     wait_until(lambda: len(study.history(study.children()[trial.id], "loss")) == 2, "two reports")
     first._inbox.stop()
@@ -355,12 +356,7 @@ def test_an_interrupted_trial_runs_again_in_the_same_run(study: Study) -> None:
     trial = study.trials[0]
     first = study.tracker()
     first.start(trial)
-    first.log(
-        trial.id,
-        1,
-        {"loss": make_rows(trial)[0]["loss"], "accuracy": make_rows(trial)[0]["accuracy"]},
-        T0 + 1,
-    )
+    first.log(trial.id, 1, {"loss": make_rows(trial)[0]["loss"], "accuracy": make_rows(trial)[0]["accuracy"]}, T0 + 1)
     assert first.close() is None
     parked = study.children()[trial.id]
     second = study.tracker()
@@ -434,9 +430,7 @@ def test_the_study_run_has_figures_and_the_table(study: Study, tmp_path: Path) -
     tracker = study.tracker()
     run_live(study, tracker, study.trials[0])
     tracker.log_study_artifacts(
-        {"tables/table.csv": tmp_path / "table.csv"},
-        note="| arm | accuracy |\n|---|---|",
-        metrics={"best": 0.9},
+        {"tables/table.csv": tmp_path / "table.csv"}, note="| arm | accuracy |\n|---|---|", metrics={"best": 0.9}
     )
     assert tracker.close() is None
     parent = study.parent()
@@ -471,9 +465,7 @@ def test_a_trained_module_is_loaded_back(study: Study) -> None:
 def test_artifacts_of_a_trial_are_with_its_run(study: Study, tmp_path: Path) -> None:
     (tmp_path / "confusion.csv").write_text("0,1\n")
     trial = study.trials[0]
-    study.records.store.put_file(
-        study.records.key(trial.id, "artifacts/confusion.csv"), tmp_path / "confusion.csv"
-    )
+    study.records.store.put_file(study.records.key(trial.id, "artifacts/confusion.csv"), tmp_path / "confusion.csv")
     study.record(trial, artifacts=("confusion.csv",))
     sync(study.records, study.uri, study.facts)
     run = study.children()[trial.id]
@@ -503,7 +495,9 @@ def test_a_sync_keeps_where_the_runs_are(study: Study) -> None:
         study.record(trial)
     sync(study.records, study.uri, study.facts)
     links = read_links(study.records)
-    assert {i: url.split("/runs/")[1].split("?")[0] for i, url in links.runs.items()} == {i: r.info.run_id for i, r in study.children().items()}
+    assert {i: url.split("/runs/")[1].split("?")[0] for i, url in links.runs.items()} == {
+        i: r.info.run_id for i, r in study.children().items()
+    }
     assert links.served == study.uri.startswith("http") and links.study.startswith("http://127.0.0.1:")
 
 
@@ -546,7 +540,10 @@ def test_a_dead_server_loses_nothing_and_no_trial_waits(tmp_path: Path, template
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_processes_that_open_a_fresh_store_at_once_share_it(tmp_path: Path) -> None:
-    code = "import sys; from contrasweep.tracking.server import new_client; new_client(sys.argv[1]).create_experiment(sys.argv[2])"
+    code = (
+        "import sys; from contrasweep.tracking.server import new_client; "
+        "new_client(sys.argv[1]).create_experiment(sys.argv[2])"
+    )
     uri = f"sqlite:///{tmp_path}/fresh.db"
     running = [subprocess.Popen([sys.executable, "-c", code, uri, f"study-{i}"]) for i in range(2)]
     assert [process.wait() for process in running] == [0, 0]
@@ -570,21 +567,15 @@ def test_the_ui_shows_a_study_until_it_is_ended(tmp_path: Path, template: Path) 
     from mlflow import MlflowClient
 
     uri = f"sqlite:///{shutil.copy(template, tmp_path / 'mlflow.db')}"
-    study = Study(
-        uri, "shown", make_trials("shown"), StudyRecords(str(tmp_path / "s"), "shown"), MlflowClient(uri)
-    )
+    study = Study(uri, "shown", make_trials("shown"), StudyRecords(str(tmp_path / "s"), "shown"), MlflowClient(uri))
     study.record(study.trials[0])
     sync(study.records, uri, study.facts)
     code = "import sys; from contrasweep.tracking import serve; sys.exit(serve(sys.argv[1], 5600, 'shown'))"
-    with subprocess.Popen(
-        [sys.executable, "-u", "-c", code, uri], stdout=subprocess.PIPE, text=True
-    ) as shown:
+    with subprocess.Popen([sys.executable, "-u", "-c", code, uri], stdout=subprocess.PIPE, text=True) as shown:
         try:
             line = next(line for line in shown.stdout or [] if "http://127.0.0.1" in line)
             base, page = line.split()[0].split("/#/")
-            assert page.startswith(
-                f"experiments/{study.client.get_experiment_by_name('shown').experiment_id}/runs"
-            )
+            assert page.startswith(f"experiments/{study.client.get_experiment_by_name('shown').experiment_id}/runs")
             assert study.trials[0].id in replace(study, client=MlflowClient(base)).children()
         finally:
             shown.send_signal(signal.SIGTERM)
@@ -593,10 +584,7 @@ def test_the_ui_shows_a_study_until_it_is_ended(tmp_path: Path, template: Path) 
 
 def test_importing_tracking_does_not_import_mlflow() -> None:
     code = "import sys, contrasweep.tracking; sys.exit('mlflow' in sys.modules)"
-    assert (
-        subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": "platform"}).returncode
-        == 0
-    )
+    assert subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": "platform"}).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -625,9 +613,7 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
         checked_uri(f"sqlite:///{tmp_path}/notes.db")
 
 
-def test_a_relative_sqlite_address_holds_in_any_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_sqlite_address_holds_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert checked_uri("sqlite:///mlflow.db") == f"sqlite:///{tmp_path.resolve()}/mlflow.db"
     assert not list(tmp_path.iterdir())
@@ -646,12 +632,8 @@ def test_a_trial_and_its_record_have_one_card(tmp_path: Path) -> None:
         assert one == replace(other, dataset=one.dataset) and one.dataset.digest == other.dataset.digest
 
 
-def test_a_checkpoint_is_loaded_by_the_trainables_own_function(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "with_loader.py").write_text(
-        "def load_model(folder, trial): return (folder.name, trial.arm)\n"
-    )
+def test_a_checkpoint_is_loaded_by_the_trainables_own_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "with_loader.py").write_text("def load_model(folder, trial): return (folder.name, trial.arm)\n")
     (tmp_path / "without_loader.py").write_text("def train(trial, resume=None): yield\n")
     monkeypatch.syspath_prepend(tmp_path)
     trial = replace(make_trials("s")[0], trainable="with_loader:train")
@@ -694,9 +676,7 @@ def test_mlflow_takes_any_metric_name(name: str) -> None:
 
 def test_run_names_are_readable() -> None:
     facts = StudyFacts("s", axes=("batch_size", "lr", "data"))
-    trial = Trial(
-        "s", "ocl", "m:f", {"batch_size": 32, "lr": 0.00031622776601683794}, DATA, fold=None, seed=3
-    )
+    trial = Trial("s", "ocl", "m:f", {"batch_size": 32, "lr": 0.00031622776601683794}, DATA, fold=None, seed=3)
     assert run_name(facts, trial) == "ocl batch_size=32 lr=0.0003162 data=digits-lt seed=3"
 
 

@@ -17,8 +17,19 @@ from contrasweep.trial import Trial
 
 torch.set_num_threads(1)
 
-QUICK = {"backbone": "resnet10", "width": 8, "stem": "small", "epochs": 2, "batch_size": 16, "classifier_hidden": 32,
-         "projection_dim": 16, "learning_rate": 1e-3, "image_size": 16, "evaluate_every": 1, "artifacts": "none"}  # fmt: skip
+QUICK = {
+    "backbone": "resnet10",
+    "width": 8,
+    "stem": "small",
+    "epochs": 2,
+    "batch_size": 16,
+    "classifier_hidden": 32,
+    "projection_dim": 16,
+    "learning_rate": 1e-3,
+    "image_size": 16,
+    "evaluate_every": 1,
+    "artifacts": "none",
+}
 MakeTrial = Callable[..., Trial]
 
 
@@ -36,11 +47,16 @@ def digit_pairs(source: Path, settings: Any) -> Content:
         rows.append((first, second, wanted))
     pre, post, label = (np.array(column) for column in zip(*rows, strict=True))
     specs = {name: columns.spec("uint8", (8, 8, 3)) for name in ("pre", "post")}
-    table = columns.table({"pre": columns.from_array(pixels[pre]), "post": columns.from_array(pixels[post]),
-                           "label": label.astype(np.int64), "group": [f"g{d}" for d in digits.target[pre]]}, specs)  # fmt: skip
-    return Content(
-        "image-pair", {"train": [table]}, ("same", "larger", "smaller"), specs, Folds(5, "grouped", 0)
+    table = columns.table(
+        {
+            "pre": columns.from_array(pixels[pre]),
+            "post": columns.from_array(pixels[post]),
+            "label": label.astype(np.int64),
+            "group": [f"g{d}" for d in digits.target[pre]],
+        },
+        specs,
     )
+    return Content("image-pair", {"train": [table]}, ("same", "larger", "smaller"), specs, Folds(5, "grouped", 0))
 
 
 @pytest.fixture(scope="session")

@@ -67,9 +67,7 @@ def symmetries(image: Tensor) -> list[Tensor]:
 
 def test_dihedral_views_are_the_eight_symmetries_and_nothing_else() -> None:
     image = torch.rand(3, 8, 8, generator=drawn())
-    views, _ = apply_pair(
-        *(image.repeat(200, 1, 1, 1),) * 2, draw_pair(PairPolicy(1.0, True, 0.0), 200, drawn())
-    )
+    views, _ = apply_pair(*(image.repeat(200, 1, 1, 1),) * 2, draw_pair(PairPolicy(1.0, True, 0.0), 200, drawn()))
     seen = set()
     for view in views:
         near = [i for i, s in enumerate(symmetries(image)) if torch.allclose(view, s, atol=1e-4)]
@@ -127,11 +125,7 @@ def test_scores_of_rows_average_to_accuracy_and_mean_recall(rows: list[tuple[int
 def test_geometry_knows_collapsed_orthogonal_and_simplex_centres() -> None:
     labels = torch.arange(4).repeat(5)
     eye = torch.eye(4)
-    for centres, mean, largest in (
-        (eye, 0.0, 0.0),
-        (torch.ones(4, 4), 1.0, 1.0),
-        (eye - 0.25, -1 / 3, 1 / 3),
-    ):
+    for centres, mean, largest in ((eye, 0.0, 0.0), (torch.ones(4, 4), 1.0, 1.0), (eye - 0.25, -1 / 3, 1 / 3)):
         found = metrics.geometry(centres[labels], torch.ones(20), labels, 4)
         assert found["centre_cosine"] == pytest.approx(mean, abs=1e-6)
         assert found["centre_cosine_max"] == pytest.approx(largest, abs=1e-6)
@@ -140,9 +134,7 @@ def test_geometry_knows_collapsed_orthogonal_and_simplex_centres() -> None:
 
 
 def test_one_scale_serves_both_sides_of_the_pairs() -> None:
-    pre, post = (
-        torch.randint(0, high, (7, 3, 5, 5), dtype=torch.uint8, generator=drawn()) for high in (100, 255)
-    )
+    pre, post = (torch.randint(0, high, (7, 3, 5, 5), dtype=torch.uint8, generator=drawn()) for high in (100, 255))
     mean, std = moments((pre, post))
     together = torch.cat([pre, post]).double() / 255
     torch.testing.assert_close(mean[:, 0, 0], together.mean((0, 2, 3)).float())

@@ -50,7 +50,9 @@ def test_hue_saturation_and_value_are_read_too_where_asked(
     next(colour_floor.train(trial))
     plain, hue = seen[:2]
     assert len(seen) == 8 and hue.shape == plain.shape
-    np.testing.assert_allclose(hue[:, 2], plain[:, 0] / 255, atol=1e-6, err_msg="the value of a grey image is its light")
+    np.testing.assert_allclose(
+        hue[:, 2], plain[:, 0] / 255, atol=1e-6, err_msg="the value of a grey image is its light"
+    )
     assert not hue[:, :2].any(), "it has neither hue nor saturation"
     grey = {name: {**spec, "shape": [8, 8, 1]} for name, spec in trial.data.columns.items()}
     with pytest.raises(SpecError, match="hue: only RGB images have a hue"):
@@ -65,10 +67,14 @@ def test_it_asks_for_no_gpu(make_trial: MakeTrial) -> None:
 
 
 @pytest.mark.slow
-def test_on_floods_both_sides_tell_more_than_the_one_before(shared: Path, tmp_path: Path, make_trial: MakeTrial) -> None:
+def test_on_floods_both_sides_tell_more_than_the_one_before(
+    shared: Path, tmp_path: Path, make_trial: MakeTrial
+) -> None:
     stage("ombria", str(tmp_path / "ombria"), source=shared / "data" / "ombria")
     trial = replace(make_trial(), data=resolve(str(tmp_path / "ombria"), folds=5, storage=str(tmp_path)))
-    pair, pre = (next(colour_floor.train(floor_of(trial, input=side, rounds=20))).metrics["f1_macro"] for side in ("pair", "pre"))
+    pair, pre = (
+        next(colour_floor.train(floor_of(trial, input=side, rounds=20))).metrics["f1_macro"] for side in ("pair", "pre")
+    )
     assert pair > pre + 0.05
 
 

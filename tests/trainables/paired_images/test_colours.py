@@ -19,7 +19,9 @@ def images(n: int, channels: int = 3, seed: int = 0) -> Tensor:
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_turning_an_image_changes_no_number(channels: int) -> None:
     pre, post = images(5, channels).float() / 255, images(5, channels, 1).float() / 255
-    for plain, turned in zip(statistics([pre, post]), statistics([pre.flip(2).transpose(2, 3), post.flip(3)]), strict=True):
+    for plain, turned in zip(
+        statistics([pre, post]), statistics([pre.flip(2).transpose(2, 3), post.flip(3)]), strict=True
+    ):
         assert plain.shape == (5, count(channels)) and plain.isfinite().all()
         torch.testing.assert_close(plain, turned, atol=1e-6, rtol=1e-5)
 

@@ -12,11 +12,20 @@ from trainables.paired_images import figures
 from trainables.paired_images.artifacts import class_names
 
 FRAME = pd.DataFrame(
-    [("local", 32, 0, "done", 0.5), ("local", 8, 0, "done", 0.4), ("local", 8, 1, "done", 0.8), ("local", 8, 2, "pending", np.nan),
-     ("scl", 8, 0, "done", 0.3)], columns=["arm", "batch_size", "fold", "status", "accuracy"])  # fmt: skip
+    [
+        ("local", 32, 0, "done", 0.5),
+        ("local", 8, 0, "done", 0.4),
+        ("local", 8, 1, "done", 0.8),
+        ("local", 8, 2, "pending", np.nan),
+        ("scl", 8, 0, "done", 0.3),
+    ],
+    columns=["arm", "batch_size", "fold", "status", "accuracy"],
+)
 
 
-@pytest.mark.parametrize(("band", "low", "high"), [("min-max", 0.4, 0.8), ("std", 0.6 - 0.2 * 2**0.5, 0.6 + 0.2 * 2**0.5)])
+@pytest.mark.parametrize(
+    ("band", "low", "high"), [("min-max", 0.4, 0.8), ("std", 0.6 - 0.2 * 2**0.5, 0.6 + 0.2 * 2**0.5)]
+)
 def test_bands_are_of_the_finished_replicates(band: str, low: float, high: float) -> None:
     found = figures.bands(FRAME, "batch_size", band=band)
     assert found.loc[("local", 8)].tolist() == pytest.approx([0.6, low, high])
@@ -33,7 +42,9 @@ def test_f1_is_pooled_over_the_folds_of_an_arm(tmp_path: Path, monkeypatch: pyte
     """F1 of both folds' rows together, not the mean of their F1."""
     folders = []
     for fold, predicted in enumerate(([0, 0, 1], [1, 1, 1])):
-        table = pa.table({"label": [0, 0, 1], "predicted": predicted}).replace_schema_metadata({"classes": '["dry", "wet"]'})
+        table = pa.table({"label": [0, 0, 1], "predicted": predicted}).replace_schema_metadata(
+            {"classes": '["dry", "wet"]'}
+        )
         folders.append(tmp_path / str(fold))
         folders[-1].mkdir()
         pq.write_table(table, folders[-1] / "embeddings.parquet")
@@ -41,6 +52,6 @@ def test_f1_is_pooled_over_the_folds_of_an_arm(tmp_path: Path, monkeypatch: pyte
     seen = []
     monkeypatch.setattr(figures, "classification", lambda *given: seen.append(given) or {"f1_macro": 0.0})
     made = figures.pooled_f1({"local": folders}, tmp_path / "f1.png")
-    (predicted, labels, classes), = seen
+    ((predicted, labels, classes),) = seen
     assert (predicted.tolist(), labels.tolist(), classes) == ([0, 0, 1, 1, 1, 1], [0, 0, 1, 0, 0, 1], 2)
     assert made.read_bytes().startswith(b"\x89PNG")

@@ -29,9 +29,7 @@ def build(shape: tuple[int, int, int] = (3, 16, 16), classes: int = 3, **config:
     return image_model(Settings(**(SMALL | config)), shape, classes)
 
 
-def materialised(
-    pre: list[Tensor], post: list[Tensor], blocks: str, size: tuple[int, int], weighting: str
-) -> Tensor:
+def materialised(pre: list[Tensor], post: list[Tensor], blocks: str, size: tuple[int, int], weighting: str) -> Tensor:
     """The paper's wording: resize each difference map, concatenate all channels, average, flatten, normalise."""
     resized = []
     for i in chosen(blocks):
@@ -48,8 +46,13 @@ def materialised(
     return F.normalize(flat, dim=1)
 
 
-@given(blocks=st.sampled_from(BLOCKS), weighting=st.sampled_from(["channel", "block"]), size=st.sampled_from([4, 8]),
-       channels=st.sampled_from([4, 16]), seed=st.integers(0, 100))  # fmt: skip
+@given(
+    blocks=st.sampled_from(BLOCKS),
+    weighting=st.sampled_from(["channel", "block"]),
+    size=st.sampled_from([4, 8]),
+    channels=st.sampled_from([4, 16]),
+    seed=st.integers(0, 100),
+)
 @settings(max_examples=40, deadline=None)
 def test_the_shortcut_for_l_is_the_materialised_map(
     blocks: str, weighting: str, size: int, channels: int, seed: int
@@ -102,9 +105,7 @@ def test_both_sides_go_through_the_encoder_together() -> None:
     running = model.encoder.bn1.running_mean
     torch.testing.assert_close(running, 0.1 * model.encoder.conv1(torch.cat([pre, post])).mean((0, 2, 3)))
     together = (seen[0][8:] - seen[0][:8]).mean((0, 2, 3)).abs().mean()
-    apart = torch.stack(
-        [model.encoder.bn1(model.encoder.conv1(side)).mean((0, 2, 3)) for side in (pre, post)]
-    )
+    apart = torch.stack([model.encoder.bn1(model.encoder.conv1(side)).mean((0, 2, 3)) for side in (pre, post)])
     assert together > 0.1 and (apart[1] - apart[0]).abs().mean() < 1e-5
 
 
@@ -122,9 +123,7 @@ def test_a_pair_without_any_change_has_no_nan() -> None:
     same = torch.randn(4, 3, 16, 16)
     out = model.eval()(same, same)
     assert not out.z.any() and out.logits.isfinite().all()
-    gradients = torch.autograd.grad(
-        out.z.sum() + out.latent.sum() + out.logits.sum(), list(model.parameters())
-    )
+    gradients = torch.autograd.grad(out.z.sum() + out.latent.sum() + out.logits.sum(), list(model.parameters()))
     assert all(g.isfinite().all() for g in gradients)
 
 
@@ -171,15 +170,11 @@ def test_groupnorm_does_not_see_the_batch() -> None:
     model = build(bn="groupnorm", width=16)
     train_mode(model, "groupnorm")
     sides = torch.randn(2, 6, 3, 16, 16).unbind(0)
-    torch.testing.assert_close(
-        model(*sides).z[:2], model(*(side[:2] for side in sides)).z, atol=1e-5, rtol=1e-4
-    )
+    torch.testing.assert_close(model(*sides).z[:2], model(*(side[:2] for side in sides)).z, atol=1e-5, rtol=1e-4)
 
 
 def test_frozen_batchnorm_without_weights_is_warned_of() -> None:
-    with pytest.warns(
-        UserWarning, match="bn 'frozen' .* BatchNorm does nothing here; give pretrained weights"
-    ):
+    with pytest.warns(UserWarning, match="bn 'frozen' .* BatchNorm does nothing here; give pretrained weights"):
         build(bn="frozen")
 
 
@@ -201,9 +196,7 @@ def test_torchvisions_weights_load_and_give_its_features(backbone: str, tmp_path
     torch.manual_seed(0)
     theirs = getattr(torchvision.models, backbone)(weights=None).eval()
     torch.save(theirs.state_dict(), tmp_path / "weights.pt")
-    ours = Stages(
-        Settings(backbone=backbone, stem="imagenet", pretrained=str(tmp_path / "weights.pt")), 3, 64
-    ).eval()
+    ours = Stages(Settings(backbone=backbone, stem="imagenet", pretrained=str(tmp_path / "weights.pt")), 3, 64).eval()
     theirs.fc = torch.nn.Identity()
     x = torch.randn(1, 3, 64, 64)
     with torch.no_grad():

@@ -28,11 +28,17 @@ def contrast(loss: str, points: Tensor, temperature: float) -> float:
     return float(losses.build(loss, "dot", reduction="all_anchors", temperature=temperature)(points, LABELS))
 
 
-@pytest.mark.parametrize(("loss", "points", "temperature", "value"), [
-    ("ocl", "orthonormal", 1.0, 1.716495), ("ocl", "orthonormal", 0.1, 0.751145),
-    ("supcon", "simplex", 1.0, 1.534793), ("supcon", "simplex", 0.1, 0.750918),
-    ("ocl", "simplex", 1.0, 1.921906), ("ocl", "simplex", 0.1, 0.757480),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("loss", "points", "temperature", "value"),
+    [
+        ("ocl", "orthonormal", 1.0, 1.716495),
+        ("ocl", "orthonormal", 0.1, 0.751145),
+        ("supcon", "simplex", 1.0, 1.534793),
+        ("supcon", "simplex", 0.1, 0.750918),
+        ("ocl", "simplex", 1.0, 1.921906),
+        ("ocl", "simplex", 0.1, 0.757480),
+    ],
+)
 def test_values_at_the_two_optima(loss: str, points: str, temperature: float, value: float) -> None:
     where = torch.eye(4, dtype=torch.float64) if points == "orthonormal" else simplex(4)
     assert contrast(loss, where[LABELS], temperature) == pytest.approx(value, abs=1e-6)
@@ -43,9 +49,7 @@ def test_the_bounds_are_reached_by_orthonormal_and_simplex_centres(temperature: 
     orthonormal = contrast("ocl", torch.eye(4, dtype=torch.float64)[LABELS], temperature)
     assert lower_bound(LABELS, temperature) == pytest.approx(orthonormal, rel=1e-12)
     on_simplex = contrast("supcon", simplex(4)[LABELS], temperature)
-    assert lower_bound(LABELS, temperature, orthonormal=False, classes=4) == pytest.approx(
-        on_simplex, rel=1e-12
-    )
+    assert lower_bound(LABELS, temperature, orthonormal=False, classes=4) == pytest.approx(on_simplex, rel=1e-12)
 
 
 @given(seed=st.integers(0, 10_000), spread=st.floats(0, 2), temperature=st.sampled_from([0.1, 0.5, 1.0]))
@@ -68,12 +72,8 @@ def test_the_appendixs_bound_would_be_violated() -> None:
 
 def outputs(labels: Tensor, classes: int = 3) -> Outputs:
     generator = torch.Generator().manual_seed(1)
-    z, latent = (
-        torch.nn.functional.normalize(torch.randn(len(labels), 8, generator=generator)) for _ in range(2)
-    )
-    return Outputs(
-        z, latent, torch.randn(len(labels), classes, generator=generator), torch.ones(len(labels)), z
-    )
+    z, latent = (torch.nn.functional.normalize(torch.randn(len(labels), 8, generator=generator)) for _ in range(2))
+    return Outputs(z, latent, torch.randn(len(labels), classes, generator=generator), torch.ones(len(labels)), z)
 
 
 def test_the_sum_is_alpha_times_contrast_plus_the_rest_times_wce() -> None:
@@ -84,15 +84,18 @@ def test_the_sum_is_alpha_times_contrast_plus_the_rest_times_wce() -> None:
     expected = 0.75 * (terms["contrast_z"] + 0.25 * terms["contrast_l"]) + 0.25 * terms["wce"]
     assert float(loss) == pytest.approx(float(expected))
     assert float(terms["anchors"]) == pytest.approx(0.8)
-    assert float(terms["wce"]) == pytest.approx(float(torch.nn.functional.cross_entropy(
-        out.logits, labels, torch.tensor([5 / 6, 5 / 6, 5 / 3]))))  # fmt: skip
+    assert float(terms["wce"]) == pytest.approx(
+        float(torch.nn.functional.cross_entropy(out.logits, labels, torch.tensor([5 / 6, 5 / 6, 5 / 3])))
+    )
 
 
 def test_wce_reductions_differ_by_the_mean_weight_of_the_batch() -> None:
     train, batch = torch.tensor([0] * 8 + [1] * 2), torch.tensor([0, 1, 1])
     out = outputs(batch, classes=2)
-    values = [Objective(Recipe(wce_reduction=kind), train, 2, torch.device("cpu")).wce(out.logits, batch)
-              for kind in ("torch_mean", "batch_mean")]  # fmt: skip
+    values = [
+        Objective(Recipe(wce_reduction=kind), train, 2, torch.device("cpu")).wce(out.logits, batch)
+        for kind in ("torch_mean", "batch_mean")
+    ]
     weights = class_weights("balanced", train, 2)
     assert weights.tolist() == pytest.approx([10 / 16, 10 / 4])
     assert class_weights("root", train, 2).tolist() == pytest.approx([(10 / 16) ** 0.5, (10 / 4) ** 0.5])
@@ -115,9 +118,7 @@ def test_tiny_batches_have_finite_losses_and_gradients(batch: list[int], loss: s
     z = torch.randn(len(batch), 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
     unit = torch.nn.functional.normalize(z, dim=1)
     out = Outputs(unit, unit, torch.zeros(len(batch), 3), torch.ones(len(batch)), unit)
-    value, terms = Objective(Recipe(loss=loss), torch.tensor([0, 1, 2]), 3, torch.device("cpu"))(
-        out, labels, 1.0
-    )
+    value, terms = Objective(Recipe(loss=loss), torch.tensor([0, 1, 2]), 3, torch.device("cpu"))(out, labels, 1.0)
     (gradient,) = torch.autograd.grad(value, z)
     assert value.isfinite() and gradient.isfinite().all()
     if len(set(batch)) == len(batch):
@@ -129,10 +130,15 @@ def test_more_classes_than_dimensions_is_warned_of() -> None:
         Objective(Recipe(projection_dim=2), torch.tensor([0, 1, 2]), 3, torch.device("cpu"))
 
 
-@pytest.mark.parametrize(("recipe", "never"), [
-    (Recipe(alpha=1.0, alpha_schedule="const", epochs=3), True), (Recipe(alpha=1.0, epochs=1), True),
-    (Recipe(alpha=1.0, epochs=2), False), (Recipe(alpha=0.9, alpha_schedule="const", epochs=3), False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("recipe", "never"),
+    [
+        (Recipe(alpha=1.0, alpha_schedule="const", epochs=3), True),
+        (Recipe(alpha=1.0, epochs=1), True),
+        (Recipe(alpha=1.0, epochs=2), False),
+        (Recipe(alpha=0.9, alpha_schedule="const", epochs=3), False),
+    ],
+)
 def test_a_classifier_that_is_never_trained_is_warned_of(recipe: Recipe, never: bool) -> None:
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -140,10 +146,19 @@ def test_a_classifier_that_is_never_trained_is_warned_of(recipe: Recipe, never: 
     assert [str(w.message)[:28] for w in seen] == ["alpha is 1 in every epoch: t"] * never
 
 
-@pytest.mark.parametrize(("config", "place"), [
-    ({"loss": "supconn"}, "loss"), ({"loss": "infonce"}, "loss.*rows of a class.*'infonce'.*supcon"), ({"alpha_schedule": "parabola"}, "alpha_schedule"), ({"sampler": "x"}, "sampler"),
-    ({"blocks": "1-3"}, "blocks"), ({"temperature": 0}, "temperature"), ({"alpha": 1.5}, "alpha"), ({"betta": 1}, "betta"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("config", "place"),
+    [
+        ({"loss": "supconn"}, "loss"),
+        ({"loss": "infonce"}, "loss.*rows of a class.*'infonce'.*supcon"),
+        ({"alpha_schedule": "parabola"}, "alpha_schedule"),
+        ({"sampler": "x"}, "sampler"),
+        ({"blocks": "1-3"}, "blocks"),
+        ({"temperature": 0}, "temperature"),
+        ({"alpha": 1.5}, "alpha"),
+        ({"betta": 1}, "betta"),
+    ],
+)
 def test_wrong_settings_name_their_place(config: dict[str, object], place: str) -> None:
     with pytest.raises(SpecError, match=place):
         Recipe(**config)

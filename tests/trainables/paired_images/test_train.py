@@ -36,21 +36,30 @@ SYSTEMS: dict[str, dict[str, Any]] = {
 
 def numbers(reports: list[Report]) -> list[tuple[Any, ...]]:
     """Everything a report says, in a form that compares to the bit."""
-    return [
-        (r.step, dict(r.metrics), {k: np.asarray(v).tobytes() for k, v in r.items.items()}) for r in reports
-    ]
+    return [(r.step, dict(r.metrics), {k: np.asarray(v).tobytes() for k, v in r.items.items()}) for r in reports]
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_system_learns_and_reports_scores_and_geometry(make_trial: MakeTrial, system: str) -> None:
-    reports = list(
-        train(make_trial(**SYSTEMS[system], epochs=6, alpha=0.5, learning_rate=3e-3, dihedral=False))
-    )
+    reports = list(train(make_trial(**SYSTEMS[system], epochs=6, alpha=0.5, learning_rate=3e-3, dihedral=False)))
     assert [r.step for r in reports] == list(range(1, 7))
     first, last = reports[0].metrics, reports[-1].metrics
     assert last["contrast_z"] < first["contrast_z"]
-    wanted = {"accuracy", "f1_macro", "f1_class_2", "centre_cosine", "centre_cosine_max", "train_centre_cosine", "z_raw",
-              "z_raw_class_0", "contrast_z", "anchors", "alpha", "steps", "accuracy_medium"}  # fmt: skip
+    wanted = {
+        "accuracy",
+        "f1_macro",
+        "f1_class_2",
+        "centre_cosine",
+        "centre_cosine_max",
+        "train_centre_cosine",
+        "z_raw",
+        "z_raw_class_0",
+        "contrast_z",
+        "anchors",
+        "alpha",
+        "steps",
+        "accuracy_medium",
+    }
     assert wanted <= set(last)
     assert ("contrast_l" in last) == (SYSTEMS[system]["beta"] > 0)
     assert last["steps"] == 6 * first["steps"]
@@ -70,9 +79,7 @@ def test_the_same_trial_gives_the_same_numbers_to_the_bit(make_trial: MakeTrial)
     assert numbers(list(train(make_trial(n_views=2, seed=1)))) != runs[0]
 
 
-@pytest.mark.parametrize(
-    "config", [{}, {"optimizer": "sgd", "sampler": "at_least_2_per_class", "bn": "frozen"}]
-)
+@pytest.mark.parametrize("config", [{}, {"optimizer": "sgd", "sampler": "at_least_2_per_class", "bn": "frozen"}])
 def test_resumed_in_mid_training_it_continues_bit_for_bit(
     make_trial: MakeTrial, tmp_path: Path, config: dict[str, Any]
 ) -> None:
@@ -126,9 +133,7 @@ def test_class_weights_are_counted_on_the_training_fold_only(make_trial: MakeTri
     weights = set()
     for fold in range(5):
         trial = make_trial(fold=fold)
-        run = Fit(
-            trial, Settings(**trial.config), ImageInputs(trial, Settings(**trial.config), torch.device("cpu"))
-        )
+        run = Fit(trial, Settings(**trial.config), ImageInputs(trial, Settings(**trial.config), torch.device("cpu")))
         part, _ = open_dataset(pairs).parts(fold)
         assert torch.equal(run.objective.weights, class_weights("balanced", torch.tensor(part.labels), 3))
         weights.add(tuple(run.objective.weights.tolist()))
@@ -234,16 +239,22 @@ def test_single_images_of_the_long_tailed_digits(tmp_path: Path, make_trial: Mak
     digits = resolve("digits-lt", folds=None, storage=str(tmp_path))
     config = {"input": "single", "beta": 0.0, "n_views": 2, "epochs": 2, "batch_size": 64}
     last = list(train(make_trial(fold=None, data=digits, **config)))[-1].metrics
-    assert {"accuracy_many", "accuracy_few"} & set(last) and len(
-        [k for k in last if k.startswith("f1_class_")]
-    ) == 10
+    assert {"accuracy_many", "accuracy_few"} & set(last) and len([k for k in last if k.startswith("f1_class_")]) == 10
 
 
-@pytest.mark.parametrize("config", [
-    {"batch_size": 2}, {"batch_size": 3, "sampler": "at_least_2_per_class"}, {"bn": "groupnorm", "width": 16, "class_weights": "none"},
-    {"sampler": "class_balanced", "n_views": 2}, {"autocast": True}, {"z_norm": False, "temperature": 0.05},
-    {"reduction": "valid_anchors", "batch_size": 4}, {"alpha": 1.0, "alpha_schedule": "const"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"batch_size": 2},
+        {"batch_size": 3, "sampler": "at_least_2_per_class"},
+        {"bn": "groupnorm", "width": 16, "class_weights": "none"},
+        {"sampler": "class_balanced", "n_views": 2},
+        {"autocast": True},
+        {"z_norm": False, "temperature": 0.05},
+        {"reduction": "valid_anchors", "batch_size": 4},
+        {"alpha": 1.0, "alpha_schedule": "const"},
+    ],
+)
 def test_no_setting_makes_nan(make_trial: MakeTrial, config: dict[str, Any]) -> None:
     for report in train(make_trial(**({"epochs": 1} | config))):
         assert np.isfinite(list(report.metrics.values())).all() and report.metrics["nonfinite_steps"] == 0
@@ -311,14 +322,7 @@ def test_errors_name_what_is_wrong(make_trial: MakeTrial, tmp_path: Path) -> Non
         list(
             train(
                 replace(
-                    trial,
-                    config={
-                        **trial.config,
-                        "learning_rate": 1e30,
-                        "clip": 0.0,
-                        "epochs": 3,
-                        "warmup_epochs": 0,
-                    },
+                    trial, config={**trial.config, "learning_rate": 1e30, "clip": 0.0, "epochs": 3, "warmup_epochs": 0}
                 )
             )
         )

@@ -44,10 +44,16 @@ def random_corpus(products: int = 6, reviews: int = 4, *, seed: int = 0, images:
     rows = products * reviews
     labels = np.concatenate([rng.permutation(np.resize([4, 2, 0, 1], reviews)) for _ in range(products)])
     return Corpus(
-        product_tokens=[tokens(2, 8) for _ in range(products)], record_tokens=[tokens(4, 10) for _ in range(products)],
-        product_regions=[regions() for _ in range(products)], category=np.arange(products) % CATEGORIES,
-        review_tokens=[tokens(3, 10) for _ in range(rows)], review_regions=[regions() for _ in range(rows)],
-        product=np.repeat(np.arange(products), reviews), label=labels.astype(np.int64), roi_dim=ROI_DIM)  # fmt: skip
+        product_tokens=[tokens(2, 8) for _ in range(products)],
+        record_tokens=[tokens(4, 10) for _ in range(products)],
+        product_regions=[regions() for _ in range(products)],
+        category=np.arange(products) % CATEGORIES,
+        review_tokens=[tokens(3, 10) for _ in range(rows)],
+        review_regions=[regions() for _ in range(rows)],
+        product=np.repeat(np.arange(products), reviews),
+        label=labels.astype(np.int64),
+        roi_dim=ROI_DIM,
+    )
 
 
 def random_inputs(seed: int = 0) -> Inputs:

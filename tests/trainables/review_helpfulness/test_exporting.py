@@ -18,8 +18,17 @@ from trainables.review_helpfulness.fit import Fit
 def test_a_module_scores_as_the_best_epoch_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "cache"))
     data = stage("synthetic-reviews?products=30&roi_dim=8", str(tmp_path / "planted"))
-    config = {"model": "prh_net", "dim": 8, "word_dim": 8, "min_word_count": 1, "epochs": 2, "groups": 8, "max_groups": 24,
-              "num_negatives": 3, "device": "cpu"}  # fmt: skip
+    config = {
+        "model": "prh_net",
+        "dim": 8,
+        "word_dim": 8,
+        "min_word_count": 1,
+        "epochs": 2,
+        "groups": 8,
+        "max_groups": 24,
+        "num_negatives": 3,
+        "device": "cpu",
+    }
     trial = Trial("study", "arm", "trainables.review_helpfulness:train", config, data, None, 0)
     for report in train(trial):
         shutil.copytree(report.checkpoint, tmp_path / "saved", dirs_exist_ok=True)

@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from trainables.review_helpfulness import (
-    adaptive_contrastive_loss,
-    pairwise_ranking_loss,
-    ranking_metrics,
-)
+from trainables.review_helpfulness import adaptive_contrastive_loss, pairwise_ranking_loss, ranking_metrics
 from trainables.review_helpfulness.batch import Sequences
 from trainables.review_helpfulness.bimpm import attentive_mean, pairwise_perspective_max, perspective_cosine
 from trainables.review_helpfulness.conv_knrm import kernel_centres, kernel_pooling
@@ -43,7 +39,9 @@ def goldens(shared: Path) -> dict[str, Any]:
 
 
 def close(found: Any, expected: Any, tolerance: float = 1e-9) -> None:
-    np.testing.assert_allclose(np.asarray(found, dtype=float), np.asarray(expected, dtype=float), rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(
+        np.asarray(found, dtype=float), np.asarray(expected, dtype=float), rtol=tolerance, atol=tolerance
+    )
 
 
 def test_every_contrastive_case_is_tested(goldens: dict[str, Any]) -> None:
@@ -60,8 +58,16 @@ def test_contrastive_values_and_gradients(goldens: Any, number: int, form: str, 
 
     def loss(reduction: str, **more: Any) -> tuple[float, dict[str, torch.Tensor]]:
         x = {k: torch.tensor(v, dtype=dtype, requires_grad=True) for k, v in case["inputs"].items()}
-        value = adaptive_contrastive_loss(**x, o_pos=case["o_pos"], o_neg=case["o_neg"], reduction=reduction,
-                                          product_ids=ids, mask_same_product=ids is not None, **FORMS[form], **more)  # fmt: skip
+        value = adaptive_contrastive_loss(
+            **x,
+            o_pos=case["o_pos"],
+            o_neg=case["o_neg"],
+            reduction=reduction,
+            product_ids=ids,
+            mask_same_product=ids is not None,
+            **FORMS[form],
+            **more,
+        )
         value.backward()
         return value.item(), {k: v.grad for k, v in x.items()}
 
@@ -90,7 +96,10 @@ def test_helpful_rows_only(goldens: dict[str, Any]) -> None:
     rows = torch.tensor(case["labels"]) >= case["helpful_threshold"]
     x = {name: torch.tensor(values, dtype=torch.float64)[rows] for name, values in case["inputs"].items()}
     close(adaptive_contrastive_loss(**x, o_pos=2.0, o_neg=0.0, reduction="sum"), case["adaptive_loss_sum"])
-    close(adaptive_contrastive_loss(**x, o_pos=2.0, o_neg=0.0, reduction="sum", clamp_weights=True), case["adaptive_clamped_loss_sum"])
+    close(
+        adaptive_contrastive_loss(**x, o_pos=2.0, o_neg=0.0, reduction="sum", clamp_weights=True),
+        case["adaptive_clamped_loss_sum"],
+    )
     none = {name: values[:0] for name, values in x.items()}
     assert adaptive_contrastive_loss(**none, o_pos=2.0, o_neg=0.0).item() == case["none_selected_loss"]
 
@@ -140,7 +149,9 @@ def test_pair_sampling(goldens: dict[str, Any]) -> None:
 def test_metrics_of_each_product(goldens: dict[str, Any]) -> None:
     for group in goldens["metrics"]["groups"]:
         rows = len(group["labels"])
-        found = ranking_metrics(labels=group["labels"], scores=group["scores"], products=["p"] * rows, threshold=group["threshold"])
+        found = ranking_metrics(
+            labels=group["labels"], scores=group["scores"], products=["p"] * rows, threshold=group["threshold"]
+        )
         for metric, value in found.items():
             close(value, group[metric])
 
@@ -155,10 +166,16 @@ def test_metrics_of_interleaved_products(goldens: dict[str, Any], threshold: int
         for metric, value in case["mean"][f"threshold_{threshold}"].items():
             close(found[metric], value)
             assert abs(found[metric] - wrong[metric]) > 0.01
-    torch_rows = ranking_metrics(labels=torch.tensor(labels), scores=torch.tensor(scores), threshold=threshold,
-                                 products=torch.tensor([sorted(set(products)).index(p) for p in products]))  # fmt: skip
+    torch_rows = ranking_metrics(
+        labels=torch.tensor(labels),
+        scores=torch.tensor(scores),
+        threshold=threshold,
+        products=torch.tensor([sorted(set(products)).index(p) for p in products]),
+    )
     assert torch_rows == found
-    assert per_product(labels=labels, scores=scores, products=products, threshold=0).products == list(dict.fromkeys(products))
+    assert per_product(labels=labels, scores=scores, products=products, threshold=0).products == list(
+        dict.fromkeys(products)
+    )
 
 
 def test_significance(goldens: dict[str, Any]) -> None:
@@ -206,7 +223,9 @@ def test_product_aware_attention(goldens: dict[str, Any]) -> None:
         module.project.weight.copy_(torch.tensor(case["W"], dtype=torch.float64).T)
         module.project.bias.copy_(torch.tensor(case["b"], dtype=torch.float64))
     product, review = (
-        Sequences(torch.tensor([case[name]], dtype=torch.float64), torch.tensor([case[f"{name}_mask"]], dtype=torch.bool))
+        Sequences(
+            torch.tensor([case[name]], dtype=torch.float64), torch.tensor([case[f"{name}_mask"]], dtype=torch.bool)
+        )
         for name in ("product", "review")
     )
     found = module(product, review)

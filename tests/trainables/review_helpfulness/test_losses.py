@@ -37,7 +37,9 @@ def loops(x: list[torch.Tensor], o_pos: float, o_neg: float, products: list[int]
 @given(sizes, seeds, st.floats(1, 2), st.floats(-0.3, 0.3))
 def test_it_is_the_papers_sum(rows: int, seed: int, o_pos: float, o_neg: float) -> None:
     x, products = features(rows, seed), [i // 2 for i in range(rows)]
-    found = adaptive_contrastive_loss(*x, o_pos=o_pos, o_neg=o_neg, reduction="sum", product_ids=products, mask_same_product=True)
+    found = adaptive_contrastive_loss(
+        *x, o_pos=o_pos, o_neg=o_neg, reduction="sum", product_ids=products, mask_same_product=True
+    )
     assert found.item() == pytest.approx(loops(x, o_pos, o_neg, products), abs=1e-9)
 
 
@@ -73,7 +75,10 @@ def test_no_rows_give_zero_that_can_be_differentiated() -> None:
 
 
 def test_a_zero_vector_has_a_gradient_of_ordinary_size() -> None:
-    x = [torch.zeros(2, 3, requires_grad=True), *(v.detach().float()[:, :3].requires_grad_() for v in features(2, 1)[1:])]
+    x = [
+        torch.zeros(2, 3, requires_grad=True),
+        *(v.detach().float()[:, :3].requires_grad_() for v in features(2, 1)[1:]),
+    ]
     adaptive_contrastive_loss(*x, o_pos=2.0, o_neg=0.0, reduction="sum").backward()
     assert 0 < x[0].grad.abs().max() < 100
 
@@ -81,7 +86,8 @@ def test_a_zero_vector_has_a_gradient_of_ordinary_size() -> None:
 def test_detached_weights_move_the_optimum() -> None:
     x = features(3, 5)
     kept, detached = (
-        torch.autograd.grad(adaptive_contrastive_loss(*x, o_pos=2.0, o_neg=0.0, detach_weights=d), x) for d in (False, True)
+        torch.autograd.grad(adaptive_contrastive_loss(*x, o_pos=2.0, o_neg=0.0, detach_weights=d), x)
+        for d in (False, True)
     )
     assert not torch.allclose(kept[0], detached[0])
 

@@ -17,7 +17,13 @@ from trainables.review_helpfulness.fit import Fit
 every_model = pytest.mark.parametrize("model", MODELS)
 MakeFit = Callable[..., Fit]
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
-SEQUENCES = {"text_p": "mask_p", "text_r": "mask_r", "record_p": "record_mask_p", "roi_p": "roi_mask_p", "roi_r": "roi_mask_r"}
+SEQUENCES = {
+    "text_p": "mask_p",
+    "text_r": "mask_r",
+    "record_p": "record_mask_p",
+    "roi_p": "roi_mask_p",
+    "roi_r": "roi_mask_r",
+}
 
 
 def scores(fit: Fit, batch: Batch) -> torch.Tensor:
@@ -120,7 +126,9 @@ def test_resumed_training_is_the_same_to_the_bit(model: str, corpus: Corpus, mak
 
 
 @every_model
-@pytest.mark.parametrize("settings", [{"loss": "bce"}, {"margin": "label_diff"}, {"interval": 0, "num_negatives": 1}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{"loss": "bce"}, {"margin": "label_diff"}, {"interval": 0, "num_negatives": 1}], ids=str
+)
 def test_every_loss_trains(model: str, settings: dict[str, Any], corpus: Corpus, make_fit: MakeFit) -> None:
     fit = make_fit(model, corpus, **settings)
     before = fit.score(corpus)
@@ -133,8 +141,11 @@ def test_every_loss_trains(model: str, settings: dict[str, Any], corpus: Corpus,
 @every_model
 def test_a_modality_that_is_hidden_does_not_matter(model: str, corpus: Corpus, make_fit: MakeFit) -> None:
     """Reviews without images all look alike to their image side: one zero region."""
-    blind = replace(corpus, product_regions=[r[:0] for r in corpus.product_regions],
-                    review_regions=[r[:0] for r in corpus.review_regions])  # fmt: skip
+    blind = replace(
+        corpus,
+        product_regions=[r[:0] for r in corpus.product_regions],
+        review_regions=[r[:0] for r in corpus.review_regions],
+    )
     batch = blind.batch(np.arange(8))
     assert not batch.has_image_p.any() and batch.roi_mask_r.all() and not batch.roi_r.any()
     assert scores(make_fit(model, corpus), batch).isfinite().all()

@@ -32,7 +32,10 @@ def test_pooling_of_rows_without_valid_positions_is_zero() -> None:
 
 
 def test_joining_with_a_gap() -> None:
-    a, b = Sequences(torch.ones(1, 2, 1), torch.ones(1, 2, dtype=bool)), Sequences(torch.ones(1, 1, 1), torch.ones(1, 1, dtype=bool))
+    a, b = (
+        Sequences(torch.ones(1, 2, 1), torch.ones(1, 2, dtype=bool)),
+        Sequences(torch.ones(1, 1, 1), torch.ones(1, 1, dtype=bool)),
+    )
     joined = join(a, b, gap=True)
     assert joined.x.flatten().tolist() == [1, 1, 0, 1] and joined.mask.flatten().tolist() == [True, True, False, True]
     assert join(a, b).x.shape == (1, 3, 1)
@@ -60,7 +63,11 @@ def test_the_graph_in_slices_is_the_graph() -> None:
     parameters = [x, *graph.parameters()]
     expected, found = formula(x), graph(x, mask)
     torch.testing.assert_close(found, expected)
-    for a, b in zip(torch.autograd.grad(found.square().sum(), parameters), torch.autograd.grad(expected.square().sum(), parameters), strict=True):
+    for a, b in zip(
+        torch.autograd.grad(found.square().sum(), parameters),
+        torch.autograd.grad(expected.square().sum(), parameters),
+        strict=True,
+    ):
         torch.testing.assert_close(a, b)
 
 
@@ -76,7 +83,9 @@ def test_interaction_keeps_reading_the_original_features(corpus: Corpus, make_fi
     assert [name for name in STREAMS if not torch.equal(before[name].x, after[name].x)] == ["text_p"]
 
 
-@pytest.mark.parametrize("settings", [{"adaptive": False}, {"contrastive": False}, {"interaction": False}, {"head": "mlp"}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{"adaptive": False}, {"contrastive": False}, {"interaction": False}, {"head": "mlp"}], ids=str
+)
 def test_the_ablations_change_the_model(settings: dict[str, Any], corpus: Corpus, make_fit: MakeFit) -> None:
     whole, less = make_fit("proposed", corpus).epoch(1), make_fit("proposed", corpus, **settings).epoch(1)
     assert whole["loss"] != less["loss"]

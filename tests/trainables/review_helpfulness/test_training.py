@@ -16,9 +16,15 @@ from trainables.review_helpfulness import MODELS, Settings, train
 from trainables.review_helpfulness.data import Products, Reviews, hold_out, load, prepare
 
 TINY: dict[str, Any] = {
-    "word_dim": 8, "min_word_count": 1, "epochs": 3, "groups": 8, "max_groups": 24, "num_negatives": 3, "device": "cpu",
+    "word_dim": 8,
+    "min_word_count": 1,
+    "epochs": 3,
+    "groups": 8,
+    "max_groups": 24,
+    "num_negatives": 3,
+    "device": "cpu",
     "learning_rate": 5e-3,
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,7 +50,9 @@ def numbers(report: Report) -> dict[str, float]:
 def test_reports_and_items(planted: Manifest) -> None:
     reports = list(train(trial(planted, model="prh_net", dim=8)))
     assert [report.step for report in reports] == [1, 2, 3]
-    assert all({"loss", "hinge_loss", "grad_norm", "learning_rate", "dev_map"} <= set(report.metrics) for report in reports)
+    assert all(
+        {"loss", "hinge_loss", "grad_norm", "learning_rate", "dev_map"} <= set(report.metrics) for report in reports
+    )
     assert not any({"map", "random_map"} & set(report.metrics) for report in reports[:-1])  # the test part is read once
     last = reports[-1]
     products = len(set(open_dataset(planted).split("test").column("product_id").to_pylist()))
@@ -56,7 +64,9 @@ def test_reports_and_items(planted: Manifest) -> None:
 @pytest.mark.parametrize("model", ["proposed", "sse_cross"])
 def test_resumed_after_any_report_it_gives_the_same_to_the_bit(model: str, planted: Manifest, tmp_path: Path) -> None:
     """Dropout, swaps, the learning rate's course and the best epoch's weights all survive."""
-    config = {"model": model, "dim": 8, "plateau_patience": 0} | ({"depth": 1, "region_layers": 1} if model == "proposed" else {})
+    config = {"model": model, "dim": 8, "plateau_patience": 0} | (
+        {"depth": 1, "region_layers": 1} if model == "proposed" else {}
+    )
     whole = []
     for report in train(trial(planted, **config)):
         whole.append(numbers(report))
@@ -77,7 +87,10 @@ def test_training_stops_when_nothing_gets_better(planted: Manifest) -> None:
 
 def test_arms_see_the_same_groups(planted: Manifest) -> None:
     """Replicates are paired: with the same seed another loss draws the same positives and negatives."""
-    runs = [load(trial(planted, model="prh_net", margin=m), Settings(**TINY, model="prh_net", margin=m), (0, None)) for m in ("fixed", "label_diff")]
+    runs = [
+        load(trial(planted, model="prh_net", margin=m), Settings(**TINY, model="prh_net", margin=m), (0, None))
+        for m in ("fixed", "label_diff")
+    ]
     for a, b in zip(*(run.corpora["train"].review_tokens for run in runs), strict=True):
         assert np.array_equal(a, b)
     assert np.array_equal(runs[0].inputs.review_words, runs[1].inputs.review_words)

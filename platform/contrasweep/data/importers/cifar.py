@@ -18,8 +18,10 @@ from contrasweep.errors import DataError
 from contrasweep.schema import checked
 
 CLASSES10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-PARTS = {10: {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]},
-         100: {"train": ["train"], "test": ["test"]}}  # fmt: skip
+PARTS = {
+    10: {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]},
+    100: {"train": ["train"], "test": ["test"]},
+}
 FOLDERS = {10: "cifar-10-batches-py", 100: "cifar-100-python"}
 Split = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
@@ -53,11 +55,7 @@ def _pickled(source: Path, classes: int) -> tuple[dict[str, Split], tuple[str, .
         batches = [safety.unpickle(files.read(part), f"{source}: {part}") for part in parts]
         key = b"labels" if classes == 10 else b"fine_labels"
         try:
-            images = (
-                np.concatenate([batch[b"data"] for batch in batches])
-                .reshape(-1, 3, 32, 32)
-                .transpose(0, 2, 3, 1)
-            )
+            images = np.concatenate([batch[b"data"] for batch in batches]).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
             splits[split] = images, np.concatenate([batch[key] for batch in batches]).astype(np.int64)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{source}: {split} is not in CIFAR's published layout ({error!r})") from None

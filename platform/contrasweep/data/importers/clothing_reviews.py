@@ -18,8 +18,16 @@ from contrasweep.data.importers.reviews import Features, Lookup, Product, Review
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
 
-COLUMNS = ("Clothing ID", "Title", "Review Text", "Rating", "Positive Feedback Count", "Division Name",
-           "Department Name", "Class Name")  # fmt: skip
+COLUMNS = (
+    "Clothing ID",
+    "Title",
+    "Review Text",
+    "Rating",
+    "Positive Feedback Count",
+    "Division Name",
+    "Department Name",
+    "Class Name",
+)
 MAX_BYTES = 2**28
 
 
@@ -35,16 +43,32 @@ class Settings:
 def read(source: Path, settings: Settings) -> Content:
     rows = list(_rows(source))
     splits = split_products([row["Clothing ID"] for row in rows], settings.split_seed)
-    products = {row["Clothing ID"]: Product(row["Clothing ID"], row["Department Name"], splits[row["Clothing ID"]],
-                                            row["Class Name"], f"{row['Division Name']} {row['Department Name']}".strip())
-                for row in reversed(rows)}  # the first review of a product says what it is  # fmt: skip
-    reviews = [Review(row[""], row["Clothing ID"], row["Review Text"], int(row["Positive Feedback Count"]), row["Title"],
-                      float(row["Rating"])) for row in rows]  # fmt: skip
+    products = {
+        row["Clothing ID"]: Product(
+            row["Clothing ID"],
+            row["Department Name"],
+            splits[row["Clothing ID"]],
+            row["Class Name"],
+            f"{row['Division Name']} {row['Department Name']}".strip(),
+        )
+        for row in reversed(rows)
+    }  # the first review of a product says what it is
+    reviews = [
+        Review(
+            row[""],
+            row["Clothing ID"],
+            row["Review Text"],
+            int(row["Positive Feedback Count"]),
+            row["Title"],
+            float(row["Rating"]),
+        )
+        for row in rows
+    ]
     features, origin = None, {}
     if settings.synthetic_roi:
         features = synthetic_features(settings.synthetic_roi, settings.roi_dim)
         origin = {"synthetic": True, "synthetic_columns": ["roi", "n_roi"]}
-    return content(list(products.values()), reviews, Rejected(), features=features, dim=settings.roi_dim, source=origin)  # fmt: skip
+    return content(list(products.values()), reviews, Rejected(), features=features, dim=settings.roi_dim, source=origin)
 
 
 def synthetic_features(count: int, dim: int) -> Lookup:
@@ -75,5 +99,10 @@ def _rows(source: Path) -> list[dict[str, str]]:
     return rows
 
 
-CLOTHING_REVIEWS = Importer(read, "clothing reviews with helpful votes, 1,206 products, text only", "CC0 as published",
-                            "Womens Clothing E-Commerce Reviews.csv, or the zip it comes in", Settings)  # fmt: skip
+CLOTHING_REVIEWS = Importer(
+    read,
+    "clothing reviews with helpful votes, 1,206 products, text only",
+    "CC0 as published",
+    "Womens Clothing E-Commerce Reviews.csv, or the zip it comes in",
+    Settings,
+)

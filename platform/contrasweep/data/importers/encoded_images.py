@@ -32,9 +32,7 @@ def spec(size: int | None) -> dict[str, columns.Spec]:
     return {"image": {"dtype": "uint8", "encoding": "image", **shape}}
 
 
-def tables(
-    files: Iterable[File], specs: dict[str, Any], size: int | None, rejected: Rejected
-) -> Iterator[pa.Table]:
+def tables(files: Iterable[File], specs: dict[str, Any], size: int | None, rejected: Rejected) -> Iterator[pa.Table]:
     """Columns `image` (encoded), `label`, `path`. Missing, broken and oversized files are left out and counted by
     name. `DataError` if images differ in size and no `size` to bring them to was set."""
     waiting = iter(files)
@@ -48,17 +46,22 @@ def tables(
                 _check_size(file, list(shape), specs["image"], size)
                 kept.append((data, file))
             if kept:
-                yield columns.table({
-                    "image": pa.array([data for data, _ in kept], pa.binary()),
-                    "label": pa.array([file.label for _, file in kept], pa.int32()),
-                    "path": pa.array([file.name for _, file in kept], pa.string()),
-                }, specs)  # fmt: skip
+                yield columns.table(
+                    {
+                        "image": pa.array([data for data, _ in kept], pa.binary()),
+                        "label": pa.array([file.label for _, file in kept], pa.int32()),
+                        "path": pa.array([file.name for _, file in kept], pa.string()),
+                    },
+                    specs,
+                )
 
 
 def _check_size(file: File, shape: list[int], found: dict[str, Any], size: int | None) -> None:
     if size is None and found.setdefault("shape", shape) != shape:
-        raise DataError(f"{file.path} is {shape[0]} x {shape[1]}, those before it {found['shape'][0]} x {found['shape'][1]}: "
-                        "set the size to bring all of them to, for example --set size=224")  # fmt: skip
+        raise DataError(
+            f"{file.path} is {shape[0]} x {shape[1]}, those before it {found['shape'][0]} x {found['shape'][1]}: "
+            "set the size to bring all of them to, for example --set size=224"
+        )
 
 
 def _load(file: File) -> tuple[bytes, tuple[int, ...], str]:

@@ -29,30 +29,34 @@ def read(source: Path, settings: Settings) -> Content:
         split: next((source / name for name in names if (source / name).is_dir()), None)
         for split, names in SPLITS.items()
     }
-    found = (
-        {split: folder for split, folder in folders.items() if folder}
-        if folders["train"]
-        else {"train": source}
-    )
-    classes = sorted(
-        {child.name for folder in found.values() for child in folder.iterdir() if child.is_dir()}
-    )
+    found = {split: folder for split, folder in folders.items() if folder} if folders["train"] else {"train": source}
+    classes = sorted({child.name for folder in found.values() for child in folder.iterdir() if child.is_dir()})
     if not classes:
         raise DataError(
             f"{source} has no class folders (looked in {', '.join(str(folder) for folder in found.values())})"
         )
     specs, rejected = encoded_images.spec(settings.size), Rejected()
-    splits = {split: encoded_images.tables(_files(folder, classes), specs, settings.size, rejected)
-              for split, folder in found.items()}  # fmt: skip
+    splits = {
+        split: encoded_images.tables(_files(folder, classes), specs, settings.size, rejected)
+        for split, folder in found.items()
+    }
     return Content("image", splits, tuple(classes), specs, rejected=rejected)
 
 
 def _files(folder: Path, classes: list[str]) -> list[File]:
-    return [File(path, path.relative_to(folder).as_posix(), label)
-            for label, name in enumerate(classes)
-            for path in sorted((folder / name).rglob("*"))
-            if path.suffix.lower() in SUFFIXES]  # fmt: skip
+    return [
+        File(path, path.relative_to(folder).as_posix(), label)
+        for label, name in enumerate(classes)
+        for path in sorted((folder / name).rglob("*"))
+        if path.suffix.lower() in SUFFIXES
+    ]
 
 
-IMAGE_FOLDER = Importer(read, "any folder of images with one folder a class", "that of its owner",
-                        "a folder with train/CLASS/*.jpg and test/CLASS/*.jpg, or CLASS/*.jpg", Settings, own=True)  # fmt: skip
+IMAGE_FOLDER = Importer(
+    read,
+    "any folder of images with one folder a class",
+    "that of its owner",
+    "a folder with train/CLASS/*.jpg and test/CLASS/*.jpg, or CLASS/*.jpg",
+    Settings,
+    own=True,
+)

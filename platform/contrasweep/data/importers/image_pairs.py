@@ -65,18 +65,15 @@ def read(source: Path, settings: Settings) -> Content:
     rejected = Rejected()
     names = sorted({row.split for row in rows}, key=lambda name: (name != "train", name))
     if names[0] != "train":
-        raise DataError(f"{path} has no row of the split train, only of {', '.join(names)}: leave the split of training rows empty "
-                        "or write train")  # fmt: skip
+        raise DataError(
+            f"{path} has no row of the split train, only of {', '.join(names)}: leave the split of training rows empty "
+            "or write train"
+        )
     splits = {}
     for name in names:
         chosen = [i for i, row in enumerate(rows) if row.split == name]
         splits[name] = _tables(
-            path,
-            [rows[i] for i in chosen],
-            [labels[i] for i in chosen],
-            specs,
-            settings.size,
-            rejected,
+            path, [rows[i] for i in chosen], [labels[i] for i in chosen], specs, settings.size, rejected
         )
     return Content("image-pair", splits, classes, specs, _folds(path, rows), rejected=rejected)
 
@@ -90,9 +87,7 @@ def _rows(path: Path) -> list[Row]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} cannot be read as a list of pairs ({error})") from None
     if missing := [name for name in ("pre", "post", "label") if name not in header]:
-        raise DataError(
-            f"{path} has no column {', '.join(missing)}; it must list pairs by pre, post and label"
-        )
+        raise DataError(f"{path} has no column {', '.join(missing)}; it must list pairs by pre, post and label")
     if not listed:
         raise DataError(f"{path} lists no pairs; below its header there must be a row for each")
     return [_row(path, line, header, cells) for line, cells in listed]
@@ -102,8 +97,10 @@ def _row(path: Path, line: int, names: list[str], cells: list[str]) -> Row:
     """`cells` by column; `DataError` if a row of this split cannot do with them."""
     place = f"{path}, line {line}"
     if len(cells) < len(names) or any(cells[len(names) :]):
-        raise DataError(f"{place} has {len(cells)} cells, its header {len(names)} ({', '.join(names)}): write an empty "
-                        "cell where there is no value, and quotes around one that holds a comma")  # fmt: skip
+        raise DataError(
+            f"{place} has {len(cells)} cells, its header {len(names)} ({', '.join(names)}): write an empty "
+            "cell where there is no value, and quotes around one that holds a comma"
+        )
     row = Row(dict(zip(names, cells, strict=False)), line)
     if not row["label"]:
         raise DataError(f"{place}: label is empty; every pair needs one")
@@ -111,19 +108,21 @@ def _row(path: Path, line: int, names: list[str], cells: list[str]) -> Row:
         if name in row:
             row[name] = _number(place, name, row[name])
     if row.get("fold") == "" and row.split == "train":
-        raise DataError(f"{place}: fold is empty; every row of the training split needs its fold, numbered from 0, or "
-                        "the list no column fold")  # fmt: skip
+        raise DataError(
+            f"{place}: fold is empty; every row of the training split needs its fold, numbered from 0, or "
+            "the list no column fold"
+        )
     if not (size := row.get("size")):
         return row
     if int(size) < 1:
-        raise DataError(
-            f"{place}: size must be at least 1, got {size!r}; leave it empty to take the image whole"
-        )
+        raise DataError(f"{place}: size must be at least 1, got {size!r}; leave it empty to take the image whole")
     for name in ("x", "y"):
         if not row.get(name):
             lack = f"{name} is empty" if name in row else f"there is no column {name}"
-            raise DataError(f"{place}: size is {size!r} but {lack}: a crop needs x, y and size; leave size empty to take "
-                            "the image whole")  # fmt: skip
+            raise DataError(
+                f"{place}: size is {size!r} but {lack}: a crop needs x, y and size; leave size empty to take "
+                "the image whole"
+            )
     return row
 
 
@@ -149,12 +148,16 @@ def _classes(path: Path, rows: list[Row], names: Sequence[str] | None) -> tuple[
         if (at := next((i for i, label in enumerate(labels) if label >= count), None)) is not None:
             place = f"{path}, line {rows[at].line}"
             if names:
-                raise DataError(f"{place}: label {labels[at]} has no name among the {count} of `classes`, which name "
-                                f"0 to {count - 1}")  # fmt: skip
+                raise DataError(
+                    f"{place}: label {labels[at]} has no name among the {count} of `classes`, which name "
+                    f"0 to {count - 1}"
+                )
             listed = ", ".join(map(str, found[:20])) + (", ..." if count > 20 else "")
-            raise DataError(f"{place}: labels that are numbers must run from 0 to {count - 1} without a gap, got {labels[at]} "
-                            f"among {listed}: renumber them, or name every class from 0 to {found[-1]}, those without a "
-                            "pair too, with --set classes='[NAME, NAME, ...]'")  # fmt: skip
+            raise DataError(
+                f"{place}: labels that are numbers must run from 0 to {count - 1} without a gap, got {labels[at]} "
+                f"among {listed}: renumber them, or name every class from 0 to {found[-1]}, those without a "
+                "pair too, with --set classes='[NAME, NAME, ...]'"
+            )
         return tuple(names or map(str, found)), labels
     known = tuple(names or sorted(set(texts)))
     if unknown := sorted(set(texts) - set(known)):
@@ -170,17 +173,21 @@ def _folds(path: Path, rows: list[Row]) -> Folds | None:
     for row in listed:
         first = held_in.setdefault(row["group"], row) if row.get("group") else row
         if first["fold"] != row["fold"]:
-            raise DataError(f"{path}, line {row.line}: group {row['group']!r} is in fold {row['fold']} here and in fold {first['fold']} "
-                            f"on line {first.line}: a group in two folds is trained and tested on; give it one fold, or the "
-                            "list no column fold, and groups are dealt whole")  # fmt: skip
+            raise DataError(
+                f"{path}, line {row.line}: group {row['group']!r} is in fold {row['fold']} here and in fold "
+                f"{first['fold']} "
+                f"on line {first.line}: a group in two folds is trained and tested on; give it one fold, or the "
+                "list no column fold, and groups are dealt whole"
+            )
     found = sorted({row["fold"] for row in listed})
     if found != sorted(str(i) for i in range(len(found))):
         raise DataError(f"{path}: folds must be numbered from 0 without a gap, found {found}")
     return Folds(len(found), "given")
 
 
-def _tables(path: Path, rows: list[Row], labels: list[int], specs: dict[str, Any], size: int | None,
-            rejected: Rejected) -> Iterator[pa.Table]:  # fmt: skip
+def _tables(
+    path: Path, rows: list[Row], labels: list[int], specs: dict[str, Any], size: int | None, rejected: Rejected
+) -> Iterator[pa.Table]:
     open_image = lru_cache(8)(lambda name: _open(path.parent, name))  # neighbouring rows crop the same pair
     kept: list[tuple[Row, int, NDArray[np.uint8], NDArray[np.uint8]]] = []
     for row, label in zip(rows, labels, strict=True):
@@ -193,10 +200,15 @@ def _tables(path: Path, rows: list[Row], labels: list[int], specs: dict[str, Any
         specs.setdefault("post", columns.spec("uint8", pre.shape))
         if list(pre.shape) != shape or list(post.shape) != shape:
             grey_and_colour = not pre.shape[2] == post.shape[2] == shape[2]
-            cure = ("convert all of them to grey or all to colour first" if grey_and_colour
-                    else "set the size to bring all of them to, for example --set size=64")  # fmt: skip
-            raise DataError(f"{path}, line {row.line}: {row['pre']} gives {list(pre.shape)} and {row['post']} "
-                            f"{list(post.shape)}, those before {shape}: {cure}")  # fmt: skip
+            cure = (
+                "convert all of them to grey or all to colour first"
+                if grey_and_colour
+                else "set the size to bring all of them to, for example --set size=64"
+            )
+            raise DataError(
+                f"{path}, line {row.line}: {row['pre']} gives {list(pre.shape)} and {row['post']} "
+                f"{list(post.shape)}, those before {shape}: {cure}"
+            )
         kept.append((row, label, pre, post))
         if len(kept) == BATCH:
             yield _table(kept, specs)
@@ -205,9 +217,7 @@ def _tables(path: Path, rows: list[Row], labels: list[int], specs: dict[str, Any
         yield _table(kept, specs)
 
 
-def _table(
-    kept: list[tuple[Row, int, NDArray[np.uint8], NDArray[np.uint8]]], specs: dict[str, Any]
-) -> pa.Table:
+def _table(kept: list[tuple[Row, int, NDArray[np.uint8], NDArray[np.uint8]]], specs: dict[str, Any]) -> pa.Table:
     first = kept[0][0]
     found = {
         "pre": columns.from_array(np.stack([pre for _, _, pre, _ in kept])),
@@ -257,8 +267,18 @@ def _ombria(source: Path, settings: OmbriaSettings) -> Content:
     return read(source, Settings(csv=f"pairs_{settings.classes}class.csv"))
 
 
-IMAGE_PAIRS = Importer(read, "pairs of images listed in a CSV", "that of its owner",
-                       "a CSV with columns pre, post, label and perhaps x, y, size, group, fold, split", Settings, own=True)  # fmt: skip
-OMBRIA = Importer(_ombria, "Sentinel-2 crops before and after floods, 5 or 4 classes of flooded share, 5 grouped folds",
-                  "no licence file: local use, cite IEEE JSTARS 2022 (9723593), do not redistribute",
-                  "the folder of pairs_5class.csv, pairs_4class.csv and S2/", OmbriaSettings)  # fmt: skip
+IMAGE_PAIRS = Importer(
+    read,
+    "pairs of images listed in a CSV",
+    "that of its owner",
+    "a CSV with columns pre, post, label and perhaps x, y, size, group, fold, split",
+    Settings,
+    own=True,
+)
+OMBRIA = Importer(
+    _ombria,
+    "Sentinel-2 crops before and after floods, 5 or 4 classes of flooded share, 5 grouped folds",
+    "no licence file: local use, cite IEEE JSTARS 2022 (9723593), do not redistribute",
+    "the folder of pairs_5class.csv, pairs_4class.csv and S2/",
+    OmbriaSettings,
+)

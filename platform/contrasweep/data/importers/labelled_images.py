@@ -22,8 +22,10 @@ def content(splits: Mapping[str, tuple[Images, Labels]], classes: tuple[str, ...
     for split, (images, labels) in splits.items():
         images = images[..., None] if images.ndim == 3 else images
         if images.ndim != 4 or images.dtype != np.uint8 or len(images) != len(labels):
-            raise DataError(f"{origin}: {split} must be uint8 images [n h w] or [n h w c] with n labels, "
-                            f"found {images.dtype} {list(images.shape)} and {len(labels)} labels")  # fmt: skip
+            raise DataError(
+                f"{origin}: {split} must be uint8 images [n h w] or [n h w c] with n labels, "
+                f"found {images.dtype} {list(images.shape)} and {len(labels)} labels"
+            )
         if len(labels) and not 0 <= labels.min() <= labels.max() < len(classes):
             raise DataError(
                 f"{origin}: {split} has a label outside 0 to {len(classes) - 1}: {labels.min()} to {labels.max()}"
@@ -40,6 +42,4 @@ def content(splits: Mapping[str, tuple[Images, Labels]], classes: tuple[str, ...
 
 def _tables(images: Images, labels: Labels, specs: Mapping[str, columns.Spec]) -> Iterator[pa.Table]:
     for rows in in_slices(len(labels), BATCH):
-        yield columns.table(
-            {"image": columns.from_array(images[rows]), "label": labels[rows].astype(np.int32)}, specs
-        )
+        yield columns.table({"image": columns.from_array(images[rows]), "label": labels[rows].astype(np.int32)}, specs)

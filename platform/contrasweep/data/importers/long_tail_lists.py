@@ -29,12 +29,12 @@ def _read(names: dict[str, str], classes: int) -> Any:
     def read(source: Path, settings: Settings) -> Content:
         lists = Path(settings.lists).expanduser() if settings.lists else source
         if missing := [name for name in names.values() if not (lists / name).is_file()]:
-            raise DataError(
-                f"{lists} has no {', '.join(missing)}; pass the folder of the lists with --set lists=PATH"
-            )
+            raise DataError(f"{lists} has no {', '.join(missing)}; pass the folder of the lists with --set lists=PATH")
         specs, rejected = encoded_images.spec(settings.size), Rejected()
-        splits = {split: encoded_images.tables(_files(source, lists / name, classes), specs, settings.size, rejected)
-                  for split, name in names.items()}  # fmt: skip
+        splits = {
+            split: encoded_images.tables(_files(source, lists / name, classes), specs, settings.size, rejected)
+            for split, name in names.items()
+        }
         return Content("image", splits, tuple(str(i) for i in range(classes)), specs, rejected=rejected)
 
     return read
@@ -46,9 +46,7 @@ def _files(root: Path, listing: Path, classes: int) -> Iterator[File]:
             continue
         name, _, label = line.rpartition(" ")
         if not (name and label.isdecimal() and int(label) < classes):
-            raise DataError(
-                f"{listing}:{number}: must be a path and a class from 0 to {classes - 1}, got {line!r}"
-            )
+            raise DataError(f"{listing}:{number}: must be a path and a class from 0 to {classes - 1}, got {line!r}")
         yield File(root / safety.check_member(name, str(listing)), name, int(label))
 
 
@@ -57,7 +55,15 @@ def _importer(names: dict[str, str], classes: int, about: str, licence: str) -> 
     return Importer(_read(names, classes), about, licence, source, Settings)
 
 
-IMAGENET_LT = _importer(IMAGENET, 1000, "ImageNet, long-tailed: 115,846 training, 20,000 dev, 50,000 test images",
-                        "ImageNet's terms: research only, no redistribution")  # fmt: skip
-INATURALIST_LT = _importer(INATURALIST, 8142, "iNaturalist 2018: 437,513 training, 24,426 test images of 8,142 species",
-                           "iNaturalist's terms: research only")  # fmt: skip
+IMAGENET_LT = _importer(
+    IMAGENET,
+    1000,
+    "ImageNet, long-tailed: 115,846 training, 20,000 dev, 50,000 test images",
+    "ImageNet's terms: research only, no redistribution",
+)
+INATURALIST_LT = _importer(
+    INATURALIST,
+    8142,
+    "iNaturalist 2018: 437,513 training, 24,426 test images of 8,142 species",
+    "iNaturalist's terms: research only",
+)

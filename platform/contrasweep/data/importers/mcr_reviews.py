@@ -54,29 +54,21 @@ def read(source: Path, settings: Settings) -> Content:
                 rejected.add("no row in rel", key[1])
     _check_disjoint(products, source)
     features = (
-        _Features(source / "features", rejected)
-        if settings.features and (source / "features").is_dir()
-        else None
+        _Features(source / "features", rejected) if settings.features and (source / "features").is_dir() else None
     )
     return content(products, reviews, rejected, features=features, source={"category": category})
 
 
 def _category(source: Path, wanted: str | None) -> str:
     found = sorted(
-        {
-            match[1]
-            for file in source.glob("*.prd.train")
-            if (match := re.fullmatch(r"(.+)\.prd\.train", file.name))
-        }
+        {match[1] for file in source.glob("*.prd.train") if (match := re.fullmatch(r"(.+)\.prd\.train", file.name))}
     )
     if wanted in found:
         return str(wanted)
     if wanted is None and len(found) == 1:
         return found[0]
     hint = (
-        f"it has {', '.join(found)}: choose one with --set category=NAME"
-        if found
-        else "there is no *.prd.train in it"
+        f"it has {', '.join(found)}: choose one with --set category=NAME" if found else "there is no *.prd.train in it"
     )
     raise DataError(f"{source}: which category? {hint}")
 
@@ -101,19 +93,31 @@ def _rows(path: Path) -> Iterator[Row]:
 
 
 def _product(row: Row, category: str, split: str) -> Product:
-    return Product(_text(row, "product_id"), category, split, _text(row, "name"), _text(row, "description"),
-                   _text(row, "brand_name"), _urls(row))  # fmt: skip
+    return Product(
+        _text(row, "product_id"),
+        category,
+        split,
+        _text(row, "name"),
+        _text(row, "description"),
+        _text(row, "brand_name"),
+        _urls(row),
+    )
 
 
 def _review(row: Row, relation: Row) -> Review:
     rating = relation.get("rating")
     try:
-        return Review(_text(row, "review_id"), _text(row, "product_id"), _text(row, "content"), int(relation["upvotes"] or 0),
-                      _text(row, "title"), float("nan") if rating is None else float(rating), _urls(row))  # fmt: skip
+        return Review(
+            _text(row, "review_id"),
+            _text(row, "product_id"),
+            _text(row, "content"),
+            int(relation["upvotes"] or 0),
+            _text(row, "title"),
+            float("nan") if rating is None else float(rating),
+            _urls(row),
+        )
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            f"review {row.get('review_id')!r}: upvotes and rating must be numbers ({error!r})"
-        ) from None
+        raise DataError(f"review {row.get('review_id')!r}: upvotes and rating must be numbers ({error!r})") from None
 
 
 def _text(row: Row, name: str) -> str:
@@ -123,13 +127,7 @@ def _text(row: Row, name: str) -> str:
 
 def _urls(row: Row) -> tuple[str, ...]:
     found = row.get("img_url") or ()
-    return (
-        (found,)
-        if isinstance(found, str)
-        else tuple(str(url) for url in found)
-        if isinstance(found, list)
-        else ()
-    )
+    return (found,) if isinstance(found, str) else tuple(str(url) for url in found) if isinstance(found, list) else ()
 
 
 def _check_disjoint(products: list[Product], source: Path) -> None:
@@ -154,9 +152,7 @@ class _Features:
             if not path.is_file():
                 return none
             images = load(path)
-            return np.concatenate([none, *(np.asarray(image, np.float16)[:PER_IMAGE] for image in images)])[
-                :PER_ITEM
-            ]
+            return np.concatenate([none, *(np.asarray(image, np.float16)[:PER_IMAGE] for image in images)])[:PER_ITEM]
         except (DataError, ValueError) as error:
             self.rejected.add("broken region features", f"{item}: {error}")
             return none
@@ -177,5 +173,10 @@ def load(path: Path) -> list[Any]:
         raise DataError(f"{path} is not a list of dicts with features `x` ({error!r})") from None
 
 
-MCR_REVIEWS = Importer(read, "product reviews with images (Amazon-MRHP, Lazada-MRHP) in MCR's files", "as published by MCR",
-                       "the folder of {category}.{prd,rvw,rel}.{train,dev,test}, with features/ if there are any", Settings)  # fmt: skip
+MCR_REVIEWS = Importer(
+    read,
+    "product reviews with images (Amazon-MRHP, Lazada-MRHP) in MCR's files",
+    "as published by MCR",
+    "the folder of {category}.{prd,rvw,rel}.{train,dev,test}, with features/ if there are any",
+    Settings,
+)

@@ -12,21 +12,12 @@ from contrasweep.data.content import Content, Importer
 from contrasweep.data.importers import labelled_images, npz
 from contrasweep.errors import DataError
 
-FILES = {"train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
-         "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")}  # fmt: skip
+FILES = {
+    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+}
 DIGITS = tuple("0123456789")
-FASHION = (
-    "T-shirt/top",
-    "Trouser",
-    "Pullover",
-    "Dress",
-    "Coat",
-    "Sandal",
-    "Shirt",
-    "Sneaker",
-    "Bag",
-    "Ankle boot",
-)
+FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
@@ -57,8 +48,10 @@ def _read(classes: tuple[str, ...]) -> Any:
         if source.suffix == ".npz":
             splits = npz.splits(source)
         else:
-            splits = {split: (read_idx(_find(source, images)), read_idx(_find(source, labels)).astype(np.int64))
-                      for split, (images, labels) in FILES.items()}  # fmt: skip
+            splits = {
+                split: (read_idx(_find(source, images)), read_idx(_find(source, labels)).astype(np.int64))
+                for split, (images, labels) in FILES.items()
+            }
         return labelled_images.content(splits, classes, str(source))
 
     return read
@@ -89,7 +82,17 @@ def _download(mirrors: list[str], file: str, folder: Path, md5: str) -> None:
 
 
 _SOURCE = "the folder of the four idx files (gzipped or not), or an npz with x_train, y_train, x_test, y_test"
-MNIST = Importer(_read(DIGITS), "handwritten digits 28x28, 60,000 + 10,000", "CC BY-SA 3.0 (LeCun et al. 1998)",
-                 _SOURCE, fetch=_fetch("MNIST"))  # fmt: skip
-FASHION_MNIST = Importer(_read(FASHION), "clothing articles 28x28, 60,000 + 10,000", "MIT (Xiao et al. 2017)",
-                         _SOURCE, fetch=_fetch("FashionMNIST"))  # fmt: skip
+MNIST = Importer(
+    _read(DIGITS),
+    "handwritten digits 28x28, 60,000 + 10,000",
+    "CC BY-SA 3.0 (LeCun et al. 1998)",
+    _SOURCE,
+    fetch=_fetch("MNIST"),
+)
+FASHION_MNIST = Importer(
+    _read(FASHION),
+    "clothing articles 28x28, 60,000 + 10,000",
+    "MIT (Xiao et al. 2017)",
+    _SOURCE,
+    fetch=_fetch("FashionMNIST"),
+)

@@ -27,6 +27,5 @@ def splits(path: Path) -> dict[str, tuple[NDArray[np.uint8], NDArray[np.int64]]]
     if missing := [name for name in ARRAYS if name not in arrays]:
         raise DataError(f"{path} has no {', '.join(missing)}; it holds {', '.join(arrays)}")
     return {
-        split: (arrays[f"x_{split}"], arrays[f"y_{split}"].reshape(-1).astype(np.int64))
-        for split in ("train", "test")
+        split: (arrays[f"x_{split}"], arrays[f"y_{split}"].reshape(-1).astype(np.int64)) for split in ("train", "test")
     }

@@ -63,8 +63,15 @@ def label(votes: int) -> int:
     return min(4, votes.bit_length() - 1)
 
 
-def content(products: Sequence[Product], reviews: Sequence[Review], rejected: Rejected, *, features: Lookup | None = None,
-            dim: int = 2048, source: Mapping[str, Any] | None = None) -> Content:  # fmt: skip
+def content(
+    products: Sequence[Product],
+    reviews: Sequence[Review],
+    rejected: Rejected,
+    *,
+    features: Lookup | None = None,
+    dim: int = 2048,
+    source: Mapping[str, Any] | None = None,
+) -> Content:
     """The four splits. Reviews keep their input order within a product. Products without a review of at least one
     vote stay out, and so do reviews of unknown products (counted)."""
     known = {product.product_id: product for product in products}
@@ -98,44 +105,46 @@ def _products(listed: list[Product], features: Lookup | None, specs: Any) -> Ite
         yield columns.table(table | _images(chosen, roi, specs), specs)
 
 
-def _reviews(products: list[Product], kept: dict[str, list[Review]], rows: dict[str, int], features: Lookup | None,
-             specs: Any) -> Iterator[pa.Table]:  # fmt: skip
+def _reviews(
+    products: list[Product], kept: dict[str, list[Review]], rows: dict[str, int], features: Lookup | None, specs: Any
+) -> Iterator[pa.Table]:
     flat = [(p, position, review) for p in products for position, review in enumerate(kept[p.product_id])]
     for start in range(0, len(flat), BATCH):
         chosen = flat[start : start + BATCH]
         reviews = [review for _, _, review in chosen]
         roi = [features(p.split, review.review_id) for p, _, review in chosen] if features else None
-        yield columns.table({
-            "review_id": pa.array([r.review_id for r in reviews], pa.string()),
-            "product_id": pa.array([r.product_id for r in reviews], pa.string()),
-            "product_row": pa.array([rows[r.product_id] for r in reviews], pa.int32()),
-            "group": pa.array([r.product_id for r in reviews], pa.string()),
-            "row_in_product": pa.array([position for _, position, _ in chosen], pa.int32()),
-            "category": pa.array([p.category for p, _, _ in chosen], pa.string()),
-            "title": pa.array([r.title for r in reviews], pa.string()),
-            "text": pa.array([r.text for r in reviews], pa.string()),
-            "votes": pa.array([r.votes for r in reviews], pa.int32()),
-            "label": pa.array([label(r.votes) for r in reviews], pa.int32()),
-            "rating": pa.array([r.rating for r in reviews], pa.float32()),
-            **_images(reviews, roi, specs),
-        }, specs)  # fmt: skip
+        yield columns.table(
+            {
+                "review_id": pa.array([r.review_id for r in reviews], pa.string()),
+                "product_id": pa.array([r.product_id for r in reviews], pa.string()),
+                "product_row": pa.array([rows[r.product_id] for r in reviews], pa.int32()),
+                "group": pa.array([r.product_id for r in reviews], pa.string()),
+                "row_in_product": pa.array([position for _, position, _ in chosen], pa.int32()),
+                "category": pa.array([p.category for p, _, _ in chosen], pa.string()),
+                "title": pa.array([r.title for r in reviews], pa.string()),
+                "text": pa.array([r.text for r in reviews], pa.string()),
+                "votes": pa.array([r.votes for r in reviews], pa.int32()),
+                "label": pa.array([label(r.votes) for r in reviews], pa.int32()),
+                "rating": pa.array([r.rating for r in reviews], pa.float32()),
+                **_images(reviews, roi, specs),
+            },
+            specs,
+        )
 
 
 def _images(rows: Sequence[Product | Review], roi: list[Features] | None, specs: Any) -> dict[str, pa.Array]:
-    found = {"image_urls": pa.array([list(row.image_urls) for row in rows], pa.list_(pa.string())),
-             "n_roi": pa.array([len(x) for x in roi] if roi else [0] * len(rows), pa.int32())}  # fmt: skip
+    found = {
+        "image_urls": pa.array([list(row.image_urls) for row in rows], pa.list_(pa.string())),
+        "n_roi": pa.array([len(x) for x in roi] if roi else [0] * len(rows), pa.int32()),
+    }
     if roi is not None:
         found["roi"] = columns.from_ragged(roi, "float16", specs["roi"]["shape"])
     return found
 
 
-def split_products(
-    ids: Sequence[str], seed: int, shares: tuple[float, float] = (0.64, 0.16)
-) -> dict[str, str]:
+def split_products(ids: Sequence[str], seed: int, shares: tuple[float, float] = (0.64, 0.16)) -> dict[str, str]:
     """train, dev or test of each product: 64, 16 and 20 % of the sorted ids, shuffled by `seed`."""
     names = sorted(set(ids))
     shuffled = [names[i] for i in np.random.RandomState(seed).permutation(len(names))]
     first, second = round(shares[0] * len(names)), round(sum(shares) * len(names))
-    return {
-        name: SPLITS[(position >= first) + (position >= second)] for position, name in enumerate(shuffled)
-    }
+    return {name: SPLITS[(position >= first) + (position >= second)] for position, name in enumerate(shuffled)}

@@ -26,8 +26,7 @@ def read(source: Path, settings: Any) -> Content:
         raise DataError(f"{path} has no column {', '.join(missing)}; it is not SICK.txt")
     try:
         splits = {
-            split: [_table([row for row in rows if row["SemEval_set"] == part])]
-            for split, part in SPLITS.items()
+            split: [_table([row for row in rows if row["SemEval_set"] == part])] for split, part in SPLITS.items()
         }
     except (ValueError, TypeError) as error:
         raise DataError(f"{path} has a row that is not SICK's ({error})") from None
@@ -36,15 +35,16 @@ def read(source: Path, settings: Any) -> Content:
 
 def _table(rows: list[dict[str, str]]) -> pa.Table:
     """`premise`, `hypothesis`, `label`, `relatedness` (1 to 5), `pair_id`."""
-    return columns.table({
-        "pair_id": pa.array([int(row["pair_ID"]) for row in rows], pa.int32()),
-        "premise": pa.array([row["sentence_A"] for row in rows], pa.string()),
-        "hypothesis": pa.array([row["sentence_B"] for row in rows], pa.string()),
-        "label": pa.array([CLASSES.index(row["entailment_label"]) for row in rows], pa.int32()),
-        "relatedness": pa.array([float(row["relatedness_score"]) for row in rows], pa.float32()),
-    }, {})  # fmt: skip
+    return columns.table(
+        {
+            "pair_id": pa.array([int(row["pair_ID"]) for row in rows], pa.int32()),
+            "premise": pa.array([row["sentence_A"] for row in rows], pa.string()),
+            "hypothesis": pa.array([row["sentence_B"] for row in rows], pa.string()),
+            "label": pa.array([CLASSES.index(row["entailment_label"]) for row in rows], pa.int32()),
+            "relatedness": pa.array([float(row["relatedness_score"]) for row in rows], pa.float32()),
+        },
+        {},
+    )
 
 
-SICK = Importer(
-    read, "9,840 pairs of sentences, 3 entailment classes", "CC BY-NC-SA 3.0", "SICK.txt or its folder"
-)
+SICK = Importer(read, "9,840 pairs of sentences, 3 entailment classes", "CC BY-NC-SA 3.0", "SICK.txt or its folder")

@@ -40,12 +40,20 @@ def _read(source: Path, settings: Planted) -> Content:
     made = _Generator(settings)
     splits = split_products(list(made.product_roi), settings.seed)
     products = [
-        Product(name, "synthetic", splits[name], f"topic{made.topic[i]} item", f"synthetic product of topic{made.topic[i]}")
+        Product(
+            name, "synthetic", splits[name], f"topic{made.topic[i]} item", f"synthetic product of topic{made.topic[i]}"
+        )
         for i, name in enumerate(made.product_roi)
     ]
     features = {**made.product_roi, **made.review_roi}
-    return content(products, made.reviews, Rejected(), features=lambda split, item: features[item], dim=settings.roi_dim,
-                   source={"synthetic": True})  # fmt: skip
+    return content(
+        products,
+        made.reviews,
+        Rejected(),
+        features=lambda split, item: features[item],
+        dim=settings.roi_dim,
+        source={"synthetic": True},
+    )
 
 
 class _Generator:
@@ -62,9 +70,12 @@ class _Generator:
         helpfulness = in_text + in_images
         label = np.searchsorted(np.quantile(helpfulness, [0.2, 0.4, 0.6, 0.8]), helpfulness)
         self.reviews = [
-            Review(f"r{row:06d}", f"p{owner[row]:05d}", self._text(in_text[row]), int(2 ** label[row])) for row in range(len(owner))
+            Review(f"r{row:06d}", f"p{owner[row]:05d}", self._text(in_text[row]), int(2 ** label[row]))
+            for row in range(len(owner))
         ]
-        self.review_roi = {r.review_id: self._regions(int(p), x) for r, p, x in zip(self.reviews, owner, in_images, strict=True)}
+        self.review_roi = {
+            r.review_id: self._regions(int(p), x) for r, p, x in zip(self.reviews, owner, in_images, strict=True)
+        }
         self.product_roi = {f"p{product:05d}": self._regions(product, 0.0) for product in range(settings.products)}
 
     def _text(self, strength: float) -> str:
@@ -82,5 +93,9 @@ def _unit(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return x / np.linalg.norm(x)
 
 
-SYNTHETIC_REVIEWS = Importer(_read, "SYNTHETIC reviews with regions, half of the helpfulness planted in each modality",
-                             "generated; no rights", settings=Planted)  # fmt: skip
+SYNTHETIC_REVIEWS = Importer(
+    _read,
+    "SYNTHETIC reviews with regions, half of the helpfulness planted in each modality",
+    "generated; no rights",
+    settings=Planted,
+)

@@ -63,16 +63,12 @@ def read(source: Path, settings: Settings) -> Content:
     rejected = Rejected()
     found = {name: source / name for name in SPLITS if (source / name / "labels").is_dir()}
     if "train" not in found:
-        raise DataError(
-            f"{source} has no train/labels; it must be xBD's folder of train, test, hold and tier3"
-        )
+        raise DataError(f"{source} has no train/labels; it must be xBD's folder of train, test, hold and tier3")
     if not settings.tier3:
         found.pop("tier3", None)
     listed: dict[str, list[Building]] = {}
     for name, folder in found.items():
-        listed.setdefault("train" if name == "tier3" else name, []).extend(
-            _buildings(folder, settings, rejected)
-        )
+        listed.setdefault("train" if name == "tier3" else name, []).extend(_buildings(folder, settings, rejected))
     if settings.match_paper_counts:
         listed["train"] = _subsample(listed["train"], settings.seed, rejected)
     shape = settings.size, settings.size, 3
@@ -85,8 +81,7 @@ def _buildings(folder: Path, settings: Settings, rejected: Rejected) -> Iterator
     for path in sorted((folder / "labels").glob("*_post_disaster.json")):
         tile = path.name.removesuffix("_post_disaster.json")
         before = {
-            feature["properties"].get("uid")
-            for feature in _features(path.with_name(f"{tile}_pre_disaster.json"))
+            feature["properties"].get("uid") for feature in _features(path.with_name(f"{tile}_pre_disaster.json"))
         }
         for feature in _features(path):
             properties = feature["properties"]
@@ -141,7 +136,9 @@ def _subsample(buildings: list[Building], seed: int, rejected: Rejected) -> list
     drawn, since it would be missing from that number."""
     random = np.random.RandomState(seed)
     tiles = {(building.folder, building.tile) for building in buildings}
-    there = {(folder, tile) for folder, tile in tiles if all(_image(folder, tile, moment).is_file() for moment in MOMENTS)}
+    there = {
+        (folder, tile) for folder, tile in tiles if all(_image(folder, tile, moment).is_file() for moment in MOMENTS)
+    }
     whole = [(building.folder, building.tile) in there for building in buildings]
     kept = {i for i, has_images in enumerate(whole) if not has_images}  # the reading of images says what they lack
     for label, count in enumerate(PAPER_COUNTS):
@@ -164,7 +161,10 @@ def _tables(
     kept: list[tuple[Building, NDArray[np.uint8], NDArray[np.uint8]]] = []
     for building in buildings:
         try:
-            pre, post = (_cut(open_tile(_image(building.folder, building.tile, moment)), building, settings) for moment in MOMENTS)
+            pre, post = (
+                _cut(open_tile(_image(building.folder, building.tile, moment)), building, settings)
+                for moment in MOMENTS
+            )
         except images.BrokenImage as error:
             rejected.add(str(error), f"{building.tile} {building.uid}")
             continue
@@ -198,22 +198,28 @@ def _cut(image: NDArray[np.uint8] | str, building: Building, settings: Settings)
 
 
 def _table(
-    kept: list[tuple[Building, NDArray[np.uint8], NDArray[np.uint8]]],
-    settings: Settings,
-    specs: dict[str, Any],
+    kept: list[tuple[Building, NDArray[np.uint8], NDArray[np.uint8]]], settings: Settings, specs: dict[str, Any]
 ) -> pa.Table:
     disasters = [building.tile.rsplit("_", 1)[0] for building, _, _ in kept]
     tiles = [building.tile for building, _, _ in kept]
-    return columns.table({
-        "pre": columns.from_array(np.stack([pre for _, pre, _ in kept])),
-        "post": columns.from_array(np.stack([post for _, _, post in kept])),
-        "label": pa.array([building.label for building, _, _ in kept], pa.int32()),
-        "group": pa.array(tiles if settings.group == "tile" else disasters, pa.string()),
-        "disaster": pa.array(disasters, pa.string()),
-        "tile": pa.array(tiles, pa.string()),
-        "uid": pa.array([building.uid for building, _, _ in kept], pa.string()),
-    }, specs)  # fmt: skip
+    return columns.table(
+        {
+            "pre": columns.from_array(np.stack([pre for _, pre, _ in kept])),
+            "post": columns.from_array(np.stack([post for _, _, post in kept])),
+            "label": pa.array([building.label for building, _, _ in kept], pa.int32()),
+            "group": pa.array(tiles if settings.group == "tile" else disasters, pa.string()),
+            "disaster": pa.array(disasters, pa.string()),
+            "tile": pa.array(tiles, pa.string()),
+            "uid": pa.array([building.uid for building, _, _ in kept], pa.string()),
+        },
+        specs,
+    )
 
 
-XBD = Importer(read, "building crops before and after disasters, 4 damage classes, grouped by tile or disaster",
-               "CC BY-NC-SA 4.0", "xBD's folder with train/{images,labels} and perhaps test, hold, tier3", Settings)  # fmt: skip
+XBD = Importer(
+    read,
+    "building crops before and after disasters, 4 damage classes, grouped by tile or disaster",
+    "CC BY-NC-SA 4.0",
+    "xBD's folder with train/{images,labels} and perhaps test, hold, tier3",
+    Settings,
+)
