@@ -26,7 +26,7 @@ def ours(slots: int, folder: str, tracking: str) -> dict[str, float]:
     import ray
 
     from contrasweep.running.driver import run
-    from contrasweep.spec.file import load_study
+    from contrasweep.study.file import load_study
 
     began = time.perf_counter()
     ray.init(num_cpus=slots, include_dashboard=False, log_to_driver=False)
@@ -45,7 +45,7 @@ def plain(slots: int, folder: str) -> dict[str, float]:
 
     from contrasweep import data
     from contrasweep.running.driver import plan
-    from contrasweep.spec.file import load_study
+    from contrasweep.study.file import load_study
 
     study = load_study(STUDY)
     trials = (
@@ -55,7 +55,7 @@ def plain(slots: int, folder: str) -> dict[str, float]:
     )
 
     def train_one(config: dict) -> None:
-        from contrasweep.spec.trainables import import_path
+        from contrasweep.study.trainables import import_path
 
         trial, began = config["trial"], time.perf_counter()
         for report in import_path(trial.trainable, "")(trial):

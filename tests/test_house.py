@@ -14,7 +14,7 @@ SOURCES = [
     *(p for d in ("trainables", "search_spaces", "cluster") for p in (ROOT / d).rglob("*.py")),
 ]
 ALLOWED = {  # the only places that may import each engine
-    "optuna": ("platform/contrasweep/search/",),
+    "optuna": ("platform/contrasweep/tuning/searchers/",),
     "mlflow": ("platform/contrasweep/tracking",),
     "boto3": ("platform/contrasweep/storage/s3.py",),
     "botocore": ("platform/contrasweep/storage/s3.py",),

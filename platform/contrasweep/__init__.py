@@ -10,8 +10,8 @@ results.table()           # the table; results.compare("ocl", "scl")
 from typing import TYPE_CHECKING, Any
 
 from contrasweep.errors import ContrasweepError, DataError, SpecError, StorageError
-from contrasweep.spec.space import Choice, Float, Int
-from contrasweep.spec.study import AblationGrid, Arm, SubGrid, Sweep
+from contrasweep.study.space import Choice, Float, Int
+from contrasweep.study.study import AblationGrid, Arm, SubGrid, Sweep
 
 if TYPE_CHECKING:
     from contrasweep.planning.grid import Plan

@@ -18,8 +18,8 @@ from raylets import TRIAL, RayCluster, kill, wait_for
 
 from cluster import submission
 from contrasweep.results.results import Results
-from contrasweep.spec.file import load_study
 from contrasweep.storage.records import StudyRecords
+from contrasweep.study.file import load_study
 
 pytestmark = [
     pytest.mark.slow,

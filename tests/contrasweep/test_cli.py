@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from contrasweep.spec.file import load_study, study_schema, to_plain
+from contrasweep.study.file import load_study, study_schema, to_plain
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = "search_spaces.quickstart:STUDY"

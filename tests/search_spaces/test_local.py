@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from contrasweep.spec.space import sample
-from contrasweep.spec.study import AblationGrid, Arm, Sweep
+from contrasweep.study.space import sample
+from contrasweep.study.study import AblationGrid, Arm, Sweep
 from search_spaces import local
 
 STUDIES = {name: value for name, value in vars(local).items() if isinstance(value, AblationGrid | Sweep)}

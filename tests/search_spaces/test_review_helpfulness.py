@@ -2,7 +2,7 @@
 
 import pytest
 
-from contrasweep.spec.study import AblationGrid
+from contrasweep.study.study import AblationGrid
 from search_spaces import review_helpfulness as studies
 from trainables.review_helpfulness import MODELS, Settings
 

@@ -22,7 +22,7 @@ from contrasweep.cli.options import (
     print_json,
 )
 from contrasweep.errors import SpecError, choose_from
-from contrasweep.spec.file import load_study
+from contrasweep.study.file import load_study
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -42,8 +42,8 @@ TABLES = {
     "similarities": ("trainables.similarities", "SIMILARITIES"),
     "encoders": ("trainables.encoders", "ENCODERS"),
     "datasets": ("contrasweep.data.importers", "DATASETS"),
-    "searchers": ("contrasweep.search", "SEARCHERS"),
-    "schedulers": ("contrasweep.schedule", "SCHEDULERS"),
+    "searchers": ("contrasweep.tuning.searchers", "SEARCHERS"),
+    "schedulers": ("contrasweep.tuning.pruners", "SCHEDULERS"),
 }
 
 
@@ -151,7 +151,7 @@ def list_(kind: str, json: Json = False) -> None:
 @app.command()
 def schema() -> None:
     """Print the JSON schema of a study file, for editors."""
-    from contrasweep.spec.file import study_schema
+    from contrasweep.study.file import study_schema
 
     print_json(study_schema())
 
@@ -183,7 +183,7 @@ def _about(entry: object) -> str:
 def _studies() -> dict[str, str]:
     import pkgutil
 
-    from contrasweep.spec.study import AblationGrid, Sweep
+    from contrasweep.study.study import AblationGrid, Sweep
 
     search_spaces = importlib.import_module("search_spaces")  # by name: the platform does not depend on it
     modules = [importlib.import_module(f"search_spaces.{m.name}") for m in pkgutil.iter_modules(search_spaces.__path__)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from contrasweep.cli.options import Json, Storage, Study, print_json
-from contrasweep.spec.file import load_study
+from contrasweep.study.file import load_study
 
 if TYPE_CHECKING:
     from contrasweep.report.table import Table
@@ -68,7 +68,7 @@ def compare(
     """Say whether ARM_A beats ARM_B, by how much, how sure, and what it would take to know; overall and in each
     cell."""
     from contrasweep.report import write
-    from contrasweep.spec.file import parse_set
+    from contrasweep.study.file import parse_set
 
     fixed = {path[0]: value for path, value in map(parse_set, at or [])}
     found = load(study, storage).versus(arm_a, arm_b, metric, fixed, over=over)

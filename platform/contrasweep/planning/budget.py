@@ -15,9 +15,9 @@ from typing import Any
 from cluster.inventory import COST_LABEL, Inventory
 from cluster.simulate import Makespan
 from contrasweep.errors import SpecError
-from contrasweep.spec.study import Study
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.study.study import Study
 
 UNITS = {"budget_hours": "hours", "budget_gpu_hours": "GPU-hours", "budget_cost": ""}
 

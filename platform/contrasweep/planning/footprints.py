@@ -13,8 +13,8 @@ from cluster.memory import Workload
 from cluster.packing import Placement, default_footprint, options, why_not
 from contrasweep import canonical
 from contrasweep.planning.learned import CPU, Learned, Peak, calibration_key, cell_key
-from contrasweep.spec.study import Study
-from contrasweep.spec.trainables import find_trainable
+from contrasweep.study.study import Study
+from contrasweep.study.trainables import find_trainable
 from contrasweep.trial import Trial
 
 MEASURED, ESTIMATED, DECLARED, DEFAULT = "measured", "estimated", "declared", "default"

@@ -13,9 +13,9 @@ from contrasweep.planning.durations import Durations
 from contrasweep.planning.footprints import Footprints, Need
 from contrasweep.planning.grid import Cell, Plan
 from contrasweep.planning.learned import learned_of
-from contrasweep.spec.study import Study, Sweep
 from contrasweep.statistics import design
 from contrasweep.storage.records import StudyRecords
+from contrasweep.study.study import Study, Sweep
 from contrasweep.trial import Trial
 
 if TYPE_CHECKING:

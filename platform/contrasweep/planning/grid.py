@@ -10,8 +10,8 @@ import pandas as pd
 from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
-from contrasweep.spec.study import DATA_AXIS, AblationGrid
-from contrasweep.spec.trainables import check_settings, find_trainable, trainable_path
+from contrasweep.study.study import DATA_AXIS, AblationGrid
+from contrasweep.study.trainables import check_settings, find_trainable, trainable_path
 from contrasweep.trial import Trial
 
 Resolve = Callable[[str], Manifest]

@@ -7,16 +7,18 @@ from typing import Any
 
 import pandas as pd
 
-from contrasweep import canonical, schedule, search
+from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
 from contrasweep.planning.grid import Resolve
-from contrasweep.schedule import scheduled
-from contrasweep.spec.file import to_plain
-from contrasweep.spec.space import sample
-from contrasweep.spec.study import Arm, Sweep
-from contrasweep.spec.trainables import check_settings, find_trainable, trainable_path
+from contrasweep.study.file import to_plain
+from contrasweep.study.space import sample
+from contrasweep.study.study import Arm, Sweep
+from contrasweep.study.trainables import check_settings, find_trainable, trainable_path
 from contrasweep.trial import Trial
+from contrasweep.tuning import pruners as schedule
+from contrasweep.tuning import searchers as search
+from contrasweep.tuning.pruners import scheduled
 
 DEV_SPLITS = ("dev", "validation")
 """Splits of a dataset that a search without folds looks at."""

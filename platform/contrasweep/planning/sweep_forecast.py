@@ -15,8 +15,8 @@ from contrasweep.planning.forecast import Room, Rooms, answers, hosts
 from contrasweep.planning.learned import learned_of
 from contrasweep.planning.sweep import SweepPlan
 from contrasweep.planning.text import notes, room_columns, table, time_lines
-from contrasweep.spec.arm_budget import spent
 from contrasweep.storage.records import DONE, Record, StudyRecords
+from contrasweep.study.arm_budget import spent
 
 
 @dataclass(frozen=True)

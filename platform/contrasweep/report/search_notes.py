@@ -8,7 +8,7 @@ import pandas as pd
 
 from contrasweep import canonical
 from contrasweep.results.pareto import goals_of
-from contrasweep.schedule.scheduled import last_settings
+from contrasweep.tuning.pruners.scheduled import last_settings
 
 if TYPE_CHECKING:
     from contrasweep.results.results import Results

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from contrasweep.spec.objectives import front, value_of, violation
 from contrasweep.storage.records import DONE, Record
+from contrasweep.study.objectives import front, value_of, violation
 
 
 def pareto_frame(records: Iterable[Record], facts: Mapping[str, Any]) -> pd.DataFrame:

@@ -14,10 +14,10 @@ import pandas as pd
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.results.pareto import pareto_frame
 from contrasweep.results.searched import importance, search_frame
-from contrasweep.spec.arm_budget import ArmBudget, spent
 from contrasweep.storage import compact
 from contrasweep.storage.planned import read_planned
 from contrasweep.storage.records import DONE, PENDING, PRUNED, Record, StudyRecords
+from contrasweep.study.arm_budget import ArmBudget, spent
 from contrasweep.tracking.links import read_links
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from contrasweep.results.pareto import feasible
-from contrasweep.schedule import scheduled
 from contrasweep.schema import validate
-from contrasweep.spec.space import Parameter
 from contrasweep.storage.records import DONE, Record
+from contrasweep.study.space import Parameter
+from contrasweep.tuning.pruners import scheduled
 
 OWN_COLUMNS = ["trial_id", "arm", "value", "status"]
 
@@ -50,7 +50,7 @@ def search_frame(found: Iterable[Record], facts: Mapping[str, Any]) -> pd.DataFr
 def importance(frame: pd.DataFrame, facts: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """By arm: the share of each searched setting in what makes configurations good (PED-ANOVA), over those that
     were trained to their end."""
-    from contrasweep.search import importance as of
+    from contrasweep.tuning.searchers import importance as of
 
     found = {}
     for arm, rows in frame[frame["status"] == DONE].groupby("arm", sort=False):

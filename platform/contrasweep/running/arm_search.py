@@ -17,9 +17,9 @@ from contrasweep import canonical
 from contrasweep.planning.sweep import SweepPlan, fixed_of
 from contrasweep.running.asked import Asked, Outcome
 from contrasweep.running.source import Next
-from contrasweep.spec.arm_budget import Spending
 from contrasweep.storage import records as rec
 from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.study.arm_budget import Spending
 from contrasweep.trial import Trial
 
 SEARCH = "search"

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from contrasweep.spec.objectives import value_of, violation
-from contrasweep.spec.study import Sweep
 from contrasweep.storage.records import Record
+from contrasweep.study.objectives import value_of, violation
+from contrasweep.study.study import Sweep
 from contrasweep.trial import Trial
 
 

@@ -26,12 +26,12 @@ from contrasweep.running.handover import hand_over
 from contrasweep.running.progress import Progress
 from contrasweep.running.source import FixedSource, Source
 from contrasweep.running.versions import versions
-from contrasweep.spec.file import to_plain
-from contrasweep.spec.study import Study, Sweep
 from contrasweep.storage import records as rec
 from contrasweep.storage.planned import read_planned, write_planned
 from contrasweep.storage.records import Record, StudyRecords
 from contrasweep.storage.store import open_store
+from contrasweep.study.file import to_plain
+from contrasweep.study.study import Study, Sweep
 from contrasweep.tracking import StudyFacts, Tracker, checked_uri, open_tracker
 from contrasweep.trial import Trial
 

@@ -1,7 +1,8 @@
 """The search of one arm by population based training: Ray Tune's PBT decides, trials of schedules train.
 
 A member is a schedule of settings. Each generation prolongs it and is a trial of its own,
-`contrasweep.schedule.scheduled` up to that step, which goes on from the checkpoint of the trial that it prolongs. So a
+`contrasweep.tuning.pruners.scheduled` up to that step, which goes on from the checkpoint of the trial that it prolongs.
+So a
 record says with which settings every step was trained, and from the records alone an interrupted search goes on: Tune's
 decisions are made again, the same for the same seed and values. All members train from the search's one seed, so a
 copied checkpoint is what the schedule's own training would have led to; were one lost, the schedule is trained from its
@@ -21,11 +22,11 @@ from contrasweep.planning.sweep import SweepPlan, fixed_of
 from contrasweep.running.arm_search import SEARCH
 from contrasweep.running.exploiting import Member, exploited
 from contrasweep.running.source import Next
-from contrasweep.schedule.population import Population
 from contrasweep.storage import records as rec
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.records import Record, StudyRecords
 from contrasweep.trial import Trial
+from contrasweep.tuning.pruners.population import Population
 
 
 @dataclass

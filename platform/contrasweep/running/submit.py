@@ -10,9 +10,9 @@ import yaml
 from cluster import submission
 from cluster.inventory import Inventory
 from contrasweep.running.versions import versions
-from contrasweep.spec.file import load_study, to_plain
-from contrasweep.spec.study import Study
 from contrasweep.storage.store import open_store
+from contrasweep.study.file import load_study, to_plain
+from contrasweep.study.study import Study
 from contrasweep.tracking import checked_uri
 
 STUDY_FILE, HOSTS_FILE = "submitted-study.yaml", "submitted-hosts.yaml"

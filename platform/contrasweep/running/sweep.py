@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from contrasweep import canonical, search
+from contrasweep import canonical
 from contrasweep.planning.sweep import SweepPlan, fixed_of, order
 from contrasweep.running.arm_search import ArmSearch
 from contrasweep.running.asked import Outcome
@@ -14,6 +14,7 @@ from contrasweep.running.source import Finished, Next
 from contrasweep.storage import records as rec
 from contrasweep.storage.records import Record, StudyRecords
 from contrasweep.trial import Trial
+from contrasweep.tuning import searchers as search
 
 CONFIRM = "confirm"
 

@@ -164,7 +164,7 @@ TABLE_1_MIB = [((8, 512), 9753), ((16, 512), 17495), ((8, 256), 4303), ((16, 256
 
 def test_the_plan_of_local_shows_its_table_1(monkeypatch, tmp_path):
     from contrasweep.planning.forecast import forecast
-    from contrasweep.spec.file import load_study
+    from contrasweep.study.file import load_study
 
     study = load_study("search_spaces.local:TABLE_1")
     made = make_plan(study, lambda name: PAIRS)

@@ -16,8 +16,8 @@ from calm import calm_run
 from raylets import wait_for
 
 from contrasweep.results.results import Results
-from contrasweep.spec.file import load_study
 from contrasweep.storage.records import StudyRecords
+from contrasweep.study.file import load_study
 
 pytestmark = pytest.mark.slow
 SUPPORT = Path(__file__).resolve().parents[2] / "support"

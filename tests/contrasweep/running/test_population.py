@@ -12,12 +12,12 @@ from contrasweep.running.execution import Execution
 from contrasweep.running.exploiting import Member, exploited
 from contrasweep.running.source import Next
 from contrasweep.running.sweep import SweepSource
-from contrasweep.schedule import Population
-from contrasweep.schedule.scheduled import train
-from contrasweep.spec.arm_budget import spent
-from contrasweep.spec.study import Sweep
-from contrasweep.spec.trainables import import_path
 from contrasweep.storage.records import StudyRecords
+from contrasweep.study.arm_budget import spent
+from contrasweep.study.study import Sweep
+from contrasweep.study.trainables import import_path
+from contrasweep.tuning.pruners import Population
+from contrasweep.tuning.pruners.scheduled import train
 
 ARMS = {
     "toy": Arm(

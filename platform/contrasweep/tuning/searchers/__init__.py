@@ -6,9 +6,9 @@
 What is asked depends on the seed, the number of the ask and what was told, and no configuration is asked twice.
 """
 
-from contrasweep.search.finite import configurations, fits
-from contrasweep.search.named import SEARCHERS, build
-from contrasweep.search.pedanova import importance
-from contrasweep.search.searcher import Problem, Searcher
+from contrasweep.tuning.searchers.finite import configurations, fits
+from contrasweep.tuning.searchers.named import SEARCHERS, build
+from contrasweep.tuning.searchers.pedanova import importance
+from contrasweep.tuning.searchers.searcher import Problem, Searcher
 
 __all__ = ["SEARCHERS", "Problem", "Searcher", "build", "configurations", "fits", "importance"]

@@ -12,10 +12,10 @@ from cluster.footprint import Footprint
 from contrasweep.canonical import canonical
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.schema import checked
-from contrasweep.spec import space as spaces
-from contrasweep.spec.arm_budget import ArmBudget
-from contrasweep.spec.objectives import violation
-from contrasweep.spec.space import Parameter
+from contrasweep.study import space as spaces
+from contrasweep.study.arm_budget import ArmBudget
+from contrasweep.study.objectives import violation
+from contrasweep.study.space import Parameter
 
 Name = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 Values = Annotated[list[Any], pydantic.Field(min_length=1)]

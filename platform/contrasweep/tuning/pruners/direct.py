@@ -5,7 +5,7 @@ import statistics
 from abc import ABC, abstractmethod
 from collections import defaultdict
 
-from contrasweep.schedule.scheduler import at_least, first_from
+from contrasweep.tuning.pruners.scheduler import at_least, first_from
 
 
 class Direct(ABC):

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from contrasweep.errors import SpecError, choose_from
-from contrasweep.schedule.direct import Asha, Median
-from contrasweep.schedule.halving import Brackets, FoldHalving, HyperBand
-from contrasweep.schedule.population import Population, population_of
-from contrasweep.schedule.scheduler import Scheduler
+from contrasweep.tuning.pruners.direct import Asha, Median
+from contrasweep.tuning.pruners.halving import Brackets, FoldHalving, HyperBand
+from contrasweep.tuning.pruners.population import Population, population_of
+from contrasweep.tuning.pruners.scheduler import Scheduler
 
 __all__ = ["RULES", "SCHEDULERS", "Population", "Scheduler", "build", "population_of"]
 

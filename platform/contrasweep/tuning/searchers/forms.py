@@ -3,8 +3,8 @@
 from typing import Any
 
 from contrasweep import canonical
-from contrasweep.search.finite import levels
-from contrasweep.spec.space import Choice, Float, Int
+from contrasweep.study.space import Choice, Float, Int
+from contrasweep.tuning.searchers.finite import levels
 
 
 def distribution(parameter: Float | Int | Choice) -> Any:

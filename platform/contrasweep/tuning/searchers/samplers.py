@@ -10,10 +10,10 @@ import numpy as np
 
 from contrasweep import canonical
 from contrasweep.errors import SpecError
-from contrasweep.search.finite import configurations
-from contrasweep.search.forms import coordinate, suggest
-from contrasweep.search.searcher import Config, Problem
-from contrasweep.spec.space import active, ordered, sample
+from contrasweep.study.space import active, ordered, sample
+from contrasweep.tuning.searchers.finite import configurations
+from contrasweep.tuning.searchers.forms import coordinate, suggest
+from contrasweep.tuning.searchers.searcher import Config, Problem
 
 Sampler = Callable[[int], Any]
 """Seed -> Optuna sampler."""

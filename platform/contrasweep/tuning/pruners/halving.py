@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections import defaultdict
 
 from contrasweep.errors import SpecError
-from contrasweep.schedule.scheduler import at_least, first_from
+from contrasweep.tuning.pruners.scheduler import at_least, first_from
 
 
 class Brackets(ABC):

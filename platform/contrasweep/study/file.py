@@ -12,7 +12,7 @@ import yaml
 
 from contrasweep.errors import ContrasweepError, SpecError, choose_from
 from contrasweep.schema import json_schema, validate
-from contrasweep.spec.study import AblationGrid, Study, Sweep
+from contrasweep.study.study import AblationGrid, Study, Sweep
 
 
 class _Loader(yaml.SafeLoader):

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from contrasweep.errors import SpecError
-from contrasweep.schedule.scheduler import at_least
-from contrasweep.spec.study import Sweep
+from contrasweep.study.study import Sweep
+from contrasweep.tuning.pruners.scheduler import at_least
 
 
 @dataclass(frozen=True)

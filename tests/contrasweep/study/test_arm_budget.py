@@ -13,8 +13,8 @@ from contrasweep.data import open_dataset
 from contrasweep.errors import DataError
 from contrasweep.planning.sweep import SweepPlan
 from contrasweep.running.driver import plan
-from contrasweep.spec.arm_budget import ArmBudget, Spending, spent
 from contrasweep.storage.records import StudyRecords
+from contrasweep.study.arm_budget import ArmBudget, Spending, spent
 
 
 def steps_of(trial, notes, status):

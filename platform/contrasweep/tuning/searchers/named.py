@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from contrasweep.errors import SpecError, choose_from
-from contrasweep.search.finite import product
-from contrasweep.search.samplers import optuna_searcher
-from contrasweep.search.searcher import Config, ListSearcher, Problem, Searcher
-from contrasweep.spec.space import Choice, Space, sample
+from contrasweep.study.space import Choice, Space, sample
+from contrasweep.tuning.searchers.finite import product
+from contrasweep.tuning.searchers.samplers import optuna_searcher
+from contrasweep.tuning.searchers.searcher import Config, ListSearcher, Problem, Searcher
 
 
 def _random(problem: Problem) -> Searcher:

@@ -14,10 +14,10 @@ from typing import Any
 
 from contrasweep.errors import SpecError
 from contrasweep.schema import checked
-from contrasweep.spec.trainables import import_path
+from contrasweep.study.trainables import import_path
 from contrasweep.trial import Report, Trial
 
-PATH = "contrasweep.schedule.scheduled:train"
+PATH = "contrasweep.tuning.pruners.scheduled:train"
 STEP = "scheduled_step"
 
 

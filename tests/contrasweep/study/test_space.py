@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrasweep.errors import SpecError
-from contrasweep.spec.space import Choice, Float, Int, check, ordered, sample
+from contrasweep.study.space import Choice, Float, Int, check, ordered, sample
 
 UNIT = st.floats(0, 1)
 FLOATS = st.tuples(st.floats(1e-6, 1e3), st.floats(1e-6, 1e3), st.booleans()).map(

@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from contrasweep.search.forms import coordinate, distribution
-from contrasweep.spec.space import Space
+from contrasweep.study.space import Space
+from contrasweep.tuning.searchers.forms import coordinate, distribution
 
 
 def importance(

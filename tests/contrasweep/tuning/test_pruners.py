@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contrasweep import SpecError
-from contrasweep.schedule import RULES, build
+from contrasweep.tuning.pruners import RULES, build
 
 NEEDED = {"hyperband": {"max_step": 9}}
 WAITING = {"halving": {"reduction": 2, "bracket": 4}, "hyperband": {"reduction": 2, "max_step": 8}}

@@ -14,10 +14,10 @@ from contrasweep.canonical import dumps
 from contrasweep.report import render
 from contrasweep.results.results import Results
 from contrasweep.running.driver import describe, plan
-from contrasweep.search import build
-from contrasweep.spec.objectives import front, value_of, violation
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.records import StudyRecords
+from contrasweep.study.objectives import front, value_of, violation
+from contrasweep.tuning.searchers import build
 
 SPACE = {"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)}
 SEVERAL = ["nsga2", "tpe", pytest.param("gp", marks=pytest.mark.slow), "optuna.samplers:NSGAIIISampler"]

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from contrasweep import canonical
-from contrasweep.search.finite import configurations
-from contrasweep.spec.space import Space
+from contrasweep.study.space import Space
+from contrasweep.tuning.searchers.finite import configurations
 
 Config = dict[str, Any]
 

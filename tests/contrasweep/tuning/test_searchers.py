@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from contrasweep import SpecError
 from contrasweep.canonical import dumps
-from contrasweep.search import SEARCHERS, build, configurations, importance
-from contrasweep.spec.space import Choice, Float, Int, active, sample
+from contrasweep.study.space import Choice, Float, Int, active, sample
+from contrasweep.tuning.searchers import SEARCHERS, build, configurations, importance
 
 SPACE = {
     "kind": Choice(["plain", ["a", 1]]),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from contrasweep import canonical
-from contrasweep.spec.space import Choice, Float, Int, Space, active, ordered
+from contrasweep.study.space import Choice, Float, Int, Space, active, ordered
 
 FINITE = 20_000  # a space of more configurations than this counts as infinite
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from contrasweep.errors import SpecError, choose_from
-from contrasweep.spec.study import Arm
+from contrasweep.study.study import Arm
 
 
 def trainable_path(arm: Arm) -> str:
