@@ -1,57 +1,58 @@
-"""Hosts that are not there yet: what a trial needs as demand that an autoscaler sees, and the wait for it."""
+"""Waiting for hosts: what a trial needs, as demand that an autoscaler sees."""
 
 import math
 import time
 from collections.abc import Callable
 
 from cluster.footprint import Footprint
-from cluster.inventory import ACCELERATOR_LABEL, GPU_MEMORY_GIB, Gpu, Inventory
+from cluster.inventory import ACCELERATOR_LABEL, GPU_MEMORY_GIB, Gpu, Inventory, ray_inventory
 from cluster.packing import share, why_not
 
-PATIENCE_S = 600.0
-"""A GPU node of a cloud takes some minutes from the demand to its first task."""
+HOST_TIMEOUT_S = 600.0
+"""How long a run waits for a host: a GPU node of a cloud takes some minutes from the demand to its first task."""
 
 
 def bundle(footprint: Footprint) -> tuple[dict[str, float], dict[str, str]]:
-    """The resources and the node's labels to ask Ray for, so that a host comes which holds such a trial."""
+    """The resources and node labels to request from Ray, so that an autoscaler starts a host for the trial."""
     wanted = {"CPU": footprint.cpus, "memory": float(int(footprint.host_memory_gib * 2**30))}
     if not footprint.wants_gpu:
         return wanted, {}
     wanted["GPU"] = float(max(1, math.ceil(footprint.gpus)))
     kinds = footprint.gpu_types or tuple(GPU_MEMORY_GIB)
     large = [kind for kind in kinds if share(footprint, Gpu(kind, GPU_MEMORY_GIB.get(kind, 0.0))) is not None]
-    any_will_do = not large or len(large) == len(GPU_MEMORY_GIB)  # where none will, one of another name may
-    return wanted, {} if any_will_do else {ACCELERATOR_LABEL: f"in({','.join(large)})"}
+    any_type = not large or len(large) == len(GPU_MEMORY_GIB)  # where none will, one of another name may
+    return wanted, {} if any_type else {ACCELERATOR_LABEL: f"in({','.join(large)})"}
 
 
 def wait_for_hosts(
     inventory: Inventory,
     missing: Callable[[Inventory], Footprint | None],
-    say: Callable[[str], object],
-    patience_s: float = PATIENCE_S,
+    on_message: Callable[[str], object],
+    timeout_s: float = HOST_TIMEOUT_S,
 ) -> Inventory:
-    """The connected cluster's hosts, as soon as nothing is `missing` on them, or as they are after `patience_s`.
+    """Wait, `timeout_s` at most, until the connected cluster has a host for every trial; return its hosts.
 
-    What is missing is asked for by a placement group, which an autoscaler answers with a node, and which is gone with
-    this process, so that no node is kept for a driver that was killed.
+    `missing` returns the footprint of a trial that fits no host of an inventory, or None. It is requested by a
+    placement group, which an autoscaler answers with a node and which ends with this process, so that no node is kept
+    for a driver that was killed.
     """
     import ray
     from ray.util import placement_group, remove_placement_group
 
-    wanted = missing(inventory)
-    if wanted is None:
+    unplaced = missing(inventory)
+    if unplaced is None:
         return inventory
-    say(
-        f"no host of the cluster can hold a trial yet: {why_not(wanted, inventory)}; waiting for one, "
-        f"{patience_s / 60:.0f} min at most"
+    on_message(
+        f"no host of the cluster can hold a trial yet: {why_not(unplaced, inventory)}; waiting for one, "
+        f"{timeout_s / 60:.0f} min at most"
     )
-    needs, labels = bundle(wanted)
-    group = placement_group([needs], bundle_label_selector=[labels])
-    until = time.monotonic() + patience_s
+    resources, labels = bundle(unplaced)
+    group = placement_group([resources], bundle_label_selector=[labels])
+    deadline = time.monotonic() + timeout_s
     try:
-        while time.monotonic() < until:
+        while time.monotonic() < deadline:
             time.sleep(1)
-            if (there := Inventory.from_ray(ray.nodes())) != inventory and missing(inventory := there) is None:
+            if (current := ray_inventory(ray.nodes())) != inventory and missing(inventory := current) is None:
                 break
     finally:
         remove_placement_group(group)

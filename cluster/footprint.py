@@ -37,6 +37,7 @@ class Footprint:
 
     @property
     def wants_gpu(self) -> bool:
+        """Whether the trial needs a GPU, or a share of one."""
         return self.gpus > 0 or self.gpu_memory_gib > 0
 
     def on(self, gpu: str) -> "Footprint":
@@ -62,9 +63,10 @@ class LearnedFootprint(Footprint):
     types: tuple[OnType, ...] = ()
 
     def on(self, gpu: str) -> Footprint:
-        found = next((entry for entry in self.types if entry.gpu == gpu), None)
-        if found is None:
+        """The trial's needs on this type of GPU, as measured or estimated there."""
+        measured = next((entry for entry in self.types if entry.gpu == gpu), None)
+        if measured is None:
             return self
         return replace(
-            self, gpu_memory_gib=found.gpu_memory_gib, margin=found.margin, gpu_busy=found.gpu_busy, types=()
+            self, gpu_memory_gib=measured.gpu_memory_gib, margin=measured.margin, gpu_busy=measured.gpu_busy, types=()
         )

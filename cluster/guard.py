@@ -77,7 +77,7 @@ def _data_bytes() -> tuple[int, int]:
     status = Path("/proc/self/status").read_text()
 
     def kib(name: str) -> int:
-        found = re.search(rf"^{name}:\s+(\d+) kB", status, re.MULTILINE)
-        return int(found[1]) if found else 0
+        match = re.search(rf"^{name}:\s+(\d+) kB", status, re.MULTILINE)
+        return int(match[1]) if match else 0
 
     return kib("VmData") * 1024, kib("RssAnon") * 1024

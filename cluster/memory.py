@@ -32,6 +32,7 @@ class Count:
 
     @property
     def gib(self) -> float:
+        """All of it in GiB."""
         return (self.saved + self.parameters * (2 + self.optimizer_states) + self.resident) / GIB
 
 

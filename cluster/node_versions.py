@@ -9,13 +9,13 @@ from cluster.errors import SubmissionError
 
 def versions() -> dict[str, str]:
     """What must be equal on all nodes for a table to be one table."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for name in ("contrasweep", "ray", "torch", "numpy"):
         try:
-            found[name] = importlib.metadata.version(name)
+            installed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            found[name] = "none"
-    return found
+            installed[name] = "none"
+    return installed
 
 
 def check_nodes(timeout_s: float = 120.0) -> None:

@@ -45,8 +45,8 @@ def which(error: BaseException | str | None) -> Memory | None:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        if (found := _of_one(error)) is not None:
-            return found
+        if (memory := _of_one(error)) is not None:
+            return memory
         error = error.__cause__ or error.__context__
     return None
 

@@ -15,8 +15,8 @@ from typing import Any
 from cluster.footprint import Footprint
 from cluster.inventory import ACCELERATOR_LABEL, Gpu, Inventory, Node
 
-MOST_PER_GPU = 16
-"""Processes on one GPU at most: each has a CUDA context of some 300-500 MB and its own worker on the host."""
+MAX_TRIALS_PER_GPU = 16
+"""Each trial is a process of its own, which has a CUDA context of some 300-500 MB and its own worker on the host."""
 NO_SHARE = Fraction(0)
 
 
@@ -56,10 +56,10 @@ def share(footprint: Footprint, gpu: Gpu, *, cpus_per_gpu: float = math.inf) -> 
     if not gpu.memory_gib and footprint.gpu_memory_gib:
         return Fraction(1)  # how much a share of it would be is not known
     memory = footprint.gpu_memory_gib * footprint.margin / gpu.memory_gib if gpu.memory_gib else 0.0
-    need = max(memory, footprint.gpus, footprint.gpu_busy, footprint.cpus / cpus_per_gpu if cpus_per_gpu else 1.0)
-    if need * MOST_PER_GPU <= 1:
-        return Fraction(1, MOST_PER_GPU)
-    return Fraction(1, max(1, math.floor(1 / need + 1e-9)))
+    required = max(memory, footprint.gpus, footprint.gpu_busy, footprint.cpus / cpus_per_gpu if cpus_per_gpu else 1.0)
+    if required * MAX_TRIALS_PER_GPU <= 1:
+        return Fraction(1, MAX_TRIALS_PER_GPU)
+    return Fraction(1, max(1, math.floor(1 / required + 1e-9)))
 
 
 def default_footprint(inventory: Inventory) -> Footprint:
@@ -72,7 +72,7 @@ def options(footprint: Footprint, inventory: Inventory) -> list[Placement]:
     if not footprint.wants_gpu:
         placement = Placement(None, NO_SHARE, footprint.cpus, footprint.host_memory_gib)
         return [placement] if any(fits(placement, node) for node in inventory.nodes) else []
-    found = []
+    placements = []
     for gpu in inventory.gpu_types:
         if footprint.gpu_types and gpu.type not in footprint.gpu_types:
             continue
@@ -82,8 +82,8 @@ def options(footprint: Footprint, inventory: Inventory) -> list[Placement]:
             continue
         placement = Placement(gpu.type, part, footprint.cpus, footprint.host_memory_gib)
         if any(fits(placement, node) for node in nodes):
-            found.append(placement)
-    return found
+            placements.append(placement)
+    return placements
 
 
 def why_not(footprint: Footprint, inventory: Inventory) -> str:
@@ -111,10 +111,10 @@ def why_not(footprint: Footprint, inventory: Inventory) -> str:
 
 def fits(placement: Placement, node: Node) -> bool:
     """Whether an empty host of this kind can hold the trial."""
-    return at_once(placement, node) > 0
+    return slots_on(placement, node) > 0
 
 
-def at_once(placement: Placement, node: Node) -> int:
+def slots_on(placement: Placement, node: Node) -> int:
     """Trials of this kind that one such host holds at the same time, by GPUs, cores and host memory."""
     if placement.gpu is not None and (node.gpu is None or node.gpu.type != placement.gpu):
         return 0
@@ -138,6 +138,7 @@ class Packing:
 
     @property
     def infeasible(self) -> list[int]:
+        """Indices of the trials that fit no host."""
         return [i for i, placement in enumerate(self.placements) if placement is None]
 
     def summary(self) -> list[dict[str, Any]]:
@@ -152,7 +153,7 @@ class Packing:
                 "cpus": kind.cpus,
                 "host_memory_gib": kind.host_memory_gib,
                 "trials": trials,
-                "slots": sum(at_once(kind, node) * node.count for node in self.inventory.nodes),
+                "slots": sum(slots_on(kind, node) * node.count for node in self.inventory.nodes),
             }
             for kind, trials in counted.most_common()
         ]
@@ -182,7 +183,7 @@ def place(footprints: Sequence[Footprint], inventory: Inventory, *, seconds: Seq
 def _balance(
     chosen: list[Placement | None],
     movable: list[int],
-    ways: list[list[Placement]],
+    candidates: list[list[Placement]],
     work: list[float],
     inventory: Inventory,
 ) -> None:
@@ -212,7 +213,7 @@ def _balance(
         _, i = heapq.heappop(queues[busiest])
         here = chosen[i]
         assert here is not None
-        others = [way for way in ways[i] if way.gpu != here.gpu and speed.get(str(way.gpu))]
+        others = [way for way in candidates[i] if way.gpu != here.gpu and speed.get(str(way.gpu))]
         best = min(others, key=lambda way: load[str(way.gpu)] + cost(i, way))
         if load[str(best.gpu)] + cost(i, best) < load[busiest]:
             load[busiest] -= cost(i, here)

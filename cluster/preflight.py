@@ -103,10 +103,10 @@ def check_env(env: Mapping[str, str]) -> None:
             )
 
 
-def check_alone(client: Any, study: str, storage: str, patience_s: float = 3.0) -> None:
+def check_alone(client: Any, study: str, storage: str, timeout_s: float = 3.0) -> None:
     """No job of the cluster is running `study` on `storage` now: a second would train the same trials twice. Looked
-    at for `patience_s`, because a driver that was just killed takes a second to be noticed."""
-    deadline = time.monotonic() + patience_s
+    at for `timeout_s`, because a driver that was just killed takes a second to be noticed."""
+    deadline = time.monotonic() + timeout_s
     while True:
         ours = {"contrasweep": study, "storage": storage}
         alive = [
@@ -124,9 +124,9 @@ def check_alone(client: Any, study: str, storage: str, patience_s: float = 3.0) 
         time.sleep(0.5)
 
 
-def send(client: Any, patience_s: float = 60.0, **job: Any) -> str:
+def send(client: Any, timeout_s: float = 60.0, **job: Any) -> str:
     """Queue a job; a head that has only just started, and has no agent for jobs yet, is asked again."""
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + timeout_s
     while True:
         try:
             return str(client.submit_job(**job))
@@ -135,7 +135,7 @@ def send(client: Any, patience_s: float = 60.0, **job: Any) -> str:
                 raise
             if time.monotonic() > deadline:
                 raise SubmissionError(
-                    f"the head takes no jobs after {patience_s:.0f} s: its agent for jobs does not run"
+                    f"the head takes no jobs after {timeout_s:.0f} s: its agent for jobs does not run"
                 ) from None
             print("the head has no agent for jobs yet; asking again", file=sys.stderr, flush=True)
 

@@ -99,7 +99,7 @@ class _Kind:
         self.gpu_memory_gib = gpu.memory_gib * float(share) if gpu else math.inf
         self.weight = float(share) if self.inventory.gpus else self.cpus
         self.gpus_held = float(share) or 1.0
-        self.cost_per_hour = self.inventory.part_per_hour(self.placement.gpu, float(share), self.cpus)
+        self.cost_per_hour = self.inventory.share_cost_per_hour(self.placement.gpu, float(share), self.cpus)
 
 
 @dataclass

@@ -76,10 +76,10 @@ def logs(job: str, *, address: str) -> str:
         return str(client.get_job_logs(job))
 
 
-def follow(job: str, *, address: str, write: Callable[[str], object], patience_s: float = 300.0) -> str:
+def follow(job: str, *, address: str, write: Callable[[str], object], timeout_s: float = 300.0) -> str:
     """Write what the job prints, from its beginning, until it ends; returns its last status.
 
-    When the connection breaks it is made again and goes on where it was; after `patience_s` without an answer
+    When the connection breaks it is made again and goes on where it was; after `timeout_s` without an answer
     it is given up, with what to do then. Interrupting (Ctrl-C) leaves the job as it is.
     """
     address = preflight.normal_address(address)
@@ -100,8 +100,8 @@ def follow(job: str, *, address: str, write: Callable[[str], object], patience_s
                 raise
             if not told:
                 told = True
-                print(f"{error}; attaching again for {patience_s:.0f} s", file=sys.stderr, flush=True)
-            if time.monotonic() - last_answer > patience_s:
+                print(f"{error}; attaching again for {timeout_s:.0f} s", file=sys.stderr, flush=True)
+            if time.monotonic() - last_answer > timeout_s:
                 raise SubmissionError(
                     f"{error}; the job may still run: `contrasweep logs {job} --follow` attaches again"
                 ) from None

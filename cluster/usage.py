@@ -41,6 +41,7 @@ class Meter:
         self._exact = False
 
     def start(self) -> "Meter":
+        """Begin sampling; once for each Meter."""
         if self._thread is not None:
             raise RuntimeError("this Meter has been started already; make a new one for each trial")
         self._nvml = _Nvml.open()
@@ -63,7 +64,7 @@ class Meter:
             self._nvml.close()
 
     def sample(self) -> None:
-        """Look once, now."""
+        """Take one sample now."""
         host = _host_bytes(self._exact)
         gpu, busy = self._nvml.sample() if self._nvml else (0, None)
         if (cuda := _torch_cuda()) is not None:
@@ -77,20 +78,22 @@ class Meter:
 
     @property
     def peak_host_memory_gib(self) -> float:
+        """Peak resident set of the process and its children, in GiB."""
         return self._host_bytes / GIB
 
     @property
     def peak_gpu_memory_gib(self) -> float | None:
+        """Peak GPU memory of the process, in GiB; None without a GPU."""
         return self._gpu_bytes / GIB if self._gpu_bytes else None
 
     @property
     def gpu_utilisation(self) -> float | None:
-        """Mean, 0 to 1."""
+        """Mean fraction of the time for which the GPU computed, 0 to 1; None without a GPU."""
         with self._lock:
             return sum(self._utilisations) / len(self._utilisations) if self._utilisations else None
 
     def to_dict(self) -> dict[str, float | None]:
-        """The three, under the names that records use."""
+        """All three figures, under the names that records use."""
         return {
             "peak_host_memory_gib": self.peak_host_memory_gib,
             "peak_gpu_memory_gib": self.peak_gpu_memory_gib,
@@ -140,18 +143,18 @@ def _reset_peak() -> bool:
 
 
 def _peak_bytes() -> int:
-    found = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0
+    match = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return int(match[1]) * 1024 if match else 0
 
 
 def _children(pid: int) -> list[int]:
     """Children by their parent's threads: psutil reads all processes of the host to find them, which takes longer
     the more trials there are."""
-    found: list[int] = []
+    children: list[int] = []
     for thread in os.listdir(f"/proc/{pid}/task"):
         with contextlib.suppress(OSError):  # that thread has ended
-            found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
-    return found
+            children += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
+    return children
 
 
 def _torch_cuda() -> Any:
@@ -195,7 +198,7 @@ class _Nvml:
         for handle in self.handles:
             mine = [
                 p
-                for p in self._ask(self.nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
+                for p in self._query(self.nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
                 if p.pid == os.getpid()
             ]
             if mine:
@@ -204,15 +207,15 @@ class _Nvml:
         return held, sum(busy) / len(busy) if busy else None
 
     def _busy(self, handle: Any) -> float:
-        samples = self._ask(self.nvml.nvmlDeviceGetProcessUtilization, handle, self.last_us) or []
+        samples = self._query(self.nvml.nvmlDeviceGetProcessUtilization, handle, self.last_us) or []
         self.last_us = max([self.last_us, *(s.timeStamp for s in samples)])
         mine = [s.smUtil / 100 for s in samples if s.pid == os.getpid()]
         if mine:
             return float(sum(mine) / len(mine))
-        whole = self._ask(self.nvml.nvmlDeviceGetUtilizationRates, handle)
+        whole = self._query(self.nvml.nvmlDeviceGetUtilizationRates, handle)
         return whole.gpu / 100 if whole else 0.0
 
-    def _ask(self, question: Any, *arguments: Any) -> Any:
+    def _query(self, question: Any, *arguments: Any) -> Any:
         try:
             return question(*arguments)
         except self.nvml.NVMLError:  # not every driver and GPU answers every question

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
-from cluster.inventory import ACCELERATOR_LABEL, GPU_MEMORY_GIB, MEMORY_LABEL, Inventory
+from cluster.inventory import ACCELERATOR_LABEL, GPU_MEMORY_GIB, MEMORY_LABEL, ray_inventory, read_inventory
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "cluster" / "files"
@@ -128,7 +128,7 @@ def test_manifests_agree_with_themselves_and_with_the_packing(name):
         kind = group["labels"][ACCELERATOR_LABEL]
         gpus = int(container["resources"]["limits"]["nvidia.com/gpu"])
         ray_node = {"Resources": {"CPU": 8.0, "memory": 2**34, "GPU": float(gpus)}, "Labels": group["labels"]}
-        gpu = Inventory.from_ray([ray_node]).nodes[0].gpu
+        gpu = ray_inventory([ray_node]).nodes[0].gpu
         assert kind in GPU_MEMORY_GIB and gpu.type == kind and gpu.memory_gib >= 20
         volumes = {v["name"] for v in group["template"]["spec"]["volumes"]}
         assert {m["name"] for m in container["volumeMounts"]} <= volumes
@@ -307,7 +307,7 @@ def test_the_inventory_in_the_docs_can_be_read(tmp_path):
         for block in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL):
             if "nodes:" in block:
                 (tmp_path / "cluster.yaml").write_text(block)
-                assert Inventory.from_yaml(tmp_path / "cluster.yaml").gpus == 24
+                assert read_inventory(tmp_path / "cluster.yaml").gpus == 24
                 return
     pytest.fail("no page shows an inventory")
 

@@ -14,12 +14,20 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster import hosts
 from cluster.errors import ClusterError, FootprintError, InventoryError
 from cluster.footprint import Footprint, LearnedFootprint, OnType
-from cluster.hosts import short_name
-from cluster.inventory import GPU_MEMORY_GIB, Gpu, Inventory, Node
-from cluster.packing import MOST_PER_GPU, Packing, Placement, at_once, options, place, share, why_not
+from cluster.inventory import (
+    GPU_MEMORY_GIB,
+    Gpu,
+    Inventory,
+    Node,
+    detection,
+    ray_inventory,
+    read_inventory,
+    short_name,
+    this_machine,
+)
+from cluster.packing import MAX_TRIALS_PER_GPU, Packing, Placement, options, place, share, slots_on, why_not
 
 ROOT = Path(__file__).resolve().parents[2]
 T4, A100, H100 = Gpu("T4", 15.0), Gpu("A100", 40.0), Gpu("H100", 80.0)
@@ -43,18 +51,18 @@ nodes:
 def test_inventory_from_yaml_and_back(tmp_path):
     path = tmp_path / "cluster.yaml"
     path.write_text(FILE)
-    read = Inventory.from_yaml(path)
+    read = read_inventory(path)
     assert tuple(replace(node, name="") for node in read.nodes) == CLUSTER.nodes
     assert (read.gpus, read.cpus, read.cost_per_hour) == (8, 96, 18.0)
     assert [gpu.type for gpu in read.gpu_types] == ["T4", "H100"] and read.count("T4") == 4
-    path.write_text(yaml.safe_dump(read.to_dict()))
-    assert Inventory.from_yaml(path) == read
+    path.write_text(yaml.safe_dump(read.to_plain()))
+    assert read_inventory(path) == read
 
 
 def test_a_known_type_needs_no_memory_and_one_gpu_is_assumed(tmp_path):
     path = tmp_path / "cluster.yaml"
     path.write_text("nodes: [{cpus: 8, memory_gib: 32, gpu: A10G}, {cpus: 4, memory_gib: 8}]")
-    gpu_node, cpu_node = Inventory.from_yaml(path).nodes
+    gpu_node, cpu_node = read_inventory(path).nodes
     assert gpu_node.gpus == 1 and gpu_node.gpu == Gpu("A10G", GPU_MEMORY_GIB["A10G"])
     assert cpu_node.gpus == 0 and cpu_node.gpu is None
 
@@ -85,14 +93,14 @@ def test_a_bad_inventory_is_one_line_with_its_place(tmp_path, content, says):
     path = tmp_path / "cluster.yaml"
     path.write_text(content)
     with pytest.raises(InventoryError, match=says) as caught:
-        Inventory.from_yaml(path)
+        read_inventory(path)
     assert "\n" not in str(caught.value) and str(path) in str(caught.value)
     assert isinstance(caught.value, ClusterError)
 
 
 def test_a_missing_inventory(tmp_path):
     with pytest.raises(InventoryError, match="cannot be read"):
-        Inventory.from_yaml(tmp_path / "none.yaml")
+        read_inventory(tmp_path / "none.yaml")
 
 
 def ray_node(cpus=4.0, gpus=0, alive=True, labels=None, **resources):
@@ -110,7 +118,7 @@ def ray_node(cpus=4.0, gpus=0, alive=True, labels=None, **resources):
 
 
 def test_inventory_from_ray_nodes():
-    found = Inventory.from_ray(
+    found = ray_inventory(
         [
             ray_node(),
             ray_node(alive=False, gpus=8),
@@ -132,18 +140,18 @@ def test_inventory_from_ray_nodes():
 def test_of_one_type_with_two_memories_the_smaller_counts():
     labels = {"ray.io/accelerator-type": "A100"}
     nodes = [ray_node(gpus=1, labels=labels | {"gpu-memory-gib": "80"}), ray_node(gpus=1, labels=labels)]
-    assert {n.gpu for n in Inventory.from_ray(nodes).nodes} == {Gpu("A100", GPU_MEMORY_GIB["A100"])}
+    assert {n.gpu for n in ray_inventory(nodes).nodes} == {Gpu("A100", GPU_MEMORY_GIB["A100"])}
 
 
 def test_prices_come_from_labels_and_are_shared_out_by_what_a_trial_holds():
     labels = {"ray.io/accelerator-type": "H100", "cost-per-hour": "8"}
-    found = Inventory.from_ray([ray_node(gpus=4.0, labels=labels), ray_node(labels={"cost-per-hour": "2"})])
+    found = ray_inventory([ray_node(gpus=4.0, labels=labels), ray_node(labels={"cost-per-hour": "2"})])
     assert found.cost_per_hour == 10
-    assert found.part_per_hour("H100", 0.5, 1) == 1.0
-    assert found.part_per_hour(None, 0, 1) == pytest.approx((8 / 4 + 2 / 4) / 2), "a core of either host"
-    assert found.part_per_hour("T4", 1.0, 1) == 0
+    assert found.share_cost_per_hour("H100", 0.5, 1) == 1.0
+    assert found.share_cost_per_hour(None, 0, 1) == pytest.approx((8 / 4 + 2 / 4) / 2), "a core of either host"
+    assert found.share_cost_per_hour("T4", 1.0, 1) == 0
     with pytest.raises(InventoryError, match="node label cost-per-hour: must be a number, got 'cheap'"):
-        Inventory.from_ray([ray_node(labels={"cost-per-hour": "cheap"})])
+        ray_inventory([ray_node(labels={"cost-per-hour": "cheap"})])
 
 
 def test_what_a_type_of_gpu_takes_is_placed_by_type():
@@ -154,11 +162,11 @@ def test_what_a_type_of_gpu_takes_is_placed_by_type():
 
 
 def test_detect_finds_this_machine(monkeypatch):
-    node = Inventory.detect().nodes[0]
+    node = this_machine().nodes[0]
     assert node.cpus >= 1 and node.memory_gib > 0.5
-    monkeypatch.setattr(hosts, "_nvml_gpus", lambda: [H100, A100])
-    assert Inventory.detect().nodes[0].gpus == 2
-    assert Inventory.detect().nodes[0].gpu == A100
+    monkeypatch.setattr(detection, "_nvml_gpus", lambda: [H100, A100])
+    assert this_machine().nodes[0].gpus == 2
+    assert this_machine().nodes[0].gpu == A100
 
 
 def test_cuda_visible_devices_hides_gpus(monkeypatch):
@@ -176,7 +184,7 @@ def test_cuda_visible_devices_hides_gpus(monkeypatch):
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         if visible is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert [gpu.type for gpu in hosts._nvml_gpus()] == types
+        assert [gpu.type for gpu in detection._nvml_gpus()] == types
 
 
 @pytest.mark.parametrize(
@@ -230,7 +238,7 @@ def test_impossible_footprints_are_refused(fields, says):
         (Footprint(gpu_memory_gib=8, gpu_busy=0.4), 2),
         (Footprint(gpu_memory_gib=8, gpus=0.5), 2),
         (Footprint(gpu_memory_gib=8, gpus=1), 1),
-        (Footprint(gpu_memory_gib=0.1), MOST_PER_GPU),
+        (Footprint(gpu_memory_gib=0.1), MAX_TRIALS_PER_GPU),
         (Footprint(gpu_memory_gib=79, margin=1.25), 1),
     ],
 )
@@ -270,7 +278,7 @@ def test_n_trials_on_a_gpu_never_exceed_its_memory_or_its_time(footprint, gpu, c
         assert footprint.gpu_memory_gib > gpu.memory_gib
         return
     n = part.denominator
-    assert part == Fraction(1, n) and n <= MOST_PER_GPU
+    assert part == Fraction(1, n) and n <= MAX_TRIALS_PER_GPU
     if n > 1:
         assert n * footprint.gpu_memory_gib * footprint.margin <= gpu.memory_gib * (1 + 1e-6)
         assert n * footprint.gpu_busy <= 1 + 1e-6 and n * footprint.gpus <= 1 + 1e-6
@@ -351,11 +359,11 @@ def test_what_ray_is_asked_for():
 
 def test_slots_are_limited_by_the_scarcest_of_the_host():
     node = CLUSTER.nodes[0]
-    assert at_once(Placement("T4", Fraction(1, 4), 1, 1), node) == 8
-    assert at_once(Placement("T4", Fraction(1, 4), 4, 1), node) == 4
-    assert at_once(Placement("T4", Fraction(1, 4), 1, 30), node) == 2
-    assert at_once(Placement("T4", Fraction(2), 1, 1), node) == 1
-    assert at_once(Placement("H100", Fraction(1, 4), 1, 1), node) == 0
+    assert slots_on(Placement("T4", Fraction(1, 4), 1, 1), node) == 8
+    assert slots_on(Placement("T4", Fraction(1, 4), 4, 1), node) == 4
+    assert slots_on(Placement("T4", Fraction(1, 4), 1, 30), node) == 2
+    assert slots_on(Placement("T4", Fraction(2), 1, 1), node) == 1
+    assert slots_on(Placement("H100", Fraction(1, 4), 1, 1), node) == 0
 
 
 def test_summary_has_a_row_for_each_kind():
@@ -414,7 +422,7 @@ def test_ray_grants_what_a_placement_asks_for_where_the_label_is():
         _temp_dir=folder,
     )
     try:
-        found = Inventory.from_ray(ray.nodes())
+        found = ray_inventory(ray.nodes())
         assert found.gpu_types == [Gpu("T4", GPU_MEMORY_GIB["T4"])] and found.gpus == 1 and found.cpus == 4
         placements = place([Footprint(gpu_memory_gib=3.2, host_memory_gib=0.1)] * 5, found).placements
         assert {p.share for p in placements} == {Fraction(1, 4)}

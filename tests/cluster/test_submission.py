@@ -331,7 +331,7 @@ def test_following_gives_up_after_its_patience_and_says_how_to_go_on(monkeypatch
 
     monkeypatch.setattr(preflight, "check_address", dead)
     with pytest.raises(SubmissionError, match="contrasweep logs job --follow` attaches again"):
-        submission.follow("job", address="head:8265", write=print, patience_s=-1)
+        submission.follow("job", address="head:8265", write=print, timeout_s=-1)
 
 
 class Starting:
@@ -356,7 +356,7 @@ def test_a_head_that_is_starting_is_asked_again(capsys):
     assert preflight.send(Starting(refusals=2), submission_id="job") == "job"
     assert capsys.readouterr().err.count("asking again") == 2
     with pytest.raises(SubmissionError, match="its agent for jobs does not run"):
-        preflight.send(Starting(refusals=2), patience_s=-1, submission_id="job")
+        preflight.send(Starting(refusals=2), timeout_s=-1, submission_id="job")
 
 
 def test_only_the_same_study_on_the_same_storage_that_is_not_over_is_in_the_way():
@@ -380,7 +380,7 @@ def test_only_the_same_study_on_the_same_storage_that_is_not_over_is_in_the_way(
     preflight.check_alone(Starting(0, others), "a", "s3://b/one")
     with pytest.raises(SubmissionError, match="job-4 is running a on s3://b/one"):
         preflight.check_alone(
-            Starting(0, [*others, job(4, "a", "s3://b/one", "PENDING")]), "a", "s3://b/one", patience_s=0
+            Starting(0, [*others, job(4, "a", "s3://b/one", "PENDING")]), "a", "s3://b/one", timeout_s=0
         )
 
 

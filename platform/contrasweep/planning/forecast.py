@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cluster.inventory import Inventory
-from cluster.packing import Placement, at_once, place
+from cluster.inventory import Inventory, read_inventory, this_machine
+from cluster.packing import Placement, place, slots_on
 from cluster.simulate import Makespan
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.durations import Durations
@@ -150,7 +150,7 @@ def forecast(plan: "Plan | SweepPlan", storage: str, cluster: Path | None = None
 
 def hosts(cluster: Path | None) -> Inventory:
     """The inventory in the file `cluster`, or this machine."""
-    return Inventory.from_yaml(cluster) if cluster else Inventory.detect()
+    return read_inventory(cluster) if cluster else this_machine()
 
 
 class Rooms:
@@ -164,7 +164,7 @@ class Rooms:
         ways = tuple(self.footprints.options(trial))
         for way in ways:
             if way not in self.slots:
-                self.slots[way] = sum(at_once(way, node) * node.count for node in self.footprints.inventory.nodes)
+                self.slots[way] = sum(slots_on(way, node) * node.count for node in self.footprints.inventory.nodes)
         return Room(
             self.footprints.of(trial),
             ways,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.footprint import Footprint
-from cluster.inventory import Inventory
+from cluster.inventory import Inventory, read_inventory
 from contrasweep import data
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import ContrasweepError
@@ -169,7 +169,7 @@ def _train(
         return needs.of(smallest).footprint if smallest else None
 
     with connected() as there, _interruptible():
-        inventory = Inventory.from_yaml(hosts) if hosts else hosts_for(missing, there)
+        inventory = read_inventory(hosts) if hosts else hosts_for(missing, there)
         budget.check_prices(inventory)
         placements = Placements(Footprints(study, inventory, known))
         placements.check(trials)

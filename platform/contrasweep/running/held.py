@@ -32,7 +32,7 @@ class Held:
         )
         gpu = str(label) if gpus else None
         return cls(
-            gpus, gpu, cpus, float(resources.get("memory", 0.0)) / 2**30, inventory.part_per_hour(gpu, gpus, cpus)
+            gpus, gpu, cpus, float(resources.get("memory", 0.0)) / 2**30, inventory.share_cost_per_hour(gpu, gpus, cpus)
         )
 
     @property

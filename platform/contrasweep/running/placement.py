@@ -7,7 +7,7 @@ from typing import Any
 from ray.tune import PlacementGroupFactory
 
 from cluster import out_of_memory
-from cluster.packing import Placement, at_once
+from cluster.packing import Placement, slots_on
 from contrasweep.errors import SpecError
 from contrasweep.planning.budget import Rate
 from contrasweep.planning.footprints import Cell, Footprints, cell_of
@@ -69,7 +69,7 @@ class Placements:
     def rate(self, trial: Trial) -> Rate:
         """What an hour of `trial` takes of the study's budgets."""
         way = self.place(trial)
-        return Rate(float(way.share) or 1.0, self.inventory.part_per_hour(way.gpu, float(way.share), way.cpus))
+        return Rate(float(way.share) or 1.0, self.inventory.share_cost_per_hour(way.gpu, float(way.share), way.cpus))
 
     def of(self, described: Mapping[str, Any]) -> Placement:
         """The place of a trial as the engine describes it."""
@@ -107,7 +107,7 @@ class Placements:
     def slots(self, trials: Iterable[Trial]) -> int:
         """Trials that the whole cluster holds at once, of the kind of which it holds the most."""
         kinds = {way for trial in trials for way in self.footprints.options(trial)}
-        return max((sum(at_once(way, node) * node.count for node in self.inventory.nodes) for way in kinds), default=1)
+        return max((sum(slots_on(way, node) * node.count for node in self.inventory.nodes) for way in kinds), default=1)
 
     def _choose(self, trial: Trial) -> Placement:
         if (more := self.raised.get((trial.arm, cell_of(trial)))) is not None:

@@ -11,7 +11,7 @@ import ray
 
 from cluster.demand import wait_for_hosts
 from cluster.footprint import Footprint
-from cluster.inventory import Inventory
+from cluster.inventory import Inventory, ray_inventory
 from cluster.node_versions import check_nodes
 from contrasweep.errors import ContrasweepError
 from contrasweep.running.engine import TUNE_ENVIRONMENT
@@ -23,7 +23,7 @@ STARTS = 3  # tries to start a local Ray
 def connected() -> Iterator[Inventory]:
     """Connect, give the hosts there are, and disconnect again what was connected here."""
     if ray.is_initialized():
-        yield Inventory.from_ray(ray.nodes())
+        yield ray_inventory(ray.nodes())
         return
     os.environ.update({k: v for k, v in TUNE_ENVIRONMENT.items() if k.startswith("RAY_")})
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # a trial has one core unless it asks for more
@@ -46,7 +46,7 @@ def connected() -> Iterator[Inventory]:
     try:
         if address != "local":
             check_nodes()
-        yield Inventory.from_ray(ray.nodes())
+        yield ray_inventory(ray.nodes())
     finally:
         # Tune leaves cycles with references into Ray; freed after the shutdown, by any thread, they end the process
         gc.collect()

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from cluster import submission
-from cluster.inventory import Inventory
+from cluster.inventory import read_inventory
 from contrasweep.running.versions import versions
 from contrasweep.storage.store import open_store
 from contrasweep.study.file import load_study, to_plain
@@ -71,7 +71,7 @@ def submit(
     words += ["--extend"] * extend + ["--retry-failed"] * retry_failed
     files = {}
     if cluster is not None:
-        Inventory.from_yaml(cluster)  # a broken one is said here
+        read_inventory(cluster)  # a broken one is said here
         files[HOSTS_FILE] = cluster
         words += ["--cluster", HOSTS_FILE]
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:

@@ -11,7 +11,7 @@ import pytest
 from sweeps import ARMS, sweep
 
 from cluster.footprint import Footprint
-from cluster.inventory import Inventory
+from cluster.inventory import this_machine
 from contrasweep import AblationGrid, Arm, Choice, Float, SpecError
 from contrasweep.report.search_notes import notes_text
 from contrasweep.results.results import Results
@@ -202,7 +202,7 @@ def test_a_trial_that_raises_fails_alone(mixed):
 
 
 def test_a_trial_that_never_fits_is_infeasible_not_bad(tmp_path):
-    most = max(node.memory_gib for node in Inventory.detect().nodes)
+    most = max(node.memory_gib for node in this_machine().nodes)
     huge = Arm(
         "toy:train", config=BASE | {"fail_at": 1, "error": "MemoryError"}, footprint=Footprint(host_memory_gib=most / 3)
     )

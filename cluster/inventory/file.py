@@ -1,16 +1,17 @@
 """Inventory files: the hosts of a cluster as YAML, each mistake one line with its place."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from cluster.errors import InventoryError
-from cluster.inventory import GPU_MEMORY_GIB, Gpu, Inventory, Node
+from cluster.inventory.hosts import GPU_MEMORY_GIB, Gpu, Inventory, Node
 
 
-def read(path: str | Path) -> Inventory:
-    """See `Inventory.from_yaml`."""
+def read_inventory(path: str | Path) -> Inventory:
+    """The hosts that an inventory file lists: under `nodes`, entries with the fields of `Node`, where `gpu` is the name
+    of a type, and `gpu_memory_gib` and `gpu_speed` say what the name does not. Raises `InventoryError`."""
     import yaml
 
     try:
@@ -22,7 +23,9 @@ def read(path: str | Path) -> Inventory:
     if not isinstance(content, Mapping) or set(content) != {"nodes"} or not isinstance(content["nodes"], list):
         raise InventoryError(f"inventory {path}: there must be one key, nodes, with a list of hosts")
     return Inventory(
-        _all_agree(tuple(_node(entry, f"{path}: nodes[{i}]") for i, entry in enumerate(content["nodes"])), path)
+        _with_consistent_types(
+            tuple(_node(entry, f"{path}: nodes[{i}]") for i, entry in enumerate(content["nodes"])), path
+        )
     )
 
 
@@ -74,8 +77,8 @@ def _number(
     return float(value)
 
 
-def _all_agree(nodes: tuple[Node, ...], path: str | Path) -> tuple[Node, ...]:
-    """Refuse two meanings of one type: a share of it would be two different memories."""
+def _with_consistent_types(nodes: tuple[Node, ...], path: str | Path) -> tuple[Node, ...]:
+    """Refuse one name for two types of GPU: a share of it would stand for two amounts of memory."""
     if not nodes:
         raise InventoryError(f"inventory {path}: nodes is empty; there must be at least one host")
     seen: dict[str, Gpu] = {}
@@ -86,11 +89,3 @@ def _all_agree(nodes: tuple[Node, ...], path: str | Path) -> tuple[Node, ...]:
                 f"give the second another name, such as {node.gpu.type}-{node.gpu.memory_gib:.0f}G"
             )
     return nodes
-
-
-def entry_of(node: Node) -> dict[str, Any]:
-    """A host as it stands in a file."""
-    entry = {name: value for name, value in asdict(node).items() if name != "gpu"}
-    if node.gpu:
-        entry |= {"gpu": node.gpu.type, "gpu_memory_gib": node.gpu.memory_gib, "gpu_speed": node.gpu.speed}
-    return entry

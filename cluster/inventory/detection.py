@@ -1,4 +1,4 @@
-"""The hosts there are: those that Ray lists, and this machine."""
+"""The hosts there are: those of the Ray cluster, and this machine."""
 
 import os
 from collections import Counter
@@ -8,21 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import InventoryError
-from cluster.inventory import ACCELERATOR_LABEL, COST_LABEL, GPU_MEMORY_GIB, MEMORY_LABEL, Gpu, Inventory, Node
+from cluster.inventory.hosts import ACCELERATOR_LABEL, COST_LABEL, GPU_MEMORY_GIB, MEMORY_LABEL, Gpu, Inventory, Node
 
 
-def of_ray(nodes: Iterable[Mapping[str, Any]]) -> Inventory:
-    """See `Inventory.from_ray`."""
+def ray_inventory(nodes: Iterable[Mapping[str, Any]]) -> Inventory:
+    """The hosts that `ray.nodes()` lists. The type of a GPU comes from the node's label or its `accelerator_type:`
+    resource, its memory from our label or from the type; where hosts disagree about the memory of a type, the smallest
+    counts, since a trial may land on any."""
     alive = [_ray_node(node) for node in nodes if node.get("Alive", True)]
     smallest: dict[str, Gpu] = {}
     for gpu in (node.gpu for node in alive if node.gpu):
         smallest[gpu.type] = min(gpu, smallest.get(gpu.type, gpu), key=lambda gpu: gpu.memory_gib)
-    found = Counter(replace(node, gpu=smallest[node.gpu.type]) if node.gpu else node for node in alive)
-    return Inventory(tuple(replace(node, count=count) for node, count in found.items()))
+    counts = Counter(replace(node, gpu=smallest[node.gpu.type]) if node.gpu else node for node in alive)
+    return Inventory(tuple(replace(node, count=count) for node, count in counts.items()))
 
 
 def this_machine() -> Inventory:
-    """See `Inventory.detect`."""
+    """This machine alone: its cores and memory, and the GPUs that NVML lists and CUDA may use."""
     import psutil
 
     memory_gib = min(psutil.virtual_memory().total, _cgroup_memory()) / 2**30
@@ -80,7 +82,7 @@ def _nvml_gpus() -> list[Gpu]:
         return []
     try:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        found = [
+        gpus = [
             Gpu(short_name(_text(pynvml.nvmlDeviceGetName(h))), pynvml.nvmlDeviceGetMemoryInfo(h).total / 2**30)
             for h in handles
         ]
@@ -88,9 +90,9 @@ def _nvml_gpus() -> list[Gpu]:
         pynvml.nvmlShutdown()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return found
+        return gpus
     chosen = [part.strip() for part in visible.split(",") if part.strip() not in ("", "-1")]
-    return [found[int(c)] if c.isdigit() and int(c) < len(found) else found[0] for c in chosen] if found else []
+    return [gpus[int(c)] if c.isdigit() and int(c) < len(gpus) else gpus[0] for c in chosen] if gpus else []
 
 
 def _text(name: str | bytes) -> str:

@@ -1,8 +1,6 @@
-"""The hosts there are, or that one plans for: cores, memory, and GPUs by type."""
+"""Types of hosts: cores, memory, and GPUs by type."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any
 
 ACCELERATOR_LABEL = "ray.io/accelerator-type"
@@ -51,28 +49,38 @@ class Node:
     cost_per_hour: float = 0.0
     name: str = ""
 
+    def to_plain(self) -> dict[str, Any]:
+        """The host as an entry of an inventory file."""
+        entry = {name: value for name, value in asdict(self).items() if name != "gpu"}
+        if self.gpu:
+            entry |= {"gpu": self.gpu.type, "gpu_memory_gib": self.gpu.memory_gib, "gpu_speed": self.gpu.speed}
+        return entry
+
 
 @dataclass(frozen=True)
 class Inventory:
-    """All hosts."""
+    """The hosts of a cluster."""
 
     nodes: tuple[Node, ...]
 
     @property
     def cpus(self) -> float:
+        """Cores of all hosts."""
         return sum(node.cpus * node.count for node in self.nodes)
 
     @property
     def gpus(self) -> int:
+        """GPUs of all hosts, of any type."""
         return sum(node.gpus * node.count for node in self.nodes)
 
     @property
     def cost_per_hour(self) -> float:
+        """Cost of all hosts for an hour, in the inventory's currency."""
         return sum(node.cost_per_hour * node.count for node in self.nodes)
 
-    def part_per_hour(self, gpu: str | None, share: float, cpus: float) -> float:
-        """Cost per hour of a part of a host: that share of its GPUs (of its cores, where the trial has no GPU), on
-        the mean of the hosts it may be."""
+    def share_cost_per_hour(self, gpu: str | None, share: float, cpus: float) -> float:
+        """Cost per hour of what one trial holds: `share` GPUs of type `gpu`, or `cpus` cores where `gpu` is None; the
+        mean over the hosts that have them."""
         hosts = [n for n in self.nodes if (n.gpus and n.gpu and n.gpu.type == gpu if gpu else n.cpus)]
         each = [(n.cost_per_hour * (share / n.gpus if gpu else cpus / n.cpus), n.count) for n in hosts]
         return sum(cost * count for cost, count in each) / (sum(count for _, count in each) or 1)
@@ -80,42 +88,17 @@ class Inventory:
     @property
     def gpu_types(self) -> list[Gpu]:
         """The types of GPU, smallest memory first; a type of unknown memory last."""
-        found = {node.gpu.type: node.gpu for node in self.nodes if node.gpu and node.gpus}
-        return sorted(found.values(), key=lambda gpu: (gpu.memory_gib or float("inf"), gpu.type))
+        by_name = {node.gpu.type: node.gpu for node in self.nodes if node.gpu and node.gpus}
+        return sorted(by_name.values(), key=lambda gpu: (gpu.memory_gib or float("inf"), gpu.type))
 
-    def gpu(self, kind: str) -> Gpu:
-        return next(gpu for gpu in self.gpu_types if gpu.type == kind)
+    def gpu(self, name: str) -> Gpu:
+        """The type of GPU called `name`."""
+        return next(gpu for gpu in self.gpu_types if gpu.type == name)
 
-    def count(self, kind: str) -> int:
-        """GPUs of type `kind`."""
-        return sum(node.gpus * node.count for node in self.nodes if node.gpu and node.gpu.type == kind)
+    def count(self, name: str) -> int:
+        """How many GPUs of the type `name` there are."""
+        return sum(node.gpus * node.count for node in self.nodes if node.gpu and node.gpu.type == name)
 
-    @classmethod
-    def from_yaml(cls, path: str | Path) -> "Inventory":
-        """An inventory file: a list `nodes` of hosts with the fields of `Node`, where `gpu` is a type's name
-        and `gpu_memory_gib`, `gpu_speed` say what the name does not. `InventoryError` names place and rule."""
-        from cluster.inventory_file import read
-
-        return read(path)
-
-    def to_dict(self) -> dict[str, Any]:
-        """What `from_yaml` reads."""
-        from cluster.inventory_file import entry_of
-
-        return {"nodes": [entry_of(node) for node in self.nodes]}
-
-    @classmethod
-    def from_ray(cls, nodes: Iterable[Mapping[str, Any]]) -> "Inventory":
-        """From what `ray.nodes()` returns. The type of a GPU comes from the node's label or its
-        `accelerator_type:` resource, its memory from our label or from the type; of one type with two
-        memories the smaller counts, since a trial may land on either."""
-        from cluster.hosts import of_ray
-
-        return of_ray(nodes)
-
-    @classmethod
-    def detect(cls) -> "Inventory":
-        """This machine, alone: its cores and memory, and the GPUs that NVML finds and CUDA may use."""
-        from cluster.hosts import this_machine
-
-        return this_machine()
+    def to_plain(self) -> dict[str, Any]:
+        """The inventory as an inventory file holds it; `read_inventory` reads it back."""
+        return {"nodes": [node.to_plain() for node in self.nodes]}

@@ -1,0 +1,19 @@
+"""The hosts of a cluster: their types, how an inventory file lists them, and how they are detected."""
+
+from cluster.inventory.detection import ray_inventory, short_name, this_machine
+from cluster.inventory.file import read_inventory
+from cluster.inventory.hosts import ACCELERATOR_LABEL, COST_LABEL, GPU_MEMORY_GIB, MEMORY_LABEL, Gpu, Inventory, Node
+
+__all__ = [
+    "ACCELERATOR_LABEL",
+    "COST_LABEL",
+    "GPU_MEMORY_GIB",
+    "MEMORY_LABEL",
+    "Gpu",
+    "Inventory",
+    "Node",
+    "ray_inventory",
+    "read_inventory",
+    "short_name",
+    "this_machine",
+]
