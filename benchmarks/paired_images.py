@@ -99,9 +99,9 @@ def steps(arguments: argparse.Namespace) -> None:
 
 def row(arguments: argparse.Namespace) -> None:
     """Print [seconds, MiB] of one row."""
-    from trainables.paired_images.model import image_model
-    from trainables.paired_images.objective import Objective
-    from trainables.paired_images.settings import Settings
+    from trainables.paired.images.network import image_model
+    from trainables.paired.images.settings import Settings
+    from trainables.paired.objective import Objective
 
     wanted, device = json.loads(arguments.row), torch.device(arguments.device)
     torch.set_num_threads(1)
@@ -137,7 +137,7 @@ def results(arguments: argparse.Namespace) -> None:
     import contrasweep as cs
     from contrasweep.errors import SpecError
     from search_spaces import local
-    from trainables.paired_images import figures
+    from trainables.paired import figures
 
     names = [
         "SYSTEMS_SMALL",

@@ -12,7 +12,7 @@ from typing import Any
 from contrasweep import AblationGrid, Arm, Choice, Float, Int, Sweep
 
 PAIRS, TEXTS = "trainables.paired_images:train", "trainables.paired_texts:train"
-COLOUR = "trainables.paired_images.colour_floor:train"
+COLOUR = "trainables.paired.colour_baseline:train"
 Config = dict[str, Any]
 Space = dict[str, Float | Int | Choice]
 

@@ -4,29 +4,29 @@ import math
 import tempfile
 import warnings
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trial import Report, Trial
 from trainables import checkpoint, diagnostics, optimisation, seeding
 from trainables.losses import NotFiniteError
-from trainables.paired_images import artifacts, metrics
-from trainables.paired_images.model import Joint
-from trainables.paired_images.objective import Objective
-from trainables.paired_images.samplers import SAMPLERS
-from trainables.paired_images.schedules import alpha
-from trainables.paired_images.settings import Recipe
+from trainables.paired import artifacts, metrics
+from trainables.paired.network import Joint
+from trainables.paired.objective import Objective
+from trainables.paired.samplers import SAMPLERS
+from trainables.paired.schedules import alpha
+from trainables.paired.settings import Recipe
+from trainables.paired.tables import Embedded
 
 COLLAPSED = 0.9
 """Mean cosine of the class centres of z above which the shift common to all pairs is all that z shows."""
 
-AT_ONCE = 256
+EVAL_BATCH_ROWS = 256
 """Inputs per forward pass in an evaluation, and at most four batches: so it needs less memory than training does."""
 
 
@@ -45,17 +45,6 @@ class Inputs(Protocol):
     def train_mode(self, model: Joint) -> None: ...
     def plain(self, split: str, rows: Tensor) -> tuple[Tensor, ...]: ...
     def epoch(self, *key: int | str | None) -> Callable[[Tensor, slice], tuple[Tensor, ...]]: ...
-
-
-@dataclass(frozen=True)
-class Embedded:
-    """A part seen by the network in evaluation mode, on the host: `z`, `e_post`, `z_raw`, `predicted`, `labels`."""
-
-    z: Float[Tensor, "n d"]
-    e_post: Float[Tensor, "n d"]
-    z_raw: Float[Tensor, " n"]
-    predicted: Int[Tensor, " n"]
-    labels: Int[Tensor, " n"]
 
 
 class Fit:
@@ -153,7 +142,7 @@ class Fit:
         """Rows of a split without augmentation."""
         self.model.eval()
         seen = []
-        for chunk in torch.split(rows, min(AT_ONCE, 4 * self.recipe.batch_size)):
+        for chunk in torch.split(rows, min(EVAL_BATCH_ROWS, 4 * self.recipe.batch_size)):
             with torch.autocast(self.inputs.device.type, torch.bfloat16, enabled=self.recipe.autocast):
                 out = self.model(*self.inputs.plain(split, chunk))
             seen.append((out.z, out.e_post, out.z_raw, out.logits.argmax(1)))

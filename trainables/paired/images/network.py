@@ -1,8 +1,7 @@
-"""The network of the LOCAL family: an encoder that shows its stages, projection, z, l and classifier (figure 6)."""
+"""The encoder of paired images: a ResNet that shows its four stages, and the network built on it."""
 
 import pickle
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from contrasweep.errors import SpecError
-from trainables.encoders import projection_head
-from trainables.paired_images import colours
-from trainables.paired_images.latent import EPS, check_size, chosen, latent, rank
-from trainables.paired_images.settings import Recipe, Settings
+from trainables.paired.images import colours
+from trainables.paired.images.settings import Settings
+from trainables.paired.latent import chosen, rank
+from trainables.paired.network import BRANCH_DROPOUT, Joint
 
 DEPTHS: dict[str, tuple[str, tuple[int, int, int, int]]] = {
     "resnet10": ("BasicBlock", (1, 1, 1, 1)),
@@ -25,22 +24,8 @@ DEPTHS: dict[str, tuple[str, tuple[int, int, int, int]]] = {
 }
 """Backbone -> torchvision's residual block and how many of them each stage has."""
 
-
-INPUT_DROPOUT, DROPOUT, SCALE = 0.2, 0.5, 3.0
-"""Of a network with a branch: what is dropped of the branch's inputs and of r, and the length of the encoder's part of
-r."""
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """What a batch of n gives: `z` [n D_E] (unit where `z_norm`), `l` [n D_L] or None, `logits` [n K], `z_raw` [n]
-    the norm of z before normalisation, and `e_post` [n D_E] (for single images their only embedding)."""
-
-    z: Float[Tensor, "n d"]
-    latent: Float[Tensor, "n dl"] | None
-    logits: Float[Tensor, "n k"]
-    z_raw: Float[Tensor, " n"]
-    e_post: Float[Tensor, "n d"]
+INPUT_DROPOUT = 0.2
+"""The share of the colour statistics that is dropped before the branch reads them."""
 
 
 class Stages(nn.Module):
@@ -110,80 +95,6 @@ class Stages(nn.Module):
             ) from None
 
 
-class Joint(nn.Module):
-    """The part that every modality shares: from the encoder's maps of both sides to `Outputs`.
-
-    `encoder` gives a list of maps [2n C_i *size_i] for a joint batch, stage 1 first; r is the last one's mean over
-    its places, normalised. With a `branch`, as many more inputs [n f] follow the sides, and what it makes of them
-    stands beside that in r.
-    """
-
-    def __init__(
-        self,
-        encoder: nn.Module,
-        recipe: Recipe,
-        dim: int,
-        classes: int,
-        *,
-        paired: bool,
-        lat_size: tuple[int, ...],
-        branch: nn.Module | None = None,
-        branch_dim: int = 0,
-    ) -> None:
-        super().__init__()
-        dim += branch_dim
-        self.encoder, self.recipe, self.paired, self.lat_size = encoder, recipe, paired, lat_size
-        self.projection = projection_head("mlp", dim, recipe.projection_dim)
-        self.classifier = nn.Sequential(
-            nn.Linear(dim * (2 if paired else 1), recipe.classifier_hidden),
-            nn.ReLU(inplace=True),
-            nn.Linear(recipe.classifier_hidden, classes),
-        )
-        self.branch = branch
-        if branch is not None:  # it fits the training part by heart without: the numbers are few, the layers wide
-            self.beside = nn.Dropout(DROPOUT)
-            self.classifier.insert(2, nn.Dropout(DROPOUT))
-        if paired and recipe.beta > 0:
-            check_size(lat_size, classes)
-
-    def forward(self, *sides: Tensor) -> Outputs:
-        """`sides` are (pre, post), or one batch of single inputs.
-
-        Both sides go through the encoder in ONE forward: in two, each would have its own BatchNorm statistics, and
-        the shift common to all pairs, which carries part of the change, would be erased.
-        """
-        extra: tuple[Tensor, ...] = ()
-        if self.branch is not None:
-            sides, extra = sides[: len(sides) // 2], sides[len(sides) // 2 :]
-        maps = self.encoder(torch.cat(sides))
-        r = F.normalize(maps[-1].flatten(2).float().mean(2), dim=1, eps=EPS)
-        if self.branch is not None:
-            r = torch.cat([self.branch(torch.cat(extra)).float(), SCALE * self.beside(r)], 1)
-        with torch.autocast(r.device.type, enabled=False):  # z is a small difference of e, which rounding would drown
-            e = F.normalize(
-                self.projection(r if self.branch is None else F.normalize(r, dim=1, eps=EPS)), dim=1, eps=EPS
-            )
-        if not self.paired:
-            return Outputs(e, None, self.classifier(r).float(), torch.linalg.vector_norm(e.detach(), dim=1), e)
-        (r_pre, r_post), (e_pre, e_post) = r.chunk(2), e.chunk(2)
-        raw = e_pre - e_post
-        z = F.normalize(raw, dim=1, eps=EPS) if self.recipe.z_norm else raw
-        logits = self.classifier(torch.cat([r_pre, r_post], dim=1)).float()
-        return Outputs(z, self._latent(maps), logits, torch.linalg.vector_norm(raw.detach(), dim=1), e_post)
-
-    def _latent(self, maps: list[Tensor]) -> Tensor | None:
-        if self.recipe.beta == 0:
-            return None
-        halves = [m.chunk(2) for m in maps]
-        return latent(
-            [pre for pre, _ in halves],
-            [post for _, post in halves],
-            blocks=self.recipe.blocks,
-            size=self.lat_size,
-            weighting=self.recipe.lat_weighting,
-        )
-
-
 def image_model(settings: Settings, shape: tuple[int, int, int], classes: int) -> Joint:
     """The network for images of `shape` (channels, height, width), initialised from torch's global generator."""
     channels = settings.copies * shape[0]
@@ -211,7 +122,7 @@ def image_model(settings: Settings, shape: tuple[int, int, int], classes: int) -
             nn.Dropout(INPUT_DROPOUT),
             nn.Linear(colours.count(shape[0]), settings.colour_units),
             nn.ReLU(inplace=True),
-            nn.Dropout(DROPOUT),
+            nn.Dropout(BRANCH_DROPOUT),
         )
     return Joint(
         encoder,

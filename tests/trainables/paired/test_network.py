@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from contrasweep.errors import SpecError
-from trainables.paired_images.latent import BLOCKS, chosen, latent, rank
-from trainables.paired_images.model import Joint, Stages, image_model, train_mode
-from trainables.paired_images.settings import Settings
+from trainables.paired.images.network import Stages, image_model, train_mode
+from trainables.paired.images.settings import Settings
+from trainables.paired.latent import BLOCKS, chosen, latent, rank
+from trainables.paired.network import Joint
 
 SMALL: dict[str, Any] = {
     "backbone": "resnet10",

@@ -1,4 +1,4 @@
-"""The colour floor: its statistics against NumPy, one report like a network's, and the errors."""
+"""The colour baseline: its statistics against NumPy, one report like a network's, and the errors."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,28 +10,28 @@ import pytest
 from contrasweep.data import open_dataset, resolve, stage
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trial import Trial
-from trainables.paired_images import colour_floor
+from trainables.paired import colour_baseline
 
 MakeTrial = Callable[..., Trial]
 
 
-def floor_of(trial: Trial, **config: object) -> Trial:
-    return replace(trial, trainable="trainables.paired_images.colour_floor:train", config=config)
+def baseline_of(trial: Trial, **config: object) -> Trial:
+    return replace(trial, trainable="trainables.paired.colour_baseline:train", config=config)
 
 
 def test_colours_are_moments_and_quantiles_of_each_channel() -> None:
     images = np.random.default_rng(0).integers(0, 256, (3, 4, 5, 2), dtype=np.uint8)
-    found = colour_floor.colours(images)
+    found = colour_baseline.colours(images)
     assert found.shape == (3, 14)
     green = images[1, ..., 1].astype(float)
-    expected = [green.mean(), green.std(), *np.quantile(green, colour_floor.QUANTILES)]
+    expected = [green.mean(), green.std(), *np.quantile(green, colour_baseline.QUANTILES)]
     np.testing.assert_allclose(found[1, 1::2], expected, rtol=1e-5)
 
 
 def test_it_reports_once_what_a_network_reports(make_trial: MakeTrial) -> None:
-    trial = floor_of(make_trial(), rounds=20)
-    (report,) = colour_floor.train(trial)
-    (again,) = colour_floor.train(trial)
+    trial = baseline_of(make_trial(), rounds=20)
+    (report,) = colour_baseline.train(trial)
+    (again,) = colour_baseline.train(trial)
     assert report == again
     _, test = open_dataset(trial.data).parts(0)
     assert len(report.items["correct"]) == len(report.items["recall"]) == len(test.labels)
@@ -44,10 +44,10 @@ def test_hue_saturation_and_value_are_read_too_where_asked(
     make_trial: MakeTrial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    found = colour_floor.colours
-    monkeypatch.setattr(colour_floor, "colours", lambda images: seen.append(found(images)) or found(images))
-    trial = floor_of(make_trial(), rounds=3, hue=True)
-    next(colour_floor.train(trial))
+    found = colour_baseline.colours
+    monkeypatch.setattr(colour_baseline, "colours", lambda images: seen.append(found(images)) or found(images))
+    trial = baseline_of(make_trial(), rounds=3, hue=True)
+    next(colour_baseline.train(trial))
     plain, hue = seen[:2]
     assert len(seen) == 8 and hue.shape == plain.shape
     np.testing.assert_allclose(
@@ -56,12 +56,12 @@ def test_hue_saturation_and_value_are_read_too_where_asked(
     assert not hue[:, :2].any(), "it has neither hue nor saturation"
     grey = {name: {**spec, "shape": [8, 8, 1]} for name, spec in trial.data.columns.items()}
     with pytest.raises(SpecError, match="hue: only RGB images have a hue"):
-        next(colour_floor.train(replace(trial, data=replace(trial.data, columns=grey))))
+        next(colour_baseline.train(replace(trial, data=replace(trial.data, columns=grey))))
 
 
 def test_it_asks_for_no_gpu(make_trial: MakeTrial) -> None:
     data = make_trial().data
-    pair, pre = (colour_floor.memory({"input": side}, data) for side in ("pair", "pre"))
+    pair, pre = (colour_baseline.memory({"input": side}, data) for side in ("pair", "pre"))
     assert pair.device == pre.device == "cpu"
     assert pair.count().resident - pre.count().resident == 240 * 8 * 8 * 3  # the other side, uint8
 
@@ -73,7 +73,8 @@ def test_on_floods_both_sides_tell_more_than_the_one_before(
     stage("ombria", str(tmp_path / "ombria"), source=shared / "data" / "ombria")
     trial = replace(make_trial(), data=resolve(str(tmp_path / "ombria"), folds=5, storage=str(tmp_path)))
     pair, pre = (
-        next(colour_floor.train(floor_of(trial, input=side, rounds=20))).metrics["f1_macro"] for side in ("pair", "pre")
+        next(colour_baseline.train(baseline_of(trial, input=side, rounds=20))).metrics["f1_macro"]
+        for side in ("pair", "pre")
     )
     assert pair > pre + 0.05
 
@@ -81,6 +82,6 @@ def test_on_floods_both_sides_tell_more_than_the_one_before(
 def test_errors_name_what_is_wrong(make_trial: MakeTrial, tmp_path: Path) -> None:
     digits = resolve("digits", folds=None, storage=str(tmp_path))
     with pytest.raises(DataError, match="needs image pairs; digits is of kind 'image'"):
-        next(colour_floor.train(replace(floor_of(make_trial()), data=digits)))
+        next(colour_baseline.train(replace(baseline_of(make_trial()), data=digits)))
     with pytest.raises(SpecError, match="rounds"):
-        next(colour_floor.train(floor_of(make_trial(), rounds=0)))
+        next(colour_baseline.train(baseline_of(make_trial(), rounds=0)))

@@ -11,10 +11,10 @@ import torch
 from contrasweep.data import open_dataset
 from contrasweep.trial import Trial
 from trainables import checkpoint
+from trainables.paired.fitting import EVAL_BATCH_ROWS, Fit
+from trainables.paired.images.inputs import ImageInputs
+from trainables.paired.images.settings import Settings
 from trainables.paired_images import load_model, train
-from trainables.paired_images.fitting import AT_ONCE, Fit
-from trainables.paired_images.inputs import ImageInputs
-from trainables.paired_images.settings import Settings
 
 
 @pytest.mark.parametrize("config", [{"centre": "dataset"}, {"centre": "item"}, {"centre": "both"}, {"colour_units": 8}])
@@ -31,5 +31,7 @@ def test_a_module_embeds_raw_pairs_as_in_its_trial(
     pre, post = (torch.tensor(stored.array(side)).permute(0, 3, 1, 2) for side in ("pre", "post"))
     assert pre.shape[2:] == (8, 8) and settings.image_size == 16  # a stored image, smaller than the network sees it
     with torch.no_grad():
-        found = torch.cat([module(*sides).z for sides in zip(pre.split(AT_ONCE), post.split(AT_ONCE), strict=True)])
+        found = torch.cat(
+            [module(*sides).z for sides in zip(pre.split(EVAL_BATCH_ROWS), post.split(EVAL_BATCH_ROWS), strict=True)]
+        )
     assert torch.equal(found, run.test()[0].z)

@@ -1,10 +1,10 @@
-"""What colour alone tells about a pair: boosted trees on statistics of each channel, the floor that a network has to
-clear.
+"""What colour alone tells about a pair: boosted trees on statistics of each channel, the baseline that a network
+has to beat.
 
     list(train(trial))
 
-One report, with the scores and per-item values of a network's last one, so that the floor stands in the same table on
-the same folds and is compared by the same paired test. The seed changes nothing: the trees of 2,000 rows draw nothing.
+One report, with the scores and per-item values of a network's last one: the baseline stands in the same table, on the
+same folds, and is compared by the same paired test. The seed changes nothing: the trees of 2,000 rows draw nothing.
 """
 
 import math
@@ -25,7 +25,7 @@ from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import checked
 from contrasweep.trial import Report, Trial
 from trainables.contrastive_memory import image_shape
-from trainables.paired_images import metrics
+from trainables.paired import metrics
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -46,7 +46,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 
     settings = Settings(**trial.config)
     if trial.data.kind != "image-pair":
-        raise DataError(f"the colour floor needs image pairs; {trial.data.name} is of kind {trial.data.kind!r}")
+        raise DataError(f"the colour baseline needs image pairs; {trial.data.name} is of kind {trial.data.kind!r}")
     sides = ("pre", "post") if settings.input == "pair" else (settings.input,)
     if settings.hue and image_shape(trial.data, sides[0])[0] != 3:
         raise SpecError(
@@ -57,8 +57,8 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
         )
     fit, test = open_dataset(trial.data).parts(trial.fold)
     trees = HistGradientBoostingClassifier(max_iter=settings.rounds, class_weight="balanced", random_state=trial.seed)
-    trees.fit(_seen(fit, sides, settings.hue), fit.labels)
-    predicted = torch.tensor(trees.predict(_seen(test, sides, settings.hue)))
+    trees.fit(_features(fit, sides, settings.hue), fit.labels)
+    predicted = torch.tensor(trees.predict(_features(test, sides, settings.hue)))
     labels, fitted = torch.tensor(test.labels), torch.tensor(fit.labels)
     classes = len(trial.data.classes) or 1 + int(max(labels.max(), fitted.max()))
     scores = metrics.scores(predicted, labels, torch.bincount(fitted, minlength=classes))
@@ -71,15 +71,15 @@ def colours(images: NDArray[Any]) -> Float32[np.ndarray, "n f"]:
     return np.concatenate([pixels.mean(1), pixels.std(1), *np.quantile(pixels, QUANTILES, axis=1)], 1, dtype=np.float32)
 
 
-def _seen(part: Any, sides: tuple[str, ...], hue: bool) -> Float32[np.ndarray, "n f"]:
-    found = []
+def _features(part: Any, sides: tuple[str, ...], hue: bool) -> Float32[np.ndarray, "n f"]:
+    statistics = []
     for images in (np.asarray(part.array(side)) for side in sides):
-        found.append(colours(images))
+        statistics.append(colours(images))
         if hue:
             from matplotlib.colors import rgb_to_hsv  # only for this
 
-            found.append(colours(rgb_to_hsv(images.astype(np.float32) / 255)))
-    return np.concatenate(found, 1)
+            statistics.append(colours(rgb_to_hsv(images.astype(np.float32) / 255)))
+    return np.concatenate(statistics, 1)
 
 
 def memory(config: Mapping[str, Any], data: Manifest) -> Workload:

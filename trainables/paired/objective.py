@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from trainables.paired_images import schedules
-from trainables.paired_images.model import Outputs
-from trainables.paired_images.settings import Recipe
+from trainables.paired import schedules
+from trainables.paired.network import Outputs
+from trainables.paired.settings import Recipe
 
 EFFECTIVE = 0.9999
 """beta of the effective number of samples (Cui et al. 2019)."""

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from contrasweep.errors import SpecError
 from trainables import losses
-from trainables.paired_images.model import Outputs
-from trainables.paired_images.objective import Objective, class_weights, lower_bound
-from trainables.paired_images.settings import Recipe
+from trainables.paired.network import Outputs
+from trainables.paired.objective import Objective, class_weights, lower_bound
+from trainables.paired.settings import Recipe
 
 LABELS = torch.tensor([0] * 5 + [1] * 3 + [2] * 2 + [3] * 2)
 

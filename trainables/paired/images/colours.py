@@ -17,7 +17,7 @@ from torch import Tensor, nn
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 LEVELS = 100
 LIMIT = 3.0  # deviations: an image unlike all of the training part is at most this far out
-AT_ONCE = (
+CHUNK_IMAGES = (
     64  # images: torch before 2.15 takes quantiles of 2^24 values, and 13 channels make 76 of their own at every place
 )
 PLACES = 1024  # of an image are looked at, on a grid, if it has more: enough for its quantiles
@@ -82,7 +82,7 @@ def _chromaticities(image: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c2 h w"
 
 
 def _chunks(sides: Sequence[UInt8[Tensor, "n c h w"]]) -> Iterator[list[Tensor]]:
-    for chunks in zip(*(torch.split(side, AT_ONCE) for side in sides), strict=True):
+    for chunks in zip(*(torch.split(side, CHUNK_IMAGES) for side in sides), strict=True):
         yield statistics(
             [chunk.contiguous().float() / 255 for chunk in chunks]
         )  # one layout, so that sums come out the same

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from contrasweep.data.manifest import Manifest
-from trainables.paired_images.memory import memory
+from trainables.paired_images import memory
 
 SMALL = {"backbone": "resnet10", "width": 8, "batch_size": 4}
 

@@ -1,50 +1,41 @@
-"""What a trial leaves for the report's figures: two Parquet files, and the figures where they are wanted.
+"""Tables of a trained network's embeddings, as Parquet: what figures are drawn from, here or elsewhere.
 
 `embeddings.parquet` has a row for each test item: row, label, predicted, z_raw, and the t-SNE coordinates of z and
-e_post (null beyond `POINTS` items); `centres.parquet` the cosines between the class centres of z, on the test part
+e_post (null beyond `TSNE_POINTS` items); `centres.parquet` the cosines between the class centres of z, on the test part
 and on training rows. The class names are in the schema metadata.
 """
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from trainables.paired_images import metrics
+from trainables.paired import metrics
 
-if TYPE_CHECKING:
-    from trainables.paired_images.fitting import Embedded
-
-POINTS, PERPLEXITY, SEED = 2000, 30.0, 0
+TSNE_POINTS, TSNE_PERPLEXITY, TSNE_SEED = 2000, 30.0, 0
 
 
-def write(
-    folder: Path, test: "Embedded", train: "Embedded", rows: Any, names: tuple[str, ...], *, figures: bool
-) -> dict[str, Path]:
-    """Write both tables (and figures) to `folder`; file name -> file, since the name is what the storage keeps."""
-    folder.mkdir(parents=True, exist_ok=True)
-    files = {"embeddings": folder / "embeddings.parquet", "centres": folder / "centres.parquet"}
-    _save(embeddings(test, rows), names, files["embeddings"])
-    _save(
-        pa.concat_tables([centres(test, "test", len(names)), centres(train, "train", len(names))]),
-        names,
-        files["centres"],
-    )
-    if figures:
-        from trainables.paired_images.figures import draw  # matplotlib, only for those who want figures
+@dataclass(frozen=True)
+class Embedded:
+    """A part seen by the network in evaluation mode, on the host: `z`, `e_post`, `z_raw`, `predicted`, `labels`."""
 
-        files |= draw(folder, folder)
-    return {path.name: path for path in files.values()}
+    z: Float[Tensor, "n d"]
+    e_post: Float[Tensor, "n d"]
+    z_raw: Float[Tensor, " n"]
+    predicted: Int[Tensor, " n"]
+    labels: Int[Tensor, " n"]
 
 
-def embeddings(test: "Embedded", rows: Any) -> pa.Table:
-    """One row a test item; coordinates of a fixed sample of at most `POINTS`."""
+def embeddings(test: Embedded, rows: Any) -> pa.Table:
+    """One row a test item; coordinates of a fixed sample of at most `TSNE_POINTS`."""
     n = len(test.labels)
-    chosen = np.sort(np.random.default_rng(SEED).permutation(n)[:POINTS])
+    chosen = np.sort(np.random.default_rng(TSNE_SEED).permutation(n)[:TSNE_POINTS])
     columns: dict[str, Any] = {
         "row": np.asarray(rows),
         "label": test.labels.numpy(),
@@ -59,7 +50,7 @@ def embeddings(test: "Embedded", rows: Any) -> pa.Table:
     return pa.table(columns)
 
 
-def centres(part: "Embedded", name: str, classes: int) -> pa.Table:
+def centres(part: Embedded, name: str, classes: int) -> pa.Table:
     """Cosines between class centres of z, one row for each of the classes^2 entries; null for an absent class."""
     gram = metrics.centre_gram(part.z, part.labels, classes).numpy()
     first, second = np.indices(gram.shape)
@@ -80,15 +71,16 @@ def tsne(points: Tensor) -> Any:
 
     if len(points) < 5 or points.shape[1] < 2 or float(points.std(0).max()) < 1e-7:
         return np.zeros((len(points), 2), np.float32)
-    perplexity = min(PERPLEXITY, (len(points) - 1) / 3)
-    return TSNE(perplexity=perplexity, init="pca", random_state=SEED, n_jobs=1).fit_transform(points.numpy())
+    perplexity = min(TSNE_PERPLEXITY, (len(points) - 1) / 3)
+    return TSNE(perplexity=perplexity, init="pca", random_state=TSNE_SEED, n_jobs=1).fit_transform(points.numpy())
 
 
 def class_names(table: pa.Table) -> list[str]:
-    """The class names that `write` put into the schema metadata."""
+    """The class names that `save` put into the schema metadata."""
     names: list[str] = json.loads(table.schema.metadata[b"classes"])
     return names
 
 
-def _save(table: pa.Table, names: tuple[str, ...], path: Path) -> None:
+def save(table: pa.Table, names: tuple[str, ...], path: Path) -> None:
+    """Write `table` to `path` with the class names in its schema metadata."""
     pq.write_table(table.replace_schema_metadata({"classes": json.dumps(list(names))}), path)

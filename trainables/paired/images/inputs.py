@@ -13,10 +13,11 @@ from contrasweep.errors import DataError
 from contrasweep.trial import Trial
 from trainables import augmentations, seeding
 from trainables.exporting import normalised, squares
-from trainables.paired_images.colours import Colours
-from trainables.paired_images.model import Joint, image_model, train_mode
-from trainables.paired_images.settings import Settings
-from trainables.paired_images.views import PairPolicy, apply_pair, draw_pair
+from trainables.paired.images.colours import Colours
+from trainables.paired.images.network import image_model, train_mode
+from trainables.paired.images.settings import Settings
+from trainables.paired.images.views import PairPolicy, apply_pair, draw_pair
+from trainables.paired.network import Joint
 
 Sides = tuple[Tensor, ...]
 """What the network takes: (pre, post), or one batch of single inputs."""

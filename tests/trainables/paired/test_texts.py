@@ -13,7 +13,9 @@ from contrasweep.data import resolve, stage
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
 from contrasweep.trial import Report, Trial
-from trainables.paired_texts import PAD, UNKNOWN, Encoder, Settings, TextInputs, tokens, train, vocabulary
+from trainables.paired.texts.inputs import TextInputs, tokens, vocabulary
+from trainables.paired.texts.network import PADDING, UNKNOWN, Encoder
+from trainables.paired_texts import Settings, train
 
 torch.set_num_threads(1)
 QUICK: dict[str, Any] = {
@@ -67,7 +69,7 @@ def test_views_hide_words_and_never_padding(sick: Manifest) -> None:
     inputs = TextInputs(trial(sick), Settings(**QUICK | {"word_dropout": 0.5}), torch.device("cpu"))
     rows = torch.arange(50)
     for plain, view in zip(inputs.plain("train", rows), inputs.epoch(0, 1)(rows, slice(0, 50)), strict=True):
-        assert torch.equal(plain == PAD, view == PAD)
+        assert torch.equal(plain == PADDING, view == PADDING)
         known = plain > UNKNOWN
         assert 0.35 < ((view == UNKNOWN) & known).sum() / known.sum() < 0.65
 

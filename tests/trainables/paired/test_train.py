@@ -18,12 +18,13 @@ from contrasweep.data import open_dataset, resolve, stage
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trial import Report, Trial
-from trainables.paired_images import fitting, train
-from trainables.paired_images.artifacts import class_names
-from trainables.paired_images.fitting import Fit
-from trainables.paired_images.inputs import ImageInputs, moments
-from trainables.paired_images.objective import class_weights
-from trainables.paired_images.settings import Settings
+from trainables.paired import fitting
+from trainables.paired.fitting import Fit
+from trainables.paired.images.inputs import ImageInputs, moments
+from trainables.paired.images.settings import Settings
+from trainables.paired.objective import class_weights
+from trainables.paired.tables import class_names
+from trainables.paired_images import train
 
 MakeTrial = Callable[..., Trial]
 SYSTEMS: dict[str, dict[str, Any]] = {

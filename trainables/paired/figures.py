@@ -1,4 +1,4 @@
-"""The family's figures, drawn from what trials leave (`artifacts`) and from a study's table of results.
+"""The family's figures, drawn from what trials leave (`tables`) and from a study's table of results.
 
 draw(folder, to)                  one trial: t-SNE of z and e_post, centre Gram, |z|, F1 bars, confusion matrix
 scores_against(frame, "batch_size")   a study: a metric against an axis, with bands over the replicates
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import torch
 
 from trainables.evaluation.scores import classification
-from trainables.paired_images.artifacts import class_names
+from trainables.paired.tables import class_names
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#999999", "#000000", "#7F3C8D")
 """Okabe and Ito's colours, told apart by colour-blind readers too; they repeat beyond ten classes."""

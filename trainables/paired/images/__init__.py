@@ -1,0 +1,1 @@
+"""Images as a modality of the family: pairs of them, and single ones."""

@@ -1,0 +1,31 @@
+"""What the memory estimates of every modality of the family share."""
+
+from typing import Any
+
+from torch import Tensor
+
+from trainables.paired.network import Outputs
+from trainables.paired.settings import Recipe
+
+TYPICAL_CLASSES = 10
+"""Where the dataset names no classes; the classifier's last layer hardly counts."""
+
+
+def precision(recipe: Recipe) -> str:
+    return "bf16" if recipe.autocast else "fp32"
+
+
+def of_recipe(recipe: Recipe) -> dict[str, Any]:
+    """The fields of a `Workload` that every modality takes from its recipe."""
+    return {
+        "optimizer_states": 1.0 if recipe.optimizer == "sgd" else 2.0,
+        "precision": precision(recipe),
+        "device": recipe.device,
+        "cpus": float(recipe.threads),
+    }
+
+
+def network_output_sum(out: Outputs) -> Tensor:
+    """The outputs that a loss reads, joined, so that what leads to them is kept; the loss's own [B B] matrices are
+    left out."""
+    return out.z.sum() + out.logits.sum() + (0.0 if out.latent is None else out.latent.sum())

@@ -1,0 +1,104 @@
+"""The network that every modality shares: from an encoder's stages to z, l and the classifier (LOCAL, figure 6)."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from trainables.encoders import projection_head
+from trainables.paired.latent import EPS, check_size, latent
+from trainables.paired.settings import Recipe
+
+BRANCH_DROPOUT = 0.5
+"""With a branch: the share of r, and of the classifier's hidden units, that is dropped."""
+
+ENCODER_SCALE = 3.0
+"""With a branch: the length of the encoder's part of r."""
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a batch of n gives: `z` [n D_E] (unit where `z_norm`), `l` [n D_L] or None, `logits` [n K], `z_raw` [n]
+    the norm of z before normalisation, and `e_post` [n D_E] (for single images their only embedding)."""
+
+    z: Float[Tensor, "n d"]
+    latent: Float[Tensor, "n dl"] | None
+    logits: Float[Tensor, "n k"]
+    z_raw: Float[Tensor, " n"]
+    e_post: Float[Tensor, "n d"]
+
+
+class Joint(nn.Module):
+    """The part that every modality shares: from the encoder's maps of both sides to `Outputs`.
+
+    `encoder` gives a list of maps [2n C_i *size_i] for a joint batch, stage 1 first; r is the last one's mean over
+    its places, normalised. With a `branch`, as many more inputs [n f] follow the sides, and what it makes of them
+    stands beside that in r.
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        recipe: Recipe,
+        dim: int,
+        classes: int,
+        *,
+        paired: bool,
+        lat_size: tuple[int, ...],
+        branch: nn.Module | None = None,
+        branch_dim: int = 0,
+    ) -> None:
+        super().__init__()
+        dim += branch_dim
+        self.encoder, self.recipe, self.paired, self.lat_size = encoder, recipe, paired, lat_size
+        self.projection = projection_head("mlp", dim, recipe.projection_dim)
+        self.classifier = nn.Sequential(
+            nn.Linear(dim * (2 if paired else 1), recipe.classifier_hidden),
+            nn.ReLU(inplace=True),
+            nn.Linear(recipe.classifier_hidden, classes),
+        )
+        self.branch = branch
+        if branch is not None:  # it fits the training part by heart without: the numbers are few, the layers wide
+            self.beside = nn.Dropout(BRANCH_DROPOUT)
+            self.classifier.insert(2, nn.Dropout(BRANCH_DROPOUT))
+        if paired and recipe.beta > 0:
+            check_size(lat_size, classes)
+
+    def forward(self, *sides: Tensor) -> Outputs:
+        """`sides` are (pre, post), or one batch of single inputs.
+
+        Both sides go through the encoder in ONE forward: in two, each would have its own BatchNorm statistics, and
+        the shift common to all pairs, which carries part of the change, would be erased.
+        """
+        extra: tuple[Tensor, ...] = ()
+        if self.branch is not None:
+            sides, extra = sides[: len(sides) // 2], sides[len(sides) // 2 :]
+        maps = self.encoder(torch.cat(sides))
+        r = F.normalize(maps[-1].flatten(2).float().mean(2), dim=1, eps=EPS)
+        if self.branch is not None:
+            r = torch.cat([self.branch(torch.cat(extra)).float(), ENCODER_SCALE * self.beside(r)], 1)
+        with torch.autocast(r.device.type, enabled=False):  # z is a small difference of e, which rounding would drown
+            e = F.normalize(
+                self.projection(r if self.branch is None else F.normalize(r, dim=1, eps=EPS)), dim=1, eps=EPS
+            )
+        if not self.paired:
+            return Outputs(e, None, self.classifier(r).float(), torch.linalg.vector_norm(e.detach(), dim=1), e)
+        (r_pre, r_post), (e_pre, e_post) = r.chunk(2), e.chunk(2)
+        raw = e_pre - e_post
+        z = F.normalize(raw, dim=1, eps=EPS) if self.recipe.z_norm else raw
+        logits = self.classifier(torch.cat([r_pre, r_post], dim=1)).float()
+        return Outputs(z, self._latent(maps), logits, torch.linalg.vector_norm(raw.detach(), dim=1), e_post)
+
+    def _latent(self, maps: list[Tensor]) -> Tensor | None:
+        if self.recipe.beta == 0:
+            return None
+        halves = [m.chunk(2) for m in maps]
+        return latent(
+            [pre for pre, _ in halves],
+            [post for _, post in halves],
+            blocks=self.recipe.blocks,
+            size=self.lat_size,
+            weighting=self.recipe.lat_weighting,
+        )

@@ -1,0 +1,26 @@
+"""What memory a trial on texts takes, for the plan."""
+
+import functools
+
+import torch
+
+from cluster.memory import Workload
+from contrasweep.data.manifest import Manifest
+from trainables.paired.memory import network_output_sum, of_recipe, precision
+from trainables.paired.texts.network import text_model
+from trainables.paired.texts.settings import Settings
+
+
+def workload(settings: Settings, data: Manifest) -> Workload:
+    """One step of a batch of pairs. The vocabulary is not known before the data is read: as many words as rows."""
+    s, words = settings, data.rows("train")
+    classes = len(data.classes) or 3
+    return Workload(
+        architecture=f"paired_texts {precision(s)}",
+        shape=(words, classes, s.batch_size, s.n_views, s.max_words, s.width, s.lat_size, s.projection_dim, s.beta > 0),
+        build=functools.partial(text_model, s, words, classes),
+        inputs=lambda: tuple(torch.ones(s.batch_size * s.n_views, s.max_words, dtype=torch.long) for _ in range(2)),
+        loss=network_output_sum,
+        resident_bytes=8 * 2 * s.max_words * (words + data.rows("test")),
+        **of_recipe(s),
+    )

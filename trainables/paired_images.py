@@ -1,0 +1,52 @@
+"""LOCAL and its relatives on image pairs, and SCL and OCL on single images.
+
+    list(train(trial))
+
+Paper: LOCAL, Latent Orthonormal Contrastive Learning for Paired Images. The family stands in `trainables.paired`;
+`Settings` says which key is which symbol and which settings make SCL, L-SCL, OCL-pair and LOCAL.
+"""
+
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cluster.memory import Workload
+from contrasweep.data.manifest import Manifest
+from contrasweep.trial import Report, Trial
+from trainables import checkpoint, seeding
+from trainables.exporting import FromPixels
+from trainables.paired.fitting import fit
+from trainables.paired.images.inputs import ImageInputs
+from trainables.paired.images.memory import workload
+from trainables.paired.images.settings import Settings
+
+__all__ = ["Settings", "load_model", "memory", "train"]
+
+
+def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+    """Train `trial`, from the checkpoint folder `resume` if given; see `fitting.fit` for what is reported."""
+    settings = Settings(**trial.config)
+    device = seeding.pick_device(settings.device)
+    seeding.prepare(device, settings.threads)
+    yield from fit(trial, settings, ImageInputs(trial, settings, device), resume)
+
+
+def load_model(folder: Path, trial: Trial) -> FromPixels:
+    """The network in a checkpoint of `trial`: (pre, post), or one batch of single images, uint8 [n c h w], to
+    `Outputs`."""
+    inputs = ImageInputs(trial, Settings(**trial.config), torch.device("cpu"))
+    model = inputs.model().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model.load_state_dict(checkpoint.part(folder, "model"))
+    settings = inputs.settings
+    return FromPixels(model, inputs.mean, inputs.std, settings.centre, settings.image_size, inputs.colours)
+
+
+def memory(config: Mapping[str, Any], data: Manifest) -> Workload:
+    """Memory that a trial of this config takes; see `trainables.paired.images.memory`."""
+    return workload(Settings(**config), data)
+
+
+train.settings = Settings  # type: ignore[attr-defined]
+train.memory = memory  # type: ignore[attr-defined]
