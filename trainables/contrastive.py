@@ -5,9 +5,9 @@
 One report an epoch; the last one has the scores of the held-out part.
 """
 
-import tempfile
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from contrasweep.data import open_dataset
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
 from contrasweep.trial import Report, Trial
-from trainables import augmentations, checkpoint, diagnostics, evaluation, images, losses, optimisation, seeding
+from trainables import augmentations, checkpoint, diagnostics, evaluation, images, loop, optimisation, seeding
 from trainables.contrastive_memory import workload
 from trainables.contrastive_settings import Settings
 from trainables.encoders import build_encoder, projection_head
@@ -30,10 +30,9 @@ from trainables.gradcache import chunked_step
 
 @dataclass(frozen=True)
 class Step:
-    """What a step leaves for the report: loss, gradient norm, and its batch; `chunks` says if it was had in chunks."""
+    """What a step leaves for the report: its loss and its batch; `chunks` says whether it was encoded in chunks."""
 
     loss: Tensor
-    norm: Tensor
     embeddings: Tensor
     labels: Tensor
     rows: Tensor
@@ -63,8 +62,7 @@ class Contrastive:
         )
         self.schedule = self._schedule()
         self.loss = settings.build_loss()
-        self.steps = diagnostics.FiniteSteps()
-        self.name, self.warned = f"{trial.arm} (trial {trial.id})", False
+        self.guard, self.trial = loop.Guard(), trial
 
     def _open(self, trial: Trial) -> tuple[images.Images, images.Images]:
         if trial.data.kind != "image":
@@ -97,48 +95,40 @@ class Contrastive:
             self.train, self.normalise, self.policy, order, self.settings.batch_size, *self.key, epoch
         )
         first = (epoch - 1) * max(1, len(order) // self.settings.batch_size)
-        measured, last = [], None
+        measured: list[Tensor] = []
+        last: Step | None = None
         for i, (views, rows) in enumerate(stream):
-            step = self._step(views, rows, first + i)
-            if step is not None:
-                measured.append(torch.stack([step.loss, step.norm]))
-                last = step
-        if last is None:
-            raise FloatingPointError(
-                f"every step of epoch {epoch} had a loss or gradient that is not finite: lower learning_rate "
-                f"({self.settings.learning_rate}) or raise the temperature"
-            )
-        loss, norm = torch.stack(measured).double().mean(0).tolist()
-        metrics = {"loss": loss, "grad_norm": norm, "learning_rate": self.optimizer.lr, **self.steps.metrics}
+            self.optimizer.lr = self.schedule.at(first + i)
+            taken = self.guard.step(self.optimizer, partial(self._gradients, views, rows))
+            if taken is not None:
+                norm, last = taken
+                measured.append(torch.stack([last.loss, norm]))
+        self.guard.require_steps(len(measured), epoch, f"{self._lower_rate} or raise the temperature")
+        assert last is not None
+        loss, grad_norm = torch.stack(measured).double().mean(0).tolist()
+        metrics = {"loss": loss, "grad_norm": grad_norm, "learning_rate": self.optimizer.lr}
         return metrics | last.chunks | self._diagnose(last, epoch)
+
+    def ends(self, epoch: int) -> bool:
+        """Whether training ends after this epoch."""
+        return epoch >= self.settings.epochs
+
+    @property
+    def _lower_rate(self) -> str:
+        return f"lower learning_rate ({self.settings.learning_rate})"
 
     def _diagnose(self, last: Step, epoch: int) -> dict[str, float]:
         """Diagnostics of an epoch's last batch, and a warning the first time that the trial is stuck."""
         metrics = diagnostics.of_batch(self.loss, last.loss, last.embeddings, last.labels, last.rows)
-        if not self.warned:
-            self.warned = diagnostics.warn_if_stuck(metrics, epoch, self.name)
+        if not self.guard.warned:
+            name = f"{self.trial.arm} (trial {self.trial.id})"
+            self.guard.warned = diagnostics.warn_if_stuck(metrics, epoch, name)
         return metrics
 
-    def _step(self, views: Tensor, rows: Tensor, step: int) -> Step | None:
-        """One optimiser step; None where loss or gradient is not finite (then no parameter moves)."""
-        self.optimizer.lr = self.schedule.at(step)
+    def _gradients(self, views: Tensor, rows: Tensor) -> tuple[Tensor, list[Tensor], Step]:
+        """Loss and gradients of a batch: both views of each image, one view after the other, and the images' rows."""
         rows = rows.to(self.device)
         labels, rows = self.train.labels[rows].repeat(2), rows.repeat(2)
-        try:
-            loss, embeddings, gradients, chunks = self._gradients(views, labels, rows)
-        except losses.NotFiniteError:
-            self.steps.nonfinite += 1
-            return None
-        norm = diagnostics.gradient_norm(gradients)
-        if not self.steps.ok(loss, norm):
-            return None
-        self.optimizer.step(gradients)
-        return Step(loss.detach(), norm, embeddings.detach(), labels, rows, chunks)
-
-    def _gradients(
-        self, views: Tensor, labels: Tensor, rows: Tensor
-    ) -> tuple[Tensor, Tensor, list[Tensor], dict[str, float]]:
-        """Loss, embeddings, gradients, and how they were had if in chunks."""
 
         def objective(embeddings: Tensor) -> Tensor:
             with torch.autocast(self.device.type, enabled=False):
@@ -149,10 +139,11 @@ class Contrastive:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
             if 0 < chunk < len(views):
                 done = chunked_step(self.model, views, objective, self.optimizer.parameters, chunk)
-                return done.loss, done.embeddings, done.gradients, done.metrics
+                return done.loss, done.gradients, Step(done.loss, done.embeddings, labels, rows, done.metrics)
             embeddings = self.model(views)
         loss = objective(embeddings)
-        return loss, embeddings, optimisation.gradients_of(self.optimizer, loss), {}
+        gradients = optimisation.gradients_of(self.optimizer, loss)
+        return loss, gradients, Step(loss.detach(), embeddings.detach(), labels, rows, {})
 
     @torch.no_grad()
     def embed(self, part: images.Images) -> Tensor:
@@ -165,17 +156,13 @@ class Contrastive:
                 network(self.normalise(pixels.float() / 255))
                 for pixels in torch.split(part.pixels, min(1024, 4 * self.settings.batch_size))
             ]
-        found = torch.cat(chunks).float()
-        if not torch.isfinite(found).all():
-            raise FloatingPointError(
-                f"the network gives values that are not finite after {self.steps.nonfinite} steps that were skipped "
-                f"for that: lower learning_rate ({self.settings.learning_rate})"
-            )
-        return found
+        embeddings = torch.cat(chunks).float()
+        self.guard.require_finite(embeddings, "values", self._lower_rate)
+        return embeddings
 
-    def evaluate(self, final: bool) -> evaluation.Evaluation:
-        """Scores of the held-out part; the costlier ones (probe, retrieval) at the end only."""
-        return evaluation.evaluate(
+    def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
+        """Scores of the held-out part; the costlier ones (probe, retrieval), items and figures at the end only."""
+        scores = evaluation.evaluate(
             self.embed(self.train),
             self.train.labels,
             self.embed(self.test),
@@ -185,6 +172,10 @@ class Contrastive:
             retrieval=final and self.settings.retrieval,
             probe=final,
         )
+        if not final:
+            return loop.Evaluation(scores.metrics)
+        figures = _figures(scores, self.trial, folder) if self.settings.figures else {}
+        return loop.Evaluation(scores.metrics, {**scores.items, **self.test.grouping}, figures)
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
@@ -193,30 +184,9 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     Every report has `loss`, `grad_norm`, `learning_rate` and diagnostics of the embeddings; reports of epochs with
     an evaluation have its scores (see `evaluation.evaluate`), and the last one has per-item values for paired tests.
     """
-    settings = Settings(**trial.config)
-    run = Contrastive(trial, settings)
-    done = 0
-    if resume is not None:
-        facts = checkpoint.restore(resume, run.parts)
-        done, run.steps.nonfinite, run.warned = facts["epoch"], facts["nonfinite_steps"], facts["warned"]
-    with tempfile.TemporaryDirectory(prefix="contrasweep-") as name:
-        folder = Path(name)
-        for epoch in range(done + 1, settings.epochs + 1):
-            last = epoch == settings.epochs
-            metrics = run.epoch(epoch)
-            items: Mapping[str, Any] = {}
-            artifacts: Mapping[str, Path] = {}
-            if last or (trial.fold is not None and _due(epoch, settings.evaluate_every)):
-                scored = run.evaluate(final=last)
-                metrics |= scored.metrics
-                if last:
-                    items = {**scored.items, **run.test.grouping}
-                    artifacts = _figures(scored, trial, folder) if settings.figures else {}
-            saved = None
-            if last or _due(epoch, settings.checkpoint_every):
-                facts = {"epoch": epoch, "nonfinite_steps": run.steps.nonfinite, "warned": run.warned}
-                saved = checkpoint.save(folder / "checkpoint", run.parts, **facts)
-            yield Report(epoch, metrics, saved, items, artifacts)
+    s = Settings(**trial.config)
+    run = Contrastive(trial, s)
+    yield from loop.run(run, trial, resume, evaluate_every=s.evaluate_every, checkpoint_every=s.checkpoint_every)
 
 
 def network(settings: Settings, shape: tuple[int, int, int]) -> nn.Sequential:
@@ -245,6 +215,7 @@ def _figures(scored: evaluation.Evaluation, trial: Trial, folder: Path) -> dict[
     """Histograms of target and noise similarities, as cosine and as arc length: `similarities_<name>.png`."""
     cosine = scored.items["target_similarity"], scored.items["noise_similarity"]
     series = {"cosine": cosine, "neg_arc_length": tuple(target_noise.arc_length(values) for values in cosine)}
+    folder.mkdir(parents=True, exist_ok=True)
     title = f"{trial.arm} on {trial.data.name}, seed {trial.seed}"
     return {
         f"similarities_{name}.png": target_noise.figure(
@@ -252,10 +223,6 @@ def _figures(scored: evaluation.Evaluation, trial: Trial, folder: Path) -> dict[
         )
         for name, values in series.items()
     }
-
-
-def _due(epoch: int, every: int) -> bool:
-    return every > 0 and epoch % every == 0
 
 
 def memory(config: Mapping[str, Any], data: Manifest) -> Workload:

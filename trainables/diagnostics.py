@@ -99,23 +99,6 @@ def gradient_norm(gradients: Iterable[Tensor | None]) -> Float[Tensor, ""]:
     return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
 
 
-class FiniteSteps:
-    """Counts the steps whose loss or gradient is not finite, so that they can be skipped and reported."""
-
-    def __init__(self, nonfinite: int = 0) -> None:
-        self.nonfinite = nonfinite
-
-    def ok(self, loss: Tensor, norm: Tensor) -> bool:
-        """Whether this step may be taken."""
-        finite = bool(torch.isfinite(loss.detach() + norm.detach()))
-        self.nonfinite += not finite
-        return finite
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        return {"nonfinite_steps": float(self.nonfinite)}
-
-
 def warn_if_stuck(metrics: Mapping[str, float], epoch: int, name: str) -> bool:
     """Say so, once per call, when a trial's loss stands at its collapse value: it has learned nothing."""
     if not metrics.get("collapsed"):

@@ -92,16 +92,10 @@ def test_an_outside_loss_has_what_needs_no_formula() -> None:
     assert set(diagnostics.of_batch(built, built(z, LABELS), z, LABELS)) == {"valid_anchors", "alignment", "uniformity"}
 
 
-def test_gradient_norm_and_finite_steps() -> None:
+def test_gradient_norm() -> None:
     gradients = [torch.tensor([3.0, 0.0]), None, torch.tensor([[4.0]], dtype=torch.bfloat16)]
     assert diagnostics.gradient_norm(gradients).item() == 5
     assert diagnostics.gradient_norm([]).item() == 0
-    steps = diagnostics.FiniteSteps(nonfinite=2)
-    assert steps.ok(torch.tensor(1.0), torch.tensor(1.0))
-    assert not steps.ok(torch.tensor(math.inf), torch.tensor(1.0)) and not steps.ok(
-        torch.tensor(1.0), torch.tensor(math.nan)
-    )
-    assert steps.metrics == {"nonfinite_steps": 4.0}
 
 
 def test_every_similarity_has_a_score_of_duplicates() -> None:

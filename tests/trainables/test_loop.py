@@ -1,0 +1,106 @@
+"""The loop that methods share: when it evaluates, saves, resumes and ends, and which steps its guard takes."""
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from contrasweep.data.manifest import Manifest
+from contrasweep.trial import Trial
+from trainables import checkpoint, loop, optimisation
+from trainables.losses import NotFiniteError
+
+DATA = Manifest("none", "", "image", {})
+
+
+class Counter:
+    """A method whose weights are the number of epochs trained; it ends after `epochs`."""
+
+    def __init__(self, epochs: int) -> None:
+        self.guard, self.model, self.epochs = loop.Guard(), torch.nn.Linear(1, 1), epochs
+        self.events: list[Any] = []
+        with torch.no_grad():
+            self.model.weight.zero_()
+
+    @property
+    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+        return {"model": self.model}
+
+    def epoch(self, epoch: int) -> dict[str, float]:
+        with torch.no_grad():
+            self.model.weight += 1
+        self.guard.nonfinite_steps += 1
+        return {"loss": 1.0 / epoch}
+
+    def ends(self, epoch: int) -> bool:
+        return epoch >= self.epochs
+
+    def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
+        self.events.append(final)
+        with torch.no_grad():  # as a method does that tests the best epoch's weights
+            self.model.weight += 0 if not final else 100
+        return loop.Evaluation({"score": 1.0}, {"hits": [1]} if final else {})
+
+
+def trial(fold: int | None = 0) -> Trial:
+    return Trial("study", "arm", "module:train", {}, DATA, fold)
+
+
+@pytest.mark.parametrize(("fold", "scored"), [(0, [2, 4, 5]), (None, [5])])
+def test_it_evaluates_and_saves_when_due_and_at_the_end(fold: int | None, scored: list[int]) -> None:
+    method = Counter(epochs=5)
+    reports = list(loop.run(method, trial(fold), evaluate_every=2, checkpoint_every=3))
+    assert [r.step for r in reports] == [1, 2, 3, 4, 5]
+    assert [r.step for r in reports if "score" in r.metrics] == scored and method.events == [
+        *[False] * (len(scored) - 1),
+        True,
+    ]
+    assert [r.step for r in reports if r.checkpoint] == [3, 5]
+    assert [r.step for r in reports if r.items] == [5]
+    assert [r.metrics["nonfinite_steps"] for r in reports] == [1, 2, 3, 4, 5]
+
+
+def test_it_resumes_with_the_guards_counts_and_saves_before_the_last_evaluation() -> None:
+    reports = loop.run(Counter(epochs=4), trial(), checkpoint_every=1)
+    next(reports)
+    saved = next(reports).checkpoint
+    assert saved is not None
+    method = Counter(epochs=4)
+    rest = loop.run(method, trial(), saved, checkpoint_every=1)
+    assert next(rest).metrics == {"loss": 1 / 3, "nonfinite_steps": 3.0}
+    last = next(rest)
+    assert last.checkpoint is not None and last.step == 4
+    assert checkpoint.part(last.checkpoint, "model")["weight"].item() == 4 and method.model.weight.item() == 104
+
+
+def test_a_finished_method_has_nothing_left_to_do() -> None:
+    run = loop.run(Counter(epochs=1), trial())
+    saved = next(run).checkpoint
+    assert list(loop.run(Counter(epochs=1), trial(), saved)) == []
+
+
+def gives(loss: float, slope: float) -> Callable[[], tuple[Tensor, list[Tensor], str]]:
+    return lambda: (torch.tensor(loss), [torch.tensor([slope])], "kept")
+
+
+def refuses() -> tuple[Tensor, list[Tensor], str]:
+    raise NotFiniteError("embeddings: must be finite")
+
+
+def test_the_guard_takes_finite_steps_only_and_counts_the_others() -> None:
+    weight, guard = torch.nn.Parameter(torch.ones(1)), loop.Guard()
+    sgd = optimisation.SGD([weight], lr=1.0, momentum=0.0)
+    for step in (gives(math.inf, 1.0), gives(1.0, math.nan), refuses):
+        assert guard.step(sgd, step) is None and weight.item() == 1
+    assert guard.nonfinite_steps == 3
+    taken = guard.step(sgd, gives(1.0, 4.0), clip=0.5)
+    assert taken is not None and taken[0].item() == 4 and taken[1] == "kept"
+    assert weight.item() == pytest.approx(0.5) and guard.nonfinite_steps == 3
+    with pytest.raises(FloatingPointError, match=r"every step of epoch 7 .*: lower learning_rate"):
+        guard.require_steps(0, 7, "lower learning_rate")
+    with pytest.raises(FloatingPointError, match=r"gives scores .* after 3 steps .*: raise it"):
+        guard.require_finite(torch.tensor([1.0, math.nan]), "scores", "raise it")

@@ -1,0 +1,146 @@
+"""The training loop that the methods share, and its one guard against steps that are not finite.
+
+A trainable builds its method (data, network and optimiser of one trial) and hands it over:
+
+    yield from loop.run(Contrastive(trial, settings), trial, resume, evaluate_every=5, checkpoint_every=5)
+
+The loop counts epochs, resumes, says when an evaluation or a checkpoint is due, and makes the reports; a method
+says what an epoch, an evaluation and the end of training are (`Method`).
+"""
+
+import tempfile
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from contrasweep.trial import Report, Trial
+from trainables import checkpoint
+from trainables.diagnostics import gradient_norm
+from trainables.losses import NotFiniteError
+from trainables.optimisation import Optimizer
+
+R = TypeVar("R")
+
+
+class Guard:
+    """Takes only the optimiser steps whose loss and gradient are finite; counts the others as `nonfinite_steps`.
+
+    `warned`: whether a method has said already that its trial is stuck. Both are kept in the checkpoint.
+    """
+
+    def __init__(self) -> None:
+        self.nonfinite_steps, self.warned = 0, False
+
+    def step(
+        self, optimizer: Optimizer, gradients: Callable[[], tuple[Tensor, list[Tensor], R]], clip: float = 0.0
+    ) -> tuple[Tensor, R] | None:
+        """One optimiser step along the gradients of (loss, gradients, what the method wants to keep of the batch).
+
+        Returns the gradients' norm, as it was before clipping, and what was to be kept. None where loss or gradient
+        is not finite, or the loss refuses its input for that: then nothing moves. `clip` is the largest norm of all
+        gradients together (0: any).
+        """
+        try:
+            loss, slopes, kept = gradients()
+        except NotFiniteError:
+            self.nonfinite_steps += 1
+            return None
+        norm = gradient_norm(slopes)
+        if not torch.isfinite(loss.detach() + norm):
+            self.nonfinite_steps += 1
+            return None
+        if clip:
+            torch._foreach_mul_(slopes, (clip / (norm + 1e-6)).clamp(max=1.0))
+        optimizer.step(slopes)
+        return norm, kept
+
+    def require_steps(self, taken: int, epoch: int, remedy: str) -> None:
+        """`FloatingPointError` that names the `remedy` where an epoch took no step at all."""
+        if not taken:
+            raise FloatingPointError(f"every step of epoch {epoch} had a loss or gradient that is not finite: {remedy}")
+
+    def require_finite(self, values: Tensor, what: str, remedy: str) -> None:
+        """`FloatingPointError` where the network gives `values` (named `what`) that are not finite."""
+        if not torch.isfinite(values).all():
+            raise FloatingPointError(
+                f"the network gives {what} that are not finite after {self.nonfinite_steps} steps that were skipped "
+                f"for that: {remedy}"
+            )
+
+
+class Evaluation(NamedTuple):
+    """What an evaluation adds to its epoch's report: metrics, values per test item, and files worth keeping."""
+
+    metrics: Mapping[str, float]
+    items: Mapping[str, Any] = {}
+    artifacts: Mapping[str, Path] = {}
+
+
+class Method(Protocol):
+    """A trial in training, as the loop sees it."""
+
+    guard: Guard
+
+    @property
+    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+        """What a checkpoint holds. Everything else follows from the trial and the epoch's number."""
+
+    def epoch(self, epoch: int) -> dict[str, float]:
+        """Train epoch 1, 2, ... and return its metrics. Seeds all that is random in it, so that it can be resumed."""
+
+    def ends(self, epoch: int) -> bool:
+        """Whether training ends after this epoch; may depend on what was learned so far (early stopping)."""
+
+    def evaluate(self, final: bool, folder: Path) -> Evaluation:
+        """Scores after an epoch where they are due, and after the last one (`final`), with files below `folder`.
+
+        The epoch's checkpoint is written before: the last evaluation may load other weights (the best epoch's).
+        """
+
+
+def run(
+    method: Method, trial: Trial, resume: Path | None = None, *, evaluate_every: int = 0, checkpoint_every: int = 1
+) -> Generator[Report, None, None]:
+    """Train `method` to its end and report once an epoch (`step`, from 1); `resume` is a checkpoint's folder.
+
+    `evaluate_every` and `checkpoint_every` are in epochs, 0 for the last one only. A trial without a fold is
+    evaluated once, at the end: its test part is the dataset's own.
+    """
+    epoch = 0 if resume is None else _restore(resume, method)
+    if epoch and method.ends(epoch):
+        return
+    if trial.fold is None:
+        evaluate_every = 0
+    with tempfile.TemporaryDirectory(prefix="contrasweep-") as name:
+        folder, final = Path(name), False
+        while not final:
+            epoch += 1
+            metrics: dict[str, float] = {**method.epoch(epoch), "nonfinite_steps": float(method.guard.nonfinite_steps)}
+            final = method.ends(epoch)
+            saved = _save(folder / "checkpoint", method, epoch) if final or _due(epoch, checkpoint_every) else None
+            if final or _due(epoch, evaluate_every):
+                scores = method.evaluate(final, folder / "artifacts")
+                yield Report(epoch, metrics | dict(scores.metrics), saved, scores.items, scores.artifacts)
+            else:
+                yield Report(epoch, metrics, saved)
+
+
+def _due(epoch: int, every: int) -> bool:
+    return every > 0 and epoch % every == 0
+
+
+def _save(folder: Path, method: Method, epoch: int) -> Path:
+    state = {"nonfinite_steps": method.guard.nonfinite_steps, "warned": method.guard.warned}
+    return checkpoint.save(folder, method.parts, epoch=epoch, **state)
+
+
+def _restore(folder: Path, method: Method) -> int:
+    """Bring the method back to where the checkpoint left it; the number of epochs that it has been trained for."""
+    state = checkpoint.restore(folder, method.parts)
+    method.guard.nonfinite_steps = state.get("nonfinite_steps", 0)
+    method.guard.warned = state.get("warned", False)
+    epochs: int = state["epoch"]
+    return epochs
