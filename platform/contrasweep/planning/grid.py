@@ -10,6 +10,7 @@ import pandas as pd
 from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
+from contrasweep.study import dotted
 from contrasweep.study.study import DATA_AXIS, AblationGrid
 from contrasweep.study.trainables import check_settings, find_trainable, trainable_path
 from contrasweep.trial import Trial
@@ -108,9 +109,9 @@ def _distinct(study: AblationGrid) -> Iterator[tuple[str, dict[str, Any], canoni
     """Each different (arm, axis values, config) once: sub-grids may repeat cells of the product."""
     seen = set()
     for arm_name, axes, extra in study.cells():
-        values = {axis: value for axis, value in axes.items() if axis != DATA_AXIS}
-        config = canonical.Config({**study.arms[arm_name].config, **extra, **values}, f"arms.{arm_name}.config")
-        shown = {axis: axes.get(axis, config.get(axis)) for axis in study.axis_names}
+        values = (dotted.nest(axis, value) for axis, value in axes.items() if axis != DATA_AXIS)
+        config = canonical.Config(dotted.merge(study.arms[arm_name].config, extra, *values), f"arms.{arm_name}.config")
+        shown = {axis: axes[axis] if axis in axes else dotted.get(config, axis) for axis in study.axis_names}
         key = (arm_name, axes.get(DATA_AXIS), config.text)
         if key not in seen:
             seen.add(key)

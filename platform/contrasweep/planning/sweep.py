@@ -11,6 +11,7 @@ from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
 from contrasweep.planning.grid import Resolve
+from contrasweep.study import dotted
 from contrasweep.study.file import to_plain
 from contrasweep.study.space import sample
 from contrasweep.study.study import Arm, Sweep
@@ -242,7 +243,8 @@ def order(study: Sweep) -> list[str]:
 
 def fixed_of(arm: Arm, base: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of `arm` that it does not search: its own on top of its base's tuned ones."""
-    return {key: value for key, value in {**base, **arm.config}.items() if key not in arm.space}
+    tuned = (dotted.nest(key, value) for key, value in base.items() if key not in arm.space)
+    return dotted.merge(*tuned, arm.config)
 
 
 def point(study: Sweep, name: str, u: float) -> dict[str, Any]:
@@ -254,8 +256,8 @@ def point(study: Sweep, name: str, u: float) -> dict[str, Any]:
     for arm in (study.arms[link] for link in chain):
         fixed = fixed_of(arm, base)
         drawn = sample(arm.space, [u] * len(arm.space), fixed)
-        base = {**{k: v for k, v in base.items() if k not in arm.config}, **drawn}
-    return {**fixed, **drawn}
+        base = {**base, **drawn}
+    return dotted.merge(fixed, dotted.expand(drawn))
 
 
 def _check_searcher(searcher: search.Searcher, study: Sweep) -> None:

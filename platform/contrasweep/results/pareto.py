@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from contrasweep.schema import validate
 from contrasweep.storage.records import DONE, Record
 from contrasweep.study.objectives import front, value_of, violation
+from contrasweep.study.space import Parameter, drawn_from
 
 
 def pareto_frame(records: Iterable[Record], facts: Mapping[str, Any]) -> pd.DataFrame:
@@ -33,7 +35,7 @@ def pareto_frame(records: Iterable[Record], facts: Mapping[str, Any]) -> pd.Data
             metric: float(np.mean([value_of(r, metric) for r in found]))
             for metric in dict.fromkeys([*goals, *constraints])
         }
-        space = facts["spec"]["arms"][arm]["space"]
+        space = validate(dict[str, Parameter], facts["spec"]["arms"][arm]["space"])
         rows.append(
             {
                 "arm": arm,
@@ -41,7 +43,7 @@ def pareto_frame(records: Iterable[Record], facts: Mapping[str, Any]) -> pd.Data
                 **means,
                 "feasible": feasible(found, facts),
                 "front": False,
-                **{k: v for k, v in found[0].config.items() if k in space and k not in means},
+                **{k: v for k, v in drawn_from(space, found[0].config).items() if k not in means},
             }
         )
     frame = pd.DataFrame(rows)

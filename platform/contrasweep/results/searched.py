@@ -10,7 +10,7 @@ import pandas as pd
 from contrasweep.results.pareto import feasible
 from contrasweep.schema import validate
 from contrasweep.storage.records import DONE, Record
-from contrasweep.study.space import Parameter
+from contrasweep.study.space import Parameter, drawn_from
 from contrasweep.tuning.pruners import scheduled
 
 OWN_COLUMNS = ["trial_id", "arm", "value", "status"]
@@ -25,7 +25,7 @@ def search_frame(found: Iterable[Record], facts: Mapping[str, Any]) -> pd.DataFr
     """One row a configuration in the order of asking: trial_id (of its first fold), arm, value (mean of the metric
     over its folds), status (the worst of its folds', or that it breaks a constraint), and the searched settings; of a
     schedule of settings, its last."""
-    spaces = {name: arm.get("space", {}) for name, arm in facts["spec"]["arms"].items()}
+    spaces = {name: validate(dict[str, Parameter], arm.get("space", {})) for name, arm in facts["spec"]["arms"].items()}
     ended: dict[tuple[str, str], list[Record]] = {}
     for record in sorted(found, key=lambda r: (r.notes.get("number", 0), r.arm, r.fold or 0)):
         if record.notes.get("phase") == "search":
@@ -38,9 +38,7 @@ def search_frame(found: Iterable[Record], facts: Mapping[str, Any]) -> pd.DataFr
             "status": next(
                 (r.status for r in rs if r.status != DONE), DONE if feasible(rs, facts) else "breaks a constraint"
             ),
-            **{
-                key: value for key, value in scheduled.last_settings(rs[0].config).items() if key in spaces.get(arm, {})
-            },
+            **drawn_from(spaces.get(arm, {}), scheduled.last_settings(rs[0].config)),
         }
         for (arm, _), rs in ended.items()
     ]

@@ -19,6 +19,7 @@ from contrasweep.running.asked import Asked, Outcome
 from contrasweep.running.source import Next
 from contrasweep.storage import records as rec
 from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.study import dotted
 from contrasweep.study.arm_budget import Spending
 from contrasweep.trial import Trial
 
@@ -84,7 +85,10 @@ class ArmSearch:
         return self.asked[-max(good)[-1]] if good else None
 
     def whole_config(self, best: Asked) -> dict[str, Any]:
-        return {**self.fixed, **best.config}
+        return self._whole(best.config)
+
+    def _whole(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        return dotted.merge(self.fixed, dotted.expand(config))
 
     def _outcome(self, asked: Asked) -> Outcome:
         return Outcome.of(asked.config, asked.records.values(), self.study)
@@ -153,7 +157,7 @@ class ArmSearch:
 
     def _add(self, config: dict[str, Any]) -> None:
         number = len(self.asked)
-        asked = Asked(number, config, self.plan.search_trials(self.arm, {**self.fixed, **config}))
+        asked = Asked(number, config, self.plan.search_trials(self.arm, self._whole(config)))
         self.asked.append(asked)
         for trial in asked.trials:
             self.of[trial.id] = asked

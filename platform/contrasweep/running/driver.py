@@ -30,6 +30,7 @@ from contrasweep.storage import records as rec
 from contrasweep.storage.planned import read_planned, write_planned
 from contrasweep.storage.records import Record, StudyRecords
 from contrasweep.storage.store import open_store
+from contrasweep.study import dotted
 from contrasweep.study.file import to_plain
 from contrasweep.study.study import Study, Sweep
 from contrasweep.tracking import StudyFacts, Tracker, checked_uri, open_tracker
@@ -273,7 +274,7 @@ def study_facts(plan_: Plan | SweepPlan, storage: str) -> StudyFacts:
     """What the tracker shows of a study."""
     study = plan_.study
     if isinstance(plan_, SweepPlan):
-        keys = {key: None for arm in plan_.study.arms.values() for key in [*arm.config, *arm.space]}
+        keys = {key: None for arm in plan_.study.arms.values() for key in [*dotted.flatten(arm.config), *arm.space]}
         searched = {key: None for arm in plan_.study.arms.values() for key in arm.space}
         return StudyFacts(
             study.name,

@@ -25,6 +25,7 @@ from contrasweep.running.source import Next
 from contrasweep.storage import records as rec
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.study import dotted
 from contrasweep.trial import Trial
 from contrasweep.tuning.pruners.population import Population
 
@@ -93,7 +94,7 @@ class PopulationSearch:
         return 1 if self.plan.study.mode == "max" else -1
 
     def _config(self, member: Member, until: int) -> dict[str, Any]:
-        schedule = [[step, {**self.fixed, **settings}] for step, settings in member.schedule]
+        schedule = [[step, dotted.merge(self.fixed, dotted.expand(settings))] for step, settings in member.schedule]
         return {"trainable": self.plan.study.arms[self.arm].trainable, "schedule": schedule, "until": until}
 
     def _trials(self, member: Member) -> list[Trial]:

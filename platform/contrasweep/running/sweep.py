@@ -13,6 +13,8 @@ from contrasweep.running.asked import Outcome
 from contrasweep.running.source import Finished, Next
 from contrasweep.storage import records as rec
 from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.study import dotted
+from contrasweep.study.space import drawn_from
 from contrasweep.trial import Trial
 from contrasweep.tuning import searchers as search
 
@@ -115,16 +117,15 @@ class SweepSource:
         """What earlier studies found of configurations that this arm could have asked: the same trainable, fixed
         settings and dataset. Trials that saw a test split are left out."""
         declared, study = self.plan.study.arms[arm], self.plan.study
-        fixed = canonical.dumps(fixed_of(declared, tuned))
+        fixed = fixed_of(declared, tuned)
         trainable = self.plan.trial(arm, {}, None, 0).trainable
         known: dict[str, list[Record]] = {}
         for name in study.warm_start:
             earlier = StudyRecords(self.records.storage, name)
             for record in earlier.read(sorted(earlier.finished())).values():
-                searched = {k: v for k, v in record.config.items() if k in declared.space}
-                rest = {k: v for k, v in record.config.items() if k not in declared.space}
+                searched = drawn_from(declared.space, record.config)
                 alike = (
-                    canonical.dumps(rest) == fixed
+                    canonical.dumps(record.config) == canonical.dumps(dotted.merge(fixed, dotted.expand(searched)))
                     and record.trainable == trainable
                     and record.status == rec.DONE
                     and record.data["name"] == self.plan.data.name

@@ -12,6 +12,7 @@ import yaml
 
 from contrasweep.errors import ContrasweepError, SpecError, choose_from
 from contrasweep.schema import json_schema, validate
+from contrasweep.study import dotted
 from contrasweep.study.study import AblationGrid, Study, Sweep
 
 
@@ -111,25 +112,41 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 def _override(fields: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
     for text in sets:
         path, value = parse_set(text)
-        where: Any = fields
-        for i, part in enumerate(path[:-1]):
-            where = _inside(where, part, ".".join(path[: i + 1]), make=True)
-        if isinstance(where, list):
-            _inside(where, path[-1], ".".join(path), make=False)
-            where[int(path[-1])] = value
-        elif isinstance(where, dict):
-            where[path[-1]] = value
-        else:
-            raise SpecError("this is a plain value and has no fields", place=f"--set {'.'.join(path)}", value=where)
+        _set(fields, path, value, f"--set {'.'.join(path)}")
     return fields
 
 
-def _inside(where: Any, part: str, place: str, *, make: bool) -> Any:
+def _set(where: Any, path: list[str], value: Any, place: str, inside: str = "") -> None:
+    """Put `value` at `path` of a study's mappings and lists, of which `where` is what its field `inside` holds."""
+    key, rest = _next_key(where, path, place, inside)
+    if not rest:
+        component = isinstance(where, dict) and isinstance(where.get(key), dict) and isinstance(value, str)
+        where[key] = dotted.merge(where[key], {dotted.NAME: value}) if inside == "config" and component else value
+        return
+    if isinstance(where, dict) and inside == "config" and isinstance(where.get(key), str):
+        where[key] = {dotted.NAME: where[key]}
     if isinstance(where, dict):
-        return where.setdefault(part, {}) if make else where.get(part)
-    if isinstance(where, list) and part.isdigit() and int(part) < len(where):
-        return where[int(part)]
-    raise SpecError("there is no such place in the study", place=f"--set {place}", value=part)
+        where.setdefault(key, {})
+    kept = inside == "config" or isinstance(key, int)
+    _set(where[key], rest, value, place, inside if kept else key)
+
+
+def _next_key(where: Any, path: list[str], place: str, inside: str) -> tuple[Any, list[str]]:
+    """The key of `where` at which `path` goes on, and the rest of the path. Keys may have dots: the longest that
+    `where` has; of axes and spaces, whose keys are dotted, a new one is all of the path."""
+    if isinstance(where, dict):
+        own = [key for key in where if isinstance(key, str) and _starts(key, path)]
+        key = max(own, key=len, default=".".join(path) if inside in ("axes", "zipped", "space") else path[0])
+        return key, path[key.count(".") + 1 :]
+    if isinstance(where, list) and path[0].isdigit() and int(path[0]) < len(where):
+        return int(path[0]), path[1:]
+    rule = "there is no such place in the study" if isinstance(where, list) else "a plain value has no fields"
+    raise SpecError(rule, place=place, value=path[0] if isinstance(where, list) else where)
+
+
+def _starts(key: str, path: list[str]) -> bool:
+    names = key.split(".")
+    return path[: len(names)] == names
 
 
 def _build(fields: dict[str, Any], name: str) -> Study:

@@ -1,6 +1,6 @@
 """What a search may choose: `Float`, `Int`, `Choice`, each with `when=` to make it conditional on another.
 
-A space maps names of config keys to these. They are plain values: drawing from them is one function of a
+A space maps dotted config keys to these. They are plain values: drawing from them is one function of a
 point in the unit cube, which serves random, quasi-random and grid search alike.
 """
 
@@ -12,9 +12,10 @@ import pydantic
 
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.schema import checked
+from contrasweep.study import dotted
 
 When = Mapping[str, Any]
-"""Config key -> value, or list of values, under which a parameter exists."""
+"""Dotted config key -> value, or list of values, under which a parameter exists."""
 
 
 @checked
@@ -105,22 +106,44 @@ class Choice:
 
 Parameter = Annotated[Float | Int | Choice, pydantic.Field(discriminator="type")]
 Space = Mapping[str, Float | Int | Choice]
+_MISSING = object()
 
 
 def active(when: When | None, config: Mapping[str, Any]) -> bool:
-    """Whether a parameter exists under `config`: every key of its `when` has a value that it names."""
-    return all(config.get(key) in _as_list(wanted) for key, wanted in (when or {}).items())
+    """Whether a parameter exists under the nested `config`: every key of its `when` has a value that it names."""
+    return all(
+        any(dotted.holds(dotted.get(config, key), value) for value in _as_list(wanted))
+        for key, wanted in (when or {}).items()
+    )
+
+
+def exists(space: Space, name: str, fixed: Mapping[str, Any] | None, drawn: Mapping[str, Any]) -> bool:
+    """Whether the parameter `name` exists beside the config keys `fixed` and those already `drawn`."""
+    when = space[name].when
+    return not when or active(when, dotted.merge(fixed or {}, dotted.expand(drawn)))
+
+
+def drawn_from(space: Space, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The searched settings of a nested `config`, by the dotted keys of its `space`. What a choice was resolved to is
+    shown as the option that it is of."""
+    drawn = {}
+    for name, parameter in space.items():
+        value = dotted.get(config, name, _MISSING)
+        if value is not _MISSING and active(parameter.when, config):
+            options = parameter.options if isinstance(parameter, Choice) else []
+            drawn[name] = next((option for option in options if dotted.holds(value, option)), value)
+    return drawn
 
 
 def sample(space: Space, point: Sequence[float], fixed: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The configuration at `point` of the unit cube, one coordinate a parameter, in the space's order.
 
     An inactive parameter is left out, its coordinate unused, so that every configuration uses one cube.
-    `fixed` are config keys that are not searched, for conditions on them.
+    `fixed` is the nested config of what is not searched, for conditions on it.
     """
     config: dict[str, Any] = {}
     for name in ordered(space):
-        if active(space[name].when, {**(fixed or {}), **config}):
+        if exists(space, name, fixed, config):
             config[name] = space[name].at(point[list(space).index(name)])
     return config
 
@@ -153,12 +176,21 @@ def check(space: Space, fixed: Mapping[str, Any]) -> None:
     """Every `when` names a parameter of the space or a fixed config key, and the order has no circle."""
     for name, parameter in space.items():
         for key in parameter.when or {}:
-            if key not in space and key not in fixed:
-                known = choose_from("keys", [*space, *fixed], key)
+            if key not in space and dotted.get(fixed, key, _MISSING) is _MISSING:
+                known = choose_from("keys", [*space, *dotted.flatten(fixed)], key)
                 raise SpecError(
                     "`when` names no parameter and no config key", place=f"{name}.when", value=key, hint=known
                 )
+        for other in list(space)[: list(space).index(name)]:
+            if problem := dotted.clash(settings(other, space[other]), settings(name, parameter)):
+                raise SpecError(f"two searched keys {problem}", place=name, value=other)
     ordered(space)
+
+
+def settings(name: str, parameter: Float | Int | Choice) -> set[dotted.Leaf]:
+    """What a searched key sets."""
+    values = parameter.options if isinstance(parameter, Choice) else [parameter.low]
+    return dotted.leaves(*(dotted.nest(name, value) for value in values))
 
 
 def _as_list(wanted: Any) -> list[Any]:

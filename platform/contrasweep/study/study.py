@@ -3,6 +3,7 @@
 Python objects and YAML have the same fields; both are checked here, before anything is spent.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
@@ -12,6 +13,7 @@ from cluster.footprint import Footprint
 from contrasweep.canonical import canonical
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.schema import checked
+from contrasweep.study import dotted
 from contrasweep.study import space as spaces
 from contrasweep.study.arm_budget import ArmBudget
 from contrasweep.study.objectives import violation
@@ -30,7 +32,9 @@ DATA_AXIS = "data"
 @checked
 class Arm:
     """One method: a trainable (dotted path `package.module:function`, or the function), its fixed settings,
-    the space a Sweep searches, and what a trial of it needs (measured and refined by the platform)."""
+    the space a Sweep searches, and what a trial of it needs (measured and refined by the platform).
+
+    `config` may have dotted keys, and is nested afterwards; the keys of `space` are dotted."""
 
     trainable: str | Callable[..., Any]
     config: dict[str, Any] = pydantic.Field(default_factory=dict)
@@ -38,10 +42,15 @@ class Arm:
     footprint: Footprint | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "config", dotted.expand(self.config, "config"))
         canonical(self.config, "config")
         spaces.check(self.space, self.config)
-        for name in sorted(set(self.space) & set(self.config)):
-            raise SpecError("a key is either fixed or searched, not both", place=f"space.{name}", value=name)
+        for name, parameter in self.space.items():
+            if problem := dotted.clash(spaces.settings(name, parameter), dotted.leaves(self.config)):
+                hint = "" if problem == f"both set {name}" else f"the space and the config {problem}"
+                raise SpecError(
+                    "a key is either fixed or searched, not both", place=f"space.{name}", value=name, hint=hint
+                )
         if isinstance(self.trainable, str) and self.trainable.count(":") != 1:
             raise SpecError(
                 "a trainable is a dotted path package.module:function",
@@ -65,6 +74,7 @@ class SubGrid:
     subgrids: list["SubGrid"] = pydantic.Field(default_factory=list)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "config", dotted.expand(self.config, "config"))
         _check_zips(self.zipped)
 
 
@@ -109,7 +119,9 @@ class AblationGrid:
                     value=list(arm.space),
                     hint="make its keys axes, or declare a Sweep",
                 )
-        for place, names, axes, _ in self._grids():
+        for place, names, axes, extra in self._grids():
+            where = f"{place}.axes".lstrip(".")
+            _check_axes(axes, where)
             for arm_name in names:
                 if arm_name not in self.arms:
                     raise SpecError(
@@ -118,11 +130,13 @@ class AblationGrid:
                         value=arm_name,
                         hint=choose_from("arms", list(self.arms), arm_name),
                     )
-                for axis in axes:
-                    if axis in self.arms[arm_name].config:
+                set_by_config = dotted.leaves(dotted.merge(self.arms[arm_name].config, extra))
+                for axis, leaves in axes.items():
+                    if problem := dotted.clash(leaves, set_by_config):
+                        problem = "both set it" if problem == f"both set {axis}" else problem
                         raise SpecError(
-                            f"axis {axis!r} and the config of arm {arm_name!r} both set it",
-                            place=f"{place}.axes.{axis}".lstrip("."),
+                            f"axis {axis!r} and the config of arm {arm_name!r} {problem}",
+                            place=f"{where}.{axis}",
                             value=axis,
                         )
 
@@ -131,9 +145,9 @@ class AblationGrid:
         """All axes in order of declaration: the product's, the zips', then the sub-grids'."""
         return list(dict.fromkeys(axis for _, _, axes, _ in self._grids() for axis in axes))
 
-    def _grids(self) -> Iterator[tuple[str, list[str], list[str], Mapping[str, Any]]]:
-        """Each grid as (place, arm names, axis names, extra config), sub-grids flattened."""
-        yield "", list(self.arms), _axis_names(self.axes, self.zipped), {}
+    def _grids(self) -> Iterator[tuple[str, list[str], dict[str, set[dotted.Leaf]], Mapping[str, Any]]]:
+        """Each grid as (place, arm names, what each axis sets, extra config), sub-grids flattened."""
+        yield "", list(self.arms), _axis_leaves(self.axes, self.zipped), {}
         yield from _subgrids(self.subgrids, "subgrids", list(self.arms), {})
 
     def cells(self) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
@@ -283,18 +297,32 @@ def _check_zips(zipped: list[dict[str, list[Any]]]) -> None:
             raise SpecError("zipped axes must be equally long", place=f"zipped.{i}", value=lengths)
 
 
-def _axis_names(axes: Mapping[str, Any], zipped: list[dict[str, list[Any]]]) -> list[str]:
-    names = [*axes, *(axis for group in zipped for axis in group)]
+def _axis_leaves(axes: Axes, zipped: list[Axes]) -> dict[str, set[dotted.Leaf]]:
+    """What each axis sets; the axis of datasets sets nothing of the config."""
+    groups = [axes, *zipped]
+    names = [axis for group in groups for axis in group]
     for axis in names:
         if names.count(axis) > 1:
             raise SpecError("an axis stands in one place only", place=f"axes.{axis}", value=axis)
-    return names
+    return {
+        axis: set() if axis == DATA_AXIS else dotted.leaves(*(dotted.nest(axis, value) for value in values))
+        for group in groups
+        for axis, values in group.items()
+    }
+
+
+def _check_axes(axes: Mapping[str, set[dotted.Leaf]], place: str) -> None:
+    """No two axes set the same, nor the inside of what another sets to a plain value."""
+    for one, other in itertools.combinations(axes, 2):
+        if problem := dotted.clash(axes[one], axes[other]):
+            raise SpecError(f"axes {one!r} and {other!r} {problem}", place=f"{place}.{other}", value=other)
 
 
 def _subgrids(grids: list[SubGrid], place: str, arms: list[str], config: Mapping[str, Any]) -> Iterator[Any]:
     for i, grid in enumerate(grids):
-        here, names, extra = f"{place}.{i}", grid.arms if grid.arms is not None else arms, {**config, **grid.config}
-        yield here, names, _axis_names(grid.axes, grid.zipped), extra
+        here, names = f"{place}.{i}", grid.arms if grid.arms is not None else arms
+        extra = dotted.merge(config, grid.config)
+        yield here, names, _axis_leaves(grid.axes, grid.zipped), extra
         yield from _subgrids(grid.subgrids, f"{here}.subgrids", names, extra)
 
 
@@ -306,13 +334,11 @@ def _cells(
         yield from ((arm, point, config) for arm in arms for point in points)
     for grid in subgrids:
         names = grid.arms if grid.arms is not None else arms
-        yield from _cells(names, grid.axes, grid.zipped, grid.subgrids, {**config, **grid.config})
+        yield from _cells(names, grid.axes, grid.zipped, grid.subgrids, dotted.merge(config, grid.config))
 
 
 def _product(axes: Axes, zipped: list[Axes]) -> Iterator[dict[str, Any]]:
     """Every combination of the axes and of the zipped groups, the last varying fastest."""
-    import itertools
-
     groups = [[{axis: value} for value in values] for axis, values in axes.items()]
     groups += [[dict(zip(group, row, strict=True)) for row in zip(*group.values(), strict=True)] for group in zipped]
     for combination in itertools.product(*groups):

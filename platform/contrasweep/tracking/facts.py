@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from contrasweep.storage.records import DONE, FAILED, INFEASIBLE, PRUNED, Record
+from contrasweep.study import dotted
 
 MISSING = "-"
 """The value of a param that a trial's config does not have: the compare view needs one set of keys."""
@@ -67,7 +68,7 @@ class StudyFacts:
     @classmethod
     def of(cls, name: str, planned: Collection[TrialLike], /, **fields: Any) -> "StudyFacts":
         """Facts of the study `name` whose trials, and so whose config keys, are those of `planned`."""
-        keys = dict.fromkeys(key for trial in planned for key in flat(trial.config))
+        keys = dict.fromkeys(key for trial in planned for key in dotted.flatten(trial.config))
         return cls(name=name, keys=tuple(keys), **{"trials": len(planned), **fields})
 
 
@@ -95,7 +96,7 @@ class Dataset:
 
 def card(study: StudyFacts, trial: TrialLike) -> Card:
     """The card of a `Trial` or of a `Record`; both give the same one."""
-    config, data = flat(trial.config), _dataset(trial.data)
+    config, data = dotted.flatten(trial.config), _dataset(trial.data)
     own = {"arm": trial.arm, "data": data.name, "fold": trial.fold, "seed": trial.seed}
     params = dict.fromkeys(study.keys, MISSING) | {k: _text(v) for k, v in (own | config).items()}
     trial_id: str = trial.trial_id if isinstance(trial, Record) else trial.id  # type: ignore[attr-defined]
@@ -113,8 +114,9 @@ def card(study: StudyFacts, trial: TrialLike) -> Card:
 
 def run_name(study: StudyFacts, trial: TrialLike) -> str:
     """The arm, the study's axes, fold and seed: `ocl batch_size=32 fold=2 seed=0`."""
-    config = flat(trial.config) | {"data": _dataset(trial.data).name}
-    parts = [f"{axis}={_short(config[axis])}" for axis in study.axes if axis in config]
+    config = {**trial.config, "data": _dataset(trial.data).name}
+    shown = {axis: dotted.name(dotted.get(config, axis)) for axis in study.axes}
+    parts = [f"{axis}={_short(value)}" for axis, value in shown.items() if value is not None]
     fold = [] if trial.fold is None else [f"fold={trial.fold}"]
     return " ".join([trial.arm, *parts, *fold, f"seed={trial.seed}"])
 
@@ -151,7 +153,7 @@ def system_points(record: Record) -> list[Point]:
 def setting_points(record: Record) -> list[Point]:
     """Numeric settings as metrics, since params filter by equality only. Below `system/`, they stay out of a
     run's page of learning curves; and they come last: the compare view starts with the metric that came first."""
-    at, settings = milliseconds(record.ended), flat(record.config)
+    at, settings = milliseconds(record.ended), dotted.flatten(record.config)
     return [
         (metric_key(f"system/param.{key}"), float(value), at, 0)
         for key, value in settings.items()
@@ -214,14 +216,6 @@ def study_note(study: StudyFacts, table: str = "") -> str:
         for part in (study.description, table, goal, f"| study | {study.name} |\n|---|---|\n{facts}", legend)
         if part
     )
-
-
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as dotted keys: {"head": {"dim": 64}} is {"head.dim": 64}."""
-    leaves: dict[str, Any] = {}
-    for key, value in config.items():
-        leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) and value else {f"{prefix}{key}": value}
-    return leaves
 
 
 def metric_key(name: str) -> str:

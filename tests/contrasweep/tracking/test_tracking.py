@@ -19,6 +19,7 @@ from benchmarks.tracking_services import mlflow_server, wait_until
 from contrasweep.data.manifest import Manifest, Shard
 from contrasweep.errors import ContrasweepError
 from contrasweep.storage.records import FAILED, INFEASIBLE, PRUNED, Record, StudyRecords
+from contrasweep.study.dotted import flatten
 from contrasweep.tracking import (
     Gap,
     MlflowTracker,
@@ -31,7 +32,7 @@ from contrasweep.tracking import (
     serve,
     sync,
 )
-from contrasweep.tracking.facts import card, flat, metric_key, record_digest, run_name
+from contrasweep.tracking.facts import card, metric_key, record_digest, run_name
 from contrasweep.trial import Trial
 
 pytestmark = pytest.mark.xdist_group("tracking")  # one server for all of them
@@ -661,7 +662,7 @@ def test_all_trials_of_a_study_have_the_same_params(found: list[dict[str, Any]])
     cards = [card(StudyFacts.of("s", trials), trial) for trial in trials]
     assert len({frozenset(c.params) for c in cards}) == 1
     for trial, shown in zip(trials, cards, strict=True):
-        assert set(flat(trial.config)) <= set(shown.params)
+        assert set(flatten(trial.config)) <= set(shown.params)
         assert all(isinstance(value, str) for value in shown.params.values())
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from contrasweep import canonical
-from contrasweep.study.space import Choice, Float, Int, Space, active, ordered
+from contrasweep.study.space import Choice, Float, Int, Space, active, exists, ordered
 
 FINITE = 20_000  # a space of more configurations than this counts as infinite
 
@@ -26,7 +26,7 @@ def product(space: Space, fixed: Mapping[str, Any], values: Mapping[str, list[An
     for point in itertools.product(*values.values()):
         drawn, config = dict(zip(values, point, strict=True)), dict[str, Any]()
         for name in ordered(space):
-            if active(space[name].when, {**fixed, **config}):
+            if exists(space, name, fixed, config):
                 config[name] = drawn[name]
         found.setdefault(canonical.dumps(config), config)
     return found

@@ -10,7 +10,7 @@ import numpy as np
 
 from contrasweep import canonical
 from contrasweep.errors import SpecError
-from contrasweep.study.space import active, ordered, sample
+from contrasweep.study.space import exists, ordered, sample
 from contrasweep.tuning.searchers.finite import configurations
 from contrasweep.tuning.searchers.forms import coordinate, suggest
 from contrasweep.tuning.searchers.searcher import Config, Problem
@@ -91,7 +91,7 @@ class OptunaSearcher:
         trial = self.study.ask()
         config: Config = {}
         for name in ordered(self.space):
-            if active(self.space[name].when, {**self.fixed, **config}):
+            if exists(self.space, name, self.fixed, config):
                 config[name] = suggest(trial, name, self.space[name])
         return trial, config
 

@@ -1,0 +1,121 @@
+"""Dotted keys: `loss.temperature` is the setting `temperature` inside the setting `loss`.
+
+A config is a nested mapping. A component may be given as text, its name: `loss: ocl` is short for `loss: {name: ocl}`,
+so a config that names it and one that sets a field of it go together.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from contrasweep.errors import SpecError
+
+NAME = "name"
+"""The field that a component's name fills."""
+Leaf = tuple[str, bool]
+"""A dotted key that is set, and whether to text."""
+
+
+def split(key: str, place: str = "") -> list[str]:
+    """The names between the dots; `SpecError` where one is empty."""
+    names = key.split(".")
+    if not all(names):
+        raise SpecError("a dotted key has a name on both sides of each dot", place=place, value=key)
+    return names
+
+
+def expand(config: Mapping[str, Any], place: str = "") -> dict[str, Any]:
+    """`config` with its dotted keys as nested mappings; `SpecError` where two of its keys set the same."""
+    if not any("." in key for key in config if isinstance(key, str)):
+        return dict(config)
+    nested: dict[str, Any] = {}
+    for key, value in config.items():
+        one = nest(key, value, place)
+        if problem := clash(leaves(nested), leaves(one)):
+            raise SpecError(f"the keys of one config {problem}", place=f"{place}.{key}".lstrip("."), value=key)
+        nested = merge(nested, one)
+    return nested
+
+
+def nest(key: Any, value: Any, place: str = "") -> dict[Any, Any]:
+    """The config that sets the one dotted `key`."""
+    names = split(key, place) if isinstance(key, str) and "." in key else [key]
+    for name in reversed(names):
+        value = {name: value}
+    return dict(value)
+
+
+def merge(*configs: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested configs on top of each other, the last one first to hold: mappings are merged setting by setting; where a
+    mapping meets text, the text is the component's name; any other value replaces what was there."""
+    merged: dict[str, Any] = {}
+    for config in configs:
+        for key, value in config.items():
+            merged[key] = _merged(merged[key], value) if key in merged else value
+    return merged
+
+
+def _merged(below: Any, above: Any) -> Any:
+    if isinstance(below, Mapping):
+        if isinstance(above, Mapping):
+            return merge(below, above)
+        return merge(below, {NAME: above}) if isinstance(above, str) else above
+    return merge({NAME: below}, above) if isinstance(below, str) and isinstance(above, Mapping) else above
+
+
+def get(config: Mapping[str, Any], key: str, default: Any = None) -> Any:
+    """The setting at a dotted key of a nested config; `default` where there is none."""
+    value: Any = config
+    for name in key.split("."):
+        if isinstance(value, Mapping) and name in value:
+            value = value[name]
+        elif not (isinstance(value, str) and name == NAME):
+            return default
+    return value
+
+
+def name(value: Any) -> Any:
+    """A component by its name; any other setting as it is."""
+    return value.get(NAME, value) if isinstance(value, Mapping) else value
+
+
+def holds(value: Any, wanted: Any) -> bool:
+    """Whether a setting is `wanted`: a component is its name, and a mapping has at least what is wanted of it."""
+    if isinstance(value, Mapping):
+        needs = {NAME: wanted} if isinstance(wanted, str) else wanted
+        return isinstance(needs, Mapping) and all(key in value and holds(value[key], needs[key]) for key in needs)
+    if isinstance(wanted, Mapping):
+        return isinstance(value, str) and dict(wanted) == {NAME: value}
+    return bool(value == wanted)
+
+
+def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Every setting of a nested config by its dotted key. An empty mapping is a setting of its own."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            flat |= {f"{key}.{inner}": setting for inner, setting in flatten(value).items()}
+        else:
+            flat[key] = value
+    return flat
+
+
+def leaves(*configs: Mapping[str, Any]) -> set[Leaf]:
+    """What these nested configs set."""
+    found = ((key, value) for config in configs for key, value in flatten(config).items())
+    return {(key, isinstance(value, str)) for key, value in found if not (isinstance(value, Mapping) and not value)}
+
+
+def clash(one: Iterable[Leaf], other: Iterable[Leaf]) -> str:
+    """Why two configs cannot both hold, as the end of a sentence; empty where they can."""
+    others = sorted(other)
+    for key, text in sorted(one):
+        for known, known_text in others:
+            if key == known:
+                return f"both set {key}"
+            inner, outer, named = (key, known, known_text) if len(key) > len(known) else (known, key, text)
+            if inner.startswith(f"{outer}."):
+                if not named:
+                    return f"contradict each other: {outer} is a plain value, so there is no {inner}"
+                if inner == f"{outer}.{NAME}":
+                    return f"both set {inner}"
+    return ""

@@ -1,0 +1,229 @@
+"""Dotted keys: nested settings by one name each, in configs, axes, spaces, conditions, frozen bases and `--set`."""
+
+import dataclasses
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sweeps import drive, record_of, sweep
+
+from contrasweep import AblationGrid, Arm, Choice, Float, SpecError, SubGrid
+from contrasweep.data.manifest import Folds, Manifest, Shard
+from contrasweep.planning.grid import make_plan
+from contrasweep.study import dotted
+from contrasweep.study.file import load_study
+from contrasweep.study.space import active, drawn_from, sample
+
+DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(5))
+NAMES = st.sampled_from("abc")
+TEXTS = st.recursive(st.sampled_from("xyz"), lambda inner: st.dictionaries(NAMES, inner, min_size=1), max_leaves=6)
+VALUES = st.one_of(st.integers(), st.booleans(), st.none(), st.text(max_size=2), st.lists(st.integers(), max_size=2))
+NESTED = st.dictionaries(
+    NAMES, st.recursive(VALUES, lambda inner: st.dictionaries(NAMES, inner), max_leaves=6), max_size=3
+)
+COMPONENTS = st.dictionaries(NAMES, TEXTS, max_size=3)
+
+
+@given(NESTED)
+def test_dotted_and_nested_keys_are_one_config(config):
+    assert dotted.expand(dotted.flatten(config)) == config
+    assert dotted.expand(config) == config
+
+
+@given(NESTED)
+def test_a_config_is_got_by_the_keys_it_is_flattened_to(config):
+    for key, value in dotted.flatten(config).items():
+        assert dotted.get(config, key) == value
+        assert dotted.get(config, f"{key}.nowhere") is None
+
+
+@given(NESTED, NESTED)
+def test_what_is_merged_last_holds(below, above):
+    merged = dotted.merge(below, above)
+    assert all(dotted.holds(dotted.get(merged, key), value) for key, value in dotted.flatten(above).items())
+    assert dotted.merge(above, above) == above
+    assert dotted.merge({}, above) == dotted.merge(above, {}) == above
+
+
+@given(COMPONENTS, COMPONENTS, COMPONENTS)
+@settings(max_examples=300)
+def test_components_merge_in_any_grouping(a, b, c):
+    assert dotted.merge(dotted.merge(a, b), c) == dotted.merge(a, dotted.merge(b, c)) == dotted.merge(a, b, c)
+
+
+@given(NESTED, NESTED)
+def test_configs_that_do_not_clash_merge_in_any_order(a, b):
+    empty = {} in [*dotted.flatten(a).values(), *dotted.flatten(b).values()]  # sets nothing
+    if not empty and not dotted.clash(dotted.leaves(a), dotted.leaves(b)):
+        assert dotted.merge(a, b) == dotted.merge(b, a)
+
+
+def test_the_text_of_a_component_is_its_name():
+    assert dotted.expand({"loss": "ocl", "loss.temperature": 0.2}) == {"loss": {"name": "ocl", "temperature": 0.2}}
+    assert dotted.expand({"loss.temperature": 0.2, "loss": "ocl"}) == {"loss": {"temperature": 0.2, "name": "ocl"}}
+    assert dotted.merge({"loss": {"name": "ocl", "m": 1}}, {"loss": "dcl"}) == {"loss": {"name": "dcl", "m": 1}}
+    assert dotted.merge({"loss": "ocl"}, {"loss": "dcl"}) == {"loss": "dcl"}
+    assert dotted.get({"loss": "ocl"}, "loss.name") == "ocl"
+
+
+def train(trial, resume=None):
+    yield
+
+
+def plan(**fields):
+    base = {"name": "s", "arms": {"a": Arm(train, config={"loss": "ocl"}), "b": Arm(train)}, "data": "d", "folds": 5}
+    return make_plan(AblationGrid(**base | fields), lambda name: DATA)
+
+
+def test_axes_zips_and_subgrids_set_inside_a_component():
+    """Without `settings`, too: a trainable of the user's own gets its nested config."""
+    found = plan(
+        axes={"loss.temperature": [0.1, 0.2]},
+        zipped=[{"head.dim": [8, 16], "head.depth": [1, 2]}],
+        subgrids=[SubGrid(arms=["a"], config={"head.dim": 4}, axes={"loss.margin": [1, 2]})],
+    )
+    first, last = found.cells[0], found.cells[-1]
+    assert first.trials[0].config == {"head": {"depth": 1, "dim": 8}, "loss": {"name": "ocl", "temperature": 0.1}}
+    assert last.trials[0].config == {"loss": {"name": "ocl", "margin": 2}, "head": {"dim": 4}}
+    assert list(found.to_frame().columns) == [
+        *("trial_id", "arm", "loss.temperature", "head.dim", "head.depth", "loss.margin", "fold", "seed")
+    ]
+    assert (first.axes["head.dim"], last.axes["head.dim"]) == (8, 4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"axes": {"loss": ["dcl"]}}, "axes.loss: axis 'loss' and the config of arm 'a' both set it, got 'loss'"),
+        (
+            {"axes": {"loss.name": ["dcl"]}},
+            "axes.loss.name: axis 'loss.name' and the config of arm 'a' both set it, got 'loss.name'",
+        ),
+        (
+            {"arms": {"a": Arm(train, config={"batch": 3})}, "axes": {"batch.size": [4]}},
+            "axes.batch.size: axis 'batch.size' and the config of arm 'a' contradict each other: batch is a plain "
+            "value, so there is no batch.size, got 'batch.size'",
+        ),
+        (
+            {"arms": {"a": Arm(train, config={"loss.m": 3})}, "axes": {"loss": ["dcl", {"m": 1}]}},
+            "axes.loss: axis 'loss' and the config of arm 'a' both set loss.m, got 'loss'",
+        ),
+        (
+            {"axes": {"head": [{"dim": 2}], "head.dim": [4]}},
+            "axes.head.dim: axes 'head' and 'head.dim' both set head.dim, got 'head.dim'",
+        ),
+        (
+            {"subgrids": [{"config": {"head.dim": 2}, "axes": {"head.dim": [4]}}]},
+            "subgrids.0.axes.head.dim: axis 'head.dim' and the config of arm 'a' both set it, got 'head.dim'",
+        ),
+        ({"axes": {"head..dim": [4]}}, "a dotted key has a name on both sides of each dot, got 'head..dim'"),
+        (
+            {"arms": {"a": {"trainable": "m:f", "config": {"loss": {"m": 1}, "loss.m": 2}}}},
+            "arms.a.config.loss.m: the keys of one config both set loss.m, got 'loss.m'",
+        ),
+        (
+            {"arms": {"a": {"trainable": "m:f", "config": {"lr": 1, "lr.low": 2}}}},
+            "arms.a.config.lr.low: the keys of one config contradict each other: lr is a plain value, so there is no "
+            "lr.low, got 'lr.low'",
+        ),
+    ],
+)
+def test_what_contradicts_itself_is_refused_by_the_plan(fields, says):
+    with pytest.raises(SpecError) as caught:
+        plan(**fields)
+    assert str(caught.value) == says
+
+
+def test_what_is_searched_is_not_fixed_too():
+    with pytest.raises(SpecError, match=r"fixed or searched, not both, got 'loss.m'"):
+        Arm(train, config={"loss": {"m": 1}}, space={"loss.m": Float(0, 1)})
+    with pytest.raises(SpecError, match=r"two searched keys both set loss.m"):
+        Arm(train, space={"loss.m": Float(0, 1), "loss": Choice([{"name": "ocl", "m": 2}])})
+    assert Arm(train, config={"loss": "ocl"}, space={"loss.m": Float(0, 1)}).config == {"loss": "ocl"}
+
+
+def test_a_condition_looks_inside_components():
+    space = {"loss.m": Float(0, 1, when={"loss": ["ocl", "dcl"]}), "loss": Choice(["ocl", "supcon"])}
+    fixed = {"head": {"name": "mlp", "dim": 8}}
+    assert sample(space, [0.5, 0.1], fixed) == {"loss": "ocl", "loss.m": 0.5}
+    assert sample(space, [0.5, 0.9], fixed) == {"loss": "supcon"}
+    assert active({"head": "mlp", "head.dim": [4, 8]}, fixed) and not active({"head.dim": 4}, fixed)
+    whole = {"loss": {"name": "ocl", "m": 0.5, "soft": True}, **fixed}
+    assert drawn_from(space, whole) == {"loss.m": 0.5, "loss": "ocl"}
+    assert drawn_from(space, {"loss": {"name": "supcon", "m": 0.5}}) == {"loss": "supcon"}
+    with pytest.raises(SpecError, match=r"head.depth.*known keys: head.dim, head.name, lr"):
+        Arm(train, config=fixed, space={"lr": Float(0, 1, when={"head.depth": 1})})
+
+
+def nested_value(trial):
+    return 1 - abs(trial.config["opt"]["lr"] - 0.1) - 0.1 * (trial.config["opt"].get("name") == "slow")
+
+
+def test_a_search_draws_inside_components_and_an_add_on_is_frozen_on_them(tmp_path):
+    space = {"opt": Choice(["slow", "fast"]), "opt.lr": Float(0.01, 1.0, log=True)}
+    arms = {
+        "base": Arm(f"{__name__}:train", config={"head.dim": 4}, space=space),
+        "more": Arm(f"{__name__}:train", config={"head": "mlp"}, space={"head.depth": Choice([1, 2, 3])}),
+    }
+
+    def record(trial, notes, status):
+        return record_of(trial, notes, status, metrics={"accuracy": nested_value(trial)})
+
+    study = sweep(arms=arms, freeze={"more": "base"}, searcher="random", trials_per_arm=3)
+    ended, confirmed = drive(study, tmp_path, record=record)
+    best = confirmed[-1].best
+    assert set(best["base"]) == {"head", "opt"} and set(best["base"]["opt"]) == {"name", "lr"}
+    assert best["more"]["opt"] == best["base"]["opt"] and best["more"]["head"]["name"] == "mlp"
+    assert {t.config["head"]["depth"] for t, _ in ended if t.arm == "more"} <= {1, 2, 3}
+    searched = [t for t, notes in ended if t.arm == "base" and notes["phase"] == "search"]
+    later = dataclasses.replace(study, name="later", warm_start=["toy-sweep"], search_seed=5)
+    asked = next(t for t, _ in drive(later, tmp_path, record=record)[0] if t.arm == "base")
+    assert asked.config == max(searched, key=nested_value).config
+
+
+STUDY_FILE = {
+    "name": "s",
+    "data": "d",
+    "arms": {"a.1": {"trainable": "m:f", "config": {"loss": "ocl", "head.dim": 4, "kind": {"name": "x", "p": 1}}}},
+    "axes": {"opt.lr": [0.1]},
+    "zipped": [{"batch.size": [1, 2]}],
+}
+
+
+@pytest.mark.parametrize(
+    ("sets", "at", "value"),
+    [
+        (["arms.a.1.config.loss.temperature=.2"], "loss", {"name": "ocl", "temperature": 0.2}),
+        (["arms.a.1.config.loss=dcl"], "loss", "dcl"),
+        (["arms.a.1.config.head.dim=8"], "head", {"dim": 8}),
+        (["arms.a.1.config.head.depth=2"], "head", {"dim": 4, "depth": 2}),
+        (["arms.a.1.config.kind=y"], "kind", {"name": "y", "p": 1}),
+        (["arms.a.1.config.kind={name: y}"], "kind", {"name": "y"}),
+        (["arms.a.1.config.new.of.all=1"], "new", {"of": {"all": 1}}),
+    ],
+)
+@pytest.mark.parametrize("first", ["file", "object"])
+def test_set_reaches_inside_components(tmp_path, monkeypatch, sets, at, value, first):
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump(STUDY_FILE))
+    name = str(path)
+    if first == "object":
+        monkeypatch.syspath_prepend(str(tmp_path))
+        (tmp_path / f"declared_{abs(hash(tuple(sets)))}.py").write_text(
+            f"from contrasweep.study.file import load_study\nSTUDY = load_study({name!r})\n"
+        )
+        name = f"declared_{abs(hash(tuple(sets)))}:STUDY"
+    assert load_study(name, sets).arms["a.1"].config[at] == value
+
+
+def test_set_adds_and_changes_dotted_axes(tmp_path):
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump(STUDY_FILE))
+    found = load_study(str(path), ["axes.opt.lr=[1, 2]", "axes.loss.m=[3]", "zipped.0.batch.kind=[a, b]"])
+    assert found.axes == {"opt.lr": [1, 2], "loss.m": [3]}
+    assert found.zipped == [{"batch.size": [1, 2], "batch.kind": ["a", "b"]}]
+    with pytest.raises(SpecError, match="a plain value has no fields"):
+        load_study(str(path), ["name.first=x"])
+    with pytest.raises(SpecError, match=r"--set zipped.4.x: there is no such place in the study, got '4'"):
+        load_study(str(path), ["zipped.4.x=1"])
