@@ -10,6 +10,7 @@ results.table()           # the table; results.compare("ocl", "scl")
 from typing import TYPE_CHECKING, Any
 
 from contrasweep.errors import ContrasweepError, DataError, SpecError, StorageError
+from contrasweep.results.rendering import Renderer, use_renderer
 from contrasweep.study.space import Choice, Float, Int
 from contrasweep.study.study import AblationGrid, Arm, SubGrid, Sweep
 
@@ -61,6 +62,15 @@ def load(name: str, *, storage: str = "./contrasweep-runs") -> "Results":
     from contrasweep.results.results import Results
 
     return Results.load(name, storage)
+
+
+def _renderer() -> Renderer:
+    from contrasweep.report.formats import render_as
+
+    return render_as
+
+
+use_renderer(_renderer)
 
 
 def __getattr__(name: str) -> Any:

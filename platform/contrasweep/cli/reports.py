@@ -9,8 +9,8 @@ from contrasweep.cli.options import Json, Storage, Study, print_json
 from contrasweep.study.file import load_study
 
 if TYPE_CHECKING:
-    from contrasweep.report.table import Table
     from contrasweep.results.results import Results
+    from contrasweep.results.table import Table
 
 STORAGE = "./contrasweep-runs"
 Metric = Annotated[str | None, typer.Option(help="Another metric than the study's.")]
@@ -67,12 +67,12 @@ def compare(
 ) -> None:
     """Say whether ARM_A beats ARM_B, by how much, how sure, and what it would take to know; overall and in each
     cell."""
-    from contrasweep.report import write
+    from contrasweep.report import render_comparison, write
     from contrasweep.study.file import parse_set
 
     fixed = {path[0]: value for path, value in map(parse_set, at or [])}
-    found = load(study, storage).versus(arm_a, arm_b, metric, fixed, over=over)
-    write(found.render("json" if json else format), output)
+    versus = load(study, storage).versus(arm_a, arm_b, metric, fixed, over=over)
+    write(render_comparison(versus, "json" if json else format), output)
 
 
 def load(study: str, storage: str) -> "Results":

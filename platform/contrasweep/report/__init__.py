@@ -1,32 +1,33 @@
 """What a study says, for people: tables in every format and one self-contained HTML report."""
 
 import io
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from contrasweep.errors import SpecError, StorageError, choose_from
 from contrasweep.report import trials
-from contrasweep.report.building import build_table
+from contrasweep.report.data import ReportData
 from contrasweep.report.page import html_report
 from contrasweep.report.search_notes import notes_html, notes_text
-from contrasweep.report.source import Source
-from contrasweep.report.table import Table
+from contrasweep.results.items import by_item, tables_over_groups
+from contrasweep.results.results import Over, Results
+from contrasweep.results.table import Table
+from contrasweep.results.versus import Versus
 from contrasweep.tracking.links import read_links
 
-if TYPE_CHECKING:
-    from contrasweep.results.results import Over, Results
-
 __all__ = [
+    "COMPARISON_FORMATS",
     "FORMATS",
-    "Source",
-    "Table",
-    "build_table",
+    "ReportData",
     "html_report",
-    "report_source",
+    "render",
+    "render_comparison",
+    "report_data",
     "write",
     "write_files",
     "write_report",
@@ -34,10 +35,11 @@ __all__ = [
 
 SPENT = ("host", "started", "ended", "gpu_utilisation", "host_memory_gib")
 FORMATS = ("text", "markdown", "latex", "html", "csv", "parquet")
+COMPARISON_FORMATS = ("text", "markdown", "latex", "csv", "json")
 
 
 def write_report(
-    results: "Results",
+    results: Results,
     format: str = "text",
     *,
     rows: Sequence[str] | None = None,
@@ -45,20 +47,14 @@ def write_report(
     metric: str | None = None,
     output: Path | None = None,
     spread: bool = False,
-    over: "Over" = "replicates",
+    over: Over = "replicates",
 ) -> None:
     """The study as it stands now, in one of `FORMATS`, to the file `output` or to standard output.
 
     html is the whole report, the others are the table with its verdicts; csv and parquet hold one row a cell, and
     beside a file NAME.csv its comparisons, one row each, are NAME.comparisons.csv.
     """
-    if format not in FORMATS:
-        raise SpecError(
-            "there is no such format",
-            place="--format",
-            value=format,
-            hint=choose_from("formats", list(FORMATS), format),
-        )
+    _check(format, FORMATS)
     if format == "html" and over != "replicates":
         raise SpecError(
             "the HTML report is over replicates and has the tables over groups below, item by item",
@@ -85,7 +81,7 @@ def write(content: bytes, output: Path | None) -> None:
         raise StorageError(f"{output} cannot be written ({error.strerror}); choose another --output") from None
 
 
-def write_files(results: "Results", folder: Path) -> tuple[dict[str, Path], str]:
+def write_files(results: Results, folder: Path) -> tuple[dict[str, Path], str]:
     """The study's table in every form, its comparisons, trials and report as files in `folder`, by name; and the
     table in Markdown."""
     table = results.table()
@@ -103,11 +99,11 @@ def write_files(results: "Results", folder: Path) -> tuple[dict[str, Path], str]
     return {name: folder / name for name in content}, note
 
 
-def render(results: "Results", format: str, table: Table | None = None) -> bytes:
+def render(results: Results, format: str, table: Table | None = None) -> bytes:
     """The content of a report file; of the study's own table unless another is given."""
     table = table or results.table()
     if format == "html":
-        return html_report(report_source(results, table)).encode()
+        return html_report(report_data(results, table)).encode()
     if format in ("csv", "parquet"):
         return _frame_bytes(table.to_frame(), format)
     shown = {"text": table.to_text, "markdown": table.to_markdown, "latex": table.to_latex}[format]
@@ -119,6 +115,23 @@ def render(results: "Results", format: str, table: Table | None = None) -> bytes
     return (str(shown()).rstrip() + notes).encode()
 
 
+def render_comparison(versus: Versus, format: str) -> bytes:
+    """The content of a file that sets two arms against each other, in one of `COMPARISON_FORMATS`."""
+    _check(format, COMPARISON_FORMATS)
+    if format == "csv":
+        return _frame_bytes(versus.to_frame(), format)
+    if format == "json":
+        return (json.dumps(versus.to_dict(), indent=1) + "\n").encode()
+    return {"text": versus.to_text, "markdown": versus.to_markdown, "latex": versus.to_latex}[format]().encode()
+
+
+def _check(format: str, known: Sequence[str]) -> None:
+    if format not in known:
+        raise SpecError(
+            "there is no such format", place="--format", value=format, hint=choose_from("formats", list(known), format)
+        )
+
+
 def _frame_bytes(frame: pd.DataFrame, format: str) -> bytes:
     if format == "csv":
         return str(frame.to_csv(index=False)).encode()
@@ -127,12 +140,12 @@ def _frame_bytes(frame: pd.DataFrame, format: str) -> bytes:
     return sink.getvalue()
 
 
-def report_source(results: "Results", table: Table) -> Source:
+def report_data(results: Results, table: Table) -> ReportData:
     """All that the HTML report shows, from a study's records; `table` says its metric and layout."""
     frame = results.to_frame()
-    found = [results.found.get(trial_id) for trial_id in frame["trial_id"]]
+    records = [results.found.get(trial_id) for trial_id in frame["trial_id"]]
     extra: dict[str, list[Any]] = {
-        name: [getattr(record, name, None) for record in found] for name in ("error", *SPENT)
+        name: [getattr(record, name, None) for record in records] for name in ("error", *SPENT)
     }
     facts = {**results.facts, "metric": table.metric, "mode": table.mode}
     where = f"--storage {results.records.storage}"
@@ -141,7 +154,7 @@ def report_source(results: "Results", table: Table) -> Source:
         f"contrasweep report {results.name} --format html --output report.html {where}",
     ]
     links = read_links(results.records)
-    return Source(
+    return ReportData(
         frame.assign(**extra),
         facts,
         curves=results.curves(),
@@ -149,8 +162,8 @@ def report_source(results: "Results", table: Table) -> Source:
         given=table,
         images=trials.figures(results.records, frame, results.found, results.axes),
         search=results.search if len(results.search) else None,
-        by_item=trials.by_item(results.items, frame, results.found, results.axes, results.facts.get("reference")),
-        over_groups=trials.tables_over_groups(results),
+        by_item=by_item(results.items, frame, results.found, results.axes, results.facts.get("reference")),
+        over_groups=tables_over_groups(results),
         importance=results.importance(),
         spent=_spent(results),
         search_notes=notes_html(results),
@@ -159,7 +172,7 @@ def report_source(results: "Results", table: Table) -> Source:
     )
 
 
-def _spent(results: "Results") -> pd.DataFrame:
+def _spent(results: Results) -> pd.DataFrame:
     """One row a trial that ended, those of a search with it."""
     ended = [*results.others.values(), *results.found.values()]
     names = ("arm", "status", "seconds", "gpu_memory_gib", *SPENT)

@@ -4,20 +4,20 @@ import numpy as np
 import pandas as pd
 
 from contrasweep.report.charts import Series, xy_chart
+from contrasweep.report.data import ReportData
 from contrasweep.report.figures import figure
 from contrasweep.report.html_table import plain
-from contrasweep.report.source import Source
 
 MOMENTS = 200  # points of the course of a study
 
 
-def budget_html(source: Source) -> str:
+def budget_html(data: ReportData) -> str:
     """Tables by arm and by host, and the course of the study; nothing before a trial has ended."""
-    spent = source.spent if source.spent is not None else source.frame
+    spent = data.spent if data.spent is not None else data.frame
     if "seconds" not in spent or not spent["seconds"].notna().any():
         return ""
     phased = "phase" in spent and spent["phase"].nunique() > 1
-    keys = [(arm, phase) for arm in source.arms for phase in (dict.fromkeys(spent["phase"]) if phased else [None])]
+    keys = [(arm, phase) for arm in data.arms for phase in (dict.fromkeys(spent["phase"]) if phased else [None])]
     rows, counts = [], dict[str | None, set[int]]()
     for arm, phase in keys:
         part = spent[(spent["arm"].astype(str) == arm) & (phase is None or spent.get("phase") == phase)]
@@ -37,7 +37,7 @@ def budget_html(source: Source) -> str:
     total = duration(float(spent["seconds"].astype("float64").sum()))
     equal = all(len(found) == 1 for found in counts.values())
     says = "Every arm has the same number of trials." if equal else "The arms do not have the same number of trials."
-    course = f'<div class="figures">{_course(source, spent)}</div>'
+    course = f'<div class="figures">{_course(data, spent)}</div>'
     return f'<p class="soft">{total} of training in all. {says}</p>{plain(head, rows)}{course}{_hosts(spent)}'
 
 
@@ -67,7 +67,7 @@ def _costs(part: pd.DataFrame) -> list[str]:
     ]
 
 
-def _course(source: Source, spent: pd.DataFrame) -> str:
+def _course(data: ReportData, spent: pd.DataFrame) -> str:
     """Trials that had ended by then, over the time since the first one began, by arm."""
     if not {"started", "ended"} <= set(spent.columns):
         return ""
@@ -80,11 +80,11 @@ def _course(source: Source, spent: pd.DataFrame) -> str:
     )
     moments = np.linspace(began, over, MOMENTS)
     series = []
-    for arm in source.arms:
+    for arm in data.arms:
         ends = np.sort(ran.loc[ran["arm"].astype(str) == arm, "ended"].to_numpy(dtype=np.float64))
         ended = np.searchsorted(ends, moments, side="right")
         series.append(
-            Series(arm, source.colour(arm), list((moments - began) / unit), [float(n) for n in ended], steps=True)
+            Series(arm, data.colour(arm), list((moments - began) / unit), [float(n) for n in ended], steps=True)
         )
     busy = float((ran["ended"] - ran["started"]).sum()) / (over - began)
     svg = xy_chart(series, x_label=f"{name} since the first trial began", y_label="trials ended")

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 
 from contrasweep.report.charts import Series, xy_chart
+from contrasweep.report.data import ReportData
 from contrasweep.report.figures import figure
-from contrasweep.report.source import Source
 
 PANELS = 12
 METRICS = 12
@@ -20,9 +20,9 @@ Spread = dict[Any, pd.DataFrame]
 CAPTION = "Mean over replicates; the band is their range."
 
 
-def curve_figures(source: Source) -> str:
+def curve_figures(data: ReportData) -> str:
     """The study's metric first; another by the list above them. Without axes all metrics at once."""
-    curves = source.curves
+    curves = data.curves
     if curves is None or curves.empty:
         return ""
     metrics = [
@@ -30,15 +30,15 @@ def curve_figures(source: Source) -> str:
         for c in curves.columns
         if c not in ("trial_id", "step", "time") and pd.api.types.is_numeric_dtype(curves[c])
     ]
-    curves = curves[curves["trial_id"].isin(source.done["trial_id"])]
+    curves = curves[curves["trial_id"].isin(data.done["trial_id"])]
     if curves.empty:
         return ""
     moving = [m for m in metrics if curves[m].nunique() > 1]
-    metrics = sorted(moving, key=lambda m: (m != source.metric, not m.startswith("loss"), "_class_" in m))[:METRICS]
-    named = source.done.set_index("trial_id")
+    metrics = sorted(moving, key=lambda m: (m != data.metric, not m.startswith("loss"), "_class_" in m))[:METRICS]
+    named = data.done.set_index("trial_id")
     settings = [
-        ", ".join(f"{axis} {value}" for axis, value in zip(source.axes, row, strict=True))
-        for row in named[source.axes].itertuples(index=False)
+        ", ".join(f"{axis} {value}" for axis, value in zip(data.axes, row, strict=True))
+        for row in named[data.axes].itertuples(index=False)
     ]
     panels, arms = dict(zip(named.index, settings, strict=True)), named["arm"].astype(str).to_dict()
     stats = curves.assign(arm=curves["trial_id"].map(arms), panel=curves["trial_id"].map(panels)).groupby(
@@ -50,12 +50,12 @@ def curve_figures(source: Source) -> str:
     }
     order = list(dict.fromkeys(settings))
     if len(order) == 1:
-        shown = "".join(_panel(source, spread, order[0], metric, metric) for metric in metrics)
+        shown = "".join(_panel(data, spread, order[0], metric, metric) for metric in metrics)
         return f'<p class="soft">{CAPTION}</p><div class="figures">{shown}</div>'
     more = f'<p class="soft">{len(order) - PANELS} more combinations are not drawn.</p>' if len(order) > PANELS else ""
     boxes = "".join(
         f'<div data-group="curves" data-option="{escape(m)}"{" class=off" if i else ""}><div class="figures">'
-        f"{_panels(source, spread, order[:PANELS], m)}</div></div>"
+        f"{_panels(data, spread, order[:PANELS], m)}</div></div>"
         for i, m in enumerate(metrics)
     )
     options = "".join(f"<option>{escape(m)}</option>" for m in metrics)
@@ -63,20 +63,20 @@ def curve_figures(source: Source) -> str:
     return f'<p class="soft">{chooser} {CAPTION}</p>{boxes}{more}'
 
 
-def _panels(source: Source, spread: Spread, panels: Sequence[str], metric: str) -> str:
+def _panels(data: ReportData, spread: Spread, panels: Sequence[str], metric: str) -> str:
     within = _range(spread, panels, metric)
-    return "".join(_panel(source, spread, panel, metric, panel, within) for panel in panels)
+    return "".join(_panel(data, spread, panel, metric, panel, within) for panel in panels)
 
 
-def _panel(source: Source, spread: Spread, panel: str, metric: str, title: str, within: Sequence[float] = ()) -> str:
+def _panel(data: ReportData, spread: Spread, panel: str, metric: str, title: str, within: Sequence[float] = ()) -> str:
     series = []
-    for arm in source.arms:
+    for arm in data.arms:
         if (panel, arm) in spread:
             part = spread[panel, arm][metric].dropna()
             part = part.iloc[:: max(1, math.ceil(len(part) / STEPS))]
             series.append(
                 Series(
-                    arm, source.colour(arm), list(part.index), list(part["mean"]), list(part["min"]), list(part["max"])
+                    arm, data.colour(arm), list(part.index), list(part["mean"]), list(part["min"]), list(part["max"])
                 )
             )
     svg = xy_chart(series, x_label="step", y_label=metric, whole_x=True, y_within=within)

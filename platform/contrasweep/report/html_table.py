@@ -2,12 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
-from contrasweep.report import text
-
-if TYPE_CHECKING:
-    from contrasweep.report.table import Cell, Replicate, Table
+from contrasweep.results.cells import ARROWS, Cell, Replicate, number
+from contrasweep.results.table import Table
 
 STYLE = """
 .cs-table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.95em}
@@ -25,34 +22,30 @@ STYLE = """
 """
 
 
-def to_html(table: "Table") -> str:
-    says = "".join(f"<li>{escape(line.replace('* best', '★ best'))}</li>" for line in table.legend)
-    words = "".join(f"<li>{escape(line)}</li>" for line in text.verdicts(table.pairs))
+def table_html(table: Table) -> str:
+    """A fragment with its own style: the table, its legend and its verdicts."""
+    legend = "".join(f"<li>{escape(line.replace('* best', '★ best'))}</li>" for line in table.legend)
+    words = "".join(f"<li>{escape(line)}</li>" for line in table.verdicts)
     return (
-        f'<div class="cs"><style>{STYLE}</style><p><b>{escape(text.heading(table))}</b></p>{grid(table)}'
-        f'<ul class="cs-notes">{says}</ul><ul class="cs-verdicts">{words}</ul></div>'
+        f'<div class="cs"><style>{STYLE}</style><p><b>{escape(table.heading)}</b></p>{grid(table)}'
+        f'<ul class="cs-notes">{legend}</ul><ul class="cs-verdicts">{words}</ul></div>'
     )
 
 
-def grid(table: "Table") -> str:
+def grid(table: Table) -> str:
     """The `<table>` alone, in a box that scrolls sideways where the screen is narrow."""
-    heads = [text.column_title(c) for c in table.columns] if table.column_factors else [table.metric]
     over = ""
     if table.column_factors:
         labels = f'<td colspan="{len(table.row_factors)}"></td>' if table.row_factors else ""
-        over = (
-            f'<tr>{labels}<th colspan="{len(heads)}" class="span">{escape(", ".join(table.column_factors))}</th></tr>'
-        )
-    head = "".join(f"<th>{escape(name)}</th>" for name in [*table.row_factors, *heads])
+        factors = escape(", ".join(table.column_factors))
+        over = f'<tr>{labels}<th colspan="{len(table.columns)}" class="span">{factors}</th></tr>'
+    head = "".join(f"<th>{escape(name)}</th>" for name in [*table.row_factors, *table.column_titles])
     body = "".join(
         "<tr>"
-        + "".join(
-            f"<th>{'' if same else escape(name)}</th>"
-            for name, same in zip(row, text.repeated(row, above), strict=True)
-        )
-        + "".join(_cell(table.cells.get((row, column)), table.decimals, table.spread) for column in table.columns)
+        + "".join(f"<th>{escape(name)}</th>" for name in labels)
+        + "".join(_cell(table, table.cells.get((row, column))) for column in table.columns)
         + "</tr>"
-        for row, above in zip(table.rows, [(), *table.rows], strict=False)
+        for row, labels in zip(table.rows, table.row_labels(), strict=True)
     )
     return (
         f'<div style="overflow-x:auto"><table class="cs-table"><thead>{over}<tr>{head}</tr></thead>'
@@ -67,25 +60,25 @@ def plain(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f'<div class="wide"><table class="plain"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _cell(cell: "Cell | None", decimals: int, spread: bool) -> str:
-    shown = text.cell_text(cell, decimals, spread)
+def _cell(table: Table, cell: Cell | None) -> str:
+    shown, decimals = table.cell_text(cell), table.decimals
     if cell is None:
         return f'<td class="gap">{escape(shown)}</td>'
     if cell.mean is None:
         words = f'<span class="mean gap">{escape(shown)}</span>'
     else:
-        mean = text.number(cell.mean, decimals)
-        rest = f"{escape(shown.removeprefix(mean))}{text.ARROWS[cell.mark]}"
+        mean = number(cell.mean, decimals)
+        rest = f"{escape(shown.removeprefix(mean))}{ARROWS[cell.mark]}"
         words = f'<span class="mean">{mean}</span><span class="span">{rest}</span>'
     runs = "".join(_replicate(r, decimals + 1) for r in cell.replicates)
     if cell.n > 1 and cell.least is not None and cell.most is not None:
-        runs = f"<li>from {text.number(cell.least, decimals + 1)} to {text.number(cell.most, decimals + 1)}</li>{runs}"
+        runs = f"<li>from {number(cell.least, decimals + 1)} to {number(cell.most, decimals + 1)}</li>{runs}"
     kind = ' class="best"' if cell.best else ""
     return f'<td{kind}><details><summary>{words}</summary><ul class="runs">{runs}</ul></details></td>'
 
 
-def _replicate(replicate: "Replicate", decimals: int) -> str:
-    value = replicate.status if replicate.value is None else text.number(replicate.value, decimals)
+def _replicate(replicate: Replicate, decimals: int) -> str:
+    value = replicate.status if replicate.value is None else number(replicate.value, decimals)
     fold = "" if replicate.fold == "–" else f"fold {replicate.fold}, "
     words = f"{fold}seed {replicate.seed}: {value}"
     if replicate.url is None:

@@ -1,12 +1,12 @@
-"""The table as LaTeX with booktabs, to be pasted into a paper."""
+"""Tables and comparisons as LaTeX with booktabs, to be pasted into a paper."""
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from contrasweep.report import text
-
-if TYPE_CHECKING:
-    from contrasweep.report.table import Cell, Table
+from contrasweep.report.comparisons import comparison_rows
+from contrasweep.results.cells import Cell, number
+from contrasweep.results.table import Table
+from contrasweep.results.versus import Versus
 
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -29,42 +29,63 @@ def escape(value: str) -> str:
     return "".join(SPECIAL.get(c, c if c.isascii() else f"[U+{ord(c):04X}]") for c in value)
 
 
-def to_latex(table: "Table") -> str:
+def table_latex(table: Table) -> str:
+    """A table environment, the legend as its caption; needs \\usepackage{booktabs}."""
     factors, entries = len(table.row_factors), len(table.columns)
+    head = []
+    if table.column_factors:
+        over = escape(", ".join(table.column_factors))
+        head = [
+            rf"{'& ' * factors}\multicolumn{{{entries}}}{{c}}{{{over}}} \\",
+            rf"\cmidrule(lr){{{factors + 1}-{factors + entries}}}",
+        ]
+    head.append(_row([escape(name) for name in (*table.row_factors, *table.column_titles)]))
+    rows = [
+        [*map(escape, labels), *(_entry(table, table.cells.get((row, column))) for column in table.columns)]
+        for row, labels in zip(table.rows, table.row_labels(), strict=True)
+    ]
+    return _environment(_caption(table), factors + entries, head, rows)
+
+
+def versus_latex(versus: Versus) -> str:
+    """A table environment with a row for each comparison; needs \\usepackage{booktabs}."""
+    head, *rows = [[escape(entry) for entry in row] for row in comparison_rows(versus)]
+    caption = escape(f"{versus.title}: {versus.metric}, {versus.a} - {versus.b}")
+    return _environment(caption, len(head), [_row(head)], rows)
+
+
+def _environment(caption: str, columns: int, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [
         r"% needs \usepackage{booktabs}",
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{_caption(table)}}}",
-        rf"\begin{{tabular}}{{{'l' * (factors + entries)}}}",
+        rf"\caption{{{caption}}}",
+        rf"\begin{{tabular}}{{{'l' * columns}}}",
         r"\toprule",
+        *head,
+        r"\midrule",
+        *map(_row, rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
     ]
-    if table.column_factors:
-        over = escape(", ".join(table.column_factors))
-        lines += [
-            rf"{'& ' * factors}\multicolumn{{{entries}}}{{c}}{{{over}}} \\",
-            rf"\cmidrule(lr){{{factors + 1}-{factors + entries}}}",
-        ]
-    heads = [escape(text.column_title(c)) for c in table.columns] if table.column_factors else [escape(table.metric)]
-    lines += [" & ".join([*(escape(f) for f in table.row_factors), *heads]) + r" \\", r"\midrule"]
-    for row, above in zip(table.rows, [(), *table.rows], strict=False):
-        cells = [_entry(table.cells.get((row, column)), table.decimals, table.spread) for column in table.columns]
-        labels = ["" if same else escape(name) for name, same in zip(row, text.repeated(row, above), strict=True)]
-        lines.append(" & ".join([*labels, *cells]) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
+    return "\n".join(lines) + "\n"
 
 
-def _caption(table: "Table") -> str:
-    says = [line.replace("* best", "bold: best") for line in table.legend]
-    return (
-        ". ".join(escape(line) for line in [text.heading(table), *(line[0].upper() + line[1:] for line in says)]) + "."
-    )
+def _row(entries: Sequence[str]) -> str:
+    return " & ".join(entries) + r" \\"
 
 
-def _entry(cell: "Cell | None", decimals: int, spread: bool) -> str:
+def _caption(table: Table) -> str:
+    lines = [line.replace("* best", "bold: best") for line in table.legend]
+    return ". ".join(escape(line) for line in [table.heading, *(line[0].upper() + line[1:] for line in lines)]) + "."
+
+
+def _entry(table: Table, cell: Cell | None) -> str:
+    text = table.cell_text(cell)
     if cell is None or cell.mean is None or cell.low is None or cell.high is None or math.isinf(cell.low):
-        return rf"\textit{{{escape(text.cell_text(cell, decimals))}}}"
-    mean = text.number(cell.mean, decimals)
-    mean = rf"\textbf{{{mean}}}" if cell.best else mean
-    rest = text.cell_text(cell, decimals, spread).removeprefix(text.number(cell.mean, decimals))
+        return rf"\textit{{{escape(text)}}}"
+    plain = number(cell.mean, table.decimals)
+    rest = text.removeprefix(plain)
+    mean = rf"\textbf{{{plain}}}" if cell.best else plain
     return mean + rf"{{\scriptsize\ {escape(rest.lstrip())}}}" * bool(rest) + ARROWS[cell.mark]

@@ -7,46 +7,47 @@ from importlib import resources
 
 import pandas as pd
 
-from contrasweep.report import figures, html_table, searching, text, trials
+from contrasweep.report import figures, html_table, searching, trials
 from contrasweep.report.budget import budget_html
+from contrasweep.report.comparisons import pair_rows
 from contrasweep.report.curves import curve_figures
-from contrasweep.report.source import Source
-from contrasweep.report.table import Pair
+from contrasweep.report.data import ReportData
 from contrasweep.report.trial_list import trial_list
+from contrasweep.results.cells import Pair
 
 CAUSES = 20
 SENTENCES = 6
 UNBROKEN = "\u00a0=\u00a0"
 
 
-def html_report(source: Source) -> str:
+def html_report(data: ReportData) -> str:
     """The report of a study as one HTML document; it asks nothing of any other file or host."""
     sections = [
-        ("answer", "The answer", _answer(source)),
-        ("table", "The table", _table(source)),
+        ("answer", "The answer", _answer(data)),
+        ("table", "The table", _table(data)),
         (
             "slices",
             "Slices and interactions",
-            _figures([*figures.slices(source), *figures.interaction_figures(source), figures.variance_figure(source)]),
+            _figures([*figures.slices(data), *figures.interaction_figures(data), figures.variance_figure(data)]),
         ),
-        ("curves", "Learning curves", curve_figures(source)),
-        ("search", "Search", _search(source)),
-        ("figures", "Figures of trials", trials.figures_html(source.images)),
-        ("items", "Item by item", trials.items_html(source.by_item, source.axes, source.over_groups)),
-        ("trials", "All trials", searching.parallel_figure(source) + trial_list(source)),
-        ("budget", "Budget and GPUs", budget_html(source)),
-        ("failures", "Failures", _failures(source)),
-        ("again", "To run it again", _provenance(source)),
+        ("curves", "Learning curves", curve_figures(data)),
+        ("search", "Search", _search(data)),
+        ("figures", "Figures of trials", trials.figures_html(data.images)),
+        ("items", "Item by item", trials.items_html(data.by_item, data.axes, data.over_groups)),
+        ("trials", "All trials", searching.parallel_figure(data) + trial_list(data)),
+        ("budget", "Budget and GPUs", budget_html(data)),
+        ("failures", "Failures", _failures(data)),
+        ("again", "To run it again", _provenance(data)),
     ]
     kept = [(key, title, body) for key, title, body in sections if body]
     links = "".join(f'<a href="#{key}">{title}</a>' for key, title, _ in kept)
     body = "".join(f'<section id="{key}"><h2>{title}</h2>{inner}</section>' for key, title, inner in kept)
-    name = escape(str(source.facts["name"]))
+    name = escape(str(data.facts["name"]))
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name} · contrasweep</title>'
         '<meta name="viewport" content="width=device-width,initial-scale=1"><link rel="icon" href="data:,">'
-        f"<style>{html_table.STYLE}{_file('page.css')}</style></head><body>{_head(source)}"
-        f"<nav><div>{links}</div>{figures.keys(source)}</nav><main>{body}</main>"
+        f"<style>{html_table.STYLE}{_file('page.css')}</style></head><body>{_head(data)}"
+        f"<nav><div>{links}</div>{figures.keys(data)}</nav><main>{body}</main>"
         f"<footer>Written by contrasweep on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC.</footer>"
         f"<script>{_file('page.js')}</script></body></html>"
     )
@@ -61,20 +62,18 @@ def _figures(made: Iterable[str]) -> str:
     return f'<div class="figures">{inner}</div>' if inner else ""
 
 
-def _search(source: Source) -> str:
-    best = searching.best_settings(source)
+def _search(data: ReportData) -> str:
+    best = searching.best_settings(data)
     chosen = f"<h3>The best settings of each arm</h3>{html_table.plain(best[0], best[1:])}" if best else ""
     return (
         chosen
-        + source.search_notes
-        + _figures(
-            [searching.budget_figure(source), *searching.slice_figures(source), *searching.importance_figures(source)]
-        )
+        + data.search_notes
+        + _figures([searching.budget_figure(data), *searching.slice_figures(data), *searching.importance_figures(data)])
     )
 
 
-def _head(source: Source) -> str:
-    facts, counts = source.facts, source.frame["status"].value_counts()
+def _head(data: ReportData) -> str:
+    facts, counts = data.facts, data.frame["status"].value_counts()
     tone = {"failed": " bad", "infeasible": " bad", "pending": " open", "pruned": ""}
     chips = [f'<span class="chip{tone.get(str(s), "")}"><b>{n}</b> {escape(str(s))}</span>' for s, n in counts.items()]
     shown = {(str(d["name"]), bool(d.get("synthetic"))) for d in facts.get("datasets", [])}
@@ -83,107 +82,73 @@ def _head(source: Source) -> str:
         f"{escape(name)}{' · synthetic' if synthetic else ''}</span>"
         for name, synthetic in sorted(shown)
     ]
-    if source.study_link:
-        chips.append(f'<a class="chip" href="{escape(source.study_link)}">in MLflow</a>')
-    better = "larger" if source.mode == "max" else "smaller"
+    if data.study_link:
+        chips.append(f'<a class="chip" href="{escape(data.study_link)}">in MLflow</a>')
+    better = "larger" if data.mode == "max" else "smaller"
     about = f"<p>{escape(str(facts['description']))}</p>" if facts.get("description") else ""
-    size = f"{len(source.frame)} trials"
-    if source.search is not None and source.spent is not None:
-        searched = int((source.spent["phase"] == "search").sum())
-        size = f"{searched} trials of the search, {len(source.frame)} of the confirmation"
+    size = f"{len(data.frame)} trials"
+    if data.search is not None and data.spent is not None:
+        searched = int((data.spent["phase"] == "search").sum())
+        size = f"{searched} trials of the search, {len(data.frame)} of the confirmation"
     return (
         f'<header class="top"><button id="theme" aria-label="light or '
         f'dark">◐</button><h1>{escape(str(facts["name"]))}</h1>{about}'
-        f'<p class="soft">{escape(source.metric)}, {better} is better · {len(source.arms)} arms · {size}</p>'
+        f'<p class="soft">{escape(data.metric)}, {better} is better · {len(data.arms)} arms · {size}</p>'
         f'<div class="chips">{"".join(chips)}</div></header>'
     )
 
 
-def _answer(source: Source) -> str:
+def _answer(data: ReportData) -> str:
     parts = []
-    if source.overall is not None and source.overall.pairs:
-        axes = " and ".join(source.axes)
-        parts.append(f"<h3>Over all values of {escape(axes)}</h3>{_verdicts(source.overall.pairs)}")
-    if source.table.pairs:
+    if data.overall is not None and data.overall.pairs:
+        axes = " and ".join(data.axes)
+        parts.append(f"<h3>Over all values of {escape(axes)}</h3>{_verdicts(data.overall.pairs)}")
+    if data.table.pairs:
         head = "<h3>Cell by cell</h3>" if parts else ""
-        parts.append(head + _verdicts(source.table.pairs))
+        parts.append(head + _verdicts(data.table.pairs))
     if not parts:
         return "<p>No two arms have finished a replicate in common yet.</p>"
-    pairs = [*source.table.pairs, *(source.overall.pairs if source.overall else ())]
+    pairs = [*data.table.pairs, *(data.overall.pairs if data.overall else ())]
     notes = dict.fromkeys(note for pair in pairs for note in pair.comparison.notes)
     return "".join(parts) + "".join(f'<p class="soft">{escape(note[0].upper() + note[1:])}.</p>' for note in notes)
 
 
 def _verdicts(pairs: Sequence[Pair]) -> str:
     """Sentences of the surest, and of many all as a table."""
-    ordered = sorted(pairs, key=lambda p: (p.comparison.verdict == "undecided", p.comparison.p_value))
+    ordered = sorted(pairs, key=lambda p: (p.decided is False, p.comparison.p_value))
     items = "".join(
-        f'<li><span class="pill {"no" if pair.comparison.verdict == "undecided" else "yes"}">'
+        f'<li><span class="pill {"no" if not pair.decided else "yes"}">'
         f"{'undecided' if pair.comparison.verdict == 'undecided' else 'decided'}</span>"
         f"<span>{escape(pair.sentence.replace(' = ', UNBROKEN))}</span></li>"
         for pair in (ordered if len(ordered) <= SENTENCES + 2 else ordered[:SENTENCES])
     )
     if len(pairs) <= SENTENCES + 2:
         return f'<ul class="verdicts">{items}</ul>'
-    decided = sum(pair.comparison.verdict != "undecided" for pair in pairs)
+    decided, (head, *rows) = sum(pair.decided for pair in pairs), pair_rows(pairs)
     return (
         f'<ul class="verdicts">{items}</ul><details><summary>All {len(pairs)} comparisons, {decided} of them '
         f"decided</summary>"
-        f'<div class="tall">{_comparisons(pairs)}</div></details>'
+        f'<div class="tall">{html_table.plain(head, rows)}</div></details>'
     )
 
 
-def _comparisons(pairs: Sequence[Pair]) -> str:
-    head = [
-        *(factor for factor, _ in pairs[0].context),
-        "a",
-        "b",
-        "difference a - b",
-        "interval",
-        "p",
-        "p by Holm",
-        "n",
-        "verdict",
-        "replicates missing",
-    ]
-    rows = []
-    for pair in pairs:
-        found = pair.comparison
-        more = "no number" if found.more_needed is None else str(found.more_needed)
-        rows.append(
-            [
-                *(value for _, value in pair.context),
-                pair.a,
-                pair.b,
-                f"{found.difference:+.3g}",
-                f"[{found.low:+.3g}, {found.high:+.3g}]",
-                f"{pair.raw_p:.2g}",
-                f"{found.p_value:.2g}",
-                str(found.n),
-                found.verdict,
-                more,
-            ]
-        )
-    return html_table.plain(head, rows)
-
-
-def _table(source: Source) -> str:
-    says = "".join(f"<li>{escape(line.replace('* best', '★ best'))}</li>" for line in text.legend(source.table))
+def _table(data: ReportData) -> str:
+    says = "".join(f"<li>{escape(line.replace('* best', '★ best'))}</li>" for line in data.table.legend)
     overall = ""
-    if source.overall is not None:
-        pooled = escape(", ".join(source.axes))
-        overall = f"<h3>Arms, averaged over {pooled}</h3>{html_table.grid(source.overall)}"
-    runs = " and their MLflow runs" if source.links else ""
-    serve = f" (which <code>{escape(source.served)}</code> shows)" if source.links and source.served else ""
+    if data.overall is not None:
+        pooled = escape(", ".join(data.axes))
+        overall = f"<h3>Arms, averaged over {pooled}</h3>{html_table.grid(data.overall)}"
+    runs = " and their MLflow runs" if data.links else ""
+    serve = f" (which <code>{escape(data.served)}</code> shows)" if data.links and data.served else ""
     return (
         f'<p class="soft">Click a cell for its replicates{runs}{serve}.</p>'
-        f'{html_table.grid(source.table)}<ul class="cs-notes">{says}</ul>{overall}'
+        f'{html_table.grid(data.table)}<ul class="cs-notes">{says}</ul>{overall}'
     )
 
 
-def _failures(source: Source) -> str:
+def _failures(data: ReportData) -> str:
     """What failed, grouped by the last line of the traceback, with one whole traceback each."""
-    lost = source.frame[source.frame["status"].isin(["failed", "infeasible"])]
+    lost = data.frame[data.frame["status"].isin(["failed", "infeasible"])]
     if lost.empty:
         return ""
     errors = lost["error"].fillna("").astype(str) if "error" in lost else pd.Series("", index=lost.index)
@@ -206,13 +171,13 @@ def _failures(source: Source) -> str:
     return "".join(parts) + (f'<p class="soft">{left} rarer causes are not shown.</p>' if left > 0 else "")
 
 
-def _provenance(source: Source) -> str:
-    facts = source.facts
+def _provenance(data: ReportData) -> str:
+    facts = data.facts
     commands = "".join(
         f'<div class="command"><pre>{escape(str(c))}</pre><button>copy</button></div>'
         for c in facts.get("commands", [])
     )
-    data = [
+    datasets = [
         [str(d["name"]) + (" (synthetic)" if d.get("synthetic") else ""), str(d.get("digest", "–"))]
         for d in facts.get("datasets", [])
     ]
@@ -220,8 +185,8 @@ def _provenance(source: Source) -> str:
     parts = [commands]
     if facts.get("plan_digest"):
         parts.append(f"<p>Plan digest <code>{escape(str(facts['plan_digest']))}</code></p>")
-    if data:
-        parts.append(f"<h3>Data</h3>{html_table.plain(['dataset', 'digest'], data)}")
+    if datasets:
+        parts.append(f"<h3>Data</h3>{html_table.plain(['dataset', 'digest'], datasets)}")
     if versions:
         parts.append(
             f"<details><summary>Versions</summary>{html_table.plain(['package', 'version'], versions)}</details>"

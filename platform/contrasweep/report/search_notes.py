@@ -1,20 +1,17 @@
 """What a Sweep's search cost beside its budget and, of several objectives or under constraints, the Pareto fronts."""
 
 from html import escape
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from contrasweep import canonical
 from contrasweep.results.pareto import goals_of
+from contrasweep.results.results import Results
 from contrasweep.tuning.pruners.scheduled import last_settings
 
-if TYPE_CHECKING:
-    from contrasweep.results.results import Results
 
-
-def notes_text(results: "Results") -> str:
+def notes_text(results: Results) -> str:
     """For a terminal; empty for a study without a search."""
     frame = results.pareto()
     lines = [f"searched {arm}: {cost}" for arm, cost in results.spent().items()] + [
@@ -25,7 +22,7 @@ def notes_text(results: "Results") -> str:
     return "\n".join(lines)
 
 
-def notes_html(results: "Results") -> str:
+def notes_html(results: Results) -> str:
     """For the HTML report."""
     frame = results.pareto()
     costs = [f"{arm}: {cost}" for arm, cost in results.spent().items()] + [
@@ -41,7 +38,7 @@ def notes_html(results: "Results") -> str:
     return (f'<h3>What it cost</h3><ul class="cs-notes">{items}</ul>' if items else "") + front + table
 
 
-def _schedules(results: "Results") -> list[str]:
+def _schedules(results: Results) -> list[str]:
     """What population based training found: `toy: lr=0.1 from the start, lr=0.12 after step 2`."""
     found = {
         record.arm: record.config
@@ -62,7 +59,7 @@ def _schedules(results: "Results") -> list[str]:
     ]
 
 
-def _title(results: "Results", frame: pd.DataFrame) -> str:
+def _title(results: Results, frame: pd.DataFrame) -> str:
     goals = ", ".join(f"{metric} ({mode})" for metric, mode in goals_of(results.facts).items())
     bounds = " and ".join(
         f"{metric} {text}" for metric, text in (results.facts["spec"].get("constraints") or {}).items()

@@ -8,44 +8,42 @@ import pandas as pd
 
 from contrasweep.report.bars import bar_chart
 from contrasweep.report.charts import Dots, Series, short, xy_chart
+from contrasweep.report.data import ReportData
 from contrasweep.report.figures import POINTS, figure
 from contrasweep.report.parallel import axis, parallel_chart
-from contrasweep.report.source import Source
-from contrasweep.report.table import label
+from contrasweep.results.cells import label
 from contrasweep.results.effects import INDEPENDENT, budget_curves
 from contrasweep.results.searched import settings
 
 LINES = 2000
 
 
-def best_settings(source: Source) -> list[list[str]]:
+def best_settings(data: ReportData) -> list[list[str]]:
     """A head and one row an arm: the settings its search chose, their value in the search, the confirmed mean."""
-    search = source.search
+    search = data.search
     if search is None or search.empty:
         return []
-    names, sign, rows = settings(search), 1 if source.mode == "max" else -1, []
-    confirmed = source.done.groupby("arm")["value"].mean()
-    for arm in source.arms:
+    names, sign, rows = settings(search), 1 if data.mode == "max" else -1, []
+    confirmed = data.done.groupby("arm")["value"].mean()
+    for arm in data.arms:
         whole = search[(search["arm"] == arm) & (search["status"] == "done") & search["value"].notna()]
         if len(whole):
             best = whole.iloc[int((sign * whole["value"]).argmax())]
             mean = short(float(confirmed[arm])) if arm in confirmed else "–"
             rows.append([arm, *(_value(best[n]) for n in names), str(len(whole)), short(float(best["value"])), mean])
-    return [["arm", *names, "finished trials", f"{source.metric} in the search", "confirmed"], *rows]
+    return [["arm", *names, "finished trials", f"{data.metric} in the search", "confirmed"], *rows]
 
 
-def budget_figure(source: Source) -> str:
+def budget_figure(data: ReportData) -> str:
     """What k trials of each arm's search buy."""
-    search, searcher = source.search, str(source.facts.get("searcher", ""))
+    search, searcher = data.search, str(data.facts.get("searcher", ""))
     if search is None or search.empty:
         return ""
-    curves = budget_curves(
-        search, source.arms, searcher=searcher, mode=source.mode, alpha=source.facts.get("alpha", 0.05)
-    )
+    curves = budget_curves(search, data.arms, searcher=searcher, mode=data.mode, alpha=data.facts.get("alpha", 0.05))
     series = [
         Series(
             str(arm),
-            source.colour(str(arm)),
+            data.colour(str(arm)),
             list(part["trials"]),
             list(part["best"]),
             list(part["low"]),
@@ -60,32 +58,32 @@ def budget_figure(source: Source) -> str:
         if searcher in INDEPENDENT
         else f"Best found so far; {searcher} adapts, so its trials are no independent draws and have no band."
     )
-    svg = xy_chart(series, x_label="trials of an arm", y_label=f"best {source.metric}", whole_x=True)
+    svg = xy_chart(series, x_label="trials of an arm", y_label=f"best {data.metric}", whole_x=True)
     return figure(svg, caption, "What a budget buys")
 
 
-def slice_figures(source: Source) -> list[str]:
+def slice_figures(data: ReportData) -> list[str]:
     """The metric over each searched number, one point a configuration."""
-    search, made = source.search, []
+    search, made = data.search, []
     if search is None or search.empty:
         return []
     for name in settings(search):
         numbers = pd.to_numeric(search[name], errors="coerce")
         if numbers.notna().sum() > 1 and numbers.nunique() > 1:
             dots = []
-            for arm in source.arms:
+            for arm in data.arms:
                 part = search[(search["arm"] == arm) & search["value"].notna() & numbers.notna()].head(POINTS)
                 x = numbers[part.index].to_numpy(dtype=np.float64)
                 titles = [f"{arm}, {name} {short(a)}: {short(b)}" for a, b in zip(x, part["value"], strict=True)]
-                dots.append(Dots(arm, source.colour(arm), list(x), list(part["value"]), titles))
-            svg = xy_chart([], dots, x_label=name, y_label=source.metric, log_x=_log(source, name, numbers))
+                dots.append(Dots(arm, data.colour(arm), list(x), list(part["value"]), titles))
+            svg = xy_chart([], dots, x_label=name, y_label=data.metric, log_x=_log(data, name, numbers))
             made.append(figure(svg, "One point a configuration of the search.", f"Slice: {name}"))
     return made
 
 
-def importance_figures(source: Source) -> list[str]:
+def importance_figures(data: ReportData) -> list[str]:
     """How much each searched setting matters, by arm, in one order of settings."""
-    found = {arm: source.importance[arm] for arm in source.arms if source.importance.get(arm)}
+    found = {arm: data.importance[arm] for arm in data.arms if data.importance.get(arm)}
     ranks: dict[str, float] = {}
     for shares in found.values():
         for name, share in shares.items():
@@ -98,36 +96,36 @@ def importance_figures(source: Source) -> list[str]:
             [shares[n] for n in ranked],
             [f"{100 * shares[n]:.0f} %" for n in ranked],
             title=f"importance, {arm}",
-            colours=[source.colour(arm)] * len(ranked),
+            colours=[data.colour(arm)] * len(ranked),
         )
         made.append(figure(svg, "Share of what makes configurations good (PED-ANOVA).", f"Importance: {arm}"))
     return made
 
 
-def parallel_figure(source: Source) -> str:
+def parallel_figure(data: ReportData) -> str:
     """Every configuration of a search, or every trial of a grid, as a line over its settings and its value."""
-    if source.search is not None and len(source.search):
-        frame, names, what = source.search, settings(source.search), "configurations of the search"
+    if data.search is not None and len(data.search):
+        frame, names, what = data.search, settings(data.search), "configurations of the search"
     else:
-        frame, names, what = source.done, list(source.axes), "trials"
+        frame, names, what = data.done, list(data.axes), "trials"
     frame = frame[frame["value"].notna()]
     names = [name for name in names if frame[name].astype(str).nunique() > 1]
     if not names or frame.empty:
         return ""
     total = len(frame)
     frame = frame.sample(LINES, random_state=0) if total > LINES else frame
-    axes = [axis("arm", list(frame["arm"]))] if len(source.arms) > 1 else []
+    axes = [axis("arm", list(frame["arm"]))] if len(data.arms) > 1 else []
     axes += [
-        axis(name, list(frame[name]), log=_log(source, name, pd.to_numeric(frame[name], errors="coerce")))
+        axis(name, list(frame[name]), log=_log(data, name, pd.to_numeric(frame[name], errors="coerce")))
         for name in names
     ]
-    axes.append(axis(source.metric, list(frame["value"])))
+    axes.append(axis(data.metric, list(frame["value"])))
     arms = [str(arm) for arm in frame["arm"]]
     tips = [
         _tip(arm, names, row, value)
         for arm, row, value in zip(arms, frame[names].to_numpy().tolist(), frame["value"], strict=True)
     ]
-    svg = parallel_chart(axes, [source.colour(arm) for arm in arms], arms, title="parallel coordinates", tips=tips)
+    svg = parallel_chart(axes, [data.colour(arm) for arm in arms], arms, title="parallel coordinates", tips=tips)
     note = f"{LINES} of {total} {what}, drawn at random" if total > LINES else f"{total} {what}"
     return figure(
         svg,
@@ -144,8 +142,8 @@ def _tip(arm: str, names: Sequence[str], row: Sequence[object], value: float) ->
     return f"{arm}, {', '.join(f'{name} {_value(v)}' for name, v in zip(names, row, strict=True))}: {short(value)}"
 
 
-def _log(source: Source, name: str, numbers: "pd.Series[float]") -> bool:
+def _log(data: ReportData, name: str, numbers: "pd.Series[float]") -> bool:
     """Whether a setting's scale is logarithmic: as its space says, else where the values span decades."""
-    spaces = [arm.get("space", {}).get(name, {}) for arm in source.facts.get("spec", {}).get("arms", {}).values()]
+    spaces = [arm.get("space", {}).get(name, {}) for arm in data.facts.get("spec", {}).get("arms", {}).values()]
     declared = any(space.get("log") for space in spaces if isinstance(space, dict))
     return bool(numbers.min() > 0 and (declared or numbers.max() / numbers.min() > 50))

@@ -20,9 +20,9 @@ from contrasweep.storage.records import DONE, PENDING, PRUNED, Record, StudyReco
 from contrasweep.study.arm_budget import ArmBudget, spent
 from contrasweep.tracking.links import read_links
 
-if TYPE_CHECKING:
-    from contrasweep.report.table import Table
-    from contrasweep.report.versus import Versus
+if TYPE_CHECKING:  # brings SciPy along, for which a study's records need not wait
+    from contrasweep.results.table import Table
+    from contrasweep.results.versus import Versus
     from contrasweep.statistics import Comparison
 
 OWN_COLUMNS = ("trial_id", "arm", "fold", "seed", "status", "seconds", "gpu_memory_gib")
@@ -180,7 +180,7 @@ class Results:
         `rows` and `columns` are `arm`, an axis, or a list of these; without them the axes are the rows and
         the arms the columns. With `spread` cells show (min-max) over folds or replicates beside their interval.
         `over="groups"` pools the folds: `metric` is then a score of test items, and a replicate is a group of these
-        (see `report.over_groups`).
+        (see `results.over_groups`).
         """
         for name in [*_names(rows), *_names(columns)]:
             self._known("rows or columns", name, ["arm", *self.axes])
@@ -198,7 +198,7 @@ class Results:
     ) -> "Versus":
         """Arm `a` against arm `b` in words and numbers: over the axes left free by `at`, and in each cell of the table,
         with p-values adjusted over the table's family of comparisons. `over` as in `table`."""
-        from contrasweep.report.versus import versus
+        from contrasweep.results.versus import versus
 
         for arm in (a, b):
             self._known("arm", arm, list(dict.fromkeys(self.planned["arm"])))
@@ -219,8 +219,8 @@ class Results:
         spread: bool = False,
         over: Over = "replicates",
     ) -> "Table":
-        from contrasweep.report.building import build_table
-        from contrasweep.report.over_groups import chosen, table_over_groups
+        from contrasweep.results.building import build_table
+        from contrasweep.results.over_groups import chosen, table_over_groups
 
         if over not in (known := get_args(Over)):
             raise SpecError(

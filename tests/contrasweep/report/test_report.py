@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 
 from contrasweep.errors import SpecError
-from contrasweep.report import FORMATS, Source, build_table, html_report
+from contrasweep.report import FORMATS, ReportData, html_report
 from contrasweep.report.charts import ticks
+from contrasweep.results.building import build_table
 from contrasweep.statistics import compare_paired, holm, mean_interval
 
 ARMS = {"supcon": 0.0, "sincere": 0.005, "ocl": 0.05}
@@ -240,7 +241,7 @@ FACTS = {
 }
 
 
-def source(frame, **more) -> Source:
+def source(frame, **more) -> ReportData:
     steps = [
         {"trial_id": t, "step": s, "f1_macro": 0.5 + 0.04 * s, "loss": 1 / s}
         for t in frame["trial_id"]
@@ -257,7 +258,7 @@ def source(frame, **more) -> Source:
             "head": ["linear", "mlp"] * 10,
         }
     )
-    return Source(
+    return ReportData(
         frame,
         FACTS,
         curves=pd.DataFrame(steps),
@@ -295,13 +296,13 @@ def test_the_html_report_is_whole_and_asks_nothing_of_the_network(frame):
 
 def test_a_report_of_a_study_that_has_just_begun(frame):
     begun = frame.assign(status="pending", seconds=np.nan).drop(columns="f1_macro")
-    page = html_report(Source(begun, FACTS))
+    page = html_report(ReportData(begun, FACTS))
     assert "No two arms have finished" in page and 'id="budget"' not in page
 
 
 def test_a_report_without_axes(frame):
     alone = frame[frame["batch_size"] == 4].drop(columns="batch_size")
-    page = html_report(Source(alone, FACTS | {"axes": []}))
+    page = html_report(ReportData(alone, FACTS | {"axes": []}))
     assert "f1_macro by arm" in page
 
 
@@ -321,7 +322,7 @@ def test_a_big_study_stays_small(frame):
         }
         for a, b, f, s in itertools.product(range(8), range(10), range(5), range(5))
     ]
-    page = html_report(Source(pd.DataFrame(rows), FACTS | {"arms": [f"arm{a}" for a in range(8)]}))
+    page = html_report(ReportData(pd.DataFrame(rows), FACTS | {"arms": [f"arm{a}" for a in range(8)]}))
     assert len(page) < 2_000_000 * len(rows) / 1000
     assert page.count('<li><span class="pill') <= 20
 

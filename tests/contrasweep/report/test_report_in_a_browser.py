@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from benchmarks.browser import LAPTOP, PHONE, browser, chromium
-from contrasweep.report import Source, html_report
+from contrasweep.report import ReportData, html_report
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="Chromium is not installed")
 FACTS = {
@@ -47,7 +47,7 @@ def page_file(tmp_path_factory) -> Path:
     ]
     links = {r["trial_id"]: f"http://127.0.0.1:5000/#/runs/{r['trial_id']}" for r in rows}
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(html_report(Source(pd.DataFrame(rows), FACTS, curves=pd.DataFrame(steps), links=links)))
+    path.write_text(html_report(ReportData(pd.DataFrame(rows), FACTS, curves=pd.DataFrame(steps), links=links)))
     return path
 
 

@@ -12,7 +12,9 @@ import pytest
 from contrasweep import AblationGrid, Arm, SpecError, load
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
-from contrasweep.report import FORMATS, render, trials, versus, write_report
+from contrasweep.report import COMPARISON_FORMATS, FORMATS, render, render_comparison, write_report
+from contrasweep.report.trials import figures
+from contrasweep.results.items import by_item
 from contrasweep.results.results import Results
 from contrasweep.running.driver import describe
 from contrasweep.storage.planned import write_planned
@@ -123,9 +125,9 @@ def test_one_arm_against_another_overall_and_in_each_cell(study, tmp_path):
     )
 
 
-@pytest.mark.parametrize("format", versus.FORMATS)
+@pytest.mark.parametrize("format", COMPARISON_FORMATS)
 def test_a_comparison_in_every_format_names_every_cell(study, tmp_path, format):
-    text = load("made-up", storage=str(tmp_path)).versus("b", "a").render(format).decode()
+    text = render_comparison(load("made-up", storage=str(tmp_path)).versus("b", "a"), format).decode()
     assert all(word in text for word in ("batch", "8", "16", "better", "difference"))
     if format == "csv":
         assert list(pd.read_csv(io.StringIO(text))["verdict"]) == ["better"] * 3
@@ -218,14 +220,14 @@ def test_the_report_shows_trials_figures_and_compares_item_by_item(study, tmp_pa
             )
         )
     results = load("made-up", storage=str(tmp_path))
-    rows = trials.by_item(results.items, results.to_frame(), results.found, results.axes)
+    rows = by_item(results.items, results.to_frame(), results.found, results.axes)
     assert len(rows) == 20  # one a replicate of each batch size
     assert {(row["a"], row["b"], row["n"]) for row in rows} == {("a", "b", 100)}
     assert all(row["difference"] == pytest.approx(-0.3) and row["low"] < -0.3 < row["high"] < 0 for row in rows)
-    against = trials.by_item(results.items, results.to_frame(), results.found, results.axes, "b")
+    against = by_item(results.items, results.to_frame(), results.found, results.axes, "b")
     assert {(row["a"], row["b"]) for row in against} == {("b", "a")}
     assert all(row["difference"] == pytest.approx(0.3) for row in against)
-    shown = trials.figures(records, results.to_frame(), results.found, results.axes)
+    shown = figures(records, results.to_frame(), results.found, results.axes)
     assert [caption for caption, _ in shown] == [
         f"histogram: {arm} batch_size={b}, fold 0, seed 0" for arm in "ab" for b in (8, 16)
     ]

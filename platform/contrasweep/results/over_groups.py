@@ -16,8 +16,8 @@ import pandas as pd
 from contrasweep.data.folds import NAMELESS
 from contrasweep.data.reading import GROUP
 from contrasweep.errors import SpecError, StorageError, choose_from
-from contrasweep.report.building import build_table
-from contrasweep.report.table import Table
+from contrasweep.results.building import build_table
+from contrasweep.results.table import Table
 from contrasweep.storage.records import DONE, Record
 
 WITHOUT = "without items"

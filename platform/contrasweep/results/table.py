@@ -1,80 +1,22 @@
 """The table of a study: means with intervals, the best marked, what is missing shown as missing, verdicts below."""
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from contrasweep.report import html_table, latex, text
-from contrasweep.statistics import Comparison
-
-Key = tuple[str, ...]
-DONE, PENDING = "done", "pending"
-
-
-@dataclass(frozen=True)
-class Replicate:
-    """One trial of a cell: its value where it is done, and the address of its MLflow run where there is one."""
-
-    trial_id: str
-    fold: Any
-    seed: Any
-    status: str
-    value: float | None
-    url: str | None = None
+from contrasweep.results import legend
+from contrasweep.results.cells import Cell, Key, Pair
+from contrasweep.results.rendering import Renderable
+from contrasweep.storage.records import DONE, PENDING
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One cell: `mean` in `low` to `high` over `n` finished replicates of `planned`; `least` and `most` are the
-    outermost of what was averaged (folds, seeds of a fold averaged, or replicates).
-
-    `statuses` counts its trials by status; `best` marks the best of its comparisons, `mark` is `better` or
-    `worse` than the reference (or `worse` than the best), by Holm, or empty.
-    """
-
-    mean: float | None
-    low: float | None
-    high: float | None
-    n: int
-    statuses: Mapping[str, int]
-    replicates: tuple[Replicate, ...]
-    method: str = ""
-    least: float | None = None
-    most: float | None = None
-    best: bool = False
-    mark: Literal["", "better", "worse"] = ""
-
-    @property
-    def planned(self) -> int:
-        return sum(self.statuses.values())
-
-
-@dataclass(frozen=True)
-class Pair:
-    """`a` against `b` (labels of the compared factor) in `context` (factor, label pairs); the comparison's p
-    is Holm's over the table, `raw_p` the unadjusted one."""
-
-    context: tuple[tuple[str, str], ...]
-    a: str
-    b: str
-    comparison: Comparison
-    raw_p: float
-    metric: str
-
-    @property
-    def sentence(self) -> str:
-        where = ", ".join(f"{factor} {label}" for factor, label in self.context)
-        return (f"{where}: " if where else "") + self.comparison.sentence(self.a, self.b)
-
-
-@dataclass(frozen=True)
-class Table:
+class Table(Renderable):
     """Cells by (row, column), in the order of the study, with every comparison that the table makes.
 
     `compared` names the factor whose values are set against each other: the arms, or what stands in the
@@ -108,29 +50,55 @@ class Table:
         return int(np.clip(1 - math.floor(math.log10(np.median(halves))), 0, 6)) if halves else 3
 
     @property
+    def heading(self) -> str:
+        """Title, metric and which of its values are better."""
+        better = "larger is better" if self.mode == "max" else "smaller is better"
+        return (f"{self.title}: " if self.title else "") + f"{self.metric} ({better})"
+
+    @property
+    def column_titles(self) -> list[str]:
+        """What stands over the columns of cells: their labels, or the metric where no factor is in the columns."""
+        return [" ".join(column) for column in self.columns] if self.column_factors else [self.metric]
+
+    @cached_property
     def legend(self) -> list[str]:
         """What the marks and brackets mean, and what the table leaves out, as sentences."""
-        return text.legend(self)
+        return legend.legend(
+            self.cells.values(),
+            self.pairs,
+            alpha=self.alpha,
+            spread=self.spread,
+            replicates="folds, seeds of a fold averaged" if self.train_fraction is not None else self.unit,
+            compared=self.compared,
+            pooled=self.pooled,
+            reference=self.reference,
+        )
 
-    def to_text(self, width: int = 100) -> str:
-        """For a terminal of `width` columns; too wide a table is split by columns."""
-        return text.to_text(self, width)
+    @property
+    def verdicts(self) -> list[str]:
+        """The comparisons in words, and notes on them; of very many the surest."""
+        return legend.verdicts(self.pairs)
 
-    def to_markdown(self) -> str:
-        return text.to_markdown(self)
+    def row_labels(self) -> list[list[str]]:
+        """The labels of each row, empty where a label only says what the row above says; never the last one."""
+        shown = []
+        for row, above in zip(self.rows, [(), *self.rows], strict=False):
+            same = [bool(above) and row[: i + 1] == above[: i + 1] for i in range(len(row) - 1)]
+            shown.append(["" if hidden else name for name, hidden in zip(row, [*same, False], strict=False)])
+        return shown
 
-    def to_latex(self) -> str:
-        """A table environment; needs \\usepackage{booktabs}."""
-        return latex.to_latex(self)
+    def cell_text(self, cell: Cell | None) -> str:
+        """What stands in a cell, without its marks."""
+        return "not planned" if cell is None else cell.to_text(self.decimals, self.spread)
 
     def to_html(self) -> str:
         """A fragment with its own style; each cell opens on its replicates and their runs."""
-        return html_table.to_html(self)
+        return self._rendered("html")
 
     def to_frame(self) -> pd.DataFrame:
         """One row a cell, plain columns: the factors, metric, mean, low, high, min, max, n, planned, counts, best,
         mark."""
-        records = []
+        rows = []
         for row in self.rows:
             for column in self.columns:
                 cell = self.cells.get((row, column))
@@ -138,7 +106,7 @@ class Table:
                     continue
                 factors = dict(zip((*self.row_factors, *self.column_factors), (*row, *column), strict=True))
                 counts = {s: cell.statuses.get(s, 0) for s in (DONE, PENDING, "failed", "infeasible", "pruned")}
-                records.append(
+                rows.append(
                     factors
                     | {
                         "metric": self.metric,
@@ -152,7 +120,7 @@ class Table:
                     | {"planned": cell.planned, **counts, "interval": cell.method, "best": cell.best, "mark": cell.mark}
                     | {"trial_ids": " ".join(r.trial_id for r in cell.replicates)}
                 )
-        frame = pd.DataFrame(records)
+        frame = pd.DataFrame(rows)
         return frame.astype({name: "float64" for name in ("mean", "low", "high", "min", "max") if name in frame})
 
     def comparisons(self) -> pd.DataFrame:
@@ -164,19 +132,8 @@ class Table:
             ]
         )
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.to_text()
-
-    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         return self.to_html()
-
-
-def label(value: Any) -> str:
-    """An axis value as a table shows it; an en dash where a trial has no such axis."""
-    if isinstance(value, list | tuple | dict):
-        return json.dumps(value)
-    if value is None or (isinstance(value, float) and math.isnan(value)) or value is pd.NA:
-        return "–"
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -7,12 +7,14 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from contrasweep.report.building import build_table
-from contrasweep.report.table import DONE, Table, label
+from contrasweep.results.building import build_table
+from contrasweep.results.cells import label
+from contrasweep.results.table import Table
+from contrasweep.storage.records import DONE
 
 
 @dataclass(frozen=True)
-class Source:
+class ReportData:
     """Everything that a report shows; only `frame` and `facts` are needed.
 
     `frame`: one row a trial: trial_id, arm, the axes, fold, seed, status, metrics, seconds, gpu_memory_gib, and

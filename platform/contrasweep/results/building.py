@@ -11,9 +11,11 @@ import numpy as np
 import pandas as pd
 
 from contrasweep.errors import SpecError, choose_from
-from contrasweep.report.table import DONE, PENDING, Cell, Key, Pair, Replicate, Table, label
+from contrasweep.results.cells import Cell, Key, Pair, Replicate, label
+from contrasweep.results.table import Table
 from contrasweep.statistics import compare_paired, holm, mean_interval
 from contrasweep.statistics.checks import group_means
+from contrasweep.storage.records import DONE, PENDING
 
 NOT_FINITE = "not finite"
 OWN_COLUMNS = ("trial_id", "fold", "seed", "status", "seconds", "gpu_memory_gib")
@@ -238,7 +240,7 @@ def _pairs(
             first, second = (np.average(values[side][both], weights=weights[both]) for side in (a, b))
             if (first < second) == (mode == "max"):
                 a, b = b, a
-            found = compare_paired(
+            comparison = compare_paired(
                 values[a][both],
                 values[b][both],
                 train_fraction=train_fraction,
@@ -247,7 +249,7 @@ def _pairs(
                 groups=list(itertools.compress(units, both)),
                 weights=None if train_fraction else weights[both],
             )
-            yield Pair(tuple(zip(layout.context, key, strict=True)), a, b, found, found.p_value, metric)
+            yield Pair(tuple(zip(layout.context, key, strict=True)), a, b, comparison, comparison.p_value, metric)
 
 
 def _holm(pairs: list[Pair]) -> list[Pair]:
