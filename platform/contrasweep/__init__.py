@@ -9,6 +9,7 @@ results.table()           # the table; results.compare("ocl", "scl")
 
 from typing import TYPE_CHECKING, Any
 
+from contrasweep.defaults import STORAGE
 from contrasweep.errors import ContrasweepError, DataError, SpecError, StorageError
 from contrasweep.results.rendering import Renderer, use_renderer
 from contrasweep.study.space import Choice, Float, Int
@@ -57,7 +58,7 @@ _ELSEWHERE = {  # imported when first used: a plan must not wait for Ray, a repo
 }
 
 
-def load(name: str, *, storage: str = "./contrasweep-runs") -> "Results":
+def load(name: str, *, storage: str = STORAGE) -> "Results":
     """The results of the study called `name` as they lie in `storage`."""
     from contrasweep.results.results import Results
 

@@ -19,7 +19,9 @@ C = TypeVar("C", bound=type)
 @dataclass_transform(frozen_default=True)
 def checked(cls: C) -> C:
     """Make `cls` a frozen dataclass that rejects unknown fields and wrong types with a one-line `SpecError`."""
-    config = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False)
+    config = pydantic.ConfigDict(
+        extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
     made: Any = pydantic.dataclasses.dataclass(cls, frozen=True, config=config)
     build = made.__init__
 
@@ -79,6 +81,6 @@ def validate(cls: Any, value: object) -> Any:
         raise from_pydantic(error, cls) from None
 
 
-def json_schema(cls: Any) -> dict[str, Any]:
-    """JSON schema of `cls`, for editors."""
-    return pydantic.TypeAdapter(cls).json_schema()
+def json_schema(cls: Any, ref_template: str = "#/$defs/{model}") -> dict[str, Any]:
+    """JSON schema of `cls`, for editors; `ref_template` says where the classes that it uses will stand."""
+    return pydantic.TypeAdapter(cls).json_schema(ref_template=ref_template)

@@ -61,6 +61,26 @@ def test_bad_input_is_one_line_and_writes_nothing(case, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["run"], "Missing argument 'STUDY'"),
+        (["plan", QUICK, "--nope"], "No such option: --nope (see"),
+        (["ruin"], "No such command 'ruin'"),
+        (["run", QUICK, "--max-concurrent", "0"], "Invalid value for '--max-concurrent'"),
+        (["list", "metods"], "did you mean 'methods'?"),
+        (["list", "losses", "oclx"], "list losses: there is no such entry, got 'oclx'; did you mean 'ocl'?"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_wrong_command_line_is_one_line(words, says, tmp_path):
+    done = contrasweep(*words, folder=tmp_path)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stdout == ""
+
+
 def test_an_error_in_a_file_names_file_and_field(tmp_path):
     (tmp_path / "s.yaml").write_text(
         "name: s\ndata: digits\narms:\n  a: {trainable: 'trainables.contrastive:train', cfg: {}}\n"
@@ -131,6 +151,55 @@ def test_list_names_and_describes_all(kind, tmp_path):
     assert found and all(text and "object at 0x" not in text and "function" not in text for text in found.values()), (
         found
     )
+
+
+OWN_METHOD = """
+from contrasweep.schema import checked
+
+@checked
+class Head:
+    dim: int = 128
+    \"\"\"Width of the projection.\"\"\"
+
+@checked
+class Settings:
+    learning_rate: float
+    \"\"\"Step size of the optimiser,
+    per batch.\"\"\"
+    head: Head = Head()
+
+def train(trial, resume=None):
+    yield
+
+train.settings = Settings
+"""
+
+
+def test_list_prints_the_settings_of_a_method_of_ones_own(tmp_path):
+    (tmp_path / "mine.py").write_text(OWN_METHOD)
+    done = contrasweep("list", "methods", "mine:train", folder=tmp_path)
+    assert done.stdout.splitlines() == [
+        "learning_rate  float, required",
+        "               Step size of the optimiser, per batch.",
+        "head.dim       int, default 128",
+        "               Width of the projection.",
+    ]
+    rows = json.loads(contrasweep("list", "methods", "mine:train", "--json", folder=tmp_path).stdout)
+    assert [row["name"] for row in rows] == ["learning_rate", "head.dim"]
+
+
+def test_list_prints_what_a_loss_takes(tmp_path):
+    assert "temperature  float, default " in contrasweep("list", "losses", "ocl", folder=tmp_path).stdout
+
+
+def test_the_printed_schema_knows_the_settings_of_each_method(tmp_path):
+    schema = json.loads(contrasweep("schema", folder=tmp_path).stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    plain = to_plain(load_study(QUICK))
+    jsonschema.validate(plain, schema)
+    plain["arms"]["ocl"]["config"]["epochs"] = "many"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(plain, schema)
 
 
 def test_a_report_of_a_study_that_never_ran_says_so(tmp_path):

@@ -1,9 +1,9 @@
 """Commands on a study: plan, run, sync, schema, list, ui, doctor. Reports, jobs and data have their own files."""
 
-import importlib
 import sys
+import textwrap
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,8 +21,11 @@ from contrasweep.cli.options import (
     Tracking,
     print_json,
 )
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.defaults import STORAGE, TRACKING
 from contrasweep.study.file import load_study
+
+if TYPE_CHECKING:
+    from contrasweep.cli.catalogue import Setting
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -34,17 +37,6 @@ app = typer.Typer(
 app.add_typer(data_commands.app, name="data", help="Stage datasets as Parquet, list, verify and show them.")
 jobs.add_to(app)
 reports.add_to(app)
-
-STORAGE, TRACKING = "./contrasweep-runs", "sqlite:///mlflow.db"
-TABLES = {
-    "methods": ("trainables.methods", "METHODS"),
-    "losses": ("trainables.losses", "LOSSES"),
-    "similarities": ("trainables.similarities", "SIMILARITIES"),
-    "encoders": ("trainables.encoders", "ENCODERS"),
-    "datasets": ("contrasweep.data.importers", "DATASETS"),
-    "searchers": ("contrasweep.tuning.searchers", "SEARCHERS"),
-    "schedulers": ("contrasweep.tuning.pruners", "SCHEDULERS"),
-}
 
 
 @app.command()
@@ -58,10 +50,11 @@ def plan(
     """Show what would run: cells, replicates, what is done already; memory and packing of each cell, hours and cost on
     this machine or on the hosts of an inventory; and what the design can answer."""
     from contrasweep.planning import forecast
-    from contrasweep.running.driver import plan as make
+    from contrasweep.running.driver import plan as plan_study
 
-    found = forecast.forecast(make(load_study(study, sets or []), storage=storage), storage, cluster)
-    print_json(found.to_dict()) if json else print(found.to_text())
+    planned = plan_study(load_study(study, sets or []), storage=storage)
+    expected = forecast.forecast(planned, storage, cluster)
+    print_json(expected.to_dict()) if json else print(expected.to_text())
 
 
 @app.command()
@@ -126,34 +119,35 @@ def ui(
 
 
 @app.command("list")
-def list_(kind: str, json: Json = False) -> None:
-    """List what there is: methods, losses, similarities, datasets, encoders, searchers, schedulers or studies."""
-    if kind == "studies":
-        found = _studies()
-    elif kind in TABLES:
-        module, table = TABLES[kind]
-        entries = getattr(importlib.import_module(module), table)
-        found = {name: _about(entry) for name, entry in entries.items()}
-    else:
-        raise SpecError(
-            "there is no such kind of thing",
-            place="list",
-            value=kind,
-            hint=choose_from("kinds", [*TABLES, "studies"], kind),
-        )
-    if json:
-        print_json(found)
-    else:
-        wide = max(map(len, found))
-        print("\n".join(f"{name:<{wide}}  {text}".rstrip() for name, text in found.items()))
+def list_(
+    kind: Annotated[
+        str, typer.Argument(help="methods, losses, similarities, encoders, datasets, searchers, schedulers or studies.")
+    ],
+    name: Annotated[str | None, typer.Argument(help="One of them, or package.module:name: print its settings.")] = None,
+    json: Json = False,
+) -> None:
+    """List everything of one kind, or the settings of one entry: type, default, and what each does."""
+    from contrasweep.cli import catalogue
+
+    if name is None:
+        entries = catalogue.descriptions(kind)
+        if json:
+            print_json(entries)
+            return
+        wide = max(map(len, entries))
+        print("\n".join(f"{entry:<{wide}}  {text}".rstrip() for entry, text in entries.items()))
+        return
+    settings = catalogue.settings(kind, name)
+    print_json([vars(setting) for setting in settings]) if json else print(_settings_text(name, settings))
 
 
 @app.command()
 def schema() -> None:
-    """Print the JSON schema of a study file, for editors."""
+    """Print the JSON schema of a study file, with the settings of all methods, for editors."""
+    from contrasweep.cli.catalogue import with_method_settings
     from contrasweep.study.file import study_schema
 
-    print_json(study_schema())
+    print_json(with_method_settings(study_schema()))
 
 
 @app.command()
@@ -169,27 +163,15 @@ def doctor(storage: Storage = STORAGE, tracking: Tracking = TRACKING, json: Json
     raise typer.Exit(0 if all(f.works for f in findings) else 1)
 
 
-def _about(entry: object) -> str:
-    """One line on an entry of a table."""
-    text = (
-        getattr(entry, "description", "")
-        or getattr(entry, "about", "")
-        or (entry.__doc__ if callable(entry) else "")
-        or ("" if callable(entry) else str(entry))
-    )
-    return str(text).strip().split("\n")[0]
-
-
-def _studies() -> dict[str, str]:
-    import pkgutil
-
-    from contrasweep.study.study import AblationGrid, Sweep
-
-    search_spaces = importlib.import_module("search_spaces")  # by name: the platform does not depend on it
-    modules = [importlib.import_module(f"search_spaces.{m.name}") for m in pkgutil.iter_modules(search_spaces.__path__)]
-    return {
-        f"{module.__name__}:{name}": value.description
-        for module in modules
-        for name, value in vars(module).items()
-        if isinstance(value, AblationGrid | Sweep)
-    }
+def _settings_text(name: str, settings: list["Setting"]) -> str:
+    """One paragraph a setting: name, type and default on a line, its help below."""
+    if not settings:
+        return f"{name} has no settings"
+    wide = max(len(setting.name) for setting in settings)
+    lines = []
+    for setting in settings:
+        default = "required" if setting.default is None else f"default {setting.default}"
+        lines.append(f"{setting.name:<{wide}}  {', '.join(filter(None, [setting.type, default]))}")
+        if setting.help:
+            lines.append(textwrap.indent(textwrap.fill(" ".join(setting.help.split()), 100), " " * (wide + 2)))
+    return "\n".join(lines)

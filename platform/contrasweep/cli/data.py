@@ -4,9 +4,10 @@ import json
 from typing import Annotated, Any
 
 import typer
-import yaml
 
-from contrasweep.errors import DataError, SpecError
+from contrasweep.defaults import STORAGE
+from contrasweep.errors import DataError
+from contrasweep.study.file import parse_set
 
 app = typer.Typer(no_args_is_help=True, help="Stage datasets as Parquet, list, show and verify them.")
 
@@ -22,7 +23,7 @@ def stage(
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="key=value, a setting of the importer; repeatable.")
     ] = None,
-    storage: Storage = "./contrasweep-runs",
+    storage: Storage = STORAGE,
     as_json: Json = False,
 ) -> None:
     """Turn a dataset's published format into Parquet shards and a manifest."""
@@ -31,7 +32,7 @@ def stage(
 
     from contrasweep.data import inspecting, resolving, staging
 
-    settings = _settings(set_ or [])
+    settings = {".".join(path): value for path, value in map(parse_set, set_ or [])}
     place = to or resolving.default_place(name, settings, storage)
     columns = (
         SpinnerColumn(),
@@ -53,7 +54,7 @@ def stage(
 
 @app.command("list")
 def list_(
-    storage: Storage = "./contrasweep-runs",
+    storage: Storage = STORAGE,
     known: Annotated[bool, typer.Option(help="What can be staged instead.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -72,7 +73,7 @@ def list_(
 
 
 @app.command()
-def show(name: str, storage: Storage = "./contrasweep-runs", as_json: Json = False) -> None:
+def show(name: str, storage: Storage = STORAGE, as_json: Json = False) -> None:
     """A staged dataset: splits, classes, columns, folds, where it came from and what was left out."""
     from contrasweep.data import inspecting
 
@@ -80,7 +81,7 @@ def show(name: str, storage: Storage = "./contrasweep-runs", as_json: Json = Fal
 
 
 @app.command()
-def verify(name: str, storage: Storage = "./contrasweep-runs", as_json: Json = False) -> None:
+def verify(name: str, storage: Storage = STORAGE, as_json: Json = False) -> None:
     """Read every shard and compare it with the manifest; fails naming each object that is not as it should be."""
     from contrasweep.data import inspecting
 
@@ -107,25 +108,15 @@ def _find(name: str, storage: str) -> Any:
     return resolving.find(name, storage=storage)
 
 
-def _settings(pairs: list[str]) -> dict[str, Any]:
-    found = {}
-    for pair in pairs:
-        key, sign, value = pair.partition("=")
-        if not (key and sign):
-            raise SpecError("a setting is written key=value", place="--set", value=pair)
-        found[key] = yaml.safe_load(value)
-    return found
-
-
 def _counts(rows: dict[str, int]) -> str:
     return " · ".join(f"{split} {n:,}" for split, n in rows.items())
 
 
-def _print_one(found: dict[str, Any], as_json: bool) -> None:
+def _print_one(shown: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(found, indent=1))
+        typer.echo(json.dumps(shown, indent=1))
         return
-    for key, value in {**found, "rows": _counts(found["rows"])}.items():
+    for key, value in {**shown, "rows": _counts(shown["rows"])}.items():
         typer.echo(f"{key:14s}{_text(value)}")
 
 

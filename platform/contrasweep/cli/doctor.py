@@ -45,10 +45,10 @@ def _versions() -> str:
 def _hosts() -> str:
     from cluster.inventory import this_machine
 
-    found = this_machine()
-    gpus = ", ".join(f"{found.count(g.type)} x {g.type} with {g.memory_gib:.0f} GiB" for g in found.gpu_types)
-    memory = sum(node.memory_gib for node in found.nodes)
-    return f"{found.cpus:g} cores, {memory:.0f} GiB of memory, {gpus or 'no GPU'}"
+    machine = this_machine()
+    gpus = ", ".join(f"{machine.count(g.type)} x {g.type} with {g.memory_gib:.0f} GiB" for g in machine.gpu_types)
+    memory = sum(node.memory_gib for node in machine.nodes)
+    return f"{machine.cpus:g} cores, {memory:.0f} GiB of memory, {gpus or 'no GPU'}"
 
 
 def _ray() -> str:

@@ -17,6 +17,7 @@ from contrasweep.cli.options import (
     Tracking,
     print_json,
 )
+from contrasweep.defaults import STORAGE, TRACKING
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, as `submit` printed it.")]
 Address = Annotated[
@@ -35,8 +36,8 @@ def add_to(app: typer.Typer) -> None:
 def submit(
     study: Study,
     address: Address,
-    storage: Storage = "./contrasweep-runs",
-    tracking: Tracking = "sqlite:///mlflow.db",
+    storage: Storage = STORAGE,
+    tracking: Tracking = TRACKING,
     sets: Sets = None,
     follow: Follow = False,
     json: Json = False,
@@ -74,9 +75,9 @@ def status(job: Job, address: Address, json: Json = False) -> None:
     """Print PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED."""
     from cluster import submission
 
-    found = submission.status(job, address=address)
-    print_json({"job": job, "status": found}) if json else print(found)
-    raise typer.Exit(EXIT.get(found, 1))
+    state = submission.status(job, address=address)
+    print_json({"job": job, "status": state}) if json else print(state)
+    raise typer.Exit(EXIT.get(state, 1))
 
 
 def logs(job: Job, address: Address, follow: Follow = False) -> None:

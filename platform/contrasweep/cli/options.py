@@ -34,6 +34,7 @@ def print_json(value: Any) -> None:
 
 
 def wants_json() -> bool:
+    """Whether this command was asked for JSON."""
     return "--json" in sys.argv
 
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from contrasweep.cli.options import Json, Storage, Study, print_json
+from contrasweep.defaults import STORAGE
 from contrasweep.study.file import load_study
 
 if TYPE_CHECKING:
     from contrasweep.results.results import Results
     from contrasweep.results.table import Table
 
-STORAGE = "./contrasweep-runs"
 Metric = Annotated[str | None, typer.Option(help="Another metric than the study's.")]
 OverWhat = Annotated[
     Literal["replicates", "groups"],

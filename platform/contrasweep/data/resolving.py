@@ -10,6 +10,7 @@ from contrasweep.data.cache import cache_folder, locked
 from contrasweep.data.content import Importer
 from contrasweep.data.manifest import MANIFEST, Folds, Manifest
 from contrasweep.data.names import Name, importer, parse
+from contrasweep.defaults import STORAGE
 from contrasweep.errors import DataError, SpecError
 from contrasweep.storage.store import open_store
 
@@ -121,7 +122,7 @@ def _dealt(manifest: Manifest, count: int | None) -> Manifest:
     return manifest.with_folds(wanted)
 
 
-def default_place(name: str, settings: dict[str, object] | None = None, storage: str = "./contrasweep-runs") -> str:
+def default_place(name: str, settings: dict[str, object] | None = None, storage: str = STORAGE) -> str:
     """Where `data stage` puts a dataset that is not told where, and where `resolve` looks for it."""
     return f"{storage.rstrip('/')}/datasets/{parse(name, settings).folder}"
 

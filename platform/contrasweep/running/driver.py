@@ -15,6 +15,7 @@ from cluster.footprint import Footprint
 from cluster.inventory import Inventory, read_inventory
 from contrasweep import data
 from contrasweep.data.manifest import Manifest
+from contrasweep.defaults import STORAGE, TRACKING
 from contrasweep.errors import ContrasweepError
 from contrasweep.planning import learned
 from contrasweep.planning.budget import Budget
@@ -39,8 +40,6 @@ from contrasweep.trial import Trial
 if TYPE_CHECKING:
     from contrasweep.running.placement import Placements
 
-STORAGE = "./contrasweep-runs"
-TRACKING = "sqlite:///mlflow.db"
 INTERRUPTED_S = 5.0  # how long an interrupted run may still talk to the tracking store
 CHUNK_S = 1.0  # a trial reports to the driver about this often where nobody prunes
 

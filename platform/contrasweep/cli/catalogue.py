@@ -1,0 +1,164 @@
+"""What `contrasweep list` lists: the entries of named tables, and the settings that an entry takes.
+
+The platform imports no trainables, so it reaches the tables by dotted path, and `TABLES` is the only place that does.
+An entry of somebody else's package needs no line in a table: it is named by its own dotted path, in a study
+(`trainable: mythesis.method:train`) as in `contrasweep list methods mythesis.method:train`.
+"""
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from contrasweep.errors import SpecError, choose_from
+from contrasweep.schema import json_schema
+from contrasweep.study.study import AblationGrid, Sweep
+from contrasweep.study.trainables import import_path
+
+TABLES = {
+    "methods": "trainables.methods:METHODS",
+    "losses": "trainables.losses:LOSSES",
+    "similarities": "trainables.similarities:SIMILARITIES",
+    "encoders": "trainables.encoders:ENCODERS",
+    "datasets": "contrasweep.data.importers:DATASETS",
+    "searchers": "contrasweep.tuning.searchers:SEARCHERS",
+    "schedulers": "contrasweep.tuning.pruners:SCHEDULERS",
+}
+"""Kind of thing -> the table of its names, as `package.module:TABLE`."""
+STUDIES = "search_spaces"
+"""The package whose modules hold studies."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of an entry: its name, type, default (None: it must be given), and what it does."""
+
+    name: str
+    type: str
+    default: str | None
+    help: str = ""
+
+
+def descriptions(kind: str) -> dict[str, str]:
+    """Name -> one line, of everything of this kind."""
+    if kind == "studies":
+        return {name: study.description for name, study in _studies()}
+    return {name: _description(entry) for name, entry in _table(kind).items()}
+
+
+def settings(kind: str, name: str) -> list[Setting]:
+    """The settings of the entry `name` (of a table, or by its own dotted path) of this kind."""
+    if kind == "studies":
+        raise SpecError("a study has no settings of its own", place="list studies", hint=f"see contrasweep plan {name}")
+    entry = name if ":" in name else _table(kind).get(name)
+    if entry is None:
+        raise SpecError(
+            "there is no such entry", place=f"list {kind}", value=name, hint=choose_from(kind, list(_table(kind)), name)
+        )
+    return _settings_of(import_path(entry, f"list {kind}") if isinstance(entry, str) else entry)
+
+
+def with_method_settings(schema: dict[str, Any]) -> dict[str, Any]:
+    """The JSON schema of a study in which the config of an arm is known by its method: names, types and help of the
+    method's settings."""
+    arm = schema["$defs"]["Arm"]
+    for method, path in _table("methods").items():
+        cls = getattr(import_path(path, "methods"), "settings", None)
+        if cls is None:
+            continue
+        fields = json_schema(cls, ref_template=f"#/$defs/{method}.{{model}}")
+        schema["$defs"] |= {f"{method}.{name}": value for name, value in fields.pop("$defs", {}).items()}
+        schema["$defs"][method] = {"description": fields.get("description", ""), "properties": fields["properties"]}
+        arm.setdefault("allOf", []).append(
+            {
+                "if": {"properties": {"trainable": {"const": path}}, "required": ["trainable"]},
+                "then": {"properties": {"config": {"$ref": f"#/$defs/{method}"}}},
+            }
+        )
+    return schema
+
+
+def _table(kind: str) -> Mapping[str, Any]:
+    if kind not in TABLES:
+        raise SpecError(
+            "there is no such kind of thing",
+            place="list",
+            value=kind,
+            hint=choose_from("kinds", [*TABLES, "studies"], kind),
+        )
+    module, _, table = TABLES[kind].partition(":")
+    return typing.cast(Mapping[str, Any], getattr(importlib.import_module(module), table))
+
+
+def _studies() -> Iterator[tuple[str, AblationGrid | Sweep]]:
+    package = importlib.import_module(STUDIES)
+    for info in pkgutil.iter_modules(package.__path__):
+        module = importlib.import_module(f"{STUDIES}.{info.name}")
+        for name, value in vars(module).items():
+            if isinstance(value, AblationGrid | Sweep):
+                yield f"{module.__name__}:{name}", value
+
+
+def _description(entry: object) -> str:
+    """The first line on an entry of a table."""
+    text = getattr(entry, "description", "") or getattr(entry, "about", "")
+    if not text:
+        text = inspect.getdoc(entry) if callable(entry) else str(entry)
+    return (text or "").strip().split("\n")[0]
+
+
+def _settings_of(entry: Any) -> list[Setting]:
+    """From the entry's class of settings, where it has one, else from the keyword parameters of its function."""
+    cls = getattr(entry, "settings", entry)
+    if dataclasses.is_dataclass(cls) and isinstance(cls, type):
+        return list(_fields_of(cls))
+    function: Callable[..., Any] = getattr(entry, "function", entry)
+    return [
+        Setting(p.name, _type_name(p.annotation), None if p.default is p.empty else repr(p.default))
+        for p in inspect.signature(function).parameters.values()
+        if p.kind is p.KEYWORD_ONLY or (p.kind is p.POSITIONAL_OR_KEYWORD and p.default is not p.empty)
+    ]
+
+
+def _fields_of(cls: type, prefix: str = "") -> Iterator[Setting]:
+    """The fields of a class of settings, those of nested classes by dotted name."""
+    described = getattr(cls, "__pydantic_fields__", {})
+    for field in dataclasses.fields(cls):
+        if not field.init:
+            continue
+        description = getattr(described.get(field.name), "description", None) or ""
+        nested = [c for c in (field.type, *typing.get_args(field.type)) if dataclasses.is_dataclass(c)]
+        if not nested or description:
+            yield Setting(prefix + field.name, _type_name(field.type), _default_of(field), description)
+        for inner in nested:
+            yield from _fields_of(typing.cast(type, inner), f"{prefix}{field.name}.")
+
+
+def _default_of(field: "dataclasses.Field[Any]") -> str | None:
+    default = field.default
+    if type(default).__name__ == "FieldInfo":  # pydantic.Field(...) in place of a value
+        factory = getattr(default, "default_factory", None)
+        default = factory() if factory else getattr(default, "default", dataclasses.MISSING)
+        return None if type(default).__name__ == "PydanticUndefinedType" else repr(default)
+    if field.default_factory is not dataclasses.MISSING:
+        return repr(field.default_factory())
+    return None if default is dataclasses.MISSING else repr(default)
+
+
+def _type_name(hint: Any) -> str:
+    """A type as a person writes it: `float`, `one of 'sgd', 'adamw'`, `int | None`."""
+    origin = typing.get_origin(hint)
+    if origin is typing.Annotated:
+        return _type_name(typing.get_args(hint)[0])
+    if origin is typing.Literal:
+        return "one of " + ", ".join(map(repr, typing.get_args(hint)))
+    if origin in (typing.Union, types.UnionType):
+        return " | ".join(map(_type_name, typing.get_args(hint)))
+    if isinstance(hint, type) and origin is None:
+        return "None" if hint is type(None) else "" if hint is inspect.Parameter.empty else hint.__name__
+    return str(hint).replace("typing.", "").replace("collections.abc.", "")
