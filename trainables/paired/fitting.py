@@ -1,9 +1,10 @@
-"""The training loop of the LOCAL family, for any modality that fills `Inputs`."""
+"""A trial of the LOCAL family in training, for any modality that fills `Inputs`; its epochs are run by `loop`."""
 
 import math
-import tempfile
 import warnings
 from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,8 +14,7 @@ from torch import Tensor
 
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trial import Report, Trial
-from trainables import checkpoint, diagnostics, optimisation, seeding
-from trainables.losses import NotFiniteError
+from trainables import checkpoint, diagnostics, loop, optimisation, seeding
 from trainables.paired import artifacts, metrics
 from trainables.paired.network import Joint
 from trainables.paired.objective import Objective
@@ -41,10 +41,26 @@ class Inputs(Protocol):
     test_rows: Any
     test_grouping: dict[str, Any]
 
-    def model(self) -> Joint: ...
-    def train_mode(self, model: Joint) -> None: ...
-    def plain(self, split: str, rows: Tensor) -> tuple[Tensor, ...]: ...
-    def epoch(self, *key: int | str | None) -> Callable[[Tensor, slice], tuple[Tensor, ...]]: ...
+    def model(self) -> Joint:
+        """The network, initialised from torch's global generator."""
+
+    def train_mode(self, model: Joint) -> None:
+        """Put the network into training mode, but for what stays frozen."""
+
+    def plain(self, split: str, rows: Tensor) -> tuple[Tensor, ...]:
+        """The sides of these rows of `split` ("train", "test") without augmentation."""
+
+    def epoch(self, *key: int | str | None) -> Callable[[Tensor, slice], tuple[Tensor, ...]]:
+        """One epoch's views: a function of a batch's rows and their places in the epoch's order, drawn by `key`."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step leaves for the report: its terms by name, and its batch: z [n d] and labels [n]."""
+
+    terms: dict[str, Tensor]
+    z: Tensor
+    labels: Tensor
 
 
 class Fit:
@@ -74,12 +90,16 @@ class Fit:
             min(recipe.warmup_epochs, recipe.epochs - 1) * self.per_epoch,
             warmup_from=recipe.learning_rate / 10,
         )
-        self.nonfinite_steps, self.warned = 0, False
-        self.last_batch: tuple[Tensor, Tensor, Tensor] | None = None  # contrastive loss on z, z, labels
+        self.guard = loop.Guard()
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
+        """What a checkpoint holds."""
         return {"model": self.model, "optimizer": self.optimizer}
+
+    def ends(self, epoch: int) -> bool:
+        """Whether training ends after this epoch."""
+        return epoch >= self.recipe.epochs
 
     def epoch(self, epoch: int) -> dict[str, float]:
         """Train epoch 1, 2, ... and return the means over its steps."""
@@ -90,103 +110,96 @@ class Fit:
         )
         views = [self.inputs.epoch(*self.key, epoch, f"view {i + 1}") for i in range(self.recipe.n_views)]
         weight = alpha(self.recipe.alpha_schedule, epoch - 1, self.recipe.epochs, self.recipe.alpha)
-        taken = []
+        taken: list[dict[str, Tensor]] = []
+        last: Step | None = None
         for i, rows in enumerate(order):
             places = slice(i * len(rows), (i + 1) * len(rows))
             sides = [torch.cat(same) for same in zip(*(view(rows, places) for view in views), strict=True)]
             labels = self.inputs.train_labels[rows].repeat(self.recipe.n_views).to(self.inputs.device)
             self.optimizer.lr = self.schedule.at((epoch - 1) * self.per_epoch + i)
-            taken.append(self.step(sides, labels, weight))
-        return self._means([t for t in taken if t is not None], epoch) | {"alpha": weight}
+            step = self.guard.step(self.optimizer, partial(self._gradients, sides, labels, weight), self.recipe.clip)
+            if step is not None:
+                norm, last = step
+                taken.append(last.terms | {"grad_norm": norm})
+        self.guard.require_steps(len(taken), epoch, self._remedy)
+        assert last is not None
+        means = {name: float(torch.stack([t[name] for t in taken]).double().mean()) for name in taken[0]}
+        means |= self._diagnose(last, epoch)
+        steps = float(epoch * self.per_epoch)
+        return means | {"learning_rate": self.optimizer.lr, "steps": steps, "alpha": weight}
 
-    def step(self, sides: list[Tensor], labels: Tensor, weight: float) -> dict[str, Tensor] | None:
-        """One optimiser step and its terms, or None where loss or gradient is not finite (then nothing moves)."""
+    def _gradients(self, sides: list[Tensor], labels: Tensor, weight: float) -> tuple[Tensor, list[Tensor], Step]:
+        """Loss and gradients of a batch, with `weight` for the contrastive part."""
         with torch.autocast(self.inputs.device.type, torch.bfloat16, enabled=self.recipe.autocast):
             out = self.model(*sides)
-        try:
-            loss, terms = self.objective(out, labels, weight)
-        except NotFiniteError:
-            self.nonfinite_steps += 1
-            return None
+        loss, terms = self.objective(out, labels, weight)
         gradients = optimisation.gradients_of(self.optimizer, loss)
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-        if not torch.isfinite(loss + norm):
-            self.nonfinite_steps += 1
-            return None
-        if self.recipe.clip:
-            torch._foreach_mul_(gradients, (self.recipe.clip / (norm + 1e-6)).clamp(max=1.0))
-        self.optimizer.step(gradients)
-        self.last_batch = terms["contrast_z"].detach(), out.z.detach().float(), labels
-        return {name: value.detach() for name, value in terms.items()} | {"loss": loss.detach(), "grad_norm": norm}
+        detached = {name: value.detach() for name, value in terms.items()} | {"loss": loss.detach()}
+        return loss, gradients, Step(detached, out.z.detach().float(), labels)
 
-    def _means(self, taken: list[dict[str, Tensor]], epoch: int) -> dict[str, float]:
-        if not taken:
-            raise FloatingPointError(
-                f"every step of epoch {epoch} had a loss or gradient that is not finite: lower learning_rate "
-                f"({self.recipe.learning_rate}) or raise temperature ({self.recipe.temperature})"
-            )
-        means = {name: float(torch.stack([t[name] for t in taken]).double().mean()) for name in taken[0]}
-        if self.last_batch is not None and self.last_batch[1].any():  # z is 0 by design for one side fed twice
-            found = diagnostics.of_batch(self.objective.contrast, *self.last_batch)
-            means |= {k: v for k, v in found.items() if math.isfinite(v)}  # a batch without pairs has no alignment
-            if not self.warned:
-                self.warned = diagnostics.warn_if_stuck(means, epoch, f"{self.trial.arm} (trial {self.trial.id})")
-        return means | {
-            "learning_rate": self.optimizer.lr,
-            "nonfinite_steps": float(self.nonfinite_steps),
-            "steps": float(epoch * self.per_epoch),
-        }
+    def _diagnose(self, last: Step, epoch: int) -> dict[str, float]:
+        """Diagnostics of z in an epoch's last batch, and a warning the first time that the trial is stuck. There are
+        none where z is 0 throughout, as for one side fed twice; a batch without positive pairs has no alignment."""
+        if not last.z.any():
+            return {}
+        diagnosed = diagnostics.of_batch(self.objective.contrast, last.terms["contrast_z"], last.z, last.labels)
+        if not self.guard.warned:
+            name = f"{self.trial.arm} (trial {self.trial.id})"
+            self.guard.warned = diagnostics.warn_if_stuck(diagnosed, epoch, name)
+        return {name: value for name, value in diagnosed.items() if math.isfinite(value)}
+
+    @property
+    def _remedy(self) -> str:
+        return f"lower learning_rate ({self.recipe.learning_rate}) or raise temperature ({self.recipe.temperature})"
 
     @torch.no_grad()
     def embed(self, split: str, rows: Int[Tensor, " n"], labels: Int[Tensor, " n"]) -> Embedded:
-        """Rows of a split without augmentation."""
+        """Embeddings and predictions of these rows of a split, without augmentation; `labels` are the whole split's."""
         self.model.eval()
-        seen = []
+        batches = []
         for chunk in torch.split(rows, min(EVAL_BATCH_ROWS, 4 * self.recipe.batch_size)):
             with torch.autocast(self.inputs.device.type, torch.bfloat16, enabled=self.recipe.autocast):
                 out = self.model(*self.inputs.plain(split, chunk))
-            seen.append((out.z, out.e_post, out.z_raw, out.logits.argmax(1)))
-        z, e_post, z_raw, predicted = (torch.cat(column).cpu() for column in zip(*seen, strict=True))
-        if not torch.isfinite(z_raw).all():
-            raise FloatingPointError(
-                f"the network gives embeddings that are not finite after {self.nonfinite_steps} steps that were "
-                f"skipped for "
-                f"that: lower learning_rate ({self.recipe.learning_rate}) or raise temperature "
-                f"({self.recipe.temperature})"
-            )
+            batches.append((out.z, out.e_post, out.z_raw, out.logits.argmax(1)))
+        z, e_post, z_raw, predicted = (torch.cat(column).cpu() for column in zip(*batches, strict=True))
+        self.guard.require_finite(z_raw, "embeddings", self._remedy)
         return Embedded(z.float(), e_post.float(), z_raw.float(), predicted, labels[rows])
 
     def test(self) -> tuple[Embedded, dict[str, float]]:
         """The test part's embeddings, its scores and the geometry of its classes."""
-        found = self.embed("test", torch.arange(len(self.inputs.test_labels)), self.inputs.test_labels)
+        part = self.embed("test", torch.arange(len(self.inputs.test_labels)), self.inputs.test_labels)
         counts = torch.bincount(self.inputs.train_labels, minlength=self.inputs.classes)
-        measured = metrics.scores(found.predicted, found.labels, counts)
-        return found, measured | metrics.geometry(found.z, found.z_raw, found.labels, self.inputs.classes)
+        scores = metrics.scores(part.predicted, part.labels, counts)
+        return part, scores | metrics.geometry(part.z, part.z_raw, part.labels, self.inputs.classes)
 
     def train_sample(self, limit: int = 2000) -> Embedded:
         """At most `limit` rows of the training part: what the contrastive loss itself has shaped."""
         rows = torch.randperm(len(self.inputs.train_labels), generator=seeding.generator(*self.key, "sample"))[:limit]
         return self.embed("train", rows.sort().values, self.inputs.train_labels)
 
-    def final(self, folder: Path) -> tuple[dict[str, float], dict[str, Any], dict[str, Path]]:
-        """Metrics, per-item values and artifacts of the last report."""
-        found, measured = self.test()
+    def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
+        """Scores and geometry of the test part; at the end also the geometry of training rows, values per item and
+        artifacts."""
+        part, scores = self.test()
+        if not final:
+            return loop.Evaluation(scores)
         sample = self.train_sample()
-        measured |= metrics.geometry(sample.z, sample.z_raw, sample.labels, self.inputs.classes, prefix="train_")
-        if self.model.paired and measured.get("centre_cosine", 0.0) > COLLAPSED:
+        scores |= metrics.geometry(sample.z, sample.z_raw, sample.labels, self.inputs.classes, prefix="train_")
+        if self.model.paired and scores.get("centre_cosine", 0.0) > COLLAPSED:
             warnings.warn(
-                f"the class centres of z have a mean cosine of {measured['centre_cosine']:.2f}: z shows little "
+                f"the class centres of z have a mean cosine of {scores['centre_cosine']:.2f}: z shows little "
                 "but the shift common to all pairs; raise temperature or lower beta",
                 stacklevel=2,
             )
-        items = {**metrics.by_item(found.predicted, found.labels), **self.inputs.test_grouping}
-        files = {}
-        if self.recipe.artifacts != "none":
-            names = self.inputs.class_names or tuple(str(k) for k in range(self.inputs.classes))
-            files = artifacts.write(
-                folder, found, sample, self.inputs.test_rows, names, figures=self.recipe.artifacts == "figures"
-            )
-        return measured, items, files
+        items = {**metrics.by_item(part.predicted, part.labels), **self.inputs.test_grouping}
+        return loop.Evaluation(scores, items, self._artifacts(folder, part, sample))
+
+    def _artifacts(self, folder: Path, part: Embedded, sample: Embedded) -> dict[str, Path]:
+        if self.recipe.artifacts == "none":
+            return {}
+        names = self.inputs.class_names or tuple(str(k) for k in range(self.inputs.classes))
+        figures = self.recipe.artifacts == "figures"
+        return artifacts.write(folder, part, sample, self.inputs.test_rows, names, figures=figures)
 
 
 def fit(trial: Trial, recipe: Recipe, inputs: Inputs, resume: Path | None) -> Generator[Report, None, None]:
@@ -196,27 +209,10 @@ def fit(trial: Trial, recipe: Recipe, inputs: Inputs, resume: Path | None) -> Ge
     the geometry of z. The last one has the geometry on training rows, per-item values and artifacts: what is
     reported is the last epoch, never the best.
     """
-    run, done = Fit(trial, recipe, inputs), 0
-    if resume is not None:
-        facts = checkpoint.restore(resume, run.parts)
-        done, run.nonfinite_steps, run.warned = facts["epoch"], facts["nonfinite_steps"], facts.get("warned", False)
-    with tempfile.TemporaryDirectory(prefix="contrasweep-") as name:
-        folder = Path(name)
-        for epoch in range(done + 1, recipe.epochs + 1):
-            last = epoch == recipe.epochs
-            measured, saved = run.epoch(epoch), None
-            items: dict[str, Any] = {}
-            files: dict[str, Path] = {}
-            if last:
-                scores, items, files = run.final(folder / "artifacts")
-                measured |= scores
-            elif trial.fold is not None and _due(epoch, recipe.evaluate_every):
-                measured |= run.test()[1]
-            if last or _due(epoch, recipe.checkpoint_every):
-                facts = {"epoch": epoch, "nonfinite_steps": run.nonfinite_steps, "warned": run.warned}
-                saved = checkpoint.save(folder / "checkpoint", run.parts, **facts)
-            yield Report(epoch, measured, saved, items, files)
-
-
-def _due(epoch: int, every: int) -> bool:
-    return every > 0 and epoch % every == 0
+    yield from loop.run(
+        Fit(trial, recipe, inputs),
+        trial,
+        resume,
+        evaluate_every=recipe.evaluate_every,
+        checkpoint_every=recipe.checkpoint_every,
+    )
