@@ -55,7 +55,7 @@ def plain(slots: int, folder: str) -> dict[str, float]:
     )
 
     def train_one(config: dict) -> None:
-        from contrasweep.study.trainables import import_path
+        from contrasweep.imports import import_path
 
         trial, began = config["trial"], time.perf_counter()
         for report in import_path(trial.trainable, "")(trial):

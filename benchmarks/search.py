@@ -28,13 +28,13 @@ import numpy as np
 import pandas as pd
 
 from contrasweep import Arm, Choice, Float, Int, Sweep, data
+from contrasweep.imports import import_path
 from contrasweep.planning.sweep import SweepPlan, make_sweep_plan
 from contrasweep.running.arm_search import ArmSearch
 from contrasweep.statistics import compare_paired, mean_interval
 from contrasweep.storage import records as rec
 from contrasweep.storage.records import Record, StudyRecords
 from contrasweep.study.study import ArmBudget
-from contrasweep.study.trainables import import_path
 from contrasweep.trial import Trial
 
 EPOCHS, BUDGET, PLACES = 9, 360, 4  # random search: 40 configurations

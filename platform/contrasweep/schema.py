@@ -1,12 +1,32 @@
 """`@checked`: frozen dataclasses whose fields are checked when they are built, by pydantic.
 
 The same check serves a study written in Python, one read from YAML, and a trainable's settings, so a rule
-is written once: as a type, or as a `__post_init__` that raises `SpecError`.
+is written once: as a type, or as a `__post_init__` that raises `SpecError`. Help stands at each field, as a
+docstring below it or as `pydantic.Field(description=...)`; `field_help` and `json_schema` give it to readers.
+
+    @checked
+    class Settings:
+        '''Settings of my method.'''
+
+        MOVED: ClassVar[Mapping[str, str]] = {"momentum": "optimizer.momentum"}   # named by the error of an old key
+
+        epochs: int = 20
+        '''How often the training part is seen.'''
+        optimizer: Component = OPTIMIZERS.setting("sgd")                 # chosen by name: see `components`
+        device: Annotated[str, OMIT_DEFAULT] = "auto"                    # says where, not what
+
+    resolved_config(Settings(epochs=5))    # {"epochs": 5, "optimizer": {"name": "sgd", "momentum": .9}}
+
+`resolved_config` is what a trial's id digests and its record keeps: every setting, plain and nested. A field whose
+default means "as before" (or that says where a trial runs, not what it is) has `OMIT_DEFAULT` in its type and is
+left out while it has that default, so that adding the field changes no id.
 """
 
 import dataclasses
 import typing
-from typing import Any, TypeVar, dataclass_transform
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any, Literal, TypeVar, dataclass_transform
 
 import pydantic
 import pydantic.dataclasses
@@ -15,13 +35,19 @@ from contrasweep.errors import SpecError, choose_from
 
 C = TypeVar("C", bound=type)
 
+OMIT_DEFAULT = object()
+"""In a field's `Annotated` type: leave it out of the resolved config while it has its default."""
+
+CONFIG = pydantic.ConfigDict(
+    extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False, use_attribute_docstrings=True
+)
+
 
 @dataclass_transform(frozen_default=True)
-def checked(cls: C) -> C:
-    """Make `cls` a frozen dataclass that rejects unknown fields and wrong types with a one-line `SpecError`."""
-    config = pydantic.ConfigDict(
-        extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
+def checked(cls: C, *, extra: Literal["forbid", "allow"] = "forbid") -> C:
+    """Make `cls` a frozen dataclass that rejects unknown fields (unless `extra` is "allow") and wrong types with a
+    one-line `SpecError`."""
+    config = pydantic.ConfigDict(**{**CONFIG, "extra": extra})
     made: Any = pydantic.dataclasses.dataclass(cls, frozen=True, config=config)
     build = made.__init__
 
@@ -45,12 +71,18 @@ def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
         return cause.at(_place(first["loc"]))
     place, value = _place(first["loc"]), first.get("input")
     if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        fields = [f.name for f in dataclasses.fields(_class_at(cls, first["loc"][:-1]))]
-        return SpecError("there is no such field", place=place, hint=choose_from("fields", fields, first["loc"][-1]))
+        return unknown_field(_class_at(cls, first["loc"][:-1]), str(first["loc"][-1])).at(_place(first["loc"][:-1]))
     if first["type"] in ("missing", "missing_argument"):
         return SpecError("this field is required", place=place)
     rule = first["msg"][0].lower() + first["msg"][1:]
     return SpecError(rule.removeprefix("value error, "), place=place, value=value)
+
+
+def unknown_field(cls: Any, key: str, rule: str = "there is no such field", kind: str = "fields") -> SpecError:
+    """The error of a key that `cls` has no field for: where it moved to, or the nearest name and all that there are."""
+    if moved := getattr(cls, "MOVED", {}).get(key):
+        return SpecError(rule, place=key, hint=f"it is {moved} now")
+    return SpecError(rule, place=key, hint=choose_from(kind, [f.name for f in dataclasses.fields(cls)], key))
 
 
 def _class_at(cls: Any, loc: tuple[int | str, ...]) -> Any:
@@ -83,4 +115,52 @@ def validate(cls: Any, value: object) -> Any:
 
 def json_schema(cls: Any, ref_template: str = "#/$defs/{model}") -> dict[str, Any]:
     """JSON schema of `cls`, for editors; `ref_template` says where the classes that it uses will stand."""
-    return pydantic.TypeAdapter(cls).json_schema(ref_template=ref_template)
+    schema = pydantic.TypeAdapter(cls).json_schema(ref_template=ref_template)
+    for name, text in field_help(cls).items():  # pydantic knows the help of a class's own fields only
+        if text and name in schema.get("properties", {}):
+            schema["properties"][name].setdefault("description", text)
+    return schema
+
+
+def resolved_config(settings: Any) -> dict[str, Any]:
+    """All that `settings` (an instance of a `@checked` class) say, as plain nested values from which the same
+    settings can be built again: `type(settings)(**resolved_config(settings))`. See the module's docstring."""
+    omitted = omitted_fields(type(settings))
+    return {
+        name: plain(value)
+        for name, value in vars(settings).items()
+        if not name.startswith("_") and not (name in omitted and value == omitted[name])
+    }
+
+
+def omitted_fields(cls: Any) -> dict[str, Any]:
+    """Field -> default of the fields of a `@checked` class that are declared with `OMIT_DEFAULT`."""
+    fields: Mapping[str, pydantic.fields.FieldInfo] = getattr(cls, "__pydantic_fields__", {})
+    return {
+        name: info.get_default(call_default_factory=True, validated_data={})
+        for name, info in fields.items()
+        if any(mark is OMIT_DEFAULT for mark in info.metadata)
+    }
+
+
+def plain(value: Any) -> Any:
+    """A setting's value as YAML could hold it: mappings, lists, text, numbers."""
+    if hasattr(value, "to_plain"):  # a component
+        return value.to_plain()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return resolved_config(value)
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in (sorted(value) if isinstance(value, set | frozenset) else value)]
+    return str(value) if isinstance(value, PurePath) else value
+
+
+def field_help(cls: Any) -> dict[str, str]:
+    """Field -> what it means, as it stands at the field of `cls` or of the base that has it; empty where nothing is
+    said."""
+    texts: dict[str, str] = {}
+    for base in reversed(getattr(cls, "__mro__", ())):
+        for name, info in vars(base).get("__pydantic_fields__", {}).items():
+            texts[name] = " ".join((info.description or "").split()) or texts.get(name, "")
+    return texts

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
+from contrasweep.imports import import_path
 from contrasweep.results.results import Results
 from contrasweep.running.driver import describe, plan
 from contrasweep.running.execution import Execution
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.study import AblationGrid
-from contrasweep.study.trainables import import_path
 
 
 def calm_run(study: AblationGrid, storage: Path) -> Results:

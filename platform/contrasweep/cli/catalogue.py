@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from contrasweep.errors import SpecError, choose_from
+from contrasweep.imports import import_path
 from contrasweep.schema import json_schema
 from contrasweep.study.study import AblationGrid, Sweep
-from contrasweep.study.trainables import import_path
 
 TABLES = {
     "methods": "trainables.methods:METHODS",

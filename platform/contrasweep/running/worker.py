@@ -7,11 +7,11 @@ from ray import tune
 
 from cluster.inventory import Inventory
 from contrasweep.data.manifest import Manifest
+from contrasweep.imports import import_path
 from contrasweep.running.execution import Execution
 from contrasweep.running.held import Held
 from contrasweep.storage import records as rec
 from contrasweep.storage.records import StudyRecords
-from contrasweep.study.trainables import import_path
 from contrasweep.trial import Trial
 
 STATUS = "contrasweep_status"

@@ -7,6 +7,7 @@ import pytest
 from sweeps import sweep
 
 from contrasweep import Arm, Choice, Float, Int, SpecError
+from contrasweep.imports import import_path
 from contrasweep.running.driver import plan
 from contrasweep.running.execution import Execution
 from contrasweep.running.exploiting import Member, exploited
@@ -15,7 +16,6 @@ from contrasweep.running.sweep import SweepSource
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import spent
 from contrasweep.study.study import Sweep
-from contrasweep.study.trainables import import_path
 from contrasweep.tuning.pruners import Population
 from contrasweep.tuning.pruners.scheduled import train
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from contrasweep.errors import SpecError
+from contrasweep.imports import import_path
 from contrasweep.schema import checked
-from contrasweep.study.trainables import import_path
 from contrasweep.trial import Report, Trial
 
 PATH = "contrasweep.tuning.pruners.scheduled:train"

@@ -1,0 +1,215 @@
+"""Components: nested settings chosen by name from a table, each with parameters of its own.
+
+    OPTIMIZERS = Table("optimizer", {"sgd": SGD, "adamw": AdamW})
+
+    @checked
+    class Settings:
+        optimizer: Component = OPTIMIZERS.setting("sgd", weight_decay=1e-4)
+
+    Settings().optimizer                              # sgd; its weight decay is 1e-4 here, the rest is SGD's own
+    Settings(optimizer="adamw")                       # text is short for {"name": "adamw"}
+    Settings(optimizer={"momentum": 0.8})             # without a name: the setting's own, sgd
+    Settings(optimizer="mypackage.module:Lion")       # not in the table: by its dotted path
+    settings.optimizer.name, settings.optimizer.parameters     # "sgd", {"momentum": 0.8, "weight_decay": 1e-4}
+    settings.optimizer.build(weights, lr)             # SGD(weights, lr, momentum=0.8, weight_decay=1e-4)
+
+What an entry takes is read off it: the keyword-only parameters of a function or of a class's constructor, with their
+types (`Annotated[float, pydantic.Field(gt=0)]` holds here as in a settings class), or the fields of a `@checked`
+class. So a component's parameters stand at one place, and are checked, listed, part of a trial's identity and swept
+over (`axes: {"optimizer.momentum": [0, .9]}`) from there. Errors stand at the dotted place: `optimizer.momentun`.
+
+A table whose entries need more says so by `takes(entry, given)`: a `@checked` class for the parameters `given`.
+"""
+
+import dataclasses
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+import pydantic
+import pydantic.dataclasses
+from pydantic_core import core_schema
+
+from contrasweep.errors import SpecError, choose_from
+from contrasweep.imports import import_path
+from contrasweep.schema import checked, json_schema, omitted_fields, plain, unknown_field
+
+E = TypeVar("E")
+
+
+class _Unset:
+    """The default of a parameter that has no plain form: left to the function, and out of the resolved config."""
+
+    def __repr__(self) -> str:
+        return "its own"
+
+
+UNSET = _Unset()
+Field = tuple[Any, Any]
+"""A parameter's type and default; `inspect.Parameter.empty` where it has none."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Component:
+    """A component as it was chosen: its `name`, the table's `entry`, and its `settings`, all defaults filled in.
+
+    `settings` is an instance of the class that says what the entry takes.
+    """
+
+    name: str
+    entry: Any = dataclasses.field(compare=False, repr=False)
+    settings: Any
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Parameter -> value, as keywords for the entry."""
+        return {k: v for k, v in vars(self.settings).items() if not k.startswith("__") and v is not UNSET}
+
+    def build(self, *args: Any) -> Any:
+        """Call the entry with `args` and the parameters."""
+        return self.entry(*args, **self.parameters)
+
+    def to_plain(self) -> dict[str, Any]:
+        """`{"name": ..., parameter: value}` as plain values: what the resolved config holds."""
+        omitted = omitted_fields(type(self.settings))
+        kept = {k: v for k, v in self.parameters.items() if not (k in omitted and v == omitted[k])}
+        return {"name": self.name, **{name: plain(value) for name, value in kept.items()}}
+
+
+class Table(Mapping[str, E], Generic[E]):
+    """The components of one `kind` by name. `takes` says which parameters an entry has (see the module), `find` what
+    stands at a dotted path that is not in the table."""
+
+    def __init__(
+        self,
+        kind: str,
+        entries: Mapping[str, E],
+        *,
+        plural: str = "",
+        takes: Callable[[E, Mapping[str, Any]], type] | None = None,
+        find: Callable[[str], E] | None = None,
+    ) -> None:
+        self.kind, self.plural, self._entries = kind, plural or f"{kind}s", dict(entries)
+        self.takes = takes or (lambda entry, given: parameters_of(entry))
+        self.find = find or (lambda path: import_path(path, kind=kind))
+
+    def __getitem__(self, name: str) -> E:
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def setting(self, default: str, /, **defaults: Any) -> Any:
+        """The declaration of a settings class's field: `default` is the name that is taken where none is given,
+        and `defaults` are this field's defaults for the parameters of those names, whichever component has them."""
+        info = pydantic.Field(default=default, validate_default=True)
+        info.metadata.append(_Chosen(self, default, defaults))
+        return info
+
+    def choose(self, value: object, default: str = "", defaults: Mapping[str, Any] | None = None) -> Component:
+        """The component that `value` means: a name, or a mapping of `name` and parameters; see `setting`."""
+        if isinstance(value, Component):
+            value = value.to_plain()
+        given = {"name": value} if isinstance(value, str) else value
+        if not isinstance(given, Mapping) or not isinstance(name := given.get("name", default), str):
+            raise SpecError(
+                f"must be one of the {self.plural} by name, or a mapping of its name and parameters",
+                value=value,
+                hint=choose_from(self.plural, list(self), value),
+            )
+        entry = self._entry(name, "" if isinstance(value, str) else "name")
+        given = {key: item for key, item in given.items() if key != "name"}
+        settings = self.takes(entry, {**(defaults or {}), **given})
+        known = {f.name for f in dataclasses.fields(settings)}
+        for key in given:
+            if key not in known and not _open(settings):
+                rule = f"{self.kind} {name!r} has no such parameter"
+                raise unknown_field(settings, str(key), rule, f"parameters of {name}")
+        here = {key: item for key, item in (defaults or {}).items() if key in known}
+        return Component(name, entry, settings(**{**here, **given}))
+
+    def _entry(self, name: str, place: str) -> E:
+        if name in self._entries:
+            return self._entries[name]
+        if ":" in name:
+            try:
+                return self.find(name)
+            except SpecError as error:
+                raise SpecError(error.rule, place=place, value=error.value, hint=error.hint) from None
+        raise SpecError(
+            f"there is no such {self.kind}", place=place, value=name, hint=choose_from(self.plural, list(self), name)
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Chosen:
+    """What pydantic sees of a component's field."""
+
+    table: Table[Any]
+    default: str
+    defaults: Mapping[str, Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            lambda value: self.table.choose(value, self.default, self.defaults)
+        )
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        """A name, or a mapping for each entry of the table."""
+        forms: list[dict[str, Any]] = [{"type": "string", "examples": list(self.table)}]
+        for name, entry in self.table.items():
+            own = json_schema(self.table.takes(entry, self.defaults))
+            properties = {"name": {"const": name}, **own.get("properties", {})}
+            forms.append({"type": "object", "title": name, "properties": properties, "additionalProperties": False})
+        return {"anyOf": forms}
+
+
+def _open(settings: type) -> bool:
+    """Whether a class of parameters takes others than its fields."""
+    return bool(getattr(settings, "__pydantic_config__", {}).get("extra") == "allow")
+
+
+@functools.cache
+def parameters_of(entry: Any) -> type:
+    """What `entry` takes as a `@checked` class: itself if it is one, otherwise its keyword-only parameters."""
+    if dataclasses.is_dataclass(entry) and isinstance(entry, type):
+        return entry
+    return parameters_class(entry.__name__, signature_fields(entry))
+
+
+def signature_fields(function: Callable[..., Any], after: int | None = None) -> dict[str, Field]:
+    """Parameter -> (type, default): those that are keyword-only, or all but the first `after`."""
+    constructor = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
+    try:
+        types = typing.get_type_hints(constructor, include_extras=True)
+    except (NameError, TypeError):  # names that exist for type checkers only
+        types = {}
+    parameters = list(inspect.signature(function).parameters.values())
+    parameters = [p for p in parameters if p.kind is p.KEYWORD_ONLY] if after is None else parameters[after:]
+    return {p.name: _field(p, types) for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
+
+
+def _field(parameter: inspect.Parameter, types: Mapping[str, Any]) -> Field:
+    default = parameter.default
+    if default is inspect.Parameter.empty:
+        return types.get(parameter.name, Any), default
+    default = tuple(default) if isinstance(default, list) else default
+    if not isinstance(default, bool | int | float | str | tuple | None):
+        return Any, UNSET
+    guess = Any if default is None else type(default)
+    return types.get(parameter.name, guess), default
+
+
+def parameters_class(name: str, fields: Mapping[str, Field], *, more: bool = False) -> type:
+    """A `@checked` class of these fields; with `more` it takes any other parameter too."""
+    required = {key: hint for key, (hint, default) in fields.items() if default is inspect.Parameter.empty}
+    optional = {key: field for key, field in fields.items() if key not in required}
+    hints = {**required, **{key: hint for key, (hint, _) in optional.items()}}
+    body = {"__annotations__": hints, "__module__": __name__, **{key: value for key, (_, value) in optional.items()}}
+    cls = type(name, (), body)
+    return checked(cls, extra="allow") if more else checked(cls)

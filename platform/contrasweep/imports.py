@@ -1,0 +1,33 @@
+"""What stands at a dotted path: how a trainable, a loss or any other component of someone else's package is named."""
+
+import importlib
+from typing import Any
+
+from contrasweep.errors import SpecError, choose_from
+
+
+def import_path(path: str, place: str = "", kind: str = "trainable", extra: str = "") -> Any:
+    """The class or function at `package.module:name`; `SpecError` at `place` when the path leads nowhere.
+
+    `kind` says what it should be, and `extra` what to install where its package is missing.
+    """
+    module_name, _, name = path.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        hint = f"{error}; {extra}" if extra else str(error)
+        raise SpecError(f"the {kind}'s module cannot be imported", place=place, value=path, hint=hint) from None
+    target = getattr(module, name, None)
+    if not callable(target):
+        known = [
+            n
+            for n, v in vars(module).items()
+            if callable(v) and getattr(v, "__module__", "") == module_name and not n.startswith("_")
+        ]
+        raise SpecError(
+            f"the {kind}'s module has no such function or class",
+            place=place,
+            value=path,
+            hint=choose_from("names", known, name),
+        )
+    return target

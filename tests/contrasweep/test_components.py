@@ -1,0 +1,149 @@
+"""Nested settings chosen by name: what is accepted, what is filled in, which errors stand where."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+import pydantic
+import pytest
+
+from contrasweep.components import Component, Table, parameters_class, signature_fields
+from contrasweep.errors import SpecError
+from contrasweep.schema import OMIT_DEFAULT, checked, field_help, json_schema, resolved_config
+
+
+class SGD:
+    def __init__(
+        self,
+        weights: list[float],
+        lr: float,
+        *,
+        weight_decay: Annotated[float, pydantic.Field(ge=0)] = 0.0,
+        momentum: float = 0.9,
+        nesterov: Annotated[bool, OMIT_DEFAULT] = False,
+    ) -> None:
+        self.given = (weights, lr, weight_decay, momentum, nesterov)
+
+
+def adam(weights: list[float], lr: float, *, betas: tuple[float, float] = (0.9, 0.999)) -> Any:
+    return weights, lr, betas
+
+
+@checked
+class Ready:
+    rank: int
+    """How many."""
+    steps: int = 2
+
+
+def outside(weights: list[float], lr: float, *, rho: float = 0.5) -> Any:
+    return weights, lr, rho
+
+
+OPTIMIZERS: Table[Any] = Table("optimizer", {"sgd": SGD, "adam": adam, "ready": Ready})
+
+
+@checked
+class Base:
+    epochs: int = 1
+    """How often the data
+    are seen."""
+    device: Annotated[str, OMIT_DEFAULT] = "auto"
+
+
+@checked
+class Settings(Base):
+    MOVED: ClassVar[Mapping[str, str]] = {"momentum": "optimizer.momentum"}
+
+    optimizer: Component = OPTIMIZERS.setting("sgd", weight_decay=1e-4)
+    """Takes the steps."""
+    threads: int = 1
+
+
+SGD_HERE = {"name": "sgd", "weight_decay": 1e-4, "momentum": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen"),
+    [
+        ({}, SGD_HERE),
+        ({"optimizer": "sgd"}, SGD_HERE),
+        ({"optimizer": {"momentum": 0.5}}, SGD_HERE | {"momentum": 0.5}),
+        ({"optimizer": {"weight_decay": 0, "nesterov": True}}, SGD_HERE | {"weight_decay": 0.0, "nesterov": True}),
+        ({"optimizer": "adam"}, {"name": "adam", "betas": [0.9, 0.999]}),
+        ({"optimizer": {"name": "adam", "betas": [0.5, 0.9]}}, {"name": "adam", "betas": [0.5, 0.9]}),
+        ({"optimizer": {"name": "ready", "rank": 3}}, {"name": "ready", "rank": 3, "steps": 2}),
+        ({"optimizer": f"{__name__}:outside"}, {"name": f"{__name__}:outside", "rho": 0.5}),
+    ],
+)
+def test_a_component_has_all_its_parameters_and_is_built_again_from_them(
+    given: dict[str, Any], chosen: dict[str, Any]
+) -> None:
+    settings = Settings(**given)
+    assert resolved_config(settings) == {"epochs": 1, "optimizer": chosen, "threads": 1}
+    assert Settings(**resolved_config(settings)) == settings
+
+
+def test_the_component_is_called_with_its_parameters() -> None:
+    built = Settings(optimizer={"momentum": 0.5}).optimizer.build([1.0], 0.1)
+    assert built.given == ([1.0], 0.1, 1e-4, 0.5, False)
+    assert Settings(optimizer="adam").optimizer.build([], 1.0) == ([], 1.0, (0.9, 0.999))
+    assert Settings(optimizer={"name": "ready", "rank": 3}).optimizer.settings == Ready(rank=3)
+
+
+def test_what_says_where_is_left_out_until_it_is_set() -> None:
+    assert "device" not in resolved_config(Settings())
+    assert resolved_config(Settings(device="cpu"))["device"] == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"optimizer": "sdg"}, "optimizer: there is no such optimizer, got 'sdg'; did you mean 'sgd'? known"),
+        ({"optimizer": {"name": "sdg"}}, "optimizer.name: there is no such optimizer, got 'sdg'; did you mean 'sgd'?"),
+        (
+            {"optimizer": {"momentun": 1}},
+            "optimizer.momentun: optimizer 'sgd' has no such parameter; did you mean 'momentum'?",
+        ),
+        ({"optimizer": {"name": "adam", "momentum": 1}}, "optimizer.momentum: optimizer 'adam' has no such parameter"),
+        ({"optimizer": {"weight_decay": -1}}, "optimizer.weight_decay: input should be greater than or equal to 0"),
+        ({"optimizer": {"name": "ready"}}, "optimizer.rank: this field is required"),
+        ({"optimizer": 3}, "optimizer: must be one of the optimizers by name, or a mapping"),
+        ({"optimizer": None}, "optimizer: must be one of the optimizers by name, or a mapping"),
+        ({"optimizer": "nowhere.at:all"}, "optimizer: the optimizer's module cannot be imported"),
+        ({"optimizer": {"name": "math:coz"}}, "optimizer.name: the optimizer's module has no such function"),
+        ({"momentum": 0.5}, "momentum: there is no such field; it is optimizer.momentum now"),
+        ({"epoch": 1}, "epoch: there is no such field; did you mean 'epochs'? known fields: device, epochs"),
+    ],
+)
+def test_errors_stand_at_their_dotted_place_and_say_what_would_work(given: dict[str, Any], error: str) -> None:
+    with pytest.raises(SpecError) as raised:
+        Settings(**given)
+    assert str(raised.value).startswith(error)
+
+
+def test_help_stands_at_the_field_and_reaches_the_schema() -> None:
+    help_ = field_help(Settings)
+    assert help_ == {
+        "epochs": "How often the data are seen.",
+        "device": "",
+        "optimizer": "Takes the steps.",
+        "threads": "",
+    }
+    properties = json_schema(Settings)["properties"]
+    assert properties["epochs"]["description"] == "How often the data are seen."
+    text, sgd, adam_, ready = properties["optimizer"]["anyOf"]
+    assert text["examples"] == ["sgd", "adam", "ready"] and properties["optimizer"]["description"]
+    assert set(sgd["properties"]) == {"name", "weight_decay", "momentum", "nesterov"}
+    assert (
+        adam_["properties"]["name"] == {"const": "adam"} and ready["properties"]["rank"]["description"] == "How many."
+    )
+
+
+def test_parameters_without_plain_defaults_are_left_to_the_function() -> None:
+    def function(x: int, y: int = 2, *, reduce: Any = sum, size: int = 3) -> None: ...
+
+    cls = parameters_class("function", signature_fields(function, after=1), more=True)
+    table: Table[Any] = Table("thing", {"function": function}, takes=lambda entry, given: cls)
+    component = table.choose({"name": "function", "other": 1})
+    assert component.to_plain() == {"name": "function", "y": 2, "size": 3, "other": 1}
+    assert component.parameters == {"y": 2, "size": 3, "other": 1}
