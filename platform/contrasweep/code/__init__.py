@@ -1,0 +1,20 @@
+"""Which code a trial runs: its digest, its sources, and what differs between two states of it. Runs nothing of it."""
+
+from contrasweep.code.difference import Change, Difference, difference
+from contrasweep.code.roots import dotted_paths
+from contrasweep.code.snapshot import TooLarge, pack, unpack
+from contrasweep.code.version import Code, CodeVersion, code_of, differing_modules
+
+__all__ = [
+    "Change",
+    "Code",
+    "CodeVersion",
+    "Difference",
+    "TooLarge",
+    "code_of",
+    "difference",
+    "differing_modules",
+    "dotted_paths",
+    "pack",
+    "unpack",
+]

@@ -1,0 +1,70 @@
+"""The git checkout that holds some code: its commit, and whether the code is what that commit has.
+
+Git is only asked what it knows (`rev-parse`, `ls-tree`): nothing of the checkout's own configuration runs, no hook, no
+file system monitor, no content filter, no fetch. Files are compared with the commit by their contents.
+"""
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+TIMEOUT_S = 10.0
+_SAFE = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-optional-locks", "--no-replace-objects")
+_QUIET = {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A commit, empty where there is none; `dirty` where the code differs from it."""
+
+    commit: str = ""
+    dirty: bool = False
+
+
+def checkout_of(file: str, files: Mapping[str, bytes]) -> Checkout:
+    """The checkout that holds `file`; dirty where one of `files` (path -> content) that lies in it is not what the
+    commit has. No checkout, no commit yet, no git on this machine or one that refuses: an empty `Checkout`."""
+    try:
+        folder = Path(file).resolve().parent
+        top, commit = _git(folder, "rev-parse", "--show-toplevel", "HEAD").decode().splitlines()
+        inside = {}
+        for path, data in files.items():
+            real = Path(path).resolve()
+            if real.is_relative_to(top):
+                inside[real.relative_to(top).as_posix()] = data
+        committed = _blobs(Path(top), sorted({name.partition("/")[0] for name in inside}))
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return Checkout()
+    return Checkout(commit, any(not _is_blob(committed.get(name, ""), data) for name, data in inside.items()))
+
+
+def _git(folder: Path, *words: str) -> bytes:
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    done = subprocess.run(
+        ["git", *_SAFE, "-C", str(folder), *words],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=TIMEOUT_S,
+        check=True,
+        env=variables | _QUIET,
+    )
+    return done.stdout
+
+
+def _blobs(top: Path, names: list[str]) -> dict[str, str]:
+    """Path -> object id of the files below some names at the top of the commit's tree."""
+    if not names:
+        return {}
+    listed = _git(top, "--literal-pathspecs", "ls-tree", "-r", "-z", "--full-tree", "HEAD", "--", *names)
+    entries = (entry.partition(b"\t") for entry in listed.split(b"\0") if entry)
+    return {os.fsdecode(path): about.split()[2].decode() for about, _, path in entries}
+
+
+def _is_blob(object_id: str, data: bytes) -> bool:
+    """Whether a file is what the commit has, line ends aside (git may have written them for this system)."""
+    algorithm = hashlib.sha256 if len(object_id) == 64 else hashlib.sha1
+    texts = (data, data.replace(b"\r\n", b"\n"))
+    return any(algorithm(b"blob %d\0" % len(text) + text).hexdigest() == object_id for text in texts)

@@ -1,0 +1,74 @@
+"""What differs between two states of some code, in a line and as a unified diff."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from contrasweep.code.normalised import meaning
+
+CHANGED, ADDED, REMOVED = "changed", "added", "removed"
+_NAMED = 3  # files that the line of a difference names
+
+
+@dataclass(frozen=True)
+class Change:
+    """One file that differs in what it means. `lines`: how many of its lines; the larger side of a replaced piece."""
+
+    file: str
+    kind: str
+    lines: int
+
+    def __str__(self) -> str:
+        return f"{self.file} {self.kind} ({self.lines} {'line' if self.lines == 1 else 'lines'})"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The files that differ, and both texts of each as a unified diff."""
+
+    changes: tuple[Change, ...]
+    diff: str
+
+    def __str__(self) -> str:
+        """`mythesis/method.py changed (12 lines)`; "no difference" where there is none."""
+        if not self.changes:
+            return "no difference"
+        named = ", ".join(map(str, self.changes[:_NAMED]))
+        return named if len(self.changes) <= _NAMED else f"{named} and {len(self.changes) - _NAMED} more files"
+
+    def summary(self) -> str:
+        """How much: `12 lines differ in 1 module`."""
+        lines, modules = sum(change.lines for change in self.changes), len(self.changes)
+        return (
+            f"{lines} {'line differs' if lines == 1 else 'lines differ'} in "
+            f"{modules} {'module' if modules == 1 else 'modules'}"
+        )
+
+
+def difference(old: Mapping[str, str], new: Mapping[str, str], names: tuple[str, str] = ("old", "new")) -> Difference:
+    """From the files `old` to the files `new` (file name -> text). A file whose comments, docstrings or formatting
+    alone differ is left out. `names` go before the files' in the unified diff."""
+    changes: list[Change] = []
+    texts: list[str] = []
+    for file in sorted({*old, *new}):
+        before, after = old.get(file), new.get(file)
+        if before == after or (before is not None and after is not None and _same(before, after)):
+            continue
+        kind = ADDED if before is None else REMOVED if after is None else CHANGED
+        left, right = (before or "").splitlines(), (after or "").splitlines()
+        changes.append(Change(file, kind, _lines_changed(left, right)))
+        texts += _unified(left, right, f"{names[0]}/{file}", f"{names[1]}/{file}")
+    return Difference(tuple(changes), "".join(f"{line}\n" for line in texts))
+
+
+def _same(old: str, new: str) -> bool:
+    return meaning(old.encode()).digest == meaning(new.encode()).digest
+
+
+def _lines_changed(old: list[str], new: list[str]) -> int:
+    pieces = difflib.SequenceMatcher(a=old, b=new, autojunk=False).get_opcodes()
+    return sum(max(i2 - i1, j2 - j1) for kind, i1, i2, j1, j2 in pieces if kind != "equal")
+
+
+def _unified(old: list[str], new: list[str], old_name: str, new_name: str) -> Iterator[str]:
+    yield from difflib.unified_diff(old, new, old_name, new_name, lineterm="")

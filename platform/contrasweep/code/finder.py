@@ -1,0 +1,133 @@
+"""Where a module's source lies, found without running it or a package on the way to it."""
+
+import pkgutil
+import sys
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.machinery import BYTECODE_SUFFIXES, EXTENSION_SUFFIXES, ModuleSpec, PathFinder
+from pathlib import Path
+
+SITE_FOLDERS = ("site-packages", "dist-packages")
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module as it lies on the path to import from. `file` is empty for a namespace package; `folders` are where the
+    modules of a package lie, () for a plain module."""
+
+    name: str
+    file: str
+    folders: tuple[str, ...] = ()
+    loader: object = None
+
+    def parts(self) -> list[str]:
+        """The modules of a package, those in its subfolders not."""
+        return sorted(f"{self.name}.{part.name}" for part in pkgutil.iter_modules(self.folders))
+
+    @property
+    def is_source(self) -> bool:
+        """Whether its file is Python text."""
+        return bool(self.file) and not self.file.endswith((*EXTENSION_SUFFIXES, *BYTECODE_SUFFIXES))
+
+    def read(self) -> bytes:
+        """The bytes of its file; OSError if it cannot be read."""
+        get_data = getattr(self.loader, "get_data", None)  # in a zip on the path, say
+        return bytes(get_data(self.file)) if get_data else Path(self.file).read_bytes()
+
+
+class Finder:
+    """Finds modules as `import` would, each once. A new one is made for each walk, so that it sees new files."""
+
+    def __init__(self) -> None:
+        PathFinder.invalidate_caches()
+        self.known: dict[str, Module | None] = {}
+        self.standard: dict[str, bool] = {}
+
+    def find(self, name: str) -> Module | None:
+        """The module of this dotted name; None where there is none (it may be an attribute of one)."""
+        if name not in self.known:
+            self.known[name] = self._find(name)
+        return self.known[name]
+
+    def is_standard(self, name: str) -> bool:
+        """Whether `import name` gives a top-level module of Python's own, not the user's of that name."""
+        if name not in self.standard:
+            self.standard[name] = name in sys.builtin_module_names or (
+                name in sys.stdlib_module_names and self._is_pythons(name)
+            )
+        return self.standard[name]
+
+    def _is_pythons(self, name: str) -> bool:
+        loaded = sys.modules.get(name)
+        if loaded is not None:
+            return in_standard_library(getattr(loaded, "__file__", None) or "")
+        found = self.find(name)
+        return found is None or in_standard_library(found.file)
+
+    def _find(self, name: str) -> Module | None:
+        parent, _, last = name.rpartition(".")
+        if not all(part.isidentifier() for part in name.split(".")):
+            return None
+        folders: Sequence[str] | None = None
+        if parent:
+            package = self.find(parent)
+            if package is None or not package.folders:
+                return None
+            folders = package.folders
+        # By its last part: a namespace package inside another asks for its parent in sys.modules otherwise.
+        spec = PathFinder.find_spec(last, folders) or _other_finders(name, folders)
+        return _of_spec(name, spec) if spec else _of_imported(name)
+
+
+def in_standard_library(file: str) -> bool:
+    """Whether a module's file is the standard library's; one without a file is built in."""
+    return not file or (file.startswith(_standard_folders()) and not in_site_folder(file))
+
+
+def in_site_folder(file: str) -> bool:
+    """Whether a file lies where packages are installed."""
+    return any(part in SITE_FOLDERS for part in Path(file).parts)
+
+
+@cache
+def _standard_folders() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    return tuple(
+        {
+            f"{folder}/"
+            for name in ("stdlib", "platstdlib")
+            for folder in (paths[name], str(Path(paths[name]).resolve()))
+        }
+    )
+
+
+def _other_finders(name: str, folders: Sequence[str] | None) -> ModuleSpec | None:
+    """From what else can import: an editable install may bring a finder of its own."""
+    for finder in sys.meta_path:
+        kind = finder if isinstance(finder, type) else type(finder)
+        if kind.__module__.partition(".")[0] in ("_frozen_importlib", "_frozen_importlib_external", "_pytest"):
+            continue
+        try:
+            spec: ModuleSpec | None = finder.find_spec(name, folders)
+        except Exception:  # someone else's finder
+            continue
+        if spec is not None:
+            return spec
+    return None
+
+
+def _of_spec(name: str, spec: ModuleSpec) -> Module | None:
+    folders = tuple(spec.submodule_search_locations or ())
+    file = spec.origin if spec.has_location and spec.origin else ""
+    return Module(name, file, folders, spec.loader) if file or folders else None
+
+
+def _of_imported(name: str) -> Module | None:
+    """One that this process imported in another way, by its file say."""
+    module = sys.modules.get(name)
+    file = getattr(module, "__file__", None)
+    if module is None or not file:
+        return None
+    return Module(name, file, tuple(getattr(module, "__path__", ())), None)

@@ -1,0 +1,200 @@
+"""What a module's source means: its digest without comments, docstrings and formatting, and what it imports.
+
+The digest is taken from the syntax tree by our own walk, not by `ast.dump` or `ast.unparse`, whose texts change from
+one Python to the next: fields that are empty, positions and kinds of quotes are left out, so that Python 3.11 to 3.14
+give one digest for one source. What a newer grammar parses differently (a handful of f-strings) would give another.
+
+Left out too are the parts that `unread` finds: what never runs when the module is imported, and studies.
+"""
+
+import ast
+import functools
+import hashlib
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+from contrasweep.code.unread import asks_for_main, main_sets_names, study_declarations
+
+DIGEST_DIGITS = 16
+_SKIPPED = {"ctx", "kind", "type_comment", "type_ignores", "lineno", "col_offset", "end_lineno", "end_col_offset"}
+_DOCUMENTED = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_CACHE_SIZE = 4096
+
+
+@dataclass(frozen=True)
+class Import:
+    """One name that a module imports: `from <level dots><module> import <name>`; `name` is empty for
+    `import <module>` and `*` for all names."""
+
+    module: str
+    name: str = ""
+    level: int = 0
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """The digest of a module's source, and its imports in the order in which they stand. `discovers` is whether it
+    lists the modules of a package (`pkgutil.iter_modules`, `walk_packages`), to import them all by name; `exports` is
+    its `__all__`, where that is a list of texts."""
+
+    digest: str
+    imports: tuple[Import, ...] = ()
+    discovers: bool = False
+    exports: tuple[str, ...] = ()
+
+
+def meaning(source: bytes, *, is_main: bool = False) -> Meaning:
+    """The meaning of `source`; one that is not Python of this version counts by its bytes and imports nothing.
+
+    `is_main` is set for the script that runs.
+    """
+    return _meaning(source, is_main)
+
+
+def short_digest(data: bytes) -> str:
+    """The digits of the SHA-256 of `data` that name a module's or a study's code."""
+    return hashlib.sha256(data).hexdigest()[:DIGEST_DIGITS]
+
+
+@functools.lru_cache(_CACHE_SIZE)
+def _meaning(source: bytes, is_main: bool) -> Meaning:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of invalid escapes in the user's strings
+            tree = ast.parse(source)
+        walk = _Walk(tree, is_main)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # ValueError: null bytes
+        return Meaning(short_digest(source))
+    text = "\n".join(walk.words).encode("utf-8", "surrogatepass")
+    return Meaning(short_digest(text), tuple(walk.imports), walk.discovers, _exports(tree))
+
+
+class _Walk:
+    """One pass over a syntax tree: the words of its normal form, and its imports."""
+
+    def __init__(self, tree: ast.Module, is_main: bool) -> None:
+        self.words: list[str] = []
+        self.imports: list[Import] = []
+        self.discovers = False
+        self.main_counts = is_main and main_sets_names(tree)
+        self.declared = study_declarations(tree)
+        self.node(tree)
+
+    def node(self, node: Any) -> None:
+        """Write a node. The commonest kinds come first and by hand: half of the nodes are names."""
+        words, kind = self.words, node.__class__
+        if kind is ast.Name:
+            words.append(node.id)
+            return
+        if kind is ast.Constant:
+            words.append(_constant(node.value))
+            return
+        if kind is ast.Attribute:
+            self.node(node.value)
+            words.append("." + node.attr)
+            return
+        if kind in _SPECIAL:
+            if kind is ast.If and self.never_runs(node):
+                for other in node.orelse:
+                    self.node(other)
+                return
+            self.note(node)
+        words.append(_opening(kind))
+        values = node.__dict__
+        for name in _fields(kind):
+            value = values.get(name)
+            if value is None:
+                continue
+            if value.__class__ is list:
+                if value:
+                    words.append(name)
+                    self.several(_counting(kind, name, value))
+            elif isinstance(value, ast.AST):
+                words.append(name)
+                self.node(value)
+            else:
+                words.append(f"{name}={value}")
+        words.append(")")
+
+    def several(self, nodes: list[Any]) -> None:
+        """Write a list of nodes; of texts in `global a, b`; with None for the key in `{**mapping}`."""
+        for node in nodes:
+            if not isinstance(node, ast.AST):
+                self.words.append(f"={node}")
+            elif not (self.declared and node in self.declared):
+                self.node(node)
+        self.words.append("]")
+
+    def never_runs(self, node: ast.AST) -> bool:
+        test = node.test  # type: ignore[attr-defined]
+        if isinstance(test, ast.Name | ast.Attribute):
+            return (test.id if isinstance(test, ast.Name) else test.attr) == "TYPE_CHECKING"
+        return not self.main_counts and asks_for_main(test)
+
+    def note(self, node: ast.AST) -> None:
+        """Keep what a statement or call imports."""
+        if isinstance(node, ast.Import):
+            self.imports += [Import(alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            self.imports += [Import(node.module or "", alias.name, node.level) for alias in node.names]
+        elif isinstance(node, ast.Call):
+            function = node.func
+            called = getattr(function, "id", "") or getattr(function, "attr", "")
+            if called in ("iter_modules", "walk_packages"):
+                self.discovers = True
+            first = node.args[0] if node.args else None
+            if called in ("import_module", "__import__") and isinstance(first, ast.Constant):
+                self.imports += _by_name(first.value)
+
+
+def _exports(tree: ast.Module) -> tuple[str, ...]:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets):
+            entries = getattr(node.value, "elts", [])
+            return tuple(e.value for e in entries if isinstance(e, ast.Constant) and isinstance(e.value, str))
+    return ()
+
+
+def _by_name(name: object) -> list[Import]:
+    """`import_module("a.b")` and `import_module(".b", __package__)`."""
+    if not isinstance(name, str) or not name:
+        return []
+    bare = name.lstrip(".")
+    if bare == name:
+        return [Import(name)]
+    return [Import("", bare, len(name) - len(bare))] if bare else []
+
+
+def _counting(kind: type[ast.AST], name: str, nodes: list[Any]) -> list[Any]:
+    """`nodes` without a docstring; of an f-string without empty texts, which some versions of Python write."""
+    if name == "body" and kind in _DOCUMENTED and _is_docstring(nodes[0]):
+        return nodes[1:]
+    if kind is ast.JoinedStr:
+        return [part for part in nodes if getattr(part, "value", None) != ""]
+    return nodes
+
+
+_SPECIAL = frozenset({ast.If, ast.Import, ast.ImportFrom, ast.Call})
+
+
+@functools.cache
+def _opening(kind: Any) -> str:
+    return f"{kind.__name__}("
+
+
+@functools.cache
+def _fields(kind: Any) -> tuple[str, ...]:
+    return tuple(name for name in kind._fields if name not in _SKIPPED)
+
+
+def _constant(value: object) -> str:
+    if isinstance(value, str):
+        return f"s{len(value)}:{value}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return hex(value)  # repr has a limit of digits
+    return repr(value)
+
+
+def _is_docstring(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

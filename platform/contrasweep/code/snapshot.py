@@ -1,0 +1,66 @@
+"""Sources in one zip file, once per digest: what made a trial can be read when the file has changed since.
+
+A snapshot holds the sources of the modules that count and nothing else: no data, no `.env`, no extension modules.
+"""
+
+import io
+import zipfile
+import zlib
+
+from contrasweep.code.version import Code
+from contrasweep.errors import StorageError
+
+MAX_BYTES = 20 * 2**20  # of sources; code of a person's is a hundredth of it
+MAX_MODULES = 20_000
+_DATE = (1980, 1, 1, 0, 0, 0)  # one content, one file
+
+
+class TooLarge(StorageError):
+    """The sources are more than a snapshot may hold."""
+
+
+def pack(code: Code) -> bytes:
+    """The sources of `code` as a zip file. `TooLarge` that says the size where that is over `MAX_BYTES`."""
+    files = {s.file: s.data for s in code.sources.values() if s.file.endswith(".py")}
+    size = sum(map(len, files.values()))
+    if size > MAX_BYTES or len(files) > MAX_MODULES:
+        largest = max(files, key=lambda name: len(files[name]))
+        raise TooLarge(
+            f"the code has {size / 2**20:.1f} MiB of sources in {len(files)} modules, and {MAX_BYTES / 2**20:.0f} MiB "
+            f"in {MAX_MODULES} are kept (largest: {largest}); its digest is recorded, its text is not"
+        )
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(files):
+            entry = zipfile.ZipInfo(name, _DATE)
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            archive.writestr(entry, files[name])
+    return sink.getvalue()
+
+
+def unpack(data: bytes) -> dict[str, str]:
+    """File name -> text of what `pack` wrote. Nothing is extracted; names and sizes are checked before anything is
+    read. `StorageError` for what is no such file."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            entries = archive.infolist()
+            if len(entries) > MAX_MODULES or sum(entry.file_size for entry in entries) > MAX_BYTES:
+                raise StorageError("a code snapshot larger than any that is written here is not read")
+            for entry in entries:
+                _check_name(entry.filename)
+            return {entry.filename: _text(archive, entry) for entry in entries}
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError, ValueError) as error:
+        raise StorageError(f"a code snapshot cannot be read ({error})") from None
+
+
+def _check_name(name: str) -> None:
+    parts = name.split("/")
+    if name.startswith("/") or not name.endswith(".py") or any(part in ("", ".", "..") for part in parts):
+        raise StorageError(f"a code snapshot holds a file of the name {name!r}, which is no module's")
+    if any(character in name for character in ("\\", ":", "\0")):
+        raise StorageError(f"a code snapshot holds a file of the name {name!r}, which is no module's")
+
+
+def _text(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> str:
+    with archive.open(entry) as file:
+        return file.read(entry.file_size).decode("utf-8", "replace")

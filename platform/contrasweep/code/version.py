@@ -1,0 +1,250 @@
+"""The code of a trial: a digest of the user's modules that it reaches, found by their imports without running them.
+
+What counts how:
+- a module of the user's (in a checkout, an editable install, on PYTHONPATH): by its meaning (see `normalised`);
+- an extension module of the user's: by the bytes of its file;
+- what is installed (site-packages) or comes with Python: by the distribution's version, which is kept beside the digest
+  and is no part of it. Neither are the distributions' names: what is imported stands in the modules, and an optional
+  package that is installed later makes no other code;
+- the platform (`contrasweep`, `cluster`): by its version, in a checkout too;
+- files that modules read (YAML, tables) and modules whose names are computed at run time: not at all.
+"""
+
+import gc
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from contrasweep.code.checkout import Checkout, checkout_of
+from contrasweep.code.distributions import distribution_of, installed_version, site_folder_of
+from contrasweep.code.finder import Finder, Module, in_site_folder
+from contrasweep.code.interactive import bound_values, script_of, source_of
+from contrasweep.code.normalised import Import, Meaning, meaning, short_digest
+from contrasweep.code.roots import module_of
+
+PLATFORM = ("contrasweep", "cluster")
+"""Top-level packages of the platform, which count by the version of the distribution `contrasweep`."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One module's source: its name, the file in a snapshot, its bytes and the digest of their meaning.
+    `path` is where it lies here; empty where it was put together from a notebook."""
+
+    module: str
+    file: str
+    data: bytes
+    digest: str
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class CodeVersion:
+    """Which code a trial ran: digests of the user's modules, versions of the distributions that they import, and the
+    commit of the checkout that holds the trainable's module (`dirty`: a module differs from it, or it lacks one)."""
+
+    digest: str
+    modules: Mapping[str, str] = field(default_factory=dict)
+    distributions: Mapping[str, str] = field(default_factory=dict)
+    commit: str = ""
+    dirty: bool = False
+
+
+@dataclass(frozen=True)
+class Code:
+    """The code of a trainable with its sources, by module."""
+
+    version: CodeVersion
+    sources: Mapping[str, Source]
+
+
+def code_of(trainable: str | Callable[..., Any], paths: Iterable[str] = ()) -> Code:
+    """The code that `trainable` (a dotted path or the function itself) reaches, and what the dotted `paths` of its
+    config reach. Modules are found, read and parsed, never run. Read modules are kept for the process, by content."""
+    walk = _Walk()
+    with _collection_paused():
+        if callable(trainable):
+            walk.function(trainable)
+        else:
+            walk.module(module_of(trainable))
+        for path in paths:
+            walk.module(module_of(path))
+        walk.follow()
+    main = trainable.__module__ if callable(trainable) else module_of(trainable)
+    return Code(_version(walk, main), dict(sorted(walk.sources.items())))
+
+
+def differing_modules(modules: Mapping[str, str]) -> list[str]:
+    """Names of those of `modules` (name -> digest) that are others here, or that cannot be found here. What has no
+    module of its own (a notebook's function, which travels with the trial) is not looked at."""
+    finder = Finder()
+    return [
+        name
+        for name, digest in sorted(modules.items())
+        if name != "__main__" and ":" not in name and _digest_here(finder, name) != digest
+    ]
+
+
+def _digest_here(finder: Finder, name: str) -> str:
+    module = finder.find(name)
+    try:
+        return _meaning_of(module)[1].digest if module is not None and module.file else ""
+    except OSError:
+        return ""
+
+
+def _meaning_of(module: Module) -> tuple[bytes, Meaning]:
+    data = module.read()
+    return data, meaning(data) if module.is_source else Meaning(short_digest(data))
+
+
+def digest_of(modules: Mapping[str, str]) -> str:
+    """The digest of the whole from its modules' digests."""
+    return short_digest("\n".join(f"{name} {modules[name]}" for name in sorted(modules)).encode())
+
+
+class _Walk:
+    """Follows imports from some modules to all that they reach."""
+
+    def __init__(self) -> None:
+        self.finder = Finder()
+        self.sources: dict[str, Source] = {}
+        self.distributions: dict[str, str] = {}
+        self.seen: set[str] = set()
+        self.queue: deque[str] = deque()  # packages before what is in them
+        self.by_version: set[str] = set()  # packages that an installed distribution holds
+
+    def module(self, name: str) -> None:
+        """Follow a module, if there is one of this name, and the packages on the way to it."""
+        parts = name.split(".")
+        for end in range(1, len(parts) + 1):
+            prefix = ".".join(parts[:end])
+            if prefix in self.by_version:
+                return
+            if prefix not in self.seen:
+                self.seen.add(prefix)
+                self.queue.append(prefix)
+
+    def function(self, function: Callable[..., Any]) -> None:
+        """Follow a function: its module, or where that is no file, the function's own source."""
+        name = function.__module__
+        if (script := script_of(function)) is not None:
+            self._text(name, script.read_bytes(), str(script))
+        elif name != "__main__" and self.finder.find(name) is not None:
+            self.module(name)
+        else:
+            self._text(name, source_of(function))
+            return
+        if values := bound_values(function):
+            self._text(f"{name}:{function.__qualname__}", values)
+
+    def follow(self) -> None:
+        """Until nothing new is reached."""
+        while self.queue:
+            name = self.queue.popleft()
+            top = name.partition(".")[0]
+            if top in PLATFORM:
+                self._installed(top, "contrasweep")
+            elif top not in self.by_version and not self.finder.is_standard(top):
+                module = self.finder.find(name)
+                if module is not None and module.file:
+                    self._take(module)
+
+    def _take(self, module: Module) -> None:
+        if in_site_folder(module.file):
+            distribution = distribution_of(module.name, site_folder_of(module.file))
+            if distribution is not None:
+                self._installed(module.name, distribution)
+                return
+        try:
+            data, found = _meaning_of(module)
+        except OSError:
+            return
+        self.sources[module.name] = Source(module.name, _file_of(module), data, found.digest, module.file)
+        self._imports(found, module.name if module.folders else module.name.rpartition(".")[0])
+        if found.discovers:
+            for part in module.parts():
+                self.module(part)
+
+    def _installed(self, package: str, distribution: str) -> None:
+        self.by_version.add(package)
+        self.distributions[distribution] = installed_version(distribution)
+
+    def _text(self, module: str, data: bytes, path: str = "") -> None:
+        """Source that is no module's file."""
+        found = meaning(data, is_main=True)
+        file = re.sub(r"\W+", "_", module) + ".py"
+        self.sources[module] = Source(module, file, data, found.digest, path)
+        self._imports(found, "")
+
+    def _imports(self, found: Meaning, package: str) -> None:
+        for imported in found.imports:
+            name = _absolute(imported, package)
+            if not name:
+                continue
+            self.module(name)
+            if imported.name == "*":
+                for exported in self._exported(name):
+                    self.module(f"{name}.{exported}")
+            elif imported.name:
+                self.module(f"{name}.{imported.name}")  # a module of the package, or an attribute
+
+    def _exported(self, package: str) -> tuple[str, ...]:
+        """The package's `__all__`: `import *` imports modules that stand in it."""
+        module = self.finder.find(package)
+        if module is None or not (module.folders and module.is_source) or in_site_folder(module.file):
+            return ()
+        try:
+            return meaning(module.read()).exports
+        except OSError:
+            return ()
+
+
+def _absolute(imported: Import, package: str) -> str:
+    """The dotted name of what is imported from; empty where a relative import leads out of its package."""
+    if not imported.level:
+        return imported.module
+    parts = package.split(".") if package else []
+    if imported.level > len(parts):
+        return ""
+    base = parts[: len(parts) - imported.level + 1]
+    return ".".join([*base, imported.module] if imported.module else base)
+
+
+def _file_of(module: Module) -> str:
+    """Its place in a snapshot, the one it has on the path to import from."""
+    parts = module.name.replace(".", "/")
+    suffix = "".join(Path(module.file).suffixes[-1:]) or ".py"
+    return f"{parts}/__init__{suffix}" if module.folders else f"{parts}{suffix}"
+
+
+def _version(walk: _Walk, main: str) -> CodeVersion:
+    modules = {name: source.digest for name, source in sorted(walk.sources.items())}
+    own = walk.sources.get(main)
+    checkout = Checkout()
+    if own is not None and own.path:
+        files = {source.path: source.data for source in walk.sources.values() if source.path}
+        checkout = checkout_of(own.path, files)
+    return CodeVersion(
+        digest=digest_of(modules),
+        modules=modules,
+        distributions=dict(sorted(walk.distributions.items())),
+        commit=checkout.commit,
+        dirty=checkout.dirty,
+    )
+
+
+@contextmanager
+def _collection_paused() -> Iterator[None]:
+    """Syntax trees have no cycles, and a collection for every 700 of their nodes doubles the time they take."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,119 @@
+"""Functions without a module's file: notebooks, scripts, and functions that other functions made."""
+
+import subprocess
+import sys
+import textwrap
+
+from contrasweep.code import code_of
+
+NOTEBOOK = [
+    "import numpy as np\nfrom helpers import scale\nWIDTH = 16\nUNUSED = 1",
+    "def neurons():\n    return WIDTH",
+    "class Settings:\n    lr = 0.05",
+    "class Base:\n    def f(self):\n        return 1",
+    "class Method(Base):\n    size: int = 3",
+    "def train(trial, resume=None):\n    yield scale(np.zeros(neurons()), Method().size)\ntrain.settings = Settings",
+]
+SHOW = (
+    "from contrasweep.code import code_of as _c\n_v = _c(train)\nprint(_v.version.digest, sorted(_v.version.modules))"
+)
+
+
+def notebook(folder, cells, show=SHOW):
+    """Run cells as IPython keeps them: compiled one by one, their text in `_ih` and in linecache."""
+    runner = textwrap.dedent("""
+        import json, linecache, sys, types
+        main = types.ModuleType("__main__")
+        sys.modules["__main__"] = main
+        main._ih = [""]
+        for i, cell in enumerate(json.loads(sys.stdin.read())):
+            name = f"<ipython-input-{i}>"
+            linecache.cache[name] = (len(cell), None, cell.splitlines(True), name)
+            main._ih.append(cell)
+            exec(compile(cell, name, "exec"), main.__dict__)
+    """)
+    (folder / "helpers.py").write_text("def scale(x, by):\n    return x * by\n")
+    import json
+
+    done = subprocess.run(
+        [sys.executable, "-c", runner], input=json.dumps([*cells, show]), cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def changed(cells, old, new):
+    assert any(old in cell for cell in cells)
+    return [cell.replace(old, new) for cell in cells]
+
+
+def test_a_notebook_function_is_its_source_and_all_of_the_notebook_that_it_refers_to(tmp_path):
+    before = notebook(tmp_path, NOTEBOOK)
+    assert before.endswith("['__main__', 'helpers']")
+    assert notebook(tmp_path, changed(NOTEBOOK, "UNUSED = 1", "UNUSED = 2  # nothing reads it")) == before
+    assert notebook(tmp_path, changed(NOTEBOOK, "    return WIDTH", "    # of them\n    return WIDTH")) == before
+    assert notebook(tmp_path, [*NOTEBOOK[:5], "other = 1", NOTEBOOK[5]]) == before
+    for old, new in [
+        ("WIDTH = 16", "WIDTH = 32"),
+        ("return WIDTH", "return WIDTH + 1"),
+        ("lr = 0.05", "lr = 0.2"),
+        ("return 1", "return 2"),
+        ("size: int = 3", "size: int = 4"),
+        ("np.zeros", "np.ones"),
+    ]:
+        assert notebook(tmp_path, changed(NOTEBOOK, old, new)) != before, new
+
+
+def test_a_cell_that_is_run_again_counts_as_it_is_now(tmp_path):
+    again = notebook(tmp_path, [*NOTEBOOK, "class Settings:\n    lr = 0.2", "train.settings = Settings"])
+    assert again == notebook(tmp_path, changed(NOTEBOOK, "lr = 0.05", "lr = 0.2"))
+    assert again != notebook(tmp_path, NOTEBOOK)
+
+
+def test_the_text_put_together_from_a_notebook_is_a_module_to_read(tmp_path):
+    text = notebook(tmp_path, NOTEBOOK, SHOW + "\nprint(_v.sources['__main__'].data.decode())")
+    for line in ("from helpers import scale as scale", "import numpy as np", "WIDTH = 16", "class Method(Base):"):
+        assert line in text.splitlines()
+    assert "UNUSED" not in text
+
+
+def test_a_function_without_any_source_counts_by_its_bytecode(tmp_path):
+    def digest(number):
+        code = f"def train(t):\n    yield {number}\n"
+        code += "from contrasweep.code import code_of\nprint(code_of(train).version.digest)"
+        return subprocess.run(
+            [sys.executable, "-"], input=code, capture_output=True, text=True, check=True, cwd=tmp_path
+        ).stdout
+
+    assert digest(1) == digest(1) != digest(2)
+
+
+def test_a_script_counts_as_its_file(tmp_path):
+    script = tmp_path / "script.py"
+
+    def digest(text):
+        script.write_text(text)
+        done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+        return done.stdout
+
+    text = (
+        "WIDTH = 16\ndef train(trial, resume=None):\n    yield WIDTH\n"
+        "if __name__ == '__main__':\n    from contrasweep.code import code_of\n    print(code_of(train).version)\n"
+    )
+    before = digest(text)
+    assert "modules={'__main__': " in before
+    assert digest(text.replace("yield", "# comment\n    yield")) == before
+    assert digest(text + "    'what is done with the results'\n") == before
+    assert digest(text.replace("16", "32")) != before
+    assert digest(text + "    WIDTH = 32\n") != before
+
+
+def test_what_a_function_closed_over_counts(tmp_path):
+    def made(width):
+        def train(trial, resume=None):
+            yield width
+
+        return train
+
+    digests = [code_of(made(width)).version.digest for width in (16, 16, 32)]
+    assert digests[0] == digests[1] != digests[2]

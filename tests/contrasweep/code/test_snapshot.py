@@ -1,0 +1,104 @@
+"""Snapshots hold sources and nothing else, are read without extracting, and say what differs."""
+
+import io
+import zipfile
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contrasweep.code import code_of, difference, pack, snapshot, unpack
+from contrasweep.code.normalised import meaning
+from contrasweep.errors import StorageError
+
+NAMES = st.lists(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), min_size=1, max_size=3).map("/".join)
+LINES = st.lists(st.sampled_from(["a = 1", "b = 2", "c = a", "", "# note", "d = 'x'"]), max_size=12)
+
+
+@pytest.fixture
+def code(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/__init__.py").write_text("")
+    (tmp_path / "own/method.py").write_text("from own import helper\nX = 1\n")
+    (tmp_path / "own/helper.py").write_text("Y = 'ä'\n")
+    (tmp_path / "own/.env").write_text("PASSWORD=secret")
+    (tmp_path / "own/data.npz").write_bytes(b"data")
+    return tmp_path / "own"
+
+
+def test_a_snapshot_holds_the_sources_that_count_and_is_the_same_each_time(code):
+    packed = pack(code_of("own.method:train"))
+    assert unpack(packed) == {
+        "own/__init__.py": "",
+        "own/helper.py": "Y = 'ä'\n",
+        "own/method.py": "from own import helper\nX = 1\n",
+    }
+    (code / "method.py").touch()
+    assert pack(code_of("own.method:train")) == packed
+
+
+def test_more_sources_than_a_snapshot_may_hold_are_refused_with_the_size(code, monkeypatch):
+    (code / "helper.py").write_text("Y = 1\n" * 1000)
+    monkeypatch.setattr(snapshot, "MAX_BYTES", 5000)
+    with pytest.raises(snapshot.TooLarge, match=r"0.0 MiB of sources in 3 modules.*largest: own/helper.py"):
+        pack(code_of("own.method:train"))
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd.py", "../a.py", "a/../../b.py", "a//b.py", "a.txt", "c:\\a.py", ".env"])
+def test_a_snapshot_with_a_name_that_is_no_modules_is_refused(name):
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:
+        archive.writestr(name, "X = 1")
+    with pytest.raises(StorageError, match="no module's"):
+        unpack(sink.getvalue())
+
+
+def test_a_snapshot_that_unpacks_to_more_than_is_ever_written_is_not_read():
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+        for i in range(3):
+            archive.writestr(f"a{i}.py", bytes(10 * 2**20))
+    assert len(sink.getvalue()) < 2**17
+    with pytest.raises(StorageError, match="larger than any"):
+        unpack(sink.getvalue())
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_snapshot_are_one_error(data):
+    with pytest.raises(StorageError, match="cannot be read"):
+        unpack(data)
+
+
+def test_a_snapshot_with_a_broken_byte_is_one_error(code):
+    packed = bytearray(pack(code_of("own.method:train")))
+    packed[packed.index(b"own/helper.py") + len(b"own/helper.py") + 3] ^= 0xFF
+    with pytest.raises(StorageError):
+        unpack(bytes(packed))
+
+
+def test_a_difference_names_files_and_lines():
+    old = {"own/method.py": "a = 1\nb = 2\nc = 3\n", "own/same.py": "x = 1\n", "own/gone.py": "y = 1\n"}
+    new = {"own/method.py": "a = 1\nb = 4\nc = 5\nd = 6\n", "own/same.py": "x = 1  # more\n", "own/more.py": "z = 1\n"}
+    found = difference(old, new, ("study", "now"))
+    assert str(found) == "own/gone.py removed (1 line), own/method.py changed (3 lines), own/more.py added (1 line)"
+    assert found.summary() == "5 lines differ in 3 modules"
+    assert "--- study/own/method.py\n+++ now/own/method.py\n@@ -1,3 +1,4 @@\n a = 1\n-b = 2\n" in found.diff
+    assert "same.py" not in found.diff
+    assert str(difference(old, old)) == "no difference"
+
+
+@given(LINES, LINES)
+def test_a_difference_is_there_exactly_where_the_meaning_differs(old, new):
+    before, after = "\n".join(old), "\n".join(new)
+    found = difference({"f.py": before}, {"f.py": after})
+    assert bool(found.changes) == (meaning(before.encode()).digest != meaning(after.encode()).digest)
+    assert all(0 < change.lines <= len(old) + len(new) for change in found.changes)
+    assert bool(found.diff) == bool(found.changes)
+
+
+@given(LINES, st.integers(0, 12))
+def test_comments_and_blank_lines_anywhere_change_no_meaning(lines, at):
+    text = "\n".join(lines).encode()
+    more = "\n".join([*lines[:at], "# a comment", "", *lines[at:]]).encode()
+    assert meaning(text).digest == meaning(more).digest
