@@ -70,7 +70,7 @@ def run(
     cluster: Cluster = None,
 ) -> None:
     """Run a study, or go on with it; here, or on the Ray cluster in RAY_ADDRESS. Prints the table at the end."""
-    from contrasweep.report.search_notes import notes_text
+    from contrasweep.report.search_notes import search_notes
     from contrasweep.running.driver import run as run_study
 
     declared = load_study(study, sets or [])
@@ -87,7 +87,7 @@ def run(
         print_json(reports.summary(results))
     else:
         print(results.table().to_text())
-        print("\n" + notes_text(results) if results.spent() else "")
+        print("\n" + search_notes(results).to_text() if results.spent() else "")
         print(f"\nrecords:  {storage}/{results.name}\nreport:   contrasweep report {results.name} --storage {storage}")
         if tracking != "none":
             print(f"MLflow:   contrasweep ui --tracking {tracking} --study {results.name}")

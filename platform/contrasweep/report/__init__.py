@@ -13,7 +13,7 @@ from contrasweep.errors import SpecError, StorageError, choose_from
 from contrasweep.report import trials
 from contrasweep.report.data import ReportData
 from contrasweep.report.page import html_report
-from contrasweep.report.search_notes import notes_html, notes_text
+from contrasweep.report.search_notes import search_notes
 from contrasweep.results.items import by_item, tables_over_groups
 from contrasweep.results.results import Over, Results
 from contrasweep.results.table import Table
@@ -108,7 +108,7 @@ def render(results: Results, format: str, table: Table | None = None) -> bytes:
         return _frame_bytes(table.to_frame(), format)
     shown = {"text": table.to_text, "markdown": table.to_markdown, "latex": table.to_latex}[format]
     notes = (
-        {"text": "\n\n{}\n", "markdown": "\n\n```\n{}\n```\n"}[format].format(notes_text(results))
+        {"text": "\n\n{}\n", "markdown": "\n\n```\n{}\n```\n"}[format].format(search_notes(results).to_text())
         if format != "latex" and results.spent()
         else "\n"
     )
@@ -166,7 +166,7 @@ def report_data(results: Results, table: Table) -> ReportData:
         over_groups=tables_over_groups(results),
         importance=results.importance(),
         spent=_spent(results),
-        search_notes=notes_html(results),
+        search_notes=search_notes(results),
         study_link=links.study,
         served="" if links.served or not links.runs else f"contrasweep ui --tracking {links.tracking}",
     )

@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from html import escape
 
+from markupsafe import Markup
+
 from contrasweep.report.charts import COLOURS, WIDTH, short, svg
 
 
@@ -14,7 +16,7 @@ def bar_chart(
     *,
     title: str,
     colours: Sequence[int] | None = None,
-) -> str:
+) -> Markup:
     """Horizontal bars with their names above them and their values at their ends."""
     high = max([v for v in values if math.isfinite(v)], default=0.0) or 1.0
     row, height, parts = 34, 34 * len(names) + 6, []
@@ -37,7 +39,7 @@ def heat_map(
     title: str,
     row_label: str,
     column_label: str,
-) -> str:
+) -> Markup:
     """A grid of shaded cells with their values; NaN stays empty."""
     finite = [v for line in values for v in line if math.isfinite(v)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)

@@ -1,21 +1,23 @@
 """What a study cost: trials and training time by arm and phase, GPUs, hosts, and how many trials ran at once."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
 from contrasweep.report.charts import Series, xy_chart
 from contrasweep.report.data import ReportData
-from contrasweep.report.figures import figure
-from contrasweep.report.html_table import plain
+from contrasweep.report.figures import Figure
 
 MOMENTS = 200  # points of the course of a study
 
 
-def budget_html(data: ReportData) -> str:
-    """Tables by arm and by host, and the course of the study; nothing before a trial has ended."""
+def budget_section(data: ReportData) -> Mapping[str, Any]:
+    """Costs by arm and by host, and the course of the study; empty before a trial has ended."""
     spent = data.spent if data.spent is not None else data.frame
     if "seconds" not in spent or not spent["seconds"].notna().any():
-        return ""
+        return {}
     phased = "phase" in spent and spent["phase"].nunique() > 1
     keys = [(arm, phase) for arm in data.arms for phase in (dict.fromkeys(spent["phase"]) if phased else [None])]
     rows, counts = [], dict[str | None, set[int]]()
@@ -34,11 +36,13 @@ def budget_html(data: ReportData) -> str:
         "peak GPU memory",
         "GPU busy",
     ]
-    total = duration(float(spent["seconds"].astype("float64").sum()))
-    equal = all(len(found) == 1 for found in counts.values())
-    says = "Every arm has the same number of trials." if equal else "The arms do not have the same number of trials."
-    course = f'<div class="figures">{_course(data, spent)}</div>'
-    return f'<p class="soft">{total} of training in all. {says}</p>{plain(head, rows)}{course}{_hosts(spent)}'
+    return {
+        "total": duration(float(spent["seconds"].astype("float64").sum())),
+        "equal": all(len(sizes) == 1 for sizes in counts.values()),
+        "costs": [head, *rows],
+        "course": _course(data, spent),
+        "hosts": _hosts(spent),
+    }
 
 
 def duration(seconds: float) -> str:
@@ -67,13 +71,13 @@ def _costs(part: pd.DataFrame) -> list[str]:
     ]
 
 
-def _course(data: ReportData, spent: pd.DataFrame) -> str:
+def _course(data: ReportData, spent: pd.DataFrame) -> list[Figure]:
     """Trials that had ended by then, over the time since the first one began, by arm."""
     if not {"started", "ended"} <= set(spent.columns):
-        return ""
+        return []
     ran = spent[(_column(spent, "started") > 0) & (_column(spent, "ended") > _column(spent, "started"))]
     if len(ran) < 2:
-        return ""
+        return []
     began, over = float(ran["started"].min()), float(ran["ended"].max())
     unit, name = (
         (1.0, "seconds") if over - began < 180 else (60.0, "minutes") if over - began < 7200 else (3600.0, "hours")
@@ -88,19 +92,17 @@ def _course(data: ReportData, spent: pd.DataFrame) -> str:
         )
     busy = float((ran["ended"] - ran["started"]).sum()) / (over - began)
     svg = xy_chart(series, x_label=f"{name} since the first trial began", y_label="trials ended")
-    return figure(
-        svg,
-        f"From first to last trial {duration(over - began)}, on average {busy:.1f} trials at once.",
-        "The course of the study",
-    )
+    caption = f"From first to last trial {duration(over - began)}, on average {busy:.1f} trials at once."
+    return [Figure(svg, caption, "The course of the study")]
 
 
-def _hosts(spent: pd.DataFrame) -> str:
-    if "host" not in spent or not spent["host"].fillna("").astype(str).str.len().gt(0).any():
-        return ""
-    used = spent[spent["host"].fillna("").astype(str).str.len().gt(0)].groupby("host")["seconds"].agg(["size", "sum"])
-    rows = [[str(host), str(int(size)), duration(float(total))] for host, size, total in used.itertuples()]
-    return f"<h3>Hosts</h3>{plain(['host', 'trials', 'training time'], rows)}"
+def _hosts(spent: pd.DataFrame) -> list[list[str]]:
+    """Name, trials and training time of each host."""
+    if "host" not in spent:
+        return []
+    named = spent[spent["host"].fillna("").astype(str).str.len().gt(0)]
+    used = named.groupby("host")["seconds"].agg(["size", "sum"])
+    return [[str(host), str(int(size)), duration(float(total))] for host, size, total in used.itertuples()]
 
 
 def _column(frame: pd.DataFrame, name: str) -> "pd.Series[float]":

@@ -1,5 +1,10 @@
 """Charts as SVG text: no library, no script, colours from the page's style so that they follow light and dark.
 
+They are drawn here and not by Matplotlib because a chart of its own follows the page's theme, can be read by a pointer
+and by name (each series is an element that the page's script shows and hides), keeps the size of its text on a phone,
+and leaves a report about 1 MB smaller. A drawing is numbers far more than text, so a template would only be longer:
+this is the one place of a report that escapes by hand.
+
 A chart is drawn at the size that it has on a phone (360 units wide) and laid out in a grid that gives it about
 that many pixels on any screen, so its text keeps its size.
 """
@@ -9,6 +14,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
+
+from markupsafe import Markup
 
 WIDTH, HEIGHT = 360, 240
 LEFT, RIGHT, TOP, BOTTOM = 48, 12, 12, 40
@@ -57,15 +64,15 @@ def log_ticks(low: float, high: float, most: int = 6) -> list[float]:
     """Round numbers from `low` to `high` (both above 0) for a logarithmic scale: 1, 2, 5, 10, or powers of 10 alone."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for digits in ((1, 2, 5), (1, 3), (1,)):
-        found = [
+        marks = [
             round(m * 10.0**d, 12)
             for d in decades
             for m in digits
             if low * (1 - 1e-9) <= m * 10.0**d <= high * (1 + 1e-9)
         ]
-        if len(found) <= most:
+        if len(marks) <= most:
             break
-    return found if len(found) > 1 else [low, high]
+    return marks if len(marks) > 1 else [low, high]
 
 
 def _span(values: Sequence[float], pad: float = 0.06) -> tuple[float, float]:
@@ -76,6 +83,7 @@ def _span(values: Sequence[float], pad: float = 0.06) -> tuple[float, float]:
 
 
 def short(value: float) -> str:
+    """A number in four digits."""
     return f"{value:.4g}"
 
 
@@ -90,7 +98,7 @@ def xy_chart(
     log_x: bool = False,
     whole_x: bool = False,
     y_within: Sequence[float] = (),
-) -> str:
+) -> Markup:
     """Lines with bands and points. `x_names` makes x a category (position i is `x_names[i]`), `log_x` logarithmic;
     `whole_x` keeps fractions off its ticks; `y_within` are values that the scale holds too, for charts of one scale.
     The page's script reads values off lines, by the scales it finds in `data-`."""
@@ -193,6 +201,7 @@ def _dots(d: Dots, px, py) -> str:  # type: ignore[no-untyped-def]
     return f'<g class="c{d.colour % COLOURS}" data-name="{escape(d.name)}">{circles}</g>'
 
 
-def svg(parts: Sequence[str], width: float, height: float, title: str, more: str = "") -> str:
-    """The drawing as an element of the page, `title` for those who hear it."""
-    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}"{more}>{"".join(parts)}</svg>'
+def svg(parts: Sequence[str], width: float, height: float, title: str, more: str = "") -> Markup:
+    """The drawing as an element of the page, `title` for those who hear it; `parts` are elements."""
+    opening = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}"{more}>'
+    return Markup(f"{opening}{''.join(parts)}</svg>")

@@ -1,15 +1,14 @@
 """Learning curves: the mean over replicates and its band, one panel a combination of the axes or a metric."""
 
 import math
-from collections.abc import Sequence
-from html import escape
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from contrasweep.report.charts import Series, xy_chart
 from contrasweep.report.data import ReportData
-from contrasweep.report.figures import figure
+from contrasweep.report.figures import Figure
 
 PANELS = 12
 METRICS = 12
@@ -20,20 +19,20 @@ Spread = dict[Any, pd.DataFrame]
 CAPTION = "Mean over replicates; the band is their range."
 
 
-def curve_figures(data: ReportData) -> str:
-    """The study's metric first; another by the list above them. Without axes all metrics at once."""
+def curves_section(data: ReportData) -> Mapping[str, Any]:
+    """The panels of each metric, the study's first; empty where no trial has reported a metric that changed."""
     curves = data.curves
     if curves is None or curves.empty:
-        return ""
+        return {}
     metrics = [
         str(c)
         for c in curves.columns
         if c not in ("trial_id", "step", "time") and pd.api.types.is_numeric_dtype(curves[c])
     ]
     curves = curves[curves["trial_id"].isin(data.done["trial_id"])]
-    if curves.empty:
-        return ""
     moving = [m for m in metrics if curves[m].nunique() > 1]
+    if not moving:  # a single report, or none of a finished trial
+        return {}
     metrics = sorted(moving, key=lambda m: (m != data.metric, not m.startswith("loss"), "_class_" in m))[:METRICS]
     named = data.done.set_index("trial_id")
     settings = [
@@ -50,37 +49,33 @@ def curve_figures(data: ReportData) -> str:
     }
     order = list(dict.fromkeys(settings))
     if len(order) == 1:
-        shown = "".join(_panel(data, spread, order[0], metric, metric) for metric in metrics)
-        return f'<p class="soft">{CAPTION}</p><div class="figures">{shown}</div>'
-    more = f'<p class="soft">{len(order) - PANELS} more combinations are not drawn.</p>' if len(order) > PANELS else ""
-    boxes = "".join(
-        f'<div data-group="curves" data-option="{escape(m)}"{" class=off" if i else ""}><div class="figures">'
-        f"{_panels(data, spread, order[:PANELS], m)}</div></div>"
-        for i, m in enumerate(metrics)
-    )
-    options = "".join(f"<option>{escape(m)}</option>" for m in metrics)
-    chooser = f'<label>Metric <select data-shows="curves">{options}</select></label>'
-    return f'<p class="soft">{chooser} {CAPTION}</p>{boxes}{more}'
+        by_metric = {metric: _panels(data, spread, order, metric, [metric]) for metric in metrics}
+    else:
+        by_metric = {metric: _panels(data, spread, order[:PANELS], metric, order) for metric in metrics}
+    return {"caption": CAPTION, "panels": len(order), "by_metric": by_metric, "omitted": len(order) - PANELS}
 
 
-def _panels(data: ReportData, spread: Spread, panels: Sequence[str], metric: str) -> str:
-    within = _range(spread, panels, metric)
-    return "".join(_panel(data, spread, panel, metric, panel, within) for panel in panels)
+def _panels(
+    data: ReportData, spread: Spread, panels: Sequence[str], metric: str, titles: Sequence[str]
+) -> list[Figure]:
+    within = _range(spread, panels, metric) if len(panels) > 1 else ()
+    drawn = []
+    for panel, title in zip(panels, titles, strict=False):
+        series = [
+            _line(arm, data.colour(arm), spread[panel, arm][metric].dropna())
+            for arm in data.arms
+            if (panel, arm) in spread
+        ]
+        if any(line.x for line in series):
+            svg = xy_chart(series, x_label="step", y_label=metric, whole_x=True, y_within=within)
+            drawn.append(Figure(svg, title=title))
+    return drawn
 
 
-def _panel(data: ReportData, spread: Spread, panel: str, metric: str, title: str, within: Sequence[float] = ()) -> str:
-    series = []
-    for arm in data.arms:
-        if (panel, arm) in spread:
-            part = spread[panel, arm][metric].dropna()
-            part = part.iloc[:: max(1, math.ceil(len(part) / STEPS))]
-            series.append(
-                Series(
-                    arm, data.colour(arm), list(part.index), list(part["mean"]), list(part["min"]), list(part["max"])
-                )
-            )
-    svg = xy_chart(series, x_label="step", y_label=metric, whole_x=True, y_within=within)
-    return figure(svg, "", title) if any(s.x for s in series) else ""
+def _line(arm: str, colour: int, part: Any) -> Series:
+    """The mean of `part` (mean, min and max by step) with its range, thinned out."""
+    part = part.iloc[:: max(1, math.ceil(len(part) / STEPS))]
+    return Series(arm, colour, list(part.index), list(part["mean"]), list(part["min"]), list(part["max"]))
 
 
 def _range(spread: Spread, panels: Sequence[str], metric: str) -> list[float]:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from contrasweep.report.search_notes import SearchNotes
 from contrasweep.results.building import build_table
 from contrasweep.results.cells import label
 from contrasweep.results.table import Table
@@ -27,7 +28,7 @@ class ReportData:
     `images`: figures of single trials (caption, PNG); `by_item`: comparisons over test items of single trials,
     `over_groups`: tables over those of all folds (report.trials).
     `spent`: one row a trial that ended, of a search too: arm, phase, status, seconds and what `frame` has of its host.
-    `search_notes`: HTML on what a search cost and found.
+    `search_notes`: what a search cost, and its Pareto fronts.
     `given`: the table, where it is made already. `served`: by which command the pages behind `links` are served; empty
     where a server does.
     """
@@ -42,7 +43,7 @@ class ReportData:
     by_item: list[dict[str, Any]] = field(default_factory=list)
     over_groups: list[Table] = field(default_factory=list)
     spent: pd.DataFrame | None = None
-    search_notes: str = ""
+    search_notes: SearchNotes = field(default_factory=SearchNotes)
     study_link: str = ""
     served: str = ""
     given: Table | None = None
@@ -61,10 +62,9 @@ class ReportData:
 
     @cached_property
     def arms(self) -> list[str]:
-        found = [] if self.search is None else list(self.search["arm"])
-        return list(
-            dict.fromkeys([*map(str, self.facts.get("arms", [])), *self.frame["arm"].astype(str), *map(str, found)])
-        )
+        """Every arm of the study, of its trials and of its search, in this order."""
+        searched = [] if self.search is None else list(self.search["arm"])
+        return list(dict.fromkeys(map(str, [*self.facts.get("arms", []), *self.frame["arm"], *searched])))
 
     @cached_property
     def done(self) -> pd.DataFrame:
@@ -104,4 +104,5 @@ class ReportData:
         )
 
     def colour(self, arm: str) -> int:
+        """The number of an arm's colour, the same in every drawing."""
         return self.arms.index(arm)

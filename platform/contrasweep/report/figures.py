@@ -1,13 +1,14 @@
-"""The figures of a report, each as HTML; an empty text where there is nothing to show."""
+"""The figures of a report: drawings with their captions, no figure where there is nothing to show."""
 
 import math
 from collections.abc import Iterable
-from html import escape
+from dataclasses import dataclass
 
 import numpy as np
+from markupsafe import Markup
 
 from contrasweep.report.bars import bar_chart, heat_map
-from contrasweep.report.charts import COLOURS, Dots, Series, short, xy_chart
+from contrasweep.report.charts import Dots, Series, short, xy_chart
 from contrasweep.report.data import ReportData
 from contrasweep.results.cells import Cell
 from contrasweep.results.effects import ORDER, effects, noise
@@ -15,37 +16,28 @@ from contrasweep.results.effects import ORDER, effects, noise
 POINTS = 1500
 
 
-def figure(svg: str, caption: str, title: str = "") -> str:
-    head = f"<h3>{escape(title)}</h3>" if title else ""
-    below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-    return f"<figure>{head}{svg}{below}</figure>" if svg else ""
+@dataclass(frozen=True)
+class Figure:
+    """A drawing with what stands above and below it; a `wide` one scrolls sideways where the screen is narrow."""
+
+    svg: Markup
+    caption: str = ""
+    title: str = ""
+    wide: bool = False
 
 
-def keys(data: ReportData) -> str:
-    """The legend of all charts: one button an arm, which shows and hides it everywhere."""
-    return (
-        '<div class="keys">'
-        + "".join(
-            f'<button class="key c{data.colour(arm) % COLOURS}" data-name="{escape(arm)}" '
-            f'aria-pressed="true"><i></i><span>{escape(arm)}</span></button>'
-            for arm in data.arms
-        )
-        + "</div>"
-    )
-
-
-def slices(data: ReportData) -> list[str]:
+def slices(data: ReportData) -> list[Figure]:
     """The metric along every axis, one line an arm: lines that are not parallel are an interaction."""
     if not data.axes:
         return [_replicates(data)] if len(data.done) else []
     return [
-        figure(_slice(data, axis), "Mean of each arm; bars span the middle 80 % of trials.", f"{data.metric} by {axis}")
+        Figure(_slice(data, axis), "Mean of each arm; bars span the middle 80 % of trials.", f"{data.metric} by {axis}")
         for axis in data.axes
         if data.done[axis].nunique() > 1
     ] or [_replicates(data)]
 
 
-def _slice(data: ReportData, axis: str) -> str:
+def _slice(data: ReportData, axis: str) -> Markup:
     names = list(dict.fromkeys(data.done[axis]))
     series, shift = [], np.linspace(-0.16, 0.16, max(2, len(data.arms)))
     for i, arm in enumerate(data.arms):
@@ -57,7 +49,7 @@ def _slice(data: ReportData, axis: str) -> str:
     return xy_chart(series, x_label=axis, y_label=data.metric, x_names=names)
 
 
-def _replicates(data: ReportData) -> str:
+def _replicates(data: ReportData) -> Figure:
     rng = np.random.default_rng(0)
     dots = []
     for i, arm in enumerate(data.arms):
@@ -73,18 +65,18 @@ def _replicates(data: ReportData) -> str:
         if c and c.mean is not None
     ]
     svg = xy_chart(series, dots, x_label="arm", y_label=data.metric, x_names=data.arms)
-    return figure(svg, "Every finished trial, with mean and interval.", f"{data.metric} by arm")
+    return Figure(svg, "Every finished trial, with mean and interval.", f"{data.metric} by arm")
 
 
-def _arm_cells(data: ReportData) -> Iterable[tuple[str, "Cell | None"]]:
+def _arm_cells(data: ReportData) -> Iterable[tuple[str, Cell | None]]:
     table = data.overall or data.table
-    found = {row[-1]: table.cells.get((row, ())) for row in table.rows}
-    return [(arm, found.get(arm)) for arm in data.arms]
+    cells = {row[-1]: table.cells.get((row, ())) for row in table.rows}
+    return [(arm, cells.get(arm)) for arm in data.arms]
 
 
-def interaction_figures(data: ReportData) -> list[str]:
+def interaction_figures(data: ReportData) -> list[Figure]:
     """Arms against every axis as a heat map of means, and how much each effect explains."""
-    made = []
+    figures = []
     for axis in data.axes:
         names = list(dict.fromkeys(data.done[axis]))
         if len(names) > 1 and len(data.arms) > 1 and len(names) <= 8:
@@ -94,42 +86,41 @@ def interaction_figures(data: ReportData) -> list[str]:
                 for a in data.arms
             ]
             svg = heat_map(data.arms, names, grid, title=f"mean {data.metric}", row_label="arm", column_label=axis)
-            made.append(figure(svg, f"Mean {data.metric}; darker is larger.", f"arm x {axis}"))
-    found = effects(data.done, "value", data.axes)
-    if len(found):
-        p_values = ["" if math.isnan(p) else f", p {'< 0.001' if p < 1e-3 else f'= {p:.2g}'}" for p in found["p_value"]]
-        shown = [f"{100 * s:.1f} %{p}" for s, p in zip(found["share"], p_values, strict=True)]
-        svg = bar_chart(list(found["effect"]), list(found["share"]), shown, title="share of variation")
-        made.append(
-            figure(
+            figures.append(Figure(svg, f"Mean {data.metric}; darker is larger.", f"arm x {axis}"))
+    explained = effects(data.done, "value", data.axes)
+    if len(explained):
+        p_values = [
+            "" if math.isnan(p) else f", p {'< 0.001' if p < 1e-3 else f'= {p:.2g}'}" for p in explained["p_value"]
+        ]
+        shown = [f"{100 * s:.1f} %{p}" for s, p in zip(explained["share"], p_values, strict=True)]
+        svg = bar_chart(list(explained["effect"]), list(explained["share"]), shown, title="share of variation")
+        figures.append(
+            Figure(
                 svg,
                 "Share of the variation between trials that each factor explains, and each pair beyond its two. "
                 "The F test takes trials as independent: a screen, not a verdict.",
                 "What the metric depends on",
             )
         )
-    return made
+    return figures
 
 
-def variance_figure(data: ReportData) -> str:
+def variance_figures(data: ReportData) -> list[Figure]:
     """What makes replicates of one cell differ."""
-    found = noise(data.done, "value", data.axes)
-    if found.empty:
-        return ""
-    apart = ORDER in set(found["source"])
+    components = noise(data.done, "value", data.axes)
+    if components.empty:
+        return []
+    apart = ORDER in set(components["source"])
     words = {
         "seed": "seed (initialisation and augmentation)" if apart else "seed (initialisation and order)",
         ORDER: "order of the data",
         "rest": "rest (arm-specific noise)",
     }
-    names = [words.get(name, name) for name in found["source"]]
+    names = [words.get(name, name) for name in components["source"]]
     shown = [
         f"{100 * share:.0f} % (sd {short(math.sqrt(v))})"
-        for share, v in zip(found["share"], found["variance"], strict=True)
+        for share, v in zip(components["share"], components["variance"], strict=True)
     ]
-    svg = bar_chart(names, list(found["share"]), shown, title="variance components", colours=[2] * len(names))
-    return figure(
-        svg,
-        "Variance components within a cell. What all arms share, pairing takes out of the comparison.",
-        "Where the noise comes from",
-    )
+    svg = bar_chart(names, list(components["share"]), shown, title="variance components", colours=[2] * len(names))
+    caption = "Variance components within a cell. What all arms share, pairing takes out of the comparison."
+    return [Figure(svg, caption, "Where the noise comes from")]

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from contrasweep.report.html_table import table_html
 from contrasweep.report.latex import table_latex, versus_latex
 from contrasweep.report.markdown import table_markdown, versus_markdown
+from contrasweep.report.templating import table_html
 from contrasweep.report.text import table_text, versus_text
 from contrasweep.results.rendering import Format
 from contrasweep.results.table import Table

@@ -1,194 +1,171 @@
-"""The HTML report: one self-contained file, readable without a network, on a laptop, a phone and in the dark."""
+"""The HTML report: one self-contained file, readable without a network, on a laptop, a phone and in the dark.
 
-from collections.abc import Iterable, Sequence
+A section is a function that says what it shows, and a template that lays it out, `templates/sections/KEY.html`; it is
+left out where there is nothing to show.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from html import escape
-from importlib import resources
+from typing import Any
 
 import pandas as pd
+from markupsafe import Markup
 
-from contrasweep.report import figures, html_table, searching, trials
-from contrasweep.report.budget import budget_html
+from contrasweep.report import figures, searching
+from contrasweep.report.budget import budget_section
+from contrasweep.report.charts import COLOURS
 from contrasweep.report.comparisons import pair_rows
-from contrasweep.report.curves import curve_figures
+from contrasweep.report.curves import curves_section
 from contrasweep.report.data import ReportData
-from contrasweep.report.trial_list import trial_list
+from contrasweep.report.templating import render_template
+from contrasweep.report.trial_list import trials_section
+from contrasweep.report.trials import figures_section, items_section
 from contrasweep.results.cells import Pair
 
-CAUSES = 20
-SENTENCES = 6
-UNBROKEN = "\u00a0=\u00a0"
+MAX_CAUSES = 20
+MAX_SENTENCES = 6
+TONES = {"failed": "bad", "infeasible": "bad", "pending": "open"}
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page with its own heading and address."""
+
+    key: str
+    title: str
+    body: Markup
 
 
 def html_report(data: ReportData) -> str:
     """The report of a study as one HTML document; it asks nothing of any other file or host."""
-    sections = [
-        ("answer", "The answer", _answer(data)),
-        ("table", "The table", _table(data)),
-        (
-            "slices",
-            "Slices and interactions",
-            _figures([*figures.slices(data), *figures.interaction_figures(data), figures.variance_figure(data)]),
-        ),
-        ("curves", "Learning curves", curve_figures(data)),
-        ("search", "Search", _search(data)),
-        ("figures", "Figures of trials", trials.figures_html(data.images)),
-        ("items", "Item by item", trials.items_html(data.by_item, data.axes, data.over_groups)),
-        ("trials", "All trials", searching.parallel_figure(data) + trial_list(data)),
-        ("budget", "Budget and GPUs", budget_html(data)),
-        ("failures", "Failures", _failures(data)),
-        ("again", "To run it again", _provenance(data)),
-    ]
-    kept = [(key, title, body) for key, title, body in sections if body]
-    links = "".join(f'<a href="#{key}">{title}</a>' for key, title, _ in kept)
-    body = "".join(f'<section id="{key}"><h2>{title}</h2>{inner}</section>' for key, title, inner in kept)
-    name = escape(str(data.facts["name"]))
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name} · contrasweep</title>'
-        '<meta name="viewport" content="width=device-width,initial-scale=1"><link rel="icon" href="data:,">'
-        f"<style>{html_table.STYLE}{_file('page.css')}</style></head><body>{_head(data)}"
-        f"<nav><div>{links}</div>{figures.keys(data)}</nav><main>{body}</main>"
-        f"<footer>Written by contrasweep on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC.</footer>"
-        f"<script>{_file('page.js')}</script></body></html>"
+    facts = data.facts
+    shown = {key: (title, show(data)) for key, (title, show) in SECTIONS.items()}
+    return render_template(
+        "page.html",
+        name=str(facts["name"]),
+        description=facts.get("description", ""),
+        summary=_summary(data),
+        counts=list(data.frame["status"].value_counts().items()),
+        tones=TONES,
+        datasets=sorted({(str(d["name"]), bool(d.get("synthetic"))) for d in facts.get("datasets", [])}),
+        study_link=data.study_link,
+        arms=[(arm, data.colour(arm) % COLOURS) for arm in data.arms],
+        sections=[
+            Section(key, title, render_template(f"sections/{key}.html", **context))
+            for key, (title, context) in shown.items()
+            if context
+        ],
+        written=datetime.now(UTC),
     )
 
 
-def _file(name: str) -> str:
-    return (resources.files("contrasweep.report") / name).read_text(encoding="utf-8")
-
-
-def _figures(made: Iterable[str]) -> str:
-    inner = "".join(made)
-    return f'<div class="figures">{inner}</div>' if inner else ""
-
-
-def _search(data: ReportData) -> str:
-    best = searching.best_settings(data)
-    chosen = f"<h3>The best settings of each arm</h3>{html_table.plain(best[0], best[1:])}" if best else ""
-    return (
-        chosen
-        + data.search_notes
-        + _figures([searching.budget_figure(data), *searching.slice_figures(data), *searching.importance_figures(data)])
-    )
-
-
-def _head(data: ReportData) -> str:
-    facts, counts = data.facts, data.frame["status"].value_counts()
-    tone = {"failed": " bad", "infeasible": " bad", "pending": " open", "pruned": ""}
-    chips = [f'<span class="chip{tone.get(str(s), "")}"><b>{n}</b> {escape(str(s))}</span>' for s, n in counts.items()]
-    shown = {(str(d["name"]), bool(d.get("synthetic"))) for d in facts.get("datasets", [])}
-    chips += [
-        f'<span class="chip{" open" if synthetic else ""}">data: '
-        f"{escape(name)}{' · synthetic' if synthetic else ''}</span>"
-        for name, synthetic in sorted(shown)
-    ]
-    if data.study_link:
-        chips.append(f'<a class="chip" href="{escape(data.study_link)}">in MLflow</a>')
-    better = "larger" if data.mode == "max" else "smaller"
-    about = f"<p>{escape(str(facts['description']))}</p>" if facts.get("description") else ""
+def _summary(data: ReportData) -> str:
     size = f"{len(data.frame)} trials"
     if data.search is not None and data.spent is not None:
         searched = int((data.spent["phase"] == "search").sum())
         size = f"{searched} trials of the search, {len(data.frame)} of the confirmation"
-    return (
-        f'<header class="top"><button id="theme" aria-label="light or '
-        f'dark">◐</button><h1>{escape(str(facts["name"]))}</h1>{about}'
-        f'<p class="soft">{escape(data.metric)}, {better} is better · {len(data.arms)} arms · {size}</p>'
-        f'<div class="chips">{"".join(chips)}</div></header>'
-    )
+    better = "larger" if data.mode == "max" else "smaller"
+    return f"{data.metric}, {better} is better · {len(data.arms)} arms · {size}"
 
 
-def _answer(data: ReportData) -> str:
-    parts = []
-    if data.overall is not None and data.overall.pairs:
-        axes = " and ".join(data.axes)
-        parts.append(f"<h3>Over all values of {escape(axes)}</h3>{_verdicts(data.overall.pairs)}")
+def _answer(data: ReportData) -> Mapping[str, Any]:
+    overall = data.overall.pairs if data.overall is not None else ()
+    groups = []
+    if overall:
+        groups.append(_verdicts(f"Over all values of {' and '.join(data.axes)}", overall))
     if data.table.pairs:
-        head = "<h3>Cell by cell</h3>" if parts else ""
-        parts.append(head + _verdicts(data.table.pairs))
-    if not parts:
-        return "<p>No two arms have finished a replicate in common yet.</p>"
-    pairs = [*data.table.pairs, *(data.overall.pairs if data.overall else ())]
-    notes = dict.fromkeys(note for pair in pairs for note in pair.comparison.notes)
-    return "".join(parts) + "".join(f'<p class="soft">{escape(note[0].upper() + note[1:])}.</p>' for note in notes)
+        groups.append(_verdicts("Cell by cell" if overall else "", data.table.pairs))
+    pairs = [*data.table.pairs, *overall]
+    notes = list(dict.fromkeys(note for pair in pairs for note in pair.comparison.notes))
+    return {"groups": groups, "notes": notes}
 
 
-def _verdicts(pairs: Sequence[Pair]) -> str:
-    """Sentences of the surest, and of many all as a table."""
-    ordered = sorted(pairs, key=lambda p: (p.decided is False, p.comparison.p_value))
-    items = "".join(
-        f'<li><span class="pill {"no" if not pair.decided else "yes"}">'
-        f"{'undecided' if pair.comparison.verdict == 'undecided' else 'decided'}</span>"
-        f"<span>{escape(pair.sentence.replace(' = ', UNBROKEN))}</span></li>"
-        for pair in (ordered if len(ordered) <= SENTENCES + 2 else ordered[:SENTENCES])
-    )
-    if len(pairs) <= SENTENCES + 2:
-        return f'<ul class="verdicts">{items}</ul>'
-    decided, (head, *rows) = sum(pair.decided for pair in pairs), pair_rows(pairs)
-    return (
-        f'<ul class="verdicts">{items}</ul><details><summary>All {len(pairs)} comparisons, {decided} of them '
-        f"decided</summary>"
-        f'<div class="tall">{html_table.plain(head, rows)}</div></details>'
-    )
+def _verdicts(title: str, pairs: Sequence[Pair]) -> Mapping[str, Any]:
+    """The surest first; of many, the rest as rows."""
+    ordered = sorted(pairs, key=lambda pair: (not pair.decided, pair.comparison.p_value))
+    few = len(pairs) <= MAX_SENTENCES + 2
+    return {
+        "title": title,
+        "first": ordered if few else ordered[:MAX_SENTENCES],
+        "rows": [] if few else pair_rows(pairs),
+        "decided": sum(pair.decided for pair in pairs),
+    }
 
 
-def _table(data: ReportData) -> str:
-    says = "".join(f"<li>{escape(line.replace('* best', '★ best'))}</li>" for line in data.table.legend)
-    overall = ""
-    if data.overall is not None:
-        pooled = escape(", ".join(data.axes))
-        overall = f"<h3>Arms, averaged over {pooled}</h3>{html_table.grid(data.overall)}"
-    runs = " and their MLflow runs" if data.links else ""
-    serve = f" (which <code>{escape(data.served)}</code> shows)" if data.links and data.served else ""
-    return (
-        f'<p class="soft">Click a cell for its replicates{runs}{serve}.</p>'
-        f'{html_table.grid(data.table)}<ul class="cs-notes">{says}</ul>{overall}'
-    )
+def _table(data: ReportData) -> Mapping[str, Any]:
+    return {
+        "table": data.table,
+        "overall": data.overall,
+        "axes": data.axes,
+        "linked": bool(data.links),
+        "served": data.served,
+    }
 
 
-def _failures(data: ReportData) -> str:
+def _slices(data: ReportData) -> Mapping[str, Any]:
+    shown = [*figures.slices(data), *figures.interaction_figures(data), *figures.variance_figures(data)]
+    return {"shown": shown} if shown else {}
+
+
+def _search(data: ReportData) -> Mapping[str, Any]:
+    best, notes = searching.best_settings(data), data.search_notes
+    shown = [*searching.budget_figures(data), *searching.slice_figures(data), *searching.importance_figures(data)]
+    if not (best or notes.costs or shown):
+        return {}
+    return {"best": best, "costs": notes.costs, "front": notes.front, "front_title": notes.title, "shown": shown}
+
+
+def _failures(data: ReportData) -> Mapping[str, Any]:
     """What failed, grouped by the last line of the traceback, with one whole traceback each."""
     lost = data.frame[data.frame["status"].isin(["failed", "infeasible"])]
     if lost.empty:
-        return ""
+        return {}
     errors = lost["error"].fillna("").astype(str) if "error" in lost else pd.Series("", index=lost.index)
     causes = [
         error.strip().splitlines()[-1] if error.strip() else str(status)
         for error, status in zip(errors, lost["status"], strict=True)
     ]
-    parts = []
     groups = sorted(lost.assign(cause=causes, error=errors).groupby("cause"), key=lambda item: -len(item[1]))
-    for cause, part in groups[:CAUSES]:
-        arms = ", ".join(f"{arm} ({n})" for arm, n in part["arm"].value_counts().items())
-        trials = ", ".join(map(str, part["trial_id"].head(8))) + (" …" if len(part) > 8 else "")
-        trace = f"<pre>{escape(part['error'].iloc[0][-4000:])}</pre>" if part["error"].iloc[0].strip() else ""
-        parts.append(
-            f'<details><summary><span class="pill bad">{len(part)}</span> '
-            f"<code>{escape(str(cause)[:300])}</code></summary>"
-            f'<p class="soft">{escape(arms)}; trials {escape(trials)}</p>{trace}</details>'
-        )
-    left = len(groups) - CAUSES
-    return "".join(parts) + (f'<p class="soft">{left} rarer causes are not shown.</p>' if left > 0 else "")
+    failures = [
+        {
+            "count": len(part),
+            "cause": str(cause)[:300],
+            "arms": ", ".join(f"{arm} ({n})" for arm, n in part["arm"].value_counts().items()),
+            "trials": ", ".join(map(str, part["trial_id"].head(8))) + (" …" if len(part) > 8 else ""),
+            "traceback": part["error"].iloc[0][-4000:].strip("\n"),
+        }
+        for cause, part in groups[:MAX_CAUSES]
+    ]
+    return {"failures": failures, "omitted": len(groups) - MAX_CAUSES}
 
 
-def _provenance(data: ReportData) -> str:
+def _again(data: ReportData) -> Mapping[str, Any]:
     facts = data.facts
-    commands = "".join(
-        f'<div class="command"><pre>{escape(str(c))}</pre><button>copy</button></div>'
-        for c in facts.get("commands", [])
-    )
     datasets = [
         [str(d["name"]) + (" (synthetic)" if d.get("synthetic") else ""), str(d.get("digest", "–"))]
         for d in facts.get("datasets", [])
     ]
-    versions = [[str(k), str(v)] for k, v in facts.get("versions", {}).items()]
-    parts = [commands]
-    if facts.get("plan_digest"):
-        parts.append(f"<p>Plan digest <code>{escape(str(facts['plan_digest']))}</code></p>")
-    if datasets:
-        parts.append(f"<h3>Data</h3>{html_table.plain(['dataset', 'digest'], datasets)}")
-    if versions:
-        parts.append(
-            f"<details><summary>Versions</summary>{html_table.plain(['package', 'version'], versions)}</details>"
-        )
-    return "".join(parts)
+    content = {
+        "commands": list(facts.get("commands", [])),
+        "plan_digest": str(facts.get("plan_digest") or ""),
+        "datasets": datasets,
+        "versions": [[str(name), str(version)] for name, version in facts.get("versions", {}).items()],
+    }
+    return content if any(content.values()) else {}
+
+
+SECTIONS: Mapping[str, tuple[str, Callable[[ReportData], Mapping[str, Any]]]] = {
+    "answer": ("The answer", _answer),
+    "table": ("The table", _table),
+    "slices": ("Slices and interactions", _slices),
+    "curves": ("Learning curves", curves_section),
+    "search": ("Search", _search),
+    "figures": ("Figures of trials", lambda data: figures_section(data.images)),
+    "items": ("Item by item", lambda data: items_section(data.by_item, data.axes, data.over_groups)),
+    "trials": ("All trials", trials_section),
+    "budget": ("Budget and GPUs", budget_section),
+    "failures": ("Failures", _failures),
+    "again": ("To run it again", _again),
+}
+"""By the key of a section (its address, its template): its heading, and what its template is given."""

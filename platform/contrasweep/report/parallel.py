@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from html import escape
 
 import numpy as np
+from markupsafe import Markup
 
 from contrasweep.report.charts import COLOURS, log_ticks, path, short, svg, ticks
 
@@ -48,7 +49,7 @@ def axis(name: str, values: Sequence[object], *, log: bool = False) -> Axis:
 
 def parallel_chart(
     axes: Sequence[Axis], colours: Sequence[int], names: Sequence[str], *, title: str, tips: Sequence[str] = ()
-) -> str:
+) -> Markup:
     """One line a trial, in the colour and under the name (its arm) of the same place; `tips` for a pointer over it."""
     gap = max(GAP, (WIDTH - LEFT - RIGHT) / max(1, len(axes) - 1))
     width = LEFT + gap * (len(axes) - 1) + RIGHT
@@ -76,7 +77,5 @@ def parallel_chart(
             f'text-anchor="{anchor}">{escape(text)}</text>'
             for p, text in a.marks
         ]
-    drawing = svg(
-        parts, round(width), HEIGHT, title, f' style="min-width:{round(SMALLEST * width)}px"'
-    )  # a phone scrolls
-    return f'<div class="wide">{drawing}</div>'
+    smallest = f' style="min-width:{round(SMALLEST * width)}px"'  # a phone scrolls
+    return svg(parts, round(width), HEIGHT, title, smallest)

@@ -1,6 +1,7 @@
 """What a Sweep's search cost beside its budget and, of several objectives or under constraints, the Pareto fronts."""
 
-from html import escape
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -8,54 +9,56 @@ import pandas as pd
 from contrasweep import canonical
 from contrasweep.results.pareto import goals_of
 from contrasweep.results.results import Results
+from contrasweep.text_table import text_table
 from contrasweep.tuning.pruners.scheduled import last_settings
 
 
-def notes_text(results: Results) -> str:
-    """For a terminal; empty for a study without a search."""
-    frame = results.pareto()
-    lines = [f"searched {arm}: {cost}" for arm, cost in results.spent().items()] + [
-        f"schedule of {text}" for text in _schedules(results)
-    ]
-    if len(frame):
-        lines += ["", _title(results, frame), "", _front(frame).to_string(index=False)]
-    return "\n".join(lines)
+@dataclass(frozen=True)
+class SearchNotes:
+    """`costs`: a line an arm; `front`: a head and the rows of the Pareto fronts, `title` what they are of."""
+
+    costs: tuple[str, ...] = ()
+    title: str = ""
+    front: tuple[tuple[str, ...], ...] = ()
+
+    def to_text(self, width: int | None = None) -> str:
+        """For a terminal; empty for a study without a search."""
+        lines = [line if line.startswith("schedule") else f"searched {line}" for line in self.costs]
+        if self.front:
+            lines += ["", self.title, "", *text_table(self.front, width=width)]
+        return "\n".join(lines)
 
 
-def notes_html(results: Results) -> str:
-    """For the HTML report."""
+def search_notes(results: Results) -> SearchNotes:
+    """What the records say of a Sweep's search."""
+    costs = [f"{arm}: {cost}" for arm, cost in results.spent().items()]
+    costs += [f"schedule of {text}" for text in _schedules(results)]
     frame = results.pareto()
-    costs = [f"{arm}: {cost}" for arm, cost in results.spent().items()] + [
-        f"schedule of {text}" for text in _schedules(results)
-    ]
-    items = "".join(f"<li>{escape(line)}</li>" for line in costs)
-    front = (
-        f'<h3>Pareto fronts</h3><p class="soft">{escape(_title(results, frame))}.</p><div class="wide">'
-        if len(frame)
-        else ""
-    )
-    table = f"{_front(frame).to_html(index=False, border=0, classes='plain')}</div>" if len(frame) else ""
-    return (f'<h3>What it cost</h3><ul class="cs-notes">{items}</ul>' if items else "") + front + table
+    if frame.empty:
+        return SearchNotes(tuple(costs))
+    kept = frame[frame["front"]].drop(columns=["front", "feasible"])
+    rows = [tuple(map(_text, row)) for row in kept.itertuples(index=False)]
+    return SearchNotes(tuple(costs), _title(results, frame), (tuple(map(str, kept.columns)), *rows))
 
 
 def _schedules(results: Results) -> list[str]:
-    """What population based training found: `toy: lr=0.1 from the start, lr=0.12 after step 2`."""
-    found = {
+    """What population based training came to: `toy: lr=0.1 from the start, lr=0.12 after step 2`."""
+    configs = {
         record.arm: record.config
         for record in results.found.values()
         if last_settings(record.config) is not record.config
     }
-    spaces = {arm: results.facts["spec"]["arms"][arm]["space"] for arm in found}
-    said = {
+    spaces = {arm: results.facts["spec"]["arms"][arm]["space"] for arm in configs}
+    parts = {
         arm: [
             (", ".join(f"{name}={canonical.dumps(settings[name])}" for name in spaces[arm]), step)
             for step, settings in config["schedule"]
         ]
-        for arm, config in found.items()
+        for arm, config in configs.items()
     }
     return [
-        f"{arm}: " + "; ".join(f"{text} {f'after step {step}' if step else 'from the start'}" for text, step in parts)
-        for arm, parts in said.items()
+        f"{arm}: " + "; ".join(f"{text} {f'after step {step}' if step else 'from the start'}" for text, step in steps)
+        for arm, steps in parts.items()
     ]
 
 
@@ -72,15 +75,8 @@ def _title(results: Results, frame: pd.DataFrame) -> str:
     )
 
 
-def _front(frame: pd.DataFrame) -> pd.DataFrame:
-    """The front's rows with short numbers; lists and mappings as text."""
-    kept = frame[frame["front"]].drop(columns=["front", "feasible"])
-    return kept.map(
-        lambda v: (
-            ("" if np.isnan(v) else f"{v:.4g}")
-            if isinstance(v, float)
-            else canonical.dumps(v)
-            if isinstance(v, list | dict)
-            else v
-        )
-    )
+def _text(value: Any) -> str:
+    """A short number; a list or mapping as JSON."""
+    if isinstance(value, float):
+        return "" if np.isnan(value) else f"{value:.4g}"
+    return canonical.dumps(value) if isinstance(value, list | dict) else str(value)

@@ -1,4 +1,4 @@
-"""What a search found: its best settings, what its budget bought, how each setting went, and every trial at once."""
+"""What a search came to: its best settings, what its budget bought, how each setting went, and every trial at once."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import pandas as pd
 from contrasweep.report.bars import bar_chart
 from contrasweep.report.charts import Dots, Series, short, xy_chart
 from contrasweep.report.data import ReportData
-from contrasweep.report.figures import POINTS, figure
+from contrasweep.report.figures import POINTS, Figure
 from contrasweep.report.parallel import axis, parallel_chart
 from contrasweep.results.cells import label
 from contrasweep.results.effects import INDEPENDENT, budget_curves
@@ -34,11 +34,11 @@ def best_settings(data: ReportData) -> list[list[str]]:
     return [["arm", *names, "finished trials", f"{data.metric} in the search", "confirmed"], *rows]
 
 
-def budget_figure(data: ReportData) -> str:
+def budget_figures(data: ReportData) -> list[Figure]:
     """What k trials of each arm's search buy."""
     search, searcher = data.search, str(data.facts.get("searcher", ""))
     if search is None or search.empty:
-        return ""
+        return []
     curves = budget_curves(search, data.arms, searcher=searcher, mode=data.mode, alpha=data.facts.get("alpha", 0.05))
     series = [
         Series(
@@ -59,12 +59,12 @@ def budget_figure(data: ReportData) -> str:
         else f"Best found so far; {searcher} adapts, so its trials are no independent draws and have no band."
     )
     svg = xy_chart(series, x_label="trials of an arm", y_label=f"best {data.metric}", whole_x=True)
-    return figure(svg, caption, "What a budget buys")
+    return [Figure(svg, caption, "What a budget buys")]
 
 
-def slice_figures(data: ReportData) -> list[str]:
+def slice_figures(data: ReportData) -> list[Figure]:
     """The metric over each searched number, one point a configuration."""
-    search, made = data.search, []
+    search, figures = data.search, []
     if search is None or search.empty:
         return []
     for name in settings(search):
@@ -77,19 +77,19 @@ def slice_figures(data: ReportData) -> list[str]:
                 titles = [f"{arm}, {name} {short(a)}: {short(b)}" for a, b in zip(x, part["value"], strict=True)]
                 dots.append(Dots(arm, data.colour(arm), list(x), list(part["value"]), titles))
             svg = xy_chart([], dots, x_label=name, y_label=data.metric, log_x=_log(data, name, numbers))
-            made.append(figure(svg, "One point a configuration of the search.", f"Slice: {name}"))
-    return made
+            figures.append(Figure(svg, "One point a configuration of the search.", f"Slice: {name}"))
+    return figures
 
 
-def importance_figures(data: ReportData) -> list[str]:
+def importance_figures(data: ReportData) -> list[Figure]:
     """How much each searched setting matters, by arm, in one order of settings."""
-    found = {arm: data.importance[arm] for arm in data.arms if data.importance.get(arm)}
+    by_arm = {arm: data.importance[arm] for arm in data.arms if data.importance.get(arm)}
     ranks: dict[str, float] = {}
-    for shares in found.values():
+    for shares in by_arm.values():
         for name, share in shares.items():
             ranks[name] = ranks.get(name, 0.0) + share
-    made = []
-    for arm, shares in found.items():
+    figures = []
+    for arm, shares in by_arm.items():
         ranked = [name for name in sorted(ranks, key=lambda n: -ranks[n]) if name in shares]
         svg = bar_chart(
             ranked,
@@ -98,11 +98,11 @@ def importance_figures(data: ReportData) -> list[str]:
             title=f"importance, {arm}",
             colours=[data.colour(arm)] * len(ranked),
         )
-        made.append(figure(svg, "Share of what makes configurations good (PED-ANOVA).", f"Importance: {arm}"))
-    return made
+        figures.append(Figure(svg, "Share of what makes configurations good (PED-ANOVA).", f"Importance: {arm}"))
+    return figures
 
 
-def parallel_figure(data: ReportData) -> str:
+def parallel_figure(data: ReportData) -> Figure | None:
     """Every configuration of a search, or every trial of a grid, as a line over its settings and its value."""
     if data.search is not None and len(data.search):
         frame, names, what = data.search, settings(data.search), "configurations of the search"
@@ -111,7 +111,7 @@ def parallel_figure(data: ReportData) -> str:
     frame = frame[frame["value"].notna()]
     names = [name for name in names if frame[name].astype(str).nunique() > 1]
     if not names or frame.empty:
-        return ""
+        return None
     total = len(frame)
     frame = frame.sample(LINES, random_state=0) if total > LINES else frame
     axes = [axis("arm", list(frame["arm"]))] if len(data.arms) > 1 else []
@@ -127,11 +127,8 @@ def parallel_figure(data: ReportData) -> str:
     ]
     svg = parallel_chart(axes, [data.colour(arm) for arm in arms], arms, title="parallel coordinates", tips=tips)
     note = f"{LINES} of {total} {what}, drawn at random" if total > LINES else f"{total} {what}"
-    return figure(
-        svg,
-        f"One line each: {note}. Point at a line for its values; click an arm above to hide it.",
-        "Parallel coordinates",
-    )
+    caption = f"One line each: {note}. Point at a line for its values; click an arm above to hide it."
+    return Figure(svg, caption, "Parallel coordinates", wide=True)
 
 
 def _value(value: object) -> str:

@@ -1,24 +1,24 @@
 """The list of all trials: the page's script draws it from JSON, filtered and sorted, so that ten thousand stay
 quick."""
 
-import json
 import os
-from html import escape
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from contrasweep.report.data import ReportData
+from contrasweep.report.searching import parallel_figure
 from contrasweep.results.cells import label
 
 LARGEST = 20_000
 
 
-def trial_list(data: ReportData) -> str:
-    """A box to filter in, the head of the table, and the trials as data: one array of values a trial, its run last."""
-    frame = data.frame.head(LARGEST)
+def trials_section(data: ReportData) -> Mapping[str, Any]:
+    """All trials as lines over their settings, and as data: one array of values a trial, its run last."""
+    parallel, frame = parallel_figure(data), data.frame.head(LARGEST)
     if frame.empty:
-        return ""
+        return {}
     texts = ["arm", *data.axes, "fold", "seed", "status"]
     numbers = [name for name in (data.metric, "seconds") if name in frame]
     links = list(data.links.values())
@@ -31,15 +31,4 @@ def trial_list(data: ReportData) -> str:
     ]
     listed = {"head": [*texts, *numbers, "trial"], "start": start, "rows": list(zip(*columns, strict=True))}
     example = f"{data.arms[0]} {data.axes[0]}={columns[1][0]}" if data.axes else f"{data.arms[0]} failed"
-    content = json.dumps(listed, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
-    left = len(data.frame) - len(frame)
-    more = (
-        f'<p class="soft">The first {LARGEST} of {len(data.frame)} trials; trials.csv has all.</p>' if left > 0 else ""
-    )
-    return (
-        f'<div class="trials"><h3>Every trial</h3><input type="search" placeholder="filter, for example: '
-        f'{escape(example)}" aria-label="filter the trials">'
-        f'<span class="soft count"></span><div class="wide"><table '
-        f'class="plain"><thead></thead><tbody></tbody></table></div>'
-        f'<button class="more">show more</button>{more}<script type="application/json">{content}</script></div>'
-    )
+    return {"parallel": parallel, "listed": listed, "example": example, "omitted": len(data.frame) - len(frame)}

@@ -1,5 +1,6 @@
 """The table and the report: what stands in a cell, what is marked, what is said, and that every format holds it."""
 
+import dataclasses
 import html.parser
 import io
 import itertools
@@ -14,6 +15,7 @@ import pytest
 from contrasweep.errors import SpecError
 from contrasweep.report import FORMATS, ReportData, html_report
 from contrasweep.report.charts import ticks
+from contrasweep.report.search_notes import SearchNotes
 from contrasweep.results.building import build_table
 from contrasweep.statistics import compare_paired, holm, mean_interval
 
@@ -384,3 +386,45 @@ def test_the_legend_explains_only_marks_that_are_there(frame):
     text = " ".join(table(same).to_text().split())
     assert "↓" not in text and "nothing differs significantly" in text and "no difference to decide" in text
     assert "it cannot decide" in text and "normality" not in text
+
+
+def test_a_report_of_the_smallest_study(frame):
+    """One arm, one seed, one report: no metric has a course, nothing is compared, and nothing of it is an error."""
+    one = frame.head(1).drop(columns="batch_size").assign(fold=None)
+    steps = pd.DataFrame({"trial_id": one["trial_id"], "step": 1, "f1_macro": one["f1_macro"], "loss": 0.5})
+    facts = FACTS | {"axes": [], "folds": None, "arms": list(one["arm"])}
+    page = html_report(ReportData(one, facts, curves=steps))
+    assert 'id="table"' in page and 'id="curves"' not in page
+    with_a_course = html_report(ReportData(one, facts, curves=pd.concat([steps, steps.assign(step=2, loss=0.4)])))
+    assert 'id="curves"' in with_a_course
+
+
+def test_no_template_lets_text_become_markup(frame):
+    """Names and notes from a user's study, wherever a section shows them."""
+    attack = "</script><script>alert(1)</script>\"'&"
+    frame = frame.assign(
+        arm=frame["arm"] + attack, trial_id=frame["trial_id"] + attack, host=attack, started=1.0, ended=9.0, error=None
+    ).rename(columns={"batch_size": attack})
+    frame["error"] = frame["error"].astype(object)
+    frame.loc[0, ["status", "error"]] = ["failed", attack]
+    facts = FACTS | {"name": attack, "description": attack, "arms": [], "axes": [attack], "versions": {attack: attack}}
+    facts |= {"datasets": [{"name": attack, "digest": attack}], "commands": [attack]}
+    item = {"item": attack, "a": "a", "b": attack, attack: 4, "fold": 0, "seed": 0}
+    page = html_report(
+        dataclasses.replace(
+            source(frame),
+            facts=facts,
+            images=[(attack, b"")],
+            by_item=[item | {"n": 9, "difference": 0.1, "low": 0.0, "high": 0.2}],
+            search_notes=SearchNotes((attack,), attack, ((attack,), (attack,))),
+            over_groups=[table(frame, rows=attack)],
+            importance={arm: {attack: 1.0} for arm in frame["arm"]},
+            links=dict.fromkeys(frame["trial_id"], f"http://127.0.0.1/{attack}"),
+            study_link=f"http://127.0.0.1/{attack}",
+            served=attack,
+        )
+    )
+    checker = _Checker()
+    checker.feed(page)
+    assert "<script>alert" not in page and checker.open == []
+    assert page.count("</script>") == 2  # of the trials' data and the page's own

@@ -13,7 +13,7 @@ from sweeps import ARMS, sweep
 from cluster.footprint import Footprint
 from cluster.inventory import this_machine
 from contrasweep import AblationGrid, Arm, Choice, Float, SpecError
-from contrasweep.report.search_notes import notes_text
+from contrasweep.report.search_notes import search_notes
 from contrasweep.results.results import Results
 from contrasweep.running.driver import plan, run
 from contrasweep.storage.records import StudyRecords
@@ -280,5 +280,5 @@ def test_a_population_through_ray(tmp_path):
     results = run(study, storage=str(tmp_path), tracking="none")
     assert results.counts == {"done": 3}
     assert {len(r.config["schedule"]) for r in results.found.values()} <= {1, 2, 3}
-    said = notes_text(Results.load("toy-sweep", str(tmp_path)))
+    said = search_notes(Results.load("toy-sweep", str(tmp_path))).to_text()
     assert "searched toy: 4 of 4 configurations, 24 epochs" in said and "schedule of toy: batch_size=" in said
