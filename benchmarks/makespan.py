@@ -20,7 +20,8 @@ from pathlib import Path
 from cluster.footprint import Footprint
 from cluster.inventory import Inventory, Node
 from cluster.simulate import simulate
-from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.storage.record import Record
+from contrasweep.storage.records import StudyRecords
 
 SLOTS = 2
 INVENTORY = Inventory((Node(cpus=SLOTS, memory_gib=64),))

@@ -32,7 +32,8 @@ from contrasweep.running.driver import describe, plan
 from contrasweep.running.versions import versions
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.planned import write_planned
-from contrasweep.storage.records import DONE, FAILED, INFEASIBLE, Record, StudyRecords
+from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial
 
 RESULTS = Path(__file__).parent / "results" / "report.md"
@@ -122,16 +123,9 @@ def _leave(records: StudyRecords, trial: Trial) -> None:
         else None
     )
     records.write(
-        Record(
-            trial_id=trial.id,
-            study=records.study,
-            arm=trial.arm,
-            trainable=trial.trainable,
-            config=dict(trial.config),
-            data={"name": trial.data.name, "digest": trial.data.digest, "synthetic": True},
-            fold=trial.fold,
-            seed=trial.seed,
-            status=INFEASIBLE if infeasible else FAILED if failed else DONE,
+        Record.of(
+            trial,
+            status=Status.INFEASIBLE if infeasible else Status.FAILED if failed else Status.DONE,
             metrics=rows[-1] if rows else {},
             step=len(rows),
             seconds=float(rng.uniform(40, 70)) if rows else 0.0,

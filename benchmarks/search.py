@@ -32,8 +32,8 @@ from contrasweep.imports import import_path
 from contrasweep.planning.sweep import SweepPlan, make_sweep_plan
 from contrasweep.running.arm_search import ArmSearch
 from contrasweep.statistics import compare_paired, mean_interval
-from contrasweep.storage import records as rec
-from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.storage.record import Record, Status, TrialNotes
+from contrasweep.storage.records import StudyRecords
 from contrasweep.study.study import ArmBudget
 from contrasweep.trial import Trial
 
@@ -131,37 +131,26 @@ def search(plan: SweepPlan, curves: Curves, storage: str, target: float) -> list
                 continue
             trial, notes, step = place[0], place[1], place[2] + 1
             metrics = curves.at(trial, step)
-            status, value = rec.FAILED, float("nan")
+            status, value = Status.FAILED, float("nan")
             if metrics is not None:
                 place[2], reached[trial.id], value = step, step, metrics[study.metric]
                 epochs += 1
                 going = arm.keep_going(trial.id, [{"step": step, study.metric: value}])
-                status = rec.DONE if step == declared.config["epochs"] else "" if going else rec.PRUNED
-            if status:
+                status = (
+                    Status.DONE if step == declared.config["epochs"] else Status.PENDING if going else Status.PRUNED
+                )
+            if status != Status.PENDING:
                 places[i] = None
                 arm.done(record_of(trial, notes, status, metrics or {}, step))
-            if status == rec.DONE:
+            if status == Status.DONE:
                 found.append((epochs, value))
                 if value >= target:
                     break
     return found
 
 
-def record_of(trial: Trial, notes: Any, status: str, metrics: dict[str, float], step: int) -> Record:
-    return Record(
-        trial_id=trial.id,
-        study=trial.study,
-        arm=trial.arm,
-        trainable=trial.trainable,
-        config=dict(trial.config),
-        data={},
-        fold=trial.fold,
-        seed=trial.seed,
-        status=status,
-        metrics=metrics,
-        step=step,
-        notes=dict(notes),
-    )
+def record_of(trial: Trial, notes: TrialNotes, status: Status, metrics: dict[str, float], step: int) -> Record:
+    return Record.of(trial, status=status, metrics=metrics, step=step, notes=notes)
 
 
 def measure(

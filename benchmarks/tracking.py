@@ -29,7 +29,8 @@ from benchmarks.tracking_services import (
     wait_until,
 )
 from contrasweep.data.manifest import Manifest
-from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking import MlflowTracker, StudyFacts, sync
 from contrasweep.trial import Trial
 
@@ -85,20 +86,10 @@ class Driver:
 
 
 def stand_in_record(trial: Trial, rows: list[dict[str, Any]], started: float, **fields: Any) -> Record:
-    last = {k: v for k, v in rows[-1].items() if k not in ("step", "time")}
-    data = {"name": DATA.name, "digest": DATA.digest, "synthetic": True}
-    return Record(
-        trial.id,
-        trial.study,
-        trial.arm,
-        trial.trainable,
-        trial.config,
-        data,
-        trial.fold,
-        trial.seed,
-        "done",
-        last,
-        len(rows),
+    return Record.of(
+        trial,
+        status=Status.DONE,
+        rows=rows,
         seconds=time.time() - started,
         started=started,
         ended=time.time(),

@@ -4,7 +4,8 @@ from contrasweep import Arm, Float, Sweep
 from contrasweep.running.driver import plan
 from contrasweep.running.source import Finished, Next
 from contrasweep.running.sweep import SweepSource
-from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.storage.record import Phase, Record, Status
+from contrasweep.storage.records import StudyRecords
 
 LR = {"lr": Float(0.003, 3.0, log=True)}
 ARMS = {
@@ -32,18 +33,8 @@ def value_of(trial):
 
 
 def record_of(trial, notes, status="done", **fields):
-    return Record(
-        trial_id=trial.id,
-        study=trial.study,
-        arm=trial.arm,
-        trainable=trial.trainable,
-        config=dict(trial.config),
-        fold=trial.fold,
-        seed=trial.seed,
-        status=status,
-        notes=dict(notes),
-        data={"name": trial.data.name, "digest": trial.data.digest, "synthetic": False},
-        **{"step": 4} | ({} if "metrics" in fields else {"metrics": {"accuracy": value_of(trial)}}) | fields,
+    return Record.of(
+        trial, status=Status(status), notes=notes, **{"metrics": {"accuracy": value_of(trial)}, "step": 4} | fields
     )
 
 
@@ -61,7 +52,7 @@ def drive(study, storage, *, stop_after=10**9, statuses=lambda trial: "done", re
         left = record(found.trial, found.notes, statuses(found.trial))
         records.write(left)
         source.done(left)
-        told.append((found.trial, dict(found.notes)))
+        told.append((found.trial, found.notes))
     return told, confirmed
 
 
@@ -71,7 +62,7 @@ def step_by_step(study, storage, *, stop_after=10**9):
     records, told, places = StudyRecords(str(storage), study.name), [], []
     source = SweepSource(plan(study, storage=str(storage)), records, lambda _: None)
     while len(told) < stop_after:
-        while len(places) < 3 and isinstance(found := source.next(), Next) and found.notes["phase"] == "search":
+        while len(places) < 3 and isinstance(found := source.next(), Next) and found.notes.phase == Phase.SEARCH:
             places.append(found)
         if not places:
             return told

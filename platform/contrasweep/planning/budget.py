@@ -8,7 +8,7 @@ left of them.
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,8 @@ from cluster.inventory import COST_LABEL, Inventory
 from cluster.simulate import Makespan
 from contrasweep.errors import SpecError
 from contrasweep.storage.checkpoints import Checkpoints
-from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.storage.record import Record
+from contrasweep.storage.records import StudyRecords
 from contrasweep.study.study import Study
 
 UNITS = {"budget_hours": "hours", "budget_gpu_hours": "GPU-hours", "budget_cost": ""}
@@ -31,9 +32,9 @@ class Rate:
     cost_per_hour: float = 0.0
 
     @classmethod
-    def of(cls, notes: Mapping[str, Any]) -> "Rate":
-        """From the notes of a record or of a checkpoint."""
-        return cls(float(notes.get("gpus") or 0.0) or 1.0, float(notes.get("cost_per_hour") or 0.0))
+    def of(cls, gpus: float | None, cost_per_hour: float | None) -> "Rate":
+        """From what a record or a checkpoint says; None where it does not."""
+        return cls(gpus or 1.0, cost_per_hour or 0.0)
 
 
 class Budget:
@@ -78,7 +79,7 @@ class Budget:
         if self.running == {record.trial_id}:
             self.hours += (time.time() - self.since) / 3600
         self.running.discard(record.trial_id)
-        self._add(record.seconds, Rate.of(record.notes))
+        self._add(record.seconds, Rate.of(record.notes.gpus, record.notes.cost_per_hour))
 
     def spent(self) -> dict[str, float]:
         """What is spent by now, by the names of the budgets."""
@@ -124,13 +125,13 @@ class Budget:
         seconds are kept, so its time counts as if it had trained without a pause."""
         times = [(record.ended - record.seconds, record.ended) for record in known]
         for record in known:
-            self._add(record.seconds, Rate.of(record.notes))
+            self._add(record.seconds, Rate.of(record.notes.gpus, record.notes.cost_per_hour))
         ended = {record.trial_id for record in known}
         keys = records.store.list(f"{records.study}/trials/")
         for trial_id in {key.split("/")[-3] for key in keys if key.endswith("/checkpoint/latest.json")} - ended:
             if saved := Checkpoints(records.store, records.key(trial_id, "checkpoint")).latest():
                 seconds, started = float(saved.extra.get("seconds", 0.0)), float(saved.extra.get("started", 0.0))
-                self.open[trial_id] = (seconds, Rate.of(saved.extra))
+                self.open[trial_id] = (seconds, Rate.of(saved.extra.get("gpus"), saved.extra.get("cost_per_hour")))
                 times.append((started, started + seconds))
         self.hours = covered(times) / 3600
 

@@ -8,7 +8,7 @@ from cluster.footprint import Footprint
 from cluster.inventory import Inventory
 from cluster.simulate import Makespan, simulate
 from contrasweep.planning.learned import CPU
-from contrasweep.storage.records import DONE, Record
+from contrasweep.storage.record import Record, Status
 from contrasweep.trial import Trial
 
 SIMULATED = 20_000
@@ -20,7 +20,7 @@ class Durations:
 
     def __init__(self, known: Iterable[Record], inventory: Inventory) -> None:
         self.inventory = inventory
-        self.done = {record.trial_id: record for record in known if record.status == DONE}
+        self.done = {record.trial_id: record for record in known if record.status == Status.DONE}
         self.speeds = {gpu.type: gpu.speed for gpu in inventory.gpu_types}
         by_arm: dict[str, list[float]] = {}
         for record in self.done.values():
@@ -52,13 +52,13 @@ class Durations:
 
     def warnings(self) -> list[str]:
         """Where the finished trials ran on what the inventory does not have."""
-        ran = {str(record.notes.get("gpu", CPU)) for record in self.done.values()}
+        ran = {(record.notes.gpu_type or CPU) for record in self.done.values()}
         there = {*self.speeds} if self.speeds else {CPU}
         odd = ", ".join(sorted(ran - there))
         return [f"time is what trials took on {odd}; these hosts have {', '.join(sorted(there))}"] if odd else []
 
     def _seconds(self, record: Record) -> float:
-        return record.seconds * self.speeds.get(str(record.notes.get("gpu", CPU)), 1.0)
+        return record.seconds * self.speeds.get((record.notes.gpu_type or CPU), 1.0)
 
 
 def duration(seconds: float) -> str:

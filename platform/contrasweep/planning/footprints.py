@@ -3,7 +3,6 @@
 import math
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from cluster.calibration import MARGIN, MARGIN_UNMEASURED
 from cluster.errors import ClusterError
@@ -13,6 +12,7 @@ from cluster.memory import Workload
 from cluster.packing import Placement, default_footprint, options, why_not
 from contrasweep import canonical
 from contrasweep.planning.learned import CPU, Learned, Peak, calibration_key, cell_key
+from contrasweep.storage.record import TrialNotes
 from contrasweep.study.study import Study
 from contrasweep.study.trainables import find_trainable
 from contrasweep.trial import Trial
@@ -84,15 +84,13 @@ class Footprints:
         need = self.of(trial)
         return f"{why_not(need.footprint, self.inventory)} ({need.source})"
 
-    def notes(self, trial: Trial) -> dict[str, Any]:
+    def notes(self, trial: Trial) -> TrialNotes:
         """What its record must say so that the memory model can learn from it."""
         cell = cell_of(trial)
         work, counted = self._workload(trial, cell), self._counted(trial, cell)
-        return (
-            {"architecture": work.architecture, "counted_gib": round(counted, 4)}
-            if work and counted is not None
-            else {}
-        )
+        if work is None or counted is None:
+            return TrialNotes()
+        return TrialNotes(architecture=work.architecture, counted_gib=round(counted, 4))
 
     def learn(self, peak: Peak) -> None:
         """Take note of what one more trial took."""

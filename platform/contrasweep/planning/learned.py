@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from cluster.calibration import ENOUGH, HOST_PRIOR, MARGIN, MARGIN_UNMEASURED, Calibration
 from contrasweep import canonical
 from contrasweep.errors import StorageError
-from contrasweep.storage.records import DONE, PRUNED, Record, StudyRecords
+from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import Store
 
 CPU = "cpu"
@@ -89,18 +90,18 @@ def cell_key(trainable: str, config_text: str, data_digest: str) -> str:
 
 def peak_of(record: Record) -> Peak | None:
     """The row of one record; None where it has nothing to teach (it did not train to an end, or was not measured)."""
-    if record.status not in (DONE, PRUNED) or not (record.gpu_memory_gib or record.host_memory_gib):
+    if record.status not in (Status.DONE, Status.PRUNED) or not (record.gpu_memory_gib or record.host_memory_gib):
         return None
     notes = record.notes
     return Peak(
-        cell_key(record.trainable, canonical.dumps(record.config), record.data["digest"]),
-        notes.get("gpu", CPU),
-        notes.get("architecture", ""),
-        notes.get("counted_gib", 0.0),
+        cell_key(record.trainable, canonical.dumps(record.config), record.data.digest),
+        notes.gpu_type or CPU,
+        notes.architecture or "",
+        notes.counted_gib or 0.0,
         record.gpu_memory_gib or 0.0,
         record.host_memory_gib or 0.0,
         (record.gpu_utilisation or 0.0)
-        if notes.get("gpus", 0.0) >= 1
+        if (notes.gpus or 0.0) >= 1
         else 0.0,  # beside others it tells too little or too much
     )
 

@@ -15,7 +15,8 @@ from contrasweep.planning.forecast import Room, Rooms, answers, hosts
 from contrasweep.planning.learned import learned_of
 from contrasweep.planning.sweep import SweepPlan
 from contrasweep.planning.text import notes, room_columns, table, time_lines
-from contrasweep.storage.records import DONE, Record, StudyRecords
+from contrasweep.storage.record import Phase, Record, Status
+from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import spent
 
 
@@ -47,10 +48,7 @@ class SweepForecast:
         """A row an arm: its trials of the search and the confirmation, planned and ended."""
         study, configurations = self.plan.study, self.plan.study.arm_budget.trials
         trials = self.plan.searched and self.plan.searched // len(study.arms)
-        ended, cost = (
-            [(r.arm, r.notes.get("phase")) for r in self.found.values()],
-            spent(self.found.values(), study.arms),
-        )
+        ended, cost = ([(r.arm, r.notes.phase) for r in self.found.values()], spent(self.found.values(), study.arms))
         return [
             {
                 "arm": arm,
@@ -60,9 +58,9 @@ class SweepForecast:
                 "search_trials": trials,
                 "epochs": cost[arm].epochs,
                 "gpu_hours": cost[arm].gpu_hours,
-                "search_ended": ended.count((arm, "search")),
+                "search_ended": ended.count((arm, Phase.SEARCH)),
                 "confirmation_trials": len(self.plan.replicates),
-                "confirmation_ended": ended.count((arm, "confirm")),
+                "confirmation_ended": ended.count((arm, Phase.CONFIRM)),
                 **self.rooms[arm].to_dict(),
             }
             for arm, a in study.arms.items()
@@ -113,7 +111,7 @@ class SweepForecast:
             else f"fold{'s' * (len(plan.search_folds) > 1)} {', '.join(map(str, plan.search_folds))} of {study.folds}"
         )
         where = f"{study.folds} folds x " if study.folds and study.confirm_on == "folds" else "the test split, "
-        known = plan.total is None or any(r.status == DONE for r in self.found.values())
+        known = plan.total is None or any(r.status == Status.DONE for r in self.found.values())
         unknown = "unknown, as how many trials the budget pays for" if known else "unknown until a trial has finished"
         lines += [
             "",
@@ -155,8 +153,8 @@ def of_sweep(plan: SweepPlan, storage: str, cluster: Path | None = None) -> Swee
 
 def _left(plan: SweepPlan, found: Mapping[str, Record]) -> Iterator[str]:
     """The arm of each trial to come: the searches in turns, then the confirmations in turns."""
-    arms, ended = list(plan.study.arms), Counter((r.arm, r.notes.get("phase")) for r in found.values())
-    for phase, trials in (("search", (plan.searched or 0) // len(arms)), ("confirm", len(plan.replicates))):
+    arms, ended = list(plan.study.arms), Counter((r.arm, r.notes.phase) for r in found.values())
+    for phase, trials in ((Phase.SEARCH, (plan.searched or 0) // len(arms)), (Phase.CONFIRM, len(plan.replicates))):
         for i in range(trials):
             yield from (arm for arm in arms if i >= ended[arm, phase])
 

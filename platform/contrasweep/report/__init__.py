@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,22 +148,23 @@ def report_data(results: Results, table: Table) -> ReportData:
     extra: dict[str, list[Any]] = {
         name: [getattr(record, name, None) for record in records] for name in ("error", *SPENT)
     }
-    facts = {**results.facts, "metric": table.metric, "mode": table.mode}
-    where = f"--storage {results.records.storage}"
-    facts["commands"] = [
-        *results.facts.get("commands", []),
-        f"contrasweep report {results.name} --format html --output report.html {where}",
-    ]
+    command = f"contrasweep report {results.name} --format html --output report.html"
+    document = replace(
+        results.document,
+        metric=table.metric,
+        mode=table.mode,
+        commands=(*results.document.commands, f"{command} --storage {results.records.storage}"),
+    )
     links = read_links(results.records)
     return ReportData(
         frame.assign(**extra),
-        facts,
+        document,
         curves=results.curves(),
         links=results.run_urls,
         given=table,
         images=trials.figures(results.records, frame, results.found, results.axes),
         search=results.search if len(results.search) else None,
-        by_item=by_item(results.items, frame, results.found, results.axes, results.facts.get("reference")),
+        by_item=by_item(results.items, frame, results.found, results.axes, results.document.reference),
         over_groups=tables_over_groups(results),
         importance=results.importance(),
         spent=_spent(results),
@@ -178,5 +180,8 @@ def _spent(results: Results) -> pd.DataFrame:
     names = ("arm", "status", "seconds", "gpu_memory_gib", *SPENT)
     return pd.DataFrame(
         {name: [getattr(r, name) for r in ended] for name in names}
-        | {"phase": [r.notes.get("phase", "") for r in ended]}
+        | {
+            "status": [r.status.value for r in ended],
+            "phase": [r.notes.phase.value if r.notes.phase else "" for r in ended],
+        }
     )

@@ -9,6 +9,7 @@ import pandas as pd
 from contrasweep.report.charts import Series, xy_chart
 from contrasweep.report.data import ReportData
 from contrasweep.report.figures import Figure
+from contrasweep.storage.record import Status
 
 MOMENTS = 200  # points of the course of a study
 
@@ -63,7 +64,7 @@ def _costs(part: pd.DataFrame) -> list[str]:
     memory, busy = _column(part, "gpu_memory_gib"), _column(part, "gpu_utilisation")
     return [
         str(len(part)),
-        str(int((part["status"] == "done").sum())),
+        str(int((part["status"] == Status.DONE).sum())),
         duration(float(seconds.sum())),
         duration(float(seconds.median())),
         _or_dash(memory.max(), "{:.2f} GiB"),

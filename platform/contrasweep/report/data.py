@@ -11,17 +11,17 @@ from contrasweep.report.search_notes import SearchNotes
 from contrasweep.results.building import build_table
 from contrasweep.results.cells import label
 from contrasweep.results.table import Table
-from contrasweep.storage.records import DONE
+from contrasweep.storage.record import Status
+from contrasweep.storage.study_document import StudyDocument
 
 
 @dataclass(frozen=True)
 class ReportData:
-    """Everything that a report shows; only `frame` and `facts` are needed.
+    """Everything that a report shows; only `frame` and `document` are needed.
 
     `frame`: one row a trial: trial_id, arm, the axes, fold, seed, status, metrics, seconds, gpu_memory_gib, and
     where known error (traceback), host, started, ended (unix time), gpu_utilisation (0 to 1), host_memory_gib.
-    `facts`: name, metric, mode, arms, axes; and where known description, alpha, folds, reference, datasets (each
-    name, digest, synthetic), versions, plan_digest, commands, searcher. `curves`: trial_id, step, metrics.
+    `document`: study.json, with the metric of the report. `curves`: trial_id, step, metrics.
     `search`: the trials of a search in the order they were told: trial_id, arm, value, and the searched
     settings as columns, with their status. `importance`: by arm, the share of each setting. `links`: trial id to MLflow
     run.
@@ -34,7 +34,7 @@ class ReportData:
     """
 
     frame: pd.DataFrame
-    facts: Mapping[str, Any]
+    document: StudyDocument
     curves: pd.DataFrame | None = None
     search: pd.DataFrame | None = None
     importance: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -50,34 +50,29 @@ class ReportData:
 
     @property
     def metric(self) -> str:
-        return str(self.facts["metric"])
+        return self.document.metric
 
     @property
     def mode(self) -> Literal["max", "min"]:
-        return "min" if self.facts.get("mode") == "min" else "max"
+        return self.document.mode
 
     @property
     def axes(self) -> list[str]:
-        return list(self.facts.get("axes", []))
+        return list(self.document.axes)
 
     @cached_property
     def arms(self) -> list[str]:
         """Every arm of the study, of its trials and of its search, in this order."""
         searched = [] if self.search is None else list(self.search["arm"])
-        return list(dict.fromkeys(map(str, [*self.facts.get("arms", []), *self.frame["arm"], *searched])))
+        return list(dict.fromkeys(map(str, [*self.document.arms, *self.frame["arm"], *searched])))
 
     @cached_property
     def done(self) -> pd.DataFrame:
         """Finished trials with labels for axes, and `value`."""
-        frame = self.frame[self.frame["status"] == DONE]
+        frame = self.frame[self.frame["status"] == Status.DONE]
         values = frame[self.metric].astype("float64") if self.metric in frame else pd.Series(dtype="float64")
         named = frame.assign(value=values, **{axis: [label(v) for v in frame[axis]] for axis in self.axes})
         return named[named["value"].notna()]
-
-    @property
-    def train_fraction(self) -> float | None:
-        folds = self.facts.get("folds")
-        return (folds - 1) / folds if folds else None
 
     @cached_property
     def table(self) -> Table:
@@ -96,9 +91,9 @@ class ReportData:
             columns=columns,
             metric=self.metric,
             mode=self.mode,
-            alpha=self.facts.get("alpha", 0.05),
-            train_fraction=self.train_fraction,
-            reference=self.facts.get("reference"),
+            alpha=self.document.alpha,
+            train_fraction=self.document.train_fraction,
+            reference=self.document.reference,
             links=self.links,
             axes=self.axes,
         )

@@ -22,10 +22,11 @@ from contrasweep.report.templating import render_template
 from contrasweep.report.trial_list import trials_section
 from contrasweep.report.trials import figures_section, items_section
 from contrasweep.results.cells import Pair
+from contrasweep.storage.record import Phase, Status
 
 MAX_CAUSES = 20
 MAX_SENTENCES = 6
-TONES = {"failed": "bad", "infeasible": "bad", "pending": "open"}
+TONES = {Status.FAILED: "bad", Status.INFEASIBLE: "bad", Status.PENDING: "open"}
 
 
 @dataclass(frozen=True)
@@ -39,16 +40,16 @@ class Section:
 
 def html_report(data: ReportData) -> str:
     """The report of a study as one HTML document; it asks nothing of any other file or host."""
-    facts = data.facts
+    document = data.document
     shown = {key: (title, show(data)) for key, (title, show) in SECTIONS.items()}
     return render_template(
         "page.html",
-        name=str(facts["name"]),
-        description=facts.get("description", ""),
+        name=document.name,
+        description=document.description,
         summary=_summary(data),
         counts=list(data.frame["status"].value_counts().items()),
         tones=TONES,
-        datasets=sorted({(str(d["name"]), bool(d.get("synthetic"))) for d in facts.get("datasets", [])}),
+        datasets=sorted({(dataset.name, dataset.synthetic) for dataset in document.datasets}),
         study_link=data.study_link,
         arms=[(arm, data.colour(arm) % COLOURS) for arm in data.arms],
         sections=[
@@ -63,7 +64,7 @@ def html_report(data: ReportData) -> str:
 def _summary(data: ReportData) -> str:
     size = f"{len(data.frame)} trials"
     if data.search is not None and data.spent is not None:
-        searched = int((data.spent["phase"] == "search").sum())
+        searched = int((data.spent["phase"] == Phase.SEARCH).sum())
         size = f"{searched} trials of the search, {len(data.frame)} of the confirmation"
     better = "larger" if data.mode == "max" else "smaller"
     return f"{data.metric}, {better} is better · {len(data.arms)} arms · {size}"
@@ -118,7 +119,7 @@ def _search(data: ReportData) -> Mapping[str, Any]:
 
 def _failures(data: ReportData) -> Mapping[str, Any]:
     """What failed, grouped by the last line of the traceback, with one whole traceback each."""
-    lost = data.frame[data.frame["status"].isin(["failed", "infeasible"])]
+    lost = data.frame[data.frame["status"].isin([Status.FAILED, Status.INFEASIBLE])]
     if lost.empty:
         return {}
     errors = lost["error"].fillna("").astype(str) if "error" in lost else pd.Series("", index=lost.index)
@@ -141,16 +142,15 @@ def _failures(data: ReportData) -> Mapping[str, Any]:
 
 
 def _again(data: ReportData) -> Mapping[str, Any]:
-    facts = data.facts
+    document = data.document
     datasets = [
-        [str(d["name"]) + (" (synthetic)" if d.get("synthetic") else ""), str(d.get("digest", "–"))]
-        for d in facts.get("datasets", [])
+        [dataset.name + " (synthetic)" * dataset.synthetic, dataset.digest or "–"] for dataset in document.datasets
     ]
     content = {
-        "commands": list(facts.get("commands", [])),
-        "plan_digest": str(facts.get("plan_digest") or ""),
+        "commands": list(document.commands),
+        "plan_digest": document.plan_digest,
         "datasets": datasets,
-        "versions": [[str(name), str(version)] for name, version in facts.get("versions", {}).items()],
+        "versions": [[name, version] for name, version in document.versions.items()],
     }
     return content if any(content.values()) else {}
 

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 from contrasweep import canonical
-from contrasweep.results.pareto import goals_of
 from contrasweep.results.results import Results
 from contrasweep.text_table import text_table
 from contrasweep.tuning.pruners.scheduled import last_settings
@@ -48,7 +47,7 @@ def _schedules(results: Results) -> list[str]:
         for record in results.found.values()
         if last_settings(record.config) is not record.config
     }
-    spaces = {arm: results.facts["spec"]["arms"][arm]["space"] for arm in configs}
+    spaces = {arm: results.document.space(arm) for arm in configs}
     parts = {
         arm: [
             (", ".join(f"{name}={canonical.dumps(settings[name])}" for name in spaces[arm]), step)
@@ -63,10 +62,8 @@ def _schedules(results: Results) -> list[str]:
 
 
 def _title(results: Results, frame: pd.DataFrame) -> str:
-    goals = ", ".join(f"{metric} ({mode})" for metric, mode in goals_of(results.facts).items())
-    bounds = " and ".join(
-        f"{metric} {text}" for metric, text in (results.facts["spec"].get("constraints") or {}).items()
-    )
+    goals = ", ".join(f"{metric} ({mode})" for metric, mode in results.document.goals.items())
+    bounds = " and ".join(f"{metric} {text}" for metric, text in results.document.constraints.items())
     return (
         f"Pareto front of the search over {goals}{f' with {bounds}' if bounds else ''}: {int(frame['front'].sum())} "
         f"of {len(frame)} "

@@ -14,6 +14,7 @@ from contrasweep.report.parallel import axis, parallel_chart
 from contrasweep.results.cells import label
 from contrasweep.results.effects import INDEPENDENT, budget_curves
 from contrasweep.results.searched import settings
+from contrasweep.storage.record import Status
 
 LINES = 2000
 
@@ -26,7 +27,7 @@ def best_settings(data: ReportData) -> list[list[str]]:
     names, sign, rows = settings(search), 1 if data.mode == "max" else -1, []
     confirmed = data.done.groupby("arm")["value"].mean()
     for arm in data.arms:
-        whole = search[(search["arm"] == arm) & (search["status"] == "done") & search["value"].notna()]
+        whole = search[(search["arm"] == arm) & (search["status"] == Status.DONE) & search["value"].notna()]
         if len(whole):
             best = whole.iloc[int((sign * whole["value"]).argmax())]
             mean = short(float(confirmed[arm])) if arm in confirmed else "–"
@@ -36,10 +37,11 @@ def best_settings(data: ReportData) -> list[list[str]]:
 
 def budget_figures(data: ReportData) -> list[Figure]:
     """What k trials of each arm's search buy."""
-    search, searcher = data.search, str(data.facts.get("searcher", ""))
+    search, declared = data.search, data.document.search
     if search is None or search.empty:
         return []
-    curves = budget_curves(search, data.arms, searcher=searcher, mode=data.mode, alpha=data.facts.get("alpha", 0.05))
+    searcher = declared.searcher if declared else ""
+    curves = budget_curves(search, data.arms, searcher=searcher, mode=data.mode, alpha=data.document.alpha)
     series = [
         Series(
             str(arm),
@@ -141,6 +143,6 @@ def _tip(arm: str, names: Sequence[str], row: Sequence[object], value: float) ->
 
 def _log(data: ReportData, name: str, numbers: "pd.Series[float]") -> bool:
     """Whether a setting's scale is logarithmic: as its space says, else where the values span decades."""
-    spaces = [arm.get("space", {}).get(name, {}) for arm in data.facts.get("spec", {}).get("arms", {}).values()]
+    spaces = [data.document.space(arm).get(name, {}) for arm in data.document.arms]
     declared = any(space.get("log") for space in spaces if isinstance(space, dict))
     return bool(numbers.min() > 0 and (declared or numbers.max() / numbers.min() > 50))

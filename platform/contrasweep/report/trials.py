@@ -9,7 +9,8 @@ import pandas as pd
 from contrasweep.results.cells import label
 from contrasweep.results.items import MAX_PAIRS, row_keys
 from contrasweep.results.table import Table
-from contrasweep.storage.records import DONE, Record, StudyRecords
+from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
 
 MAX_FIGURES = 24
 MAX_BYTES = 4 * 2**20  # of all figures together: a report stays a file that one can mail
@@ -19,7 +20,7 @@ def figures(
     records: StudyRecords, frame: pd.DataFrame, found: Mapping[str, Record], axes: list[str]
 ) -> list[tuple[str, bytes]]:
     """The PNG artifacts of each cell's first finished trial, as (caption, content), within the limits above."""
-    done = frame[frame["status"] == DONE]
+    done = frame[frame["status"] == Status.DONE]
     first = done[~row_keys(done, ["arm", *axes]).duplicated()]
     kept: list[tuple[str, bytes]] = []
     for row in first.to_dict("records"):

@@ -15,7 +15,7 @@ from contrasweep.results.cells import Cell, Key, Pair, Replicate, label
 from contrasweep.results.table import Table
 from contrasweep.statistics import compare_paired, holm, mean_interval
 from contrasweep.statistics.checks import group_means
-from contrasweep.storage.records import DONE, PENDING
+from contrasweep.storage.record import Status
 
 NOT_FINITE = "not finite"
 OWN_COLUMNS = ("trial_id", "fold", "seed", "status", "seconds", "gpu_memory_gib")
@@ -125,7 +125,7 @@ class _Layout:
                 )
             if self.shown.count(name) > 1:
                 raise SpecError("a name stands in the rows or in the columns, once", place="rows, columns", value=name)
-        if metric not in frame.columns and (frame["status"] == DONE).any():
+        if metric not in frame.columns and (frame["status"] == Status.DONE).any():
             known = [str(c) for c in frame.columns if c not in {*OWN_COLUMNS, *self.factors}]
             raise SpecError(
                 "no trial reported this metric",
@@ -143,11 +143,11 @@ def _trials(frame: pd.DataFrame, planned: pd.DataFrame | None, metric: str, fact
     """One row a planned trial: labels of the factors, fold, seed, status and `value` (NaN unless done)."""
     if planned is not None:
         missing = planned[~planned["trial_id"].isin(frame["trial_id"])]
-        frame = pd.concat([frame, missing.assign(status=PENDING)], ignore_index=True)
+        frame = pd.concat([frame, missing.assign(status=Status.PENDING.value)], ignore_index=True)
     column = frame[metric] if metric in frame else pd.Series(np.nan, frame.index)
     values = pd.to_numeric(column, errors="coerce").astype("float64").to_numpy()
     status = frame["status"].astype(str).to_numpy(dtype=object)
-    status[(status == DONE) & ~np.isfinite(values)] = NOT_FINITE
+    status[(status == Status.DONE) & ~np.isfinite(values)] = NOT_FINITE
     trials = pd.DataFrame({name: [label(v) for v in frame[name]] for name in factors})
     return trials.assign(
         weight=frame["weight"].to_numpy(dtype="float64") if "weight" in frame else 1.0,
@@ -155,7 +155,7 @@ def _trials(frame: pd.DataFrame, planned: pd.DataFrame | None, metric: str, fact
         fold=[label(v) for v in frame["fold"]],
         seed=[label(v) for v in frame["seed"]],
         status=status,
-        value=np.where(status == DONE, values, np.nan),
+        value=np.where(status == Status.DONE, values, np.nan),
     )
 
 

@@ -14,7 +14,7 @@ from contrasweep.results.over_groups import Items, groups, scores
 from contrasweep.results.results import Results
 from contrasweep.results.table import Table
 from contrasweep.statistics import paired_bootstrap
-from contrasweep.storage.records import DONE, Record
+from contrasweep.storage.record import Record, Status
 
 MAX_PAIRS = 60  # of trials compared
 MAX_READ, MAX_TABLES = 400, 6  # trials whose items are read at all, and scores that have a table of them
@@ -80,7 +80,7 @@ def _pairs(
     frame: pd.DataFrame, found: Mapping[str, Record], axes: list[str], reference: str | None
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Finished trials of two arms that share axes, fold and seed, where both left items. The reference comes first."""
-    done = frame[frame["status"] == DONE]
+    done = frame[frame["status"] == Status.DONE]
     for _, same in done.groupby(row_keys(done, [*axes, "fold", "seed"]), sort=False):
         rows: list[Any] = [row for row in same.to_dict("records") if found[row["trial_id"]].items]
         rows.sort(key=lambda row: row["arm"] != reference)

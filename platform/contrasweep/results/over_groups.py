@@ -18,7 +18,7 @@ from contrasweep.data.reading import GROUP
 from contrasweep.errors import SpecError, StorageError, choose_from
 from contrasweep.results.building import build_table
 from contrasweep.results.table import Table
-from contrasweep.storage.records import DONE, Record
+from contrasweep.storage.record import Record, Status
 
 WITHOUT = "without items"
 Items = Callable[[str], Mapping[str, Any]]
@@ -53,12 +53,12 @@ def table_over_groups(
     """
     done = frame[
         [
-            status == DONE and score in found[trial].items
+            status == Status.DONE and score in found[trial].items
             for trial, status in zip(frame["trial_id"], frame["status"], strict=True)
         ]
     ]
     of = {
-        trial: (found[trial].data["digest"], _fold(fold))
+        trial: (found[trial].data.digest, _fold(fold))
         for trial, fold in zip(done["trial_id"], done["fold"], strict=True)
     }
     parts = _Parts(items, score, of)
@@ -83,14 +83,14 @@ def _rows(parts: "_Parts", frame: pd.DataFrame, axes: Sequence[str]) -> Iterator
                 if trial not in parts.of
             ]
             if lacking:
-                status = next((status for status in lacking if status != DONE), WITHOUT)
+                status = next((status for status in lacking if status != Status.DONE), WITHOUT)
                 missing |= dict.fromkeys(parts.groups.get((known, fold), [f"fold {fold}"]), status)
                 continue
             for name, value in zip(parts.groups[known, fold], parts.mean(trials["trial_id"]), strict=True):
                 values.setdefault(name, []).append(value)
         for name in dict.fromkeys([*values, *missing]):
             # the dataset too, since datasets can be an axis and their groups are not the same ones
-            row = same | {"trial_id": name, "seed": f"{known} {name}", "status": missing.get(name, DONE)}
+            row = same | {"trial_id": name, "seed": f"{known} {name}", "status": missing.get(name, Status.DONE.value)}
             yield (
                 row
                 if name in missing

@@ -1,47 +1,44 @@
 """What a search over several objectives, or under constraints, found: from the records alone."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
 
 from contrasweep.schema import validate
-from contrasweep.storage.records import DONE, Record
+from contrasweep.storage.record import Phase, Record, Status
+from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study.objectives import front, value_of, violation
 from contrasweep.study.space import Parameter, drawn_from
 
 
-def pareto_frame(records: Iterable[Record], facts: Mapping[str, Any]) -> pd.DataFrame:
+def pareto_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataFrame:
     """One row a configuration that was trained to its end on all its folds: arm, number (in the order of asking), the
     means over its folds of each objective and constrained metric, `feasible` (every constraint holds), `front` (no
     feasible configuration of its arm is better in one objective and as good in the rest), and its searched settings.
 
-    `facts` is study.json; {} rows where the study neither has several objectives nor constraints."""
-    goals, constraints, folds = (
-        goals_of(facts),
-        dict(facts["spec"].get("constraints") or {}),
-        facts.get("search_folds", 1),
-    )
+    Empty where the study neither has several objectives nor constraints."""
+    goals, constraints = document.goals, document.constraints
+    folds = document.search.folds if document.search else 1
     ended: dict[tuple[str, int], list[Record]] = {}
     for record in records if len(goals) > 1 or constraints else []:
-        if record.notes.get("phase") == "search" and record.status == DONE:
-            ended.setdefault((record.arm, int(record.notes["number"])), []).append(record)
+        if record.notes.phase == Phase.SEARCH and record.status == Status.DONE:
+            ended.setdefault((record.arm, record.notes.candidate or 0), []).append(record)
     rows = []
-    for (arm, number), found in sorted(ended.items(), key=lambda item: (facts["arms"].index(item[0][0]), item[0][1])):
+    for (arm, number), found in sorted(ended.items(), key=lambda item: (document.arms.index(item[0][0]), item[0][1])):
         if len(found) < folds:
             continue
         means = {
             metric: float(np.mean([value_of(r, metric) for r in found]))
             for metric in dict.fromkeys([*goals, *constraints])
         }
-        space = validate(dict[str, Parameter], facts["spec"]["arms"][arm]["space"])
+        space = validate(dict[str, Parameter], document.space(arm))
         rows.append(
             {
                 "arm": arm,
                 "number": number,
                 **means,
-                "feasible": feasible(found, facts),
+                "feasible": feasible(found, document),
                 "front": False,
                 **{k: v for k, v in drawn_from(space, found[0].config).items() if k not in means},
             }
@@ -53,14 +50,9 @@ def pareto_frame(records: Iterable[Record], facts: Mapping[str, Any]) -> pd.Data
     return frame
 
 
-def feasible(found: Sequence[Record], facts: Mapping[str, Any]) -> bool:
+def feasible(found: Sequence[Record], document: StudyDocument) -> bool:
     """Whether the means of these records of one configuration keep to the study's constraints."""
-    bounds = (facts["spec"].get("constraints") or {}).items()
     return all(
-        violation(metric, text, float(np.mean([value_of(r, metric) for r in found]))) <= 0 for metric, text in bounds
+        violation(metric, text, float(np.mean([value_of(r, metric) for r in found]))) <= 0
+        for metric, text in document.constraints.items()
     )
-
-
-def goals_of(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Metric -> mode of what a Sweep optimised, from study.json."""
-    return dict(facts["spec"].get("objectives") or {}) or {facts["metric"]: facts["mode"]}

@@ -16,7 +16,9 @@ from contrasweep.results.pareto import pareto_frame
 from contrasweep.results.searched import importance, search_frame
 from contrasweep.storage import compact
 from contrasweep.storage.planned import read_planned
-from contrasweep.storage.records import DONE, PENDING, PRUNED, Record, StudyRecords
+from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study.arm_budget import ArmBudget, spent
 from contrasweep.tracking.links import read_links
 
@@ -33,13 +35,13 @@ Over = Literal["replicates", "groups"]
 class Results:
     """A study's trials and what became of them.
 
-    `facts` is study.json; `planned` has one row a planned trial (trial_id, arm, the axes, fold, seed); `found` are
+    `document` is study.json; `planned` has one row a planned trial (trial_id, arm, the axes, fold, seed); `found` are
     the records there are of these, `others` those of a Sweep's search. A trial without a record is `pending`.
     `stamps` tell the records' state when they were read, `run_urls` their MLflow runs where they are known, `stopped`
     which budget ended the run that gave these results.
     """
 
-    facts: Mapping[str, Any]
+    document: StudyDocument
     planned: pd.DataFrame
     found: Mapping[str, Record]
     others: Mapping[str, Record]
@@ -52,8 +54,8 @@ class Results:
     def load(cls, study: str, storage: str, *, run_urls: Mapping[str, str] | None = None) -> "Results":
         """The study called `study` as it lies in `storage`; `SpecError` if it was never run there."""
         records = StudyRecords(storage, study)
-        facts = records.facts()
-        if facts is None:
+        document = records.document()
+        if document is None:
             raise SpecError(
                 "there is no such study in this storage",
                 place="STUDY",
@@ -63,22 +65,28 @@ class Results:
         planned, stamps = read_planned(records), compact.record_stamps(records)
         known = compact.read_records(records, stamps)
         found = {trial_id: known.pop(trial_id) for trial_id in planned["trial_id"] if trial_id in known}
-        others = known if facts["type"] == "sweep" else {}
+        others = known if document.search else {}
         return cls(
-            facts, planned, found, others, records, stamps, read_links(records).runs if run_urls is None else run_urls
+            document,
+            planned,
+            found,
+            others,
+            records,
+            stamps,
+            read_links(records).runs if run_urls is None else run_urls,
         )
 
     @property
     def name(self) -> str:
-        return str(self.facts["name"])
+        return self.document.name
 
     @property
     def metric(self) -> str:
-        return str(self.facts["metric"])
+        return self.document.metric
 
     @property
     def axes(self) -> list[str]:
-        return list(self.facts["axes"])
+        return list(self.document.axes)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -88,7 +96,7 @@ class Results:
     @property
     def complete(self) -> bool:
         """Whether every planned trial is done (or was stopped early on purpose)."""
-        return set(self.counts) <= {DONE, PRUNED}
+        return set(self.counts) <= {Status.DONE, Status.PRUNED}
 
     def to_frame(self) -> pd.DataFrame:
         """One row a trial: trial_id, arm, the axes, fold, seed, status, the metrics, seconds, gpu_memory_gib."""
@@ -106,7 +114,7 @@ class Results:
             for name in names
         }
         return self.planned.assign(
-            status=[record.status if record else PENDING for record in rows],
+            status=[(record.status if record else Status.PENDING).value for record in rows],
             **metrics,
             seconds=[record.seconds if record else np.nan for record in rows],
             gpu_memory_gib=pd.array([record.gpu_memory_gib if record else None for record in rows], dtype="Float64"),
@@ -115,11 +123,11 @@ class Results:
     @cached_property
     def search(self) -> pd.DataFrame:
         """A Sweep's search, as `searched.search_frame` tells it. Empty for a grid."""
-        return search_frame(self.others.values(), self.facts)
+        return search_frame(self.others.values(), self.document)
 
     def importance(self) -> dict[str, dict[str, float]]:
         """Of a Sweep, by arm: the share of each searched setting in what makes configurations good (PED-ANOVA)."""
-        return importance(self.search, self.facts)
+        return importance(self.search, self.document)
 
     def budget_curves(self) -> pd.DataFrame:
         """Of a Sweep, by arm: what k trials of its search buy (see `effects.budget_curves`)."""
@@ -127,35 +135,36 @@ class Results:
 
         return budget_curves(
             self.search,
-            self.facts["arms"],
-            searcher=self.facts.get("searcher", ""),
-            mode=self.facts["mode"],
-            alpha=self.facts["alpha"],
+            self.document.arms,
+            searcher=self.document.search.searcher if self.document.search else "",
+            mode=self.document.mode,
+            alpha=self.document.alpha,
         )
 
     def noise(self, metric: str | None = None) -> pd.DataFrame:
         """Where the spread within a cell comes from: seed, fold, order of the data (see `effects.noise`)."""
         from contrasweep.results.effects import noise
 
-        return noise(self._frame[self._frame["status"] == DONE], metric or self.metric, self.axes)
+        return noise(self._frame[self._frame["status"] == Status.DONE], metric or self.metric, self.axes)
 
     def effects(self, metric: str | None = None) -> pd.DataFrame:
         """How much arm, axes and their interactions explain of the spread (see `effects.effects`)."""
         from contrasweep.results.effects import effects
 
-        return effects(self._frame[self._frame["status"] == DONE], metric or self.metric, self.axes)
+        return effects(self._frame[self._frame["status"] == Status.DONE], metric or self.metric, self.axes)
 
     def pareto(self) -> pd.DataFrame:
         """Of a Sweep over several objectives or under constraints: its configurations, and which are on the front of
         their arm (see `pareto.pareto_frame`)."""
-        return pareto_frame(self.others.values(), self.facts)
+        return pareto_frame(self.others.values(), self.document)
 
     def spent(self) -> dict[str, str]:
         """Of a Sweep, by arm: what its search has cost beside its budget."""
-        if "budget" not in self.facts:
+        if self.document.search is None:
             return {}
-        costs = spent(self.others.values(), self.facts["arms"])
-        return {arm: cost.beside(ArmBudget(**self.facts["budget"])) for arm, cost in costs.items()}
+        budget = ArmBudget(**self.document.search.budget)
+        costs = spent(self.others.values(), self.document.arms)
+        return {arm: cost.beside(budget) for arm, cost in costs.items()}
 
     @cached_property
     def items(self) -> Callable[[str], Mapping[str, Any]]:
@@ -185,7 +194,7 @@ class Results:
         for name in [*_names(rows), *_names(columns)]:
             self._known("rows or columns", name, ["arm", *self.axes])
         rows, columns = self._layout(rows, columns)
-        return self._table(self._frame, rows, columns, metric, self.facts.get("reference"), spread, over)
+        return self._table(self._frame, rows, columns, metric, self.document.reference, spread, over)
 
     def versus(
         self,
@@ -202,7 +211,7 @@ class Results:
 
         for arm in (a, b):
             self._known("arm", arm, list(dict.fromkeys(self.planned["arm"])))
-        frame, reference = self._at(self._frame, at or {}), self.facts.get("reference")
+        frame, reference = self._at(self._frame, at or {}), self.document.reference
         family = reference if reference in (a, b) else None
         free = [axis for axis in self.axes if axis not in (at or {})]
         cells = self._table(frame, free, ["arm"], metric, family, over=over) if free else None
@@ -237,7 +246,7 @@ class Results:
             "rows": rows,
             "columns": columns,
             "mode": self._mode(metric),
-            "alpha": self.facts["alpha"],
+            "alpha": self.document.alpha,
             "reference": reference,
             "title": self.title,
             "spread": spread,
@@ -249,12 +258,12 @@ class Results:
     def _mode(self, metric: str) -> Any:
         """Of another metric than the study's larger is better, unless it is a loss or the similarity to other
         classes."""
-        return self.facts["mode"] if metric == self.metric else "min" if metric.startswith(("loss", "noise")) else "max"
+        return self.document.mode if metric == self.metric else "min" if metric.startswith(("loss", "noise")) else "max"
 
     @property
     def title(self) -> str:
         """The study, its data, and whether any of the data is synthetic, as it stands over every table."""
-        names = dict.fromkeys(d["name"] + (" (synthetic)" if d["synthetic"] else "") for d in self.facts["datasets"])
+        names = dict.fromkeys(d.name + " (synthetic)" * d.synthetic for d in self.document.datasets)
         return f"{self.name} on {', '.join(names)}"
 
     def compare(self, a: str, b: str, metric: str | None = None, at: Mapping[str, Any] | None = None) -> "Comparison":
@@ -273,7 +282,7 @@ class Results:
             pairs["a"].to_numpy(),
             pairs["b"].to_numpy(),
             train_fraction=self._train_fraction,
-            alpha=self.facts["alpha"],
+            alpha=self.document.alpha,
             mode=self._mode(metric),
             groups=list(pairs["fold"]) if self._train_fraction else None,
         )
@@ -283,7 +292,7 @@ class Results:
         for arm in (a, b):
             self._known("arm", arm, list(dict.fromkeys(self.planned["arm"])))
         self._known("metric", metric, [str(c) for c in self._frame.columns])
-        frame = self._at(self._frame[self._frame["status"] == DONE], at)
+        frame = self._at(self._frame[self._frame["status"] == Status.DONE], at)
         keys = frame[["fold", "seed"]].assign(
             cell=[json.dumps(list(v), default=str) for v in frame[self.axes].itertuples(index=False)]
         )
@@ -305,8 +314,7 @@ class Results:
 
     @property
     def _train_fraction(self) -> float | None:
-        folds = self.facts.get("folds")
-        return (folds - 1) / folds if folds else None
+        return self.document.train_fraction
 
     def _layout(self, rows: Any, columns: Any) -> tuple[Any, Any]:
         if rows is None and columns is None:

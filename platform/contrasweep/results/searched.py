@@ -1,15 +1,15 @@
 """What a Sweep's search tried, and which of the searched settings mattered."""
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
 
 from contrasweep.results.pareto import feasible
 from contrasweep.schema import validate
-from contrasweep.storage.records import DONE, Record
+from contrasweep.storage.record import Phase, Record, Status
+from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study.space import Parameter, drawn_from
 from contrasweep.tuning.pruners import scheduled
 
@@ -21,22 +21,23 @@ def settings(frame: pd.DataFrame) -> list[str]:
     return [str(column) for column in frame.columns if column not in OWN_COLUMNS]
 
 
-def search_frame(found: Iterable[Record], facts: Mapping[str, Any]) -> pd.DataFrame:
+def search_frame(found: Iterable[Record], document: StudyDocument) -> pd.DataFrame:
     """One row a configuration in the order of asking: trial_id (of its first fold), arm, value (mean of the metric
     over its folds), status (the worst of its folds', or that it breaks a constraint), and the searched settings; of a
     schedule of settings, its last."""
-    spaces = {name: validate(dict[str, Parameter], arm.get("space", {})) for name, arm in facts["spec"]["arms"].items()}
+    spaces = {arm: validate(dict[str, Parameter], document.space(arm)) for arm in document.arms}
     ended: dict[tuple[str, str], list[Record]] = {}
-    for record in sorted(found, key=lambda r: (r.notes.get("number", 0), r.arm, r.fold or 0)):
-        if record.notes.get("phase") == "search":
+    for record in sorted(found, key=lambda r: (r.notes.candidate or 0, r.arm, r.fold or 0)):
+        if record.notes.phase == Phase.SEARCH:
             ended.setdefault((record.arm, json.dumps(record.config, sort_keys=True)), []).append(record)
     rows = [
         {
             "trial_id": rs[0].trial_id,
             "arm": arm,
-            "value": float(np.mean([r.metrics.get(facts["metric"], np.nan) for r in rs])),
+            "value": float(np.mean([r.metrics.get(document.metric, np.nan) for r in rs])),
             "status": next(
-                (r.status for r in rs if r.status != DONE), DONE if feasible(rs, facts) else "breaks a constraint"
+                (r.status.value for r in rs if r.status != Status.DONE),
+                Status.DONE.value if feasible(rs, document) else "breaks a constraint",
             ),
             **drawn_from(spaces.get(arm, {}), scheduled.last_settings(rs[0].config)),
         }
@@ -45,14 +46,14 @@ def search_frame(found: Iterable[Record], facts: Mapping[str, Any]) -> pd.DataFr
     return pd.DataFrame(rows, columns=None if rows else OWN_COLUMNS)
 
 
-def importance(frame: pd.DataFrame, facts: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+def importance(frame: pd.DataFrame, document: StudyDocument) -> dict[str, dict[str, float]]:
     """By arm: the share of each searched setting in what makes configurations good (PED-ANOVA), over those that
     were trained to their end."""
     from contrasweep.tuning.searchers import importance as of
 
     found = {}
-    for arm, rows in frame[frame["status"] == DONE].groupby("arm", sort=False):
-        space = validate(dict[str, Parameter], facts["spec"]["arms"][arm]["space"])
+    for arm, rows in frame[frame["status"] == Status.DONE].groupby("arm", sort=False):
+        space = validate(dict[str, Parameter], document.space(str(arm)))
         configs = [
             (
                 {str(k): v for k, v in row.items() if k in space and (isinstance(v, list | dict) or not pd.isna(v))},
@@ -60,5 +61,5 @@ def importance(frame: pd.DataFrame, facts: Mapping[str, Any]) -> dict[str, dict[
             )
             for row in rows.to_dict("records")
         ]
-        found[str(arm)] = of(configs, space, mode=facts["mode"])
+        found[str(arm)] = of(configs, space, mode=document.mode)
     return found

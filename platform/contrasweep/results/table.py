@@ -12,7 +12,9 @@ import pandas as pd
 from contrasweep.results import legend
 from contrasweep.results.cells import Cell, Key, Pair
 from contrasweep.results.rendering import Renderable
-from contrasweep.storage.records import DONE, PENDING
+from contrasweep.storage.record import Status
+
+COUNTED = (Status.DONE, Status.PENDING, Status.FAILED, Status.INFEASIBLE, Status.PRUNED)
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ class Table(Renderable):
                 if cell is None:
                     continue
                 factors = dict(zip((*self.row_factors, *self.column_factors), (*row, *column), strict=True))
-                counts = {s: cell.statuses.get(s, 0) for s in (DONE, PENDING, "failed", "infeasible", "pruned")}
+                counts = {status.value: cell.statuses.get(status, 0) for status in COUNTED}
                 rows.append(
                     factors
                     | {

@@ -17,13 +17,11 @@ from contrasweep import canonical
 from contrasweep.planning.sweep import SweepPlan, fixed_of
 from contrasweep.running.asked import Asked, Outcome
 from contrasweep.running.source import Next
-from contrasweep.storage import records as rec
-from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.storage.record import Phase, Record, Status, TrialNotes
+from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.study.arm_budget import Spending
 from contrasweep.trial import Trial
-
-SEARCH = "search"
 
 
 class ArmSearch:
@@ -76,7 +74,7 @@ class ArmSearch:
 
     def best(self) -> Asked | None:
         """The best feasible configuration of those that were trained to their end on all folds; the first of equals."""
-        found = [(self._outcome(asked), asked) for asked in self.asked if asked.ended_as(rec.DONE)]
+        found = [(self._outcome(asked), asked) for asked in self.asked if asked.ended_as(Status.DONE)]
         good = [
             (*outcome.rank(self.study), -asked.number)
             for outcome, asked in found
@@ -167,38 +165,23 @@ class ArmSearch:
 
     def _stopped(self, asked: Asked, trial: Trial, rows: list[dict[str, Any]]) -> Record:
         """Write the record of a trial that reported what stops it when the driver died."""
-        last = {name: value for name, value in rows[-1].items() if name not in ("step", "time")}
-        record = Record(
-            trial_id=trial.id,
-            study=self.records.study,
-            arm=trial.arm,
-            trainable=trial.trainable,
-            config=dict(trial.config),
-            data={"name": trial.data.name, "digest": trial.data.digest, "synthetic": trial.data.synthetic},
-            fold=trial.fold,
-            seed=trial.seed,
-            status=rec.PRUNED,
-            metrics=last,
-            step=rows[-1]["step"],
-            seconds=rows[-1]["time"] - rows[0]["time"],
-            started=rows[0]["time"],
-            ended=rows[-1]["time"],
-            notes=self._notes(asked),
+        record = Record.of(
+            trial, status=Status.PRUNED, rows=rows, seconds=rows[-1]["time"] - rows[0]["time"], notes=self._notes(asked)
         )
         self.records.write(record)
         return record
 
     @staticmethod
-    def _notes(asked: Asked) -> dict[str, Any]:
-        return {"phase": SEARCH, "number": asked.number}
+    def _notes(asked: Asked) -> TrialNotes:
+        return TrialNotes(phase=Phase.SEARCH, candidate=asked.number)
 
     def _take(self, record: Record) -> None:
         self.of[record.trial_id].records[record.trial_id] = record
         self.spending.end(record)
-        if self.scheduler is not None and record.status == rec.PRUNED:
+        if self.scheduler is not None and record.status == Status.PRUNED:
             self.scheduler.pause(record.trial_id)
         elif self.scheduler is not None:
-            self.scheduler.end(record.trial_id, failed=record.status != rec.DONE)
+            self.scheduler.end(record.trial_id, failed=record.status != Status.DONE)
 
     def _promote(self) -> None:
         """Let stopped trials go on from their checkpoints: without its record, a trial is not finished."""
@@ -216,8 +199,8 @@ class ArmSearch:
                 continue
             asked.told = True
             outcome = self._outcome(asked)
-            pruned = [r.step for r in asked.records.values() if r.status == rec.PRUNED]
-            usable = asked.ended_as(rec.DONE, rec.PRUNED) and outcome.finite
+            pruned = [r.step for r in asked.records.values() if r.status == Status.PRUNED]
+            usable = asked.ended_as(Status.DONE, Status.PRUNED) and outcome.finite
             self.searcher.tell(
                 asked.config,
                 list(outcome.values.values()) if usable else None,

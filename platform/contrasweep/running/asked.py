@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from contrasweep.storage.records import Record
+from contrasweep.storage.record import Record, Status
 from contrasweep.study.objectives import value_of, violation
 from contrasweep.study.study import Sweep
 from contrasweep.trial import Trial
@@ -59,5 +59,5 @@ class Asked:
         """Whether each of its trials has ended, early or not."""
         return len(self.records) == len(self.trials)
 
-    def ended_as(self, *statuses: str) -> bool:
+    def ended_as(self, *statuses: Status) -> bool:
         return self.whole and all(record.status in statuses for record in self.records.values())

@@ -27,10 +27,11 @@ from contrasweep.running.handover import hand_over
 from contrasweep.running.progress import Progress
 from contrasweep.running.source import FixedSource, Source
 from contrasweep.running.versions import versions
-from contrasweep.storage import records as rec
 from contrasweep.storage.planned import read_planned, write_planned
-from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.storage.record import DatasetRef, Record, Status
+from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
+from contrasweep.storage.study_document import DeclaredSearch, StudyDocument
 from contrasweep.study import dotted
 from contrasweep.study.file import to_plain
 from contrasweep.study.study import Study, Sweep
@@ -219,12 +220,12 @@ class _Tell:
         self.placements.ended(record)
         self.tracker.finish(record)
         self.progress.ended(record)
-        if record.status == rec.FAILED:
+        if record.status == Status.FAILED:
             last = (record.error or "").strip().splitlines()[-1:] or ["unknown error"]
             self.progress.say(f"failed: {record.arm} fold={record.fold} seed={record.seed}: {last[0]}")
 
 
-def describe(plan_: Plan | SweepPlan) -> dict[str, Any]:
+def describe(plan_: Plan | SweepPlan) -> StudyDocument:
     """study.json of a plan."""
     study = plan_.study
     spec = to_plain(study)
@@ -232,41 +233,38 @@ def describe(plan_: Plan | SweepPlan) -> dict[str, Any]:
         spec["arms"][name]["trainable"] = (
             arm.trainable if isinstance(arm.trainable, str) else arm.trainable.__qualname__
         )
-    return {
-        "format_version": rec.FORMAT_VERSION,
-        "name": study.name,
-        "type": study.type,
-        "plan_digest": plan_.digest,
-        "spec": spec,
-        "metric": study.metric,
-        "mode": study.mode,
-        "alpha": study.alpha,
-        "reference": study.reference,
-        "folds": None if isinstance(study, Sweep) and study.confirm_on == "test" else study.folds,
-        "arms": list(study.arms),
-        "axes": study.axis_names,
-        "versions": versions(),
-        "trials": plan_.total if isinstance(plan_, SweepPlan) else len(plan_.trials),
-        **(_search_facts(plan_) if isinstance(plan_, SweepPlan) else {}),
-        "created": time.time(),
-        "description": study.description,
-        "commands": _command(),
-        "datasets": [
-            {"name": m.name, "digest": m.digest, "synthetic": m.synthetic}
-            for m in ([plan_.data] if isinstance(plan_, SweepPlan) else plan_.datasets.values())
-        ],
-    }
+    datasets = [plan_.data] if isinstance(plan_, SweepPlan) else plan_.datasets.values()
+    return StudyDocument(
+        name=study.name,
+        metric=study.metric,
+        mode=study.mode,
+        type=study.type,
+        plan_digest=plan_.digest,
+        arms=tuple(study.arms),
+        axes=tuple(study.axis_names),
+        alpha=study.alpha,
+        reference=study.reference,
+        folds=None if isinstance(study, Sweep) and study.confirm_on == "test" else study.folds,
+        trials=plan_.total if isinstance(plan_, SweepPlan) else len(plan_.trials),
+        search=_declared_search(plan_) if isinstance(plan_, SweepPlan) else None,
+        description=study.description,
+        datasets=tuple(DatasetRef.of(manifest) for manifest in datasets),
+        commands=_command(),
+        created=time.time(),
+        versions=versions(),
+        spec=spec,
+    )
 
 
-def _search_facts(plan_: SweepPlan) -> dict[str, Any]:
+def _declared_search(plan_: SweepPlan) -> DeclaredSearch:
     study = plan_.study
-    return {"searcher": study.searcher, "search_folds": len(plan_.search_folds), "budget": to_plain(study.arm_budget)}
+    return DeclaredSearch(study.searcher, len(plan_.search_folds), to_plain(study.arm_budget))
 
 
-def _command() -> list[str]:
-    """The command that declared the study, for whoever runs it again; [] where a program did."""
+def _command() -> tuple[str, ...]:
+    """The command that declared the study, for whoever runs it again; none where a program did."""
     ours = Path(sys.argv[0]).name == "contrasweep" or sys.argv[0].endswith("contrasweep/__main__.py")
-    return [shlex.join(["contrasweep", *sys.argv[1:]])] if ours else []
+    return (shlex.join(["contrasweep", *sys.argv[1:]]),) if ours else ()
 
 
 def study_facts(plan_: Plan | SweepPlan, storage: str) -> StudyFacts:
@@ -312,7 +310,7 @@ def study_facts(plan_: Plan | SweepPlan, storage: str) -> StudyFacts:
 def _unmark_failed(records: StudyRecords, plan_: Plan | SweepPlan, finished: set[str]) -> set[str]:
     """Take away the records of failed trials, which then resume from their checkpoints."""
     own = finished if isinstance(plan_, SweepPlan) else {t.id for t in plan_.trials} & finished
-    failed = {r.trial_id for r in records.read(sorted(own)).values() if r.status == rec.FAILED}
+    failed = {r.trial_id for r in records.read(sorted(own)).values() if r.status == Status.FAILED}
     for trial_id in failed:
         records.reopen(trial_id)
     return failed

@@ -22,8 +22,9 @@ from contrasweep.running.source import FixedSource, Listener, Source
 from contrasweep.running.tune_hooks import Bridge, Decider, Events
 from contrasweep.running.versions import versions
 from contrasweep.running.worker import Job, TuneTrial
-from contrasweep.storage import records as rec
-from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.storage.record import Record, Status, TrialNotes
+from contrasweep.storage.records import StudyRecords
+from contrasweep.trial import Trial
 
 TUNE_ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # 40 ms a trial, for files that nobody reads
@@ -66,7 +67,7 @@ class Engine:
         self.job, self.source, self.records, self.placements = job, source, records, placements
         self.listener, self.max_failures, self.max_concurrent = listener, max_failures, max_concurrent
         self.budget = budget
-        self.running: dict[str, Any] = {}  # trial id -> (Trial, notes); handed out and without a record
+        self.running: dict[str, tuple[Trial, TrialNotes]] = {}  # by trial id: handed out and without a record
         self.stopped: set[str] = set()  # stopped early because the source said so
         self.furthest: dict[str, int] = {}  # trial id -> last step that was reported
         self.ended = 0
@@ -160,7 +161,7 @@ class Engine:
                 f"{place.host_memory_gib:g} GiB free"
             )
 
-    def give_up(self, trial_id: str, error: str, status: str = rec.FAILED) -> None:
+    def give_up(self, trial_id: str, error: str, status: Status = Status.FAILED) -> None:
         """Write the record of a trial whose worker could not: its metrics are in the storage already. One that the
         worker wrote before it was lost stands."""
         if (known := self.records.read_one(trial_id)) is not None:
@@ -168,24 +169,16 @@ class Engine:
             return
         trial, notes = self.running[trial_id]
         rows = self.records.metrics(trial_id)
-        last = {k: v for k, v in (rows[-1] if rows else {}).items() if k not in ("step", "time")}
-        record = Record(
-            trial_id=trial.id,
-            study=self.records.study,
-            arm=trial.arm,
-            trainable=trial.trainable,
-            config=dict(trial.config),
-            data={"name": trial.data.name, "digest": trial.data.digest, "synthetic": trial.data.synthetic},
-            fold=trial.fold,
-            seed=trial.seed,
+        now = time.time()
+        record = Record.of(
+            trial,
             status=status,
-            metrics=last,
-            step=rows[-1]["step"] if rows else 0,
-            error=error or None,
+            rows=rows,
             seconds=self.seconds.get(trial_id, rows[-1]["time"] - rows[0]["time"] if rows else 0.0),
-            started=rows[0]["time"] if rows else time.time(),
-            ended=time.time(),
-            notes=dict(notes),
+            started=rows[0]["time"] if rows else now,
+            ended=now,
+            error=error or None,
+            notes=notes,
             versions=versions(),
         )
         self.records.write(record)

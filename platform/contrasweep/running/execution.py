@@ -6,7 +6,7 @@ import socket
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +17,9 @@ from cluster.usage import Meter
 from contrasweep.errors import SpecError, StorageError
 from contrasweep.running.termination import Termination
 from contrasweep.running.versions import versions
-from contrasweep.storage import records as rec
 from contrasweep.storage.checkpoints import Checkpoints
-from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.storage.record import Record, Status, TrialNotes
+from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Report, Trial
 
 BUDGETED = ("gpus", "cost_per_hour")
@@ -45,13 +45,13 @@ class Execution:
         records: StudyRecords,
         *,
         metric: str,
-        notes: Mapping[str, Any] | None = None,
+        notes: TrialNotes | None = None,
         limits: AbstractContextManager[None] | None = None,
     ) -> None:
         """`notes` go into the record; `limits` (see `cluster.guard`) are open from before the trial's first step to its
         end."""
         self.trial, self.records, self.metric = trial, records, metric
-        self.notes = dict(notes or {})
+        self.notes = notes or TrialNotes()
         self.meter = Meter().start()
         self.checkpoints = Checkpoints(records.store, records.key(trial.id, "checkpoint"))
         self.scratch = Path(tempfile.mkdtemp(prefix="contrasweep-"))
@@ -91,7 +91,7 @@ class Execution:
                 if isinstance(error, StorageError) or out_of_memory.which(error) is not None:
                     self.close()
                     raise
-                progress.record = self.finish(rec.FAILED, error="".join(traceback.format_exception(error)))
+                progress.record = self.finish(Status.FAILED, error="".join(traceback.format_exception(error)))
             except BaseException:
                 self.close()
                 raise
@@ -100,23 +100,15 @@ class Execution:
             self.records.write_metrics(self.trial.id, self.rows)
         return progress
 
-    def finish(self, status: str, *, error: str | None = None) -> Record:
+    def finish(self, status: Status, *, error: str | None = None) -> Record:
         """End the trial with `status`: the metrics first, the record last."""
         if self.rows:
             self.records.write_metrics(self.trial.id, self.rows)
-        metrics = {k: v for k, v in (self.rows[-1] if self.rows else {}).items() if k not in ("step", "time")}
-        trial = self.trial
-        record = Record(
-            trial_id=trial.id,
-            study=self.records.study,
-            arm=trial.arm,
-            trainable=trial.trainable,
-            config=dict(trial.config),
-            data={"name": trial.data.name, "digest": trial.data.digest, "synthetic": trial.data.synthetic},
-            fold=trial.fold,
-            seed=trial.seed,
+        used = self.meter.to_dict()
+        record = Record.of(
+            self.trial,
             status=status,
-            metrics=metrics,
+            rows=self.rows,
             step=self.step,
             seconds=self.seconds,
             started=self.started,
@@ -124,11 +116,13 @@ class Execution:
             attempts=self.attempts,
             error=error,
             host=socket.gethostname(),
+            gpu_memory_gib=used["peak_gpu_memory_gib"],
+            gpu_utilisation=used["gpu_utilisation"],
+            host_memory_gib=used["peak_host_memory_gib"],
             items=self.items,
             artifacts=self.artifacts,
             notes=self.notes,
             versions=versions(),
-            **self._usage(),
         )
         self.records.write(record)
         self.close()
@@ -149,14 +143,6 @@ class Execution:
         if self.termination.asked and not self.finished:
             self.close()
             raise SystemExit(1)
-
-    def _usage(self) -> dict[str, Any]:
-        used = self.meter.to_dict()
-        return {
-            "gpu_memory_gib": used["peak_gpu_memory_gib"],
-            "host_memory_gib": used["peak_host_memory_gib"],
-            "gpu_utilisation": used["gpu_utilisation"],
-        }
 
     def _next(self) -> Report:
         began = time.perf_counter()
@@ -190,18 +176,18 @@ class Execution:
                 attempts=self.attempts,
                 items=self.items,
                 artifacts=self.artifacts,
-                **{name: self.notes[name] for name in BUDGETED if name in self.notes},
+                **{name: value for name, value in self.notes.to_dict().items() if name in BUDGETED},
             )
         return row
 
     def _end(self) -> Record:
         final = self.rows[-1].get(self.metric) if self.rows else None
         if final is not None and math.isfinite(final):
-            return self.finish(rec.DONE)
+            return self.finish(Status.DONE)
         known = ", ".join(sorted(set(self.rows[-1]) - {"step", "time"})) if self.rows else "nothing"
         found = "is missing" if final is None else f"is {final}"
         return self.finish(
-            rec.FAILED, error=f"the last report's metric {self.metric!r} {found}; it reported: {known}\n"
+            Status.FAILED, error=f"the last report's metric {self.metric!r} {found}; it reported: {known}\n"
         )
 
 

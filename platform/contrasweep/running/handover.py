@@ -10,7 +10,7 @@ from pathlib import Path
 from contrasweep.data.manifest import Manifest
 from contrasweep.results.results import Results
 from contrasweep.storage.checkpoints import Checkpoints
-from contrasweep.storage.records import DONE, Record
+from contrasweep.storage.record import Record, Status
 from contrasweep.tracking import StudyFacts, Tracker, load_checkpoint, sync, write_links
 from contrasweep.trial import Trial
 
@@ -57,9 +57,9 @@ def _means(found: Results) -> dict[str, float]:
 
 def _best(found: Results) -> Iterator[Record]:
     """The best finished trial of each arm, of the first arms where there are very many."""
-    sign = 1 if found.facts["mode"] == "max" else -1
-    for arm in found.facts["arms"][:MOST_MODELS]:
-        done = [r for r in found.found.values() if r.arm == arm and r.status == DONE]
+    sign = 1 if found.document.mode == "max" else -1
+    for arm in found.document.arms[:MOST_MODELS]:
+        done = [r for r in found.found.values() if r.arm == arm and r.status == Status.DONE]
         if done:
             yield max(done, key=lambda r: sign * r.metrics[found.metric])
 
@@ -67,7 +67,7 @@ def _best(found: Results) -> Iterator[Record]:
 def _log_model(record: Record, found: Results, tracker: Tracker, datasets: Mapping[str, Manifest]) -> None:
     """Its newest checkpoint as a model of its run. Whatever hinders that is told, and nothing is lost by it."""
     try:
-        data = datasets[record.data["digest"]]
+        data = datasets[record.data.digest]
         trial = Trial(record.study, record.arm, record.trainable, record.config, data, record.fold, record.seed)
         with tempfile.TemporaryDirectory() as folder:
             saved = Checkpoints(found.records.store, found.records.key(trial.id, "checkpoint")).fetch(Path(folder))

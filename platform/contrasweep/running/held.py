@@ -3,12 +3,12 @@ for."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
 
 import ray
 
 from cluster.guard import guard
 from cluster.inventory import ACCELERATOR_LABEL, Inventory
+from contrasweep.storage.record import TrialNotes
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,9 @@ class Held:
         )
 
     @property
-    def notes(self) -> dict[str, Any]:
-        """For the trial's record: `gpus`, and where there are any their type `gpu`; `cost_per_hour` where it has a
-        price."""
-        return (
-            {"gpus": self.gpus}
-            | ({"gpu": self.gpu} if self.gpu else {})
-            | ({"cost_per_hour": self.cost_per_hour} if self.cost_per_hour else {})
-        )
+    def notes(self) -> TrialNotes:
+        """For the trial's record; the cost only where it has a price."""
+        return TrialNotes(gpus=self.gpus, gpu_type=self.gpu, cost_per_hour=self.cost_per_hour or None)
 
     def limits(self, *, host: bool) -> AbstractContextManager[None]:
         """Keeps this process to its share of a GPU, and with `host` to its host memory."""

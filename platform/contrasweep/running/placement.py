@@ -12,7 +12,7 @@ from contrasweep.errors import SpecError
 from contrasweep.planning.budget import Rate
 from contrasweep.planning.footprints import Cell, Footprints, cell_of
 from contrasweep.planning.learned import peak_of
-from contrasweep.storage.records import Record
+from contrasweep.storage.record import Record, TrialNotes
 from contrasweep.trial import Trial
 
 
@@ -61,10 +61,9 @@ class Placements:
             "hold_host": hint is not None and not placement.gpu,
         }
 
-    def notes(self, trial: Trial) -> dict[str, Any]:
-        """What the record of `trial` says of its place: `gpus`, the GPUs or the share of one that it holds (0:
-        none)."""
-        return {"gpus": float(self.place(trial).share), **self.footprints.notes(trial)}
+    def notes(self, trial: Trial) -> TrialNotes:
+        """What the record of `trial` says of its place and its memory."""
+        return TrialNotes(gpus=float(self.place(trial).share)).joined(self.footprints.notes(trial))
 
     def rate(self, trial: Trial) -> Rate:
         """What an hour of `trial` takes of the study's budgets."""

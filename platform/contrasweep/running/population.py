@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from contrasweep.planning.sweep import SweepPlan, fixed_of
-from contrasweep.running.arm_search import SEARCH
 from contrasweep.running.exploiting import Member, exploited
 from contrasweep.running.source import Next
-from contrasweep.storage import records as rec
 from contrasweep.storage.checkpoints import Checkpoints
-from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.storage.record import Phase, Record, Status, TrialNotes
+from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.trial import Trial
 from contrasweep.tuning.pruners.population import Population
@@ -60,8 +59,14 @@ class PopulationSearch:
         trial = self.waiting.popleft()
         member, fold = self.members[self.of[trial.id]], self.plan.search_folds.index(trial.fold)
         parent = member.trials[fold] if member.trials else ""
-        notes = {"phase": SEARCH, "number": member.number, "generation": self.generation, "parent": parent}
-        return Next(trial, notes | {"from_step": self._inherit(trial, parent)})
+        notes = TrialNotes(
+            phase=Phase.SEARCH,
+            candidate=member.number,
+            generation=self.generation,
+            parent=parent or None,
+            from_step=self._inherit(trial, parent),
+        )
+        return Next(trial, notes)
 
     def keep_going(self, trial_id: str, reports: list[dict[str, Any]]) -> bool:
         return True
@@ -120,7 +125,7 @@ class PopulationSearch:
         valued = []
         for member in self.members:
             found = [self.known[trial.id] for trial in self._trials(member)]
-            values = [r.metrics.get(metric, math.nan) if r.status == rec.DONE else math.nan for r in found]
+            values = [r.metrics.get(metric, math.nan) if r.status == Status.DONE else math.nan for r in found]
             value = statistics.fmean(values)
             valued.append(
                 replace(

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any, TextIO
 
 from contrasweep.planning.durations import duration
-from contrasweep.storage.records import Record
+from contrasweep.storage.record import Record, Status
 from contrasweep.trial import Trial
 
 
@@ -21,9 +21,9 @@ class Progress:
         self.stream = stream or sys.stderr
         self.live = self.stream.isatty()
         self.every_s = 0.2 if self.live else every_s
-        self.statuses: Counter[str] = Counter()
+        self.statuses: Counter[Status] = Counter()
         self.running: set[str] = set()
-        self.over: dict[str, str] = {}  # trial id -> status
+        self.over: dict[str, Status] = {}  # by trial id
         self.seconds: list[float] = []
         self.shown = time.monotonic() if not self.live else 0.0
 
@@ -60,7 +60,7 @@ class Progress:
 
     def line(self) -> str:
         done = self.before + sum(self.statuses.values())
-        bad = [f"{n} {status}" for status, n in sorted(self.statuses.items()) if n and status != "done"]
+        bad = [f"{n} {status}" for status, n in sorted(self.statuses.items()) if n and status != Status.DONE]
         eta = self.eta_s()
         parts = [
             f"{done} trials" if self.total is None else f"{done}/{self.total} trials",

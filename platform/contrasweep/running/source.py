@@ -1,11 +1,11 @@
 """Where the engine gets trials from, and whom it tells: a fixed plan here, a search in `run.sweep`."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from contrasweep.storage.records import Record
+from contrasweep.storage.record import Record, TrialNotes
 from contrasweep.trial import Trial
 
 
@@ -14,7 +14,7 @@ class Next:
     """A trial to run now, and notes for its record."""
 
     trial: Trial
-    notes: Mapping[str, Any] = field(default_factory=dict)
+    notes: TrialNotes = field(default_factory=TrialNotes)
 
 
 class Finished:

@@ -11,14 +11,12 @@ from contrasweep.planning.sweep import SweepPlan, fixed_of, order
 from contrasweep.running.arm_search import ArmSearch
 from contrasweep.running.asked import Outcome
 from contrasweep.running.source import Finished, Next
-from contrasweep.storage import records as rec
-from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.storage.record import Phase, Record, Status, TrialNotes
+from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.study.space import drawn_from
 from contrasweep.trial import Trial
 from contrasweep.tuning import searchers as search
-
-CONFIRM = "confirm"
 
 
 class Search(Protocol):
@@ -59,7 +57,7 @@ class SweepSource:
         self._begin()  # a search may just have found its space exhausted
         longest = max(self.confirmation.values(), key=len, default=None)  # replicate by replicate, not arm by arm
         if longest:
-            return Next(longest.popleft(), {"phase": CONFIRM})
+            return Next(longest.popleft(), TrialNotes(phase=Phase.CONFIRM))
         return Finished() if self.finished else None
 
     @property
@@ -127,8 +125,8 @@ class SweepSource:
                 alike = (
                     canonical.dumps(record.config) == canonical.dumps(dotted.merge(fixed, dotted.expand(searched)))
                     and record.trainable == trainable
-                    and record.status == rec.DONE
-                    and record.data["name"] == self.plan.data.name
+                    and record.status == Status.DONE
+                    and record.data.name == self.plan.data.name
                     and self._unseen(record)
                 )
                 if alike and search.fits(declared.space, searched, record.config):
@@ -140,4 +138,4 @@ class SweepSource:
         """Whether a record's metrics say nothing of the test split."""
         if self.plan.study.folds is not None:
             return record.fold is not None
-        return bool(record.data["digest"] == self.plan.search_data.digest)
+        return record.data.digest == self.plan.search_data.digest

@@ -12,7 +12,8 @@ from ray.tune.search import Searcher
 
 from cluster import out_of_memory
 from contrasweep.running.source import Finished, Next
-from contrasweep.storage import records as rec
+from contrasweep.storage.record import Status, TrialNotes
+from contrasweep.trial import Trial
 
 if TYPE_CHECKING:
     from contrasweep.running.engine import Engine
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 class Bridge(Searcher):  # type: ignore[misc]
     """The source as Tune sees it."""
 
-    def __init__(self, engine: "Engine", again: list[Any]) -> None:
+    def __init__(self, engine: "Engine", again: list[tuple[Trial, TrialNotes]]) -> None:
         super().__init__(metric=None, mode=None)
         self.engine, self.again = engine, again
 
@@ -38,17 +39,17 @@ class Bridge(Searcher):  # type: ignore[misc]
             if found is None or isinstance(found, Finished):
                 return None if found is None else Searcher.FINISHED
             trial, notes = found.trial, found.notes
-        notes = {**notes, **engine.placements.notes(trial)}
+        notes = notes.joined(engine.placements.notes(trial))
         engine.running[trial.id] = (trial, notes)
         engine.stopped.discard(trial.id)  # a search may let a stopped trial go on
-        return engine.job.describe(trial, engine.placements.described(trial), **notes)
+        return engine.job.describe(trial, engine.placements.described(trial), notes)
 
     def _next(self) -> Next | Finished | None:
         """The source's next trial that fits some host; the others end here, `infeasible`."""
         engine = self.engine
         while isinstance(found := engine.source.next(), Next) and not engine.placements.fits(found.trial):
             engine.running[found.trial.id] = (found.trial, found.notes)
-            engine.give_up(found.trial.id, f"{engine.placements.why_not(found.trial)}\n", rec.INFEASIBLE)
+            engine.give_up(found.trial.id, f"{engine.placements.why_not(found.trial)}\n", Status.INFEASIBLE)
         return found
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
@@ -126,7 +127,7 @@ class Events(tune.Callback):  # type: ignore[misc]
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         text = _error_text(trial)
-        status = rec.INFEASIBLE if self.engine.placements.is_infeasible(trial.config) else rec.FAILED
+        status = Status.INFEASIBLE if self.engine.placements.is_infeasible(trial.config) else Status.FAILED
         self._safely(self.engine.give_up, trial.config["id"], text, status)
 
     def _complete(self, trial: Any) -> None:
@@ -135,7 +136,7 @@ class Events(tune.Callback):  # type: ignore[misc]
         if record is not None:
             self.engine.end(record)
         elif trial_id in self.engine.stopped:
-            self.engine.give_up(trial_id, "", rec.PRUNED)
+            self.engine.give_up(trial_id, "", Status.PRUNED)
 
     def _safely(self, call: Callable[..., Any], *arguments: Any) -> None:
         try:

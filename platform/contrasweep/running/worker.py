@@ -10,7 +10,7 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.imports import import_path
 from contrasweep.running.execution import Execution
 from contrasweep.running.held import Held
-from contrasweep.storage import records as rec
+from contrasweep.storage.record import Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial
 
@@ -33,7 +33,7 @@ class Job:
         self.storage, self.study, self.metric, self.inventory = storage, study, metric, inventory
         self.datasets, self.functions, self.chunk_s = dict(datasets), dict(functions), chunk_s
 
-    def describe(self, trial: Trial, place: Mapping[str, Any], **notes: Any) -> dict[str, Any]:
+    def describe(self, trial: Trial, place: Mapping[str, Any], notes: TrialNotes) -> dict[str, Any]:
         """`trial` and its place as Tune's config: small and plain, because Tune copies and snapshots it often."""
         fields = {
             "arm": trial.arm,
@@ -42,7 +42,7 @@ class Job:
             "fold": trial.fold,
             "seed": trial.seed,
         }
-        return {"id": trial.id, "data": trial.data.digest, "place": place, "notes": notes, "trial": fields}
+        return {"id": trial.id, "data": trial.data.digest, "place": place, "notes": notes.to_dict(), "trial": fields}
 
     def trial(self, described: Mapping[str, Any]) -> Trial:
         """The trial that `describe` described."""
@@ -81,7 +81,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         if progress.record is not None:
             result |= {"done": True, STATUS: progress.record.status}
             # An error in CUDA leaves the process unusable for the next trial.
-            self.poisoned = progress.record.status == rec.FAILED and "CUDA" in (progress.record.error or "")
+            self.poisoned = progress.record.status == Status.FAILED and "CUDA" in (progress.record.error or "")
         return result
 
     def cleanup(self) -> None:
@@ -100,7 +100,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
             self.job.function(trial.trainable),
             self.records,
             metric=self.job.metric,
-            notes={**self.described["notes"], **held.notes},
+            notes=TrialNotes.from_dict(self.described["notes"]).joined(held.notes),
             limits=held.limits(host=self.described["place"]["hold_host"]),
         )
         return self.execution

@@ -21,7 +21,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from contrasweep.errors import StorageError
-from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.storage.record import Record
+from contrasweep.storage.records import StudyRecords
 
 RECORDS, CURVES = "compact/records.parquet", "compact/curves.parquet"
 WORTH = 200  # objects read singly before a file is written: a small study needs none

@@ -9,62 +9,20 @@
 """
 
 import io
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from contrasweep.errors import SpecError, StorageError
+from contrasweep.storage.record import Record
 from contrasweep.storage.store import Store, open_store
+from contrasweep.storage.study_document import StudyDocument
 
-FORMAT_VERSION = 1
-DONE, PRUNED, FAILED, INFEASIBLE, PENDING = "done", "pruned", "failed", "infeasible", "pending"
-STATUSES = (DONE, PRUNED, FAILED, INFEASIBLE, PENDING)
-
-
-@dataclass(frozen=True)
-class Record:
-    """What a finished trial leaves. `metrics` are those of the last report; `seconds` is training time over
-    all attempts; memory peaks are in GiB; `items` names the columns of items.parquet."""
-
-    trial_id: str
-    study: str
-    arm: str
-    trainable: str
-    config: Mapping[str, Any]
-    data: Mapping[str, Any]  # name, digest, synthetic
-    fold: int | None
-    seed: int
-    status: str
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    step: int = 0
-    seconds: float = 0.0
-    started: float = 0.0  # unix time
-    ended: float = 0.0
-    attempts: int = 1
-    error: str | None = None  # the traceback of a failed trial
-    host: str = ""
-    gpu_memory_gib: float | None = None
-    gpu_utilisation: float | None = None
-    host_memory_gib: float | None = None
-    items: tuple[str, ...] = ()
-    artifacts: tuple[str, ...] = ()
-    notes: Mapping[str, Any] = field(default_factory=dict)  # phase of a search, share of a GPU, ...
-    versions: Mapping[str, str] = field(default_factory=dict)
-    format_version: int = FORMAT_VERSION
-
-    def to_json(self) -> bytes:
-        return json.dumps(asdict(self), sort_keys=True, indent=1).encode()
-
-    @classmethod
-    def from_json(cls, data: bytes | str) -> "Record":
-        fields = json.loads(data)
-        return cls(**fields | {"items": tuple(fields["items"]), "artifacts": tuple(fields["artifacts"])})
+T = TypeVar("T")
 
 
 class StudyRecords:
@@ -77,13 +35,13 @@ class StudyRecords:
     def key(self, trial_id: str, name: str) -> str:
         return f"{self.study}/trials/{trial_id}/{name}"
 
-    def claim(self, facts: Mapping[str, Any], *, extend: bool = False) -> None:
+    def claim(self, document: StudyDocument, *, extend: bool = False) -> None:
         """Write study.json, or check that the one there declares the same plan.
 
         With `extend` the new plan may be a larger one: records already there are kept by their content.
         """
-        known = self.facts()
-        if known is not None and known["plan_digest"] != facts["plan_digest"] and not extend:
+        known = self.document()
+        if known is not None and known.plan_digest != document.plan_digest and not extend:
             raise SpecError(
                 "a study of this name with another plan is in this storage",
                 place="name",
@@ -91,21 +49,17 @@ class StudyRecords:
                 hint=f"choose another name or --storage than {self.storage}, or pass --extend to keep its trials and "
                 f"add to them",
             )
-        if known is None or known["plan_digest"] != facts["plan_digest"]:
+        if known is None or known.plan_digest != document.plan_digest:
             self.store.check_writable()
-            self.store.write(f"{self.study}/study.json", json.dumps(facts, indent=1, sort_keys=True).encode())
+            self.store.write(f"{self.study}/study.json", document.to_json())
 
-    def facts(self) -> dict[str, Any] | None:
+    def document(self) -> StudyDocument | None:
         """study.json, or None if this study was never run here."""
+        key = f"{self.study}/study.json"
         try:
-            facts: dict[str, Any] = json.loads(self.store.read(f"{self.study}/study.json"))
+            return self._parsed(key, StudyDocument.from_json, self.store.read(key))
         except FileNotFoundError:
             return None
-        except ValueError as error:
-            raise StorageError(
-                f"{self.storage}/{self.study}/study.json is broken ({error}); remove it and run again"
-            ) from None
-        return facts
 
     def finished(self) -> set[str]:
         """Ids of the trials that have a record."""
@@ -126,12 +80,15 @@ class StudyRecords:
 
     def parsed(self, trial_id: str, data: bytes | str) -> Record:
         """The record in the content of a trial's record.json; `StorageError` that names the file if it is broken."""
+        return self._parsed(self.key(trial_id, "record.json"), Record.from_json, data)
+
+    def _parsed(self, key: str, parse: Callable[[bytes | str], T], data: bytes | str) -> T:
         try:
-            return Record.from_json(data)
-        except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(
-                f"{self.storage}/{self.key(trial_id, 'record.json')} is broken ({error}); remove it and run again"
-            ) from None
+            return parse(data)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StorageError(f"{self.storage}/{key} is broken ({error}); remove it and run again") from None
+        except StorageError as error:
+            raise StorageError(f"{self.storage}/{key} {error}") from None
 
     def write(self, record: Record) -> None:
         self.store.write(self.key(record.trial_id, "record.json"), record.to_json())

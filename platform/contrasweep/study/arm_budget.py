@@ -8,7 +8,7 @@ import pydantic
 
 from contrasweep.errors import SpecError
 from contrasweep.schema import checked
-from contrasweep.storage.records import DONE, Record
+from contrasweep.storage.record import Phase, Record, Status
 
 
 @checked
@@ -38,7 +38,7 @@ class ArmBudget:
 
 def gpu_hours(record: Record) -> float:
     """Training time x share of a GPU, in hours; on a host without GPUs, hours of a place."""
-    return record.seconds * (float(record.notes.get("gpus") or 0.0) or 1.0) / 3600
+    return record.seconds * (record.notes.gpus or 1.0) / 3600
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Spending:
     def end(self, record: Record) -> None:
         self.report(record.trial_id, record.step)
         self.hours[record.trial_id] = gpu_hours(record)
-        if record.status == DONE:
+        if record.status == Status.DONE:
             self.longest = max(self.longest, record.step)
 
     def reopen(self, trial: str) -> None:
@@ -131,15 +131,15 @@ def spent(records: Iterable[Record], arms: Iterable[str]) -> dict[str, Spent]:
     """By arm, what its search has cost."""
     by_arm: dict[str, list[Record]] = {arm: [] for arm in arms}
     for record in records:
-        if record.notes.get("phase") == "search":
+        if record.notes.phase == Phase.SEARCH:
             by_arm.setdefault(record.arm, []).append(record)
     return {
         arm: Spent(
-            len({r.notes.get("number") for r in found}),
+            len({r.notes.candidate for r in found}),
             len(found),
-            sum(r.step - int(r.notes.get("from_step", 0)) for r in found),
+            sum(r.step - (r.notes.from_step or 0) for r in found),
             sum(map(gpu_hours, found)),
-            any(r.notes.get("gpus") for r in found),
+            any(r.notes.gpus for r in found),
         )
         for arm, found in by_arm.items()
     }

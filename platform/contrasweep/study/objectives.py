@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contrasweep.errors import SpecError
-from contrasweep.storage.records import Record
+from contrasweep.storage.record import Record
 
 COSTS = ("seconds", "gpu_memory_gib", "host_memory_gib")
 """What the platform measures of every trial, and what is an objective or constraint like a reported metric."""

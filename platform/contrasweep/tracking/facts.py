@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from contrasweep.storage.records import DONE, FAILED, INFEASIBLE, PRUNED, Record
+from contrasweep.storage.record import DatasetRef, Record, Status
 from contrasweep.study import dotted
 
 MISSING = "-"
 """The value of a param that a trial's config does not have: the compare view needs one set of keys."""
 
-RUN_STATUS = {DONE: "FINISHED", FAILED: "FAILED", PRUNED: "KILLED", INFEASIBLE: "KILLED"}
+RUN_STATUS = {Status.DONE: "FINISHED", Status.FAILED: "FAILED", Status.PRUNED: "KILLED", Status.INFEASIBLE: "KILLED"}
 """MLflow's status of a run whose trial ended so. Only `failed` is a fault; the tag `status` has our own word."""
 
 DIGEST_TAG = "contrasweep.record"
@@ -128,7 +128,7 @@ def final_tags(record: Record) -> dict[str, str]:
         "host": record.host,
         "attempts": str(record.attempts) if record.attempts > 1 else "",
     }
-    tags |= {key: str(value) for key, value in record.notes.items() if isinstance(value, str | int | float | bool)}
+    tags |= {key: str(value) for key, value in record.notes.to_dict().items()}
     if record.versions:
         tags["versions"] = ", ".join(f"{name} {version}" for name, version in sorted(record.versions.items()))
     if record.error:
@@ -196,7 +196,8 @@ def row_points(rows: Iterable[Mapping[str, Any]]) -> list[Point]:
 
 def record_digest(record: Record) -> str:
     """Tells two records of a trial apart by what MLflow shows of them. 16 hexadecimal digits."""
-    shown = [record.trial_id, record.status, record.step, record.started, record.ended, sorted(record.metrics.items())]
+    metrics = sorted(record.metrics.items())
+    shown = [record.trial_id, record.status.value, record.step, record.started, record.ended, metrics]
     return hashlib.sha256(repr(shown).encode()).hexdigest()[:16]
 
 
@@ -230,11 +231,9 @@ def milliseconds(time: float) -> int:
 
 
 def _dataset(data: Any) -> Dataset:
-    """From a `Manifest`, or from the mapping that a record keeps of it."""
-    if isinstance(data, Mapping):
-        return Dataset(
-            str(data["name"]), str(data["digest"]), str(data.get("uri", "")), synthetic=bool(data.get("synthetic"))
-        )
+    """From a `Manifest`, or from what a record keeps of it."""
+    if isinstance(data, DatasetRef):
+        return Dataset(data.name, data.digest, synthetic=data.synthetic)
     rows = {split: data.rows(split) for split in data.splits}
     return Dataset(data.name, data.digest, data.uri, rows, data.synthetic)
 

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from contrasweep.errors import SpecError, StorageError
-from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.storage.record import Record
+from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking import address
 from contrasweep.tracking.facts import StudyFacts, card, row_points
 from contrasweep.tracking.links import write_links
@@ -94,19 +94,23 @@ def _replay(server: Server, record: Record, records: StudyRecords) -> None:
 
 def _facts(records: StudyRecords) -> StudyFacts:
     """What study.json tells of the study."""
-    known = records.facts() or {}
-    data = ", ".join(entry["name"] for entry in known.get("datasets", ()))
-    facts: dict[str, Any] = {"data": data, **{key: known[key] for key in ("arms", "folds") if key in known}}
+    document = records.document()
+    if document is None:
+        return StudyFacts(records.study, storage=records.storage)
     return StudyFacts(
         records.study,
-        plan_digest=known.get("plan_digest", ""),
-        axes=tuple(known.get("axes", ())),
-        metric=known.get("metric", ""),
-        mode=known.get("mode", "max"),
-        trials=known.get("trials"),
+        plan_digest=document.plan_digest,
+        axes=document.axes,
+        metric=document.metric,
+        mode=document.mode,
+        trials=document.trials,
         storage=records.storage,
-        description=known.get("spec", {}).get("description", ""),
-        facts=facts,
+        description=document.description,
+        facts={
+            "data": ", ".join(data.name for data in document.datasets),
+            "arms": document.arms,
+            "folds": document.folds,
+        },
     )
 
 

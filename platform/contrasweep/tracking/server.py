@@ -15,7 +15,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from contrasweep.storage.records import FAILED, PENDING, STATUSES, Record
+from contrasweep.storage.record import Record, Status
 from contrasweep.tracking import address
 from contrasweep.tracking.facts import (
     DIGEST_TAG,
@@ -172,7 +172,7 @@ class Server:
         for folder_and_name, path in files.items():
             folder = Path(folder_and_name).parent.as_posix()
             calling(lambda f=folder, p=path: self.client.log_artifact(run.run_id, str(p), None if f == "." else f))
-        if record.status == FAILED and record.error:
+        if record.status == Status.FAILED and record.error:
             calling(lambda: self.client.log_text(run.run_id, record.error, "traceback.txt"))
         status = RUN_STATUS.get(record.status, "KILLED")
         calling(lambda: self.client.set_terminated(run.run_id, status, milliseconds(record.ended)))
@@ -206,7 +206,7 @@ class Server:
         run = self.runs.get(trial_id)
         if run is not None and DIGEST_TAG not in run.tags:
             calling(lambda: self.client.update_run(run.run_id, status="SCHEDULED"))
-            self.set_tags(run, {"status": PENDING})
+            self.set_tags(run, {"status": Status.PENDING.value})
 
     def set_tags(self, run: Run, tags: Mapping[str, str]) -> None:
         self._log(run, (), tags)
@@ -216,7 +216,7 @@ class Server:
         waiting for the next run. `ended` in unix seconds, default now."""
         statuses = Counter(run.tags.get("status", "") for run in self.runs.values() if DIGEST_TAG in run.tags)
         planned = len(self.runs) if self.study.trials is None else self.study.trials
-        counts = ", ".join(f"{statuses[status]} {status}" for status in STATUSES if status in statuses)
+        counts = ", ".join(f"{statuses[status]} {status}" for status in Status if status in statuses)
         calling(lambda: self.client.set_tag(self.parent_id, "trials", f"{counts or 'none ended'} of {planned}"))
         if sum(statuses.values()) < planned:
             calling(lambda: self.client.update_run(self.parent_id, status="SCHEDULED"))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.storage.record import Record
+from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking import address
 from contrasweep.tracking.facts import StudyFacts, points
 from contrasweep.tracking.writer import FLUSH_S, LARGEST_BACKLOG, Inbox, Writer

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from contrasweep.errors import ContrasweepError
-from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.storage.record import Record
+from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking import address, models
 from contrasweep.tracking.facts import Point, StudyFacts, TrialLike, card
 from contrasweep.tracking.replay import write_record

@@ -11,7 +11,8 @@ from cluster.simulate import Makespan
 from contrasweep import AblationGrid, Arm, SpecError
 from contrasweep.planning.budget import Budget, Rate, covered
 from contrasweep.storage.checkpoints import Checkpoints
-from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.storage.record import DatasetRef, Record, Status, TrialNotes
+from contrasweep.storage.records import StudyRecords
 
 
 def study(**budgets):
@@ -25,14 +26,14 @@ def record(i, start, seconds, **notes):
         "a",
         "m:f",
         {},
-        {"name": "d", "digest": "dd"},
+        DatasetRef("d", "dd"),
         0,
         i,
-        "done",
+        Status.DONE,
         seconds=seconds,
         started=start,
         ended=start + seconds,
-        notes=notes,
+        notes=TrialNotes(**notes),
     )
 
 

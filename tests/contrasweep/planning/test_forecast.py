@@ -15,7 +15,8 @@ from contrasweep.planning import durations
 from contrasweep.planning.forecast import forecast
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.sweep import make_sweep_plan
-from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.storage.record import Record, Status, TrialNotes
+from contrasweep.storage.records import StudyRecords
 
 DATA = Manifest(
     "d",
@@ -57,20 +58,8 @@ def planned(study, tmp_path, cluster=None, seconds=None, notes=None):
     for cell in made.cells if seconds else ():
         trial = cell.trials[0]
         records.write(
-            Record(
-                trial.id,
-                study.name,
-                trial.arm,
-                trial.trainable,
-                dict(trial.config),
-                {"name": "d", "digest": DATA.digest},
-                trial.fold,
-                trial.seed,
-                "done",
-                seconds=seconds,
-                started=0.0,
-                ended=seconds,
-                notes=notes or {},
+            Record.of(
+                trial, status=Status.DONE, seconds=seconds, started=0.0, ended=seconds, notes=TrialNotes(**notes or {})
             )
         )
     return forecast(made, str(tmp_path / "runs"), cluster)
@@ -152,7 +141,7 @@ def test_a_long_plan_is_simulated_in_part(tmp_path, cluster, monkeypatch):
 
 def test_times_from_other_hosts_are_scaled_by_speed_and_said_to_be_from_there(tmp_path, cluster):
     cluster.write_text(CLUSTER.replace("gpu: H100,", "gpu: H100, gpu_speed: 4,"))
-    here = planned(grid(), tmp_path, cluster, seconds=900.0, notes={"gpu": "H100"})
+    here = planned(grid(), tmp_path, cluster, seconds=900.0, notes={"gpu_type": "H100"})
     assert here.cells[0].seconds == 3600.0 and not any("time is" in text for text in here.warnings)
     assert {cell.cell.arm: cell.room.ways[0].gpu for cell in here.cells} == {"quarter": "T4", "large": "H100"}
     assert here.hours == 1.0, "an hour on a T4; on an H100 a quarter of one"

@@ -10,22 +10,15 @@ from hypothesis import strategies as st
 from contrasweep.errors import StorageError
 from contrasweep.planning import learned
 from contrasweep.planning.learned import Learned, Peak, peak_of
-from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.storage.record import DatasetRef, Record, Status, TrialNotes
+from contrasweep.storage.records import StudyRecords
 
 
 def record(i, study="s", gpu="H100", gib=4.0, **fields):
-    notes = (
-        {"gpu": gpu, "gpus": 0.5, "architecture": "cnn", "counted_gib": 1.0}
-        if gpu
-        else {"architecture": "cnn", "counted_gib": 1.0}
-    )
-    base = {
-        "config": {"batch_size": i % 2},
-        "data": {"name": "d", "digest": "dd"},
-        "fold": 0,
-        "seed": i,
-        "status": "done",
-    }
+    notes = TrialNotes(architecture="cnn", counted_gib=1.0)
+    if gpu:
+        notes = dataclasses.replace(notes, gpu_type=gpu, gpus=0.5)
+    base = {"config": {"batch_size": i % 2}, "data": DatasetRef("d", "dd"), "fold": 0, "seed": i, "status": Status.DONE}
     measured = {"gpu_memory_gib": gib if gpu else None, "host_memory_gib": 2.0, "gpu_utilisation": 0.3 if gpu else None}
     return Record(
         **{
@@ -90,7 +83,7 @@ def test_a_broken_file_is_one_line_that_says_what_to_do(tmp_path, text):
 
 
 def test_a_gpu_is_known_to_be_busy_only_by_whom_it_belonged_to_alone():
-    alone = {"gpu": "H100", "gpus": 1.0}
+    alone = TrialNotes(gpu_type="H100", gpus=1.0)
     assert [peak_of(record(0)).gpu_busy, peak_of(record(0, notes=alone)).gpu_busy] == [0.0, 0.3]
 
 

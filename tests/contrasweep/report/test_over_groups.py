@@ -14,7 +14,8 @@ from contrasweep.report import render, write_report
 from contrasweep.running.driver import describe
 from contrasweep.statistics import compare_paired
 from contrasweep.storage.planned import write_planned
-from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
 
 DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(3))
 GROUPS = {0: ["g0"] * 4 + ["g1"] * 12, 1: ["g2"] * 6 + ["g3"] * 2 + ["g4"], 2: ["g5"] * 3 + ["g6"] * 9 + ["g7"] * 8}
@@ -55,18 +56,8 @@ class Study:
             )
             self.records.write_items(trial.id, items)
             self.records.write(
-                Record(
-                    trial.id,
-                    "made-up",
-                    trial.arm,
-                    "m:f",
-                    dict(trial.config),
-                    {"name": "d", "digest": "x", "synthetic": False},
-                    trial.fold,
-                    trial.seed,
-                    "done",
-                    {"accuracy": float(score(trial).mean())},
-                    items=tuple(items),
+                Record.of(
+                    trial, status=Status.DONE, metrics={"accuracy": float(score(trial).mean())}, items=tuple(items)
                 )
             )
         return load("made-up", storage=self.storage)
@@ -170,21 +161,7 @@ def test_datasets_that_are_an_axis_share_no_groups(tmp_path):
         size = 4 if trial.data.name == "d" else 12
         items = {"hits": np.full(size, 0.5 + better * (trial.arm == "b")), "group": ["x", *["y"] * (size - 1)]}
         records.write_items(trial.id, items)
-        records.write(
-            Record(
-                trial.id,
-                "two",
-                trial.arm,
-                "m:f",
-                dict(trial.config),
-                {"name": trial.data.name, "digest": trial.data.digest, "synthetic": False},
-                trial.fold,
-                trial.seed,
-                "done",
-                {"accuracy": 1.0},
-                items=tuple(items),
-            )
-        )
+        records.write(Record.of(trial, status=Status.DONE, metrics={"accuracy": 1.0}, items=tuple(items)))
     overall = load("two", storage=str(tmp_path)).versus("b", "a", over="groups").overall.comparison
     assert (overall.n, overall.difference) == (4, pytest.approx((0.05 * 12 - 0.05 * 36) / 48))
 
@@ -192,7 +169,7 @@ def test_datasets_that_are_an_axis_share_no_groups(tmp_path):
 def test_scores_of_items_are_better_the_larger_whatever_the_study_minimises(study):
     study.run()
     results = load("made-up", storage=study.storage)
-    turned = dataclasses.replace(results, facts={**results.facts, "mode": "min"})
+    turned = dataclasses.replace(results, document=dataclasses.replace(results.document, mode="min"))
     assert turned.table(over="groups").mode == "max"
 
 
@@ -221,20 +198,7 @@ def test_what_is_no_score_of_items_is_refused_with_those_that_are(study):
 
 def test_a_study_without_items_says_so(study):
     for trial in study.plan.trials:
-        study.records.write(
-            Record(
-                trial.id,
-                "made-up",
-                trial.arm,
-                "m:f",
-                {},
-                {"name": "d", "digest": "x", "synthetic": False},
-                trial.fold,
-                trial.seed,
-                "done",
-                {"accuracy": 1.0},
-            )
-        )
+        study.records.write(Record.of(trial, status=Status.DONE, metrics={"accuracy": 1.0}))
     results = load("made-up", storage=study.storage)
     with pytest.raises(SpecError, match="its trials reported none"):
         results.table(over="groups")

@@ -18,6 +18,8 @@ from contrasweep.report.charts import ticks
 from contrasweep.report.search_notes import SearchNotes
 from contrasweep.results.building import build_table
 from contrasweep.statistics import compare_paired, holm, mean_interval
+from contrasweep.storage.record import DatasetRef
+from contrasweep.storage.study_document import DeclaredSearch, StudyDocument
 
 ARMS = {"supcon": 0.0, "sincere": 0.005, "ocl": 0.05}
 
@@ -228,19 +230,19 @@ class _Checker(html.parser.HTMLParser):
             assert self.open and self.open.pop() == tag
 
 
-FACTS = {
-    "name": "small-batches",
-    "metric": "f1_macro",
-    "mode": "max",
-    "arms": list(ARMS),
-    "axes": ["batch_size"],
-    "folds": 5,
-    "datasets": [{"name": "made-up", "digest": "ab" * 32, "synthetic": True}],
-    "versions": {"torch": "2.15.0"},
-    "plan_digest": "0123456789abcdef",
-    "commands": ["contrasweep run studies:S <x>"],
-    "searcher": "random",
-}
+DOCUMENT = StudyDocument(
+    name="small-batches",
+    metric="f1_macro",
+    mode="max",
+    arms=tuple(ARMS),
+    axes=("batch_size",),
+    folds=5,
+    datasets=(DatasetRef("made-up", "ab" * 32, synthetic=True),),
+    versions={"torch": "2.15.0"},
+    plan_digest="0123456789abcdef",
+    commands=("contrasweep run studies:S <x>",),
+    search=DeclaredSearch("random", folds=1, budget={}),
+)
 
 
 def source(frame, **more) -> ReportData:
@@ -262,7 +264,7 @@ def source(frame, **more) -> ReportData:
     )
     return ReportData(
         frame,
-        FACTS,
+        DOCUMENT,
         curves=pd.DataFrame(steps),
         search=search,
         importance={"ocl": {"lr": 0.8, "head": 0.2}},
@@ -298,13 +300,13 @@ def test_the_html_report_is_whole_and_asks_nothing_of_the_network(frame):
 
 def test_a_report_of_a_study_that_has_just_begun(frame):
     begun = frame.assign(status="pending", seconds=np.nan).drop(columns="f1_macro")
-    page = html_report(ReportData(begun, FACTS))
+    page = html_report(ReportData(begun, DOCUMENT))
     assert "No two arms have finished" in page and 'id="budget"' not in page
 
 
 def test_a_report_without_axes(frame):
     alone = frame[frame["batch_size"] == 4].drop(columns="batch_size")
-    page = html_report(ReportData(alone, FACTS | {"axes": []}))
+    page = html_report(ReportData(alone, dataclasses.replace(DOCUMENT, axes=())))
     assert "f1_macro by arm" in page
 
 
@@ -324,7 +326,8 @@ def test_a_big_study_stays_small(frame):
         }
         for a, b, f, s in itertools.product(range(8), range(10), range(5), range(5))
     ]
-    page = html_report(ReportData(pd.DataFrame(rows), FACTS | {"arms": [f"arm{a}" for a in range(8)]}))
+    many = dataclasses.replace(DOCUMENT, arms=tuple(f"arm{a}" for a in range(8)))
+    page = html_report(ReportData(pd.DataFrame(rows), many))
     assert len(page) < 2_000_000 * len(rows) / 1000
     assert page.count('<li><span class="pill') <= 20
 
@@ -392,10 +395,10 @@ def test_a_report_of_the_smallest_study(frame):
     """One arm, one seed, one report: no metric has a course, nothing is compared, and nothing of it is an error."""
     one = frame.head(1).drop(columns="batch_size").assign(fold=None)
     steps = pd.DataFrame({"trial_id": one["trial_id"], "step": 1, "f1_macro": one["f1_macro"], "loss": 0.5})
-    facts = FACTS | {"axes": [], "folds": None, "arms": list(one["arm"])}
-    page = html_report(ReportData(one, facts, curves=steps))
+    document = dataclasses.replace(DOCUMENT, axes=(), folds=None, arms=tuple(one["arm"]))
+    page = html_report(ReportData(one, document, curves=steps))
     assert 'id="table"' in page and 'id="curves"' not in page
-    with_a_course = html_report(ReportData(one, facts, curves=pd.concat([steps, steps.assign(step=2, loss=0.4)])))
+    with_a_course = html_report(ReportData(one, document, curves=pd.concat([steps, steps.assign(step=2, loss=0.4)])))
     assert 'id="curves"' in with_a_course
 
 
@@ -407,13 +410,21 @@ def test_no_template_lets_text_become_markup(frame):
     ).rename(columns={"batch_size": attack})
     frame["error"] = frame["error"].astype(object)
     frame.loc[0, ["status", "error"]] = ["failed", attack]
-    facts = FACTS | {"name": attack, "description": attack, "arms": [], "axes": [attack], "versions": {attack: attack}}
-    facts |= {"datasets": [{"name": attack, "digest": attack}], "commands": [attack]}
+    document = dataclasses.replace(
+        DOCUMENT,
+        name=attack,
+        description=attack,
+        arms=(),
+        axes=(attack,),
+        versions={attack: attack},
+        datasets=(DatasetRef(attack, attack),),
+        commands=(attack,),
+    )
     item = {"item": attack, "a": "a", "b": attack, attack: 4, "fold": 0, "seed": 0}
     page = html_report(
         dataclasses.replace(
             source(frame),
-            facts=facts,
+            document=document,
             images=[(attack, b"")],
             by_item=[item | {"n": 9, "difference": 0.1, "low": 0.0, "high": 0.2}],
             search_notes=SearchNotes((attack,), attack, ((attack,), (attack,))),

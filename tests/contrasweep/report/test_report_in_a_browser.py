@@ -10,16 +10,10 @@ import pytest
 
 from benchmarks.browser import LAPTOP, PHONE, browser, chromium
 from contrasweep.report import ReportData, html_report
+from contrasweep.storage.study_document import StudyDocument
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="Chromium is not installed")
-FACTS = {
-    "name": "read-by-people",
-    "metric": "f1_macro",
-    "mode": "max",
-    "arms": ["a", "b"],
-    "axes": ["batch_size"],
-    "folds": 5,
-}
+DOCUMENT = StudyDocument(name="read-by-people", metric="f1_macro", arms=("a", "b"), axes=("batch_size",), folds=5)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +41,7 @@ def page_file(tmp_path_factory) -> Path:
     ]
     links = {r["trial_id"]: f"http://127.0.0.1:5000/#/runs/{r['trial_id']}" for r in rows}
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(html_report(ReportData(pd.DataFrame(rows), FACTS, curves=pd.DataFrame(steps), links=links)))
+    path.write_text(html_report(ReportData(pd.DataFrame(rows), DOCUMENT, curves=pd.DataFrame(steps), links=links)))
     return path
 
 

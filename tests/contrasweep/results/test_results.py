@@ -18,7 +18,8 @@ from contrasweep.results.items import by_item
 from contrasweep.results.results import Results
 from contrasweep.running.driver import describe
 from contrasweep.storage.planned import write_planned
-from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
 
 DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(5))
 
@@ -51,19 +52,7 @@ def study(tmp_path):
     write_planned(records, plan)
     for trial in plan.trials:
         records.write(
-            Record(
-                trial.id,
-                "made-up",
-                trial.arm,
-                "m:f",
-                dict(trial.config),
-                {"name": "d", "digest": "x", "synthetic": False},
-                trial.fold,
-                trial.seed,
-                "done",
-                {"accuracy": value(trial), "seconds": 3.0},
-                seconds=1.5,
-            )
+            Record.of(trial, status=Status.DONE, metrics={"accuracy": value(trial), "seconds": 3.0}, seconds=1.5)
         )
     return plan, records
 

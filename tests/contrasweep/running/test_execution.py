@@ -16,6 +16,7 @@ from contrasweep import data
 from contrasweep.errors import StorageError
 from contrasweep.running.execution import Execution
 from contrasweep.storage.checkpoints import Checkpoints
+from contrasweep.storage.record import TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import LocalStore
 from contrasweep.trial import Report, Trial
@@ -185,13 +186,13 @@ def test_a_checkpoint_knows_what_the_trial_held(trial, tmp_path):
     """So that an unfinished trial counts in the study's budgets."""
     records = StudyRecords(str(tmp_path), "s")
     execution = Execution(
-        trial, train, records, metric="accuracy", notes={"gpus": 0.25, "cost_per_hour": 2.0, "phase": "search"}
+        trial, train, records, metric="accuracy", notes=TrialNotes(gpus=0.25, cost_per_hour=2.0, phase="search")
     )
     execution.advance()
     execution.close()
     extra = Checkpoints(records.store, records.key(trial.id, "checkpoint")).latest().extra
     assert (extra["gpus"], extra["cost_per_hour"]) == (0.25, 2.0) and extra["seconds"] > 0
-    assert execution.notes["phase"] == "search" and "phase" not in extra
+    assert execution.notes.phase == "search" and "phase" not in extra
 
 
 def test_closing_runs_the_trainables_clean_up(trial, tmp_path):

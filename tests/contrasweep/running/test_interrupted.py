@@ -105,7 +105,7 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path: Path, start: Start) -> No
     assert second.returncode == 0, told
     after = records.read(records.finished())
     assert before.items() <= after.items() and seen <= set(after) and len(after) == 14
-    assert sorted(r.step for r in after.values() if r.arm == "long" and r.notes["phase"] == "search") == [1, 1, 2, 4]
+    assert sorted(r.step for r in after.values() if r.arm == "long" and r.notes.phase == "search") == [1, 1, 2, 4]
     assert all(records.store.read(key) == content for key, content in asked.items())
     results = Results.load("killed", storage)
     assert results.counts == {"done": 6} and results.table().to_text().splitlines()[0] in printed

@@ -24,7 +24,8 @@ from contrasweep.planning.grid import make_plan
 from contrasweep.planning.learned import Learned
 from contrasweep.running.driver import run
 from contrasweep.running.placement import Placements, bundles
-from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.storage.record import Record, Status, TrialNotes
+from contrasweep.storage.records import StudyRecords
 
 pytestmark = pytest.mark.xdist_group("placement")  # one Ray for all of them
 SUPPORT = Path(__file__).resolve().parents[2] / "support"
@@ -44,20 +45,7 @@ def placed(inventory=MIXED, **arms):
 
 
 def record(trial, gpu, **fields):
-    notes = {"gpu": gpu, "gpus": 0.5}
-    return Record(
-        trial.id,
-        "s",
-        trial.arm,
-        trial.trainable,
-        dict(trial.config),
-        {"name": "d", "digest": DATA.digest},
-        trial.fold,
-        trial.seed,
-        "done",
-        notes=notes,
-        **fields,
-    )
+    return Record.of(trial, status=Status.DONE, notes=TrialNotes(gpu_type=gpu, gpus=0.5), **fields)
 
 
 def test_the_smallest_type_with_room_then_the_one_with_least_waiting():
@@ -177,8 +165,8 @@ def test_cells_that_fit_run_and_the_others_are_infeasible(one_gpu, tmp_path):
     }
     results = run(toy(arms), storage=str(tmp_path), tracking="none")
     assert results.counts == {"done": 3, "infeasible": 3}
-    notes = [dict(record.notes) for record in results.found.values() if record.arm == "fits"]
-    assert notes == [{"gpus": 0.5, "gpu": "T4", "cost_per_hour": 1.5}] * 3
+    notes = [record.notes for record in results.found.values() if record.arm == "fits"]
+    assert notes == [TrialNotes(gpus=0.5, gpu_type="T4", cost_per_hour=1.5)] * 3
     error = next(record.error for record in results.found.values() if record.arm == "vast")
     assert error.startswith("the trial needs 50.0 GiB of GPU memory; the largest GPU, T4, has 14.7 GiB")
     assert "infeasible" in results.table().to_text()
@@ -205,7 +193,7 @@ def test_out_of_memory_on_a_gpu_resumes_from_the_checkpoint_with_twice_the_share
     results = run(
         AblationGrid("grow", {"a": arm}, "digits-lt", folds=2), storage=str(tmp_path / "runs"), tracking="none"
     )
-    assert [(r.status, r.notes["gpus"], r.metrics["resumed_after"]) for r in results.found.values()] == [
+    assert [(r.status, r.notes.gpus, r.metrics["resumed_after"]) for r in results.found.values()] == [
         ("done", 1.0, 2.0)
     ] * 2
     assert all([row["step"] for row in results.records.metrics(i)] == [1, 2, 3, 4] for i in results.found)

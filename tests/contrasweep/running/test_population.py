@@ -13,6 +13,7 @@ from contrasweep.running.execution import Execution
 from contrasweep.running.exploiting import Member, exploited
 from contrasweep.running.source import Next
 from contrasweep.running.sweep import SweepSource
+from contrasweep.storage.record import TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import spent
 from contrasweep.study.study import Sweep
@@ -45,7 +46,7 @@ def search(declared, storage, *, stop_after=10**9, last_first=False):
     source = SweepSource(plan(declared, storage=str(storage)), records, lambda _: None)
     waiting = []
     while True:
-        while isinstance(found := source.next(), Next) and found.notes["phase"] == "search":
+        while isinstance(found := source.next(), Next) and found.notes.phase == "search":
             waiting.append(found)
         if not waiting:
             return source
@@ -93,8 +94,8 @@ def test_a_record_says_with_which_settings_every_step_was_trained(tmp_path):
     for record in found.values():
         ends = [step for step, _ in record.config["schedule"]] + [record.config["until"]]
         assert ends == sorted(set(ends)) and record.step == record.config["until"]
-        if parent := found.get(record.notes["parent"]):
-            assert parent.step == record.notes["from_step"] == record.step - 2 and parent.fold == record.fold
+        if parent := found.get(record.notes.parent):
+            assert parent.step == record.notes.from_step == record.step - 2 and parent.fold == record.fold
             assert record.config["schedule"][: len(parent.config["schedule"])] == parent.config["schedule"]
     changed = [r for r in found.values() if r.step == 6 and len(r.config["schedule"]) > 1]
     assert changed
@@ -105,7 +106,11 @@ def test_a_record_says_with_which_settings_every_step_was_trained(tmp_path):
     best = source.searches["toy"].best()
     assert best.value == max(m.value for m in source.searches["toy"].members)
     confirm = source.next()
-    assert confirm.notes == {"phase": "confirm"} and confirm.trial.seed == 1000 and confirm.trial.config["until"] == 6
+    assert (
+        confirm.notes == TrialNotes(phase="confirm")
+        and confirm.trial.seed == 1000
+        and confirm.trial.config["until"] == 6
+    )
     assert [s for _, s in confirm.trial.config["schedule"]] == [{"epochs": 6, **s} for _, s in best.schedule]
 
 

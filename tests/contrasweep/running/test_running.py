@@ -252,7 +252,7 @@ def test_halving_through_ray_resumes_the_promoted_from_their_checkpoints(tmp_pat
     )
     results = run(study, storage=str(tmp_path), tracking="none")
     records = results.records
-    found = [r for r in records.read(records.finished()).values() if r.notes["phase"] == "search"]
+    found = [r for r in records.read(records.finished()).values() if r.notes.phase == "search"]
     assert sorted(r.step for r in found) == [1, 1, 1, 1, 2, 2, 6, 6]
     assert sorted(r.status for r in found) == ["done"] * 2 + ["pruned"] * 6
     assert all([row["step"] for row in records.metrics(r.trial_id)] == list(range(1, r.step + 1)) for r in found)

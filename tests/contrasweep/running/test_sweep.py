@@ -15,11 +15,11 @@ from contrasweep.storage.records import StudyRecords
 
 def test_every_arm_gets_the_same_budget_in_turns(tmp_path):
     told, confirmed = drive(sweep(), tmp_path)
-    searched = [trial.arm for trial, notes in told if notes["phase"] == "search"]
+    searched = [trial.arm for trial, notes in told if notes.phase == "search"]
     assert [list(c.best) for c in confirmed] == [["short"], ["short", "long"]]
     assert searched == ["short", "long"] * 5
     assert [(t.fold, t.seed) for t, _ in told[:10]] == [(0, 0)] * 10
-    rest = [(t.arm, t.fold, t.seed) for t, notes in told[10:] if notes["phase"] == "confirm"]
+    rest = [(t.arm, t.fold, t.seed) for t, notes in told[10:] if notes.phase == "confirm"]
     assert sorted(rest) == [(arm, fold, 1000) for arm in ("long", "short") for fold in range(3)]
     best = max((t for t, n in told[:10] if t.arm == "long"), key=value_of)
     assert confirmed[-1].best["long"] == best.config
@@ -79,7 +79,7 @@ def test_what_was_asked_and_not_finished_is_run_again_unchanged(tmp_path):
 
 def test_a_configuration_is_judged_by_the_mean_over_its_folds(tmp_path):
     told, confirmed = drive(sweep(search_folds=[0, 2]), tmp_path)
-    searched = [t for t, notes in told if notes["phase"] == "search" and t.arm == "short"]
+    searched = [t for t, notes in told if notes.phase == "search" and t.arm == "short"]
     assert [t.fold for t in searched] == [0, 2] * 5
     assert confirmed[-1].best["short"] == max(searched, key=value_of).config
 
@@ -122,7 +122,7 @@ def test_an_arm_is_confirmed_while_others_still_search(tmp_path):
     assert [source.next().trial.arm for _ in range(3)] == ["short"] * 3
     assert source.next() is None and not source.finished
     source.done(record_of(long.trial, long.notes))
-    assert [source.next().notes["phase"] for _ in range(3)] == ["confirm"] * 3
+    assert [source.next().notes.phase for _ in range(3)] == ["confirm"] * 3
     assert isinstance(source.next(), Finished)
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from contrasweep.storage import compact
-from contrasweep.storage.records import Record, StudyRecords
+from contrasweep.storage.record import DatasetRef, Record, Status
+from contrasweep.storage.records import StudyRecords
 
 TRIALS = [f"trial{i}" for i in range(6)]
 
@@ -33,17 +34,7 @@ def finish(records, trial_id, value):
     records.write_metrics(trial_id, rows)
     records.write(
         Record(
-            trial_id,
-            "compacted",
-            "a",
-            "m:f",
-            {},
-            {"name": "d", "digest": "x"},
-            0,
-            0,
-            "done",
-            {"accuracy": value},
-            step=2,
+            trial_id, "compacted", "a", "m:f", {}, DatasetRef("d", "x"), 0, 0, Status.DONE, {"accuracy": value}, step=2
         )
     )
 

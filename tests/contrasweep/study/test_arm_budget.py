@@ -21,11 +21,11 @@ def steps_of(trial, notes, status):
     """Trials of the arm `long` take four steps, those of `short` two; a step takes 36 s of half a GPU: 0.005
     GPU-hours."""
     steps = trial.config["epochs"]
-    return record_of(trial, {**notes, "gpus": 0.5}, status, step=steps, seconds=36.0 * steps)
+    return record_of(trial, dataclasses.replace(notes, gpus=0.5), status, step=steps, seconds=36.0 * steps)
 
 
 def searched(told, arm):
-    return [trial for trial, notes in told if notes["phase"] == "search" and trial.arm == arm]
+    return [trial for trial, notes in told if notes.phase == "search" and trial.arm == arm]
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def with_dev(planned: SweepPlan, **fields) -> SweepPlan:
 
 def test_a_search_finds_no_test_split_to_look_at(tmp_path):
     told, _ = drive(sweep(confirm_on="test"), tmp_path)
-    search = next(t for t, notes in told if notes["phase"] == "search")
-    confirm = [t for t, notes in told if notes["phase"] == "confirm"]
+    search = next(t for t, notes in told if notes.phase == "search")
+    confirm = [t for t, notes in told if notes.phase == "confirm"]
     assert "test" not in search.data.splits and len(open_dataset(search.data).parts(0)[1]) == 182
     with pytest.raises(DataError):
         open_dataset(search.data).parts(None)

@@ -176,7 +176,7 @@ def test_a_search_draws_inside_components_and_an_add_on_is_frozen_on_them(tmp_pa
     assert set(best["base"]) == {"head", "opt"} and set(best["base"]["opt"]) == {"name", "lr"}
     assert best["more"]["opt"] == best["base"]["opt"] and best["more"]["head"]["name"] == "mlp"
     assert {t.config["head"]["depth"] for t, _ in ended if t.arm == "more"} <= {1, 2, 3}
-    searched = [t for t, notes in ended if t.arm == "base" and notes["phase"] == "search"]
+    searched = [t for t, notes in ended if t.arm == "base" and notes.phase == "search"]
     later = dataclasses.replace(study, name="later", warm_start=["toy-sweep"], search_seed=5)
     asked = next(t for t, _ in drive(later, tmp_path, record=record)[0] if t.arm == "base")
     assert asked.config == max(searched, key=nested_value).config

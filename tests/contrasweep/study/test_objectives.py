@@ -136,7 +136,7 @@ STUDY = {
 def test_the_best_feasible_by_the_metric_is_confirmed_and_the_front_is_shown(tmp_path):
     study = sweep(**STUDY)
     told, confirmed = drive(study, tmp_path, record=two)
-    searched = [t for t, notes in told if notes["phase"] == "search" and t.arm == "long"]
+    searched = [t for t, notes in told if notes.phase == "search" and t.arm == "long"]
     feasible = [t for t in searched if t.config["lr"] <= 0.5**0.5]
     assert {t.data.digest for t in searched} == {plan(study, storage=str(tmp_path)).search_data.digest}
     assert confirmed[-1].best["long"] == max(feasible, key=lambda t: t.config["lr"]).config

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from benchmarks.tracking_services import mlflow_server, wait_until
 from contrasweep.data.manifest import Manifest, Shard
 from contrasweep.errors import ContrasweepError
-from contrasweep.storage.records import FAILED, INFEASIBLE, PRUNED, Record, StudyRecords
+from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
 from contrasweep.study.dotted import flatten
 from contrasweep.tracking import (
     Gap,
@@ -90,21 +91,11 @@ class Study:
         """Write what a trial leaves in the storage."""
         rows = make_rows(trial) if rows is None else rows
         self.records.write_metrics(trial.id, rows)
-        last = {k: v for k, v in rows[-1].items() if k not in ("step", "time")} if rows else {}
-        data = {"name": DATA.name, "digest": DATA.digest, "synthetic": False}
-        made = Record(
-            trial.id,
-            self.name,
-            trial.arm,
-            trial.trainable,
-            trial.config,
-            data,
-            trial.fold,
-            trial.seed,
+        made = Record.of(
+            trial,
+            rows=rows,
             **{
-                "status": "done",
-                "metrics": last,
-                "step": len(rows),
+                "status": Status.DONE,
                 "seconds": 4.5,
                 "started": T0,
                 "ended": T0 + 9,
@@ -332,10 +323,10 @@ def test_a_gap_is_told_and_sync_fills_it(study: Study) -> None:
 
 def test_ends_are_told_apart(study: Study) -> None:
     error = "Traceback (most recent call last):\n  ...\nValueError: loss is NaN"
-    ends = {FAILED: {"error": error}, PRUNED: {}, INFEASIBLE: {"step": 0}}
+    ends = {Status.FAILED: {"error": error}, Status.PRUNED: {}, Status.INFEASIBLE: {"step": 0}}
     tracker = study.tracker()
     for trial, (status, fields) in zip(study.trials, ends.items(), strict=False):
-        rows = [] if status == INFEASIBLE else make_rows(trial)
+        rows = [] if status == Status.INFEASIBLE else make_rows(trial)
         tracker.finish(study.record(trial, rows, status=status, metrics={}, **fields))
     tracker.start(study.trials[5])
     assert tracker.close() is None
