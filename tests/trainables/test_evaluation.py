@@ -77,7 +77,7 @@ def test_paired_bootstrap_is_the_reference(golden: dict[str, Any], pair: str) ->
 
 def test_a_model_never_differs_from_itself() -> None:
     hits = np.array([1, 0, 1, 1, 0])
-    assert bootstrap.interval(hits, hits) == bootstrap.Interval(0.0, 0.0, 0.0, 0.0)
+    assert bootstrap.interval(hits, hits) == bootstrap.BootstrapInterval(0.0, 0.0, 0.0, 0.0)
     assert not bootstrap.interval(hits, hits).significant
 
 

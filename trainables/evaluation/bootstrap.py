@@ -16,7 +16,7 @@ PERCENTILES = (0.025, 0.975)
 
 
 @dataclass(frozen=True)
-class Interval:
+class BootstrapInterval:
     """A mean over test items, the mean over resamples, and the percentiles 2.5 and 97.5 of the resamples."""
 
     value: float
@@ -58,11 +58,11 @@ def interval(
     *,
     iterations: int = 1000,
     seed: int = 123,
-) -> Interval:
+) -> BootstrapInterval:
     """The interval of a model's mean score, or of its mean paired difference to `against`."""
     columns = {"a": np.asarray(scores)} if against is None else {"a": np.asarray(scores), "b": np.asarray(against)}
     resampled = bootstrap(columns, iterations, seed)
     values = resampled["a"] - (resampled["b"] if against is not None else 0)
     value = columns["a"].mean() - (columns["b"].mean() if against is not None else 0)
     low, high = np.quantile(values.astype(np.float64), PERCENTILES)
-    return Interval(float(value), float(values.mean(dtype=np.float64)), float(low), float(high))
+    return BootstrapInterval(float(value), float(values.mean(dtype=np.float64)), float(low), float(high))

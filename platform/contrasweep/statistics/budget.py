@@ -48,6 +48,6 @@ def _subset_best(y: np.ndarray) -> np.ndarray:
 
 
 def best_so_far(values: ArrayLike, *, mode: Literal["max", "min"] = "max") -> np.ndarray:
-    """Running best [n] of values in the order they were found; NaN (a failed trial) never is the best."""
+    """Running best [n] of values in the order of the trials; NaN (a failed trial) never is the best."""
     y = np.asarray(values, dtype=np.float64)
     return np.fmax.accumulate(y) if mode == "max" else np.fmin.accumulate(y)

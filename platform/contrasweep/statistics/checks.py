@@ -45,6 +45,7 @@ def pairs(a: ArrayLike, b: ArrayLike) -> tuple[Floats, Floats]:
 
 
 def level(alpha: float) -> float:
+    """`alpha` as a float; `SpecError` unless it is a probability between 0 and 1."""
     if not 0 < alpha < 1:
         raise SpecError("alpha is a probability between 0 and 1", place="alpha", value=alpha, hint="for example 0.05")
     return float(alpha)
@@ -69,12 +70,12 @@ def weighting(weights: ArrayLike | None, n: int, train_fraction: float | None) -
     replicates independent."""
     if weights is None:
         return None
-    found = replicates(weights, "weights")
-    if len(found) != n or (found <= 0).any():
+    array = replicates(weights, "weights")
+    if len(array) != n or (array <= 0).any():
         raise SpecError(
             "weights are positive, one a replicate",
             place="weights",
-            value=f"{len(found)}, the least {found.min():g}",
+            value=f"{len(array)}, the least {array.min():g}",
             hint=f"{n} of them",
         )
     if train_fraction is not None:
@@ -84,7 +85,7 @@ def weighting(weights: ArrayLike | None, n: int, train_fraction: float | None) -
             value=f"train_fraction {train_fraction:g}",
             hint="leave one of them out",
         )
-    return None if (found == found[0]).all() else found
+    return None if (array == array[0]).all() else array
 
 
 def group_means(values: Floats, groups: Sequence[Any] | None) -> Floats:

@@ -24,7 +24,7 @@ test itself is unharmed, because differences of arms that do not differ are symm
 
 @dataclass(frozen=True)
 class Interval:
-    """`low` to `high` around `mean`; `method` names the rule that gave it."""
+    """`low` to `high` around `mean`, in the units of the values; `method` names the rule that gave it."""
 
     mean: float
     low: float
@@ -63,8 +63,8 @@ def linearised(x: Floats, w: Floats | None) -> Floats:
     if w is None:
         return x
     mean = float(np.average(x, weights=w))
-    found: Floats = mean + (x - mean) * w / w.mean()
-    return found
+    contributions: Floats = mean + (x - mean) * w / w.mean()
+    return contributions
 
 
 def constant(x: ArrayLike) -> bool:

@@ -17,8 +17,6 @@ from contrasweep.statistics.power import replicates_for
 from contrasweep.statistics.resampling import TIE, bca_interval, sign_flip_p, smallest_p
 
 Verdict = Literal["better", "worse", "undecided"]
-
-
 SIGN_FLIP = "sign-flip test"
 
 

@@ -9,7 +9,7 @@ from contrasweep.statistics.checks import level, overlap
 from contrasweep.statistics.resampling import EXACT_UP_TO, smallest_p
 
 POWER = 0.8
-MOST = 100_000
+MAX_REPLICATES = 100_000
 """No design with more replicates than this is ever proposed."""
 
 
@@ -56,12 +56,12 @@ def replicates_for(
         return power(n, effect, alpha=alpha, train_fraction=train_fraction) >= power_wanted
 
     if not np.isfinite(effect):
-        return next(n for n in range(2, MOST) if train_fraction is not None or smallest_p(n) <= alpha)
-    if effect == 0 or not enough(MOST):
+        return next(n for n in range(2, MAX_REPLICATES) if train_fraction is not None or smallest_p(n) <= alpha)
+    if effect == 0 or not enough(MAX_REPLICATES):
         return None
     low, high = 1, 2
     while not enough(high):
-        low, high = high, min(2 * high, MOST)
+        low, high = high, min(2 * high, MAX_REPLICATES)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)

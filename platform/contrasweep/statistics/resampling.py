@@ -156,10 +156,10 @@ def paired_bootstrap(
     """
     first, second = pairs(a, b)
     alpha = level(alpha)
-    found = []
+    differences = []
     for items in _drawn_items(len(first), groups, resamples, np.random.default_rng(seed)):
-        found.append(statistic(first[items], axis=1) - statistic(second[items], axis=1))
-    low, high = np.quantile(np.concatenate(found), [alpha / 2, 1 - alpha / 2])
+        differences.append(statistic(first[items], axis=1) - statistic(second[items], axis=1))
+    low, high = np.quantile(np.concatenate(differences), [alpha / 2, 1 - alpha / 2])
     return float(statistic(first, axis=0) - statistic(second, axis=0)), float(low), float(high)
 
 

@@ -42,10 +42,10 @@ def variance_components(
         left[i, -1] = left[-1, i] = (design**2).sum()
     left[-1, -1] = degrees
     right = np.array([*((_sums(centred, code) ** 2).sum() for code in codes), (centred**2).sum()])
-    found = np.maximum(np.linalg.lstsq(left, right, rcond=None)[0], 0)
-    total = found.sum()
-    share = found / total if total > 0 else np.zeros_like(found)
-    return pd.DataFrame({"source": [*sources, "rest"], "variance": found, "share": share})
+    components = np.maximum(np.linalg.lstsq(left, right, rcond=None)[0], 0)
+    total = components.sum()
+    share = components / total if total > 0 else np.zeros_like(components)
+    return pd.DataFrame({"source": [*sources, "rest"], "variance": components, "share": share})
 
 
 def interactions(frame: pd.DataFrame, metric: str, factors: Sequence[str]) -> pd.DataFrame:
