@@ -16,6 +16,7 @@ SPECIAL = {
     "↑": r"$\uparrow$",
     "↓": r"$\downarrow$",
     "∞": r"$\infty$",
+    "†": r"$\dagger$",
     "<": r"$<$",
     ">": r"$>$",
     "*": r"$*$",

@@ -34,7 +34,8 @@ class Cell:
     outermost of what was averaged (folds, seeds of a fold averaged, or replicates).
 
     `statuses` counts its trials by status; `best` marks the best of its comparisons, `mark` is `better` or
-    `worse` than the reference (or `worse` than the best), by Holm, or empty.
+    `worse` than the reference (or `worse` than the best), by Holm, or empty. `other_code` counts its trials that ran
+    other code than the newest, which show as †.
     """
 
     mean: float | None
@@ -48,6 +49,7 @@ class Cell:
     most: float | None = None
     best: bool = False
     mark: Mark = ""
+    other_code: int = 0
 
     @property
     def planned(self) -> int:
@@ -65,7 +67,7 @@ class Cell:
         if spread and self.least is not None and self.most is not None and self.n > 1:
             span += f" ({number(self.least, decimals)}–{number(self.most, decimals)})"
         share = f" {self.n}/{self.planned}" if self.n < self.planned else ""
-        return number(self.mean, decimals) + span + share
+        return number(self.mean, decimals) + span + share + " †" * bool(self.other_code)
 
     def _missing(self) -> str:
         """Counts of what is not done: `2 failed, 3 pending`; one status alone goes without its count."""

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from contrasweep.errors import SpecError, choose_from
+from contrasweep.results.code_use import MixedCode, mark_mixed_code
 from contrasweep.results.pareto import pareto_frame
 from contrasweep.results.searched import importance, search_frame
 from contrasweep.storage import compact
@@ -252,8 +253,17 @@ class Results:
             "spread": spread,
         }
         if over == "groups":
-            return table_over_groups(self.items, frame, self.found, self.axes, metric, **layout)
-        return build_table(frame, metric=metric, train_fraction=self._train_fraction, links=self.run_urls, **layout)
+            table = table_over_groups(self.items, frame, self.found, self.axes, metric, **layout)
+        else:
+            table = build_table(
+                frame, metric=metric, train_fraction=self._train_fraction, links=self.run_urls, **layout
+            )
+        return mark_mixed_code(table, self.mixed_code, self.records)
+
+    @cached_property
+    def mixed_code(self) -> MixedCode:
+        """Trials of the table that ran other code than the newest."""
+        return MixedCode.of(self.found.values())
 
     def _mode(self, metric: str) -> Any:
         """Of another metric than the study's larger is better, unless it is a loss or the similarity to other

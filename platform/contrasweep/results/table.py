@@ -24,7 +24,7 @@ class Table(Renderable):
     `compared` names the factor whose values are set against each other: the arms, or what stands in the
     columns where no arm is in the table. `pooled` are the axes that stand in neither rows nor columns:
     a replicate's value is its mean over them. With `spread` a cell tells (min-max) too, as papers' tables do.
-    `unit` says what its replicates are where they are no folds.
+    `unit` says what its replicates are where they are no folds, `notes` what else a reader must know.
     """
 
     metric: str
@@ -43,6 +43,7 @@ class Table(Renderable):
     title: str = ""
     spread: bool = False
     unit: str = "replicates"
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def decimals(self) -> int:
@@ -65,7 +66,7 @@ class Table(Renderable):
     @cached_property
     def legend(self) -> list[str]:
         """What the marks and brackets mean, and what the table leaves out, as sentences."""
-        return legend.legend(
+        lines = legend.legend(
             self.cells.values(),
             self.pairs,
             alpha=self.alpha,
@@ -75,6 +76,7 @@ class Table(Renderable):
             pooled=self.pooled,
             reference=self.reference,
         )
+        return [*lines, *self.notes]
 
     @property
     def verdicts(self) -> list[str]:
@@ -99,7 +101,7 @@ class Table(Renderable):
 
     def to_frame(self) -> pd.DataFrame:
         """One row a cell, plain columns: the factors, metric, mean, low, high, min, max, n, planned, counts, best,
-        mark."""
+        mark, and how many of its trials ran other code than the newest."""
         rows = []
         for row in self.rows:
             for column in self.columns:
@@ -120,6 +122,7 @@ class Table(Renderable):
                         "n": cell.n,
                     }
                     | {"planned": cell.planned, **counts, "interval": cell.method, "best": cell.best, "mark": cell.mark}
+                    | {"other_code": cell.other_code}
                     | {"trial_ids": " ".join(r.trial_id for r in cell.replicates)}
                 )
         frame = pd.DataFrame(rows)

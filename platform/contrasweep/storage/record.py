@@ -76,6 +76,23 @@ class DatasetRef:
 
 
 @dataclass(frozen=True)
+class CodeRef:
+    """The code that a trial ran, by digest; its modules and sources lie in the study's code/. No digest: recorded
+    before code was kept. `commit` is of the checkout that holds the trainable, `dirty` whether the code differs from
+    it; `earlier` are the digests of other codes that trained the trial up to a checkpoint, if that was accepted."""
+
+    digest: str = ""
+    commit: str = ""
+    dirty: bool = False
+    earlier: tuple[str, ...] = ()
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """From the plain values of record.json."""
+        return cls(**{**content, "earlier": tuple(content.get("earlier", ()))})
+
+
+@dataclass(frozen=True)
 class TrialNotes:
     """What search and placement say of a trial; None where it does not apply."""
 
@@ -123,6 +140,7 @@ class Measured(TypedDict, total=False):
     artifacts: tuple[str, ...]
     notes: TrialNotes
     versions: Mapping[str, str]
+    code: CodeRef
 
 
 @dataclass(frozen=True)
@@ -153,6 +171,7 @@ class Record:
     artifacts: tuple[str, ...] = ()
     notes: TrialNotes = TrialNotes()
     versions: Mapping[str, str] = field(default_factory=dict)
+    code: CodeRef = CodeRef()
 
     @classmethod
     def of(
@@ -208,6 +227,7 @@ class Record:
                 "items": tuple(content["items"]),
                 "artifacts": tuple(content["artifacts"]),
                 "notes": TrialNotes.from_dict(notes),
+                "code": CodeRef.from_dict(content.get("code", {})),
             }
         )
 

@@ -1,6 +1,8 @@
 """What a study leaves in the storage: records, metrics, checkpoints. The storage is the truth.
 
 <study>/study.json                          the resolved spec, versions, plan digest
+<study>/code/<digest>.zip, .json            sources and modules of the code that made trials; see `code_files`
+<study>/superseded/<when>/trials/<id>/...   what was put aside on purpose; see `superseded`
 <study>/trials/<id>/metrics.parquet         every report
 <study>/trials/<id>/items.parquet           one value per test item, where the trainable gives them
 <study>/trials/<id>/artifacts/...           files that the trainable gives
@@ -64,6 +66,16 @@ class StudyRecords:
     def finished(self) -> set[str]:
         """Ids of the trials that have a record."""
         return {key.split("/")[-2] for key in self.store.list(f"{self.study}/trials/") if key.endswith("/record.json")}
+
+    def begun(self) -> set[str]:
+        """Ids of the trials that have a checkpoint and no record."""
+        names: dict[str, set[str]] = {"record.json": set(), "checkpoint/latest.json": set()}
+        prefix = f"{self.study}/trials/"
+        for key in self.store.list(prefix):
+            trial_id, _, name = key.removeprefix(prefix).partition("/")
+            if name in names:
+                names[name].add(trial_id)
+        return names["checkpoint/latest.json"] - names["record.json"]
 
     def read(self, trial_ids: Iterable[str]) -> dict[str, Record]:
         """The records of those of `trial_ids` that have one."""

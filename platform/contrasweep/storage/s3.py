@@ -136,6 +136,11 @@ class S3Store:
     def delete(self, key: str) -> None:
         self._try("delete", key, lambda: self._client.delete_object(Bucket=self.bucket, Key=self.prefix + key))
 
+    def copy(self, key: str, to: str) -> None:
+        source = {"Bucket": self.bucket, "Key": self.prefix + key}
+        place = {"Bucket": self.bucket, "Key": self.prefix + to}
+        self._try("write", to, lambda: self._client.copy_object(**place, CopySource=source))
+
     def put_file(self, key: str, path: Path) -> None:
         size = path.stat().st_size
         if size <= 2 * PART_BYTES:

@@ -25,6 +25,7 @@ class Store(Protocol):
         self, folder: str, name: str
     ) -> dict[str, str]: ...  # of each `<folder><any>/<name>`: changes with its content
     def delete(self, key: str) -> None: ...  # no error if it is not there
+    def copy(self, key: str, to: str) -> None: ...  # one object; what stands at `to` is replaced
     def put_file(self, key: str, path: Path) -> None: ...
     def get_file(self, key: str, path: Path) -> None: ...
     def check_writable(self) -> None: ...  # StorageError that says why not; leaves nothing behind
@@ -90,6 +91,15 @@ class LocalStore:
 
     def delete(self, key: str) -> None:
         (self.root / key).unlink(missing_ok=True)
+
+    def copy(self, key: str, to: str) -> None:
+        def link(temporary: Path) -> None:
+            try:  # objects are replaced and never written in place, so two names may share one
+                os.link(self.root / key, temporary)
+            except OSError:
+                shutil.copyfile(self.root / key, temporary)
+
+        self._place(to, link, if_absent=False)
 
     def check_writable(self) -> None:
         nearest = next(p for p in (self.root, *self.root.parents) if p.exists())

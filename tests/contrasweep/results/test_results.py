@@ -10,15 +10,18 @@ import pandas as pd
 import pytest
 
 from contrasweep import AblationGrid, Arm, SpecError, load
+from contrasweep.code import code_of
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
 from contrasweep.report import COMPARISON_FORMATS, FORMATS, render, render_comparison, write_report
+from contrasweep.report.formats import render_as
 from contrasweep.report.trials import figures
 from contrasweep.results.items import by_item
 from contrasweep.results.results import Results
 from contrasweep.running.driver import describe
+from contrasweep.storage.code_files import write_code
 from contrasweep.storage.planned import write_planned
-from contrasweep.storage.record import Record, Status
+from contrasweep.storage.record import CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
 
 DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(5))
@@ -231,3 +234,37 @@ def test_effects_and_noise_are_handed_out(study, tmp_path):
     assert found["arm"] > found["batch_size"] > found["arm x batch_size"]  # .02 and .01 were put in, nothing together
     assert results.noise().set_index("source").loc["fold", "share"] > 0.8
     assert results.budget_curves().empty
+
+
+def test_cells_of_older_code_are_marked_and_every_form_of_the_table_says_what_changed(study, tmp_path, monkeypatch):
+    plan, records = study
+    monkeypatch.syspath_prepend(str(tmp_path))
+    digests = []
+    for width in (16, 32):
+        (tmp_path / "own_method.py").write_text(f"WIDTH = {width}\n")
+        code = code_of("own_method:train")
+        write_code(records, code)
+        digests.append(code.version.digest)
+    trials = plan.trials
+    for i, trial in enumerate(trials):
+        old = trial.arm == "a" and trial.config["batch_size"] == 8 and trial.fold == 0
+        record = dataclasses.replace(records.read_one(trial.id), ended=float(i), code=CodeRef(digests[not old]))
+        records.write(record)
+    newest = dataclasses.replace(records.read_one(trials[-1].id), code=CodeRef(digests[1], earlier=(digests[0],)))
+    results = load("made-up", storage=str(tmp_path))
+    table = results.table()
+    note = "† 2 of 40 trials ran other code than the newest: own_method.py changed (1 line)"
+    assert {place for place, cell in table.cells.items() if cell.other_code} == {(("8",), ("a",))}
+    for format in ("text", "markdown", "html"):
+        shown = " ".join(render_as(table, format, width=300).split())
+        assert note in shown, format
+        assert shown.count("†") == 2, format
+    assert r"$\dagger$" in render_as(table, "latex")
+    assert list(table.to_frame()["other_code"]) == [2, 0, 0, 0]
+    records.write(newest)
+    marked = load("made-up", storage=str(tmp_path)).table().cells
+    assert sum(cell.other_code for cell in marked.values()) == 3, "a trial that went on under other code is of both"
+
+
+def test_one_code_for_all_or_none_known_is_no_note(study, tmp_path):
+    assert load("made-up", storage=str(tmp_path)).table().notes == ()

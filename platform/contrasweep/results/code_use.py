@@ -1,0 +1,69 @@
+"""Which code made the trials of a table: cells of older code marked, and what differs, in a line."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from contrasweep.code import difference, dotted_paths
+from contrasweep.errors import StorageError
+from contrasweep.storage.code_files import read_sources
+from contrasweep.storage.record import Record
+from contrasweep.storage.records import StudyRecords
+
+if TYPE_CHECKING:
+    from contrasweep.results.table import Table
+
+
+@dataclass(frozen=True)
+class MixedCode:
+    """Trials that ran other code than the newest of their trainable: `older` is trial id -> (its code, the newest), by
+    digest, empty for code that was not kept."""
+
+    older: Mapping[str, tuple[str, str]]
+    total: int
+
+    @classmethod
+    def of(cls, records: Iterable[Record]) -> "MixedCode":
+        """The newest code is that of the trial that ended last, among those with the same trainable and the same
+        dotted paths in their configs."""
+        groups: dict[tuple[str, ...], list[Record]] = defaultdict(list)
+        for record in records:
+            groups[record.trainable, *sorted(set(dotted_paths(record.config)))].append(record)
+        older = {}
+        for group in groups.values():
+            newest = max(group, key=lambda record: record.ended).code.digest
+            for record in group:
+                if digests := [d for d in (record.code.digest, *record.code.earlier) if d != newest]:
+                    older[record.trial_id] = (digests[0], newest)
+        return cls(older, sum(map(len, groups.values())))
+
+    def notes(self, records: StudyRecords) -> list[str]:
+        """A sentence for each older code: how many trials ran it and what has changed since."""
+        return [
+            f"{count} of {self.total} trials ran other code than the newest: {_change(records, old, new)}"
+            for (old, new), count in sorted(Counter(self.older.values()).items())
+        ]
+
+
+def mark_mixed_code(table: "Table", mixed: MixedCode, records: StudyRecords) -> "Table":
+    """`table` with a mark at each cell that has trials of older code, and notes below it that say what differs."""
+    if not mixed.older:
+        return table
+    cells = {
+        place: replace(cell, other_code=sum(r.trial_id in mixed.older for r in cell.replicates))
+        for place, cell in table.cells.items()
+    }
+    return replace(table, cells=cells, notes=(*table.notes, *(f"† {note}" for note in mixed.notes(records))))
+
+
+def _change(records: StudyRecords, old: str, new: str) -> str:
+    if not old:
+        return "recorded before code was kept"
+    try:
+        before, after = read_sources(records, old), read_sources(records, new)
+    except StorageError:
+        before = after = None
+    if before is None or after is None:
+        return f"{old}, not {new or 'recorded before code was kept'}"
+    return str(difference(before, after))

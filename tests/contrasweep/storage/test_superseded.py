@@ -1,0 +1,142 @@
+"""Putting trials aside and back: nothing is lost, wherever it is killed."""
+
+import pytest
+
+from contrasweep.errors import SpecError, StorageError
+from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.superseded import check_name, finish_move, put_aside, put_aside_so_far, put_back
+
+FILES = ("record.json", "metrics.parquet", "items.parquet", "checkpoint/latest.json", "checkpoint/3/weights.npz")
+
+
+@pytest.fixture(params=["folder", "s3"])
+def records(request, tmp_path):
+    storage = str(tmp_path) if request.param == "folder" else request.getfixturevalue("s3").uri
+    return filled(StudyRecords(storage, "s"))
+
+
+def filled(records, text="first", ids="ab"):
+    for trial_id in ids:
+        for name in FILES:
+            records.store.write(records.key(trial_id, name), f"{text} {trial_id} {name}".encode())
+    return records
+
+
+def contents(records, prefix):
+    return {key.removeprefix(prefix): records.store.read(key).decode() for key in records.store.list(prefix)}
+
+
+def trial(trial_id, text="first"):
+    return {name: f"{text} {trial_id} {name}" for name in FILES}
+
+
+def test_all_of_a_trial_moves_and_comes_back(records):
+    when = put_aside(records, ["a"], "because")
+    assert contents(records, "s/trials/a/") == {}
+    assert contents(records, "s/trials/b/") == trial("b")
+    assert contents(records, f"s/superseded/{when}/trials/a/") == trial("a")
+    assert [(part.when, part.reason, part.trial_ids) for part in put_aside_so_far(records)] == [
+        (when, "because", ("a",))
+    ]
+    put_back(records, when, ["a"])
+    assert contents(records, "s/trials/a/") == trial("a")
+    assert put_aside_so_far(records) == []
+
+
+def test_the_same_trial_can_be_put_aside_again_and_again(records):
+    names = []
+    for text in ("first", "second", "third"):
+        filled(records, text)
+        names.append(put_aside(records, ["a", "b"], text))
+    assert len(set(names)) == 3
+    assert [contents(records, f"s/superseded/{name}/trials/b/") for name in names] == [
+        trial("b", text) for text in ("first", "second", "third")
+    ]
+
+
+def test_what_stands_in_the_place_of_a_restored_trial_is_put_aside(records):
+    when = put_aside(records, ["a"], "first")
+    filled(records, "second", "a")
+    put_back(records, when, ["a"])
+    assert contents(records, "s/trials/a/") == trial("a", "first")
+    (part,) = put_aside_so_far(records)
+    assert contents(records, f"s/superseded/{part.when}/trials/a/") == trial("a", "second")
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed_after(store, writes):
+    """`store`, whose process is killed before its operation number `writes` that changes anything."""
+    left = [writes]
+
+    class Dying(type(store)):
+        pass
+
+    def dying(name):
+        def operation(self, *arguments, **options):
+            if left[0] == 0:
+                raise Killed
+            left[0] -= 1
+            return getattr(super(Dying, self), name)(*arguments, **options)
+
+        return operation
+
+    for name in ("write", "copy", "delete"):
+        setattr(Dying, name, dying(name))
+    store.__class__ = Dying
+    return left
+
+
+@pytest.mark.parametrize("kill_at", range(17))
+def test_killed_anywhere_it_loses_neither_the_old_nor_the_new(tmp_path, kill_at, monkeypatch):
+    monkeypatch.setattr("contrasweep.storage.superseded.THREADS", 1)
+    records = filled(StudyRecords(str(tmp_path), "s"))
+    left = killed_after(records.store, kill_at)
+    try:
+        put_aside(records, ["a"], "because")
+        assert kill_at >= 14, "intention, about, five copies, intention, five deletions, intention"
+    except Killed:
+        pass
+    kept = {**contents(records, "s/trials/a/")}
+    for part in put_aside_so_far(records):
+        kept = contents(records, f"s/superseded/{part.when}/trials/a/") | kept
+    assert kept == trial("a"), "before anything is mended, all of it is somewhere"
+    left[0] = -1  # the next process
+    finish_move(records)
+    here, aside = contents(records, "s/trials/a/"), put_aside_so_far(records)
+    if kill_at == 0:
+        assert (here, aside) == (trial("a"), [])
+    else:
+        assert here == {}
+        assert contents(records, f"s/superseded/{aside[0].when}/trials/a/") == trial("a")
+    filled(records, "second", "a")
+    finish_move(records)
+    assert contents(records, "s/trials/a/") == trial("a", "second")
+    assert contents(records, "s/trials/b/") == trial("b")
+
+
+def test_a_place_that_cannot_be_written_is_one_error_and_changes_nothing(tmp_path):
+    records = filled(StudyRecords(str(tmp_path), "s"))
+    (tmp_path / "s/superseded").write_text("a file")
+    finish_move(records)
+    with pytest.raises(StorageError, match="cannot be written"):
+        put_aside(records, ["a"], "because")
+    assert contents(records, "s/trials/a/") == trial("a")
+
+
+def test_an_intention_that_leads_out_of_the_study_is_refused(tmp_path):
+    records = filled(StudyRecords(str(tmp_path), "s"))
+    records.store.write("s/superseded/moving.json", b'{"moves": {"s/trials/a/": "s/trials/../../x/"}, "copied": true}')
+    with pytest.raises(StorageError, match="outside the study"):
+        finish_move(records)
+    assert contents(records, "s/trials/a/") == trial("a")
+
+
+def test_an_unknown_name_says_which_there_are(tmp_path):
+    records = filled(StudyRecords(str(tmp_path), "s"))
+    when = put_aside(records, ["a"], "because")
+    assert check_name(records, when).trial_ids == ("a",)
+    with pytest.raises(SpecError, match=f"known: {when}"):
+        check_name(records, "yesterday")
