@@ -28,7 +28,6 @@ LAYERS = ["search_spaces", "trainables", "contrasweep", "cluster"]
 CIRCULAR = {  # imports that close a circle and are still to go
     ("contrasweep.planning.text", "contrasweep.planning.forecast"),
     ("contrasweep.planning.sweep_forecast", "contrasweep.planning.forecast"),
-    ("contrasweep.running.tune_hooks", "contrasweep.running.engine"),
 }
 
 

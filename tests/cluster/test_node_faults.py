@@ -185,7 +185,7 @@ def test_a_job_goes_on_after_a_worker_and_after_a_node(cluster, project, calm, h
     status, log = project.said("logs", job, "--address", cluster.address, "--follow")
 
     assert status == 0, log
-    assert log.count("its worker or host was lost; it goes on from its checkpoint") == 2
+    assert log.count("its worker or host was lost; it resumes from its checkpoint") == 2
     assert_is_as_calm(project, calm, before, lost=2)
     cluster.add_node("b", "T4")
     cluster.wait_for_nodes(3)

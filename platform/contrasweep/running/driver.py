@@ -1,34 +1,30 @@
 """Run or resume a study: plan minus records goes through the engine, the rest is there already."""
 
-import contextlib
 import shlex
-import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from cluster.footprint import Footprint
 from cluster.inventory import Inventory, read_inventory
 from contrasweep import data
 from contrasweep.data.manifest import Manifest
 from contrasweep.defaults import STORAGE, TRACKING
-from contrasweep.errors import ContrasweepError
 from contrasweep.planning import learned
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.grid import Plan, make_plan
 from contrasweep.planning.sweep import SweepPlan, make_sweep_plan
 from contrasweep.results.results import Results
-from contrasweep.running.handover import hand_over
+from contrasweep.running.locks import exclusive_driver
 from contrasweep.running.progress import Progress
+from contrasweep.running.publish import publish
+from contrasweep.running.signals import interruptible
 from contrasweep.running.source import FixedSource, Source
 from contrasweep.running.versions import versions
 from contrasweep.storage.planned import read_planned, write_planned
-from contrasweep.storage.record import DatasetRef, Record, Status
+from contrasweep.storage.record import DatasetRef, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.storage.study_document import DeclaredSearch, StudyDocument
@@ -36,13 +32,9 @@ from contrasweep.study import dotted
 from contrasweep.study.file import to_plain
 from contrasweep.study.study import Study, Sweep
 from contrasweep.tracking import StudyFacts, Tracker, checked_uri, open_tracker
-from contrasweep.trial import Trial
 
-if TYPE_CHECKING:
-    from contrasweep.running.placement import Placements
-
-INTERRUPTED_S = 5.0  # how long an interrupted run may still talk to the tracking store
-CHUNK_S = 1.0  # a trial reports to the driver about this often where nobody prunes
+INTERRUPT_FLUSH_TIMEOUT_S = 5.0  # how long an interrupted run may still talk to the tracking store
+REPORT_INTERVAL_S = 1.0  # a trial reports to the driver about this often where nobody prunes
 
 
 def plan(study: Study, *, storage: str = STORAGE) -> Plan | SweepPlan:
@@ -77,7 +69,7 @@ def run(
     tracking = checked_uri(tracking)
     records = StudyRecords(storage, study.name)
     records.store.check_writable()
-    with _alone(records):
+    with exclusive_driver(records):
         records.claim(describe(planned), extend=extend)
         if isinstance(planned, Plan):
             write_planned(records, planned)
@@ -101,12 +93,12 @@ def run(
                     placed, source, len(placed.trials) - len(missing), records, tracker, max_concurrent, cluster
                 )
         except BaseException:
-            tracker.close(timeout_s=INTERRUPTED_S)  # what is not sent now, `sync` or the next run sends
+            tracker.close(timeout_s=INTERRUPT_FLUSH_TIMEOUT_S)  # what is not sent now, `sync` or the next run sends
             raise
         loaded = replace(Results.load(study.name, storage), stopped=stopped)
         if placed is not planned:
             learned.write(records, [*loaded.found.values(), *loaded.others.values()])
-        return hand_over(loaded, tracker, tracking, facts, placed.datasets, ran=placed is not planned)
+        return publish(loaded, tracker, tracking, facts, placed.datasets, ran=placed is not planned)
 
 
 def _complete(plan_: Plan | SweepPlan, records: StudyRecords, finished: set[str]) -> bool:
@@ -130,11 +122,7 @@ def _search(
     if not source.finished:
         stopped = _train(plan_, source, len(records.finished()), records, tracker, max_concurrent, hosts)
     for arm in source.unconfirmed:
-        print(
-            f"arm {arm}: no configuration was trained to its end and keeps to the constraints, so there is none to "
-            f"confirm",
-            file=sys.stderr,
-        )
+        print(f"arm {arm}: no finished configuration satisfies the constraints; nothing to confirm", file=sys.stderr)
     return stopped
 
 
@@ -148,10 +136,12 @@ def _train(
     hosts: Path | None,
 ) -> str:
     """Train what `source` gives; which budget is used up, in a line, if one has ended it."""
+    from contrasweep.running.active_trials import ActiveTrials
     from contrasweep.running.engine import Engine
+    from contrasweep.running.listener import RunListener
     from contrasweep.running.placement import Placements
-    from contrasweep.running.session import connected, hosts_for
-    from contrasweep.running.worker import Job
+    from contrasweep.running.session import cluster_hosts, connected
+    from contrasweep.running.worker import RunContext
 
     study = plan_.study
     budget = Budget(study, records)
@@ -169,60 +159,25 @@ def _train(
         smallest = needs.missing(trials)
         return needs.of(smallest).footprint if smallest else None
 
-    with connected() as there, _interruptible():
-        inventory = read_inventory(hosts) if hosts else hosts_for(missing, there)
+    with connected() as there, interruptible():
+        inventory = read_inventory(hosts) if hosts else cluster_hosts(missing, there)
         budget.check_prices(inventory)
         placements = Placements(Footprints(study, inventory, known))
         placements.check(trials)
         total = plan_.total if isinstance(plan_, SweepPlan) else len(plan_.trials)
         progress = Progress(total, before, max_concurrent or placements.slots(trials))
-        chunk_s = 0.0 if isinstance(study, Sweep) and study.scheduler else CHUNK_S
-        job = Job(records.storage, study.name, study.metric, plan_.datasets, plan_.functions, chunk_s, inventory)
-        engine = Engine(
-            job,
-            source,
-            records,
-            placements,
-            _Tell(progress, tracker, placements, budget),
-            max_failures=study.max_failures,
-            budget=budget,
-            max_concurrent=max_concurrent,
+        chunk_s = 0.0 if isinstance(study, Sweep) and study.scheduler else REPORT_INTERVAL_S
+        context = RunContext(
+            records.storage, study.name, study.metric, plan_.datasets, plan_.functions, chunk_s, inventory
         )
+        listener = RunListener(progress, tracker, placements, budget)
+        active = ActiveTrials(source, records, placements, listener, budget)
+        engine = Engine(context, active, max_failures=study.max_failures, max_concurrent=max_concurrent)
         try:
             engine.run()
         finally:
             progress.close()
     return budget.used_up()
-
-
-class _Tell:
-    """Progress, tracking, places and budgets as the engine's one listener."""
-
-    def __init__(self, progress: Progress, tracker: Tracker, placements: "Placements", budget: Budget) -> None:
-        self.progress, self.tracker, self.placements, self.budget = progress, tracker, placements, budget
-
-    def started(self, trial: Trial) -> None:
-        self.budget.started(trial.id, self.placements.rate(trial))
-        self.tracker.start(trial)
-        self.progress.started(trial)
-
-    def reported(self, trial_id: str, reports: list[dict[str, Any]]) -> None:
-        for row in reports:
-            metrics = {k: v for k, v in row.items() if k not in ("step", "time")}
-            self.tracker.log(trial_id, row["step"], metrics, row["time"])
-        self.progress.reported(trial_id, reports)
-
-    def said(self, text: str) -> None:
-        self.progress.say(text)
-
-    def ended(self, record: Record) -> None:
-        self.budget.ended(record)
-        self.placements.ended(record)
-        self.tracker.finish(record)
-        self.progress.ended(record)
-        if record.status == Status.FAILED:
-            last = (record.error or "").strip().splitlines()[-1:] or ["unknown error"]
-            self.progress.say(f"failed: {record.arm} fold={record.fold} seed={record.seed}: {last[0]}")
 
 
 def describe(plan_: Plan | SweepPlan) -> StudyDocument:
@@ -314,39 +269,3 @@ def _unmark_failed(records: StudyRecords, plan_: Plan | SweepPlan, finished: set
     for trial_id in failed:
         records.reopen(trial_id)
     return failed
-
-
-@contextlib.contextmanager
-def _alone(records: StudyRecords) -> Iterator[None]:
-    """One driver per study and local storage: two would train the same trials twice."""
-    import filelock
-
-    if records.storage.startswith("s3://"):
-        yield  # no lock there; records are content-addressed, so a second driver wastes work and harms nothing
-        return
-    root = records.store.root  # type: ignore[attr-defined]
-    (root / records.study).mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(root / records.study / ".driver.lock", timeout=0)
-    try:
-        with lock:
-            yield
-    except filelock.Timeout:
-        raise ContrasweepError(f"study {records.study} is being run by another process on {records.storage}") from None
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM is an interrupt too. Set after Ray's own handlers, which it sets when it connects."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -15,7 +15,7 @@ from typing import Any
 from cluster import out_of_memory
 from cluster.usage import Meter
 from contrasweep.errors import SpecError, StorageError
-from contrasweep.running.termination import Termination
+from contrasweep.running.signals import Termination
 from contrasweep.running.versions import versions
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import Record, Status, TrialNotes
@@ -27,8 +27,8 @@ BUDGETED = ("gpus", "cost_per_hour")
 
 
 @dataclass
-class Progress:
-    """What `advance` tells: the new reports as {step, time, metrics}, and the record once there is one."""
+class StepResult:
+    """What `advance` returns: the new reports as {step, time, metrics}, and the record once there is one."""
 
     reports: list[dict[str, Any]] = field(default_factory=list)
     record: Record | None = None
@@ -70,35 +70,35 @@ class Execution:
         self.termination = self.limits.enter_context(Termination())
         self.generator = function(trial, resume=self.scratch / "resume" if saved else None)
 
-    def advance(self, at_least_s: float = 0.0) -> Progress:
+    def advance(self, at_least_s: float = 0.0) -> StepResult:
         """Train until a report is there and `at_least_s` have passed, or the trial ends.
 
         A trainable that raises ends its trial as `failed`, with the traceback in the record. Raised instead are
         out-of-memory errors, because the scheduler answers them with more memory, and `StorageError` and, of a process
-        that was told to end, `SystemExit`, because these are no fault of the trial, which goes on from its checkpoint
+        that received SIGTERM, `SystemExit`, because these are no fault of the trial, which goes on from its checkpoint
         when it is run again.
         """
-        progress = Progress()
+        result = StepResult()
         began = time.monotonic()
-        while progress.record is None and (not progress.reports or time.monotonic() - began < at_least_s):
+        while result.record is None and (not result.reports or time.monotonic() - began < at_least_s):
             try:
-                progress.reports.append(self._take(self._next()))
+                result.reports.append(self._take(self._next()))
             except StopIteration:
-                self._leave_if_told()
-                progress.record = self._end()
+                self._exit_if_terminated()
+                result.record = self._end()
             except Exception as error:
-                self._leave_if_told()
+                self._exit_if_terminated()
                 if isinstance(error, StorageError) or out_of_memory.which(error) is not None:
                     self.close()
                     raise
-                progress.record = self.finish(Status.FAILED, error="".join(traceback.format_exception(error)))
+                result.record = self.finish(Status.FAILED, error="".join(traceback.format_exception(error)))
             except BaseException:
                 self.close()
                 raise
-            self._leave_if_told()
-        if progress.record is None:
+            self._exit_if_terminated()
+        if result.record is None:
             self.records.write_metrics(self.trial.id, self.rows)
-        return progress
+        return result
 
     def finish(self, status: Status, *, error: str | None = None) -> Record:
         """End the trial with `status`: the metrics first, the record last."""
@@ -138,9 +138,9 @@ class Execution:
             self.limits.close()
             shutil.rmtree(self.scratch, ignore_errors=True)
 
-    def _leave_if_told(self) -> None:
-        """`SystemExit` where the process was told to end, unless the trial has its record."""
-        if self.termination.asked and not self.finished:
+    def _exit_if_terminated(self) -> None:
+        """`SystemExit` where the process received SIGTERM, unless the trial has its record."""
+        if self.termination.requested and not self.finished:
             self.close()
             raise SystemExit(1)
 
@@ -185,9 +185,9 @@ class Execution:
         if final is not None and math.isfinite(final):
             return self.finish(Status.DONE)
         known = ", ".join(sorted(set(self.rows[-1]) - {"step", "time"})) if self.rows else "nothing"
-        found = "is missing" if final is None else f"is {final}"
+        problem = "is missing" if final is None else f"is {final}"
         return self.finish(
-            Status.FAILED, error=f"the last report's metric {self.metric!r} {found}; it reported: {known}\n"
+            Status.FAILED, error=f"the last report's metric {self.metric!r} {problem}; it reported: {known}\n"
         )
 
 

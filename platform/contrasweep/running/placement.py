@@ -53,12 +53,12 @@ class Placements:
         return self.placed[trial.id][1]
 
     def described(self, trial: Trial) -> dict[str, Any]:
-        """What its worker and `bundles` are told, as plain values."""
+        """The placement of `trial` as plain values, for its worker and `bundles`."""
         placement, hint = self.place(trial), self.footprints.study.arms[trial.arm].footprint
         return {
             "resources": placement.resources(),
             "labels": placement.label_selector(),
-            "hold_host": hint is not None and not placement.gpu,
+            "limit_host_memory": hint is not None and not placement.gpu,
         }
 
     def notes(self, trial: Trial) -> TrialNotes:
@@ -66,9 +66,10 @@ class Placements:
         return TrialNotes(gpus=float(self.place(trial).share)).joined(self.footprints.notes(trial))
 
     def rate(self, trial: Trial) -> Rate:
-        """What an hour of `trial` takes of the study's budgets."""
-        way = self.place(trial)
-        return Rate(float(way.share) or 1.0, self.inventory.share_cost_per_hour(way.gpu, float(way.share), way.cpus))
+        """What an hour of `trial` costs the study's budgets."""
+        placement = self.place(trial)
+        share = float(placement.share)
+        return Rate(share or 1.0, self.inventory.share_cost_per_hour(placement.gpu, share, placement.cpus))
 
     def of(self, described: Mapping[str, Any]) -> Placement:
         """The place of a trial as the engine describes it."""
@@ -93,10 +94,11 @@ class Placements:
         return bundles({"place": self.described(trial)})
 
     def is_infeasible(self, described: Mapping[str, Any]) -> bool:
+        """Whether a trial, as the engine describes it, ran out of memory where no host has more."""
         return described["id"] in self.infeasible
 
     def ended(self, record: Record) -> None:
-        """Make room, and learn what the trial took."""
+        """Free the trial's placement and learn from its record how much memory it took."""
         trial, _ = self.placed.pop(record.trial_id, (None, None))
         if trial is not None and record.gpu_memory_gib:  # what it took is known now
             self.raised.pop((trial.arm, cell_of(trial)), None)
@@ -104,24 +106,27 @@ class Placements:
             self.footprints.learn(peak)
 
     def slots(self, trials: Iterable[Trial]) -> int:
-        """Trials that the whole cluster holds at once, of the kind of which it holds the most."""
-        kinds = {way for trial in trials for way in self.footprints.options(trial)}
-        return max((sum(slots_on(way, node) * node.count for node in self.inventory.nodes) for way in kinds), default=1)
+        """How many trials run concurrently on the whole cluster, of the kind of which it holds the most."""
+        kinds = {placement for trial in trials for placement in self.footprints.options(trial)}
+        nodes = self.inventory.nodes
+        return max((sum(slots_on(kind, node) * node.count for node in nodes) for kind in kinds), default=1)
 
     def _choose(self, trial: Trial) -> Placement:
         if (more := self.raised.get((trial.arm, cell_of(trial)))) is not None:
             return more
-        ways = self.footprints.options(trial)
-        load: defaultdict[str | None, float] = defaultdict(float)
-        for _, way in self.placed.values():
-            load[way.gpu] += float(way.share)
+        options = self.footprints.options(trial)
+        load: defaultdict[str | None, float] = defaultdict(float)  # GPUs of each type that trials hold
+        for _, placement in self.placed.values():
+            load[placement.gpu] += float(placement.share)
 
-        def full(way: Placement) -> float:
-            gpu = self.inventory.gpu(way.gpu) if way.gpu else None
-            return (load[way.gpu] + float(way.share)) / (self.inventory.count(gpu.type) * gpu.speed) if gpu else 0.0
+        def waiting(option: Placement) -> float:
+            gpu = self.inventory.gpu(option.gpu) if option.gpu else None
+            if gpu is None:
+                return 0.0
+            return (load[option.gpu] + float(option.share)) / (self.inventory.count(gpu.type) * gpu.speed)
 
-        room = (way for way in ways if not way.gpu or load[way.gpu] + way.share <= self.inventory.count(way.gpu))
-        return next(room, None) or min(ways, key=full)
+        free = (o for o in options if not o.gpu or load[o.gpu] + o.share <= self.inventory.count(o.gpu))
+        return next(free, None) or min(options, key=waiting)
 
 
 def bundles(described: Mapping[str, Any]) -> PlacementGroupFactory:

@@ -28,15 +28,18 @@ class Progress:
         self.shown = time.monotonic() if not self.live else 0.0
 
     def started(self, trial: Trial) -> None:
+        """Count a trial as running."""
         self.running.add(trial.id)
         if trial.id in self.over:  # a stopped trial that goes on after all
             self.statuses[self.over.pop(trial.id)] -= 1
         self._show()
 
     def reported(self, trial_id: str, reports: list[dict[str, Any]]) -> None:
+        """Show the line again, if it is due."""
         self._show()
 
     def ended(self, record: Record) -> None:
+        """Count a trial by its status."""
         self.running.discard(record.trial_id)
         self.statuses[record.status] += 1
         self.over[record.trial_id] = record.status
@@ -48,6 +51,7 @@ class Progress:
         print(("\r\033[K" if self.live else "") + text, file=self.stream, flush=True)
 
     def close(self) -> None:
+        """End the line on a terminal."""
         if self.live and self.shown:
             print(file=self.stream, flush=True)
 
@@ -59,6 +63,7 @@ class Progress:
         return left * (sum(self.seconds) / len(self.seconds)) / min(self.slots, max(left, 1)) if self.seconds else None
 
     def line(self) -> str:
+        """The line as it stands: trials done, running, failed, and the time to go."""
         done = self.before + sum(self.statuses.values())
         bad = [f"{n} {status}" for status, n in sorted(self.statuses.items()) if n and status != Status.DONE]
         eta = self.eta_s()

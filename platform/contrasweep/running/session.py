@@ -16,12 +16,12 @@ from cluster.node_versions import check_nodes
 from contrasweep.errors import ContrasweepError
 from contrasweep.running.engine import TUNE_ENVIRONMENT
 
-STARTS = 3  # tries to start a local Ray
+RAY_INIT_ATTEMPTS = 3  # a busy machine may take longer to start Ray than Ray waits
 
 
 @contextmanager
 def connected() -> Iterator[Inventory]:
-    """Connect, give the hosts there are, and disconnect again what was connected here."""
+    """Connect to Ray and yield its hosts; disconnect at the end, unless Ray was connected before."""
     if ray.is_initialized():
         yield ray_inventory(ray.nodes())
         return
@@ -29,13 +29,13 @@ def connected() -> Iterator[Inventory]:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # a trial has one core unless it asks for more
     address = _address()
     options = {"include_dashboard": False} if address == "local" else {}
-    for attempt in range(STARTS):
+    for attempt in range(RAY_INIT_ATTEMPTS):
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
             break
         except Exception as error:  # Ray raises a plain Exception when a busy machine took it over 30 s to start
             ray.shutdown()
-            if "timed out during startup" in str(error) and attempt < STARTS - 1:
+            if "timed out during startup" in str(error) and attempt < RAY_INIT_ATTEMPTS - 1:
                 continue
             what = (
                 "Ray cannot be started on this machine"
@@ -53,9 +53,9 @@ def connected() -> Iterator[Inventory]:
         ray.shutdown()
 
 
-def hosts_for(missing: Callable[[Inventory], Footprint | None], inventory: Inventory) -> Inventory:
-    """`inventory`, or where that is a cluster on which a host for a trial is still `missing`, its hosts once there is
-    one."""
+def cluster_hosts(missing: Callable[[Inventory], Footprint | None], inventory: Inventory) -> Inventory:
+    """The hosts to run on: `inventory`, or for a cluster on which a trial fits no host yet (`missing`), its hosts once
+    one has started."""
     if _address() == "local":
         return inventory
     return wait_for_hosts(inventory, missing, lambda text: print(text, file=sys.stderr, flush=True))

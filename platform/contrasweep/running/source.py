@@ -1,4 +1,4 @@
-"""Where the engine gets trials from, and whom it tells: a fixed plan here, a search in `run.sweep`."""
+"""Where the engine gets trials from: a fixed plan here, a search in `running.sweep`."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -27,15 +27,6 @@ class Source(Protocol):
     def next(self) -> Next | Finished | None: ...  # None: not now, ask again after the next result
     def keep_going(self, trial_id: str, reports: list[dict[str, Any]]) -> bool: ...  # False: stop it as `pruned`
     def done(self, record: Record) -> None: ...
-
-
-class Listener(Protocol):
-    """Is told what happens, for progress and tracking. Nothing it does may raise or wait."""
-
-    def started(self, trial: Trial) -> None: ...
-    def reported(self, trial_id: str, reports: list[dict[str, Any]]) -> None: ...
-    def ended(self, record: Record) -> None: ...
-    def said(self, text: str) -> None: ...  # a line for a person
 
 
 class FixedSource:

@@ -8,8 +8,8 @@ from ray import tune
 from cluster.inventory import Inventory
 from contrasweep.data.manifest import Manifest
 from contrasweep.imports import import_path
+from contrasweep.running.assigned_resources import AssignedResources
 from contrasweep.running.execution import Execution
-from contrasweep.running.held import Held
 from contrasweep.storage.record import Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial
@@ -17,8 +17,11 @@ from contrasweep.trial import Trial
 STATUS = "contrasweep_status"
 
 
-class Job:
-    """What all trials of a run have in common; goes to every worker once."""
+class RunContext:
+    """What all trials of a run have in common; sent to every worker once.
+
+    `chunk_s`: reports go to the driver in chunks of this many seconds (0: one by one, where a pruner decides).
+    """
 
     def __init__(
         self,
@@ -49,42 +52,46 @@ class Job:
         return Trial(study=self.study, data=self.datasets[described["data"]], **described["trial"])
 
     def function(self, path: str) -> Callable[..., Any]:
+        """The trainable at a dotted path, or the function that the study declared in its place."""
         return self.functions.get(path) or import_path(path, "trainable")
 
 
 class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
-    """Steps an `Execution`. Reports go to the driver in chunks of `chunk_s` seconds (0: one by one, where a
-    scheduler decides); failures of the trainable end in a record, so Tune sees only faults of the machine."""
+    """Steps an `Execution`. Failures of the trainable end in a record, so Tune sees only faults of the machine."""
 
-    def setup(self, config: dict[str, Any], job: Job | None = None) -> None:
-        if job is None:
-            raise ValueError("TuneTrial is started with its Job")
-        self.job = job
+    def setup(self, config: dict[str, Any], context: RunContext | None = None) -> None:
+        """A new actor, with its first trial."""
+        if context is None:
+            raise ValueError("TuneTrial is started with its RunContext")
+        self.context = context
         self.execution: Execution | None = None
-        self.poisoned = False
+        self.cuda_failed = False
         self.described = config
-        self.records = StudyRecords(job.storage, job.study)
+        self.records = StudyRecords(context.storage, context.study)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """The next trial in this actor; False if the process cannot take one."""
         self._drop()
         self.described = new_config
-        return not self.poisoned
+        return not self.cuda_failed
 
     def step(self) -> dict[str, Any]:
-        if (known := self._finished_elsewhere()) is not None:
-            return known
+        """Train on; the new reports, and the last result once the trial has its record."""
+        if (recorded := self._recorded_already()) is not None:
+            return recorded
         execution = self.execution or self._begin()
-        progress = execution.advance(self.job.chunk_s)
-        result: dict[str, Any] = {"id": self.described["id"], "reports": progress.reports, "seconds": execution.seconds}
-        if (value := _last(progress.reports, self.job.metric)) is not None:
-            result[self.job.metric] = value
-        if progress.record is not None:
-            result |= {"done": True, STATUS: progress.record.status}
-            # An error in CUDA leaves the process unusable for the next trial.
-            self.poisoned = progress.record.status == Status.FAILED and "CUDA" in (progress.record.error or "")
+        stepped = execution.advance(self.context.chunk_s)
+        result: dict[str, Any] = {"id": self.described["id"], "reports": stepped.reports, "seconds": execution.seconds}
+        if (value := _last(stepped.reports, self.context.metric)) is not None:
+            result[self.context.metric] = value
+        if stepped.record is not None:
+            result |= {"done": True, STATUS: stepped.record.status}
+            # An error of CUDA leaves the process unusable for the next trial.
+            self.cuda_failed = stepped.record.status == Status.FAILED and "CUDA" in (stepped.record.error or "")
         return result
 
     def cleanup(self) -> None:
+        """The actor ends."""
         self._drop()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
@@ -94,19 +101,20 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         """See `save_checkpoint`."""
 
     def _begin(self) -> Execution:
-        trial, held = self.job.trial(self.described), Held.here(self.job.inventory)
+        trial = self.context.trial(self.described)
+        resources = AssignedResources.here(self.context.inventory)
         self.execution = Execution(
             trial,
-            self.job.function(trial.trainable),
+            self.context.function(trial.trainable),
             self.records,
-            metric=self.job.metric,
-            notes=TrialNotes.from_dict(self.described["notes"]).joined(held.notes),
-            limits=held.limits(host=self.described["place"]["hold_host"]),
+            metric=self.context.metric,
+            notes=TrialNotes.from_dict(self.described["notes"]).joined(resources.notes),
+            limits=resources.limits(host_memory=self.described["place"]["limit_host_memory"]),
         )
         return self.execution
 
-    def _finished_elsewhere(self) -> dict[str, Any] | None:
-        """A record may be there already: its worker died between writing it and saying so."""
+    def _recorded_already(self) -> dict[str, Any] | None:
+        """The last result of a trial whose worker died between writing the record and reporting it."""
         if self.execution is not None or (record := self.records.read_one(self.described["id"])) is None:
             return None
         return {"id": record.trial_id, "reports": [], "done": True, STATUS: record.status}

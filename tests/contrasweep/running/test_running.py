@@ -145,19 +145,19 @@ def test_a_storage_that_fails_for_a_while_costs_steps_only(tmp_path, capsys):
 
 def test_a_record_that_a_lost_worker_had_written_stands(calm, tmp_path):
     """Given up by the engine, the trial keeps what its worker wrote before it was lost."""
-    from contrasweep.running.engine import Engine
+    from contrasweep.running.active_trials import ActiveTrials
     from contrasweep.running.source import FixedSource
 
     class Silent:
-        def ended(self, record):
+        def on_end(self, record):
             self.record = record
 
     trial, records = plan(study(), storage=calm.records.storage).trials[0], StudyRecords(str(tmp_path), "toy")
     written = calm.found[trial.id]
     records.write(written)
-    engine = Engine(None, FixedSource([]), records, None, listener := Silent(), max_failures=0, budget=None)
-    engine.running[trial.id] = (trial, {})
-    engine.give_up(trial.id, "the trial's worker was lost")
+    active = ActiveTrials(FixedSource([]), records, None, listener := Silent(), budget=None)
+    active.running[trial.id] = (trial, {})
+    active.give_up(trial.id, "the trial's worker was lost")
     assert listener.record == records.read_one(trial.id) == written
 
 

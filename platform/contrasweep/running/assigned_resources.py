@@ -1,5 +1,4 @@
-"""What a trial holds of the host it runs on, as its worker sees it: Ray may have given more than was first asked
-for."""
+"""The resources that Ray assigned to a trial, as its worker sees them; more than before if it ran out of memory."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -12,8 +11,8 @@ from contrasweep.storage.record import TrialNotes
 
 
 @dataclass(frozen=True)
-class Held:
-    """GPUs or the share of one and their type (None: no GPU), cores, host memory in GiB, and the price of it all."""
+class AssignedResources:
+    """GPUs (or the share of one) and their type (None: no GPU), cores, host memory in GiB, and what all of it costs."""
 
     gpus: float
     gpu: str | None
@@ -22,8 +21,8 @@ class Held:
     cost_per_hour: float
 
     @classmethod
-    def here(cls, inventory: Inventory) -> "Held":
-        """Inside an actor. Prices are those of `inventory`."""
+    def here(cls, inventory: Inventory) -> "AssignedResources":
+        """The resources of the actor that calls this. Prices are those of `inventory`."""
         context = ray.get_runtime_context()
         resources = context.get_assigned_resources()
         gpus, cpus = float(resources.get("GPU", 0.0)), float(resources.get("CPU", 0.0))
@@ -37,11 +36,12 @@ class Held:
 
     @property
     def notes(self) -> TrialNotes:
-        """For the trial's record; the cost only where it has a price."""
+        """The notes for the trial's record; a cost only where the inventory has prices."""
         return TrialNotes(gpus=self.gpus, gpu_type=self.gpu, cost_per_hour=self.cost_per_hour or None)
 
-    def limits(self, *, host: bool) -> AbstractContextManager[None]:
-        """Keeps this process to its share of a GPU, and with `host` to its host memory."""
+    def limits(self, *, host_memory: bool) -> AbstractContextManager[None]:
+        """While open, this process is kept to its share of a GPU and, with `host_memory`, to its host memory."""
         return guard(
-            gpu_share=self.gpus if 0 < self.gpus <= 1 else None, host_memory_gib=self.memory_gib if host else None
+            gpu_share=self.gpus if 0 < self.gpus <= 1 else None,
+            host_memory_gib=self.memory_gib if host_memory else None,
         )
