@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -12,6 +12,7 @@ from contrasweep.errors import StorageError
 FILE = "state.pt"
 
 
+@runtime_checkable
 class Stateful(Protocol):
     """A model, an optimiser, a gradient scaler."""
 

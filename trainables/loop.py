@@ -11,7 +11,7 @@ says what an epoch, an evaluation and the end of training are (`Method`).
 import tempfile
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -79,6 +79,7 @@ class Evaluation(NamedTuple):
     artifacts: Mapping[str, Path] = {}
 
 
+@runtime_checkable
 class Method(Protocol):
     """A trial in training, as the loop sees it."""
 

@@ -81,6 +81,7 @@ def test_a_model_never_differs_from_itself() -> None:
     assert not bootstrap.interval(hits, hits).significant
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
 def test_paired_scores_of_unlike_length_are_an_error() -> None:
     with pytest.raises(SpecError, match="one value per test item"):
         bootstrap.interval(np.ones(3), np.ones(4))

@@ -317,6 +317,7 @@ def test_unknown_names_and_wrong_values_are_named(
         assert word in str(caught.value)
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
 def test_wrong_batches_are_named() -> None:
     z, labels = batch(6, 3, 2, seed=0)
     loss = build("supcon", "cosine")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Real
 
 from contrasweep.errors import SpecError
 
@@ -31,7 +31,7 @@ class BootstrapInterval:
 
 
 def bootstrap(
-    scores: Mapping[str, Float[np.ndarray, " n"]], iterations: int = 1000, seed: int = 123
+    scores: Mapping[str, Real[np.ndarray, " n"]], iterations: int = 1000, seed: int = 123
 ) -> dict[str, Float[np.ndarray, " iterations"]]:
     """The mean of each model's per-item scores in each resample of the items (with replacement, n of n).
 
@@ -53,8 +53,8 @@ def bootstrap(
 
 
 def interval(
-    scores: Float[np.ndarray, " n"],
-    against: Float[np.ndarray, " n"] | None = None,
+    scores: Real[np.ndarray, " n"],
+    against: Real[np.ndarray, " n"] | None = None,
     *,
     iterations: int = 1000,
     seed: int = 123,

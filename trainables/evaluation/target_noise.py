@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 RANGE = (-0.1, 1.0)
 BINS = 100
@@ -18,8 +18,8 @@ class Histogram:
     last bin, so that nothing is dropped; `missing` counts the items that have no such neighbour (-inf)."""
 
     edges: Float[np.ndarray, " bins_and_1"]
-    target: Float[np.ndarray, " bins"]
-    noise: Float[np.ndarray, " bins"]
+    target: Int[np.ndarray, " bins"]
+    noise: Int[np.ndarray, " bins"]
     missing: tuple[int, int]
 
     def shares(self) -> tuple[Float[np.ndarray, " bins"], Float[np.ndarray, " bins"]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Int
@@ -30,6 +30,7 @@ EVAL_BATCH_ROWS = 256
 """Inputs per forward pass in an evaluation, and at most four batches: so it needs less memory than training does."""
 
 
+@runtime_checkable
 class Inputs(Protocol):
     """A modality: its data on the device, its views, its network."""
 
@@ -153,7 +154,7 @@ class Fit:
         return f"lower learning_rate ({self.recipe.learning_rate}) or raise temperature ({self.recipe.temperature})"
 
     @torch.no_grad()
-    def embed(self, split: str, rows: Int[Tensor, " n"], labels: Int[Tensor, " n"]) -> Embedded:
+    def embed(self, split: str, rows: Int[Tensor, " n"], labels: Int[Tensor, " all"]) -> Embedded:
         """Embeddings and predictions of these rows of a split, without augmentation; `labels` are the whole split's."""
         self.model.eval()
         batches = []

@@ -17,7 +17,8 @@ def label_from_votes(votes: ArrayLike) -> NDArray[np.int64]:
     """min(4, floor(log2 votes)), and -1 (no label: the review is left out) for no votes. Any shape."""
     count = np.asarray(votes, dtype=np.int64)
     # frexp is exact where floor(log2(x)) may round a power of two down.
-    return np.where(count > 0, np.minimum(4, np.frexp(np.maximum(count, 1).astype(np.float64))[1] - 1), -1)
+    power = np.frexp(np.maximum(count, 1).astype(np.float64))[1].astype(np.int64) - 1
+    return np.where(count > 0, np.minimum(4, power), -1)
 
 
 @dataclass(frozen=True)
