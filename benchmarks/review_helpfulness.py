@@ -35,8 +35,7 @@ def hardware() -> str:
     load = os.getloadavg()[0]
     return (
         f"{datetime.date.today().isoformat()}, CPU {models[0] if models else platform.machine()}, {os.cpu_count()} "
-        f"cores "
-        f"(load {load:.0f}: shared with other work), torch {torch.__version__}, one torch thread"
+        f"cores (load {load:.0f}: shared with other work), torch {torch.__version__}, one torch thread"
     )
 
 
@@ -45,8 +44,9 @@ def one_model(model: str) -> None:
     import torch
 
     from trainables.review_helpfulness.batch import Corpus, Inputs
-    from trainables.review_helpfulness.fit import Fit
+    from trainables.review_helpfulness.corpora import Prepared
     from trainables.review_helpfulness.settings import Settings
+    from trainables.review_helpfulness.trainer import Trainer
 
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
@@ -66,13 +66,14 @@ def one_model(model: str) -> None:
     )
     vectors = torch.rand(WORDS, 300) - 0.5
     inputs = Inputs(vectors, vectors.clone(), torch.randint(2, 60, (WORDS, 16)), 60, ROI_DIM)
-    fit = Fit(Settings(model=model, device="cpu", interval=0), inputs, corpus, (0, None))
-    parameters = sum(p.numel() for p in fit.model.parameters())
+    settings = Settings(model=model, device="cpu", sampler={"interval": 0})
+    trainer = Trainer(settings, Prepared({"train": corpus}, inputs, {}), (0, None))
+    parameters = sum(p.numel() for p in trainer.model.parameters())
     before = _peak_mib()
     seconds = []
     for epoch in range(1, 1 + STEPS + 1):
         start = time.process_time()
-        fit.epoch(epoch)
+        trainer.train_epoch(epoch)
         seconds.append(time.process_time() - start)
     print(f"{parameters} {np.median(seconds[1:])} {_peak_mib() - before} {_peak_mib()}")
 
@@ -170,13 +171,13 @@ def main() -> None:
     parser.add_argument(
         "--note", default="", help="a sentence to put under the title, such as how the scale was chosen"
     )
-    asked = parser.parse_args()
-    if asked.what == "one":
-        one_model(asked.name)
+    options = parser.parse_args()
+    if options.what == "one":
+        one_model(options.name)
         return
-    text = step() if asked.what == "step" else table(asked.name, asked.storage, asked.note)
+    text = step() if options.what == "step" else table(options.name, options.storage, options.note)
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"review_helpfulness_{asked.what}{'_' + asked.name if asked.name else ''}.md").write_text(text)
+    (RESULTS / f"review_helpfulness_{options.what}{'_' + options.name if options.name else ''}.md").write_text(text)
     print(text)
 
 

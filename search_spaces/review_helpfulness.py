@@ -24,16 +24,14 @@ SMALL: dict[str, Any] = {
     "max_tokens": 64,
     "epochs": 2,
     "patience": 0,
-    "max_groups": 640,
-    "groups": 32,
-    "num_negatives": 3,
+    "sampler": {"max_groups": 640, "groups": 32, "num_negatives": 3},
     "learning_rate": 5e-3,
-    "dropout": 0.2,
+    "model": {"dropout": 0.2},
     "evaluation_rows": 256,
 }
-"""What all arms of a small study share: 40 steps of 128 reviews. The widths of each model are in `SMALL_WIDTHS`."""
+"""What all arms of a small study share: 40 steps of 128 reviews. The widths of each model are in `SMALL_MODELS`."""
 
-SMALL_WIDTHS: dict[str, dict[str, Any]] = {
+SMALL_MODELS: dict[str, dict[str, Any]] = {
     "bimpm": {"dim": 16, "perspectives": 4},
     "conv_knrm": {"filters": 24},
     "eg_cnn": {"filters": 32, "char_dim": 8, "char_filters": 16},
@@ -46,44 +44,48 @@ SMALL_WIDTHS: dict[str, dict[str, Any]] = {
 
 COMMON_SPACE: dict[str, Float | Int | Choice] = {
     "learning_rate": Float(1e-5, 1e-3, log=True),
-    "dropout": Float(0.1, 0.5),
-    "num_negatives": Choice([1, 3, 7]),
-    "beta": Choice([0.5, 1.0, 2.0]),
-    "interval": Choice([0, 1]),
-    "groups": Choice([2, 4, 8]),
+    "model.dropout": Float(0.1, 0.5),
+    "sampler.num_negatives": Choice([1, 3, 7]),
+    "loss.beta": Choice([0.5, 1.0, 2.0]),
+    "sampler.interval": Choice([0, 1]),
+    "sampler.groups": Choice([2, 4, 8]),
 }
 """What every model can search."""
 
 SPACES: dict[str, dict[str, Float | Int | Choice]] = {
     "proposed": {
         **COMMON_SPACE,
-        "dim": Choice([64, 128, 256]),
-        "depth": Int(1, 6),
-        "contrastive_weight": Float(0.01, 1.0, log=True),
-        "o_pos": Float(1.0, 2.0),
-        "o_neg": Float(-0.3, 0.3),
-        "contrastive_reduction": Choice(["sum", "mean_anchor", "balanced"]),
+        "model.dim": Choice([64, 128, 256]),
+        "model.depth": Int(1, 6),
+        "model.contrastive_weight": Float(0.01, 1.0, log=True),
+        "model.o_pos": Float(1.0, 2.0),
+        "model.o_neg": Float(-0.3, 0.3),
+        "model.contrastive_reduction": Choice(["sum", "mean_anchor", "balanced"]),
         "helpful_threshold": Choice([1, 2, 3]),
     },
-    "bimpm": {**COMMON_SPACE, "dim": Choice([64, 128]), "perspectives": Choice([4, 8, 16])},
+    "bimpm": {**COMMON_SPACE, "model.dim": Choice([64, 128]), "model.perspectives": Choice([4, 8, 16])},
     "conv_knrm": {
         **COMMON_SPACE,
-        "filters": Choice([64, 128, 256]),
-        "ngrams": Choice([2, 3]),
-        "kernels": Choice([6, 11, 21]),
-        "kernel_sigma": Float(0.05, 0.2, log=True),
+        "model.filters": Choice([64, 128, 256]),
+        "model.ngrams": Choice([2, 3]),
+        "model.kernels": Choice([6, 11, 21]),
+        "model.kernel_sigma": Float(0.05, 0.2, log=True),
     },
     "eg_cnn": {
         **COMMON_SPACE,
-        "filters": Choice([32, 64, 128]),
-        "kernel": Choice([3, 5, 7]),
-        "char_dim": Choice([8, 16, 32]),
-        "domain_weight": Float(0.01, 1.0, log=True),
+        "model.filters": Choice([32, 64, 128]),
+        "model.kernel": Choice([3, 5, 7]),
+        "model.char_dim": Choice([8, 16, 32]),
+        "model.domain_weight": Float(0.01, 1.0, log=True),
     },
-    "prh_net": {**COMMON_SPACE, "dim": Choice([64, 128, 256])},
-    "dr_net": {**COMMON_SPACE, "dim": Choice([64, 128, 256]), "orthogonality": Choice([0.0, 1e-3, 1e-2, 1e-1])},
-    "sse_cross": {**COMMON_SPACE, "image_swap": Float(0.0, 0.7), "text_swap": Float(0.0, 0.7)},
-    "mcr": {**COMMON_SPACE, "common_dim": Choice([64, 128])},
+    "prh_net": {**COMMON_SPACE, "model.dim": Choice([64, 128, 256])},
+    "dr_net": {
+        **COMMON_SPACE,
+        "model.dim": Choice([64, 128, 256]),
+        "model.orthogonality": Choice([0.0, 1e-3, 1e-2, 1e-1]),
+    },
+    "sse_cross": {**COMMON_SPACE, "model.image_swap": Float(0.0, 0.7), "model.text_swap": Float(0.0, 0.7)},
+    "mcr": {**COMMON_SPACE, "model.common_dim": Choice([64, 128])},
 }
 """The published ranges of each model's own hyperparameters, beside the common ones."""
 
@@ -96,29 +98,32 @@ ABLATIONS: dict[str, dict[str, Any]] = {
 """Table 6: what is taken out of the proposed model."""
 
 
+def arm(config: Mapping[str, Any], model: Mapping[str, Any], **more: Any) -> Arm:
+    """An arm of `config` in which `model` is set, on top of what `config` sets of it, and `more`."""
+    return Arm(TRAINABLE, config={**config, "model": {**config.get("model", {}), **model}, **more})
+
+
 def model_arms(
-    config: Mapping[str, Any], widths: Mapping[str, Mapping[str, Any]], models: Iterable[str] = MODELS
+    config: Mapping[str, Any], models: Mapping[str, Mapping[str, Any]], names: Iterable[str] = MODELS
 ) -> dict[str, Arm]:
-    """One arm a model, named after it, with `config` and the model's `widths`."""
-    return {model: Arm(TRAINABLE, config={"model": model, **config, **widths.get(model, {})}) for model in models}
+    """One arm a model, named after it, with `config` and the model's settings of `models`."""
+    return {name: arm(config, {"name": name, **models.get(name, {})}) for name in names}
 
 
-def ablation_arms(config: Mapping[str, Any]) -> dict[str, Arm]:
-    """One arm an ablation of the proposed model."""
-    return {
-        name: Arm(TRAINABLE, config={"model": "proposed", **config, **change}) for name, change in ABLATIONS.items()
-    }
+def ablation_arms(config: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Arm]:
+    """One arm an ablation of the proposed `model`."""
+    return {name: arm(config, {"name": "proposed", **model, **change}) for name, change in ABLATIONS.items()}
 
 
 def main_table(
-    name: str, data: str, config: Mapping[str, Any], widths: Mapping[str, Mapping[str, Any]], seeds: list[int]
+    name: str, data: str, config: Mapping[str, Any], models: Mapping[str, Mapping[str, Any]], seeds: list[int]
 ) -> AblationGrid:
     """Eight models on one dataset, compared with the proposed one by test MAP."""
     about = f"The proposed model and its seven baselines on {data.split('?')[0]}, test MAP"
     return AblationGrid(
         name=name,
         description=about,
-        arms=model_arms(config, widths),
+        arms=model_arms(config, models),
         data=data,
         seeds=seeds,
         metric="map",
@@ -127,13 +132,15 @@ def main_table(
     )
 
 
-def ablation(name: str, data: str, config: Mapping[str, Any], seeds: list[int]) -> AblationGrid:
+def ablation(
+    name: str, data: str, config: Mapping[str, Any], model: Mapping[str, Any], seeds: list[int]
+) -> AblationGrid:
     """The proposed model whole and without its parts."""
     about = f"The proposed model with and without its parts on {data.split('?')[0]}"
     return AblationGrid(
         name=name,
         description=about,
-        arms=ablation_arms(config),
+        arms=ablation_arms(config, model),
         data=data,
         seeds=seeds,
         metric="map",
@@ -143,17 +150,16 @@ def ablation(name: str, data: str, config: Mapping[str, Any], seeds: list[int]) 
 
 
 def distances(
-    name: str, data: str, config: Mapping[str, Any], widths: Mapping[str, Mapping[str, Any]], seeds: list[int]
+    name: str, data: str, config: Mapping[str, Any], models: Mapping[str, Mapping[str, Any]], seeds: list[int]
 ) -> AblationGrid:
     """Token distances of helpful and unhelpful pairs: MCR, the proposed model and it without contrast."""
     arms = {
-        "mcr": Arm(TRAINABLE, config={"model": "mcr", **config, **widths.get("mcr", {})}),
-        "no-contrast": Arm(
-            TRAINABLE, config={"model": "proposed", "contrastive": False, **config, **widths.get("proposed", {})}
+        "mcr": arm(config, {"name": "mcr", **models.get("mcr", {})}, distances=True),
+        "no-contrast": arm(
+            config, {"name": "proposed", "contrastive": False, **models.get("proposed", {})}, distances=True
         ),
-        "proposed": Arm(TRAINABLE, config={"model": "proposed", **config, **widths.get("proposed", {})}),
+        "proposed": arm(config, {"name": "proposed", **models.get("proposed", {})}, distances=True),
     }
-    arms = {key: Arm(TRAINABLE, config={**arm.config, "distances": True}) for key, arm in arms.items()}
     about = f"Distances between modalities of helpful and unhelpful reviews on {data.split('?')[0]}"
     return AblationGrid(
         name=name,
@@ -168,23 +174,23 @@ def distances(
 
 
 MAIN_TABLE = main_table("review-helpfulness", PAPER_DATA, {}, {}, SEEDS)
-MAIN_TABLE_SMALL = main_table("review-helpfulness-small", SMALL_DATA, SMALL, SMALL_WIDTHS, [0, 1, 2])
-MAIN_TABLE_PLANTED = main_table("review-helpfulness-planted-synthetic", PLANTED_DATA, SMALL, SMALL_WIDTHS, [0, 1, 2])
+MAIN_TABLE_SMALL = main_table("review-helpfulness-small", SMALL_DATA, SMALL, SMALL_MODELS, [0, 1, 2])
+MAIN_TABLE_PLANTED = main_table("review-helpfulness-planted-synthetic", PLANTED_DATA, SMALL, SMALL_MODELS, [0, 1, 2])
 
-ABLATION = ablation("review-helpfulness-ablation", PAPER_DATA, {}, SEEDS)
+ABLATION = ablation("review-helpfulness-ablation", PAPER_DATA, {}, {}, SEEDS)
 ABLATION_SMALL = ablation(
-    "review-helpfulness-ablation-small-synthetic", PLANTED_DATA, {**SMALL, **SMALL_WIDTHS["proposed"]}, [0, 1, 2]
+    "review-helpfulness-ablation-small-synthetic", PLANTED_DATA, SMALL, SMALL_MODELS["proposed"], [0, 1, 2]
 )
 
 DISTANCES = distances("review-helpfulness-distances", PAPER_DATA, {}, {}, SEEDS)
 DISTANCES_SMALL = distances(
-    "review-helpfulness-distances-small-synthetic", PLANTED_DATA, SMALL, SMALL_WIDTHS, [0, 1, 2]
+    "review-helpfulness-distances-small-synthetic", PLANTED_DATA, SMALL, SMALL_MODELS, [0, 1, 2]
 )
 
 SEARCH = Sweep(
     name="review-helpfulness-search",
     description="Each model tuned with the same budget, then five fresh seeds",
-    arms={model: Arm(TRAINABLE, config={"model": model}, space=SPACES[model]) for model in MODELS},
+    arms={model: Arm(TRAINABLE, config={"model": {"name": model}}, space=SPACES[model]) for model in MODELS},
     data=PAPER_DATA,
     trials_per_arm=30,
     metric="dev_map",

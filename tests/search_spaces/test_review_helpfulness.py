@@ -1,7 +1,10 @@
 """Every study of the family can be planned: its configs are settings, its spaces hold values that are."""
 
+import dataclasses
+
 import pytest
 
+from contrasweep.study import dotted
 from contrasweep.study.study import AblationGrid
 from search_spaces import review_helpfulness as studies
 from trainables.review_helpfulness import MODELS, Settings
@@ -22,7 +25,7 @@ def test_the_main_table_has_the_eight_models(name: str) -> None:
 
 def test_the_papers_scale_is_the_default() -> None:
     settings = Settings(**studies.MAIN_TABLE.arms["proposed"].config)
-    options = settings.options()
+    options = settings.model.settings
     assert (options.dim, options.depth, options.o_pos, options.o_neg, options.contrastive_weight) == (
         128,
         5,
@@ -30,7 +33,11 @@ def test_the_papers_scale_is_the_default() -> None:
         0.0,
         1.0,
     )
-    assert (settings.beta, settings.word_dim, settings.groups * (1 + settings.num_negatives)) == (1.0, 300, 32)
+    assert (
+        settings.loss.parameters,
+        settings.word_dim,
+        settings.sampler.groups * (1 + settings.sampler.num_negatives),
+    ) == ({"margin": "fixed", "beta": 1.0}, 300, 32)
 
 
 def test_synthetic_data_is_named_so() -> None:
@@ -41,4 +48,15 @@ def test_synthetic_data_is_named_so() -> None:
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("u", [0.0, 0.5, 1.0])
 def test_values_of_the_spaces_are_settings(model: str, u: float) -> None:
-    Settings(model=model, **{name: parameter.at(u) for name, parameter in studies.SPACES[model].items()})
+    point = {name: parameter.at(u) for name, parameter in studies.SPACES[model].items()}
+    Settings(**dotted.merge(studies.SEARCH.arms[model].config, dotted.expand(point)))
+
+
+def test_keys_that_moved_lead_to_settings() -> None:
+    for key, new in Settings.MOVED.items():
+        place, name = new.split(".")
+        classes = (
+            [model.settings for model in MODELS.values()] if place == "model" else [type(getattr(Settings(), place))]
+        )
+        known = {field.name for cls in classes for field in dataclasses.fields(cls)} | set(Settings().loss.parameters)
+        assert name in known, key

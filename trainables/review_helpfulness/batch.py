@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -75,8 +75,9 @@ def _same_length(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a model is built from: initial word vectors and character tables of both vocabularies, the number of
-    characters, the size of a region's features, the number of product categories."""
+    """What a model is built from beside its options: initial word vectors and character tables of both vocabularies,
+    the number of characters, the size of a region's features, the number of product categories, and the least label
+    that counts as helpful."""
 
     product_words: Float[Tensor, "v e"]
     review_words: Float[Tensor, "w e"]
@@ -84,6 +85,7 @@ class Inputs:
     characters: int
     roi_dim: int
     categories: int = 1
+    helpful_threshold: int = 2
 
 
 @dataclass
@@ -167,7 +169,18 @@ def _pad_tokens(items: Sequence[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
 
 
 class HelpfulnessModel(nn.Module, ABC):
-    """Base of the eight models: `forward(batch)` scores each pair from that pair alone, whatever the batch."""
+    """Base of the eight models: `forward(batch)` scores each pair from that pair alone, whatever the batch.
+
+    `settings` is the `@checked` class of what can be set of a model, of which it is built: `Model(options, inputs)`.
+    """
+
+    settings: ClassVar[Any]
+    title: ClassVar[str] = ""
+    """Its name in a table."""
+    multimodal: ClassVar[bool] = False
+    """Whether it looks at images."""
+    gives_features: ClassVar[bool] = False
+    """Whether its outputs have post-interaction features."""
 
     def augment(self, batch: Batch, corpus: Corpus, rows: NDArray[np.int64], rng: np.random.Generator) -> Batch:
         """The batch to train on in place of `batch`, made of `rows` of `corpus`; by default the same."""

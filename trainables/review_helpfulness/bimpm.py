@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from contrasweep.schema import checked
+from trainables.fields import Count, Dropout
 from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output
 from trainables.review_helpfulness.layers import Recurrent, WordEmbedding, cosine_matrix, last_valid
 
@@ -15,11 +16,14 @@ EPS = 1e-8
 
 @checked
 class Options:
-    """`dim` h of the context and aggregation BiLSTMs per direction, `perspectives` l, `dropout`."""
+    """BiMPM."""
 
-    dim: int = 128
-    perspectives: int = 8
-    dropout: float = 0.5
+    dim: Count = 128
+    """Size h of the context and aggregation BiLSTMs, per direction."""
+    perspectives: Count = 8
+    """Perspectives l of each matching."""
+    dropout: Dropout = 0.5
+    """Of word embeddings and between all layers."""
 
 
 def perspective_cosine(
@@ -79,21 +83,26 @@ class Matching(nn.Module):
         mask_b: Bool[Tensor, "b s"],
     ) -> Float[Tensor, "b t m"]:
         """a matched against b; the full matching takes b's last valid state forward, its first backward."""
-        found = []
+        matched = []
         whole = (last_valid(b.chunk(2, -1)[0], mask_b), b.chunk(2, -1)[1][:, 0])
         for x, y, end, (full, pooled, mean, best) in zip(
             a.chunk(2, -1), b.chunk(2, -1), whole, self.weights, strict=True
         ):
-            found += [
+            matched += [
                 perspective_cosine(x, end[:, None, :], full),
                 pairwise_perspective_max(x, y, mask_b, pooled),
                 perspective_cosine(x, attentive_mean(x, y, mask_b), mean),
                 perspective_cosine(x, attentive_max(x, y, mask_b), best),
             ]
-        return torch.cat(found, dim=-1) * mask_a[..., None]
+        return torch.cat(matched, dim=-1) * mask_a[..., None]
 
 
 class BiMPM(HelpfulnessModel):
+    """Context BiLSTMs, matching in both directions, an aggregating BiLSTM, a score."""
+
+    settings = Options
+    title = "BiMPM"
+
     def __init__(self, options: Options, inputs: Inputs) -> None:
         super().__init__()
         self.product_words = WordEmbedding(inputs.product_words, options.dropout)

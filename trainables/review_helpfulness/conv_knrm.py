@@ -1,37 +1,37 @@
 """Conv-KNRM (Dai et al. 2018): soft matches of n-grams of product and review, counted by kernels."""
 
 from collections.abc import Sequence
-from typing import Literal, cast
+from typing import Annotated, Literal, cast
 
+import pydantic
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from contrasweep.errors import SpecError
 from contrasweep.schema import checked
+from trainables.fields import Count, Dropout, Positive
 from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output
 from trainables.review_helpfulness.layers import WordEmbedding, cosine_matrix
 
 
 @checked
 class Options:
-    """`filters` of each convolution, n-grams of 1 to `ngrams` words, `kernels` (one exact, the others spread over
-    [-1, 1]) of width `kernel_sigma`, `dropout` of word embeddings. `pooling` is Dai et al.'s, or the one in MCR's
-    code, masked here: log(1 + count), unscaled, the exact kernel as wide as the others (their sigma is 1)."""
+    """Conv-KNRM."""
 
-    filters: int = 128
-    ngrams: int = 3
-    kernels: int = 11
-    kernel_sigma: float = 0.1
+    filters: Count = 128
+    """Of each convolution."""
+    ngrams: Count = 3
+    """N-grams of 1 to this many words are matched."""
+    kernels: Annotated[int, pydantic.Field(ge=2)] = 11
+    """One for exact matches, the others spread over [-1, 1]."""
+    kernel_sigma: Positive = 0.1
+    """Width of a kernel."""
     pooling: Literal["dai2018", "mcr"] = "dai2018"
-    dropout: float = 0.5
-
-    def __post_init__(self) -> None:
-        if self.kernels < 2:
-            raise SpecError(
-                "kernels must be at least 2: the exact one and one more", place="kernels", value=self.kernels
-            )
+    """Dai et al.'s, or the one in MCR's code, masked here: log(1 + count), unscaled, the exact kernel as wide as the
+    others (their sigma is 1)."""
+    dropout: Dropout = 0.5
+    """Of word embeddings."""
 
 
 def kernel_centres(count: int) -> list[float]:
@@ -64,6 +64,11 @@ def kernel_pooling(
 
 
 class ConvKNRM(HelpfulnessModel):
+    """Kernel-pooled matches of every n-gram size of the product with every one of the review, scored linearly."""
+
+    settings = Options
+    title = "Conv-KNRM"
+
     mus: Tensor
     sigmas: Tensor
 

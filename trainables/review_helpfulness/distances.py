@@ -30,9 +30,9 @@ def token_distances(
 
 def relation_distances(features: Mapping[str, Sequences]) -> dict[str, Float[Tensor, " b"]]:
     """`cs_<relation>` and `l2_<relation>` per sample, each the mean over the relation's two pairs of sequences."""
-    found = {}
+    distances = {}
     for relation, pairs in RELATIONS.items():
         both = [token_distances(*features[a], *features[b]) for a, b in pairs]
-        found[f"cs_{relation}"] = (both[0][0] + both[1][0]) / 2
-        found[f"l2_{relation}"] = (both[0][1] + both[1][1]) / 2
-    return found
+        distances[f"cs_{relation}"] = (both[0][0] + both[1][0]) / 2
+        distances[f"l2_{relation}"] = (both[0][1] + both[1][1]) / 2
+    return distances

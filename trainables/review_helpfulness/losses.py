@@ -1,6 +1,6 @@
 """The losses of review-helpfulness models: adaptive cross-modal contrast, pairwise ranking, binary helpfulness."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Literal
 
@@ -9,7 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from contrasweep.components import Table
 from contrasweep.errors import SpecError, choose_from
+from trainables.fields import Positive
 
 CONTRASTIVE_REDUCTIONS = ("sum", "mean_anchor", "balanced")
 RANKING_REDUCTIONS = ("sum", "mean", "none")
@@ -125,6 +127,30 @@ def all_pairs_ranking_loss(
     return pairwise_ranking_loss(scores[higher], scores[lower], beta=beta, reduction="sum"), len(higher)
 
 
+def hinge(
+    scores: Float[Tensor, "g w"],
+    labels: Int[Tensor, "g w"],
+    helpful_threshold: int,
+    *,
+    margin: Literal["fixed", "label_diff"] = "fixed",
+    beta: Positive = 1.0,
+) -> Float[Tensor, ""]:
+    """Eq. 34 for g groups whose first review is the positive; the margin is `beta` or the difference of labels."""
+    margins = beta if margin == "fixed" else (labels[:, :1] - labels[:, 1:]).to(scores.dtype)
+    return pairwise_ranking_loss(scores[:, 0], scores[:, 1:], beta=margins, reduction="mean")
+
+
+def bce(scores: Float[Tensor, "g w"], labels: Int[Tensor, "g w"], helpful_threshold: int) -> Float[Tensor, ""]:
+    """`helpfulness_bce` of all reviews of all groups."""
+    return helpfulness_bce(scores.flatten(), labels.flatten(), helpful_threshold)
+
+
 def helpfulness_bce(scores: Float[Tensor, " n"], labels: Int[Tensor, " n"], threshold: int) -> Float[Tensor, ""]:
     """Binary cross-entropy of `label >= threshold` against the score as a logit."""
     return functional.binary_cross_entropy_with_logits(scores, (labels >= threshold).to(scores.dtype))
+
+
+GroupLoss = Callable[..., Tensor]
+"""(scores [g w], labels [g w], helpful_threshold, parameters of its own) -> []: the loss of g groups of w reviews."""
+
+LOSSES: Table[GroupLoss] = Table("loss", {"hinge": hinge, "bce": bce}, plural="losses")

@@ -11,7 +11,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from contrasweep.errors import SpecError
 from contrasweep.schema import checked
+from trainables.fields import Count, Dropout
 from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
 from trainables.review_helpfulness.layers import (
     ProductAwareAttention,
@@ -23,23 +25,36 @@ from trainables.review_helpfulness.layers import (
     masked_softmax,
 )
 
+HEADS = 4  # of the region encoders
 SLICE = 32  # query nodes whose pairs are in memory at once
 
 
 @checked
 class Options:
-    """`dim` of encoders, `common_dim` h of the common space and the graph, `dropout` of embeddings; `filters` and
-    `image_filters` of the matching convolutions; `graph_layers` and the `graph_hidden` width of their pair networks."""
+    """MCR."""
 
-    dim: int = 128
-    common_dim: int = 128
-    dropout: float = 0.5
-    filters: int = 4
-    image_filters: int = 8
-    region_layers: int = 3
-    region_dropout: float = 0.5
-    graph_layers: int = 2
-    graph_hidden: int = 64
+    dim: Count = 128
+    """Size of the encoders' features; a multiple of 4."""
+    common_dim: Count = 128
+    """Size h of the common space and of the graph's nodes."""
+    dropout: Dropout = 0.5
+    """Of word embeddings."""
+    filters: Count = 4
+    """Of the text matching's convolutions."""
+    image_filters: Count = 8
+    """Of the image matching's convolutions."""
+    region_layers: Count = 3
+    """Self-attention layers over an item's image regions."""
+    region_dropout: Dropout = 0.5
+    """Within the region encoder."""
+    graph_layers: Count = 2
+    """Layers of the coherent graph."""
+    graph_hidden: Count = 64
+    """Width of the graph's pair networks."""
+
+    def __post_init__(self) -> None:
+        if self.dim % HEADS:
+            raise SpecError(f"dim must be a multiple of the {HEADS} heads", place="dim", value=self.dim)
 
 
 class KernelMaxPooling(nn.Module):
@@ -53,14 +68,14 @@ class KernelMaxPooling(nn.Module):
 
     def forward(self, matrices: Float[Tensor, "b c t s"], mask: Bool[Tensor, "b t s"]) -> Float[Tensor, "b z"]:
         x = matrices * mask[:, None]
-        found = []
+        largest = []
         for size, convolution in zip(self.sizes, self.convolutions, strict=True):
             values = torch.tanh(convolution(functional.pad(x, (0, size - 1, 0, size - 1))))
             values = values.masked_fill(~mask[:, None], float("-inf")).flatten(2)
             values = functional.pad(values, (0, max(0, self.top - values.shape[-1])), value=float("-inf"))
             best = values.topk(self.top, dim=-1).values
-            found.append(best.masked_fill(best == float("-inf"), 0).flatten(1))
-        return cast(Tensor, self.norm(torch.cat(found, dim=1)))
+            largest.append(best.masked_fill(best == float("-inf"), 0).flatten(1))
+        return cast(Tensor, self.norm(torch.cat(largest, dim=1)))
 
 
 class CoherentGraph(nn.Module):
@@ -137,6 +152,13 @@ class TextChannels(nn.Module):
 
 
 class MCR(HelpfulnessModel):
+    """Matching, product-aware and graph features of both modalities, joined and scored."""
+
+    settings = Options
+    title = "MCR"
+    multimodal = True
+    gives_features = True
+
     def __init__(self, options: Options, inputs: Inputs) -> None:
         super().__init__()
         dim, common = options.dim, options.common_dim
@@ -147,6 +169,7 @@ class MCR(HelpfulnessModel):
                 inputs.roi_dim,
                 dim,
                 layers=options.region_layers,
+                heads=HEADS,
                 dropout=options.region_dropout,
                 inner_dropout=0.6 * options.region_dropout,
             )

@@ -1,27 +1,28 @@
-"""The eight models by name. To add one: a file with its `Options` and its class, and a line here."""
+"""The eight models by name. To add one: a file with its settings and its class, and a line here; a class of someone
+else's package is named by its dotted path (`package.module:Class`)."""
 
-from typing import Any, NamedTuple
-
-from trainables.review_helpfulness import bimpm, conv_knrm, dr_net, eg_cnn, mcr, prh_net, proposed, sse_cross
+from contrasweep.components import Table
 from trainables.review_helpfulness.batch import HelpfulnessModel
+from trainables.review_helpfulness.bimpm import BiMPM
+from trainables.review_helpfulness.conv_knrm import ConvKNRM
+from trainables.review_helpfulness.dr_net import DRNet
+from trainables.review_helpfulness.eg_cnn import EGCNN
+from trainables.review_helpfulness.mcr import MCR
+from trainables.review_helpfulness.prh_net import PRHNet
+from trainables.review_helpfulness.proposed import Proposed
+from trainables.review_helpfulness.sse_cross import SSECross
 
-
-class Entry(NamedTuple):
-    """A model's class, its checked options, whether it looks at images, and its name in a table."""
-
-    model: type[HelpfulnessModel]
-    options: Any
-    multimodal: bool
-    title: str
-
-
-MODELS: dict[str, Entry] = {
-    "bimpm": Entry(bimpm.BiMPM, bimpm.Options, False, "BiMPM"),
-    "conv_knrm": Entry(conv_knrm.ConvKNRM, conv_knrm.Options, False, "Conv-KNRM"),
-    "eg_cnn": Entry(eg_cnn.EGCNN, eg_cnn.Options, False, "EG-CNN"),
-    "prh_net": Entry(prh_net.PRHNet, prh_net.Options, False, "PRH-Net"),
-    "dr_net": Entry(dr_net.DRNet, dr_net.Options, True, "adapted D&R-Net"),
-    "sse_cross": Entry(sse_cross.SSECross, sse_cross.Options, True, "SSE-Cross"),
-    "mcr": Entry(mcr.MCR, mcr.Options, True, "MCR"),
-    "proposed": Entry(proposed.Proposed, proposed.Options, True, "adaptive contrastive"),
-}
+MODELS: Table[type[HelpfulnessModel]] = Table(
+    "model",
+    {
+        "bimpm": BiMPM,
+        "conv_knrm": ConvKNRM,
+        "eg_cnn": EGCNN,
+        "prh_net": PRHNet,
+        "dr_net": DRNet,
+        "sse_cross": SSECross,
+        "mcr": MCR,
+        "proposed": Proposed,
+    },
+    takes=lambda model, given: model.settings,
+)

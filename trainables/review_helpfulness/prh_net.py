@@ -5,20 +5,26 @@ from typing import cast
 from torch import Tensor, nn
 
 from contrasweep.schema import checked
+from trainables.fields import Count, Dropout
 from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
 from trainables.review_helpfulness.layers import ProductAwareAttention, Recurrent, WordEmbedding, masked_mean
 
 
 @checked
 class Options:
-    """`dim` of the BiLSTM states (both directions together), `dropout` of word embeddings."""
+    """PRH-Net."""
 
-    dim: int = 128
-    dropout: float = 0.1
+    dim: Count = 128
+    """Size of the BiLSTM states, both directions together."""
+    dropout: Dropout = 0.1
+    """Of word embeddings."""
 
 
 class PRHNet(HelpfulnessModel):
     """The product's sequence is its record: title, brand, category, description."""
+
+    settings = Options
+    title = "PRH-Net"
 
     def __init__(self, options: Options, inputs: Inputs) -> None:
         super().__init__()

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from contrasweep.errors import SpecError
 from contrasweep.schema import checked
+from trainables.fields import Count, Dropout, Positive
 from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
 from trainables.review_helpfulness.layers import (
     Recurrent,
@@ -31,32 +32,44 @@ STREAMS = ("text_p", "roi_p", "text_r", "roi_r")
 
 @checked
 class Options:
-    """`dim` d of all features, `depth` D of the interaction, `dropout` of word embeddings; `head` of the score.
+    """The adaptive contrastive model. The contrastive options are those of `adaptive_contrastive_loss`."""
 
-    Contrast: `contrastive` off leaves the ranking loss alone, `contrastive_weight` is lambda, the others are those of
-    `adaptive_contrastive_loss`, over rows with a label of at least `helpful_threshold`. `interaction` off takes the
-    encoders' features as they are (Table 6).
-    """
-
-    dim: int = 128
-    depth: int = 5
-    heads: int = 4
-    dropout: float = 0.5
-    region_layers: int = 3
-    region_dropout: float = 0.5
-    fusion_dropout: float = 0.2
+    dim: Count = 128
+    """Size d of all features; a multiple of `heads`."""
+    depth: Count = 5
+    """Layers D of the cross-modal interaction."""
+    heads: Count = 4
+    """Heads of the self-attentions."""
+    dropout: Dropout = 0.5
+    """Of word embeddings."""
+    region_layers: Count = 3
+    """Self-attention layers over an item's image regions."""
+    region_dropout: Dropout = 0.5
+    """Within the region encoder."""
+    fusion_dropout: Dropout = 0.2
+    """Within the fusion's attentions."""
     head: Literal["linear", "mlp"] = "linear"
+    """What scores the fused vector."""
     interaction: bool = True
+    """Off: the encoders' features are fused as they are (Table 6)."""
     contrastive: bool = True
-    contrastive_weight: float = 1.0
+    """Off: the ranking loss alone (Table 6)."""
+    contrastive_weight: Positive = 1.0
+    """Lambda, the weight of the contrastive loss."""
     adaptive: bool = True
+    """Weigh each pair by its distance from its optimum; off: all alike (Table 6)."""
     o_pos: float = 2.0
+    """Optimum of a positive pair's similarity."""
     o_neg: float = 0.0
+    """Optimum of a negative pair's similarity."""
     clamp_weights: bool = False
+    """Keep the adaptive weights from going below 0."""
     detach_weights: bool = False
+    """Keep gradients out of the adaptive weights."""
     contrastive_reduction: ContrastiveReduction = "balanced"
+    """`sum` is the paper's and grows with the square of the batch."""
     mask_same_product: bool = False
-    helpful_threshold: int = 2
+    """Pairs of rows of one product are no negatives."""
 
     def __post_init__(self) -> None:
         if self.dim % self.heads:
@@ -146,9 +159,14 @@ def _split(joined: Sequences, first: Sequences) -> tuple[Sequences, Sequences]:
 class Proposed(HelpfulnessModel):
     """Text LSTMs and region encoders, cross-modal interaction, three-way fusion, linear score, contrastive loss."""
 
+    settings = Options
+    title = "adaptive contrastive"
+    multimodal = True
+    gives_features = True
+
     def __init__(self, options: Options, inputs: Inputs) -> None:
         super().__init__()
-        self.options, dim = options, options.dim
+        self.options, self.helpful_threshold, dim = options, inputs.helpful_threshold, options.dim
         self.words = nn.ModuleDict(
             {
                 "text_p": WordEmbedding(inputs.product_words, options.dropout),
@@ -198,7 +216,7 @@ class Proposed(HelpfulnessModel):
         streams = self.interact(self.encode(batch))
         output = Output(self.score(self.fusion(streams))[:, 0], features=streams)
         if self.training and self.options.contrastive:
-            helpful = batch.label >= self.options.helpful_threshold
+            helpful = batch.label >= self.helpful_threshold
             output.losses["contrastive"] = self.options.contrastive_weight * self._contrast(streams, batch, helpful)
             output.log["contrastive_rows"] = float(helpful.sum())
         return output

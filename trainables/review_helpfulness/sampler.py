@@ -15,11 +15,11 @@ def pair_candidates(labels: ArrayLike, interval: int) -> list[tuple[int, NDArray
     """
     truth = np.asarray(labels, dtype=np.int64)
     levels = np.unique(truth)[::-1]
-    found = []
+    candidates = []
     for level in levels[: max(0, len(levels) - 1 - interval)]:
         negatives = np.flatnonzero(truth < level - interval)
-        found += [(int(row), negatives) for row in np.flatnonzero(truth == level)]
-    return found
+        candidates += [(int(row), negatives) for row in np.flatnonzero(truth == level)]
+    return candidates
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class _Candidate:
 
 
 class GroupSampler:
-    """Deals the rows of a training part into groups [positive, negative x num_negatives].
+    """Puts the rows of a training part into groups [positive, negative x num_negatives].
 
     A negative is drawn with replacement, in proportion to 1 - the frequency of its label among the product's
     reviews. `max_groups` keeps an epoch to that many groups, another random choice each time.

@@ -1,150 +1,118 @@
 """All settings of a review-helpfulness trial, checked before anything is spent."""
 
 import dataclasses
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 import pydantic
 
-from contrasweep.errors import SpecError, choose_from
-from contrasweep.schema import checked
+from contrasweep.components import Component
+from contrasweep.errors import SpecError
+from contrasweep.schema import OMIT_DEFAULT, checked
+from trainables.fields import Count, Device, MaybeCount, Positive
+from trainables.review_helpfulness.batch import HelpfulnessModel, Inputs
+from trainables.review_helpfulness.losses import LOSSES
 from trainables.review_helpfulness.models import MODELS
 
-Positive = Annotated[float, pydantic.Field(gt=0)]
-Count = Annotated[int, pydantic.Field(ge=1)]
-MaybeCount = Annotated[int, pydantic.Field(ge=0)]
-Label = Annotated[int, pydantic.Field(ge=0, le=4)]
-Fraction = Annotated[float, pydantic.Field(ge=0, lt=1)]
 
-DISTANCE_MODELS = ("proposed", "mcr")
+@checked
+class Sampler:
+    """Groups of one positive and several negative reviews of a product; see `GroupSampler`."""
+
+    interval: Annotated[int, pydantic.Field(ge=0, le=3)] = 1
+    """A negative's label is more than this below its positive's."""
+    num_negatives: Count = 7
+    """Negatives of a group."""
+    groups: Count = 4
+    """Groups of a step."""
+    max_groups: Count | None = None
+    """Groups of an epoch at most; null: as many as there are positives."""
+
+
+@checked
+class Plateau:
+    """When the learning rate falls; see `PlateauSchedule`."""
+
+    factor: Annotated[float, pydantic.Field(gt=0, le=1)] = 0.5
+    """What the learning rate is multiplied by."""
+    patience: MaybeCount = 4
+    """Epochs in a row without a better validation MAP that are let pass."""
+
+
+MOVED_TO_MODELS = {
+    field.name: f"model.{field.name}" for m in MODELS.values() for field in dataclasses.fields(m.settings)
+}
+"""Flat keys of studies written before models had settings of their own."""
 
 
 @checked
 class Settings:
-    """`model` is one of `MODELS`; `use_text` and `use_images` off hide that modality from it.
+    """Settings of a review-helpfulness trial. It is optimised by Adam; the best epoch's weights are tested."""
 
-    Training: `loss` is `hinge` (Eq. 34 with `margin` beta, or the difference of labels) on sampled groups or `bce` on
-    the same rows; see `GroupSampler` for `interval`, `num_negatives` and `max_groups`; `groups` a step. Adam with
-    `learning_rate`, multiplied by `plateau_factor` after more than `plateau_patience` epochs without a better
-    validation MAP; training ends after `patience` such epochs (0: never), and the best epoch's weights are tested.
-    Data: labels above `relevance_threshold` are relevant (Amazon 1, Lazada 0), at least `helpful_threshold` helpful;
-    `min_word_count`, `max_tokens`, `max_regions` an item, `word_dim`, `word_vectors` (a GloVe or fastText text file).
-    `distances` adds those of Tables 7-8 to the last report.
+    MOVED: ClassVar[Mapping[str, str]] = MOVED_TO_MODELS | {
+        "margin": "loss.margin",
+        "beta": "loss.beta",
+        "interval": "sampler.interval",
+        "num_negatives": "sampler.num_negatives",
+        "groups": "sampler.groups",
+        "max_groups": "sampler.max_groups",
+        "plateau_factor": "plateau.factor",
+        "plateau_patience": "plateau.patience",
+    }
 
-    Every other field is an option of the model, None for its own default; setting one that it lacks is an error.
-    """
-
-    model: str = "proposed"
+    model: Component = MODELS.setting("proposed")
+    """One of the eight models, with settings of its own."""
     use_text: bool = True
+    """Off: texts are hidden from the model."""
     use_images: bool = True
-    loss: Literal["hinge", "bce"] = "hinge"
-    margin: Literal["fixed", "label_diff"] = "fixed"
-    beta: Positive = 1.0
-    interval: Annotated[int, pydantic.Field(ge=0, le=3)] = 1
-    num_negatives: Count = 7
-    groups: Count = 4
-    max_groups: Count | None = None
+    """Off: images are hidden from the model."""
+    loss: Component = LOSSES.setting("hinge")
+    """The ranking or classification loss of the sampled groups."""
+    sampler: Sampler = Sampler()
+    """The groups that are trained on."""
     epochs: Count = 30
+    """Epochs at most."""
     learning_rate: Positive = 1e-4
-    plateau_factor: Annotated[float, pydantic.Field(gt=0, le=1)] = 0.5
-    plateau_patience: MaybeCount = 4
+    """Adam's, until the validation MAP is on a plateau."""
+    plateau: Plateau = Plateau()
+    """When the learning rate falls."""
     patience: MaybeCount = 10
+    """Training ends after so many epochs in a row without a better validation MAP; 0: never."""
     relevance_threshold: Annotated[int, pydantic.Field(ge=0, le=3)] = 1
-    helpful_threshold: Label = 2
+    """Labels above this one are relevant to the metrics (Amazon: 1, Lazada: 0)."""
+    helpful_threshold: Annotated[int, pydantic.Field(ge=0, le=4)] = 2
+    """The least label that counts as helpful: in the contrastive loss, in `bce` and in the distances."""
     min_word_count: Count = 5
+    """A word of the vocabulary occurs at least so often in the training part."""
     max_tokens: Count = 128
+    """Words of a text at most."""
     max_regions: Count = 128
+    """Image regions of an item at most."""
     word_dim: Count = 300
+    """Size of a word vector."""
     word_vectors: str | None = None
+    """A GloVe or fastText text file of initial word vectors; null: random ones."""
     distances: bool = False
+    """Add the distances of Tables 7-8 to the last report."""
     evaluation_rows: Count = 64
-    device: Annotated[str, pydantic.Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
+    """Reviews that are scored at a time."""
+    device: Annotated[Device, OMIT_DEFAULT] = "auto"
+    """`auto` takes a GPU where there is one."""
     threads: Count = 1
-
-    dim: Count | None = None
-    dropout: Fraction | None = None
-    # proposed
-    depth: Count | None = None
-    heads: Count | None = None
-    head: Literal["linear", "mlp"] | None = None
-    fusion_dropout: Fraction | None = None
-    interaction: bool | None = None
-    contrastive: bool | None = None
-    contrastive_weight: Positive | None = None
-    adaptive: bool | None = None
-    o_pos: float | None = None
-    o_neg: float | None = None
-    clamp_weights: bool | None = None
-    detach_weights: bool | None = None
-    contrastive_reduction: Literal["sum", "mean_anchor", "balanced"] | None = None
-    mask_same_product: bool | None = None
-    # proposed and MCR
-    region_layers: Count | None = None
-    region_dropout: Fraction | None = None
-    # BiMPM
-    perspectives: Count | None = None
-    # Conv-KNRM, EG-CNN, MCR
-    filters: Count | None = None
-    ngrams: Count | None = None
-    kernels: Annotated[int, pydantic.Field(ge=2)] | None = None
-    kernel_sigma: Positive | None = None
-    pooling: Literal["dai2018", "mcr"] | None = None
-    kernel: Count | None = None
-    char_dim: Count | None = None
-    char_filters: Count | None = None
-    domain_weight: Annotated[float, pydantic.Field(ge=0)] | None = None
-    private_weight: Annotated[float, pydantic.Field(ge=0)] | None = None
-    # DR-Net, SSE-Cross, MCR
-    orthogonality: Annotated[float, pydantic.Field(ge=0)] | None = None
-    image_swap: Annotated[float, pydantic.Field(ge=0, le=1)] | None = None
-    text_swap: Annotated[float, pydantic.Field(ge=0, le=1)] | None = None
-    same_label_odds: Positive | None = None
-    common_dim: Count | None = None
-    image_filters: Count | None = None
-    graph_layers: Count | None = None
-    graph_hidden: Count | None = None
+    """Threads of torch."""
 
     def __post_init__(self) -> None:
-        if self.model not in MODELS:
-            raise SpecError(
-                "there is no such model",
-                place="model",
-                value=self.model,
-                hint=choose_from("models", list(MODELS), self.model),
-            )
         if not (self.use_text or self.use_images):
             raise SpecError("use_text and use_images cannot both be off", place="use_text")
-        if self.distances and self.model not in DISTANCE_MODELS:
+        if self.distances and not self.model.entry.gives_features:
             raise SpecError(
                 "distances are measured on post-interaction features, which this model has none of",
                 place="distances",
-                value=self.model,
-                hint=f"known: {', '.join(DISTANCE_MODELS)}",
+                value=self.model.name,
+                hint=f"known: {', '.join(name for name, model in MODELS.items() if model.gives_features)}",
             )
-        if self.kernel is not None and self.kernel % 2 == 0:
-            raise SpecError("kernel must be odd", place="kernel", value=self.kernel)
-        self.options()
 
-    def options(self) -> Any:
-        """The model's own `Options`, with what is set here; `SpecError` for one that the model lacks."""
-        options = MODELS[self.model].options
-        known = {f.name for f in dataclasses.fields(options)}
-        chosen = {name: getattr(self, name) for name in MODEL_OPTIONS if getattr(self, name) is not None}
-        for name in chosen:
-            if name not in known:
-                raise SpecError(
-                    f"model {self.model!r} has no such option",
-                    place=name,
-                    hint=choose_from(f"options of {self.model}", sorted(known), name),
-                )
-        if "helpful_threshold" in known:
-            chosen["helpful_threshold"] = self.helpful_threshold
-        return options(**chosen)
-
-
-MODEL_OPTIONS = tuple(
-    field.name
-    for field in dataclasses.fields(Settings)  # type: ignore[arg-type]
-    if any(field.name in {f.name for f in dataclasses.fields(entry.options)} for entry in MODELS.values())
-    and field.name != "helpful_threshold"
-)
-"""The fields of `Settings` that are options of one model or another."""
+    def build_model(self, inputs: Inputs) -> HelpfulnessModel:
+        """The model with its initial weights, drawn from torch's random state."""
+        model: HelpfulnessModel = self.model.entry(self.model.settings, inputs)
+        return model

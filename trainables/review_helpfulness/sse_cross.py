@@ -14,20 +14,25 @@ from torch import Tensor, nn
 
 from contrasweep.errors import SpecError
 from contrasweep.schema import checked
+from trainables.fields import Count, Dropout, Positive, Share
 from trainables.review_helpfulness.batch import Batch, Corpus, HelpfulnessModel, Inputs, Output
 from trainables.review_helpfulness.layers import Recurrent, WordEmbedding, masked_mean
 
 
 @checked
 class Options:
-    """`dim` of each modality's vector, `dropout`; a review's images are replaced with probability `image_swap`, its
-    text with `text_swap`, by a row of the same label with probability `same_label_odds` / (1 + odds)."""
+    """SSE-Cross."""
 
-    dim: int = 100
-    dropout: float = 0.5
-    image_swap: float = 0.3
-    text_swap: float = 0.7
-    same_label_odds: float = 1000.0
+    dim: Count = 100
+    """Size of each modality's vector."""
+    dropout: Dropout = 0.5
+    """Of word embeddings and joint vectors."""
+    image_swap: Share = 0.3
+    """Chance that a training review's images are replaced by another review's."""
+    text_swap: Share = 0.7
+    """Chance that a training review's text is replaced by another review's."""
+    same_label_odds: Positive = 1000.0
+    """Odds that the other review has the same label."""
 
 
 class ItemEncoder(nn.Module):
@@ -66,6 +71,12 @@ def swap_partners(
 
 
 class SSECross(HelpfulnessModel):
+    """Two item encoders and the score of their vectors and of the product of these."""
+
+    settings = Options
+    title = "SSE-Cross"
+    multimodal = True
+
     def __init__(self, options: Options, inputs: Inputs) -> None:
         super().__init__()
         self.options = options

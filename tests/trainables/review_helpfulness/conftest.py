@@ -1,6 +1,7 @@
 """A small corpus of random texts, regions and labels, and small settings for each of the eight models."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,9 @@ import pytest
 import torch
 
 from trainables.review_helpfulness.batch import Corpus, Inputs
-from trainables.review_helpfulness.fit import Fit
+from trainables.review_helpfulness.corpora import Prepared
 from trainables.review_helpfulness.settings import Settings
+from trainables.review_helpfulness.trainer import Trainer
 
 WORDS, ROI_DIM, CATEGORIES, WORD_DIM = 60, 6, 3, 12
 
@@ -75,19 +77,21 @@ def inputs() -> Inputs:
 
 
 @pytest.fixture
-def make_fit() -> Callable[..., Fit]:
-    """make_fit(model, corpus, **settings): a Fit of small size."""
+def make_trainer() -> Callable[..., Trainer]:
+    """make_trainer(model, corpus, model settings, **settings): a Trainer of small size, all of whose parts are
+    `corpus`."""
 
-    def make(model: str, corpus: Corpus, **more: Any) -> Fit:
-        settings = Settings(model=model, device="cpu", **SMALL[model] | more)
-        return Fit(settings, random_inputs(), corpus, (more.get("seed", 0), None))
+    def make(model: str, corpus: Corpus, options: Mapping[str, Any] | None = None, **more: Any) -> Trainer:
+        settings = Settings(model={"name": model, **SMALL[model], **(options or {})}, device="cpu", **more)
+        inputs = replace(random_inputs(), helpful_threshold=settings.helpful_threshold)
+        return Trainer(settings, Prepared(dict.fromkeys(("train", "dev", "test"), corpus), inputs, {}), (0, None))
 
     return make
 
 
 @pytest.fixture
 def quiet() -> Callable[[str], dict[str, Any]]:
-    """quiet(model): settings that take the noise out of its training."""
+    """quiet(model): settings of the model that take the noise out of its training."""
     return lambda model: {"dropout": 0.0, **QUIET.get(model, {})}
 
 

@@ -11,22 +11,19 @@ from contrasweep.data import stage
 from contrasweep.trial import Trial
 from trainables import checkpoint
 from trainables.review_helpfulness import Settings, load_model, train
-from trainables.review_helpfulness.data import load
-from trainables.review_helpfulness.fit import Fit
+from trainables.review_helpfulness.corpora import load
+from trainables.review_helpfulness.trainer import Trainer
 
 
 def test_a_module_scores_as_the_best_epoch_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "cache"))
     data = stage("synthetic-reviews?products=30&roi_dim=8", str(tmp_path / "planted"))
     config = {
-        "model": "prh_net",
-        "dim": 8,
+        "model": {"name": "prh_net", "dim": 8},
         "word_dim": 8,
         "min_word_count": 1,
         "epochs": 2,
-        "groups": 8,
-        "max_groups": 24,
-        "num_negatives": 3,
+        "sampler": {"groups": 8, "max_groups": 24, "num_negatives": 3},
         "device": "cpu",
     }
     trial = Trial("study", "arm", "trainables.review_helpfulness:train", config, data, None, 0)
@@ -34,12 +31,12 @@ def test_a_module_scores_as_the_best_epoch_did(tmp_path: Path, monkeypatch: pyte
         shutil.copytree(report.checkpoint, tmp_path / "saved", dirs_exist_ok=True)
     settings, key = Settings(**config), (trial.seed, trial.fold)
     prepared = load(trial, settings, key)
-    fit = Fit(settings, prepared.inputs, prepared.corpora["train"], key)
-    checkpoint.restore(tmp_path / "saved", fit.parts)
-    fit.load_best()
+    trainer = Trainer(settings, prepared, key)
+    checkpoint.restore(tmp_path / "saved", trainer.parts)
+    trainer.load_best()
     module, corpus = load_model(tmp_path / "saved", trial), prepared.corpora["test"]
     with torch.no_grad():
         scores = np.zeros(len(corpus))
-        for rows, _, batch in fit.outputs(corpus):
+        for rows, _, batch in trainer.outputs(corpus):
             scores[rows] = module(batch).score.double().numpy()
-    assert np.array_equal(scores, fit.score(corpus)) and len(set(scores)) > 10
+    assert np.array_equal(scores, trainer.score(corpus)) and len(set(scores)) > 10

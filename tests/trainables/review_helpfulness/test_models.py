@@ -12,10 +12,10 @@ import torch
 from trainables import checkpoint
 from trainables.review_helpfulness import MODELS
 from trainables.review_helpfulness.batch import Batch, Corpus
-from trainables.review_helpfulness.fit import Fit
+from trainables.review_helpfulness.trainer import Trainer
 
 every_model = pytest.mark.parametrize("model", MODELS)
-MakeFit = Callable[..., Fit]
+MakeTrainer = Callable[..., Trainer]
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
 SEQUENCES = {
     "text_p": "mask_p",
@@ -26,10 +26,10 @@ SEQUENCES = {
 }
 
 
-def scores(fit: Fit, batch: Batch) -> torch.Tensor:
-    fit.model.eval()
+def scores(trainer: Trainer, batch: Batch) -> torch.Tensor:
+    trainer.model.eval()
     with torch.no_grad():
-        return fit.model(batch).score
+        return trainer.model(batch).score
 
 
 def longer(batch: Batch, by: int, *, fill: int) -> Batch:
@@ -45,101 +45,107 @@ def longer(batch: Batch, by: int, *, fill: int) -> Batch:
 
 
 @every_model
-def test_a_score_does_not_depend_on_batch_mates(model: str, corpus: Corpus, make_fit: MakeFit) -> None:
-    fit = make_fit(model, corpus)
+def test_a_score_does_not_depend_on_batch_mates(model: str, corpus: Corpus, make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer(model, corpus)
     rows = np.arange(len(corpus))
-    together = scores(fit, corpus.batch(rows))
+    together = scores(trainer, corpus.batch(rows))
     assert together.std() > 1e-6
-    alone = torch.cat([scores(fit, corpus.batch(rows[i : i + 1])) for i in rows])
-    backward = scores(fit, corpus.batch(rows[::-1].copy())).flip(0)
+    alone = torch.cat([scores(trainer, corpus.batch(rows[i : i + 1])) for i in rows])
+    backward = scores(trainer, corpus.batch(rows[::-1].copy())).flip(0)
     torch.testing.assert_close(alone, together, **TOLERANCE)
     torch.testing.assert_close(backward, together, **TOLERANCE)
 
 
 @every_model
 @pytest.mark.parametrize("by", [1, 5])
-def test_padding_reaches_no_score(model: str, by: int, corpus: Corpus, make_fit: MakeFit) -> None:
-    fit = make_fit(model, corpus)
+def test_padding_reaches_no_score(model: str, by: int, corpus: Corpus, make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer(model, corpus)
     batch = corpus.batch(np.arange(8))
-    expected = scores(fit, batch)
-    torch.testing.assert_close(scores(fit, longer(batch, by, fill=0)), expected, **TOLERANCE)
-    torch.testing.assert_close(scores(fit, longer(batch, by, fill=7)), expected, **TOLERANCE)
+    expected = scores(trainer, batch)
+    torch.testing.assert_close(scores(trainer, longer(batch, by, fill=0)), expected, **TOLERANCE)
+    torch.testing.assert_close(scores(trainer, longer(batch, by, fill=7)), expected, **TOLERANCE)
 
 
 @every_model
-def test_valid_positions_reach_the_score(model: str, corpus: Corpus, make_fit: MakeFit) -> None:
+def test_valid_positions_reach_the_score(model: str, corpus: Corpus, make_trainer: MakeTrainer) -> None:
     """The counterpart of the test above: otherwise a constant would pass it."""
-    fit = make_fit(model, corpus)
+    trainer = make_trainer(model, corpus)
     batch = corpus.batch(np.arange(8))
-    expected = scores(fit, batch)
+    expected = scores(trainer, batch)
     other = torch.where(batch.mask_r, 2 + (batch.text_r + 17) % 50, batch.text_r)
-    assert not torch.allclose(scores(fit, replace(batch, text_r=other)), expected, **TOLERANCE)
-    images = scores(fit, replace(batch, roi_r=-3 * batch.roi_r))
+    assert not torch.allclose(scores(trainer, replace(batch, text_r=other)), expected, **TOLERANCE)
+    images = scores(trainer, replace(batch, roi_r=-3 * batch.roi_r))
     assert torch.allclose(images, expected, **TOLERANCE) != MODELS[model].multimodal
 
 
 @every_model
 @pytest.mark.parametrize("images", [True, False])
-def test_gradients_reach_every_parameter(model: str, images: bool, make_fit: MakeFit, make_corpus: Any) -> None:
+def test_gradients_reach_every_parameter(model: str, images: bool, make_trainer: MakeTrainer, make_corpus: Any) -> None:
     corpus = make_corpus(images=images)
-    fit = make_fit(model, corpus)
-    fit.model.train()
-    output = fit.model(corpus.batch(np.arange(len(corpus))))
+    trainer = make_trainer(model, corpus)
+    trainer.model.train()
+    output = trainer.model(corpus.batch(np.arange(len(corpus))))
     (output.score.square().sum() + sum(output.losses.values())).backward()
-    without = [name for name, p in fit.model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
+    without = [name for name, p in trainer.model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
     if images:
         assert without == []
     else:  # a zero region moves no weight that multiplies it, and one region has no order of attention
-        assert all(p.grad is None or p.grad.isfinite().all() for p in fit.model.parameters())
+        assert all(p.grad is None or p.grad.isfinite().all() for p in trainer.model.parameters())
         assert "score.weight" not in without
 
 
 @every_model
-def test_it_learns_twenty_products_by_heart(model: str, make_fit: MakeFit, make_corpus: Any, quiet: Any) -> None:
+def test_it_learns_twenty_products_by_heart(
+    model: str, make_trainer: MakeTrainer, make_corpus: Any, quiet: Any
+) -> None:
     corpus = make_corpus(products=20, reviews=4, seed=3)
-    fit = make_fit(model, corpus, learning_rate=1e-2, groups=8, num_negatives=3, **quiet(model))
-    before = fit.evaluate(corpus).mean()["map"]
+    trainer = make_trainer(model, corpus, quiet(model), learning_rate=1e-2, sampler={"groups": 8, "num_negatives": 3})
+    before = trainer.evaluate_part(corpus).mean()["map"]
     for epoch in range(1, 41):
-        fit.epoch(epoch)
-        if epoch % 5 == 0 and (found := fit.evaluate(corpus).mean()["map"]) > 0.95:
+        trainer.train_epoch(epoch)
+        if epoch % 5 == 0 and (score := trainer.evaluate_part(corpus).mean()["map"]) > 0.95:
             break
-    assert found > 0.95 > before
+    assert score > 0.95 > before
 
 
 @every_model
-def test_resumed_training_is_the_same_to_the_bit(model: str, corpus: Corpus, make_fit: MakeFit, tmp_path: Path) -> None:
-    whole = make_fit(model, corpus)
-    first = [whole.epoch(1)]
+def test_resumed_training_is_the_same_to_the_bit(
+    model: str, corpus: Corpus, make_trainer: MakeTrainer, tmp_path: Path
+) -> None:
+    whole = make_trainer(model, corpus)
+    first = [whole.train_epoch(1)]
     whole.select(1, 0.5)
     checkpoint.save(tmp_path, whole.parts)
-    first += [whole.epoch(2)]
+    first += [whole.train_epoch(2)]
     torch.rand(7)  # the process has been used since
-    resumed = make_fit(model, corpus)
+    resumed = make_trainer(model, corpus)
     checkpoint.restore(tmp_path, resumed.parts)
-    assert resumed.epoch(2) == first[1]
+    assert resumed.train_epoch(2) == first[1]
     for a, b in zip(whole.model.state_dict().values(), resumed.model.state_dict().values(), strict=True):
         assert torch.equal(a, b)
     assert np.array_equal(whole.score(corpus), resumed.score(corpus))
     assert resumed.best.epoch == 1
-    again = make_fit(model, corpus)
-    assert [again.epoch(1), again.epoch(2)] == first
+    again = make_trainer(model, corpus)
+    assert [again.train_epoch(1), again.train_epoch(2)] == first
 
 
 @every_model
 @pytest.mark.parametrize(
-    "settings", [{"loss": "bce"}, {"margin": "label_diff"}, {"interval": 0, "num_negatives": 1}], ids=str
+    "settings",
+    [{"loss": "bce"}, {"loss": {"margin": "label_diff"}}, {"sampler": {"interval": 0, "num_negatives": 1}}],
+    ids=str,
 )
-def test_every_loss_trains(model: str, settings: dict[str, Any], corpus: Corpus, make_fit: MakeFit) -> None:
-    fit = make_fit(model, corpus, **settings)
-    before = fit.score(corpus)
-    metrics = fit.epoch(1)
+def test_every_loss_trains(model: str, settings: dict[str, Any], corpus: Corpus, make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer(model, corpus, **settings)
+    before = trainer.score(corpus)
+    metrics = trainer.train_epoch(1)
     assert np.isfinite(list(metrics.values())).all()
-    assert f"{settings.get('loss', 'hinge')}_loss" in metrics
-    assert not np.array_equal(before, fit.score(corpus))
+    assert f"{trainer.settings.loss.name}_loss" in metrics
+    assert not np.array_equal(before, trainer.score(corpus))
 
 
 @every_model
-def test_a_modality_that_is_hidden_does_not_matter(model: str, corpus: Corpus, make_fit: MakeFit) -> None:
+def test_a_modality_that_is_hidden_does_not_matter(model: str, corpus: Corpus, make_trainer: MakeTrainer) -> None:
     """Reviews without images all look alike to their image side: one zero region."""
     blind = replace(
         corpus,
@@ -148,4 +154,4 @@ def test_a_modality_that_is_hidden_does_not_matter(model: str, corpus: Corpus, m
     )
     batch = blind.batch(np.arange(8))
     assert not batch.has_image_p.any() and batch.roi_mask_r.all() and not batch.roi_r.any()
-    assert scores(make_fit(model, corpus), batch).isfinite().all()
+    assert scores(make_trainer(model, corpus), batch).isfinite().all()

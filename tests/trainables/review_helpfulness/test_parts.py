@@ -1,5 +1,8 @@
 """What is particular to one model or layer and the shared suite cannot see."""
 
+import dataclasses
+import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -8,17 +11,21 @@ import pytest
 import torch
 
 from contrasweep.errors import SpecError
-from trainables.review_helpfulness.batch import Corpus, Sequences
+from contrasweep.schema import checked, resolved_config
+from trainables.review_helpfulness.batch import Batch, Corpus, HelpfulnessModel, Inputs, Output, Sequences
+from trainables.review_helpfulness.corpora import Prepared
 from trainables.review_helpfulness.distances import relation_distances
 from trainables.review_helpfulness.eg_cnn import reverse_gradient
-from trainables.review_helpfulness.fit import Best, Fit, Plateau
 from trainables.review_helpfulness.layers import join, last_valid, masked_max, masked_mean, masked_softmax
 from trainables.review_helpfulness.mcr import CoherentGraph
+from trainables.review_helpfulness.models import MODELS
 from trainables.review_helpfulness.proposed import STREAMS
+from trainables.review_helpfulness.selection import BestWeights, PlateauSchedule
 from trainables.review_helpfulness.settings import Settings
 from trainables.review_helpfulness.sse_cross import swap_partners
+from trainables.review_helpfulness.trainer import Trainer
 
-MakeFit = Callable[..., Fit]
+MakeTrainer = Callable[..., Trainer]
 
 
 def test_pooling_of_rows_without_valid_positions_is_zero() -> None:
@@ -71,25 +78,26 @@ def test_the_graph_in_slices_is_the_graph() -> None:
         torch.testing.assert_close(a, b)
 
 
-def test_interaction_keeps_reading_the_original_features(corpus: Corpus, make_fit: MakeFit) -> None:
+def test_interaction_keeps_reading_the_original_features(corpus: Corpus, make_trainer: MakeTrainer) -> None:
     """With another second layer for one stream, no other stream changes."""
-    fit = make_fit("proposed", corpus)
-    fit.model.eval()
-    streams = fit.model.encode(corpus.batch(np.arange(6)))
-    before = fit.model.interact(streams)
+    trainer = make_trainer("proposed", corpus)
+    trainer.model.eval()
+    streams = trainer.model.encode(corpus.batch(np.arange(6)))
+    before = trainer.model.interact(streams)
     with torch.no_grad():
-        fit.model.interaction["text_p"].layers[0].out.weight.mul_(-1)
-    after = fit.model.interact(streams)
+        trainer.model.interaction["text_p"].layers[0].out.weight.mul_(-1)
+    after = trainer.model.interact(streams)
     assert [name for name in STREAMS if not torch.equal(before[name].x, after[name].x)] == ["text_p"]
 
 
 @pytest.mark.parametrize(
-    "settings", [{"adaptive": False}, {"contrastive": False}, {"interaction": False}, {"head": "mlp"}], ids=str
+    "options", [{"adaptive": False}, {"contrastive": False}, {"interaction": False}, {"head": "mlp"}], ids=str
 )
-def test_the_ablations_change_the_model(settings: dict[str, Any], corpus: Corpus, make_fit: MakeFit) -> None:
-    whole, less = make_fit("proposed", corpus).epoch(1), make_fit("proposed", corpus, **settings).epoch(1)
+def test_the_ablations_change_the_model(options: dict[str, Any], corpus: Corpus, make_trainer: MakeTrainer) -> None:
+    whole, less = make_trainer("proposed", corpus), make_trainer("proposed", corpus, options)
+    whole, less = whole.train_epoch(1), less.train_epoch(1)
     assert whole["loss"] != less["loss"]
-    assert ("contrastive_loss" in less) == settings.get("contrastive", True)
+    assert ("contrastive_loss" in less) == options.get("contrastive", True)
     assert 0 < whole["contrastive_rows"] <= 32
 
 
@@ -104,35 +112,37 @@ def test_partners_of_swaps() -> None:
     assert swap_partners(labels, alone, odds=1e12, rng=rng).tolist() == [80]
 
 
-def test_swaps_happen_in_training_only_and_leave_the_data_alone(corpus: Corpus, make_fit: MakeFit) -> None:
-    fit, rows = make_fit("sse_cross", corpus, image_swap=1.0, text_swap=0.0), np.arange(8)
+def test_swaps_happen_in_training_only_and_leave_the_data_alone(corpus: Corpus, make_trainer: MakeTrainer) -> None:
+    trainer, rows = make_trainer("sse_cross", corpus, {"image_swap": 1.0, "text_swap": 0.0}), np.arange(8)
     kept = [tokens.copy() for tokens in corpus.review_regions]
     batch = corpus.batch(rows)
-    swapped = fit.model.augment(batch, corpus, rows, np.random.default_rng(0))
+    swapped = trainer.model.augment(batch, corpus, rows, np.random.default_rng(0))
     assert torch.equal(swapped.text_r, batch.text_r) and swapped.roi_r.shape[0] == 8
     assert not torch.equal(swapped.roi_r[:, 0], batch.roi_r[:, 0])
     assert all(np.array_equal(a, b) for a, b in zip(kept, corpus.review_regions, strict=True))
-    assert np.array_equal(fit.score(corpus), fit.score(corpus))
+    assert np.array_equal(trainer.score(corpus), trainer.score(corpus))
 
 
-def test_one_row_cannot_be_normalised(corpus: Corpus, make_fit: MakeFit) -> None:
-    fit = make_fit("sse_cross", corpus)
-    fit.model.train()
+def test_one_row_cannot_be_normalised(corpus: Corpus, make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer("sse_cross", corpus)
+    trainer.model.train()
     with pytest.raises(SpecError, match="more than one row"):
-        fit.model(corpus.batch(np.arange(1)))
+        trainer.model(corpus.batch(np.arange(1)))
 
 
-def test_distances_of_every_relation(corpus: Corpus, make_fit: MakeFit) -> None:
+def test_distances_of_every_relation(corpus: Corpus, make_trainer: MakeTrainer) -> None:
     for model in ("proposed", "mcr"):
-        fit = make_fit(model, corpus)
-        rows, output, _ = next(fit.outputs(corpus))
-        found = relation_distances(output.features)
-        assert set(found) == {f"{d}_{r}" for d in ("cs", "l2") for r in ("intra_modal", "inter_modal", "intra_review")}
-        assert all(v.shape == (len(rows),) and (v >= 0).all() for v in found.values())
+        trainer = make_trainer(model, corpus)
+        rows, output, _ = next(trainer.outputs(corpus))
+        distances = relation_distances(output.features)
+        assert set(distances) == {
+            f"{d}_{r}" for d in ("cs", "l2") for r in ("intra_modal", "inter_modal", "intra_review")
+        }
+        assert all(v.shape == (len(rows),) and (v >= 0).all() for v in distances.values())
 
 
 def test_plateau_halves_after_more_than_its_patience() -> None:
-    plateau = Plateau(lr=1.0, factor=0.5, patience=2)
+    plateau = PlateauSchedule(lr=1.0, factor=0.5, patience=2)
     rates = []
     for value in (0.5, 0.5, 0.4, 0.5, 0.6, 0.6, 0.6, 0.6):
         plateau.step(value)
@@ -141,7 +151,7 @@ def test_plateau_halves_after_more_than_its_patience() -> None:
 
 
 def test_the_first_of_equally_good_epochs_is_kept() -> None:
-    best, model = Best(), torch.nn.Linear(1, 1)
+    best, model = BestWeights(), torch.nn.Linear(1, 1)
     for epoch, value in enumerate((0.2, 0.7, 0.7), start=1):
         torch.nn.init.constant_(model.weight, epoch)
         best.offer(value, epoch, model)
@@ -152,11 +162,15 @@ def test_the_first_of_equally_good_epochs_is_kept() -> None:
     ("config", "message"),
     [
         ({"model": "bimp"}, r"model: .*did you mean 'bimpm'"),
-        ({"model": "bimpm", "o_pos": 2.0}, r"o_pos: model 'bimpm' has no such option.*perspectives"),
-        ({"model": "proposed", "dim": 30}, "dim: dim must be a multiple of the 4 heads"),
+        ({"model": {"name": "bimpm", "o_pos": 2.0}}, r"model.o_pos: model 'bimpm' has no such parameter.*perspectives"),
+        ({"o_pos": 2.0}, "o_pos: .*it is model.o_pos now"),
+        ({"num_negatives": 2}, "num_negatives: .*it is sampler.num_negatives now"),
+        ({"loss": {"name": "bce", "beta": 1.0}}, "loss.beta: loss 'bce' has no such parameter"),
+        ({"model": {"dim": 30}}, "model.dim: dim must be a multiple of the 4 heads"),
         ({"model": "prh_net", "distances": True}, "distances"),
         ({"use_text": False, "use_images": False}, "cannot both be off"),
-        ({"model": "eg_cnn", "kernel": 4}, "kernel: kernel must be odd"),
+        ({"model": {"name": "mcr", "dim": 30}}, "model.dim: dim must be a multiple of the 4 heads"),
+        ({"model": {"name": "eg_cnn", "kernel": 4}}, "model.kernel: kernel must be odd"),
         ({"learning_rte": 1e-3}, "learning_rte"),
     ],
 )
@@ -166,7 +180,47 @@ def test_wrong_settings_are_one_line(config: dict[str, Any], message: str) -> No
     assert "\n" not in str(caught.value)
 
 
-def test_options_reach_the_model() -> None:
-    options = Settings(model="proposed", dim=64, depth=3, o_neg=0.1, helpful_threshold=3).options()
-    assert (options.dim, options.depth, options.o_neg, options.helpful_threshold, options.o_pos) == (64, 3, 0.1, 3, 2.0)
-    assert Settings(model="prh_net").options().dropout == 0.1
+def test_settings_reach_the_model(corpus: Corpus, make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer("proposed", corpus, {"dim": 8, "depth": 3, "o_neg": 0.1}, helpful_threshold=3)
+    model = trainer.model
+    assert (model.score.in_features, len(model.interaction["text_p"].layers)) == (5 * 8, 3)
+    assert (model.options.o_neg, model.options.o_pos, model.helpful_threshold) == (0.1, 2.0, 3)
+    assert Settings(model="prh_net").model.settings.dropout == 0.1
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_resolved_settings_are_all_settings(model: str) -> None:
+    resolved = resolved_config(Settings(model=model))
+    assert Settings(**resolved) == Settings(model=model)
+    assert set(resolved["model"]) == {"name", *(field.name for field in dataclasses.fields(MODELS[model].settings))}
+    assert "device" not in resolved  # it says where a trial runs, not what it is
+
+
+class OwnModel(HelpfulnessModel):
+    """A model outside the table: the review's length times a weight."""
+
+    @checked
+    class settings:
+        scale: float = 1.0
+
+    def __init__(self, options: Any, inputs: Inputs) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.full((1,), options.scale))
+
+    def forward(self, batch: Batch) -> Output:
+        return Output(self.weight * batch.mask_r.sum(1))
+
+
+def test_a_model_of_ones_own_is_named_by_its_path(
+    corpus: Corpus, inputs: Inputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = types.ModuleType("own_models")
+    module.OwnModel = OwnModel
+    monkeypatch.setitem(sys.modules, "own_models", module)
+    settings = Settings(model={"name": "own_models:OwnModel", "scale": 2.0}, device="cpu")
+    assert resolved_config(settings)["model"] == {"name": "own_models:OwnModel", "scale": 2.0}
+    trainer = Trainer(settings, Prepared(dict.fromkeys(("train", "dev", "test"), corpus), inputs, {}), (0, None))
+    assert trainer.score(corpus).tolist() == [2.0 * len(tokens) for tokens in corpus.review_tokens]
+    assert np.isfinite(trainer.epoch(1)["loss"])
+    with pytest.raises(SpecError, match=r"model.scal: .*did you mean 'scale'"):
+        Settings(model={"name": "own_models:OwnModel", "scal": 2.0})

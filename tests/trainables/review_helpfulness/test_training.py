@@ -1,5 +1,6 @@
 """The trainable from a staged dataset to its last report, on the synthetic set with a planted signal."""
 
+import dataclasses
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,15 +14,13 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
 from contrasweep.trial import Report, Trial
 from trainables.review_helpfulness import MODELS, Settings, train
-from trainables.review_helpfulness.data import Products, Reviews, hold_out, load, prepare
+from trainables.review_helpfulness.corpora import Products, Reviews, hold_out, load, prepare
 
 TINY: dict[str, Any] = {
     "word_dim": 8,
     "min_word_count": 1,
     "epochs": 3,
-    "groups": 8,
-    "max_groups": 24,
-    "num_negatives": 3,
+    "sampler": {"groups": 8, "max_groups": 24, "num_negatives": 3},
     "device": "cpu",
     "learning_rate": 5e-3,
 }
@@ -48,7 +47,7 @@ def numbers(report: Report) -> dict[str, float]:
 
 
 def test_reports_and_items(planted: Manifest) -> None:
-    reports = list(train(trial(planted, model="prh_net", dim=8)))
+    reports = list(train(trial(planted, model={"name": "prh_net", "dim": 8})))
     assert [report.step for report in reports] == [1, 2, 3]
     assert all(
         {"loss", "hinge_loss", "grad_norm", "learning_rate", "dev_map"} <= set(report.metrics) for report in reports
@@ -64,9 +63,8 @@ def test_reports_and_items(planted: Manifest) -> None:
 @pytest.mark.parametrize("model", ["proposed", "sse_cross"])
 def test_resumed_after_any_report_it_gives_the_same_to_the_bit(model: str, planted: Manifest, tmp_path: Path) -> None:
     """Dropout, swaps, the learning rate's course and the best epoch's weights all survive."""
-    config = {"model": model, "dim": 8, "plateau_patience": 0} | (
-        {"depth": 1, "region_layers": 1} if model == "proposed" else {}
-    )
+    small = {"depth": 1, "region_layers": 1} if model == "proposed" else {}
+    config = {"model": {"name": model, "dim": 8, **small}, "plateau": {"patience": 0}}
     whole = []
     for report in train(trial(planted, **config)):
         whole.append(numbers(report))
@@ -78,8 +76,15 @@ def test_resumed_after_any_report_it_gives_the_same_to_the_bit(model: str, plant
     assert list(train(trial(planted, **config), resume=tmp_path / "3")) == []
 
 
+def test_the_datasets_name_changes_nothing(planted: Manifest) -> None:
+    nameless = dataclasses.replace(planted, name="")
+    model = {"name": "prh_net", "dim": 8}
+    runs = [list(train(trial(data, model=model, epochs=1))) for data in (planted, nameless)]
+    assert numbers(runs[0][-1]) == numbers(runs[1][-1])
+
+
 def test_training_stops_when_nothing_gets_better(planted: Manifest) -> None:
-    config = {"model": "prh_net", "dim": 4, "learning_rate": 1e-9, "patience": 2, "epochs": 20}
+    config = {"model": {"name": "prh_net", "dim": 4}, "learning_rate": 1e-9, "patience": 2, "epochs": 20}
     reports = list(train(trial(planted, **config)))
     assert len(reports) == 3 and reports[-1].metrics["best_epoch"] == 1
     assert "map" in reports[-1].metrics
@@ -87,10 +92,8 @@ def test_training_stops_when_nothing_gets_better(planted: Manifest) -> None:
 
 def test_arms_see_the_same_groups(planted: Manifest) -> None:
     """Replicates are paired: with the same seed another loss draws the same positives and negatives."""
-    runs = [
-        load(trial(planted, model="prh_net", margin=m), Settings(**TINY, model="prh_net", margin=m), (0, None))
-        for m in ("fixed", "label_diff")
-    ]
+    configs = [{"model": "prh_net", "loss": {"margin": margin}} for margin in ("fixed", "label_diff")]
+    runs = [load(trial(planted, **config), Settings(**TINY, **config), (0, None)) for config in configs]
     for a, b in zip(*(run.corpora["train"].review_tokens for run in runs), strict=True):
         assert np.array_equal(a, b)
     assert np.array_equal(runs[0].inputs.review_words, runs[1].inputs.review_words)
@@ -119,10 +122,11 @@ def test_a_dataset_of_images_is_refused(planted: Manifest, tmp_path: Path) -> No
 
 
 def test_distances_of_the_test_part(planted: Manifest) -> None:
-    config = {"model": "proposed", "dim": 8, "depth": 1, "region_layers": 1, "distances": True, "epochs": 1}
+    model = {"name": "proposed", "dim": 8, "depth": 1, "region_layers": 1}
+    config = {"model": model, "distances": True, "epochs": 1}
     last = list(train(trial(planted, **config)))[-1]
-    found = {name for name in last.metrics if name.startswith(("cs_", "l2_"))}
-    assert len(found) == 2 * 3 * 2 and all(last.metrics[name] >= 0 for name in found)
+    distances = {name for name in last.metrics if name.startswith(("cs_", "l2_"))}
+    assert len(distances) == 2 * 3 * 2 and all(last.metrics[name] >= 0 for name in distances)
     with pytest.raises(DataError, match="images on both sides"):
         list(train(trial(planted, **config, use_images=False)))
 
@@ -162,11 +166,12 @@ def test_the_planted_set_says_that_it_is_synthetic(planted: Manifest) -> None:
 def test_models_that_see_images_beat_those_that_only_read(tmp_path: Path) -> None:
     """Half of the helpfulness shows in the words, half in the regions."""
     data = stage("synthetic-reviews?products=100", str(tmp_path))
-    small = {"epochs": 3, "max_groups": 240, "dropout": 0.1, "word_dim": 16}
-    found = {}
+    small = {"epochs": 3, "sampler": {**TINY["sampler"], "max_groups": 240}, "word_dim": 16}
+    results = {}
     for model in ("eg_cnn", "prh_net", "dr_net", "sse_cross"):
         width = {"filters": 16} if model == "eg_cnn" else {"dim": 16}
-        found[model] = list(train(trial(data, model=model, **small | width)))[-1].metrics
-    reading = max(found[model]["map"] for model in found if not MODELS[model].multimodal)
-    seeing = min(found[model]["map"] for model in found if MODELS[model].multimodal)
-    assert found["prh_net"]["random_map"] + 0.03 < reading < seeing - 0.03
+        config = {"model": {"name": model, "dropout": 0.1, **width}, **small}
+        results[model] = list(train(trial(data, **config)))[-1].metrics
+    reading = max(results[model]["map"] for model in results if not MODELS[model].multimodal)
+    seeing = min(results[model]["map"] for model in results if MODELS[model].multimodal)
+    assert results["prh_net"]["random_map"] + 0.03 < reading < seeing - 0.03

@@ -16,7 +16,7 @@ from contrasweep.trial import Trial
 from trainables import seeding
 from trainables.review_helpfulness.batch import Corpus, Inputs
 from trainables.review_helpfulness.settings import Settings
-from trainables.review_helpfulness.text import OOV, Characters, Vocabulary, word_vectors
+from trainables.review_helpfulness.vocabulary import OOV, Characters, Vocabulary, word_vectors
 
 DEV_SHARE = 0.2  # of the training products, where the dataset has no validation split: 16 of 80 per cent
 
@@ -94,7 +94,9 @@ def prepare(
     vectors = [torch.from_numpy(word_vectors(v, settings.word_dim, rng, path)) for v in (product_words, review_words)]
     characters = Characters.build(review_words.words)
     table = torch.from_numpy(characters.table(review_words))
-    inputs = Inputs(vectors[0], vectors[1], table, len(characters), roi_dim, len(categories))
+    inputs = Inputs(
+        vectors[0], vectors[1], table, len(characters), roi_dim, len(categories), settings.helpful_threshold
+    )
     shared: dict[str, Any] = {
         "product_tokens": _encode(map(products.text, range(len(products.ids))), product_words, settings),
         "record_tokens": _encode(map(products.record, range(len(products.ids))), product_words, settings),
@@ -122,8 +124,8 @@ def prepare(
 def _encode(texts: Iterable[str], vocabulary: Vocabulary, settings: Settings) -> list[NDArray[np.int64]]:
     """Token numbers of product texts; a text of which nothing is known, or a hidden one, is one `<OOV>`."""
     nothing = np.array([OOV], dtype=np.int64)
-    found = (vocabulary.encode(text, settings.max_tokens) for text in texts)
-    return [tokens if len(tokens) and settings.use_text else nothing for tokens in found]
+    encoded = (vocabulary.encode(text, settings.max_tokens) for text in texts)
+    return [tokens if len(tokens) and settings.use_text else nothing for tokens in encoded]
 
 
 def _regions(regions: Sequence[NDArray[Any]], settings: Settings) -> list[NDArray[Any]]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from contrasweep.errors import DataError
-from trainables.review_helpfulness.text import OOV, PAD, Characters, Vocabulary, tokenize, word_vectors
+from trainables.review_helpfulness.vocabulary import OOV, PAD, Characters, Vocabulary, tokenize, word_vectors
 
 
 def test_tokenize() -> None:

@@ -10,10 +10,9 @@ from torch import Tensor
 from cluster.memory import Workload
 from contrasweep.data.manifest import Manifest
 from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output
-from trainables.review_helpfulness.models import MODELS
 from trainables.review_helpfulness.settings import Settings
 
-COUNTED = 2
+COUNTED_PAIRS = 2
 """Pairs that are counted, with real tensors: most of the models look at values (packed sequences, chosen rows)."""
 VOCABULARY, CHARACTERS, CHARACTERS_A_WORD = 30_000, 100, 16
 """Words of products and of reviews, and characters, before the data is read: Amazon-MRHP's size."""
@@ -22,26 +21,25 @@ VOCABULARY, CHARACTERS, CHARACTERS_A_WORD = 30_000, 100, 16
 def memory(config: Mapping[str, Any], data: Manifest) -> Workload:
     """One step on `groups` of one positive and `num_negatives` reviews."""
     settings = Settings(**config)
-    options = settings.options()
-    rows = settings.groups * (1 + settings.num_negatives)
+    rows = settings.sampler.groups * (1 + settings.sampler.num_negatives)
     roi = data.columns["roi"]["shape"][0] if "roi" in data.columns and settings.use_images else 0
     regions = settings.max_regions if roi else 1
 
     def build() -> HelpfulnessModel:
         words = torch.zeros(VOCABULARY, settings.word_dim)
         characters = torch.zeros(VOCABULARY, CHARACTERS_A_WORD, dtype=torch.long)
-        return MODELS[settings.model].model(options, Inputs(words, words.clone(), characters, CHARACTERS, roi or 1))  # type: ignore[call-arg]
+        return settings.build_model(Inputs(words, words.clone(), characters, CHARACTERS, roi or 1))
 
     return Workload(
-        architecture=f"review_helpfulness {settings.model}",
-        shape=(rows, settings.max_tokens, regions, roi, settings.word_dim, repr(options)),
+        architecture=f"review_helpfulness {settings.model.name}",
+        shape=(rows, settings.max_tokens, regions, roi, settings.word_dim, repr(settings.model)),
         build=build,
-        inputs=lambda: (_batch(COUNTED, settings.max_tokens, regions, roi or 1),),
-        loss=_trained,
+        inputs=lambda: (_batch(COUNTED_PAIRS, settings.max_tokens, regions, roi or 1),),
+        loss=_loss,
         device=settings.device,
         cpus=float(settings.threads),
         fake=False,
-        parts=rows / COUNTED,
+        parts=rows / COUNTED_PAIRS,
     )
 
 
@@ -57,5 +55,5 @@ def _batch(rows: int, tokens: int, regions: int, roi: int) -> Batch:
     return Batch(**fields, **{name: torch.zeros(rows, dtype=torch.long) for name in rest})
 
 
-def _trained(output: Output) -> Tensor:
+def _loss(output: Output) -> Tensor:
     return output.score.sum() + sum(value.sum() for value in output.losses.values())

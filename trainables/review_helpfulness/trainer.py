@@ -1,0 +1,156 @@
+"""A ranker in training, as the shared loop drives it: epochs over sampled groups, selection on the validation MAP."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from contrasweep.errors import DataError
+from trainables import checkpoint, loop, optimisation, seeding
+from trainables.review_helpfulness.batch import Batch, Corpus, Output
+from trainables.review_helpfulness.corpora import Prepared
+from trainables.review_helpfulness.metrics import PerProduct, per_product
+from trainables.review_helpfulness.sampler import GroupSampler
+from trainables.review_helpfulness.scoring import distance_metrics, with_floors
+from trainables.review_helpfulness.selection import BestWeights, PlateauSchedule
+from trainables.review_helpfulness.settings import Settings
+
+
+class Step(NamedTuple):
+    """What a step leaves for the report: its losses by name, their sum, and the model's own numbers."""
+
+    loss: Tensor
+    losses: dict[str, Tensor]
+    log: dict[str, float]
+
+
+class Trainer:
+    """Model, optimiser and sampler of one trial. Everything random follows from `key` (seed, fold) and the epoch."""
+
+    def __init__(self, settings: Settings, data: Prepared, key: tuple[int | None, ...]) -> None:
+        self.settings, self.data, self.key, self.guard = settings, data, key, loop.Guard()
+        self.device = seeding.pick_device(settings.device)
+        seeding.prepare(self.device, settings.threads)
+        seeding.reseed(*key, "weights")
+        self.model = settings.build_model(data.inputs).to(self.device)
+        self.optimizer = optimisation.AdamW(self.model.parameters(), settings.learning_rate)  # no decay: Adam
+        sampler = settings.sampler
+        self.train = data.corpora["train"]
+        self.sampler = GroupSampler(
+            self.train.label,
+            self.train.product,
+            interval=sampler.interval,
+            num_negatives=sampler.num_negatives,
+            max_groups=sampler.max_groups,
+        )
+        if not len(self.sampler):
+            raise DataError(
+                f"no product of the training part has reviews whose labels are more than {sampler.interval} "
+                "levels apart: use a larger dataset or sampler.interval=0"
+            )
+        self.plateau = PlateauSchedule(settings.learning_rate, settings.plateau.factor, settings.plateau.patience)
+        self.best = BestWeights()
+
+    @property
+    def parts(self) -> dict[str, checkpoint.Stateful]:
+        """What a checkpoint holds."""
+        return {"model": self.model, "optimizer": self.optimizer, "plateau": self.plateau, "best": self.best}  # type: ignore[dict-item]
+
+    def epoch(self, epoch: int) -> dict[str, float]:
+        """Train epoch 1, 2, ... and validate it: keep the best weights, set the next epoch's learning rate."""
+        metrics = self.train_epoch(epoch)
+        dev = self.evaluate_part(self.data.corpora["dev"]).mean()
+        self.select(epoch, dev["map"])
+        return metrics | {f"dev_{name}": value for name, value in dev.items()}
+
+    def train_epoch(self, epoch: int) -> dict[str, float]:
+        """Train one epoch; its mean losses by name, their sum as `loss`, and the mean gradient norm."""
+        seeding.reseed(*self.key, epoch)
+        rng = np.random.default_rng(seeding.derive(*self.key, epoch, "augment"))
+        self.model.train()
+        self.optimizer.lr = self.plateau.lr
+        sums, steps = defaultdict[str, float](float), 0
+        for groups in self.sampler.batches(seeding.derive(*self.key, epoch, "groups"), self.settings.sampler.groups):
+            taken = self.guard.step(self.optimizer, partial(self._gradients, groups, rng))
+            if taken is not None:
+                norm, step = taken
+                steps += 1
+                sums["loss"] += step.loss.item()
+                sums["grad_norm"] += norm.item()
+                for name, number in step.log.items():
+                    sums[name] += number
+                for name, value in step.losses.items():
+                    sums[f"{name}_loss"] += value.item()
+        self.guard.require_steps(steps, epoch, f"lower learning_rate ({self.settings.learning_rate})")
+        return {name: value / steps for name, value in sums.items()} | {"learning_rate": self.optimizer.lr}
+
+    def _gradients(self, groups: NDArray[np.int64], rng: np.random.Generator) -> tuple[Tensor, list[Tensor], Step]:
+        """Loss and gradients of a batch of groups [groups, 1 + negatives] of row numbers."""
+        rows = groups.reshape(-1)
+        batch = self.train.batch(rows, np.repeat(np.arange(len(groups)), groups.shape[1]))
+        batch = self.model.augment(batch, self.train, rows, rng).to(self.device)
+        output = self.model(batch)
+        scores, labels = output.score.view(groups.shape), batch.label.view(groups.shape)
+        ranking = self.settings.loss.build(scores, labels, self.settings.helpful_threshold)
+        losses = {self.settings.loss.name: ranking, **output.losses}
+        loss = torch.stack(list(losses.values())).sum()
+        return loss, optimisation.gradients_of(self.optimizer, loss), Step(loss, losses, output.log)
+
+    def outputs(self, corpus: Corpus) -> Iterator[tuple[NDArray[np.int64], Output, Batch]]:
+        """The model's outputs for all rows of a part, in batches of similar length: (rows, output, batch)."""
+        self.model.eval()
+        order = np.argsort([len(tokens) for tokens in corpus.review_tokens], kind="stable")
+        for start in range(0, len(order), self.settings.evaluation_rows):
+            rows = order[start : start + self.settings.evaluation_rows]
+            batch = corpus.batch(rows).to(self.device)
+            with torch.no_grad():
+                output = self.model(batch)
+            yield rows, output, batch
+
+    def score(self, corpus: Corpus) -> NDArray[np.float64]:
+        """The score of every row of a part, in row order."""
+        scores = np.zeros(len(corpus))
+        for rows, output, _ in self.outputs(corpus):
+            scores[rows] = output.score.double().cpu().numpy()
+        return scores
+
+    def evaluate_part(self, corpus: Corpus) -> PerProduct:
+        """The metrics of a part, per product."""
+        return per_product(
+            labels=corpus.label,
+            scores=self.score(corpus),
+            products=corpus.product,
+            threshold=self.settings.relevance_threshold,
+        )
+
+    def select(self, epoch: int, dev_map: float) -> None:
+        """Take note of an epoch's validation MAP."""
+        self.best.offer(dev_map, epoch, self.model)
+        self.plateau.step(dev_map)
+
+    def ends(self, epoch: int) -> bool:
+        """Whether training ends after this epoch: the last one, or too many in a row without a better MAP."""
+        return epoch >= self.settings.epochs or 0 < self.settings.patience <= epoch - self.best.epoch
+
+    def load_best(self) -> None:
+        """Bring back the weights of the best epoch."""
+        self.model.load_state_dict(self.best.weights)
+
+    def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
+        """The test part under the best epoch's weights, once, at the end."""
+        self.load_best()
+        corpus = self.data.corpora["test"]
+        metrics, items = with_floors(self.evaluate_part(corpus), corpus, self.settings.relevance_threshold)
+        if self.settings.distances:
+            outputs = ((output, batch) for _, output, batch in self.outputs(corpus))
+            metrics |= distance_metrics(outputs, self.settings.helpful_threshold)
+        metrics |= {f"dropped_{part}_reviews": float(count) for part, count in self.data.dropped.items()}
+        return loop.Evaluation(
+            metrics | {"best_epoch": float(self.best.epoch), "test_products": float(len(items["map"]))}, items
+        )
