@@ -115,9 +115,7 @@ def report(rows: list[dict[str, Any]], trials: pd.DataFrame, results: Results) -
         ]
         seeds.append([str(data), str(arm), str(len(group)), *spread])
     config = CASE_STUDY_SMALL.arms["cosine"].config
-    recipe = ", ".join(
-        f"{key} {value}" for key, value in config.items() if key not in ("figures", "similarity", "retrieval")
-    )
+    recipe = ", ".join(f"{key} {value}" for key, value in config.items() if key not in ("figures", "loss", "retrieval"))
     hours = trials["seconds"].sum() / 3600
     return "\n".join(
         [

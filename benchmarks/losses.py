@@ -21,7 +21,7 @@ import torch
 from pytorch_metric_learning import losses as pml
 
 from trainables.losses import build
-from trainables.losses.composed import Composed
+from trainables.losses.composed import ComposedLoss
 
 DIM, CLASSES = 128, 10
 THEIR_LARGEST = 4096
@@ -29,25 +29,25 @@ THEIR_LARGEST = 4096
 Step = Callable[[torch.Tensor, torch.Tensor], Any]
 
 
-def at_once(loss: str) -> Step:
+def dense(loss: str) -> Step:
     built = build(loss, "cosine")
-    assert isinstance(built, Composed)
-    return lambda z, labels: built.at_once(z, labels)
+    assert isinstance(built, ComposedLoss)
+    return lambda z, labels: built.dense(z, labels)
 
 
 CONTESTANTS: dict[str, dict[str, tuple[Step, list[int]]]] = {
     "supcon": {
         "contrasweep": (build("supcon", "cosine"), [512, 1024, 2048, 4096, 8192, 16384]),
         "pytorch-metric-learning": (pml.SupConLoss(temperature=0.1), [512, 1024, 2048, THEIR_LARGEST]),
-        "dense": (at_once("supcon"), [512, 1024, 2048, THEIR_LARGEST]),
+        "dense": (dense("supcon"), [512, 1024, 2048, THEIR_LARGEST]),
     },
     "sincere": {
         "contrasweep": (build("sincere", "cosine"), [512, 1024, 2048, 4096, 8192, 16384]),
-        "dense": (at_once("sincere"), [512, 1024, 2048, THEIR_LARGEST]),
+        "dense": (dense("sincere"), [512, 1024, 2048, THEIR_LARGEST]),
     },
     "ocl": {
         "contrasweep": (build("ocl", "cosine"), [512, 1024, 2048, 4096, 8192, 16384]),
-        "dense": (at_once("ocl"), [512, 1024, 2048, THEIR_LARGEST]),
+        "dense": (dense("ocl"), [512, 1024, 2048, THEIR_LARGEST]),
     },
     "triplet": {
         "contrasweep": (build("triplet", "neg_euclidean_unit", margin=0.05), [128, 256, 512]),

@@ -44,8 +44,7 @@ STUDY = Sweep(
         "cnn": Arm(
             "trainables.contrastive:train",
             config={
-                "encoder": "cnn",
-                "encoder_width": 8,
+                "encoder": {"name": "cnn", "width": 8},
                 "epochs": EPOCHS,
                 "batch_size": 64,
                 "evaluate_every": 1,
@@ -54,11 +53,11 @@ STUDY = Sweep(
             },
             space={
                 "loss": Choice(["supcon", "sincere", "ocl"]),
-                "temperature": Float(0.01, 3.0, log=True),
+                "loss.temperature": Float(0.01, 3.0, log=True),
                 "learning_rate": Float(1e-4, 3.0, log=True),
-                "momentum": Float(0.0, 0.99),
-                "weight_decay": Float(1e-6, 0.1, log=True),
-                "projection_dim": Int(4, 128, log=True),
+                "optimizer.momentum": Float(0.0, 0.99),
+                "optimizer.weight_decay": Float(1e-6, 0.1, log=True),
+                "projection.dim": Int(4, 128, log=True),
             },
         )
     },

@@ -7,15 +7,15 @@ well under a second. The same study in YAML is quickstart.yaml.
 from contrasweep import AblationGrid, Arm
 
 TRAIN = "trainables.contrastive:train"
-BASE = {"encoder": "cnn", "epochs": 12, "learning_rate": 0.1, "temperature": 0.2, "checkpoint_every": 4}
+BASE = {"encoder": "cnn", "epochs": 12, "learning_rate": 0.1, "checkpoint_every": 4}
 
 STUDY = AblationGrid(
     name="quickstart",
     description="SupCon, SINCERE and OCL at two batch sizes on digits with a long tail",
     arms={
-        "supcon": Arm(TRAIN, config=BASE | {"loss": "supcon"}),
-        "sincere": Arm(TRAIN, config=BASE | {"loss": "sincere"}),
-        "ocl": Arm(TRAIN, config=BASE | {"loss": "ocl"}),
+        "supcon": Arm(TRAIN, config=BASE | {"loss": {"name": "supcon", "temperature": 0.2}}),
+        "sincere": Arm(TRAIN, config=BASE | {"loss": {"name": "sincere", "temperature": 0.2}}),
+        "ocl": Arm(TRAIN, config=BASE | {"loss": {"name": "ocl", "temperature": 0.2}}),
     },
     axes={"batch_size": [32, 128]},
     data="digits-lt",

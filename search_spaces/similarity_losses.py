@@ -57,20 +57,20 @@ def loss_space(loss: str, similarity: str) -> Space:
             hint=choose_from("similarities", list(TEMPERATURE), similarity),
         )
     if loss == "ocl":
-        return {"temperature": TEMPERATURE[similarity]}
+        return {"loss.temperature": TEMPERATURE[similarity]}
     if loss in CROSS_ENTROPY:
-        return {"temperature": TEMPERATURE[similarity], "epsilon": EPSILON}
+        return {"loss.temperature": TEMPERATURE[similarity], "loss.epsilon": EPSILON}
     if loss == "margin_contrastive":
         positive, negative = PAIR_MARGINS[similarity]
-        return {"m_pos": positive, "m_neg": negative, "squared": Choice([False, True])}
+        return {"loss.m_pos": positive, "loss.m_neg": negative, "loss.squared": Choice([False, True])}
     if loss == "lifted_structured":
-        return {"margin": MARGIN[similarity], "smooth": Choice([True, False])}
+        return {"loss.margin": MARGIN[similarity], "loss.smooth": Choice([True, False])}
     if loss in MARGIN_LOSSES:
-        low, high, hinge = MARGIN[similarity].low, MARGIN[similarity].high, {"soft": False}
-        found: Space = {"soft": Choice([False, True]), "margin": Float(low, high, log=True, when=hinge)}
+        low, high, hinge = MARGIN[similarity].low, MARGIN[similarity].high, {"loss.soft": False}
+        space: Space = {"loss.soft": Choice([False, True]), "loss.margin": Float(low, high, log=True, when=hinge)}
         if loss == "triplet":
-            found["mining"] = Choice(["all", "hard", "semi_hard"], when=hinge)
-        return found
+            space["loss.mining"] = Choice(["all", "hard", "semi_hard"], when=hinge)
+        return space
     raise SpecError(
         "there is no search space for this loss",
         place="loss",
@@ -81,7 +81,7 @@ def loss_space(loss: str, similarity: str) -> Space:
 
 OPTIMISATION: Space = {
     "learning_rate": Float(0.01, 1.5, log=True),
-    "weight_decay": Float(1e-6, 1e-3, log=True),
+    "optimizer.weight_decay": Float(1e-6, 1e-3, log=True),
     "batch_size": Choice([64, 128, 256, 512]),
 }
 """What every contrastive method has to tune, for SGD."""
@@ -95,7 +95,7 @@ def space(loss: str, similarity: str) -> Space:
 # The case study of Feeney & Hughes (2024): SINCERE with cosine similarity against negative arc length, judged by
 # nearest neighbours on the test set in the space that the similarity shaped (the head's embeddings). Recipe of
 # SINCERE's experiments; the survey does not name the network, SupContrast's default is taken.
-_CASE = {"loss": "sincere", "evaluate_on": "embeddings", "figures": True}
+_CASE = {"evaluate_on": "embeddings", "figures": True}
 _FULL = _CASE | {
     "encoder": "resnet50",
     "epochs": 800,
@@ -110,11 +110,11 @@ CASE_STUDY = AblationGrid(
     name="similarity-case-study",
     description="SINCERE with cosine similarity against negative arc length, 1NN and 5NN, CIFAR-10 and CIFAR-100",
     arms={
-        "cosine": Arm(TRAIN, config=_FULL | {"similarity": "cosine"}),
-        "neg_arc_length": Arm(TRAIN, config=_FULL | {"similarity": "neg_arc_length"}),
+        "cosine": Arm(TRAIN, config=_FULL | {"loss": {"name": "sincere", "similarity": "cosine"}}),
+        "neg_arc_length": Arm(TRAIN, config=_FULL | {"loss": {"name": "sincere", "similarity": "neg_arc_length"}}),
     },
     data="cifar10",
-    zipped=[{"data": ["cifar10", "cifar100"], "temperature": [0.1, 0.05]}],
+    zipped=[{"data": ["cifar10", "cifar100"], "loss.temperature": [0.1, 0.05]}],
     seeds=[0, 1, 2, 3, 4],
     metric="knn1",
     reference="cosine",
@@ -125,7 +125,6 @@ _SMALL = _CASE | {
     "batch_size": 128,
     "sampling": "class_balanced",
     "learning_rate": 0.1,
-    "temperature": 0.1,
     "retrieval": False,
 }
 
@@ -133,8 +132,10 @@ CASE_STUDY_SMALL = AblationGrid(
     name="similarity-case-study-small",
     description="The case study with a small CNN on long-tailed CIFAR-10 and MNIST: minutes on two cores",
     arms={
-        "cosine": Arm(TRAIN, config=_SMALL | {"similarity": "cosine"}),
-        "neg_arc_length": Arm(TRAIN, config=_SMALL | {"similarity": "neg_arc_length"}),
+        "cosine": Arm(TRAIN, config=_SMALL | {"loss": {"name": "sincere", "similarity": "cosine", "temperature": 0.1}}),
+        "neg_arc_length": Arm(
+            TRAIN, config=_SMALL | {"loss": {"name": "sincere", "similarity": "neg_arc_length", "temperature": 0.1}}
+        ),
     },
     data="cifar10-lt",
     zipped=[{"data": ["cifar10-lt", "mnist"], "epochs": [10, 1]}],

@@ -8,7 +8,7 @@ from contrasweep import Arm, Float, Sweep
 
 TRAIN = "trainables.contrastive:train"
 BASE = {"encoder": "cnn", "epochs": 12, "batch_size": 128, "evaluate_every": 4, "checkpoint_every": 4}
-SPACE = {"temperature": Float(0.05, 1.0, log=True), "learning_rate": Float(0.01, 1.0, log=True)}
+SPACE = {"loss.temperature": Float(0.05, 1.0, log=True), "learning_rate": Float(0.01, 1.0, log=True)}
 
 STUDY = Sweep(
     name="tuned-losses",

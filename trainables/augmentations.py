@@ -5,65 +5,111 @@ any part of them. So the views depend neither on the batch size nor on the devic
 """
 
 import math
+import typing
 from dataclasses import dataclass
+from typing import Annotated, Any
 
+import pydantic
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.components import Component, Table, parameters_class
+from contrasweep.data.manifest import Manifest
+from contrasweep.schema import checked
+
+Probability = Annotated[float, pydantic.Field(ge=0, le=1)]
+Strength = Annotated[float, pydantic.Field(ge=0)]
 
 
-@dataclass(frozen=True)
+@checked
 class Policy:
-    """What a view may differ in. `area` is the share of the image that a crop keeps, `flip` and `grayscale` are
-    probabilities, `rotation` the largest angle in degrees, `jitter` the strengths of brightness, contrast,
-    saturation and hue (in turns), applied together with probability `jitter_share`."""
+    """What a view may differ in."""
 
-    area: tuple[float, float] = (1.0, 1.0)
+    area: tuple[Probability, Probability] = (1.0, 1.0)
+    """The least and the largest share of the image that a crop keeps."""
     aspect: tuple[float, float] = (3 / 4, 4 / 3)
-    flip: float = 0.0
-    rotation: float = 0.0
-    jitter: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
-    jitter_share: float = 0.0
-    grayscale: float = 0.0
+    """The least and the largest width of a crop over its height."""
+    flip: Probability = 0.0
+    """Probability of a mirrored view."""
+    rotation: Strength = 0.0
+    """Largest angle, in degrees."""
+    jitter: tuple[Strength, Strength, Strength, Strength] = (0.0, 0.0, 0.0, 0.0)
+    """Strengths of brightness, contrast, saturation and hue (in turns)."""
+    jitter_share: Probability = 0.0
+    """Probability of the jitter, of all four together."""
+    grayscale: Probability = 0.0
+    """Probability of a view without colours."""
 
 
-AUGMENTATIONS: dict[str, Policy] = {
-    # SupContrast's two views for CIFAR: RandomResizedCrop(.2-1), flip, ColorJitter(.4, .4, .4, .1) p=.8, grayscale .2
-    "photos": Policy(area=(0.2, 1.0), flip=0.5, jitter=(0.4, 0.4, 0.4, 0.1), jitter_share=0.8, grayscale=0.2),
-    # A mirrored or strongly cropped digit is no digit
-    "glyphs": Policy(area=(0.6, 1.0), aspect=(0.8, 1.25), rotation=12.0, jitter=(0.3, 0.3, 0.0, 0.0), jitter_share=0.8),
-    # A view from above has no up: flips are free, colour carries meaning
-    "aerial": Policy(area=(0.4, 1.0), flip=0.5, rotation=180.0, jitter=(0.2, 0.2, 0.1, 0.0), jitter_share=0.8),
-    "none": Policy(aspect=(1.0, 1.0)),
-}
-
-DATASETS: dict[str, str] = {
-    "digits": "glyphs",
-    "mnist": "glyphs",
-    "svhn": "glyphs",
-    "cifar": "photos",
-    "fashion-mnist": "photos",
-}
-"""Beginning of a dataset's name -> its augmentation."""
+@checked
+class Auto:
+    """`photos` or `glyphs`, by what the dataset's manifest says of its images (see `resolved`)."""
 
 
-def policy_for(name: str, dataset: str, channels: int) -> Policy:
-    """The policy `name`; `auto` chooses by the dataset, and for one it does not know by the channels: one channel
-    is taken for glyphs, because a missing flip costs little and a wrong one makes classes indistinguishable."""
-    if name == "auto":
-        known = [policy for prefix, policy in DATASETS.items() if dataset.startswith(prefix)]
-        name = known[0] if known else ("glyphs" if channels == 1 else "photos")
+def _preset(name: str, about: str, **defaults: Any) -> type[Policy]:
+    types = typing.get_type_hints(Policy, include_extras=True)
+    policy = parameters_class(name, {key: (types[key], value) for key, value in defaults.items()}, base=Policy)
+    policy.__doc__ = about
+    return policy
+
+
+AUGMENTATIONS: Table[type[Policy | Auto]] = Table(
+    "augmentation",
+    {
+        "auto": Auto,
+        "photos": _preset(
+            "photos",
+            "SupContrast's for CIFAR: RandomResizedCrop(.2-1), flip, ColorJitter(.4, .4, .4, .1) p=.8, grayscale .2",
+            area=(0.2, 1.0),
+            flip=0.5,
+            jitter=(0.4, 0.4, 0.4, 0.1),
+            jitter_share=0.8,
+            grayscale=0.2,
+        ),
+        "glyphs": _preset(
+            "glyphs",
+            "for characters, where a mirrored or strongly cropped one is another or none",
+            area=(0.6, 1.0),
+            aspect=(0.8, 1.25),
+            rotation=12.0,
+            jitter=(0.3, 0.3, 0.0, 0.0),
+            jitter_share=0.8,
+        ),
+        "aerial": _preset(
+            "aerial",
+            "for views from above, which have no up: flips are free, colour carries meaning",
+            area=(0.4, 1.0),
+            flip=0.5,
+            rotation=180.0,
+            jitter=(0.2, 0.2, 0.1, 0.0),
+            jitter_share=0.8,
+        ),
+        "none": _preset("none", "both views are the image itself", aspect=(1.0, 1.0)),
+    },
+)
+"""name -> a class of policies with these defaults. Adding one is a line."""
+
+PHOTOGRAPHS_IN_GRAY = ("fashion-mnist",)
+"""Importers of one-channel photographs, for manifests that were staged before importers said `content`."""
+
+
+def resolved(augmentation: Component, data: Manifest, column: str = "image") -> Component:
+    """`augmentation`, where it is `auto` the one that suits the images of `data`.
+
+    The importer may say what they are (`source.content`, a name of `AUGMENTATIONS`). Otherwise one channel is taken
+    for glyphs, because a missing flip costs little and a wrong one makes classes indistinguishable. The dataset's
+    name says nothing.
+    """
+    if augmentation.name != "auto":
+        return augmentation
+    shape = data.columns.get(column, {}).get("shape")
+    name = data.source.get("content")
     if name not in AUGMENTATIONS:
-        raise SpecError(
-            "there is no such augmentation",
-            place="augmentation",
-            value=name,
-            hint=choose_from("augmentations", ["auto", *AUGMENTATIONS], name),
-        )
-    return AUGMENTATIONS[name]
+        gray = shape is not None and shape[-1] == 1 and data.source.get("dataset") not in PHOTOGRAPHS_IN_GRAY
+        name = "glyphs" if gray else "photos"
+    return AUGMENTATIONS.choose(name)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from contrasweep.trial import Report, Trial
 from trainables import augmentations, checkpoint, diagnostics, evaluation, images, loop, optimisation, seeding
 from trainables.contrastive_memory import workload
 from trainables.contrastive_settings import Settings
-from trainables.encoders import build_encoder, projection_head
 from trainables.evaluation import target_noise
 from trainables.exporting import FromPixels
 from trainables.gradcache import chunked_step
@@ -40,9 +39,10 @@ class Step:
 
 
 class Contrastive:
-    """A trial in training: data, network and optimiser on the device, and one method for each half of an epoch."""
+    """A trial in training: data, network and optimizer on the device, and one method for each half of an epoch."""
 
     def __init__(self, trial: Trial, settings: Settings) -> None:
+        settings = settings.resolve(trial.data)
         self.settings, self.key = settings, (trial.seed, trial.fold)
         self.order_key = (trial.seed if settings.order_seed is None else settings.order_seed, trial.fold)
         self.device = seeding.pick_device(settings.device)
@@ -50,15 +50,11 @@ class Contrastive:
         self.train, self.test = self._open(trial)
         self.classes = len(trial.data.classes) or int(max(self.train.labels.max(), self.test.labels.max())) + 1
         self.normalise = images.Normalise(self.train)
-        self.policy = augmentations.policy_for(settings.augmentation, trial.data.name, self.train.shape[0])
+        self.policy: augmentations.Policy = settings.augmentation.settings
         seeding.reseed(*self.key, "weights")
         self.model = network(settings, self.train.shape).to(self.device)
-        self.optimizer = optimisation.build_optimizer(
-            settings.optimizer,
-            self.model.parameters(),
-            settings.learning_rate,
-            settings.weight_decay,
-            settings.momentum,
+        self.optimizer: optimisation.Optimizer = settings.optimizer.build(
+            self.model.parameters(), settings.learning_rate
         )
         self.schedule = self._schedule()
         self.loss = settings.build_loss()
@@ -73,12 +69,8 @@ class Contrastive:
     def _schedule(self) -> optimisation.Schedule:
         s = self.settings
         per_epoch = max(1, len(self.train) // s.batch_size)
-        warmup = s.warmup_epochs
-        if warmup is None:
-            warmup = 10 if s.batch_size > 256 and s.epochs > 50 else 0
-        return optimisation.Schedule(
-            s.learning_rate, s.epochs * per_epoch, warmup * per_epoch, constant=s.schedule == "constant"
-        )
+        warmup = (s.warmup_epochs or 0) * per_epoch
+        return optimisation.Schedule(s.learning_rate, s.epochs * per_epoch, warmup, constant=s.schedule == "constant")
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
@@ -191,8 +183,8 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 
 def network(settings: Settings, shape: tuple[int, int, int]) -> nn.Sequential:
     """Encoder and projection head for images of `shape` (channels, height, width)."""
-    encoder = build_encoder(settings.encoder, shape, settings.encoder_width)
-    model = nn.Sequential(encoder, projection_head(settings.projection, encoder.dim, settings.projection_dim))
+    encoder = settings.encoder.build(shape)
+    model = nn.Sequential(encoder, settings.projection.build(encoder.dim))
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]  # faster, on CPUs by a quarter
 
 

@@ -5,10 +5,12 @@ from torch import nn
 
 from cluster.errors import ClusterError
 from cluster.memory import Workload
+from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
 from trainables.contrastive_settings import Settings
-from trainables.encoders import Shape, build_encoder, projection_head
+from trainables.encoders import Shape
 from trainables.images import CHUNK
+from trainables.optimisation import optimizer_states
 
 FLOAT = 4  # bytes
 
@@ -36,15 +38,15 @@ def workload(settings: Settings, data: Manifest) -> Workload:
     ahead = min(images, max(settings.batch_size, CHUNK["cuda"] // pixels))
 
     def build() -> nn.Module:
-        encoder = build_encoder(settings.encoder, shape, settings.encoder_width)
-        return nn.Sequential(encoder, projection_head(settings.projection, encoder.dim, settings.projection_dim))
+        encoder = settings.encoder.build(shape)
+        return nn.Sequential(encoder, settings.projection.build(encoder.dim))
 
     return Workload(
-        architecture=f"{settings.encoder} {'bf16' if half else 'fp32'}",
-        shape=(shape, rows, settings.encoder_width, settings.projection, settings.projection_dim),
+        architecture=f"{settings.encoder.name} {'bf16' if half else 'fp32'}",
+        shape=(shape, rows, *(canonical.dumps(part.to_plain()) for part in (settings.encoder, settings.projection))),
         build=build,
         inputs=(rows, *shape),
-        optimizer_states=1.0 if settings.optimizer == "sgd" else 2.0,
+        optimizer_states=optimizer_states(settings.optimizer),
         precision="bf16" if half else "fp32",
         resident_bytes=images * pixels + 3 * ahead * pixels * FLOAT,
         device=settings.device,

@@ -1,113 +1,110 @@
 """All that can be set of a contrastive trial, checked before anything is spent."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal
 
 import pydantic
 
-from contrasweep.errors import SpecError, choose_from
-from contrasweep.schema import checked
-from trainables import augmentations, losses
-from trainables.encoders import ENCODERS
+from contrasweep.components import Component
+from contrasweep.data.manifest import Manifest
+from contrasweep.errors import SpecError
+from contrasweep.schema import OMIT_DEFAULT, checked
+from trainables import losses
+from trainables.augmentations import AUGMENTATIONS, resolved
+from trainables.encoders import ENCODERS, HEADS
+from trainables.losses import LOSSES
+from trainables.optimisation import OPTIMIZERS
 
 Positive = Annotated[float, pydantic.Field(gt=0)]
-NotNegative = Annotated[float, pydantic.Field(ge=0)]
 Count = Annotated[int, pydantic.Field(ge=1)]
 MaybeCount = Annotated[int, pydantic.Field(ge=0)]
 
 
-LOSS_PARAMETERS = (
-    "temperature",
-    "epsilon",
-    "margin",
-    "m_pos",
-    "m_neg",
-    "soft",
-    "mining",
-    "smooth",
-    "squared",
-    "reduction",
-)
-"""Settings that go to the loss where they are given."""
-
-
 @checked
 class Settings:
-    """All settings of a contrastive trial.
+    """Settings of a contrastive trial."""
 
-    Loss: `loss` and `similarity` by name, and those parameters that the loss has (None: its default): `temperature`,
-    `epsilon` (in logit units), `margin`, `m_pos` and `m_neg`, `soft`, `mining`, `smooth`, `squared`, `reduction`;
-    any other goes by name into `loss_options`.
-    Network: `encoder`, `encoder_width` (0: its own), `projection` head and its `projection_dim`.
-    Optimisation: `optimizer`, `learning_rate`, `momentum` (SGD only), `weight_decay`, `schedule`, `warmup_epochs`
-    (None: SupContrast's 10 where the batch is above 256 images and there are more than 50 epochs), `batch_size` in
-    images (the loss sees twice as many rows), `sampling`, `augmentation` (`auto`: by dataset).
-    Evaluation: `evaluate_on` features of the encoder or embeddings of the head; `classifier` says which one gives
-    `accuracy` and `f1_macro`: `knn` (the nearest neighbour) or the linear `probe`; `evaluate_every` epochs (0: only
-    at the end) where the trial has a fold: a dataset's own test split is looked at once, at the end. `retrieval`
-    adds MAP@R, R-precision and recall@k, `figures` histograms of target and noise similarities.
-    Running: `device`, `autocast` (bfloat16, for GPUs: a CPU without units for it is slower), `chunk_rows` views
-    encoded at a time (0: the whole batch; see `gradcache`), torch `threads`, `checkpoint_every` epochs (0: only at
-    the end). `order_seed` seeds the order of the data alone (None: the trial's seed does): as an axis of a study it
-    tells what the order does from what the initial weights do.
-    """
+    MOVED: ClassVar[Mapping[str, str]] = {
+        "similarity": "loss.similarity",
+        "temperature": "loss.temperature",
+        "epsilon": "loss.epsilon",
+        "margin": "loss.margin",
+        "m_pos": "loss.m_pos",
+        "m_neg": "loss.m_neg",
+        "soft": "loss.soft",
+        "mining": "loss.mining",
+        "smooth": "loss.smooth",
+        "squared": "loss.squared",
+        "reduction": "loss.reduction",
+        "loss_options": "loss",
+        "encoder_width": "encoder.width",
+        "projection_dim": "projection.dim",
+        "momentum": "optimizer.momentum",
+        "weight_decay": "optimizer.weight_decay",
+    }
 
-    loss: str = "supcon"
-    similarity: str = "cosine"
-    temperature: Positive | None = None
-    epsilon: NotNegative | None = None
-    margin: float | None = None
-    m_pos: float | None = None
-    m_neg: float | None = None
-    soft: bool | None = None
-    mining: str | None = None
-    smooth: bool | None = None
-    squared: bool | None = None
-    reduction: str | None = None
-    loss_options: dict[str, Any] = pydantic.Field(default_factory=dict)
-    encoder: str = "cnn"
-    encoder_width: MaybeCount = 0
-    projection: Literal["mlp", "linear", "none"] = "mlp"
-    projection_dim: Count = 128
+    loss: Component = LOSSES.setting("supcon")
+    """The loss, its similarity and reduction, and its own parameters."""
+    encoder: Component = ENCODERS.setting("cnn")
+    """The network from images to features."""
+    projection: Component = HEADS.setting("mlp")
+    """The head from features to embeddings, which the loss sees."""
     epochs: Count = 20
+    """How often the training part is seen."""
     batch_size: Annotated[int, pydantic.Field(ge=2)] = 128
+    """Images of a step; the loss sees twice as many rows."""
     sampling: Literal["shuffled", "class_balanced"] = "shuffled"
-    augmentation: str = "auto"
-    optimizer: Literal["sgd", "adamw"] = "sgd"
+    """Each row once an epoch, or as many draws in which all classes are equally likely."""
+    augmentation: Component = AUGMENTATIONS.setting("auto")
+    """What the two views of an image may differ in; `auto` is decided by the dataset's manifest."""
+    optimizer: Component = OPTIMIZERS.setting("sgd", weight_decay=1e-4)
+    """What takes the steps."""
     learning_rate: Positive = 0.1
-    momentum: Annotated[float, pydantic.Field(ge=0, lt=1)] = 0.9
-    weight_decay: NotNegative = 1e-4
+    """The largest learning rate."""
     schedule: Literal["cosine", "constant"] = "cosine"
+    """The learning rate after the warm-up: a cosine down to a thousandth, or constant."""
     warmup_epochs: MaybeCount | None = None
+    """Epochs of linear warm-up. None: SupContrast's 10 where the batch is above 256 images and there are more than 50
+    epochs, otherwise 0."""
     evaluate_on: Literal["features", "embeddings"] = "features"
+    """What the scores are of: the encoder's features, or the head's embeddings."""
     classifier: Literal["knn", "probe"] = "knn"
+    """What gives `accuracy` and `f1_macro`: the nearest neighbour, or a linear probe."""
     evaluate_every: MaybeCount = 5
+    """Epochs between evaluations (0: only at the end) where the trial has a fold. A dataset's own test split is looked
+    at once, at the end."""
     retrieval: bool = True
+    """Whether the last report has MAP@R, R-precision and recall@k."""
     figures: bool = False
-    device: Annotated[str, pydantic.Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
+    """Whether the last report brings histograms of target and noise similarities."""
+    device: Annotated[str, pydantic.Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$"), OMIT_DEFAULT] = "auto"
+    """Where it runs; `auto` is the GPU if the process sees one."""
     autocast: bool = False
+    """bfloat16 where it can be; for GPUs, since a CPU without units for it is slower."""
     chunk_rows: MaybeCount = 0
+    """Views that are encoded at a time (0: the whole batch); see `gradcache`."""
     threads: Count = 1
+    """Threads of torch."""
     checkpoint_every: MaybeCount = 5
-    order_seed: int | None = None
+    """Epochs between checkpoints (0: only at the end)."""
+    order_seed: Annotated[int | None, OMIT_DEFAULT] = None
+    """Seed of the order of the data alone (None: the trial's own). As an axis it tells what the order does from what
+    the initial weights do."""
 
     def __post_init__(self) -> None:
-        if self.encoder not in ENCODERS:
-            raise SpecError(
-                "there is no such encoder",
-                place="encoder",
-                value=self.encoder,
-                hint=choose_from("encoders", list(ENCODERS), self.encoder),
-            )
-        augmentations.policy_for(self.augmentation, dataset="", channels=3)
         self.build_loss()
 
-    def build_loss(self) -> Any:
-        """The loss as a function of (embeddings, labels, instance_ids); `SpecError` if there is none such."""
-        given = {name: getattr(self, name) for name in LOSS_PARAMETERS}
-        options = {name: value for name, value in given.items() if value is not None}
+    def resolve(self, data: Manifest) -> "Settings":
+        """The same settings with everything concrete that depends on other settings or on the dataset."""
+        warmup = self.warmup_epochs
+        if warmup is None:
+            warmup = 10 if self.batch_size > 256 and self.epochs > 50 else 0
+        return replace(self, augmentation=resolved(self.augmentation, data), warmup_epochs=warmup)
+
+    def build_loss(self) -> losses.ComposedLoss | losses.ExternalLoss:
+        """The loss as a function of (embeddings, labels, instance_ids); `SpecError` if it cannot be built."""
         try:
-            return losses.build(self.loss, self.similarity, **options, **self.loss_options)
-        except SpecError:
-            raise
-        except (ValueError, TypeError) as error:
-            raise SpecError(str(error), place="loss") from None
+            return losses.compose(self.loss)
+        except SpecError as error:
+            raise error.at("loss") from None

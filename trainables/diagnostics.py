@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trainables.losses.composed import Composed
+from trainables.losses.composed import ComposedLoss
 from trainables.losses.ids import Ids, members, valid_anchors
 from trainables.losses.reductions import REDUCTIONS, Terms
 from trainables.similarities import unit
@@ -28,14 +28,14 @@ def of_batch(
     losses `collapse_value`, `collapse_distance` = value - collapse_value, and `collapsed`, 1 where the loss stands
     within 1 % of its collapse value and the embeddings coincide (up to their length, where the similarity knows one:
     then a scale far below the margin or temperature has the same effect)."""
-    ids = loss.ids(labels, instance_ids) if isinstance(loss, Composed) else labels
+    ids = loss.ids(labels, instance_ids) if isinstance(loss, ComposedLoss) else labels
     z = embeddings.detach().to(torch.promote_types(embeddings.dtype, torch.float32))
     metrics = {
         "valid_anchors": float(valid_anchors(ids)),
         "alignment": alignment(z[:SAMPLE], ids[:SAMPLE]),
         "uniformity": uniformity(z[:SAMPLE]),
     }
-    if isinstance(loss, Composed):
+    if isinstance(loss, ComposedLoss):
         constant = collapse_value(loss, ids, typical_score(loss, z))
         away = float(value) - constant
         coincide = metrics["uniformity"] > -0.05 or math.isinf(loss.similarity.low)
@@ -44,7 +44,7 @@ def of_batch(
     return metrics
 
 
-def collapse_value(loss: Composed, ids: Ids, score: float | None = None) -> float:
+def collapse_value(loss: ComposedLoss, ids: Ids, score: float | None = None) -> float:
     """The value of `loss` when all embeddings are equal, so that every score is `score` (None: the largest that the
     similarity has): log(n - 1) for SupCon, InfoNCE (without epsilon) and OCL, mean log(1 + |N(i)|) for SINCERE, the
     margin for triplets and batch-hard, ln 2 for their soft forms.
@@ -65,7 +65,7 @@ def collapse_value(loss: Composed, ids: Ids, score: float | None = None) -> floa
     return sum(float(REDUCTIONS[loss.reduction](Terms(*(t[member_of] for t in part)), pairs)) for part in terms)
 
 
-def typical_score(loss: Composed, z: Float[Tensor, "n d"] | None) -> float:
+def typical_score(loss: ComposedLoss, z: Float[Tensor, "n d"] | None) -> float:
     """The score of two equal embeddings; for the dot product that of the mean squared length of `z` (None: 1)."""
     if math.isfinite(loss.similarity.high):
         return loss.similarity.high

@@ -1,25 +1,44 @@
-"""Optimisers and the learning rate's course.
+"""Optimizers and the learning rate's schedule.
 
-The optimisers are ours and not torch.optim's, because the first `torch.optim.Optimizer` of a process imports
-torch._dynamo, which takes seconds and some 100 MB: more than a whole small trial.
+The optimizers are our own and not torch.optim's: the first `torch.optim.SGD` of a process imports 97 modules of
+torch._dynamo, which takes as long as importing torch itself and some 100 MB: more than a whole small trial. Their
+updates are those of torch.optim, which the tests compare.
 """
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
+import pydantic
 import torch
 from torch import Tensor
 
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.components import Component, Table
+
+NotNegative = Annotated[float, pydantic.Field(ge=0)]
+Decay = Annotated[float, pydantic.Field(ge=0, lt=1)]
+
+
+@runtime_checkable
+class Optimizer(Protocol):
+    """Takes steps along gradients that it is given; `lr` is the rate of the next step."""
+
+    parameters: list[Tensor]
+    lr: float
+
+    def step(self, gradients: list[Tensor]) -> None: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any], /) -> None: ...
 
 
 class SGD:
     """Stochastic gradient descent with momentum and L2 weight decay: torch.optim.SGD's update."""
 
+    states: ClassVar[float] = 1.0
+
     def __init__(
-        self, parameters: Iterable[Tensor], lr: float, weight_decay: float = 0.0, momentum: float = 0.9
+        self, parameters: Iterable[Tensor], lr: float, *, weight_decay: NotNegative = 0.0, momentum: Decay = 0.9
     ) -> None:
         self.parameters = [p for p in parameters if p.requires_grad]
         self.lr, self.weight_decay, self.momentum = lr, weight_decay, momentum
@@ -44,13 +63,16 @@ class SGD:
 class AdamW:
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2), torch.optim.AdamW's update."""
 
+    states: ClassVar[float] = 2.0
+
     def __init__(
         self,
         parameters: Iterable[Tensor],
         lr: float,
-        weight_decay: float = 0.0,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
+        *,
+        weight_decay: NotNegative = 0.0,
+        betas: tuple[Decay, Decay] = (0.9, 0.999),
+        eps: NotNegative = 1e-8,
     ) -> None:
         self.parameters = [p for p in parameters if p.requires_grad]
         self.lr, self.weight_decay, self.betas, self.eps = lr, weight_decay, betas, eps
@@ -81,28 +103,19 @@ class AdamW:
         self.steps = state["steps"]
 
 
-Optimizer = SGD | AdamW
-OPTIMIZERS = ("sgd", "adamw")
+OPTIMIZERS: Table[Any] = Table("optimizer", {"sgd": SGD, "adamw": AdamW})
+"""name -> (parameters, learning rate, its own parameters) -> optimizer."""
 
 
-def build_optimizer(
-    name: str, parameters: Iterable[Tensor], lr: float, weight_decay: float = 0.0, momentum: float = 0.9
-) -> Optimizer:
-    """The optimiser `name`; `momentum` is SGD's."""
-    if name not in OPTIMIZERS:
-        raise SpecError(
-            "there is no such optimiser",
-            place="optimizer",
-            value=name,
-            hint=choose_from("optimisers", list(OPTIMIZERS), name),
-        )
-    return SGD(parameters, lr, weight_decay, momentum) if name == "sgd" else AdamW(parameters, lr, weight_decay)
+def optimizer_states(chosen: Component) -> float:
+    """Tensors that this optimizer keeps for each of the model's; 2 where its class does not say `states`."""
+    return float(getattr(chosen.entry, "states", 2.0))
 
 
 def gradients_of(optimizer: Optimizer, loss: Tensor) -> list[Tensor]:
-    """d loss / d parameter for each of the optimiser's parameters; zero for one that the loss does not depend on."""
-    found = torch.autograd.grad(loss, optimizer.parameters, allow_unused=True)
-    return [torch.zeros_like(p) if g is None else g for p, g in zip(optimizer.parameters, found, strict=True)]
+    """d loss / d parameter for each of the optimizer's parameters; zero for one that the loss does not depend on."""
+    gradients = torch.autograd.grad(loss, optimizer.parameters, allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g for p, g in zip(optimizer.parameters, gradients, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ import dataclasses
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Annotated, Any, Generic, TypeVar
 
 import pydantic
 import pydantic.dataclasses
@@ -169,6 +169,18 @@ class _Chosen:
         return {"anyOf": forms}
 
 
+def one_of(kind: str, plural: str, names: Iterable[str]) -> Any:
+    """The type of a field that is one of these names; another value's error says which is the nearest."""
+    known = list(names)
+
+    def check(value: str) -> str:
+        if value not in known:
+            raise SpecError(f"there is no such {kind}", value=value, hint=choose_from(plural, known, value))
+        return value
+
+    return Annotated[str, pydantic.AfterValidator(check), pydantic.WithJsonSchema({"enum": known})]
+
+
 def _open(settings: type) -> bool:
     """Whether a class of parameters takes others than its fields."""
     return bool(getattr(settings, "__pydantic_config__", {}).get("extra") == "allow")
@@ -205,11 +217,11 @@ def _field(parameter: inspect.Parameter, types: Mapping[str, Any]) -> Field:
     return types.get(parameter.name, guess), default
 
 
-def parameters_class(name: str, fields: Mapping[str, Field], *, more: bool = False) -> type:
-    """A `@checked` class of these fields; with `more` it takes any other parameter too."""
+def parameters_class(name: str, fields: Mapping[str, Field], *, base: type = object, more: bool = False) -> type:
+    """A `@checked` class of these fields, and those of `base`; with `more` it takes any other parameter too."""
     required = {key: hint for key, (hint, default) in fields.items() if default is inspect.Parameter.empty}
     optional = {key: field for key, field in fields.items() if key not in required}
     hints = {**required, **{key: hint for key, (hint, _) in optional.items()}}
     body = {"__annotations__": hints, "__module__": __name__, **{key: value for key, (_, value) in optional.items()}}
-    cls = type(name, (), body)
+    cls = type(name, (base,), body)
     return checked(cls, extra="allow") if more else checked(cls)

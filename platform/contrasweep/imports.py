@@ -19,15 +19,12 @@ def import_path(path: str, place: str = "", kind: str = "trainable", extra: str 
         raise SpecError(f"the {kind}'s module cannot be imported", place=place, value=path, hint=hint) from None
     target = getattr(module, name, None)
     if not callable(target):
-        known = [
-            n
-            for n, v in vars(module).items()
-            if callable(v) and getattr(v, "__module__", "") == module_name and not n.startswith("_")
-        ]
+        public = {n: v for n, v in vars(module).items() if callable(v) and not n.startswith("_")}
+        own = [n for n, v in public.items() if getattr(v, "__module__", "") == module_name]
         raise SpecError(
             f"the {kind}'s module has no such function or class",
             place=place,
             value=path,
-            hint=choose_from("names", known, name),
+            hint=choose_from("names", own or list(public), name),
         )
     return target

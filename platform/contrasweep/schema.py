@@ -82,7 +82,8 @@ def unknown_field(cls: Any, key: str, rule: str = "there is no such field", kind
     """The error of a key that `cls` has no field for: where it moved to, or the nearest name and all that there are."""
     if moved := getattr(cls, "MOVED", {}).get(key):
         return SpecError(rule, place=key, hint=f"it is {moved} now")
-    return SpecError(rule, place=key, hint=choose_from(kind, [f.name for f in dataclasses.fields(cls)], key))
+    fields = [f.name for f in dataclasses.fields(cls)]
+    return SpecError(rule, place=key, hint=choose_from(kind, fields, key) if fields else "it has none")
 
 
 def _class_at(cls: Any, loc: tuple[int | str, ...]) -> Any:

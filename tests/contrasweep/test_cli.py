@@ -123,14 +123,14 @@ def test_set_reaches_every_depth():
     study = load_study(
         QUICK,
         [
-            "arms.ocl.config.temperature=1e-2",
+            "arms.ocl.config.loss.temperature=1e-2",
             "axes.batch_size=[4, 8]",
             "seeds.0=7",
             "axes.epochs=[1]",
             "arms.ocl.config.epochs=null",
         ][:3],
     )
-    assert study.arms["ocl"].config["temperature"] == 0.01
+    assert study.arms["ocl"].config["loss"] == {"name": "ocl", "temperature": 0.01}
     assert (study.axes, study.seeds) == ({"batch_size": [4, 8]}, [7])
     assert study.arms["supcon"] == load_study(QUICK).arms["supcon"]
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from contrasweep.errors import SpecError
 from contrasweep.schema import validate
+from contrasweep.study import dotted
 from contrasweep.study.space import active, sample
 from contrasweep.study.study import AblationGrid, Sweep
 from search_spaces import quickstart, similarity_losses
@@ -30,13 +31,15 @@ def test_every_point_of_a_space_is_a_valid_trial(loss: str, similarity: str, dat
     parameters = space(loss, similarity)
     point = data.draw(st.lists(st.floats(0, 1), min_size=len(parameters), max_size=len(parameters)))
     config = sample(parameters, point)
-    assert Settings(loss=loss, similarity=similarity, **config).loss == loss
-    assert set(config) == {name for name, p in parameters.items() if active(p.when, config)}
+    nested = dotted.expand(config)
+    settings = Settings(**dotted.merge({"loss": {"name": loss, "similarity": similarity}}, nested))
+    assert (settings.loss.name, settings.loss.parameters["similarity"]) == (loss, similarity)
+    assert set(config) == {name for name, p in parameters.items() if active(p.when, nested)}
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_what_there_is_to_tune_depends_on_the_loss(loss: str) -> None:
-    assert ("temperature" in loss_space(loss, "cosine")) == (loss in CROSS_ENTROPY)
+    assert ("loss.temperature" in loss_space(loss, "cosine")) == (loss in CROSS_ENTROPY)
 
 
 def test_unknown_names_list_the_known_ones() -> None:
@@ -49,8 +52,9 @@ def test_unknown_names_list_the_known_ones() -> None:
 @pytest.mark.parametrize("study", [quickstart.STUDY, similarity_losses.CASE_STUDY, similarity_losses.CASE_STUDY_SMALL])
 def test_every_cell_of_a_grid_is_a_valid_trial(study: AblationGrid) -> None:
     for arm, axes, extra in study.cells():
-        config = {**study.arms[arm].config, **extra, **{k: v for k, v in axes.items() if k != "data"}}
-        assert Settings(**config).loss in ("supcon", "sincere", "ocl")
+        changes = {**extra, **{k: v for k, v in axes.items() if k != "data"}}
+        config = dotted.merge(dotted.expand(study.arms[arm].config), dotted.expand(changes))
+        assert Settings(**config).loss.name in ("supcon", "sincere", "ocl")
 
 
 def test_the_sweep_gives_every_loss_the_same_budget_and_a_space() -> None:

@@ -7,10 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
-from trainables.augmentations import AUGMENTATIONS, Policy, apply, draw, policy_for
+from trainables.augmentations import AUGMENTATIONS, Policy, apply, draw, resolved
 
 torch.set_num_threads(1)
+POLICIES: dict[str, Policy] = {name: policy() for name, policy in AUGMENTATIONS.items() if issubclass(policy, Policy)}
 IMAGES = torch.rand(6, 3, 12, 10, generator=torch.Generator().manual_seed(0))
 
 
@@ -20,24 +22,24 @@ def views(policy: Policy, images: torch.Tensor = IMAGES, seed: int = 0) -> torch
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
-@pytest.mark.parametrize("name", AUGMENTATIONS)
+@pytest.mark.parametrize("name", POLICIES)
 def test_every_policy_gives_images_of_the_same_kind(name: str, channels: int) -> None:
     images = torch.rand(9, channels, 8, 8)
-    found = views(AUGMENTATIONS[name], images)
+    found = views(POLICIES[name], images)
     assert found.shape == images.shape and found.min() >= 0 and found.max() <= 1
-    assert torch.equal(found, views(AUGMENTATIONS[name], images))
-    assert name == "none" or not torch.equal(found, views(AUGMENTATIONS[name], images, seed=1))
+    assert torch.equal(found, views(POLICIES[name], images))
+    assert name == "none" or not torch.equal(found, views(POLICIES[name], images, seed=1))
 
 
-@pytest.mark.parametrize("name", AUGMENTATIONS)
+@pytest.mark.parametrize("name", POLICIES)
 def test_a_view_does_not_depend_on_its_batch(name: str) -> None:
-    draws = draw(AUGMENTATIONS[name], 6, 3, torch.Generator().manual_seed(4))
+    draws = draw(POLICIES[name], 6, 3, torch.Generator().manual_seed(4))
     rows = torch.tensor([4, 1, 2])
     assert torch.allclose(apply(IMAGES, draws)[rows], apply(IMAGES[rows], draws[rows]), atol=1e-6)
 
 
 def test_none_leaves_images_alone() -> None:
-    assert torch.allclose(views(AUGMENTATIONS["none"]), IMAGES, atol=1e-5)
+    assert torch.allclose(views(POLICIES["none"]), IMAGES, atol=1e-5)
 
 
 def test_a_flip_is_a_mirror_image() -> None:
@@ -46,14 +48,14 @@ def test_a_flip_is_a_mirror_image() -> None:
 
 def test_a_quarter_turn_is_a_transposed_mirror_image() -> None:
     square = IMAGES[..., :10, :]
-    draws = draw(AUGMENTATIONS["none"], 6, 3, torch.Generator().manual_seed(0))
+    draws = draw(POLICIES["none"], 6, 3, torch.Generator().manual_seed(0))
     turned = dataclasses.replace(draws, affine=torch.tensor([[0.0, -1, 0], [1, 0, 0]]).expand(6, 2, 3))
     assert torch.allclose(apply(square, turned), square.transpose(-1, -2).flip(-2), atol=1e-5)
 
 
 @pytest.mark.parametrize(("name", "share"), [("glyphs", 0.0), ("photos", 0.5), ("aerial", 0.5)])
 def test_digits_are_never_mirrored_and_photos_half_the_time(name: str, share: float) -> None:
-    linear = draw(AUGMENTATIONS[name], 2000, 1, torch.Generator().manual_seed(0)).affine[:, :, :2]
+    linear = draw(POLICIES[name], 2000, 1, torch.Generator().manual_seed(0)).affine[:, :, :2]
     mirrored = (torch.linalg.det(linear) < 0).double().mean().item()
     assert mirrored == pytest.approx(share, abs=0.05 if share else 0)
 
@@ -75,8 +77,8 @@ def test_colours_are_torchvisions(brightness: float, contrast: float, saturation
 
     from trainables.augmentations import _colour
 
-    images = 0.2 + 0.2 * IMAGES  # nothing is clamped half way
-    base = draw(AUGMENTATIONS["none"], 6, 3, torch.Generator())
+    images = 0.35 + 0.1 * IMAGES  # nothing is clamped half way
+    base = draw(POLICIES["none"], 6, 3, torch.Generator())
     one = torch.ones(6)
     colour = _colour(brightness * one, saturation * one, 0 * one, 3)
     found = apply(images, dataclasses.replace(base, colour=colour, contrast=contrast * one))
@@ -102,21 +104,36 @@ def test_grayscale_images_have_three_equal_channels() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dataset", "channels", "expected"),
+    ("source", "shape", "expected"),
     [
-        ("digits-lt", 1, "glyphs"),
-        ("mnist", 1, "glyphs"),
-        ("svhn", 3, "glyphs"),
-        ("fashion-mnist", 1, "photos"),
-        ("cifar10-lt", 3, "photos"),
-        ("mine", 3, "photos"),
-        ("mine", 1, "glyphs"),
+        ({"dataset": "digits-lt"}, [8, 8, 1], "glyphs"),
+        ({"dataset": "mnist"}, [28, 28, 1], "glyphs"),
+        ({"dataset": "mnist", "content": "glyphs"}, [28, 28, 1], "glyphs"),
+        ({"dataset": "fashion-mnist"}, [28, 28, 1], "photos"),
+        ({"dataset": "fashion-mnist", "content": "photos"}, [28, 28, 1], "photos"),
+        ({"dataset": "cifar10-lt"}, [32, 32, 3], "photos"),
+        ({"dataset": "image-folder", "content": "aerial"}, [32, 32, 3], "aerial"),
+        ({}, [32, 32, 3], "photos"),
+        ({}, [32, 32, 1], "glyphs"),
+        ({}, None, "photos"),
     ],
 )
-def test_auto_chooses_by_dataset(dataset: str, channels: int, expected: str) -> None:
-    assert policy_for("auto", dataset, channels) is AUGMENTATIONS[expected]
+def test_auto_is_decided_by_what_the_manifest_says_of_the_images(
+    source: dict[str, str], shape: list[int] | None, expected: str
+) -> None:
+    columns = {} if shape is None else {"image": {"shape": shape}}
+    for name in ("", "mnist-faces", "cifar"):  # the dataset's name decides nothing
+        data = Manifest(name, "", "image", {}, columns=columns, source=source)
+        assert resolved(AUGMENTATIONS.choose("auto"), data) == AUGMENTATIONS.choose(expected)
+    chosen = AUGMENTATIONS.choose({"name": "photos", "flip": 0})
+    assert resolved(chosen, data) is chosen
 
 
 def test_an_unknown_augmentation_lists_the_known_ones() -> None:
     with pytest.raises(SpecError, match=r"did you mean 'photos'\? known augmentations: .*glyphs"):
-        policy_for("photo", "digits", 1)
+        AUGMENTATIONS.choose("photo")
+
+
+def test_a_policys_own_values_may_be_changed() -> None:
+    policy = AUGMENTATIONS.choose({"name": "photos", "flip": 0, "area": [0.5, 1]}).settings
+    assert (policy.flip, policy.area, policy.grayscale) == (0, (0.5, 1), POLICIES["photos"].grayscale)

@@ -25,7 +25,7 @@ from trainables.contrastive_settings import Settings
 from trainables.methods import METHODS
 
 torch.set_num_threads(1)
-QUICK = {"encoder": "mlp", "encoder_width": 64, "epochs": 4, "batch_size": 64, "checkpoint_every": 1}
+QUICK = {"encoder": {"name": "mlp", "width": 64}, "epochs": 4, "batch_size": 64, "checkpoint_every": 1}
 MakeTrial = Callable[..., Trial]
 
 
@@ -49,7 +49,7 @@ def numbers(reports: list[Report]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("loss", ["supcon", "sincere", "ocl", "infonce"])
 def test_it_learns(make_trial: MakeTrial, loss: str) -> None:
-    reports = list(train(make_trial(loss=loss, encoder="cnn", encoder_width=16, epochs=10, temperature=0.1)))
+    reports = list(train(make_trial(loss={"name": loss, "temperature": 0.1}, encoder="cnn", epochs=10)))
     assert [r.step for r in reports] == list(range(1, 11))
     assert reports[-1].metrics["loss"] < reports[0].metrics["loss"]
     last = reports[-1].metrics
@@ -95,7 +95,7 @@ def test_the_same_trial_gives_the_same_numbers_to_the_bit(make_trial: MakeTrial)
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_a_resumed_trial_continues_to_the_bit(make_trial: MakeTrial, tmp_path: Path, optimizer: str) -> None:
-    trial = make_trial(optimizer=optimizer, learning_rate=0.01, encoder="cnn", encoder_width=8)
+    trial = make_trial(optimizer=optimizer, learning_rate=0.01, encoder={"width": 8})
     whole = []
     for report in train(trial):
         assert report.checkpoint is not None
@@ -126,7 +126,10 @@ def test_closing_it_leaves_nothing_behind(
 
 
 def test_replicates_are_paired_across_arms(make_trial: MakeTrial) -> None:
-    arms = [make_trial(loss="supcon"), make_trial(loss="sincere", temperature=0.5, learning_rate=0.01, batch_size=32)]
+    arms = [
+        make_trial(loss="supcon"),
+        make_trial(loss={"name": "sincere", "temperature": 0.5}, learning_rate=0.01, batch_size=32),
+    ]
     runs = [contrastive.Contrastive(trial, Settings(**trial.config)) for trial in arms]
     for a, b in zip(*(run.model.parameters() for run in runs), strict=True):
         assert torch.equal(a, b)
@@ -136,7 +139,7 @@ def test_views_and_order_do_not_depend_on_the_batch_size(make_trial: MakeTrial) 
     trial = make_trial()
     data = contrastive.Contrastive(trial, Settings(**trial.config)).train
     order = images.epoch_order(data.labels, "shuffled", seeding.generator(0))
-    policy, seen = augmentations.AUGMENTATIONS["glyphs"], []
+    policy, seen = augmentations.AUGMENTATIONS["glyphs"](), []
     for size in (7, 64):
         stream = images.batches(data, images.Normalise(data), policy, order, size, 0, 0, 1)
         views, rows = zip(*stream, strict=True)
@@ -196,7 +199,7 @@ def test_every_report_has_diagnostics(make_trial: MakeTrial) -> None:
 
 
 def test_a_collapsed_trial_says_so_once(make_trial: MakeTrial, caplog: pytest.LogCaptureFixture) -> None:
-    stuck = make_trial(projection="linear", learning_rate=1e-6, weight_decay=0.0, epochs=3)
+    stuck = make_trial(projection="linear", learning_rate=1e-6, optimizer={"weight_decay": 0.0}, epochs=3)
     run = contrastive.Contrastive(stuck, Settings(**stuck.config))
     with torch.no_grad():
         run.model[1].weight.zero_()
@@ -222,7 +225,7 @@ def test_figures_are_artifacts_of_the_last_report(make_trial: MakeTrial) -> None
 
 def test_a_diverging_trial_says_what_to_change(make_trial: MakeTrial) -> None:
     with pytest.raises(FloatingPointError, match=r"every step of epoch .* not finite: lower learning_rate"):
-        list(train(make_trial(learning_rate=1e30, similarity="dot", epochs=3)))
+        list(train(make_trial(learning_rate=1e30, loss={"similarity": "dot"}, epochs=3)))
 
 
 @pytest.mark.parametrize(
@@ -232,7 +235,7 @@ def test_a_diverging_trial_says_what_to_change(make_trial: MakeTrial) -> None:
         {"sampling": "class_balanced"},
         {"projection": "none"},
         {"evaluate_on": "embeddings"},
-        {"similarity": "neg_arc_length"},
+        {"loss": {"similarity": "neg_arc_length"}},
         {"batch_size": 4096},
         {"batch_size": 2},
         {"warmup_epochs": 2},
@@ -248,10 +251,11 @@ def test_every_setting_trains(make_trial: MakeTrial, changes: dict[str, Any]) ->
     [
         ({"los": "supcon"}, "los: there is no such field; did you mean 'loss'"),
         ({"loss": "supcom"}, "loss: .*supcon"),
-        ({"similarity": "cosinus"}, "cosine"),
-        ({"loss": "ocl", "similarity": "neg_euclidean"}, "ocl"),
-        ({"loss": "triplet", "temperature": 0.1}, "temperature"),
-        ({"temperature": -1.0}, "temperature: input should be greater than 0, got -1.0"),
+        ({"loss": {"similarity": "cosinus"}}, "loss.similarity: .*did you mean 'cosine'"),
+        ({"loss": {"name": "ocl", "similarity": "neg_euclidean"}}, "loss.similarity: .*of ocl: cosine, dot"),
+        ({"loss": {"name": "triplet", "temperature": 0.1}}, "loss.temperature: loss 'triplet' has no such parameter"),
+        ({"temperature": 0.1}, "temperature: there is no such field; it is loss.temperature now"),
+        ({"loss": {"temperature": -1.0}}, "loss.temperature: input should be greater than 0, got -1.0"),
         ({"encoder": "vgg"}, "encoder: there is no such encoder, got 'vgg'; .*resnet18"),
         ({"augmentation": "strong"}, "augmentation: .*photos"),
         ({"batch_size": "many"}, "batch_size: .*'many'"),

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from contrasweep.errors import SpecError
-from trainables.encoders import ENCODERS, build_encoder, projection_head
+from trainables.encoders import ENCODERS, HEADS
 
 torch.set_num_threads(1)
 
@@ -14,7 +14,7 @@ torch.set_num_threads(1)
 @pytest.mark.parametrize("name", ENCODERS)
 def test_an_encoder_gives_as_many_features_as_it_says(name: str, shape: tuple[int, int, int]) -> None:
     torch.manual_seed(0)
-    encoder = build_encoder(name, shape)
+    encoder = ENCODERS[name](shape)
     images = torch.randn(3, *shape)
     features = encoder(images)
     assert features.shape == (3, encoder.dim) and features.isfinite().all()
@@ -31,38 +31,38 @@ def test_the_same_seed_gives_the_same_weights(name: str) -> None:
     weights = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
-        weights.append(torch.cat([p.detach().flatten() for p in build_encoder(name, (1, 8, 8)).parameters()]))
+        weights.append(torch.cat([p.detach().flatten() for p in ENCODERS[name]((1, 8, 8)).parameters()]))
     assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
 
 
 def test_small_images_keep_their_size_through_the_stem_of_a_resnet() -> None:
-    small, large = (build_encoder("resnet18", (3, size, size)).body for size in (32, 96))
+    small, large = (ENCODERS["resnet18"]((3, size, size)).body for size in (32, 96))
     assert small.conv1.stride == (1, 1) and isinstance(small.maxpool, nn.Identity)
     assert large.conv1.stride == (2, 2) and isinstance(large.maxpool, nn.MaxPool2d)
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn"])
 def test_width_is_a_setting_of_the_small_encoders(name: str) -> None:
-    assert build_encoder(name, (1, 8, 8), 8).dim < build_encoder(name, (1, 8, 8)).dim
+    assert ENCODERS[name]((1, 8, 8), width=8).dim < ENCODERS[name]((1, 8, 8)).dim
 
 
-def test_a_resnet_refuses_a_width() -> None:
-    with pytest.raises(SpecError, match="encoder_width: a ResNet's width is fixed, got 64"):
-        build_encoder("resnet18", (3, 32, 32), 64)
+def test_a_resnet_has_no_width() -> None:
+    with pytest.raises(SpecError, match="width: encoder 'resnet18' has no such parameter"):
+        ENCODERS.choose({"name": "resnet18", "width": 64})
 
 
 def test_an_unknown_encoder_lists_the_known_ones() -> None:
     with pytest.raises(SpecError, match=r"did you mean 'resnet18'.*cnn, mlp, resnet18, resnet34, resnet50"):
-        build_encoder("resnet_18", (3, 32, 32))
+        ENCODERS.choose("resnet_18")
 
 
 @pytest.mark.parametrize(("kind", "out", "layers"), [("mlp", 32, 2), ("linear", 32, 1), ("none", 16, 0)])
 def test_projection_heads(kind: str, out: int, layers: int) -> None:
-    head = projection_head(kind, 16, 32)
+    head = HEADS.choose({"name": kind} if kind == "none" else {"name": kind, "dim": 32}).build(16)
     assert head(torch.randn(4, 16)).shape == (4, out)
     assert sum(isinstance(m, nn.Linear) for m in head.modules()) == layers
 
 
 def test_an_unknown_head_lists_the_known_ones() -> None:
-    with pytest.raises(SpecError, match="known heads: linear, mlp, none"):
-        projection_head("deep", 16, 32)
+    with pytest.raises(SpecError, match="known projection heads: linear, mlp, none"):
+        HEADS.choose("deep")

@@ -292,12 +292,12 @@ def test_no_tensor_is_cubic_in_the_batch(loss: str) -> None:
         (("supcon", "cosine"), {"tau": 0.1}, ["tau", "temperature", "epsilon"]),
         (("triplet", "cosine"), {"temperature": 0.1}, ["temperature", "margin", "soft"]),
         (("ocl", "neg_euclidean"), {}, ["neg_euclidean", "cosine", "dot"]),
-        (("supcon", "cosine"), {"temperature": 0}, ["temperature", "above 0", "0"]),
-        (("supcon", "cosine"), {"temperature": -0.1}, ["temperature", "above 0", "-0.1"]),
+        (("supcon", "cosine"), {"temperature": 0}, ["temperature", "greater than 0", "0"]),
+        (("supcon", "cosine"), {"temperature": -0.1}, ["temperature", "greater than 0", "-0.1"]),
         (("supcon", "cosine"), {"temperature": math.nan}, ["temperature", "finite"]),
-        (("supcon", "cosine"), {"temperature": "0.1"}, ["temperature", "number"]),
-        (("sincere", "cosine"), {"epsilon": -1}, ["epsilon", "0 or more"]),
-        (("triplet", "cosine"), {"soft": 1}, ["soft", "true or false"]),
+        (("supcon", "cosine"), {"temperature": "warm"}, ["temperature", "number", "warm"]),
+        (("sincere", "cosine"), {"epsilon": -1}, ["epsilon", "greater than or equal to 0"]),
+        (("triplet", "cosine"), {"soft": "maybe"}, ["soft", "boolean", "maybe"]),
         (("triplet", "cosine"), {"mining": "semihard"}, ["mining", "semi_hard", "all", "hard"]),
         (("no_such_package.losses:Loss",), {}, ["no_such_package"]),
         (("math:no_such_loss",), {}, ["no_such_loss"]),
@@ -361,7 +361,7 @@ def test_a_loss_on_embeddings_from_a_users_package(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(math, "spread", spread, raising=False)
     z, labels = batch(6, 3, 2, seed=0)
     torch.testing.assert_close(build("math:spread", power=4)(z, labels), spread(z, labels, 4))
-    with pytest.raises(ValueError, match="own way"):
+    with pytest.raises(ValueError, match="known similarities of math:spread: cosine, own"):
         build("math:spread", "dot")
 
 
@@ -388,5 +388,14 @@ def test_the_table_tells_what_spaces_need() -> None:
     for name, loss in LOSSES.items():
         assert loss.name == name and loss.description
         for similarity in loss.similarities:
-            build(name, similarity, **loss.defaults_for(similarity))  # defaults are valid values
-    assert LOSSES["margin_contrastive"].defaults_for("neg_arc_length") == {"m_pos": 1.0, "m_neg": 0.5, "squared": False}
+            chosen = LOSSES.choose({"name": name, "similarity": similarity})  # defaults are valid values
+            assert set(chosen.parameters) == {"similarity", "reduction", *loss.parameters}
+            assert LOSSES.choose(chosen.to_plain()) == chosen
+    chosen = LOSSES.choose({"name": "margin_contrastive", "similarity": "neg_arc_length"})
+    assert chosen.parameters == {
+        "similarity": "neg_arc_length",
+        "reduction": "mean",
+        "m_pos": 1.0,
+        "m_neg": 0.5,
+        "squared": False,
+    }

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from contrasweep.errors import SpecError
-from trainables.optimisation import OPTIMIZERS, SGD, Schedule, build_optimizer, gradients_of
+from trainables.optimisation import OPTIMIZERS, SGD, Schedule, gradients_of
 
 torch.set_num_threads(1)
 
@@ -40,7 +40,9 @@ def test_the_update_is_torchs(name: str, weight_decay: float) -> None:
         "adamw": lambda p: torch.optim.AdamW(p, 0.1, weight_decay=weight_decay),
     }[name]
     for a, b in zip(
-        steps(lambda p: build_optimizer(name, p, 0.1, weight_decay), 12, True), steps(theirs, 12, False), strict=True
+        steps(lambda p: OPTIMIZERS[name](p, 0.1, weight_decay=weight_decay), 12, True),
+        steps(theirs, 12, False),
+        strict=True,
     ):
         assert torch.allclose(a, b, rtol=1e-10, atol=1e-12)
 
@@ -48,11 +50,11 @@ def test_the_update_is_torchs(name: str, weight_decay: float) -> None:
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_loaded_state_continues_where_the_saved_one_was(name: str) -> None:
     weights = [torch.randn(3, requires_grad=True), torch.randn(2, requires_grad=True)]
-    first = build_optimizer(name, weights, 0.1)
+    first = OPTIMIZERS[name](weights, 0.1)
     for _ in range(3):
         first.step([torch.ones(3), torch.full((2,), 2.0)])
     copies = [w.detach().clone().requires_grad_() for w in weights]
-    second = build_optimizer(name, copies, 0.1)
+    second = OPTIMIZERS[name](copies, 0.1)
     second.load_state_dict(first.state_dict())
     for optimizer in (first, second):
         optimizer.step([torch.ones(3), torch.ones(2)])
@@ -81,6 +83,14 @@ def test_the_warm_up_is_a_line_from_its_start_to_the_cosine() -> None:
     assert course[11] < course[10]
 
 
-def test_an_unknown_optimiser_lists_the_known_ones() -> None:
-    with pytest.raises(SpecError, match="known optimisers: adamw, sgd"):
-        build_optimizer("lars", [], 0.1)
+def test_an_unknown_optimizer_lists_the_known_ones() -> None:
+    with pytest.raises(SpecError, match="known optimizers: adamw, sgd"):
+        OPTIMIZERS.choose("lars")
+
+
+def test_an_optimizer_is_checked_against_its_own_constructor() -> None:
+    chosen = OPTIMIZERS.choose({"name": "adamw", "betas": [0.5, 0.9]}, defaults={"weight_decay": 0.1, "momentum": 0.5})
+    built = chosen.build([torch.zeros(1, requires_grad=True)], 0.2)
+    assert (built.lr, built.weight_decay, built.betas, built.eps) == (0.2, 0.1, (0.5, 0.9), 1e-8)
+    with pytest.raises(SpecError, match=r"betas\.1: input should be less than 1"):
+        OPTIMIZERS.choose({"name": "adamw", "betas": [0.5, 1.0]})

@@ -3,14 +3,27 @@
     loss = build("sincere", "neg_arc_length", temperature=0.1)
     loss(embeddings, labels).backward()
 
-Adding a loss is a function and its line in `LOSSES`. Never rank trials by the value of a loss across losses,
-temperatures, epsilons or batch sizes: rank them by a validation metric.
+Adding a loss is a function and its line in `LOSSES`: its keyword-only parameters are what can be set of it. Never
+rank trials by the value of a loss across losses, temperatures, epsilons or batch sizes: rank them by a validation
+metric.
 """
 
-from trainables.losses.build import build
-from trainables.losses.checks import NotFiniteError
-from trainables.losses.composed import Composed
+from trainables.losses.batches import NotFiniteError
+from trainables.losses.build import build, compose
+from trainables.losses.composed import ComposedLoss
+from trainables.losses.external import ExternalLoss
+from trainables.losses.loss import Loss
 from trainables.losses.reductions import REDUCTIONS, Terms
-from trainables.losses.table import LOSSES, Loss
+from trainables.losses.table import LOSSES
 
-__all__ = ["LOSSES", "REDUCTIONS", "Composed", "Loss", "NotFiniteError", "Terms", "build"]
+__all__ = [
+    "LOSSES",
+    "REDUCTIONS",
+    "ComposedLoss",
+    "ExternalLoss",
+    "Loss",
+    "NotFiniteError",
+    "Terms",
+    "build",
+    "compose",
+]

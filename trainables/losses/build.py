@@ -1,49 +1,34 @@
 """`build`: a loss by name or dotted path, with any similarity."""
 
-from collections.abc import Callable
 from typing import Any
 
-from torch import Tensor
-
-from contrasweep.errors import SpecError, choose_from
-from trainables.losses import checks, outside
-from trainables.losses.composed import Composed
-from trainables.losses.reductions import REDUCTIONS
-from trainables.losses.table import LOSSES, Loss
+from contrasweep.components import Component
+from trainables.losses import external
+from trainables.losses.composed import ComposedLoss
+from trainables.losses.external import ExternalLoss
+from trainables.losses.loss import Loss
+from trainables.losses.table import LOSSES
 from trainables.similarities import SIMILARITIES
 
 
 def build(
-    loss: str, similarity: str = "cosine", *, reduction: str | None = None, **params: Any
-) -> Callable[..., Tensor]:
+    loss: str, similarity: str = "cosine", *, reduction: str | None = None, **parameters: Any
+) -> ComposedLoss | ExternalLoss:
     """`loss` with `similarity` as a function (embeddings [n d], labels [n], instance_ids [n] = None) -> scalar.
 
-    `loss` is a name of `LOSSES` or the dotted path of one elsewhere (see `outside`), with `params` its parameters.
+    `loss` is a name of `LOSSES` or the dotted path of one elsewhere (see `external`), with its own `parameters`.
     `reduction` None is the loss's own; parameters not given have the loss's defaults for this similarity. Unknown
     names, and similarities on which the loss makes no sense, are `SpecError`s (`ValueError`s) with the known ones.
     """
-    entry = _find(loss)
-    if not isinstance(entry, Loss):
-        return outside.make(loss, entry, similarity, reduction, params)
-    metric = checks.known("similarity", "similarities", SIMILARITIES, similarity)
-    if similarity not in entry.similarities:
-        raise SpecError(
-            f"{loss} cannot use this similarity",
-            place="similarity",
-            value=similarity,
-            hint=choose_from(f"similarities of {loss}", list(entry.similarities), similarity),
-        )
-    reduction = entry.reduction if reduction is None else reduction
-    checks.known("reduction", "reductions", REDUCTIONS, reduction)
-    for name in params:
-        checks.known("parameter", f"parameters of {loss}", entry.parameters, name)
-    chosen = {**entry.defaults_for(similarity), **params}
-    checked = {name: checks.parameter(name, value, entry.signature[name]) for name, value in chosen.items()}
-    return Composed(entry, metric, reduction, checked)
+    chosen = {"name": loss, "similarity": similarity, **parameters}
+    return compose(LOSSES.choose(chosen if reduction is None else {**chosen, "reduction": reduction}))
 
 
-def _find(loss: str) -> Loss | Callable[..., Any]:
-    if isinstance(loss, str) and ":" in loss:
-        return outside.find(loss)
-    entry: Loss = checks.known("loss", "losses", LOSSES, loss)
-    return entry
+def compose(chosen: Component) -> ComposedLoss | ExternalLoss:
+    """The loss that a component of `LOSSES` means, as `build` gives it."""
+    parameters = chosen.parameters
+    similarity = parameters.pop("similarity")
+    if isinstance(chosen.entry, Loss):
+        reduction = parameters.pop("reduction")
+        return ComposedLoss(chosen.entry, SIMILARITIES[similarity], reduction, parameters)
+    return external.build(chosen.entry, similarity, parameters)

@@ -10,17 +10,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 from contrasweep.errors import SpecError
-from trainables.losses import checks, distributed, tiled
+from trainables.losses import distributed, tiled
+from trainables.losses.batches import check_batch
 from trainables.losses.ids import Ids, masks, others
+from trainables.losses.loss import Loss
 from trainables.losses.reductions import REDUCTIONS, Terms
-from trainables.losses.table import Loss
 from trainables.similarities import Similarity
 
 Scalar = Float[Tensor, ""]
 
 
 @dataclass(frozen=True)
-class Composed:
+class ComposedLoss:
     """What `build` gives: a function of embeddings [n d], labels [n] and, for InfoNCE, instance ids [n].
 
     Computed in float32, or float64 if the embeddings are, whatever the autocast; as always with autocast, call
@@ -34,7 +35,7 @@ class Composed:
     params: Mapping[str, Any]
 
     def __call__(self, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None) -> Scalar:
-        checks.batch(embeddings, labels, instance_ids)
+        check_batch(embeddings, labels, instance_ids)
         with torch.autocast(embeddings.device.type, enabled=False):
             z = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
             ids = self.ids(labels, instance_ids)
@@ -44,9 +45,9 @@ class Composed:
                 return z.sum()
             if self.can_tile and (shared or tiled.wanted(z)):
                 return self.in_tiles(z, ids, shared=shared)
-            return self.at_once(z, ids)
+            return self.dense(z, ids)
 
-    def at_once(self, z: Float[Tensor, "n d"], ids: Ids) -> Scalar:
+    def dense(self, z: Float[Tensor, "n d"], ids: Ids) -> Scalar:
         """From the matrix of all scores."""
         positives, negatives = masks(ids)
         pairs = positives.sum(1).to(z.dtype)

@@ -6,6 +6,9 @@ An anchor without positives has value 0. `epsilon` is in logit units: it is subt
 temperature, from the positive's term in the denominator only; above 0 it lets a loss go down to -epsilon.
 """
 
+from typing import Annotated
+
+import pydantic
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
@@ -14,6 +17,8 @@ from torch import Tensor
 Scores = Float[Tensor, "n m"]
 Mask = Bool[Tensor, "n m"]
 PerAnchor = Float[Tensor, " n"]
+Temperature = Annotated[float, pydantic.Field(gt=0)]
+Epsilon = Annotated[float, pydantic.Field(ge=0)]
 
 
 def supcon(
@@ -21,9 +26,9 @@ def supcon(
     positives: Mask,
     negatives: Mask,
     *,
-    temperature: float = 0.1,
-    epsilon: float = 0.0,
-    base_temperature: float | None = None,
+    temperature: Temperature = 0.1,
+    epsilon: Epsilon = 0.0,
+    base_temperature: Temperature | None = None,
 ) -> PerAnchor:
     """mean_p -log e^{s_ip/t} / (sum_{q in P} e^{s_iq/t - eps} + sum_N e^{s_in/t}) (Khosla et al. 2020, equation 2).
 
@@ -37,7 +42,7 @@ def supcon(
 
 
 def sincere(
-    scores: Scores, positives: Mask, negatives: Mask, *, temperature: float = 0.1, epsilon: float = 0.0
+    scores: Scores, positives: Mask, negatives: Mask, *, temperature: Temperature = 0.1, epsilon: Epsilon = 0.0
 ) -> PerAnchor:
     """mean_p -log e^{s_ip/t} / (e^{s_ip/t - eps} + sum_N e^{s_in/t}): a positive need not beat the other positives
     (SINCERE: Feeney & Hughes 2023; with eps > 0 eps-SupInfoNCE: Barbano et al. 2023)."""
@@ -47,14 +52,14 @@ def sincere(
 
 
 def infonce(
-    scores: Scores, positives: Mask, negatives: Mask, *, temperature: float = 0.1, epsilon: float = 0.0
+    scores: Scores, positives: Mask, negatives: Mask, *, temperature: Temperature = 0.1, epsilon: Epsilon = 0.0
 ) -> PerAnchor:
     """-log e^{s+/t} / (e^{s+/t - eps} + sum_N e^{s_in/t}), where the positive is the other view of the same instance
     and all other rows are negatives (van den Oord et al. 2018; SimCLR's NT-Xent)."""
     return sincere(scores, positives, negatives, temperature=temperature, epsilon=epsilon)
 
 
-def ocl(scores: Scores, positives: Mask, negatives: Mask, *, temperature: float = 1.0) -> PerAnchor:
+def ocl(scores: Scores, positives: Mask, negatives: Mask, *, temperature: Temperature = 1.0) -> PerAnchor:
     """mean_p -[s_ip/t - log(sum_P e^{s_iq/t} + sum_N e^{|s_in|/t})]: classes are pushed to be orthogonal and not
     opposite (LOCAL, equation 3). The paper's appendix has |s| on positives too, which would let antipodal positives
     reach the minimum; as in its equation 3, they have s here."""

@@ -81,9 +81,8 @@ class Fit:
         seeding.reseed(*self.key, "weights")
         self.model = inputs.model().to(inputs.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.objective = Objective(recipe, inputs.train_labels, inputs.classes, inputs.device)
-        self.optimizer = optimisation.build_optimizer(
-            recipe.optimizer, self.model.parameters(), recipe.learning_rate, recipe.weight_decay, recipe.momentum
-        )
+        chosen = optimisation.OPTIMIZERS.choose(recipe.optimizer, defaults={"weight_decay": recipe.weight_decay})
+        self.optimizer: optimisation.Optimizer = chosen.build(self.model.parameters(), recipe.learning_rate)
         self.per_epoch = len(inputs.train_labels) // recipe.batch_size
         self.schedule = optimisation.Schedule(
             recipe.learning_rate,

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from trainables.encoders import projection_head
+from trainables.encoders import mlp_head
 from trainables.paired.latent import EPS, check_size, latent
 from trainables.paired.settings import Recipe
 
@@ -53,7 +53,7 @@ class Joint(nn.Module):
         super().__init__()
         dim += branch_dim
         self.encoder, self.recipe, self.paired, self.lat_size = encoder, recipe, paired, lat_size
-        self.projection = projection_head("mlp", dim, recipe.projection_dim)
+        self.projection = mlp_head(dim, dim=recipe.projection_dim)
         self.classifier = nn.Sequential(
             nn.Linear(dim * (2 if paired else 1), recipe.classifier_hidden),
             nn.ReLU(inplace=True),

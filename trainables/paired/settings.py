@@ -81,7 +81,7 @@ class Recipe:
         """C as a function of (embeddings, labels); `SpecError` if there is none such."""
         try:
             built = losses.build(self.loss, self.similarity, reduction=self.reduction, temperature=self.temperature)
-            if isinstance(built, losses.Composed) and built.loss.positives == "instances":
+            if isinstance(built, losses.ComposedLoss) and built.loss.positives == "instances":
                 raise SpecError(
                     "positives are views of one image here, and this family's are the rows of a class",
                     place="loss",

@@ -35,7 +35,7 @@ def test_the_best_model_of_a_real_study_is_loaded_in_another_process(
     from mlflow import MlflowClient
 
     monkeypatch.setenv("RAY_TMPDIR", f"/tmp/cs-h{os.getpid()}")
-    config = {"encoder": "cnn", "encoder_width": 8, "epochs": 1}
+    config = {"encoder": {"name": "cnn", "width": 8}, "epochs": 1}
     arms = {loss: Arm("trainables.contrastive:train", config=config | {"loss": loss}) for loss in ("supcon", "ocl")}
     grid = AblationGrid("handed-over", arms, "digits-lt", folds=2, metric="f1_macro")
     storage, uri = str(tmp_path / "runs"), f"sqlite:///{tmp_path}/mlflow.db"

@@ -57,7 +57,10 @@ class ImageInputs:
         self.class_names = tuple(trial.data.classes)
         self.classes = len(self.class_names) or 1 + int(max(self.train_labels.max(), self.test_labels.max()))
         self.mean, self.std = (x.to(device) for x in moments(self.sides["train"]))
-        self.policy = augmentations.policy_for(settings.augmentation, trial.data.name, self.shape[0])
+        chosen = augmentations.AUGMENTATIONS.choose(settings.augmentation)
+        self.policy = augmentations.resolved(
+            chosen, trial.data, "image" if "image" in trial.data.columns else "pre"
+        ).settings
         self.pair_policy = PairPolicy(settings.crop_area, settings.dihedral, settings.jitter)
 
     @property

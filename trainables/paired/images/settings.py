@@ -57,7 +57,7 @@ class Settings(Recipe):
                 value=self.width,
                 hint="widen the network, or set bn to 'train' or 'frozen'",
             )
-        augmentations.policy_for(self.augmentation, dataset="", channels=3)
+        augmentations.AUGMENTATIONS.choose(self.augmentation)
 
     @property
     def paired(self) -> bool:

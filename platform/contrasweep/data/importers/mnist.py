@@ -2,6 +2,7 @@
 
 import gzip
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def _find(folder: Path, name: str) -> Path:
     raise DataError(f"{folder} has no {name} (nor {name}.gz)")
 
 
-def _read(classes: tuple[str, ...]) -> Any:
+def _read(classes: tuple[str, ...], look: str) -> Any:
     def read(source: Path, settings: Any) -> Content:
         if source.suffix == ".npz":
             splits = npz.splits(source)
@@ -52,7 +53,7 @@ def _read(classes: tuple[str, ...]) -> Any:
                 split: (read_idx(_find(source, images)), read_idx(_find(source, labels)).astype(np.int64))
                 for split, (images, labels) in FILES.items()
             }
-        return labelled_images.content(splits, classes, str(source))
+        return replace(labelled_images.content(splits, classes, str(source)), source={"content": look})
 
     return read
 
@@ -83,14 +84,14 @@ def _download(mirrors: list[str], file: str, folder: Path, md5: str) -> None:
 
 _SOURCE = "the folder of the four idx files (gzipped or not), or an npz with x_train, y_train, x_test, y_test"
 MNIST = Importer(
-    _read(DIGITS),
+    _read(DIGITS, "glyphs"),
     "handwritten digits 28x28, 60,000 + 10,000",
     "CC BY-SA 3.0 (LeCun et al. 1998)",
     _SOURCE,
     fetch=_fetch("MNIST"),
 )
 FASHION_MNIST = Importer(
-    _read(FASHION),
+    _read(FASHION, "photos"),
     "clothing articles 28x28, 60,000 + 10,000",
     "MIT (Xiao et al. 2017)",
     _SOURCE,
