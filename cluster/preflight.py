@@ -20,7 +20,7 @@ _CREDENTIAL = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|ACCESS_KEY|AP
 
 
 def normal_address(address: str) -> str:
-    """`http://host:port` of a Ray dashboard, however it was written."""
+    """The address of a Ray dashboard as `http://host:port`; raises `SubmissionError` if it is none."""
     text = address if "://" in address else f"http://{address}"
     if text.startswith("ray://"):
         raise SubmissionError(f"{address} is an address for Ray Client; jobs go to the dashboard, http://HOST:8265")
@@ -40,7 +40,7 @@ def auth_headers() -> dict[str, str]:
 
 
 def check_address(address: str, timeout_s: float = 10.0) -> None:
-    """A Ray dashboard answers at `address`, takes our token, and runs our version of Ray."""
+    """Raise `SubmissionError` unless a Ray dashboard of our version answers at `address` and accepts our token."""
     import ray
 
     answer = _get(address, "/api/version", timeout_s)
@@ -68,8 +68,8 @@ def is_remote(address: str, timeout_s: float = 10.0) -> bool:
 
 
 def check_uris(uris: Mapping[str, str], remote: bool) -> list[str]:
-    """`uris` maps what an address is for (storage, tracking) to it. Refuses addresses that only this machine
-    can read if the cluster is `remote`, and passwords in any. Returns those that a probe can test from there."""
+    """Raise `SubmissionError` for addresses that only this machine can read, if the cluster is `remote`, and for
+    passwords in any. `uris` maps purpose (storage, tracking) to address; returns those that a probe can test."""
     to_probe = []
     for purpose, uri in uris.items():
         parts = urlsplit(uri)
@@ -95,7 +95,7 @@ def _instead(purpose: str) -> str:
 
 
 def check_env(env: Mapping[str, str]) -> None:
-    """No credential goes into a job: whoever can see the job can read its variables."""
+    """Raise `SubmissionError` for credentials: whoever can see the job can read its variables."""
     for name in env:
         if _CREDENTIAL.search(name):
             raise SubmissionError(
@@ -103,9 +103,9 @@ def check_env(env: Mapping[str, str]) -> None:
             )
 
 
-def check_alone(client: Any, study: str, storage: str, timeout_s: float = 3.0) -> None:
-    """No job of the cluster is running `study` on `storage` now: a second would train the same trials twice. Looked
-    at for `timeout_s`, because a driver that was just killed takes a second to be noticed."""
+def check_not_running(client: Any, study: str, storage: str, timeout_s: float = 3.0) -> None:
+    """Raise `SubmissionError` if a job of the cluster is running `study` on `storage`: a second would train the same
+    trials twice. Waits `timeout_s` for it to end, because the cluster notices a killed driver after a second."""
     deadline = time.monotonic() + timeout_s
     while True:
         ours = {"contrasweep": study, "storage": storage}
@@ -125,7 +125,7 @@ def check_alone(client: Any, study: str, storage: str, timeout_s: float = 3.0) -
 
 
 def send(client: Any, timeout_s: float = 60.0, **job: Any) -> str:
-    """Queue a job; a head that has only just started, and has no agent for jobs yet, is asked again."""
+    """Queue a job and return its id; a head that has only just started, without an agent for jobs, is asked again."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:
@@ -141,7 +141,7 @@ def send(client: Any, timeout_s: float = 60.0, **job: Any) -> str:
 
 
 def check_reachable(client: Any, uris: Iterable[str], env: Mapping[str, str], timeout_s: float = 120.0) -> None:
-    """Ask the cluster itself, by a job of a second's work, whether it reaches `uris`."""
+    """Raise `SubmissionError` unless the cluster reaches `uris`; a small job tests it from there."""
     wanted = list(uris)
     if not wanted:
         return

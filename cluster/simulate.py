@@ -22,10 +22,13 @@ UNITS = 720720
 
 @dataclass(frozen=True)
 class Makespan:
-    """What a plan takes. `utilisation` is the fraction of all GPUs (all cores, where there is no GPU) that was
-    given to trials over the whole time; `gpu_hours` are time x share of a GPU (hours of its place, for a trial that
-    has none); `cost` is of all hosts for all of it, in
-    the inventory's currency, and `trials_cost` of the parts of hosts that trials held, for as long as they did."""
+    """What a plan takes.
+
+    `gpu_hours` are time x share of a GPU (hours of its placement, for a trial that has none). `cost` is that of all
+    hosts for the whole time, in the inventory's currency, and `trials_cost` that of the parts of hosts which trials
+    held, for as long as they did. `utilisation` is the fraction of all GPUs (all cores, where there is no GPU) that
+    trials held over the whole time, and `peak_concurrency` the most trials that ran at the same time.
+    """
 
     hours: float
     gpu_hours: float
@@ -34,11 +37,11 @@ class Makespan:
     utilisation: float
     finished: int
     infeasible: int
-    most_at_once: int
+    peak_concurrency: int
     retries: int
 
     def scaled(self, times: float) -> "Makespan":
-        """Of so many times the trials, where there are far more of them than places."""
+        """The makespan of `times` as many trials, where there are far more of them than placements."""
         spent = {name: getattr(self, name) * times for name in ("hours", "gpu_hours", "cost", "trials_cost")}
         return replace(self, **spent, finished=round(self.finished * times), infeasible=round(self.infeasible * times))
 
@@ -112,7 +115,7 @@ class _Simulation:
     notice_s: float
     now: float = 0.0
     running: int = 0
-    most_at_once: int = 0
+    peak_concurrency: int = 0
     finished: int = 0
     infeasible: int = 0
     retries: int = 0
@@ -149,7 +152,7 @@ class _Simulation:
             utilisation=self.given / (self.now * capacity) if self.now else 0.0,
             finished=self.finished,
             infeasible=self.infeasible,
-            most_at_once=self.most_at_once,
+            peak_concurrency=self.peak_concurrency,
             retries=self.retries,
         )
 
@@ -196,7 +199,7 @@ class _Simulation:
         here = [kind for kind in self.kinds.values() if kind.waiting and id(host.node) in kind.nodes]
         for kind in sorted(here, key=lambda kind: kind.waiting[0]):
             while kind.waiting:
-                where = _room(host, kind)
+                where = _free_gpus(host, kind)
                 if where is None:
                     break
                 if self.running >= self.max_concurrent:
@@ -211,7 +214,7 @@ class _Simulation:
         for g in where:
             host.gpus[g] -= kind.units
         self.running += 1
-        self.most_at_once = max(self.most_at_once, self.running)
+        self.peak_concurrency = max(self.peak_concurrency, self.running)
         takes = self.start_s + self.seconds[i] / kind.speed
         if self._too_large(i, kind):
             takes = min(takes, self.start_s + self.notice_s)
@@ -224,7 +227,7 @@ class _Simulation:
         return self.peaks_gib is not None and self.peaks_gib[i] > kind.gpu_memory_gib > 0
 
 
-def _room(host: _Host, kind: _Kind) -> tuple[int, ...] | None:
+def _free_gpus(host: _Host, kind: _Kind) -> tuple[int, ...] | None:
     """The GPUs of the host on which the trial fits now, the fullest that takes it; None: it does not fit."""
     if host.cpus + 1e-9 < kind.cpus or host.memory_gib + 1e-9 < kind.memory_gib:
         return None

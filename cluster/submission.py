@@ -53,7 +53,7 @@ def submit(
         variables.setdefault("PYTHONPATH", "platform")
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder, _client(address) as client:
         snapshot(working_dir, Path(folder), excludes=excludes, files=files)
-        preflight.check_alone(client, name, uris.get("storage", ""))
+        preflight.check_not_running(client, name, uris.get("storage", ""))
         preflight.check_reachable(client, to_probe, dict(env or {}))
         return preflight.send(
             client,

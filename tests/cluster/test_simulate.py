@@ -22,7 +22,7 @@ CPU = Footprint(host_memory_gib=1)
 def test_by_hand_cpu_trials_on_two_slots():
     """3 1 1 2 h on two slots: the first takes 0-3, the others follow on the second, 0-1, 1-2, 2-4."""
     spent = simulate([CPU] * 4, [3 * 3600, 3600, 3600, 2 * 3600], TWO_CORES)
-    assert (spent.hours, spent.cost, spent.most_at_once, spent.finished) == (4.0, 2.0, 2, 4)
+    assert (spent.hours, spent.cost, spent.peak_concurrency, spent.finished) == (4.0, 2.0, 2, 4)
     assert spent.utilisation == pytest.approx(7 / 8)
 
 
@@ -41,8 +41,8 @@ def test_a_small_trial_overtakes_a_large_one_that_waits():
 
 def test_cores_and_host_memory_limit_too():
     memory = Inventory((Node(cpus=8, memory_gib=4),))
-    assert simulate([Footprint(host_memory_gib=2)] * 4, [3600] * 4, memory).most_at_once == 2
-    assert simulate([Footprint(gpus=0.1, cpus=8)] * 4, [3600] * 4, ONE_GPU).most_at_once == 2
+    assert simulate([Footprint(host_memory_gib=2)] * 4, [3600] * 4, memory).peak_concurrency == 2
+    assert simulate([Footprint(gpus=0.1, cpus=8)] * 4, [3600] * 4, ONE_GPU).peak_concurrency == 2
 
 
 def test_max_concurrent_start_and_speed():
@@ -140,7 +140,7 @@ def test_a_hundred_thousand_trials_on_a_thousand_gpus_all_get_their_turn():
     assert inventory.gpus == 1000
     packed = simulate(trials, seconds, inventory)
     assert packed.finished == 100_000 and packed.infeasible == 0
-    assert packed.utilisation > 0.9 and packed.most_at_once > 2000
+    assert packed.utilisation > 0.9 and packed.peak_concurrency > 2000
 
 
 @pytest.mark.slow

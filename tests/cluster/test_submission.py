@@ -377,9 +377,9 @@ def test_only_the_same_study_on_the_same_storage_that_is_not_over_is_in_the_way(
         job(3, "c", "s3://b/one", "RUNNING"),
         JobDetails(type=JobType.DRIVER, entrypoint="", status=JobStatus.RUNNING),
     ]
-    preflight.check_alone(Starting(0, others), "a", "s3://b/one")
+    preflight.check_not_running(Starting(0, others), "a", "s3://b/one")
     with pytest.raises(SubmissionError, match="job-4 is running a on s3://b/one"):
-        preflight.check_alone(
+        preflight.check_not_running(
             Starting(0, [*others, job(4, "a", "s3://b/one", "PENDING")]), "a", "s3://b/one", timeout_s=0
         )
 

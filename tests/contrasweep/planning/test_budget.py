@@ -100,7 +100,7 @@ def test_a_plan_says_what_will_not_do(tmp_path):
         utilisation=1,
         finished=3,
         infeasible=0,
-        most_at_once=1,
+        peak_concurrency=1,
         retries=0,
     )
     assert budget.warnings(to_come) == ["budget_hours=3 will not do: 2 hours spent and 2 to come"]
