@@ -146,7 +146,7 @@ def report(rows: list[dict[str, Any]], trials: pd.DataFrame, results: Results) -
 
 def versions(results: Results) -> str:
     """The torch version that the records name."""
-    return next(iter(results.found.values())).versions.get("torch", "unknown")
+    return next(iter(results.trial_records.values())).versions.get("torch", "unknown")
 
 
 def four_histograms(data: str, trials: pd.DataFrame, items: Mapping[str, Any], path: Path) -> None:

@@ -70,7 +70,7 @@ def write_report(
 
 
 def write(content: bytes, output: Path | None) -> None:
-    """To the file `output`, whose folders are made, or to standard output."""
+    """To the file `output`, whose folders are created, or to standard output."""
     if output is None:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
@@ -144,7 +144,7 @@ def _frame_bytes(frame: pd.DataFrame, format: str) -> bytes:
 def report_data(results: Results, table: Table) -> ReportData:
     """All that the HTML report shows, from a study's records; `table` says its metric and layout."""
     frame = results.to_frame()
-    records = [results.found.get(trial_id) for trial_id in frame["trial_id"]]
+    records = [results.trial_records.get(trial_id) for trial_id in frame["trial_id"]]
     extra: dict[str, list[Any]] = {
         name: [getattr(record, name, None) for record in records] for name in ("error", *SPENT)
     }
@@ -162,9 +162,9 @@ def report_data(results: Results, table: Table) -> ReportData:
         curves=results.curves(),
         links=results.run_urls,
         given=table,
-        images=trials.figures(results.records, frame, results.found, results.axes),
+        images=trials.figures(results.records, frame, results.trial_records, results.axes),
         search=results.search if len(results.search) else None,
-        by_item=by_item(results.items, frame, results.found, results.axes, results.document.reference),
+        by_item=by_item(results.items, frame, results.trial_records, results.axes, results.document.reference),
         over_groups=tables_over_groups(results),
         importance=results.importance(),
         spent=_spent(results),
@@ -176,7 +176,7 @@ def report_data(results: Results, table: Table) -> ReportData:
 
 def _spent(results: Results) -> pd.DataFrame:
     """One row a trial that ended, those of a search with it."""
-    ended = [*results.others.values(), *results.found.values()]
+    ended = [*results.search_records.values(), *results.trial_records.values()]
     names = ("arm", "status", "seconds", "gpu_memory_gib", *SPENT)
     return pd.DataFrame(
         {name: [getattr(r, name) for r in ended] for name in names}

@@ -19,45 +19,38 @@ from contrasweep.storage.study_document import StudyDocument
 class ReportData:
     """Everything that a report shows; only `frame` and `document` are needed.
 
-    `frame`: one row a trial: trial_id, arm, the axes, fold, seed, status, metrics, seconds, gpu_memory_gib, and
+    `frame` has one row a trial: trial_id, arm, the axes, fold, seed, status, metrics, seconds, gpu_memory_gib, and
     where known error (traceback), host, started, ended (unix time), gpu_utilisation (0 to 1), host_memory_gib.
-    `document`: study.json, with the metric of the report. `curves`: trial_id, step, metrics.
-    `search`: the trials of a search in the order they were told: trial_id, arm, value, and the searched
-    settings as columns, with their status. `importance`: by arm, the share of each setting. `links`: trial id to MLflow
-    run.
-    `images`: figures of single trials (caption, PNG); `by_item`: comparisons over test items of single trials,
-    `over_groups`: tables over those of all folds (report.trials).
-    `spent`: one row a trial that ended, of a search too: arm, phase, status, seconds and what `frame` has of its host.
-    `search_notes`: what a search cost, and its Pareto fronts.
-    `given`: the table, where it is made already. `served`: by which command the pages behind `links` are served; empty
-    where a server does.
     """
 
     frame: pd.DataFrame
-    document: StudyDocument
-    curves: pd.DataFrame | None = None
-    search: pd.DataFrame | None = None
-    importance: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    links: Mapping[str, str] = field(default_factory=dict)
-    images: list[tuple[str, bytes]] = field(default_factory=list)
-    by_item: list[dict[str, Any]] = field(default_factory=list)
-    over_groups: list[Table] = field(default_factory=list)
-    spent: pd.DataFrame | None = None
+    document: StudyDocument  # with the metric of the report
+    curves: pd.DataFrame | None = None  # trial_id, step, metrics
+    search: pd.DataFrame | None = None  # as `results.searched.search_frame` has it
+    importance: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by arm, the share of each setting
+    links: Mapping[str, str] = field(default_factory=dict)  # trial id -> MLflow run
+    images: list[tuple[str, bytes]] = field(default_factory=list)  # figures of single trials: caption, PNG
+    by_item: list[dict[str, Any]] = field(default_factory=list)  # comparisons over test items of single trials
+    over_groups: list[Table] = field(default_factory=list)  # tables over the test items of all folds
+    spent: pd.DataFrame | None = None  # one row a trial that ended, of a search too, with its arm, phase and costs
     search_notes: SearchNotes = field(default_factory=SearchNotes)
     study_link: str = ""
-    served: str = ""
-    given: Table | None = None
+    served: str = ""  # the command that serves the pages behind `links`; empty where a server does
+    given: Table | None = None  # the table, where it is computed already
 
     @property
     def metric(self) -> str:
+        """The metric of the report's table."""
         return self.document.metric
 
     @property
     def mode(self) -> Literal["max", "min"]:
+        """Whether larger or smaller values of the metric are better."""
         return self.document.mode
 
     @property
     def axes(self) -> list[str]:
+        """The study's axes."""
         return list(self.document.axes)
 
     @cached_property

@@ -44,7 +44,7 @@ def _schedules(results: Results) -> list[str]:
     """What population based training came to: `toy: lr=0.1 from the start, lr=0.12 after step 2`."""
     configs = {
         record.arm: record.config
-        for record in results.found.values()
+        for record in results.trial_records.values()
         if last_settings(record.config) is not record.config
     }
     spaces = {arm: results.document.space(arm) for arm in configs}

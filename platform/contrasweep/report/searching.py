@@ -58,7 +58,7 @@ def budget_figures(data: ReportData) -> list[Figure]:
         "Expected best of k random trials (unbiased); the band is the exact interval of its median, as far as these "
         "trials bound it."
         if searcher in INDEPENDENT
-        else f"Best found so far; {searcher} adapts, so its trials are no independent draws and have no band."
+        else f"Best so far; {searcher} adapts, so its trials are no independent draws and have no band."
     )
     svg = xy_chart(series, x_label="trials of an arm", y_label=f"best {data.metric}", whole_x=True)
     return [Figure(svg, caption, "What a budget buys")]

@@ -17,16 +17,16 @@ MAX_BYTES = 4 * 2**20  # of all figures together: a report stays a file that one
 
 
 def figures(
-    records: StudyRecords, frame: pd.DataFrame, found: Mapping[str, Record], axes: list[str]
+    study: StudyRecords, frame: pd.DataFrame, records: Mapping[str, Record], axes: list[str]
 ) -> list[tuple[str, bytes]]:
     """The PNG artifacts of each cell's first finished trial, as (caption, content), within the limits above."""
     done = frame[frame["status"] == Status.DONE]
     first = done[~row_keys(done, ["arm", *axes]).duplicated()]
     kept: list[tuple[str, bytes]] = []
     for row in first.to_dict("records"):
-        record = found[row["trial_id"]]
+        record = records[row["trial_id"]]
         for name in (n for n in record.artifacts if n.endswith(".png")):
-            content = records.store.read(records.key(record.trial_id, f"artifacts/{name}"))
+            content = study.store.read(study.key(record.trial_id, f"artifacts/{name}"))
             if len(kept) == MAX_FIGURES or sum(len(c) for _, c in kept) + len(content) > MAX_BYTES:
                 return kept
             where = " ".join([str(row["arm"]), *(f"{axis}={row[axis]}" for axis in axes)])

@@ -40,7 +40,7 @@ def budget_curves(
 ) -> pd.DataFrame:
     """What k trials of each arm's search buy: arm, trials k, best, low, high. For a random searcher `best` is the
     unbiased expected best of k and `low` to `high` the interval of its median (`statistics.expected_best`); an
-    adaptive searcher's trials are no independent draws, so `best` is the best found so far, without an interval."""
+    adaptive searcher's trials are no independent draws, so `best` is the best so far, without an interval."""
     parts = []
     for arm in arms:
         values = search.loc[(search["arm"] == arm) & search["value"].notna(), "value"].to_numpy(dtype=np.float64)
@@ -48,8 +48,8 @@ def budget_curves(
             continue
         curves: dict[str, Any] = {"best": best_so_far(values, mode=mode), "low": np.nan, "high": np.nan}
         if searcher in INDEPENDENT:
-            found = expected_best(values, mode=mode, alpha=alpha)
-            curves = {"best": found["expected"], "low": found["low"], "high": found["high"]}
+            expected = expected_best(values, mode=mode, alpha=alpha)
+            curves = {"best": expected["expected"], "low": expected["low"], "high": expected["high"]}
         parts.append(pd.DataFrame({"arm": arm, "trials": np.arange(1, len(values) + 1), **curves}))
     return (
         pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["arm", "trials", "best", "low", "high"])

@@ -21,7 +21,7 @@ MAX_READ, MAX_TABLES = 400, 6  # trials whose items are read at all, and scores 
 
 
 def by_item(
-    items: Items, frame: pd.DataFrame, found: Mapping[str, Record], axes: list[str], reference: str | None = None
+    items: Items, frame: pd.DataFrame, records: Mapping[str, Record], axes: list[str], reference: str | None = None
 ) -> list[dict[str, Any]]:
     """Arms compared on the very same test items (with `reference` alone, if given), one replicate at a time: the paired
     bootstrap over items, of whole groups where these are named.
@@ -29,7 +29,7 @@ def by_item(
     It holds the noise of the test items only, not that of training; a fact about two trained models.
     """
     rows = []
-    for first, second in itertools.islice(_pairs(frame, found, axes, reference), MAX_PAIRS):
+    for first, second in itertools.islice(_pairs(frame, records, axes, reference), MAX_PAIRS):
         ours, theirs = items(first["trial_id"]), items(second["trial_id"])
         for name in sorted((set(ours) & set(theirs)) - {GROUP}):
             if len(ours[name]) != len(theirs[name]):
@@ -62,27 +62,25 @@ def by_item(
 
 def tables_over_groups(results: Results) -> list[Table]:
     """The table over groups of test items of each score, the study's metric first, within the limits above."""
-    known = scores(results.found)
-    with_items = [record for record in results.found.values() if record.items]
+    known = scores(results.trial_records)
+    with_items = [record for record in results.trial_records.values() if record.items]
     if not 1 < len(with_items) <= MAX_READ or not any(GROUP in record.items for record in with_items):
         return []
     first = [name for name in known if name == results.metric]
-    made = []
+    tables = []
     for name in [*first, *(n for n in known if n not in first)][:MAX_TABLES]:
-        with contextlib.suppress(
-            StorageError
-        ):  # trials that disagree about their items: whoever asks for the table is told
-            made.append(results.table(metric=name, over="groups"))
-    return made
+        with contextlib.suppress(StorageError):  # of trials that disagree about their items; the table itself says so
+            tables.append(results.table(metric=name, over="groups"))
+    return tables
 
 
 def _pairs(
-    frame: pd.DataFrame, found: Mapping[str, Record], axes: list[str], reference: str | None
+    frame: pd.DataFrame, records: Mapping[str, Record], axes: list[str], reference: str | None
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Finished trials of two arms that share axes, fold and seed, where both left items. The reference comes first."""
     done = frame[frame["status"] == Status.DONE]
     for _, same in done.groupby(row_keys(done, [*axes, "fold", "seed"]), sort=False):
-        rows: list[Any] = [row for row in same.to_dict("records") if found[row["trial_id"]].items]
+        rows: list[Any] = [row for row in same.to_dict("records") if records[row["trial_id"]].items]
         rows.sort(key=lambda row: row["arm"] != reference)
         yield from (
             pair for pair in itertools.combinations(rows, 2) if reference is None or pair[0]["arm"] == reference

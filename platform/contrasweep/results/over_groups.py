@@ -25,14 +25,14 @@ Items = Callable[[str], Mapping[str, Any]]
 """A trial's id -> its items."""
 
 
-def scores(found: Mapping[str, Record]) -> list[str]:
+def scores(records: Mapping[str, Record]) -> list[str]:
     """The scores of test items that the trials reported."""
-    return list(dict.fromkeys(name for record in found.values() for name in record.items if name != GROUP))
+    return list(dict.fromkeys(name for record in records.values() for name in record.items if name != GROUP))
 
 
-def chosen(found: Mapping[str, Record], metric: str | None, own: str) -> str:
+def chosen_score(records: Mapping[str, Record], metric: str | None, own: str) -> str:
     """The score called `metric`; without one the study's `own`, or the only one. `SpecError` lists what there is."""
-    known = scores(found)
+    known = scores(records)
     wanted = metric or (own if own in known or len(known) != 1 else known[0])
     if wanted not in known:
         hint = choose_from("scores", known, wanted) if known else "its trials reported none (Report.items)"
@@ -43,7 +43,7 @@ def chosen(found: Mapping[str, Record], metric: str | None, own: str) -> str:
 
 
 def table_over_groups(
-    items: Items, frame: pd.DataFrame, found: Mapping[str, Record], axes: Sequence[str], score: str, **layout: Any
+    items: Items, frame: pd.DataFrame, records: Mapping[str, Record], axes: Sequence[str], score: str, **layout: Any
 ) -> Table:
     """The table of `score` over groups; `items` reads a trial's, `frame` and `layout` are those of `build_table`.
 
@@ -53,19 +53,19 @@ def table_over_groups(
     """
     done = frame[
         [
-            status == Status.DONE and score in found[trial].items
+            status == Status.DONE and score in records[trial].items
             for trial, status in zip(frame["trial_id"], frame["status"], strict=True)
         ]
     ]
     of = {
-        trial: (found[trial].data.digest, _fold(fold))
+        trial: (records[trial].data.digest, _fold(fold))
         for trial, fold in zip(done["trial_id"], done["fold"], strict=True)
     }
     parts = _Parts(items, score, of)
-    made = build_table(pd.DataFrame(_rows(parts, frame, axes)), axes=axes, metric=score, train_fraction=None, **layout)
+    table = build_table(pd.DataFrame(_rows(parts, frame, axes)), axes=axes, metric=score, train_fraction=None, **layout)
     # a group is no trial: a cell opens on none
-    cells = {place: replace(cell, replicates=()) for place, cell in made.cells.items()}
-    return replace(made, cells=cells, unit=f"{parts.what}, folds pooled, seeds averaged")
+    cells = {place: replace(cell, replicates=()) for place, cell in table.cells.items()}
+    return replace(table, cells=cells, unit=f"{parts.what}, folds pooled, seeds averaged")
 
 
 def _rows(parts: "_Parts", frame: pd.DataFrame, axes: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -107,11 +107,11 @@ class _Parts:
         self.groups: dict[tuple[str, str], list[str]] = {}
         """The group of each item, by dataset and fold. Trials that name none have those of the others."""
         for trial, part in sorted(self.of.items(), key=lambda entry: GROUP not in items(entry[0])):
-            found, (_, fold) = items(trial), part
-            names = groups(found, len(found[score]), f"fold {fold} ")
-            self.named &= GROUP in found or part in self.groups
+            scored, (_, fold) = items(trial), part
+            names = groups(scored, len(scored[score]), f"fold {fold} ")
+            self.named &= GROUP in scored or part in self.groups
             known = self.groups.setdefault(part, names)
-            if len(known) != len(names) or (GROUP in found and known != names):
+            if len(known) != len(names) or (GROUP in scored and known != names):
                 raise StorageError(
                     f"trial {trial} has other test items than the other trials of fold {fold}: {len(names)}, not "
                     f"{len(known)}, or of "
@@ -131,7 +131,7 @@ class _Parts:
         for (data, fold), names in self.groups.items():
             for name in set(names):
                 folds.setdefault((data, name), set()).add(fold)
-        shared = sum(len(found) > 1 for found in folds.values())
+        shared = sum(len(in_folds) > 1 for in_folds in folds.values())
         return "groups of test items" + f" ({shared} of them in several folds, so partly trained on)" * bool(shared)
 
 

@@ -1,4 +1,4 @@
-"""What a search over several objectives, or under constraints, found: from the records alone."""
+"""What a search over several objectives, or under constraints, came to: from the records alone."""
 
 from collections.abc import Iterable, Sequence
 
@@ -25,11 +25,11 @@ def pareto_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataF
         if record.notes.phase == Phase.SEARCH and record.status == Status.DONE:
             ended.setdefault((record.arm, record.notes.candidate or 0), []).append(record)
     rows = []
-    for (arm, number), found in sorted(ended.items(), key=lambda item: (document.arms.index(item[0][0]), item[0][1])):
-        if len(found) < folds:
+    for (arm, number), trials in sorted(ended.items(), key=lambda item: (document.arms.index(item[0][0]), item[0][1])):
+        if len(trials) < folds:
             continue
         means = {
-            metric: float(np.mean([value_of(r, metric) for r in found]))
+            metric: float(np.mean([value_of(r, metric) for r in trials]))
             for metric in dict.fromkeys([*goals, *constraints])
         }
         space = validate(dict[str, Parameter], document.space(arm))
@@ -38,21 +38,21 @@ def pareto_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataF
                 "arm": arm,
                 "number": number,
                 **means,
-                "feasible": feasible(found, document),
+                "feasible": feasible(trials, document),
                 "front": False,
-                **{k: v for k, v in drawn_from(space, found[0].config).items() if k not in means},
+                **{k: v for k, v in drawn_from(space, trials[0].config).items() if k not in means},
             }
         )
     frame = pd.DataFrame(rows)
     for _, part in frame.groupby("arm") if rows else []:
-        found_front = front(part[list(goals)].to_numpy(float), list(goals.values()), part["feasible"].to_numpy(bool))
-        frame.loc[part.index, "front"] = found_front
+        on_front = front(part[list(goals)].to_numpy(float), list(goals.values()), part["feasible"].to_numpy(bool))
+        frame.loc[part.index, "front"] = on_front
     return frame
 
 
-def feasible(found: Sequence[Record], document: StudyDocument) -> bool:
+def feasible(records: Sequence[Record], document: StudyDocument) -> bool:
     """Whether the means of these records of one configuration keep to the study's constraints."""
     return all(
-        violation(metric, text, float(np.mean([value_of(r, metric) for r in found]))) <= 0
+        violation(metric, text, float(np.mean([value_of(r, metric) for r in records]))) <= 0
         for metric, text in document.constraints.items()
     )

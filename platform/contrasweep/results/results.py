@@ -34,22 +34,16 @@ Over = Literal["replicates", "groups"]
 
 @dataclass(frozen=True, repr=False)
 class Results:
-    """A study's trials and what became of them.
-
-    `document` is study.json; `planned` has one row a planned trial (trial_id, arm, the axes, fold, seed); `found` are
-    the records there are of these, `others` those of a Sweep's search. A trial without a record is `pending`.
-    `stamps` tell the records' state when they were read, `run_urls` their MLflow runs where they are known, `stopped`
-    which budget ended the run that gave these results.
-    """
+    """A study's trials and what became of them. A trial without a record is `pending`."""
 
     document: StudyDocument
-    planned: pd.DataFrame
-    found: Mapping[str, Record]
-    others: Mapping[str, Record]
+    planned: pd.DataFrame  # one row a trial of the table: trial_id, arm, the axes, fold, seed
+    trial_records: Mapping[str, Record]  # those there are of the planned trials, by trial id
+    search_records: Mapping[str, Record]  # those of a Sweep's search
     records: StudyRecords
-    stamps: Mapping[str, str]
-    run_urls: Mapping[str, str] = field(default_factory=dict)
-    stopped: str = ""
+    stamps: Mapping[str, str]  # the records' state when they were read
+    run_urls: Mapping[str, str] = field(default_factory=dict)  # of the trials' MLflow runs, where they are known
+    stopped: str = ""  # which budget ended the run that gave these results
 
     @classmethod
     def load(cls, study: str, storage: str, *, run_urls: Mapping[str, str] | None = None) -> "Results":
@@ -64,14 +58,13 @@ class Results:
                 hint=f"storage is {storage}; run it first with: contrasweep run",
             )
         planned, stamps = read_planned(records), compact.record_stamps(records)
-        known = compact.read_records(records, stamps)
-        found = {trial_id: known.pop(trial_id) for trial_id in planned["trial_id"] if trial_id in known}
-        others = known if document.search else {}
+        rest = compact.read_records(records, stamps)
+        of_trials = {trial_id: rest.pop(trial_id) for trial_id in planned["trial_id"] if trial_id in rest}
         return cls(
             document,
             planned,
-            found,
-            others,
+            of_trials,
+            rest if document.search else {},
             records,
             stamps,
             read_links(records).runs if run_urls is None else run_urls,
@@ -79,14 +72,17 @@ class Results:
 
     @property
     def name(self) -> str:
+        """The study's name."""
         return self.document.name
 
     @property
     def metric(self) -> str:
+        """The metric that the study is about."""
         return self.document.metric
 
     @property
     def axes(self) -> list[str]:
+        """What the arms are compared over, as declared."""
         return list(self.document.axes)
 
     @property
@@ -105,7 +101,7 @@ class Results:
 
     @cached_property
     def _frame(self) -> pd.DataFrame:
-        rows = [self.found.get(trial_id) for trial_id in self.planned["trial_id"]]
+        rows = [self.trial_records.get(trial_id) for trial_id in self.planned["trial_id"]]
         taken = {*OWN_COLUMNS, *self.axes}
         names = dict.fromkeys([self.metric, *(name for record in rows if record for name in record.metrics)])
         metrics = {
@@ -123,8 +119,8 @@ class Results:
 
     @cached_property
     def search(self) -> pd.DataFrame:
-        """A Sweep's search, as `searched.search_frame` tells it. Empty for a grid."""
-        return search_frame(self.others.values(), self.document)
+        """A Sweep's search, one row a configuration (see `searched.search_frame`). Empty for a grid."""
+        return search_frame(self.search_records.values(), self.document)
 
     def importance(self) -> dict[str, dict[str, float]]:
         """Of a Sweep, by arm: the share of each searched setting in what makes configurations good (PED-ANOVA)."""
@@ -157,14 +153,14 @@ class Results:
     def pareto(self) -> pd.DataFrame:
         """Of a Sweep over several objectives or under constraints: its configurations, and which are on the front of
         their arm (see `pareto.pareto_frame`)."""
-        return pareto_frame(self.others.values(), self.document)
+        return pareto_frame(self.search_records.values(), self.document)
 
     def spent(self) -> dict[str, str]:
         """Of a Sweep, by arm: what its search has cost beside its budget."""
         if self.document.search is None:
             return {}
         budget = ArmBudget(**self.document.search.budget)
-        costs = spent(self.others.values(), self.document.arms)
+        costs = spent(self.search_records.values(), self.document.arms)
         return {arm: cost.beside(budget) for arm, cost in costs.items()}
 
     @cached_property
@@ -174,7 +170,7 @@ class Results:
 
     def curves(self, trial_ids: Iterable[str] | None = None) -> pd.DataFrame:
         """Every report of the table's trials, or of `trial_ids`: trial_id, step, time, and the metrics."""
-        return compact.read_curves(self.records, self.stamps, self.found if trial_ids is None else trial_ids)
+        return compact.read_curves(self.records, self.stamps, self.trial_records if trial_ids is None else trial_ids)
 
     def table(
         self,
@@ -230,14 +226,14 @@ class Results:
         over: Over = "replicates",
     ) -> "Table":
         from contrasweep.results.building import build_table
-        from contrasweep.results.over_groups import chosen, table_over_groups
+        from contrasweep.results.over_groups import chosen_score, table_over_groups
 
         if over not in (known := get_args(Over)):
             raise SpecError(
                 "there are no such replicates", place="over", value=over, hint=choose_from("kinds", list(known), over)
             )
         if over == "groups":
-            metric = chosen(self.found, metric, self.metric)
+            metric = chosen_score(self.trial_records, metric, self.metric)
         else:
             metric = metric or self.metric
             self._known(
@@ -253,7 +249,7 @@ class Results:
             "spread": spread,
         }
         if over == "groups":
-            table = table_over_groups(self.items, frame, self.found, self.axes, metric, **layout)
+            table = table_over_groups(self.items, frame, self.trial_records, self.axes, metric, **layout)
         else:
             table = build_table(
                 frame, metric=metric, train_fraction=self._train_fraction, links=self.run_urls, **layout
@@ -263,7 +259,7 @@ class Results:
     @cached_property
     def mixed_code(self) -> MixedCode:
         """Trials of the table that ran other code than the newest."""
-        return MixedCode.of(self.found.values())
+        return MixedCode.of(self.trial_records.values())
 
     def _mode(self, metric: str) -> Any:
         """Of another metric than the study's larger is better, unless it is a loss or the similarity to other

@@ -21,13 +21,13 @@ def settings(frame: pd.DataFrame) -> list[str]:
     return [str(column) for column in frame.columns if column not in OWN_COLUMNS]
 
 
-def search_frame(found: Iterable[Record], document: StudyDocument) -> pd.DataFrame:
+def search_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataFrame:
     """One row a configuration in the order of asking: trial_id (of its first fold), arm, value (mean of the metric
     over its folds), status (the worst of its folds', or that it breaks a constraint), and the searched settings; of a
     schedule of settings, its last."""
     spaces = {arm: validate(dict[str, Parameter], document.space(arm)) for arm in document.arms}
     ended: dict[tuple[str, str], list[Record]] = {}
-    for record in sorted(found, key=lambda r: (r.notes.candidate or 0, r.arm, r.fold or 0)):
+    for record in sorted(records, key=lambda r: (r.notes.candidate or 0, r.arm, r.fold or 0)):
         if record.notes.phase == Phase.SEARCH:
             ended.setdefault((record.arm, json.dumps(record.config, sort_keys=True)), []).append(record)
     rows = [
@@ -51,7 +51,7 @@ def importance(frame: pd.DataFrame, document: StudyDocument) -> dict[str, dict[s
     were trained to their end."""
     from contrasweep.tuning.searchers import importance as of
 
-    found = {}
+    shares = {}
     for arm, rows in frame[frame["status"] == Status.DONE].groupby("arm", sort=False):
         space = validate(dict[str, Parameter], document.space(str(arm)))
         configs = [
@@ -61,5 +61,5 @@ def importance(frame: pd.DataFrame, document: StudyDocument) -> dict[str, dict[s
             )
             for row in rows.to_dict("records")
         ]
-        found[str(arm)] = of(configs, space, mode=document.mode)
-    return found
+        shares[str(arm)] = of(configs, space, mode=document.mode)
+    return shares

@@ -97,7 +97,7 @@ def run(
             raise
         loaded = replace(Results.load(study.name, storage), stopped=stopped)
         if placed is not planned:
-            learned.write(records, [*loaded.found.values(), *loaded.others.values()])
+            learned.write(records, [*loaded.trial_records.values(), *loaded.search_records.values()])
         return publish(loaded, tracker, tracking, facts, placed.datasets, ran=placed is not planned)
 
 

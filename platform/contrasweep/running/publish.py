@@ -36,7 +36,7 @@ def publish(
         gap = tracker.close()
     if gap is not None:
         print(gap, file=sys.stderr)
-    elif set(tracker.run_ids()) < {*results.found, *results.others}:
+    elif set(tracker.run_ids()) < {*results.trial_records, *results.search_records}:
         sync(results.records, tracking, facts)
     return _linked(results, tracker, tracking)
 
@@ -58,7 +58,7 @@ def _best(results: Results) -> Iterator[Record]:
     """The best finished trial of each arm."""
     sign = 1 if results.document.mode == "max" else -1
     for arm in results.document.arms[:MAX_MODELS]:
-        done = [r for r in results.found.values() if r.arm == arm and r.status == Status.DONE]
+        done = [r for r in results.trial_records.values() if r.arm == arm and r.status == Status.DONE]
         if done:
             yield max(done, key=lambda r: sign * r.metrics[results.metric])
 

@@ -212,14 +212,14 @@ def test_the_report_shows_trials_figures_and_compares_item_by_item(study, tmp_pa
             )
         )
     results = load("made-up", storage=str(tmp_path))
-    rows = by_item(results.items, results.to_frame(), results.found, results.axes)
+    rows = by_item(results.items, results.to_frame(), results.trial_records, results.axes)
     assert len(rows) == 20  # one a replicate of each batch size
     assert {(row["a"], row["b"], row["n"]) for row in rows} == {("a", "b", 100)}
     assert all(row["difference"] == pytest.approx(-0.3) and row["low"] < -0.3 < row["high"] < 0 for row in rows)
-    against = by_item(results.items, results.to_frame(), results.found, results.axes, "b")
+    against = by_item(results.items, results.to_frame(), results.trial_records, results.axes, "b")
     assert {(row["a"], row["b"]) for row in against} == {("b", "a")}
     assert all(row["difference"] == pytest.approx(0.3) for row in against)
-    shown = figures(records, results.to_frame(), results.found, results.axes)
+    shown = figures(records, results.to_frame(), results.trial_records, results.axes)
     assert [caption for caption, _ in shown] == [
         f"histogram: {arm} batch_size={b}, fold 0, seed 0" for arm in "ab" for b in (8, 16)
     ]

@@ -112,7 +112,7 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path: Path, start: Start) -> No
     assert dict(results.search["arm"].value_counts()) == {"short": 4, "long": 4}
     for arm, rows in results.search.groupby("arm"):
         confirmed, whole = (
-            next(r.config for r in results.found.values() if r.arm == arm),
+            next(r.config for r in results.trial_records.values() if r.arm == arm),
             rows[rows["status"] == "done"],
         )
         assert confirmed["lr"] == whole.loc[whole["value"].idxmax(), "lr"]

@@ -165,9 +165,9 @@ def test_cells_that_fit_run_and_the_others_are_infeasible(one_gpu, tmp_path):
     }
     results = run(toy(arms), storage=str(tmp_path), tracking="none")
     assert results.counts == {"done": 3, "infeasible": 3}
-    notes = [record.notes for record in results.found.values() if record.arm == "fits"]
+    notes = [record.notes for record in results.trial_records.values() if record.arm == "fits"]
     assert notes == [TrialNotes(gpus=0.5, gpu_type="T4", cost_per_hour=1.5)] * 3
-    error = next(record.error for record in results.found.values() if record.arm == "vast")
+    error = next(record.error for record in results.trial_records.values() if record.arm == "vast")
     assert error.startswith("the trial needs 50.0 GiB of GPU memory; the largest GPU, T4, has 14.7 GiB")
     assert "infeasible" in results.table().to_text()
 
@@ -193,10 +193,10 @@ def test_out_of_memory_on_a_gpu_resumes_from_the_checkpoint_with_twice_the_share
     results = run(
         AblationGrid("grow", {"a": arm}, "digits-lt", folds=2), storage=str(tmp_path / "runs"), tracking="none"
     )
-    assert [(r.status, r.notes.gpus, r.metrics["resumed_after"]) for r in results.found.values()] == [
+    assert [(r.status, r.notes.gpus, r.metrics["resumed_after"]) for r in results.trial_records.values()] == [
         ("done", 1.0, 2.0)
     ] * 2
-    assert all([row["step"] for row in results.records.metrics(i)] == [1, 2, 3, 4] for i in results.found)
+    assert all([row["step"] for row in results.records.metrics(i)] == [1, 2, 3, 4] for i in results.trial_records)
 
 
 def test_nothing_is_queued_of_a_study_that_fits_nowhere(one_gpu, tmp_path):

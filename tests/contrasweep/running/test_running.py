@@ -82,10 +82,10 @@ def test_a_lost_worker_costs_its_steps_only(calm, tmp_path):
         for name, arm in study().arms.items()
     }
     shaken = run(study(arms=arms), storage=str(tmp_path / "runs"), tracking="none")
-    assert {record.arm for record in shaken.found.values() if record.attempts == 2} == set(signals)
+    assert {record.arm for record in shaken.trial_records.values() if record.attempts == 2} == set(signals)
     assert all((tmp_path / name).exists() for name in signals)
     pd.testing.assert_frame_equal(values(shaken).drop(columns="trial_id"), values(calm).drop(columns="trial_id"))
-    assert all([row["step"] for row in shaken.records.metrics(i)] == [1, 2, 3] for i in shaken.found)
+    assert all([row["step"] for row in shaken.records.metrics(i)] == [1, 2, 3] for i in shaken.trial_records)
 
 
 @pytest.mark.slow
@@ -109,7 +109,7 @@ def test_only_failures_without_progress_add_up(tmp_path):
 
     arms = {name: Arm(train, config={"stuck": name == "stuck"}) for name in ("forward", "stuck")}
     results = run(study(arms=arms, folds=None, max_failures=1), storage=str(tmp_path), tracking="none")
-    forward, stuck = sorted(results.found.values(), key=lambda record: record.arm)
+    forward, stuck = sorted(results.trial_records.values(), key=lambda record: record.arm)
     assert (forward.arm, forward.status, forward.attempts) == ("forward", "done", 3)
     assert stuck.status == "failed" and stuck.step == 1 and "actor died" in stuck.error
 
@@ -137,7 +137,7 @@ def test_a_storage_that_fails_for_a_while_costs_steps_only(tmp_path, capsys):
         storage=str(tmp_path),
         tracking="none",
     )
-    (record,) = results.found.values()
+    (record,) = results.trial_records.values()
     assert (record.status, record.step, record.attempts) == ("done", 2, 2)
     (told,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("again: own fold=")]
     assert "StorageError" in told and "checkpoint/2/state cannot be written" in told
@@ -153,7 +153,7 @@ def test_a_record_that_a_lost_worker_had_written_stands(calm, tmp_path):
             self.record = record
 
     trial, records = plan(study(), storage=calm.records.storage).trials[0], StudyRecords(str(tmp_path), "toy")
-    written = calm.found[trial.id]
+    written = calm.trial_records[trial.id]
     records.write(written)
     active = ActiveTrials(FixedSource([]), records, None, listener := Silent(), budget=None)
     active.running[trial.id] = (trial, {})
@@ -186,7 +186,7 @@ def mixed(tmp_path_factory):
     """A study with arms of every kind, good and bad; its records by arm."""
     results = run(study(arms=MIXED), storage=str(tmp_path_factory.mktemp("mixed")), tracking="none")
     return results, {
-        arm: sorted((r for r in results.found.values() if r.arm == arm), key=lambda r: r.fold) for arm in MIXED
+        arm: sorted((r for r in results.trial_records.values() if r.arm == arm), key=lambda r: r.fold) for arm in MIXED
     }
 
 
@@ -198,7 +198,12 @@ def test_a_trial_that_raises_fails_alone(mixed):
     assert "RuntimeError: this trial fails on purpose" in of["bad"][0].error and "toy.py" in of["bad"][0].error
     assert of["bad"][0].step == 1
     again = run(study(arms=MIXED), storage=results.records.storage, tracking="none", retry_failed=True)
-    assert {(r.arm, r.attempts) for r in again.found.values()} == {("good", 1), ("own", 1), ("bad", 2), ("another", 1)}
+    assert {(r.arm, r.attempts) for r in again.trial_records.values()} == {
+        ("good", 1),
+        ("own", 1),
+        ("bad", 2),
+        ("another", 1),
+    }
 
 
 def test_a_trial_that_never_fits_is_infeasible_not_bad(tmp_path):
@@ -212,7 +217,7 @@ def test_a_trial_that_never_fits_is_infeasible_not_bad(tmp_path):
         tracking="none",
     )
     assert results.counts == {"done": 1, "infeasible": 1}
-    assert "MemoryError" in next(r for r in results.found.values() if r.arm == "huge").error
+    assert "MemoryError" in next(r for r in results.trial_records.values() if r.arm == "huge").error
 
 
 def test_a_function_of_the_caller_is_a_trainable(mixed):
@@ -279,6 +284,6 @@ def test_a_population_through_ray(tmp_path):
     )
     results = run(study, storage=str(tmp_path), tracking="none")
     assert results.counts == {"done": 3}
-    assert {len(r.config["schedule"]) for r in results.found.values()} <= {1, 2, 3}
+    assert {len(r.config["schedule"]) for r in results.trial_records.values()} <= {1, 2, 3}
     said = search_notes(Results.load("toy-sweep", str(tmp_path))).to_text()
     assert "searched toy: 4 of 4 configurations, 24 epochs" in said and "schedule of toy: batch_size=" in said

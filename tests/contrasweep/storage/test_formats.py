@@ -119,13 +119,13 @@ def test_old_studies_are_reported_as_their_release_did(old):
 
 def test_the_notes_of_an_old_search_are_translated(old):
     results = cs.load("old-sweep", storage=str(old))
-    assert sorted((r.arm, r.notes.candidate) for r in results.others.values()) == [
+    assert sorted((r.arm, r.notes.candidate) for r in results.search_records.values()) == [
         ("ocl", 0),
         ("ocl", 1),
         ("supcon", 0),
         ("supcon", 1),
     ]
-    assert {r.notes.phase for r in results.found.values()} == {Phase.CONFIRM}
+    assert {r.notes.phase for r in results.trial_records.values()} == {Phase.CONFIRM}
     assert results.document.search == DeclaredSearch("random", 1, {"trials": 2})
 
 
