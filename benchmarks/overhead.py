@@ -44,7 +44,7 @@ def plain(slots: int, folder: str) -> dict[str, float]:
     from ray import tune
 
     from contrasweep import data
-    from contrasweep.running.driver import plan
+    from contrasweep.planning.facade import plan
     from contrasweep.study.file import load_study
 
     study = load_study(STUDY)

@@ -30,12 +30,12 @@ import pandas as pd
 from contrasweep import Arm, Choice, Float, Int, Sweep, data
 from contrasweep.imports import import_path
 from contrasweep.planning.sweep import SweepPlan, make_sweep_plan
-from contrasweep.running.arm_search import ArmSearch
 from contrasweep.statistics import compare_paired, mean_interval
 from contrasweep.storage.record import Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.study import ArmBudget
 from contrasweep.trial import Trial
+from contrasweep.tuning.arm_search import ArmSearch
 
 EPOCHS, BUDGET, PLACES = 9, 360, 4  # random search: 40 configurations
 STUDY = Sweep(

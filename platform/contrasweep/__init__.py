@@ -16,9 +16,10 @@ from contrasweep.study.space import Choice, Float, Int
 from contrasweep.study.study import AblationGrid, Arm, SubGrid, Sweep
 
 if TYPE_CHECKING:
-    from contrasweep.planning.grid import Plan
+    from contrasweep.planning.facade import plan
+    from contrasweep.planning.plan import Plan
     from contrasweep.results.results import Results
-    from contrasweep.running.driver import plan, run
+    from contrasweep.running.driver import run
     from contrasweep.running.submit import submit
     from contrasweep.statistics import Comparison
     from contrasweep.trial import Report, Trial
@@ -48,12 +49,12 @@ __all__ = [
 
 _ELSEWHERE = {  # imported when first used: a plan must not wait for Ray, a report not for torch
     "Comparison": "contrasweep.statistics",
-    "Plan": "contrasweep.planning.grid",
+    "Plan": "contrasweep.planning.plan",
     "Report": "contrasweep.trial",
     "Trial": "contrasweep.trial",
     "Results": "contrasweep.results.results",
     "submit": "contrasweep.running.submit",
-    "plan": "contrasweep.running.driver",
+    "plan": "contrasweep.planning.facade",
     "run": "contrasweep.running.driver",
 }
 

@@ -38,7 +38,11 @@ def canonical(value: Any, place: str = "") -> Any:
 
 def dumps(value: Any) -> str:
     """Canonical JSON text of `value`."""
-    return json.dumps(canonical(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return _text(canonical(value))
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
 class Config(dict[str, Any]):
@@ -49,7 +53,7 @@ class Config(dict[str, Any]):
 
     @cached_property
     def text(self) -> str:
-        return dumps(self)
+        return _text(self)
 
 
 def digest(value: Any, length: int = 64) -> str:

@@ -23,8 +23,9 @@ left out while it has that default, so that adding the field changes no id.
 """
 
 import dataclasses
+import functools
 import typing
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import PurePath
 from typing import Any, Literal, TypeVar, dataclass_transform
 
@@ -136,6 +137,12 @@ def resolved_config(settings: Any) -> dict[str, Any]:
 
 def omitted_fields(cls: Any) -> dict[str, Any]:
     """Field -> default of the fields of a `@checked` class that are declared with `OMIT_DEFAULT`."""
+    hashable: Hashable = cls
+    return _omitted_fields(hashable)
+
+
+@functools.cache
+def _omitted_fields(cls: Hashable) -> dict[str, Any]:
     fields: Mapping[str, pydantic.fields.FieldInfo] = getattr(cls, "__pydantic_fields__", {})
     return {
         name: info.get_default(call_default_factory=True, validated_data={})

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ from contrasweep.data.manifest import Manifest
 class Trial:
     """One training run. Frozen; everything a trainable needs and nothing about where it runs.
 
-    `arm` is the arm's name, `trainable` its dotted path (`package.module:function`), `config` all its
-    settings (fixed, axis and searched), `data` the staged dataset, `fold` the held-out fold (None: the
-    dataset's own test split), `seed` the seed of initial weights, data order and augmentation.
+    `arm` is the arm's name, `trainable` its dotted path (`package.module:function`), `config` all its settings (fixed,
+    axis, searched and defaults, resolved for the dataset), `data` the staged dataset, `fold` the held-out fold (None:
+    the dataset's own test split), `seed` the seed of initial weights, data order and augmentation.
     """
 
     study: str
@@ -33,8 +33,17 @@ class Trial:
         """Digest of arm, trainable, config, dataset digest, fold and seed: the study's name, host, resources
         and date are no part of it, so a rerun elsewhere is the same trial. 16 hexadecimal digits."""
         config = self.config.text if isinstance(self.config, canonical.Config) else canonical.dumps(self.config)
-        parts = [canonical.dumps(part) for part in (self.arm, self.trainable, self.data.digest, self.fold, self.seed)]
-        return hashlib.sha256("\n".join([*parts, config]).encode()).hexdigest()[:16]
+        names = _texts(self.arm, self.trainable, self.data.digest)
+        return hashlib.sha256(f"{names}\n{_text(self.fold)}\n{_text(self.seed)}\n{config}".encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=1024)
+def _texts(*names: str) -> str:
+    return "\n".join(canonical.dumps(name) for name in names)
+
+
+def _text(number: int | None) -> str:
+    return str(number) if type(number) is int else canonical.dumps(number)
 
 
 @dataclass(frozen=True)
@@ -59,7 +68,9 @@ Trainable = Callable[..., Generator[Report, None, None]]
 
 Two attributes of the function are used where it has them:
 
-    train.settings = Settings     built as Settings(**config), so that a wrong config is found by the plan
+    train.settings = Settings     built as Settings(**config), so that a wrong config is found by the plan; where it has
+                                  resolve(self, data: Manifest) -> Self, that makes concrete what depends on the
+                                  dataset's content. All of it is `trial.config` (`contrasweep.schema.resolved_config`)
     train.memory = memory         def memory(config, data: Manifest) -> cluster.memory.Workload: the model, the inputs
     of
                                   a step and the optimiser's states, from which memory is estimated before a trial runs

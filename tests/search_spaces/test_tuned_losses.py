@@ -1,6 +1,6 @@
 """The sweep of the losses: its plan holds together, and small it is."""
 
-from contrasweep.running.driver import plan
+from contrasweep.planning.facade import plan
 from search_spaces.tuned_losses import STUDY
 
 

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from contrasweep.imports import import_path
+from contrasweep.planning.facade import plan
 from contrasweep.results.results import Results
-from contrasweep.running.driver import describe, plan
+from contrasweep.running.driver import describe
 from contrasweep.running.execution import Execution
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.records import StudyRecords
@@ -14,7 +15,7 @@ from contrasweep.study.study import AblationGrid
 def calm_run(study: AblationGrid, storage: Path) -> Results:
     planned, records = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name)
     records.claim(describe(planned))
-    write_planned(records, planned)
+    write_planned(records, planned.to_frame())
     for trial in planned.trials:
         execution = Execution(trial, import_path(trial.trainable, "trainable"), records, metric=study.metric)
         while execution.advance().record is None:

@@ -1,11 +1,11 @@
 """A small sweep of the toy, and its source driven as an engine would, without training."""
 
 from contrasweep import Arm, Float, Sweep
-from contrasweep.running.driver import plan
-from contrasweep.running.source import Finished, Next
-from contrasweep.running.sweep import SweepSource
+from contrasweep.planning.facade import plan
 from contrasweep.storage.record import Phase, Record, Status
 from contrasweep.storage.records import StudyRecords
+from contrasweep.tuning.source import Finished, Next
+from contrasweep.tuning.sweep_source import SweepSource
 
 LR = {"lr": Float(0.003, 3.0, log=True)}
 ARMS = {
@@ -33,9 +33,8 @@ def value_of(trial):
 
 
 def record_of(trial, notes, status="done", **fields):
-    return Record.of(
-        trial, status=Status(status), notes=notes, **{"metrics": {"accuracy": value_of(trial)}, "step": 4} | fields
-    )
+    metrics = {} if "metrics" in fields else {"metrics": {"accuracy": value_of(trial)}}
+    return Record.of(trial, status=Status(status), notes=notes, **{"step": 4} | metrics | fields)
 
 
 def drive(study, storage, *, stop_after=10**9, statuses=lambda trial: "done", record=None):

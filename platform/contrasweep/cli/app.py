@@ -50,7 +50,7 @@ def plan(
     """Show what would run: cells, replicates, what is done already; memory and packing of each cell, hours and cost on
     this machine or on the hosts of an inventory; and what the design can answer."""
     from contrasweep.planning import forecast
-    from contrasweep.running.driver import plan as plan_study
+    from contrasweep.planning.facade import plan as plan_study
 
     planned = plan_study(load_study(study, sets or []), storage=storage)
     expected = forecast.forecast(planned, storage, cluster)

@@ -3,72 +3,42 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cluster.inventory import Inventory, read_inventory, this_machine
-from cluster.packing import Placement, place, slots_on
+from cluster.packing import place
 from cluster.simulate import Makespan
+from contrasweep.planning import text
 from contrasweep.planning.budget import Budget
+from contrasweep.planning.capacity import Capacities, Capacity
 from contrasweep.planning.durations import Durations
-from contrasweep.planning.footprints import Footprints, Need
-from contrasweep.planning.grid import Cell, Plan
+from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.learned import learned_of
+from contrasweep.planning.plan import Lot, Plan
 from contrasweep.statistics import design
+from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.study import Study, Sweep
-from contrasweep.trial import Trial
-
-if TYPE_CHECKING:
-    from contrasweep.planning.sweep import SweepPlan
-    from contrasweep.planning.sweep_forecast import SweepForecast
 
 
 @dataclass(frozen=True)
-class Room:
-    """How trials of one kind fit the hosts: their need, the first choice among `ways` to place one (none: they fit no
-    host, and `why_not` says why), and how many run at once if no others do."""
+class LotForecast:
+    """Trials of one kind: how they fit the hosts, and the expected seconds of one (None before any has finished)."""
 
-    need: Need
-    ways: tuple[Placement, ...]
-    slots: int
-    why_not: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """For programs: memory in GiB; shares as text, 1/4."""
-        first = self.ways[0] if self.ways else None
-        on = self.need.footprint.on(first.gpu) if first and first.gpu else self.need.footprint
-        return {
-            "memory_gib": round(on.gpu_memory_gib, 3) if on.wants_gpu else None,
-            "memory_source": self.need.source,
-            "host_memory_gib": on.host_memory_gib,
-            "cpus": on.cpus,
-            "gpu": first.gpu if first else None,
-            "share": str(first.share) if first and first.gpu else None,
-            "per_gpu": first.per_gpu if first and first.gpu else None,
-            "types": [{"gpu": way.gpu, "share": str(way.share)} for way in self.ways if way.gpu],
-            "slots": self.slots,
-            "infeasible": self.why_not or None,
-        }
-
-
-@dataclass(frozen=True)
-class CellForecast:
-    """A cell of the plan: how its trials fit, how many are done, and how long one takes (None: nobody knows)."""
-
-    cell: Cell
-    done: int
-    room: Room
+    lot: Lot
+    capacity: Capacity
     seconds: float | None
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The plan of a study beside what its storage has. `packing` says how many of the trials to run go where
-    (`cluster.packing.Packing.summary`), `makespan` how long that takes, None while none has finished."""
+    """The plan of a study beside the `records` there are. `packing` says how many of the trials to run go where
+    (`cluster.packing.Packing.summary`), `makespan` how long that takes if nothing is stopped early: None before any
+    trial has finished, or where the budget counts no trials."""
 
     plan: Plan
-    done: Mapping[str, str]  # trial id -> status, of planned trials with a record
-    cells: tuple[CellForecast, ...]
+    records: Mapping[str, Record]
+    lots: tuple[LotForecast, ...]
     inventory: Inventory
     packing: tuple[dict[str, Any], ...]
     makespan: Makespan | None
@@ -77,23 +47,19 @@ class Forecast:
 
     @property
     def hours(self) -> float | None:
-        """Wall hours to go on the hosts planned for; None while no trial has finished."""
+        """Wall hours to go on the hosts planned for; None where it is not known."""
         return self.makespan.hours if self.makespan else None
 
     @property
     def slots(self) -> int:
-        """Trials at once, those of the cell of which the fewest fit."""
-        return max(1, min((c.room.slots for c in self.cells if c.room.ways), default=1))
+        """How many trials run concurrently, for the most demanding lot."""
+        return max(1, min((lot.capacity.slots for lot in self.lots if lot.capacity.placements), default=1))
 
     def to_dict(self) -> dict[str, Any]:
-        """What `forecast_text.of_plan` shows, for programs."""
-        trials = self.plan.trials
+        """What `to_text` shows, for programs."""
         return {
             "study": self.plan.study.name,
-            "cells": len(self.cells),
-            "trials": len(trials),
-            "done": len(self.done),
-            "to_run": len(trials) - len(self.done),
+            **self.plan.totals(self.records),
             "hours": self.hours,
             "slots": self.slots,
             "plan_digest": self.plan.digest,
@@ -101,51 +67,43 @@ class Forecast:
             "makespan": vars(self.makespan) if self.makespan else None,
             "budget": self.budget.to_dict(),
             "warnings": list(self.warnings),
-            "table": [
-                {
-                    "arm": c.cell.arm,
-                    **c.cell.axes,
-                    "replicates": len(c.cell.trials),
-                    "done": c.done,
-                    "seconds": c.seconds,
-                    **c.room.to_dict(),
-                }
-                for c in self.cells
-            ],
+            "table": [{**f.lot.facts, "seconds": f.seconds, **f.capacity.to_dict()} for f in self.lots],
         }
 
     def to_text(self) -> str:
-        from contrasweep.planning.text import of_plan
+        """For people: a line a lot, then the sums and the warnings."""
+        unbounded = self.plan.total is None
+        unknown = "unknown, as how many trials the budget pays for" if unbounded else text.UNTIL_ONE_FINISHED
+        lines = [
+            *text.table([(f.lot, f.capacity) for f in self.lots], self.inventory),
+            "",
+            *self.plan.lines(self.records),
+            *text.packing_lines(self.packing),
+            *text.time_lines(self.makespan, self.inventory, self.slots, unknown),
+            *text.notes([(f.lot.arm, f.capacity) for f in self.lots], self.inventory),
+        ]
+        return "\n".join([*lines, *(f"warning   {line}" for line in self.warnings)])
 
-        return of_plan(self)
 
-
-def forecast(plan: "Plan | SweepPlan", storage: str, cluster: Path | None = None) -> "Forecast | SweepForecast":
-    """Look up what is done and how long it took; `cluster` is an inventory file, else this machine is planned for."""
-    if not isinstance(plan, Plan):
-        from contrasweep.planning.sweep_forecast import of_sweep
-
-        return of_sweep(plan, storage, cluster)
-    records = StudyRecords(storage, plan.study.name)
-    finished = records.finished()
-    known = records.read(t.id for t in plan.trials if t.id in finished)
-    inventory = hosts(cluster)
-    footprints = Footprints(plan.study, inventory, learned_of(records, known.values()))
-    durations, rooms = Durations(known.values(), inventory), Rooms(footprints)
-    cells = tuple(
-        CellForecast(c, sum(t.id in known for t in c.trials), rooms.of(c.trials[0]), durations.of(c.arm, c.trials))
-        for c in plan.cells
+def forecast(plan: Plan, storage: str, cluster: Path | None = None) -> Forecast:
+    """Look up what has ended and how long it took; `cluster` is an inventory file, else this machine is planned for."""
+    records, inventory = StudyRecords(storage, plan.study.name), hosts(cluster)
+    known = records.read(sorted(plan.own(records.finished())))
+    capacities = Capacities(Footprints(plan.study, inventory, learned_of(records, known.values())))
+    durations = Durations(known.values(), inventory)
+    lots = tuple(
+        LotForecast(lot, capacities.of(lot.samples), durations.of(lot.arm, lot.trials)) for lot in plan.lots(known)
     )
-    of_trial = {t.id: c for c in cells for t in c.cell.trials}
-    left = [of_trial[t.id] for t in plan.trials if t.id not in known]
-    footprints_left, seconds = [c.room.need.footprint for c in left], [c.seconds for c in left]
-    packing = place(footprints_left, inventory, seconds=[s or 1.0 for s in seconds]).summary()
-    makespan = durations.makespan(footprints_left, seconds)
+    packing: list[dict[str, Any]] = []
+    makespan = None
+    if (left := plan.left(known)) is not None:
+        to_run = [lots[number] for number in left]
+        footprints, seconds = [f.capacity.requirement.footprint for f in to_run], [f.seconds for f in to_run]
+        packing = place(footprints, inventory, seconds=[s or 1.0 for s in seconds]).summary()
+        makespan = durations.makespan(footprints, seconds)
     budget = Budget(plan.study, records, known.values())
-    warnings = (*durations.warnings(), *budget.warnings(makespan), *answers(plan.study))
-    return Forecast(
-        plan, {i: r.status for i, r in known.items()}, cells, inventory, tuple(packing), makespan, budget, warnings
-    )
+    warnings = (*durations.warnings(), *budget.warnings(makespan), *power_warnings(plan.study))
+    return Forecast(plan, known, lots, inventory, tuple(packing), makespan, budget, warnings)
 
 
 def hosts(cluster: Path | None) -> Inventory:
@@ -153,27 +111,7 @@ def hosts(cluster: Path | None) -> Inventory:
     return read_inventory(cluster) if cluster else this_machine()
 
 
-class Rooms:
-    """How trials fit, looked up once for each footprint."""
-
-    def __init__(self, footprints: Footprints) -> None:
-        self.footprints = footprints
-        self.slots: dict[Placement, int] = {}
-
-    def of(self, trial: Trial) -> Room:
-        ways = tuple(self.footprints.options(trial))
-        for way in ways:
-            if way not in self.slots:
-                self.slots[way] = sum(slots_on(way, node) * node.count for node in self.footprints.inventory.nodes)
-        return Room(
-            self.footprints.of(trial),
-            ways,
-            sum(self.slots[way] for way in ways),
-            "" if ways else self.footprints.why_not(trial),
-        )
-
-
-def answers(study: Study) -> tuple[str, ...]:
+def power_warnings(study: Study) -> tuple[str, ...]:
     """What this many paired replicates cannot decide, for a table of all its arms' comparisons."""
     pairs = len(study.arms) * (len(study.arms) - 1) // 2 if study.reference is None else len(study.arms) - 1
     fraction = (study.folds - 1) / study.folds if study.folds else None

@@ -1,6 +1,6 @@
-"""What a study would run: its cells and trials. Pure: nothing is written and no Ray is started."""
+"""The plan of an `AblationGrid`: its cells and trials."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -10,27 +10,22 @@ import pandas as pd
 from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
+from contrasweep.planning.plan import Cell, Lot, Resolve
+from contrasweep.storage.record import Record
+from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.study.study import DATA_AXIS, AblationGrid
-from contrasweep.study.trainables import check_settings, find_trainable, trainable_path
+from contrasweep.study.trainables import SettingsOfArms, trainable_path
 from contrasweep.trial import Trial
+from contrasweep.tuning.source import FixedSource
 
-Resolve = Callable[[str], Manifest]
-"""Dataset name -> manifest, dealt into the study's folds."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One combination of arm and axis values, and its replicates."""
-
-    arm: str
-    axes: Mapping[str, Any]
-    trials: tuple[Trial, ...]
+Draft = tuple[str, dict[str, Any], canonical.Config]
+"""A cell to be: arm, axis values as they are shown (None: it has none), declared config."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The trials of a study. `cells` are in table order; `trials` are each once, in the order they should
+class GridPlan:
+    """The trials of a grid. `cells` are in table order; `trials` are each once, in the order they should
     start: one replicate of every cell before the next replicate of any, so that an early stop leaves pairs."""
 
     study: AblationGrid
@@ -41,8 +36,15 @@ class Plan:
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
         most = max((len(cell.trials) for cell in self.cells), default=0)
-        rounds = (cell.trials[i] for i in range(most) for cell in self.cells if i < len(cell.trials))
-        return tuple({trial.id: trial for trial in rounds}.values())
+        return tuple(cell.trials[i] for i in range(most) for cell in self.cells if i < len(cell.trials))
+
+    @property
+    def total(self) -> int:
+        return len(self.trials)
+
+    @property
+    def sample_trials(self) -> list[Trial]:
+        return [cell.trials[0] for cell in self.cells]
 
     @cached_property
     def digest(self) -> str:
@@ -51,11 +53,46 @@ class Plan:
 
     @cached_property
     def datasets(self) -> dict[str, Manifest]:
-        """The datasets of the trials, by digest."""
         return {trial.data.digest: trial.data for cell in self.cells for trial in cell.trials[:1]}
 
-    def relocated(self, resolve: Resolve) -> "Plan":
-        """The same plan with its datasets where `resolve` puts them: same digests, same trial ids."""
+    @property
+    def table_datasets(self) -> list[Manifest]:
+        return list(self.datasets.values())
+
+    @property
+    def table_folds(self) -> int | None:
+        return self.study.folds
+
+    @property
+    def varied(self) -> list[str]:
+        return self.study.axis_names
+
+    @property
+    def keys(self) -> list[str]:
+        return list(dict.fromkeys(key for cell in self.cells for key in dotted.flatten(cell.trials[0].config)))
+
+    @property
+    def stops_early(self) -> bool:
+        return False
+
+    def summary(self) -> dict[str, Any]:
+        names = ", ".join(data.name for data in self.table_datasets)
+        return {"data": names, "folds": self.study.folds, "seeds": self.study.seeds}
+
+    @property
+    def declared_search(self) -> None:
+        return None
+
+    def complete(self, records: StudyRecords, finished: Collection[str]) -> bool:
+        return all(trial.id in finished for trial in self.trials)
+
+    def own(self, finished: Collection[str]) -> set[str]:
+        return {trial.id for trial in self.trials} & set(finished)
+
+    def source(self, records: StudyRecords, finished: Collection[str]) -> FixedSource:
+        return FixedSource(trial for trial in self.trials if trial.id not in finished)
+
+    def relocated(self, resolve: Resolve) -> "GridPlan":
         moved = {digest: resolve(self.sources[digest]) for digest in self.datasets}
         cells = tuple(
             replace(cell, trials=tuple(replace(t, data=moved[t.data.digest]) for t in cell.trials))
@@ -64,48 +101,78 @@ class Plan:
         return replace(self, cells=cells)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a trial: trial_id, arm, the axes, fold, seed."""
-        rows = {
-            t.id: {"trial_id": t.id, "arm": c.arm, **c.axes, "fold": t.fold, "seed": t.seed}
+        rows = [
+            {"trial_id": t.id, "arm": c.arm, **c.axes, "fold": t.fold, "seed": t.seed}
             for c in self.cells
             for t in c.trials
-        }
-        return pd.DataFrame(list(rows.values()), columns=["trial_id", "arm", *self.study.axis_names, "fold", "seed"])
+        ]
+        return pd.DataFrame(rows, columns=["trial_id", "arm", *self.study.axis_names, "fold", "seed"])
+
+    def lots(self, known: Mapping[str, Record]) -> tuple[Lot, ...]:
+        return tuple(self._lot(cell, sum(trial.id in known for trial in cell.trials)) for cell in self.cells)
+
+    def _lot(self, cell: Cell, done: int) -> Lot:
+        facts = {"arm": cell.arm, **cell.axes, "replicates": len(cell.trials), "done": done}
+        columns = [("arm", cell.arm), *((axis, str(cell.axes.get(axis, "-"))) for axis in self.study.axis_names)]
+        columns += [("replicates", str(len(cell.trials))), ("done", str(done))]
+        return Lot(cell.arm, cell.trials, cell.trials[:1], facts, tuple(columns))
+
+    def left(self, known: Mapping[str, Record]) -> Iterable[int]:
+        of_trial = {trial.id: i for i, cell in enumerate(self.cells) for trial in cell.trials}
+        return [of_trial[trial.id] for trial in self.trials if trial.id not in known]
+
+    def totals(self, known: Mapping[str, Record]) -> dict[str, Any]:
+        done = len(self.own(known))
+        return {"cells": len(self.cells), "trials": self.total, "done": done, "to_run": self.total - done}
+
+    def lines(self, known: Mapping[str, Record]) -> list[str]:
+        study, totals = self.study, self.totals(known)
+        data = ", ".join(f"{m.name} ({m.digest[:8]})" for m in self.table_datasets)
+        folds = f"{study.folds} folds" if study.folds else "the test split"
+        return [
+            f"study     {study.name}: {study.metric} ({study.mode}) on {data}, {folds} x {len(study.seeds)} seeds",
+            f"cells     {totals['cells']}",
+            f"trials    {totals['trials']}: {totals['done']} done, {totals['to_run']} to run",
+        ]
 
 
-def make_plan(study: AblationGrid, resolve: Resolve) -> Plan:
+def make_plan(study: AblationGrid, resolve: Resolve) -> GridPlan:
     """Plan `study`. Every config is checked against its trainable's settings before a dataset is looked up;
     replicates are the same (fold, seed) pairs for every cell, so that any two cells are compared in pairs.
 
-    Raises `SpecError` for a trainable, a setting or a fold that does not exist.
+    Raises `SpecError` for a trainable, a setting or a fold that does not exist, and where two cells would be the same
+    trials.
     """
-    functions = {name: find_trainable(arm, f"arms.{name}.trainable") for name, arm in study.arms.items()}
+    settings = SettingsOfArms(study.arms)
     drafts = list(_distinct(study))
-    for arm_name, axes, config in drafts:
-        check_settings(functions[arm_name], config, axes, arm_name)
-    manifests = {
-        name: resolve(name) for name in dict.fromkeys(axes.get(DATA_AXIS, study.data) for _, axes, _ in drafts)
-    }
+    for arm, axes, config in drafts:
+        settings.build(arm, config, [axis for axis, value in axes.items() if value is not None])
+    names = dict.fromkeys(axes.get(DATA_AXIS, study.data) for _, axes, _ in drafts)
+    manifests = {name: resolve(name) for name in names}
+    _check_data(study, manifests)
     folds = list(range(study.folds)) if study.folds is not None else [None]
-    for name, manifest in manifests.items():
-        _check_data(study, name, manifest)
-    cells = []
-    for arm_name, axes, config in drafts:
-        path = trainable_path(study.arms[arm_name])
-        data = manifests[axes.get(DATA_AXIS, study.data)]
-        trials = tuple(
-            Trial(study=study.name, arm=arm_name, trainable=path, config=config, data=data, fold=fold, seed=seed)
-            for seed in study.seeds
-            for fold in folds
-        )
-        cells.append(Cell(arm_name, axes, trials))
+    cells = [
+        Cell(arm, axes, tuple(_replicates(study, arm, config, data, folds)))
+        for arm, axes, config, data in _resolved(settings, drafts, manifests, study)
+    ]
     local = {
-        trainable_path(arm): functions[name] for name, arm in study.arms.items() if not isinstance(arm.trainable, str)
+        trainable_path(arm): settings.functions[name]
+        for name, arm in study.arms.items()
+        if not isinstance(arm.trainable, str)
     }
-    return Plan(study, tuple(cells), local, {manifest.digest: name for name, manifest in manifests.items()})
+    return GridPlan(study, tuple(cells), local, {manifest.digest: name for name, manifest in manifests.items()})
 
 
-def _distinct(study: AblationGrid) -> Iterator[tuple[str, dict[str, Any], canonical.Config]]:
+def _replicates(
+    study: AblationGrid, arm: str, config: canonical.Config, data: Manifest, folds: list[int] | list[None]
+) -> Iterator[Trial]:
+    path = trainable_path(study.arms[arm])
+    for seed in study.seeds:
+        for fold in folds:
+            yield Trial(study=study.name, arm=arm, trainable=path, config=config, data=data, fold=fold, seed=seed)
+
+
+def _distinct(study: AblationGrid) -> Iterator[Draft]:
     """Each different (arm, axis values, config) once: sub-grids may repeat cells of the product."""
     seen = set()
     for arm_name, axes, extra in study.cells():
@@ -115,22 +182,52 @@ def _distinct(study: AblationGrid) -> Iterator[tuple[str, dict[str, Any], canoni
         key = (arm_name, axes.get(DATA_AXIS), config.text)
         if key not in seen:
             seen.add(key)
-            yield (
-                arm_name,
-                shown if DATA_AXIS not in shown else {**shown, DATA_AXIS: axes.get(DATA_AXIS, study.data)},
-                config,
+            if DATA_AXIS in shown:
+                shown[DATA_AXIS] = axes.get(DATA_AXIS, study.data)
+            yield arm_name, shown, config
+
+
+def _resolved(
+    settings: SettingsOfArms, drafts: list[Draft], manifests: Mapping[str, Manifest], study: AblationGrid
+) -> Iterable[tuple[str, dict[str, Any], canonical.Config, Manifest]]:
+    """The drafts with the whole config and the dataset of their trials. Two that come to the same are one cell if each
+    axis has a value in one of them alone, or the same in both."""
+    cells: dict[tuple[str, str, str], tuple[str, dict[str, Any], canonical.Config, Manifest]] = {}
+    for arm, axes, declared in drafts:
+        data = manifests[axes.get(DATA_AXIS, study.data)]
+        config = settings.resolve(arm, declared, data)
+        key = (arm, config.text, data.digest)
+        if key in cells:
+            axes = _joined(cells[key][1], axes, arm)
+        cells[key] = (arm, axes, config, data)
+    return cells.values()
+
+
+def _joined(one: Mapping[str, Any], other: Mapping[str, Any], arm: str) -> dict[str, Any]:
+    """The axis values of two cells whose trials are the same."""
+    for axis, value in other.items():
+        if value is not None and one[axis] is not None and value != one[axis]:
+            raise SpecError(
+                f"two cells of arm {arm!r} are the same trials",
+                place=f"axes.{axis}",
+                value=[one[axis], value],
+                hint="the datasets have the same content and a dataset's name is no part of a trial; name one of them"
+                if axis == DATA_AXIS
+                else "both values come to the same settings; leave one of them out",
             )
+    return {axis: value if one[axis] is None else one[axis] for axis, value in other.items()}
 
 
-def _check_data(study: AblationGrid, name: str, manifest: Manifest) -> None:
+def _check_data(study: AblationGrid, manifests: Mapping[str, Manifest]) -> None:
     split = "test" if study.folds is None else "train"
-    if manifest.rows("train") == 0 or manifest.rows(split) == 0:
-        hint = "declare folds" if split == "test" else "choose another dataset"
-        raise SpecError(f"the dataset has no rows in split {split!r}", place="data", value=name, hint=hint)
-    if study.folds is not None and study.folds > manifest.rows("train"):
-        raise SpecError(
-            "there cannot be more folds than rows",
-            place="folds",
-            value=study.folds,
-            hint=f"{name} has {manifest.rows('train')} training rows",
-        )
+    for name, manifest in manifests.items():
+        if manifest.rows("train") == 0 or manifest.rows(split) == 0:
+            hint = "declare folds" if split == "test" else "choose another dataset"
+            raise SpecError(f"the dataset has no rows in split {split!r}", place="data", value=name, hint=hint)
+        if study.folds is not None and study.folds > manifest.rows("train"):
+            raise SpecError(
+                "there cannot be more folds than rows",
+                place="folds",
+                value=study.folds,
+                hint=f"{name} has {manifest.rows('train')} training rows",
+            )

@@ -1,97 +1,81 @@
 """A forecast as people read it."""
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from cluster.inventory import Inventory
 from cluster.simulate import Makespan
+from contrasweep.planning.capacity import Capacity
 from contrasweep.planning.durations import duration
 from contrasweep.planning.footprints import DEFAULT
+from contrasweep.planning.plan import Lot
 
-if TYPE_CHECKING:
-    from contrasweep.planning.forecast import Forecast, Room
-
-MOST_CELLS = 40
-MOST_NOTES = 5
+MAX_ROWS = 40
+MAX_NOTES = 5
+UNTIL_ONE_FINISHED = "unknown until a trial has finished"
 
 
-def of_plan(found: "Forecast") -> str:
-    """A line a cell, then the sums and the warnings."""
-    study, trials = found.plan.study, found.plan.trials
-    shown = found.cells[:MOST_CELLS]
-    rows = [["arm", *study.axis_names, "replicates", "done"]]
-    rows += [
-        [c.cell.arm, *(str(c.cell.axes.get(a, "-")) for a in study.axis_names), str(len(c.cell.trials)), str(c.done)]
-        for c in shown
+def table(lots: Sequence[tuple[Lot, Capacity]], inventory: Inventory) -> list[str]:
+    """A line a lot, the first ones of many: what is planned, what it requires, what it searches."""
+    shown = lots[:MAX_ROWS]
+    middle = capacity_columns([capacity for _, capacity in shown], inventory)
+    lots_and_header = [shown[0][0], *(lot for lot, _ in shown)]
+    rows = [
+        [*(pair[i > 0] for pair in lot.columns), *columns, *(pair[i > 0] for pair in lot.last)]
+        for i, (lot, columns) in enumerate(zip(lots_and_header, middle, strict=True))
     ]
-    lines = table(
-        [row + more for row, more in zip(rows, room_columns([c.room for c in shown], found.inventory), strict=True)]
-    )
-    if len(found.cells) > MOST_CELLS:
-        lines.append(f"... and {len(found.cells) - MOST_CELLS} more cells")
-    data = ", ".join(f"{m.name} ({m.digest[:8]})" for m in found.plan.datasets.values())
-    folds = f"{study.folds} folds" if study.folds else "the test split"
-    to_run = len(trials) - len(found.done)
-    lines += [
-        "",
-        f"study     {study.name}: {study.metric} ({study.mode}) on {data}, {folds} x {len(study.seeds)} seeds",
-        f"cells     {len(found.cells)}",
-        f"trials    {len(trials)}: {len(found.done)} done, {to_run} to run",
-        *packing_lines(found),
-        *time_lines(found.makespan, found.inventory, found.slots),
-        *notes([(c.cell.arm, c.room) for c in found.cells], found.inventory),
-    ]
-    return "\n".join([*lines, *(f"warning   {text}" for text in found.warnings)])
+    more = [f"... and {len(lots) - MAX_ROWS} more cells"] if len(lots) > MAX_ROWS else []
+    return [*aligned(rows), *more]
 
 
-def table(rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows as lines whose columns are aligned."""
     wide = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  ".join(f"{text:<{w}}" for text, w in zip(row, wide, strict=True)).rstrip() for row in rows]
 
 
-def room_columns(rooms: "Sequence[Room]", inventory: Inventory) -> list[list[str]]:
-    """A header, and for each room the columns that a plan shows of it: memory, and its part of a GPU, or of a host
+def capacity_columns(capacities: Sequence[Capacity], inventory: Inventory) -> list[list[str]]:
+    """A header, and for each capacity the columns that a plan shows of it: memory, and its part of a GPU, or of a host
     where there are no GPUs at all."""
-    if any(room.need.footprint.wants_gpu for room in rooms) or inventory.gpus:
-        return [["memory GiB", "share", "GPU", "per GPU"], *map(_on_gpu, rooms)]
-    return [["host GiB", "cores", "at once"], *map(_on_host, rooms)]
+    if any(c.requirement.footprint.wants_gpu for c in capacities) or inventory.gpus:
+        return [["memory GiB", "share", "GPU", "per GPU"], *map(_on_gpu, capacities)]
+    return [["host GiB", "cores", "at once"], *map(_on_host, capacities)]
 
 
-def _on_gpu(room: "Room") -> list[str]:
-    facts = room.to_dict()
+def _on_gpu(capacity: Capacity) -> list[str]:
+    facts = capacity.to_dict()
     known = facts["memory_gib"]
     memory = "-" if known is None else "unknown" if not known else f"{known:.1f} {facts['memory_source']}"
-    if room.why_not:
+    if capacity.why_not:
         return [memory, "-", "fits none", "-"]
     if facts["gpu"] is None:
         return [memory, "-", "none", "-"]
-    more = f" or {', '.join(way['gpu'] for way in facts['types'][1:])}" if len(facts["types"]) > 1 else ""
+    more = f" or {', '.join(place['gpu'] for place in facts['types'][1:])}" if len(facts["types"]) > 1 else ""
     return [memory, facts["share"], facts["gpu"] + more, str(facts["per_gpu"] or "-")]
 
 
-def _on_host(room: "Room") -> list[str]:
-    footprint = room.need.footprint
+def _on_host(capacity: Capacity) -> list[str]:
+    footprint = capacity.requirement.footprint
     return [
-        f"{footprint.host_memory_gib:.1f} {room.need.source}",
+        f"{footprint.host_memory_gib:.1f} {capacity.requirement.source}",
         f"{footprint.cpus:g}",
-        "fits none" if room.why_not else str(room.slots),
+        "fits none" if capacity.why_not else str(capacity.slots),
     ]
 
 
-def packing_lines(found: "Forecast") -> list[str]:
+def packing_lines(packing: Iterable[Mapping[str, Any]]) -> list[str]:
     """Where the trials to run go, by type and share of a GPU, most first."""
-    kinds = [row for row in found.packing if row["gpu"] != "none"]
+    kinds = [row for row in packing if row["gpu"] != "none"]
     lines = [
         f"packing   {row['trials']} trials on {row['share']} {row['gpu']}, {row['slots']} at once" for row in kinds
     ]
-    return lines[:MOST_NOTES] + (
-        [f"          and {len(lines) - MOST_NOTES} more kinds"] if len(lines) > MOST_NOTES else []
+    return lines[:MAX_NOTES] + (
+        [f"          and {len(lines) - MAX_NOTES} more kinds"] if len(lines) > MAX_NOTES else []
     )
 
 
 def time_lines(
-    makespan: Makespan | None, inventory: Inventory, slots: int, unknown: str = "unknown until a trial has finished"
+    makespan: Makespan | None, inventory: Inventory, slots: int, unknown: str = UNTIL_ONE_FINISHED
 ) -> list[str]:
     """Wall time, GPU-hours and cost of what is to run."""
     hosts = f"{slots} slots" + (f" on {inventory.gpus} GPUs" if inventory.gpus else "")
@@ -108,24 +92,24 @@ def time_lines(
     return lines
 
 
-def notes(rooms: "Iterable[tuple[str, Room]]", inventory: Inventory) -> list[str]:
+def notes(capacities: Iterable[tuple[str, Capacity]], inventory: Inventory) -> list[str]:
     """Which trials fit nowhere, which are given a whole GPU because nothing is known of them, and why not; once
     each."""
-    said: dict[str, int] = {}
-    for arm, room in rooms:
-        if room.why_not:
-            key = f"infeasible  arm {arm}: {room.why_not}"
-        elif room.need.why:
-            key = f"memory    arm {arm}: {room.need.why}"
-        elif room.need.source == DEFAULT and inventory.gpus:
+    counts: dict[str, int] = {}
+    for arm, capacity in capacities:
+        if capacity.why_not:
+            key = f"infeasible  arm {arm}: {capacity.why_not}"
+        elif capacity.requirement.why:
+            key = f"memory    arm {arm}: {capacity.requirement.why}"
+        elif capacity.requirement.source == DEFAULT and inventory.gpus:
             key = (
                 f"memory    arm {arm}: nothing is known (its trainable has no `memory`, the arm no footprint): "
                 "a whole GPU until one was measured"
             )
         else:
             continue
-        said[key] = said.get(key, 0) + 1
-    lines = [f"{text}" + (f" ({n} cells)" if n > 1 else "") for text, n in said.items()]
-    return lines[:MOST_NOTES] + (
-        [f"... and {len(lines) - MOST_NOTES} more of this kind"] if len(lines) > MOST_NOTES else []
+        counts[key] = counts.get(key, 0) + 1
+    lines = [f"{text}" + (f" ({n} cells)" if n > 1 else "") for text, n in counts.items()]
+    return lines[:MAX_NOTES] + (
+        [f"... and {len(lines) - MAX_NOTES} more of this kind"] if len(lines) > MAX_NOTES else []
     )

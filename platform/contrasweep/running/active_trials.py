@@ -6,11 +6,11 @@ from typing import Any
 from contrasweep.planning.budget import Budget
 from contrasweep.running.listener import RunListener
 from contrasweep.running.placement import Placements
-from contrasweep.running.source import Finished, Next, Source
 from contrasweep.running.versions import versions
 from contrasweep.storage.record import Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial
+from contrasweep.tuning.source import Finished, Next, Source
 
 
 class ActiveTrials:

@@ -16,7 +16,6 @@ from ray.air._internal import usage
 
 from contrasweep.running.active_trials import ActiveTrials
 from contrasweep.running.placement import bundles
-from contrasweep.running.source import FixedSource
 from contrasweep.running.tune_hooks import Bridge, Decider, Events
 from contrasweep.running.worker import RunContext, TuneTrial
 
@@ -72,7 +71,7 @@ class Engine:
 
     def _fit(self) -> None:
         """Run Tune once, first over what an earlier fit left unfinished."""
-        adaptive = not isinstance(self.trials.source, FixedSource)
+        adaptive = self.trials.source.adaptive
         os.environ.update(TUNE_ENVIRONMENT)
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = "auto" if adaptive else MAX_PENDING_TRIALS
         # Usage statistics are off; counting callbacks for them would import MLflow, for seconds.

@@ -13,9 +13,9 @@ from ray.tune.search import Searcher
 
 from cluster import out_of_memory
 from contrasweep.running.active_trials import ActiveTrials
-from contrasweep.running.source import Finished
 from contrasweep.running.worker import RunContext
 from contrasweep.storage.record import Status
+from contrasweep.tuning.source import Finished
 
 log = logging.getLogger(__name__)
 

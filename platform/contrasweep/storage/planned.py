@@ -2,24 +2,18 @@
 
 import io
 import json
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from contrasweep.storage.records import StudyRecords
 
-if TYPE_CHECKING:
-    from contrasweep.planning.grid import Plan
-    from contrasweep.planning.sweep import SweepPlan
-
 PLAN = "plan.parquet"
 
 
-def write_planned(records: StudyRecords, plan: "Plan | SweepPlan") -> None:
-    """Keep the plan's frame: one row a trial of the table."""
-    frame = plan.to_frame()
-    for axis in plan.study.axis_names:
-        frame[axis] = [json.dumps(value) for value in frame[axis]]
+def write_planned(records: StudyRecords, frame: pd.DataFrame) -> None:
+    """Keep the frame of a plan: one row a trial of the table, columns trial_id, arm, the axes, fold, seed."""
+    axes = {axis: [json.dumps(value) for value in frame[axis]] for axis in frame.columns[2:-2]}
+    frame = frame.assign(**axes)
     sink = io.BytesIO()
     frame.assign(fold=frame["fold"].astype("Int64")).to_parquet(sink, index=False)
     records.store.write(f"{records.study}/{PLAN}", sink.getvalue())

@@ -45,7 +45,7 @@ class Study:
             StudyRecords(storage, "made-up"),
         )
         self.records.claim(describe(self.plan))
-        write_planned(self.records, self.plan)
+        write_planned(self.records, self.plan.to_frame())
 
     def run(self, trials=None, named=True, folds=GROUPS, also=()):
         for trial in self.plan.trials if trials is None else trials:
@@ -155,7 +155,7 @@ def test_datasets_that_are_an_axis_share_no_groups(tmp_path):
     plan = make_plan(grid, lambda name: dataclasses.replace(DATA, name=name, columns={"image": {"of": name}}))
     records = StudyRecords(str(tmp_path), "two")
     records.claim(describe(plan))
-    write_planned(records, plan)
+    write_planned(records, plan.to_frame())
     for trial in plan.trials:
         better = 0.05 if trial.data.name == "d" else -0.05
         size = 4 if trial.data.name == "d" else 12

@@ -52,7 +52,7 @@ def study(tmp_path):
     )
     plan, records = make_plan(grid, lambda name: DATA), StudyRecords(str(tmp_path), "made-up")
     records.claim(describe(plan))
-    write_planned(records, plan)
+    write_planned(records, plan.to_frame())
     for trial in plan.trials:
         records.write(
             Record.of(trial, status=Status.DONE, metrics={"accuracy": value(trial), "seconds": 3.0}, seconds=1.5)

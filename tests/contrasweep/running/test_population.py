@@ -4,21 +4,23 @@ confirmed."""
 import math
 
 import pytest
+import toy
 from sweeps import sweep
 
 from contrasweep import Arm, Choice, Float, Int, SpecError
 from contrasweep.imports import import_path
-from contrasweep.running.driver import plan
+from contrasweep.planning.facade import plan
 from contrasweep.running.execution import Execution
-from contrasweep.running.exploiting import Member, exploited
-from contrasweep.running.source import Next
-from contrasweep.running.sweep import SweepSource
+from contrasweep.schema import resolved_config
 from contrasweep.storage.record import TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import spent
 from contrasweep.study.study import Sweep
+from contrasweep.tuning.pbt import Member, exploited
 from contrasweep.tuning.pruners import Population
 from contrasweep.tuning.pruners.scheduled import train
+from contrasweep.tuning.source import Next
+from contrasweep.tuning.sweep_source import SweepSource
 
 ARMS = {
     "toy": Arm(
@@ -111,7 +113,9 @@ def test_a_record_says_with_which_settings_every_step_was_trained(tmp_path):
         and confirm.trial.seed == 1000
         and confirm.trial.config["until"] == 6
     )
-    assert [s for _, s in confirm.trial.config["schedule"]] == [{"epochs": 6, **s} for _, s in best.schedule]
+    assert [s for _, s in confirm.trial.config["schedule"]] == [
+        resolved_config(toy.Settings(**{"epochs": 6, **s})) for _, s in best.schedule
+    ]
 
 
 @pytest.mark.parametrize("kill", [7, 31])

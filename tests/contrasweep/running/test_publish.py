@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from contrasweep import AblationGrid, Arm
+from contrasweep.planning.facade import plan
 from contrasweep.results.results import Results
-from contrasweep.running.driver import plan, run
+from contrasweep.running.driver import run
 from contrasweep.storage.checkpoints import Checkpoints
 from trainables import checkpoint
 from trainables.contrastive import Contrastive

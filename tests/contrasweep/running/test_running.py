@@ -13,9 +13,10 @@ from sweeps import ARMS, sweep
 from cluster.footprint import Footprint
 from cluster.inventory import this_machine
 from contrasweep import AblationGrid, Arm, Choice, Float, SpecError
+from contrasweep.planning.facade import plan
 from contrasweep.report.search_notes import search_notes
 from contrasweep.results.results import Results
-from contrasweep.running.driver import plan, run
+from contrasweep.running.driver import run
 from contrasweep.storage.records import StudyRecords
 
 pytestmark = [
@@ -146,7 +147,7 @@ def test_a_storage_that_fails_for_a_while_costs_steps_only(tmp_path, capsys):
 def test_a_record_that_a_lost_worker_had_written_stands(calm, tmp_path):
     """Given up by the engine, the trial keeps what its worker wrote before it was lost."""
     from contrasweep.running.active_trials import ActiveTrials
-    from contrasweep.running.source import FixedSource
+    from contrasweep.tuning.source import FixedSource
 
     class Silent:
         def on_end(self, record):

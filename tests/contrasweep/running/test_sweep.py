@@ -7,10 +7,10 @@ import pytest
 from sweeps import ARMS, drive, record_of, step_by_step, sweep, value_of
 
 from contrasweep import Arm, Choice, Float, SpecError
-from contrasweep.running.driver import plan
-from contrasweep.running.source import Finished
-from contrasweep.running.sweep import SweepSource
+from contrasweep.planning.facade import plan
 from contrasweep.storage.records import StudyRecords
+from contrasweep.tuning.source import Finished
+from contrasweep.tuning.sweep_source import SweepSource
 
 
 def test_every_arm_gets_the_same_budget_in_turns(tmp_path):

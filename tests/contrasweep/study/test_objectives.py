@@ -11,9 +11,10 @@ from sweeps import drive, record_of, sweep
 
 from contrasweep import Float, SpecError
 from contrasweep.canonical import dumps
+from contrasweep.planning.facade import plan
 from contrasweep.report import render
 from contrasweep.results.results import Results
-from contrasweep.running.driver import describe, plan
+from contrasweep.running.driver import describe
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.objectives import front, value_of, violation
@@ -143,7 +144,7 @@ def test_the_best_feasible_by_the_metric_is_confirmed_and_the_front_is_shown(tmp
 
     records = StudyRecords(str(tmp_path), study.name)
     records.claim(describe(plan(study, storage=str(tmp_path))))
-    write_planned(records, confirmed[-1])
+    write_planned(records, confirmed[-1].to_frame())
     results = Results.load(study.name, str(tmp_path))
     frame = results.pareto()
     rows = frame[frame["arm"] == "long"]

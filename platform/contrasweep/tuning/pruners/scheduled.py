@@ -12,9 +12,12 @@ from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from contrasweep.canonical import Config
+from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
 from contrasweep.imports import import_path
 from contrasweep.schema import checked
+from contrasweep.study.trainables import resolved
 from contrasweep.trial import Report, Trial
 
 PATH = "contrasweep.tuning.pruners.scheduled:train"
@@ -29,6 +32,12 @@ class Settings:
     trainable: str
     schedule: list[tuple[int, dict[str, Any]]]
     until: int
+
+    def resolve(self, data: Manifest) -> "Settings":
+        """Each entry with all its settings, resolved for `data`."""
+        function = import_path(self.trainable, "trainable")
+        entries = [(step, dict(resolved(function, Config(config), data))) for step, config in self.schedule]
+        return dataclasses.replace(self, schedule=entries)
 
     def segments(self, done: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """(last step, settings) of what is left after the step `done`."""

@@ -1,4 +1,4 @@
-"""A configuration that a search asked for, and what came of it."""
+"""A configuration that a search tries, and its outcome."""
 
 import math
 import statistics
@@ -45,14 +45,14 @@ class Outcome:
 
 
 @dataclass
-class Asked:
+class Candidate:
     """One configuration of a search, its trials (one a fold) and their records."""
 
     number: int
     config: dict[str, Any]  # the searched settings
     trials: list[Trial]
     records: dict[str, Record] = field(default_factory=dict)
-    told: bool = False
+    told: bool = False  # whether the searcher has had its outcome
 
     @property
     def whole(self) -> bool:

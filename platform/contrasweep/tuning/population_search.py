@@ -18,22 +18,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from contrasweep.planning.sweep import SweepPlan, fixed_of
-from contrasweep.running.exploiting import Member, exploited
-from contrasweep.running.source import Next
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.trial import Trial
+from contrasweep.tuning.design import SweepDesign, fixed_of
+from contrasweep.tuning.pbt import Member, exploited
 from contrasweep.tuning.pruners.population import Population
+from contrasweep.tuning.source import Next
 
 
 @dataclass
 class PopulationSearch:
     """The search of one arm; the same calls as `ArmSearch`."""
 
-    plan: SweepPlan
+    plan: SweepDesign
     arm: str
     base: Mapping[str, Any]
     records: StudyRecords

@@ -1,4 +1,4 @@
-"""Where the engine gets trials from: a fixed plan here, a search in `running.sweep`."""
+"""Where the engine gets trials from: a list of them here, searches in `tuning.sweep_source`."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -24,9 +24,25 @@ class Finished:
 class Source(Protocol):
     """Hands out trials. All calls come from the driver's one thread."""
 
-    def next(self) -> Next | Finished | None: ...  # None: not now, ask again after the next result
-    def keep_going(self, trial_id: str, reports: list[dict[str, Any]]) -> bool: ...  # False: stop it as `pruned`
-    def done(self, record: Record) -> None: ...
+    @property
+    def adaptive(self) -> bool:
+        """Whether the next trial depends on results, so that few should wait for a place."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether every trial has been handed out."""
+
+    def next(self) -> Next | Finished | None:
+        """The next trial; None: not now, ask again after the next result."""
+
+    def keep_going(self, trial_id: str, reports: list[dict[str, Any]]) -> bool:
+        """Whether a trial that has made these new reports goes on; else it ends as `pruned`."""
+
+    def done(self, record: Record) -> None:
+        """A trial has ended."""
+
+    def warnings(self) -> list[str]:
+        """What a person should know when all trials have ended."""
 
 
 class FixedSource:
@@ -34,6 +50,12 @@ class FixedSource:
 
     def __init__(self, trials: Iterable[Trial]) -> None:
         self.waiting = deque(trials)
+
+    adaptive = False
+
+    @property
+    def finished(self) -> bool:
+        return not self.waiting
 
     def next(self) -> Next | Finished | None:
         return Next(self.waiting.popleft()) if self.waiting else Finished()
@@ -43,3 +65,6 @@ class FixedSource:
 
     def done(self, record: Record) -> None:
         """A plan does not change with its results."""
+
+    def warnings(self) -> list[str]:
+        return []

@@ -1,11 +1,11 @@
-"""The search of one arm: what is asked next, when a trial is stopped, what is told, and what it costs.
+"""The search of one arm: what is tried next, when a trial is stopped, what its searcher learns, and what it costs.
 
-Knowledge lies in the storage alone. What was asked is written before it runs, one small file each:
+Knowledge lies in the storage alone. A candidate is written before it runs, one small file each:
 
     <study>/search/<digest of the arm's search>/<number>.json      the searched settings
 
-so that an interrupted search goes on with the same configurations, from their checkpoints, and its searcher is
-told every finished one again, in order of number.
+so that an interrupted search goes on with the same candidates, from their checkpoints, and its searcher learns of
+every finished one again, in order of number.
 """
 
 import json
@@ -14,14 +14,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from contrasweep import canonical
-from contrasweep.planning.sweep import SweepPlan, fixed_of
-from contrasweep.running.asked import Asked, Outcome
-from contrasweep.running.source import Next
 from contrasweep.storage.record import Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.study.arm_budget import Spending
 from contrasweep.trial import Trial
+from contrasweep.tuning.candidate import Candidate, Outcome
+from contrasweep.tuning.design import SweepDesign, fixed_of
+from contrasweep.tuning.source import Next
 
 
 class ArmSearch:
@@ -29,25 +29,24 @@ class ArmSearch:
     studies found."""
 
     def __init__(
-        self, plan: SweepPlan, arm: str, base: Mapping[str, Any], records: StudyRecords, priors: Iterable[Outcome]
+        self, plan: SweepDesign, arm: str, base: Mapping[str, Any], records: StudyRecords, priors: Iterable[Outcome]
     ) -> None:
         study = plan.study
         self.plan, self.study, self.arm, self.records = plan, study, arm, records
         self.fixed = fixed_of(study.arms[arm], base)
         self.searcher, self.scheduler = plan.searcher(arm, self.fixed), plan.scheduler()
         self.spending = Spending(study.arm_budget, len(plan.search_folds))
-        self.asked: list[Asked] = []
-        self.of: dict[str, Asked] = {}
+        self.candidates: list[Candidate] = []
+        self.of: dict[str, Candidate] = {}
         self.waiting: deque[Trial] = deque()
-        self.closed = False  # nothing more will be asked
+        self.closed = False  # there will be no more candidates
         self.first = self._learn(list(priors))
         self._restore()
 
     def next(self) -> Next | None:
         """A trial to start now, or None: not now, or never again."""
         self._promote()
-        if not self.waiting and not self.closed:
-            self._ask_more()
+        while not self.waiting and not self.closed and self._ask_more():
             self._promote()  # the end of asking may have let trials go on
         if not self.waiting:
             return None
@@ -69,111 +68,120 @@ class ArmSearch:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more is asked and every configuration has its end."""
-        return self.closed and all(asked.told for asked in self.asked)
+        """Whether there will be no more candidates and each has ended."""
+        return self.closed and all(candidate.told for candidate in self.candidates)
 
-    def best(self) -> Asked | None:
+    def best(self) -> Candidate | None:
         """The best feasible configuration of those that were trained to their end on all folds; the first of equals."""
-        found = [(self._outcome(asked), asked) for asked in self.asked if asked.ended_as(Status.DONE)]
+        found = [
+            (self._outcome(candidate), candidate) for candidate in self.candidates if candidate.ended_as(Status.DONE)
+        ]
         good = [
-            (*outcome.rank(self.study), -asked.number)
-            for outcome, asked in found
+            (*outcome.rank(self.study), -candidate.number)
+            for outcome, candidate in found
             if outcome.finite and outcome.feasible
         ]
-        return self.asked[-max(good)[-1]] if good else None
+        return self.candidates[-max(good)[-1]] if good else None
 
-    def whole_config(self, best: Asked) -> dict[str, Any]:
-        return self._whole(best.config)
+    def whole_config(self, best: Candidate) -> dict[str, Any]:
+        return dict(best.trials[0].config)
 
     def _whole(self, config: Mapping[str, Any]) -> dict[str, Any]:
         return dotted.merge(self.fixed, dotted.expand(config))
 
-    def _outcome(self, asked: Asked) -> Outcome:
-        return Outcome.of(asked.config, asked.records.values(), self.study)
+    def _outcome(self, candidate: Candidate) -> Outcome:
+        return Outcome.of(candidate.config, candidate.records.values(), self.study)
 
     @property
     def _running(self) -> list[str]:
         """Trials that were handed out, or will be, and have not ended."""
         return [
             trial.id
-            for asked in self.asked
-            if not asked.whole
-            for trial in asked.trials
-            if trial.id not in asked.records
+            for candidate in self.candidates
+            if not candidate.whole
+            for trial in candidate.trials
+            if trial.id not in candidate.records
         ]
 
-    def _ask_more(self) -> None:
-        """One more configuration, if the budget has room for it."""
-        if not self.spending.room(len(self.asked), self._running):
-            return
+    def _ask_more(self) -> bool:
+        """One more candidate, if the budget has room for it. Its trials that have a record already are not run again,
+        whoever ran them: the same trial has the same result."""
+        if not self.spending.room(len(self.candidates), self._running):
+            return False
         config = self._ask()
         if config is None:
             self._close()
-            return
-        self.records.store.write(self._key(len(self.asked)), canonical.dumps(config).encode())
-        self._add(config)
+            return True
+        self.records.store.write(self._key(len(self.candidates)), canonical.dumps(config).encode())
+        candidate = self._add(config)
+        known = self.records.read([trial.id for trial in candidate.trials])
+        self.waiting = deque(trial for trial in self.waiting if trial.id not in known)
+        for record in known.values():
+            self._take(record)
+        self._tell()
         self._settle()
+        return True
 
     def _settle(self) -> None:
         """Close the search once its budget is spent: what still runs may leave room for more."""
         running = self._running
-        last = not running or len(self.asked) == self.study.arm_budget.trials
-        if last and not self.closed and not self.spending.room(len(self.asked), running):
+        last = not running or len(self.candidates) == self.study.arm_budget.trials
+        if last and not self.closed and not self.spending.room(len(self.candidates), running):
             self._close()
 
     def _ask(self) -> dict[str, Any] | None:
-        if self.first is not None and not self.asked:
+        if self.first is not None and not self.candidates:
             self.searcher.replay(self.first)
             return self.first
         return self.searcher.ask()
 
     def _learn(self, priors: list[Outcome]) -> dict[str, Any] | None:
-        """Tell the searcher what earlier studies found; the best of that is asked first."""
+        """Tell the searcher what earlier studies found; the best of these is the first candidate."""
         learn = getattr(self.searcher, "learn", None)
         for prior in priors if learn else []:
             learn(prior.config, list(prior.values.values()), prior.violations)  # type: ignore[misc]
         return dict(max(priors, key=lambda prior: prior.rank(self.study)).config) if priors else None
 
     def _restore(self) -> None:
-        """What was asked and what became of it, from the storage. Trials without a record run again."""
+        """The candidates and their outcomes, from the storage. Trials without a record run again."""
         for key in sorted(self.records.store.list(self._key(None)))[: self.study.arm_budget.trials]:
             config = json.loads(self.records.store.read(key))
             self.searcher.replay(config)
             self._add(config)
         known = self.records.read(list(self.of))
-        for asked in self.asked:
-            for trial in asked.trials:
+        for candidate in self.candidates:
+            for trial in candidate.trials:
                 rows = self.records.metrics(trial.id) if self.scheduler is not None or trial.id not in known else []
                 going = [self.keep_going(trial.id, [row]) for row in rows]
                 if trial.id not in known and going and not going[-1]:
-                    known[trial.id] = self._stopped(asked, trial, rows)
+                    known[trial.id] = self._stopped(candidate, trial, rows)
                 if trial.id in known:
                     self._take(known[trial.id])
         self.waiting = deque(trial for trial in self.waiting if trial.id not in known)
         self._tell()
         self._settle()
 
-    def _add(self, config: dict[str, Any]) -> None:
-        number = len(self.asked)
-        asked = Asked(number, config, self.plan.search_trials(self.arm, self._whole(config)))
-        self.asked.append(asked)
-        for trial in asked.trials:
-            self.of[trial.id] = asked
+    def _add(self, config: dict[str, Any]) -> Candidate:
+        number = len(self.candidates)
+        candidate = Candidate(number, config, self.plan.search_trials(self.arm, self._whole(config)))
+        self.candidates.append(candidate)
+        for trial in candidate.trials:
+            self.of[trial.id] = candidate
             self.waiting.append(trial)
             if self.scheduler is not None:
                 self.scheduler.add(trial.id, number, trial.fold if trial.fold is not None else 0)
+        return candidate
 
-    def _stopped(self, asked: Asked, trial: Trial, rows: list[dict[str, Any]]) -> Record:
+    def _stopped(self, candidate: Candidate, trial: Trial, rows: list[dict[str, Any]]) -> Record:
         """Write the record of a trial that reported what stops it when the driver died."""
-        record = Record.of(
-            trial, status=Status.PRUNED, rows=rows, seconds=rows[-1]["time"] - rows[0]["time"], notes=self._notes(asked)
-        )
+        seconds = rows[-1]["time"] - rows[0]["time"]
+        record = Record.of(trial, status=Status.PRUNED, rows=rows, seconds=seconds, notes=self._notes(candidate))
         self.records.write(record)
         return record
 
     @staticmethod
-    def _notes(asked: Asked) -> TrialNotes:
-        return TrialNotes(phase=Phase.SEARCH, candidate=asked.number)
+    def _notes(candidate: Candidate) -> TrialNotes:
+        return TrialNotes(phase=Phase.SEARCH, candidate=candidate.number)
 
     def _take(self, record: Record) -> None:
         self.of[record.trial_id].records[record.trial_id] = record
@@ -186,23 +194,23 @@ class ArmSearch:
     def _promote(self) -> None:
         """Let stopped trials go on from their checkpoints: without its record, a trial is not finished."""
         for trial_id in self.scheduler.promoted() if self.scheduler is not None else []:
-            asked = self.of[trial_id]
-            if asked.records.pop(trial_id, None) is not None:
+            candidate = self.of[trial_id]
+            if candidate.records.pop(trial_id, None) is not None:
                 self.spending.reopen(trial_id)
                 self.records.reopen(trial_id)
-                self.waiting.append(next(t for t in asked.trials if t.id == trial_id))
+                self.waiting.append(next(t for t in candidate.trials if t.id == trial_id))
         self._tell()
 
     def _tell(self) -> None:
-        for asked in self.asked:
-            if asked.told or not asked.whole or any(self._open(trial.id) for trial in asked.trials):
+        for candidate in self.candidates:
+            if candidate.told or not candidate.whole or any(self._open(trial.id) for trial in candidate.trials):
                 continue
-            asked.told = True
-            outcome = self._outcome(asked)
-            pruned = [r.step for r in asked.records.values() if r.status == Status.PRUNED]
-            usable = asked.ended_as(Status.DONE, Status.PRUNED) and outcome.finite
+            candidate.told = True
+            outcome = self._outcome(candidate)
+            pruned = [r.step for r in candidate.records.values() if r.status == Status.PRUNED]
+            usable = candidate.ended_as(Status.DONE, Status.PRUNED) and outcome.finite
             self.searcher.tell(
-                asked.config,
+                candidate.config,
                 list(outcome.values.values()) if usable else None,
                 min(pruned) if pruned else None,
                 outcome.violations,
@@ -215,7 +223,7 @@ class ArmSearch:
     def _close(self) -> None:
         self.closed = True
         if self.scheduler is not None:
-            self.scheduler.close(len(self.asked))
+            self.scheduler.close(len(self.candidates))
         self._tell()
 
     def _key(self, number: int | None) -> str:

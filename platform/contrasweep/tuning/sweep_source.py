@@ -7,16 +7,18 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from contrasweep import canonical
-from contrasweep.planning.sweep import SweepPlan, fixed_of, order
-from contrasweep.running.arm_search import ArmSearch
-from contrasweep.running.asked import Outcome
-from contrasweep.running.source import Finished, Next
+from contrasweep.errors import SpecError
 from contrasweep.storage.record import Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.study.space import drawn_from
+from contrasweep.study.trainables import trainable_path
 from contrasweep.trial import Trial
 from contrasweep.tuning import searchers as search
+from contrasweep.tuning.arm_search import ArmSearch
+from contrasweep.tuning.candidate import Outcome
+from contrasweep.tuning.design import SweepDesign, fixed_of, order
+from contrasweep.tuning.source import Finished, Next
 
 
 class Search(Protocol):
@@ -40,7 +42,7 @@ class SweepSource:
     `confirmed` is told the plan each time one more arm's best is known.
     """
 
-    def __init__(self, plan: SweepPlan, records: StudyRecords, confirmed: Callable[[SweepPlan], None]) -> None:
+    def __init__(self, plan: SweepDesign, records: StudyRecords, confirmed: Callable[[SweepDesign], None]) -> None:
         self.plan, self.records, self.confirmed = plan, records, confirmed
         self.searches: dict[str, Search] = {}
         self.turns = deque(order(plan.study))
@@ -60,6 +62,8 @@ class SweepSource:
             return Next(longest.popleft(), TrialNotes(phase=Phase.CONFIRM))
         return Finished() if self.finished else None
 
+    adaptive = True
+
     @property
     def finished(self) -> bool:
         """Whether every trial has been handed out."""
@@ -73,10 +77,9 @@ class SweepSource:
         if (arm := self._arm(record.trial_id)) is not None:
             arm.done(record)
 
-    @property
-    def unconfirmed(self) -> list[str]:
-        """Arms of which no configuration was trained to its end."""
-        return [name for name, arm in self.searches.items() if arm.over and arm.best() is None]
+    def warnings(self) -> list[str]:
+        over = (name for name, arm in self.searches.items() if arm.over and arm.best() is None)
+        return [f"arm {name}: no finished configuration satisfies the constraints; nothing to confirm" for name in over]
 
     def _arm(self, trial_id: str) -> Search | None:
         return next((arm for arm in self.searches.values() if trial_id in arm.of), None)
@@ -101,7 +104,7 @@ class SweepSource:
     def _search(self, arm: str, tuned: Mapping[str, Any]) -> Search:
         if self.plan.population is None:
             return ArmSearch(self.plan, arm, tuned, self.records, self._priors(arm, tuned))
-        from contrasweep.running.population import PopulationSearch  # Ray's PBT comes with it
+        from contrasweep.tuning.population_search import PopulationSearch  # Ray's PBT comes with it
 
         return PopulationSearch(self.plan, arm, tuned, self.records)
 
@@ -112,27 +115,35 @@ class SweepSource:
         return {**(self._tuned(below) if below else {}), **(found.config if found else {})}
 
     def _priors(self, arm: str, tuned: Mapping[str, Any]) -> list[Outcome]:
-        """What earlier studies found of configurations that this arm could have asked: the same trainable, fixed
-        settings and dataset. Trials that saw a test split are left out."""
+        """What earlier studies found of configurations that this arm could have tried: the same trainable, dataset and
+        settings but for what is searched, defaults included. Trials that saw a test split are left out."""
         declared, study = self.plan.study.arms[arm], self.plan.study
         fixed = fixed_of(declared, tuned)
-        trainable = self.plan.trial(arm, {}, None, 0).trainable
+        trainable = trainable_path(declared)
         known: dict[str, list[Record]] = {}
         for name in study.warm_start:
             earlier = StudyRecords(self.records.storage, name)
             for record in earlier.read(sorted(earlier.finished())).values():
                 searched = drawn_from(declared.space, record.config)
                 alike = (
-                    canonical.dumps(record.config) == canonical.dumps(dotted.merge(fixed, dotted.expand(searched)))
-                    and record.trainable == trainable
+                    record.trainable == trainable
                     and record.status == Status.DONE
                     and record.data.name == self.plan.data.name
                     and self._unseen(record)
                 )
-                if alike and search.fits(declared.space, searched, record.config):
+                fits = alike and search.fits(declared.space, searched, record.config)
+                if fits and self._same_settings(arm, dotted.merge(fixed, dotted.expand(searched)), record):
                     known.setdefault(canonical.dumps(searched), []).append(record)
         found = [Outcome.of(json.loads(text), records, study) for text, records in known.items()]
         return [outcome for outcome in found if outcome.finite]
+
+    def _same_settings(self, arm: str, config: dict[str, Any], record: Record) -> bool:
+        """Whether a trial of `arm` with this config would have all the settings of the record."""
+        try:
+            trial = self.plan.trial(arm, config, None, 0)
+        except SpecError:
+            return False
+        return canonical.dumps(trial.config) == canonical.dumps(record.config)
 
     def _unseen(self, record: Record) -> bool:
         """Whether a record's metrics say nothing of the test split."""

@@ -36,7 +36,7 @@ def exploited(
     """By the number of each member that Tune replaces: the one it is copied from, and the settings it goes on with."""
     with _seeded(seed):
         decisions = _Decisions(space, population, mode)
-        trials = [_Stand(member) for member in members]
+        trials = [FakeTuneTrial(member) for member in members]
         here = SimpleNamespace(search_alg=None, get_trials=lambda: trials, get_live_trials=lambda: trials)
         for trial in trials:
             decisions.on_trial_add(here, trial)
@@ -46,7 +46,7 @@ def exploited(
     return {number: found for number, found in decisions.found.items() if found[0] in alive}
 
 
-class _Stand(TuneTrial):  # type: ignore[misc]
+class FakeTuneTrial(TuneTrial):  # type: ignore[misc]
     """A member as Tune's scheduler sees it: paused, with a checkpoint."""
 
     def __init__(self, member: Member) -> None:

@@ -1,0 +1,18 @@
+"""`cs.plan`: the plan of a study, of either type."""
+
+from contrasweep import data
+from contrasweep.data.manifest import Manifest
+from contrasweep.defaults import STORAGE
+from contrasweep.planning.grid import make_plan
+from contrasweep.planning.plan import Plan
+from contrasweep.planning.sweep import make_sweep_plan
+from contrasweep.study.study import Study, Sweep
+
+
+def plan(study: Study, *, storage: str = STORAGE) -> Plan:
+    """What `study` would run. Nothing is written to `storage` and no Ray is started."""
+
+    def resolve(name: str) -> Manifest:
+        return data.resolve(name, folds=study.folds, storage=storage)
+
+    return make_sweep_plan(study, resolve) if isinstance(study, Sweep) else make_plan(study, resolve)

@@ -1,0 +1,133 @@
+"""What a plan is, of a grid or of a sweep: what would run, as everything after it needs to know it."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pandas as pd
+
+from contrasweep.data.manifest import Manifest
+from contrasweep.storage.record import Record
+from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.study_document import DeclaredSearch
+from contrasweep.study.study import Study
+from contrasweep.trial import Trial
+from contrasweep.tuning.source import Source
+
+Resolve = Callable[[str], Manifest]
+"""Dataset name -> manifest, with the study's folds."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination of arm and axis values, and its replicates as far as they are known."""
+
+    arm: str
+    axes: Mapping[str, Any]
+    trials: tuple[Trial, ...]
+
+
+@dataclass(frozen=True)
+class Lot:
+    """Trials that a forecast shows in one row: a cell of a grid, an arm of a sweep.
+
+    `trials` are those whose durations say how long one takes, `samples` those that have to fit the hosts. `facts` are
+    for programs; `columns` (header, text) for people, and `last` those that stand after what the trials require.
+    """
+
+    arm: str
+    trials: tuple[Trial, ...]
+    samples: tuple[Trial, ...]
+    facts: Mapping[str, Any]
+    columns: tuple[tuple[str, str], ...]
+    last: tuple[tuple[str, str], ...] = ()
+
+
+class Plan(Protocol):
+    """What a study would run. Pure but for `source`: printable before anything is spent."""
+
+    @property
+    def study(self) -> Study: ...
+
+    @property
+    def functions(self) -> Mapping[str, Callable[..., Any]]:
+        """Trainables given as functions, by their dotted path."""
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The cells of the table, in its order; of a sweep, those of the confirmation."""
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """The trials of the table as far as they are known, each once, in the order in which they should start."""
+
+    @property
+    def total(self) -> int | None:
+        """Trials in all, of the search too; None where the budget counts none."""
+
+    @property
+    def sample_trials(self) -> list[Trial]:
+        """At least one trial of each kind, by which hosts are chosen."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of what is asked."""
+
+    @property
+    def datasets(self) -> Mapping[str, Manifest]:
+        """What trials read, by digest."""
+
+    @property
+    def table_datasets(self) -> list[Manifest]:
+        """The datasets that the table is about."""
+
+    @property
+    def table_folds(self) -> int | None:
+        """The folds of the table's replicates; None where they are on the test split."""
+
+    @property
+    def varied(self) -> list[str]:
+        """Dotted keys that tell trials apart: axes, or what is searched."""
+
+    @property
+    def keys(self) -> list[str]:
+        """Dotted keys of all settings that any trial has."""
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether trials may be stopped by what they report, so that they should report at once."""
+
+    def summary(self) -> dict[str, Any]:
+        """What a reader wants to know of the study beside its table: data, folds, seeds."""
+
+    @property
+    def declared_search(self) -> DeclaredSearch | None:
+        """What study.json says of the search; None where there is none."""
+
+    def complete(self, records: StudyRecords, finished: Collection[str]) -> bool:
+        """Whether nothing is left to run, `finished` being the trials with a record."""
+
+    def own(self, finished: Collection[str]) -> set[str]:
+        """Those of the `finished` trials that are this plan's."""
+
+    def source(self, records: StudyRecords, finished: Collection[str]) -> Source:
+        """What hands out the trials to run, as the records say."""
+
+    def relocated(self, resolve: Resolve) -> "Plan":
+        """The same plan with its datasets where `resolve` puts them: same digests, same trial ids."""
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a trial of the table: trial_id, arm, the axes, fold, seed."""
+
+    def lots(self, known: Mapping[str, Record]) -> tuple[Lot, ...]:
+        """The rows of a forecast beside the records `known`."""
+
+    def left(self, known: Mapping[str, Record]) -> Iterable[int] | None:
+        """The number of the lot of each trial to run, in the order of their start; None where it is not known how many
+        the budget pays for."""
+
+    def totals(self, known: Mapping[str, Record]) -> dict[str, Any]:
+        """How many trials there are and have ended, for programs."""
+
+    def lines(self, known: Mapping[str, Record]) -> list[str]:
+        """The same for people, with what the study asks."""

@@ -1,0 +1,185 @@
+"""The design of a Sweep: what each arm's search may try and sees, and what its confirmation trains."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from contrasweep import canonical
+from contrasweep.data.manifest import Manifest
+from contrasweep.errors import SpecError
+from contrasweep.study import dotted
+from contrasweep.study.file import to_plain
+from contrasweep.study.space import sample
+from contrasweep.study.study import Arm, Sweep
+from contrasweep.study.trainables import SettingsOfArms, trainable_path
+from contrasweep.trial import Trial
+from contrasweep.tuning import pruners, searchers
+from contrasweep.tuning.pruners import scheduled
+
+DEV_SPLITS = ("dev", "validation")
+"""Splits of a dataset that a search without folds looks at."""
+NO_RESULT = ("name", "description", "max_failures", "budget_hours", "budget_gpu_hours", "budget_cost")
+"""Fields of a study that change no result."""
+SEARCH_FIELDS = (
+    *("searcher", "searcher_options", "scheduler", "scheduler_options", "search_seed", "metric", "mode"),
+    *("warm_start", "objectives", "constraints"),
+)
+"""Fields of a study that a search depends on."""
+
+
+@dataclass(frozen=True)
+class SweepDesign:
+    """The trials that a Sweep may run. `best` has the whole config of each arm whose search is over."""
+
+    study: Sweep
+    data: Manifest
+    best: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    settings: SettingsOfArms = field(default=None, repr=False, compare=False)  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        if self.settings is None:
+            object.__setattr__(self, "settings", SettingsOfArms(self.study.arms))
+
+    @property
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """Trainables given as functions, by their dotted path."""
+        arms = self.study.arms.items()
+        return {
+            trainable_path(a): self.settings.functions[name] for name, a in arms if not isinstance(a.trainable, str)
+        }
+
+    @property
+    def search_folds(self) -> list[int | None]:
+        """Fold 0 unless the study names others; the dataset's own splits where it has no folds."""
+        return [None] if self.study.folds is None else list(self.study.search_folds or [0])
+
+    @cached_property
+    def search_data(self) -> Manifest:
+        """What the search sees: the dataset without its test split, so that nothing can look at it. Without folds, a
+        trial finds the dev split in its place."""
+        splits = {name: shards for name, shards in self.data.splits.items() if name != "test"}
+        if self.study.folds is None:
+            splits["test"] = next(splits[name] for name in DEV_SPLITS if self.data.rows(name))
+        return replace(self.data, splits=splits)
+
+    @cached_property
+    def population(self) -> pruners.Population | None:
+        """What the study asks of population based training, if it does."""
+        return pruners.population_of(self.study)
+
+    @property
+    def replicates(self) -> list[tuple[int | None, int]]:
+        """(fold, seed) of each confirmation trial of an arm; the same for every arm."""
+        on_folds = self.study.folds is not None and self.study.confirm_on == "folds"
+        folds: list[int | None] = list(range(self.study.folds or 0)) if on_folds else [None]
+        return [(fold, seed) for seed in self.study.confirm_seeds for fold in folds]
+
+    @cached_property
+    def trials(self) -> tuple[Trial, ...]:
+        """The confirmation as far as it is known: one replicate of every arm before the next of any."""
+        return tuple(
+            self.trial(arm, config, fold, seed) for fold, seed in self.replicates for arm, config in self.best.items()
+        )
+
+    @cached_property
+    def question(self) -> dict[str, Any]:
+        """The study as plain values, without its arms and what changes no result."""
+        plain: dict[str, Any] = to_plain(self.study)
+        return {key: value for key, value in plain.items() if key != "arms" and key not in NO_RESULT}
+
+    def search_digest(self, arm: str) -> str:
+        """Digest of one arm's search, but its budget: a larger budget goes on with the same search. The arm's name is
+        part of it, as it is of its trials."""
+        base = self.study.freeze.get(arm)
+        parts = [
+            arm,
+            trainable_path(self.study.arms[arm]),
+            to_plain(self.study.arms[arm].space),
+            [trial.config for trial in self.samples(arm)],
+            {key: self.question.get(key) for key in SEARCH_FIELDS},
+            self.search_folds,
+            self.search_data.digest,
+            self.search_digest(base) if base else None,
+        ]
+        return canonical.digest(parts, length=12)
+
+    def trial(self, arm: str, config: Mapping[str, Any], fold: int | None, seed: int) -> Trial:
+        """A trial of the confirmation."""
+        return self._trial(arm, config, self.data, fold, seed)
+
+    def search_trials(self, arm: str, config: Mapping[str, Any]) -> list[Trial]:
+        """The trials of one configuration of the search, one a fold."""
+        return [self._trial(arm, config, self.search_data, fold, self.study.search_seed) for fold in self.search_folds]
+
+    def samples(self, arm: str) -> list[Trial]:
+        """Trials at both ends and in the middle of an arm's space: some that its search may ask for."""
+        points = (point(self.study, arm, u) for u in (0.0, 0.5, 1.0))
+        return [self._of_trainable(arm, config, self.search_data, self.search_folds[0], 0) for config in points]
+
+    def searcher(self, arm: str, fixed: Mapping[str, Any]) -> searchers.Searcher:
+        """A new searcher for an arm whose other settings are `fixed`."""
+        study = self.study
+        return searchers.build(
+            study.searcher,
+            study.arms[arm].space,
+            fixed=fixed,
+            seed=study.search_seed,
+            mode=list(study.goals.values()),
+            budget=study.arm_budget.trials,
+            constraints=len(study.constraints),
+            **study.searcher_options,
+        )
+
+    def scheduler(self) -> pruners.Scheduler | None:
+        """A new rule for early stopping; None: there is none."""
+        study = self.study
+        if study.scheduler is None or self.population is not None:
+            return None
+        return pruners.build(
+            study.scheduler,
+            mode=study.mode,
+            budget=study.arm_budget.trials,
+            folds=len(self.search_folds),
+            **study.scheduler_options,
+        )
+
+    def _trial(self, arm: str, config: Mapping[str, Any], data: Manifest, fold: int | None, seed: int) -> Trial:
+        if self.population is None:
+            return self._of_trainable(arm, config, data, fold, seed)
+        whole = self.settings.resolve(arm, canonical.Config(config), data, scheduled.train)
+        return Trial(self.study.name, arm, scheduled.PATH, whole, data, fold, seed)
+
+    def _of_trainable(self, arm: str, config: Mapping[str, Any], data: Manifest, fold: int | None, seed: int) -> Trial:
+        whole = self.settings.resolve(arm, canonical.Config(config), data)
+        return Trial(self.study.name, arm, trainable_path(self.study.arms[arm]), whole, data, fold, seed)
+
+
+def order(study: Sweep) -> list[str]:
+    """Arms with each frozen base before what builds on it; `SpecError` on a circle."""
+    done: list[str] = []
+    while waiting := [arm for arm in study.arms if arm not in done]:
+        ready = [arm for arm in waiting if study.freeze.get(arm) is None or study.freeze[arm] in done]
+        if not ready:
+            raise SpecError("arms are frozen on each other in a circle", place="freeze", value=dict(study.freeze))
+        done += ready
+    return done
+
+
+def fixed_of(arm: Arm, base: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of `arm` that it does not search: its own on top of its base's tuned ones, by dotted keys."""
+    tuned = (dotted.nest(key, value) for key, value in base.items() if key not in arm.space)
+    return dotted.merge(*tuned, arm.config)
+
+
+def point(study: Sweep, name: str, u: float) -> dict[str, Any]:
+    """The config of an arm (and of what it is frozen on) at the same place `u` (0 to 1) of every searched setting."""
+    base: dict[str, Any] = {}
+    chain = [name]
+    while (below := study.freeze.get(chain[0])) is not None:
+        chain.insert(0, below)
+    for arm in (study.arms[link] for link in chain):
+        fixed = fixed_of(arm, base)
+        drawn = sample(arm.space, [u] * len(arm.space), fixed)
+        base = {**base, **drawn}
+    return dotted.merge(fixed, dotted.expand(drawn))

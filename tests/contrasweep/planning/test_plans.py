@@ -1,0 +1,85 @@
+"""What grids and sweeps have in common: one protocol, so that nothing after planning asks which one it has."""
+
+import pytest
+from sweeps import drive, record_of, sweep
+
+from contrasweep import AblationGrid, Arm
+from contrasweep.planning.facade import plan
+from contrasweep.planning.forecast import forecast
+from contrasweep.storage.planned import write_planned
+from contrasweep.storage.records import StudyRecords
+from contrasweep.tuning.source import Finished
+
+GRID = AblationGrid(
+    name="toy-grid",
+    arms={"a": Arm("toy:train", config={"epochs": 2}), "b": Arm("toy:train", config={"epochs": 3})},
+    axes={"lr": [0.1, 0.5]},
+    data="digits-lt",
+    folds=3,
+)
+STUDIES = {"grid": GRID, "sweep": sweep()}
+
+
+@pytest.fixture(params=STUDIES)
+def study(request):
+    return STUDIES[request.param]
+
+
+def ended(study, storage):
+    """Hand out every trial of the study's source, each with a record."""
+    planned, records = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name)
+    source, trials = planned.source(records, records.finished()), []
+    while not isinstance(found := source.next(), Finished):
+        left = record_of(found.trial, found.notes)
+        records.write(left)
+        source.done(left)
+        trials.append(found.trial)
+    assert source.finished and source.warnings() == []
+    return planned, records, trials
+
+
+def test_a_source_hands_out_as_many_trials_as_the_plan_says(study, tmp_path):
+    planned, records, trials = ended(study, tmp_path)
+    assert planned.total == len(trials) == len({trial.id for trial in trials})
+    assert planned.own(records.finished()) == {trial.id for trial in trials}
+    assert {t.data.digest for t in trials} <= set(planned.datasets)
+    again = planned.source(records, records.finished())
+    assert isinstance(again.next(), Finished) and again.adaptive == (study is not GRID)
+    assert set(planned.keys) >= {"epochs", "lr"} and planned.varied == ["lr"]
+
+
+def test_the_cells_are_those_of_the_table(study, tmp_path):
+    planned, _, _ = ended(study, tmp_path)
+    assert [cell.arm for cell in planned.cells] == (["a", "a", "b", "b"] if study is GRID else ["short", "long"])
+    frame = planned.to_frame()
+    assert len(frame) == sum(len(planned.replicates) if study is not GRID else len(c.trials) for c in planned.cells)
+
+
+def test_the_cells_of_a_sweep_are_its_confirmation(tmp_path):
+    planned = plan(sweep(), storage=str(tmp_path))
+    assert [(cell.arm, cell.axes, cell.trials) for cell in planned.cells] == [("short", {}, ()), ("long", {}, ())]
+    _, confirmed = drive(sweep(), tmp_path)
+    known = confirmed[-1]
+    assert [[(t.arm, t.fold, t.seed) for t in cell.trials] for cell in known.cells] == [
+        [(arm, fold, 1000) for fold in range(3)] for arm in ("short", "long")
+    ]
+    assert [t.id for cell in known.cells for t in cell.trials] == list(known.to_frame()["trial_id"])
+
+
+def test_one_forecast_counts_what_is_left_of_either(study, tmp_path):
+    planned, _, trials = ended(study, tmp_path)
+    before = forecast(planned, str(tmp_path / "empty"))
+    after = forecast(planned, str(tmp_path))
+    assert before.hours is None and after.hours == 0.0
+    assert sum(row["trials"] for row in before.packing) == len(trials) and not after.packing
+    assert len(after.lots) == len(planned.cells) == len(before.to_dict()["table"])
+    assert f"trials    {planned.total}: " in before.to_text()
+
+
+def test_a_plan_is_complete_when_nothing_is_left(study, tmp_path):
+    planned, records, _ = ended(study, tmp_path)
+    source = planned.source(records, records.finished())
+    write_planned(records, (planned if study is GRID else source.plan).to_frame())
+    assert planned.complete(records, records.finished())
+    last = planned.trials[-1] if study is GRID else source.plan.trials[-1]
+    assert not planned.complete(records, records.finished() - {last.id})

@@ -1,0 +1,131 @@
+"""What a trial keeps of its settings: all of them, resolved when the plan is made, in grids and searches alike."""
+
+import dataclasses
+from typing import Annotated
+
+import pytest
+from sweeps import drive, record_of, sweep
+
+from contrasweep import AblationGrid, Arm, Choice, Float, SpecError, SubGrid
+from contrasweep.data.manifest import Folds, Manifest, Shard
+from contrasweep.planning.grid import make_plan
+from contrasweep.planning.sweep import make_sweep_plan
+from contrasweep.schema import OMIT_DEFAULT, checked
+
+DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, ("u", "v", "w"), folds=Folds(5))
+
+
+@checked
+class Settings:
+    lr: float = 0.1
+    width: int | str = "auto"
+    opt: dict[str, float] = dataclasses.field(default_factory=dict)
+    device: Annotated[str, OMIT_DEFAULT] = "auto"
+
+    def resolve(self, data):
+        if data.kind != "image":
+            raise SpecError("only images have a width", place="width", value=self.width)
+        return dataclasses.replace(self, width=8 * len(data.classes)) if self.width == "auto" else self
+
+
+def train(trial, resume=None):
+    yield
+
+
+train.settings = Settings
+
+
+def plan(data=DATA, **fields):
+    base = {"name": "s", "arms": {"a": Arm(train)}, "data": "d", "folds": 5}
+    return make_plan(AblationGrid(**base | fields), lambda name: dataclasses.replace(data, name=name))
+
+
+def test_a_trial_keeps_every_setting_and_builds_the_same_from_them():
+    [cell] = plan().cells
+    assert cell.trials[0].config == {"lr": 0.1, "width": 24, "opt": {}}
+    assert Settings(**cell.trials[0].config) == Settings(width=24)
+    again = plan(arms={"a": Arm(train, config=dict(cell.trials[0].config))})
+    assert [t.id for t in again.trials] == [t.id for t in plan().trials]
+
+
+def test_a_changed_default_is_another_trial_and_a_setting_that_means_as_before_is_not(monkeypatch):
+    before = [t.id for t in plan().trials]
+
+    @checked
+    class Wider(Settings):
+        lr: float = 0.2
+
+    @checked
+    class More(Settings):
+        clip: Annotated[float, OMIT_DEFAULT] = 0.0
+
+    monkeypatch.setattr(train, "settings", Wider)
+    assert {t.id for t in plan().trials}.isdisjoint(before)
+    monkeypatch.setattr(train, "settings", More)
+    assert [t.id for t in plan().trials] == before
+    assert {t.id for t in plan(arms={"a": Arm(train, config={"clip": 1.0})}).trials}.isdisjoint(before)
+    assert {t.id for t in plan(arms={"a": Arm(train, config={"device": "cpu"})}).trials}.isdisjoint(before)
+
+
+def test_what_cannot_be_resolved_is_said_with_its_place():
+    with pytest.raises(SpecError) as caught:
+        plan(dataclasses.replace(DATA, kind="text"))
+    assert str(caught.value) == "arms.a.config.width: only images have a width, got 'auto'"
+
+
+def test_one_content_under_two_names_is_not_planned_twice():
+    with pytest.raises(SpecError) as caught:
+        plan(axes={"data": ["faces", "mnist-faces"]})
+    said = str(caught.value)
+    assert said.startswith("axes.data: two cells of arm 'a' are the same trials, got ['faces', 'mnist-faces'];")
+    assert "a dataset's name is no part of a trial" in said and "\n" not in said
+    assert [t.id for t in plan(axes={"data": ["faces"]}).trials] == [t.id for t in plan().trials]
+
+
+def test_two_values_of_an_axis_that_come_to_the_same_are_refused():
+    with pytest.raises(SpecError, match=r"axes.width: two cells of arm 'a' are the same trials, got \['auto', 24\]"):
+        plan(axes={"width": ["auto", 8, 24]})
+
+
+def test_a_subgrid_that_says_a_default_is_the_same_cell():
+    """Of the product, width 24 has the default lr; of the sub-grid, lr 0.1 the default width."""
+    found = plan(axes={"width": [8, 24]}, subgrids=[SubGrid(axes={"lr": [0.1, 0.5]})])
+    assert [cell.axes for cell in found.cells] == [
+        {"width": 8, "lr": None},
+        {"width": 24, "lr": 0.1},
+        {"width": None, "lr": 0.5},
+    ]
+    assert len({t.id for t in found.trials}) == found.total == len(found.to_frame()) == 15
+
+
+def test_a_search_and_its_confirmation_keep_every_setting(tmp_path):
+    space = {"lr": Float(0.01, 1.0), "opt": Choice([{"beta": 0.9}, {"beta": 0.99}])}
+    study = sweep(arms={"a": Arm(f"{__name__}:train", space=space)}, searcher="random")
+
+    def record(trial, notes, status):
+        return record_of(trial, notes, status, metrics={"accuracy": trial.config["lr"]})
+
+    ended, confirmed = drive(study, tmp_path, record=record)
+    assert all(trial.config["width"] == 80 and "device" not in trial.config for trial, _ in ended)
+    best = max((t for t, notes in ended if notes.phase == "search"), key=lambda t: t.config["lr"])
+    assert confirmed[-1].best["a"] == best.config
+    later = dataclasses.replace(study, name="later", warm_start=["toy-sweep"], search_seed=5)
+    assert drive(later, tmp_path, record=record)[0][0][0].config == best.config
+
+
+def test_a_changed_default_is_another_search(monkeypatch):
+    def digest(**config):
+        arms = {"a": Arm(train, config=config, space={"lr": Float(0.01, 1.0)})}
+        planned = make_sweep_plan(sweep(arms=arms), lambda name: dataclasses.replace(DATA, folds=Folds(3)))
+        return planned.search_digest("a"), planned.digest
+
+    before = digest()
+    assert digest(width=24) == before and digest(width=25) != before
+
+    @checked
+    class Other(Settings):
+        width: int | str = 16
+
+    monkeypatch.setattr(train, "settings", Other)
+    changed = digest()
+    assert changed[0] != before[0] and changed[1] != before[1]
