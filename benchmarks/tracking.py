@@ -31,7 +31,7 @@ from benchmarks.tracking_services import (
 from contrasweep.data.manifest import Manifest
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tracking import MlflowTracker, StudyFacts, sync
+from contrasweep.tracking import MlflowTracker, TrackedStudy, sync
 from contrasweep.trial import Trial
 
 RESULTS = Path(__file__).parent / "results"
@@ -47,8 +47,8 @@ class Driver:
             Trial(name, f"arm{i % 2}", "benchmarks:stand_in", {"lr": 0.1 * i}, DATA, seed=i) for i in range(slots)
         ]
         self.records = StudyRecords(storage, name)
-        self.facts = StudyFacts.of(name, self.trials, metric="accuracy", storage=storage)
-        self.tracker = MlflowTracker(uri, self.facts, self.records)
+        self.tracked = TrackedStudy.of(name, self.trials, metric="accuracy", storage=storage)
+        self.tracker = MlflowTracker(uri, self.tracked, self.records)
         self.waits: list[tuple[float, float]] = []  # (when, how long the trial waited for the tracker, seconds)
         self.steps, self.period_s = steps, period_s
         self._threads = [threading.Thread(target=self._train, args=(trial,)) for trial in self.trials]
@@ -71,7 +71,7 @@ class Driver:
             time.sleep(self.period_s)
             row = {name: (i + 1) / step + trial.seed for i, name in enumerate(METRICS)}
             rows.append({"step": step, "time": time.time(), **row})
-            self._timed(lambda row=row, step=step: self.tracker.log(trial.id, step, row, rows[-1]["time"]))
+            self._timed(lambda row=row, step=step: self.tracker.report(trial.id, step, row, rows[-1]["time"]))
         self.records.write_metrics(trial.id, rows)
         artifact = f"step {self.steps}\n".encode()
         self.records.store.write(self.records.key(trial.id, "artifacts/notes.txt"), artifact)
@@ -154,7 +154,7 @@ def outage(
         time.sleep(max(0.0, down_s - (time.time() - killed)))
         server.start()
         restarted = time.time()
-        summaries = [str(sync(driver.records, server.uri, driver.facts)) for driver in running]
+        summaries = [str(sync(driver.records, server.uri, driver.tracked)) for driver in running]
     waits = [wait for driver in running for when, wait in driver.waits if when < killed]
     waits_down = [wait for driver in running for when, wait in driver.waits if killed <= when <= restarted]
     return {

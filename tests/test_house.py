@@ -17,7 +17,7 @@ SOURCES = [
 ]
 ALLOWED = {  # the only places that may import each engine
     "optuna": ("platform/contrasweep/tuning/searchers/",),
-    "mlflow": ("platform/contrasweep/tracking",),
+    "mlflow": ("platform/contrasweep/tracking/mlflow/",),
     "boto3": ("platform/contrasweep/storage/s3.py",),
     "botocore": ("platform/contrasweep/storage/s3.py",),
     "ray": ("platform/contrasweep/running", "platform/contrasweep/tuning/pbt.py", "cluster/"),

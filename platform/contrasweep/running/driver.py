@@ -28,7 +28,7 @@ from contrasweep.storage.store import open_store
 from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study.file import to_plain
 from contrasweep.study.study import Study
-from contrasweep.tracking import StudyFacts, Tracker, checked_uri, open_tracker
+from contrasweep.tracking import TrackedStudy, Tracker, checked_uri, open_tracker
 from contrasweep.tuning.source import Source
 
 INTERRUPT_FLUSH_TIMEOUT_S = 5.0  # how long an interrupted run may still talk to the tracking store
@@ -63,8 +63,8 @@ def run(
         finished = records.finished()
         if retry_failed:
             finished -= _unmark_failed(records, planned, finished)
-        facts = study_facts(planned, storage)
-        tracker = open_tracker(tracking, facts, records)
+        tracked = tracked_study(planned, storage)
+        tracker = open_tracker(tracking, tracked, records)
         try:
             placed = planned
             if not planned.complete(records, finished):
@@ -83,7 +83,7 @@ def run(
         loaded = replace(Results.load(study.name, storage), stopped=stopped)
         if placed is not planned:
             learned.write(records, [*loaded.trial_records.values(), *loaded.search_records.values()])
-        return publish(loaded, tracker, tracking, facts, placed.datasets, ran=placed is not planned)
+        return publish(loaded, tracker, tracking, tracked, placed.datasets, ran=placed is not planned)
 
 
 def _train(
@@ -180,10 +180,10 @@ def _command() -> tuple[str, ...]:
     return (shlex.join(["contrasweep", *sys.argv[1:]]),) if ours else ()
 
 
-def study_facts(plan_: Plan, storage: str) -> StudyFacts:
+def tracked_study(plan_: Plan, storage: str) -> TrackedStudy:
     """What the tracker shows of a study."""
     study = plan_.study
-    return StudyFacts(
+    return TrackedStudy(
         study.name,
         plan_digest=plan_.digest,
         axes=tuple(plan_.varied),
@@ -193,7 +193,7 @@ def study_facts(plan_: Plan, storage: str) -> StudyFacts:
         trials=plan_.total,
         storage=storage,
         description=study.description,
-        facts=plan_.summary(),
+        extra=plan_.summary(),
     )
 
 

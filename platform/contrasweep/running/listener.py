@@ -27,7 +27,7 @@ class RunListener:
         """New reports of a trial, each with `step`, `time` (unix) and its metrics."""
         for row in reports:
             metrics = {name: value for name, value in row.items() if name not in ("step", "time")}
-            self.tracker.log(trial_id, row["step"], metrics, row["time"])
+            self.tracker.report(trial_id, row["step"], metrics, row["time"])
         self.progress.reported(trial_id, reports)
 
     def on_end(self, record: Record) -> None:

@@ -10,7 +10,7 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.results.results import Results
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import Record, Status
-from contrasweep.tracking import StudyFacts, Tracker, load_checkpoint, sync, write_links
+from contrasweep.tracking import StudyPages, TrackedStudy, Tracker, load_checkpoint, sync, write_links
 from contrasweep.trial import Trial
 
 FLUSH_TIMEOUT_S = 20.0  # what was logged last is sent by then, or the report has fewer links
@@ -18,16 +18,23 @@ MAX_MODELS = 8  # of the first arms, where there are very many
 
 
 def publish(
-    results: Results, tracker: Tracker, tracking: str, facts: StudyFacts, datasets: Mapping[str, Manifest], *, ran: bool
+    results: Results,
+    tracker: Tracker,
+    tracking: str,
+    tracked: TrackedStudy,
+    datasets: Mapping[str, Manifest],
+    *,
+    ran: bool,
 ) -> Results:
     """Log files and models to the study's runs, replay the trials that interrupted runs left out, and keep the runs'
     URLs in the storage; the results with these URLs. Models (one for each arm) are logged only if a trial `ran`."""
     from contrasweep.report import write_files  # brings SciPy along, for which a plan need not wait
 
-    if tracking == "none":
-        tracker.close()
+    if not isinstance(tracker, StudyPages):
+        if (gap := tracker.close()) is not None:
+            print(gap, file=sys.stderr)
         return results
-    tracker.settle(FLUSH_TIMEOUT_S)
+    tracker.flush(FLUSH_TIMEOUT_S)
     with tempfile.TemporaryDirectory() as folder:
         files, note = write_files(_linked(results, tracker, tracking), Path(folder))
         tracker.log_study_artifacts(files, note=note, metrics=_means(results))
@@ -37,11 +44,11 @@ def publish(
     if gap is not None:
         print(gap, file=sys.stderr)
     elif set(tracker.run_ids()) < {*results.trial_records, *results.search_records}:
-        sync(results.records, tracking, facts)
+        sync(results.records, tracking, tracked)
     return _linked(results, tracker, tracking)
 
 
-def _linked(results: Results, tracker: Tracker, tracking: str) -> Results:
+def _linked(results: Results, tracker: StudyPages, tracking: str) -> Results:
     """The results with the run URLs that the tracker knows, which are kept in the storage too."""
     urls = {trial_id: url for trial_id in tracker.run_ids() if (url := tracker.run_url(trial_id))}
     write_links(results.records, tracking, tracker.run_url(), urls)
@@ -63,7 +70,7 @@ def _best(results: Results) -> Iterator[Record]:
             yield max(done, key=lambda r: sign * r.metrics[results.metric])
 
 
-def _log_model(record: Record, results: Results, tracker: Tracker, datasets: Mapping[str, Manifest]) -> None:
+def _log_model(record: Record, results: Results, tracker: StudyPages, datasets: Mapping[str, Manifest]) -> None:
     """Log the trial's newest checkpoint as a model of its run. A failure is printed, and nothing is lost by it."""
     try:
         data = datasets[record.data.digest]

@@ -1,26 +1,28 @@
-"""MLflow as a view of the records: fed live by one thread of the driver, and caught up by `sync`.
+"""Trackers, of which MLflow is one: a view of the records, fed live by one thread of the driver, caught up by `sync`.
 
 mlflow itself (over a second) is imported by what talks to a store, on first use: `contrasweep plan` never does.
 """
 
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tracking.address import DEFAULT_URI, UI_PORT, checked_uri
-from contrasweep.tracking.facts import StudyFacts
 from contrasweep.tracking.links import Links, read_links, write_links
-from contrasweep.tracking.models import load_checkpoint
-from contrasweep.tracking.replay import Summary, sync
-from contrasweep.tracking.tracker import Gap, MlflowTracker, NoTracker, Tracker
-from contrasweep.tracking.ui import serve
+from contrasweep.tracking.mlflow.address import DEFAULT_URI, UI_PORT, checked_uri
+from contrasweep.tracking.mlflow.models import load_checkpoint
+from contrasweep.tracking.mlflow.replay import SyncSummary, sync
+from contrasweep.tracking.mlflow.tracker import MlflowTracker
+from contrasweep.tracking.mlflow.ui import serve
+from contrasweep.tracking.tracked_study import TrackedStudy
+from contrasweep.tracking.tracker import NoTracker, StudyPages, SyncGap, Tracker
 
 __all__ = [
     "DEFAULT_URI",
     "UI_PORT",
-    "Gap",
     "Links",
     "MlflowTracker",
     "NoTracker",
-    "StudyFacts",
-    "Summary",
+    "StudyPages",
+    "SyncGap",
+    "SyncSummary",
+    "TrackedStudy",
     "Tracker",
     "checked_uri",
     "load_checkpoint",
@@ -32,7 +34,7 @@ __all__ = [
 ]
 
 
-def open_tracker(uri: str, study: StudyFacts, records: StudyRecords | None = None) -> Tracker:
+def open_tracker(uri: str, study: TrackedStudy, records: StudyRecords | None = None) -> Tracker:
     """The tracker for `uri` (`none`: one that tracks nothing); `SpecError` or `StorageError` if it cannot work."""
     uri = checked_uri(uri)
     return NoTracker() if uri == "none" else MlflowTracker(uri, study, records)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tracking import address
+from contrasweep.tracking.mlflow import address
 
 FILE = "mlflow.json"
 

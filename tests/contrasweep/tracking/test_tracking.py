@@ -22,10 +22,11 @@ from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.dotted import flatten
 from contrasweep.tracking import (
-    Gap,
     MlflowTracker,
     NoTracker,
-    StudyFacts,
+    StudyPages,
+    SyncGap,
+    TrackedStudy,
     checked_uri,
     load_checkpoint,
     open_tracker,
@@ -33,7 +34,7 @@ from contrasweep.tracking import (
     serve,
     sync,
 )
-from contrasweep.tracking.facts import card, metric_key, record_digest, run_name
+from contrasweep.tracking.mlflow.description import describe_run, metric_key, record_digest, run_name
 from contrasweep.trial import Trial
 
 pytestmark = pytest.mark.xdist_group("tracking")  # one server for all of them
@@ -73,19 +74,19 @@ class Study:
     client: Any
 
     @property
-    def facts(self) -> StudyFacts:
-        return StudyFacts.of(
+    def tracked(self) -> TrackedStudy:
+        return TrackedStudy.of(
             self.name,
             self.trials,
             axes=("batch_size",),
             metric="accuracy",
             plan_digest="ab" * 32,
             storage=self.records.storage,
-            facts={"data": "digits-lt", "folds": 2},
+            extra={"data": "digits-lt", "folds": 2},
         )
 
     def tracker(self, **options: Any) -> MlflowTracker:
-        return MlflowTracker(self.uri, self.facts, options.pop("records", self.records), flush_s=0.05, **options)
+        return MlflowTracker(self.uri, self.tracked, options.pop("records", self.records), flush_s=0.05, **options)
 
     def record(self, trial: Trial, rows: list[dict[str, Any]] | None = None, **fields: Any) -> Record:
         """Write what a trial leaves in the storage."""
@@ -139,7 +140,7 @@ def go_on(study: Study, trial: Trial, rows: list[dict[str, Any]]) -> None:
     tracker = study.tracker()
     tracker.start(trial)
     for row in rows:
-        tracker.log(trial.id, row["step"], {k: row[k] for k in row if k in ("loss", "accuracy")}, row["time"])
+        tracker.report(trial.id, row["step"], {k: row[k] for k in row if k in ("loss", "accuracy")}, row["time"])
     tracker.finish(study.record(trial, attempts=2))
     assert tracker.close() is None
     study.assert_shows(trial)
@@ -150,7 +151,7 @@ def run_live(study: Study, tracker: MlflowTracker, trial: Trial, rows: list[dict
     rows = make_rows(trial) if rows is None else rows
     tracker.start(trial)
     for row in rows:
-        tracker.log(trial.id, row["step"], {k: v for k, v in row.items() if k not in ("step", "time")}, row["time"])
+        tracker.report(trial.id, row["step"], {k: v for k, v in row.items() if k not in ("step", "time")}, row["time"])
     record = study.record(trial, rows)
     tracker.finish(record)
     return record
@@ -172,7 +173,7 @@ def view(run: Any) -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty MLflow database: making its tables takes seconds, copying it none."""
-    from contrasweep.tracking.server import new_client
+    from contrasweep.tracking.mlflow.server import new_client
 
     path = tmp_path_factory.mktemp("template") / "mlflow.db"
     new_client(f"sqlite:///{path}")
@@ -246,9 +247,9 @@ def test_numeric_settings_filter_by_size(study: Study) -> None:
 def test_nothing_is_shown_twice(study: Study) -> None:
     for trial in study.trials[:3]:
         study.record(trial)
-    assert sync(study.records, study.uri, study.facts).added == 3
+    assert sync(study.records, study.uri, study.tracked).added == 3
     before = {trial_id: view(run) for trial_id, run in study.children().items()}
-    again = sync(study.records, study.uri, study.facts)
+    again = sync(study.records, study.uri, study.tracked)
     assert (again.added, again.mended, again.unchanged) == (0, 0, 3)
     tracker = study.tracker()
     for record in study.records.read(study.records.finished()).values():
@@ -267,7 +268,7 @@ def test_sync_shows_what_live_tracking_shows(study: Study) -> None:
     live = {trial_id: view(run) for trial_id, run in study.children().items()}
     for run in study.runs():
         study.client.delete_run(run.info.run_id)
-    assert sync(study.records, study.uri, study.facts).added == len(study.trials)
+    assert sync(study.records, study.uri, study.tracked).added == len(study.trials)
     assert {trial_id: view(run) for trial_id, run in study.children().items()} == live
     assert study.parent().info.status == "FINISHED"
 
@@ -286,7 +287,7 @@ def test_a_trial_resumed_by_another_driver_has_one_whole_history(study: Study) -
     first = study.tracker()
     first.start(trial)
     for row in rows[:2]:
-        first.log(trial.id, row["step"], {"loss": row["loss"]}, row["time"])
+        first.report(trial.id, row["step"], {"loss": row["loss"]}, row["time"])
     wait_until(
         lambda: trial.id in study.children() and "loss" in study.children()[trial.id].data.metrics, "first reports"
     )
@@ -315,9 +316,9 @@ def test_a_gap_is_told_and_sync_fills_it(study: Study) -> None:
     tracker = study.tracker(backlog=4, records=None)
     run_live(study, tracker, study.trials[0])
     gap = tracker.close()
-    assert isinstance(gap, Gap) and gap.trials == (study.trials[0].id,) and "contrasweep sync" in str(gap)
+    assert isinstance(gap, SyncGap) and gap.trials == (study.trials[0].id,) and "contrasweep sync" in str(gap)
     assert "\n" not in str(gap)
-    assert sync(study.records, study.uri, study.facts).mended == 1
+    assert sync(study.records, study.uri, study.tracked).mended == 1
     study.assert_shows(study.trials[0])
 
 
@@ -348,7 +349,9 @@ def test_an_interrupted_trial_runs_again_in_the_same_run(study: Study) -> None:
     trial = study.trials[0]
     first = study.tracker()
     first.start(trial)
-    first.log(trial.id, 1, {"loss": make_rows(trial)[0]["loss"], "accuracy": make_rows(trial)[0]["accuracy"]}, T0 + 1)
+    first.report(
+        trial.id, 1, {"loss": make_rows(trial)[0]["loss"], "accuracy": make_rows(trial)[0]["accuracy"]}, T0 + 1
+    )
     assert first.close() is None
     parked = study.children()[trial.id]
     second = study.tracker()
@@ -374,11 +377,11 @@ def test_a_trial_run_again_from_its_start_replaces_its_run(study: Study) -> None
 def test_what_was_deleted_in_the_ui_comes_back(study: Study) -> None:
     for trial in study.trials[:2]:
         study.record(trial)
-    sync(study.records, study.uri, study.facts)
+    sync(study.records, study.uri, study.tracked)
     study.client.delete_run(study.children()[study.trials[0].id].info.run_id)
-    assert sync(study.records, study.uri, study.facts).added == 1
+    assert sync(study.records, study.uri, study.tracked).added == 1
     study.client.delete_experiment(study.client.get_experiment_by_name(study.name).experiment_id)
-    sync(study.records, study.uri, study.facts)
+    sync(study.records, study.uri, study.tracked)
     assert len(study.children()) == 2
 
 
@@ -390,7 +393,7 @@ def test_a_run_deleted_while_its_trial_trains_is_made_again(study: Study) -> Non
     wait_until(lambda: len(study.children()[trial.id].data.params) > 0, "its params")
     study.client.delete_run(study.children()[trial.id].info.run_id)
     for row in rows:
-        tracker.log(trial.id, row["step"], {k: row[k] for k in row if k in ("loss", "accuracy")}, row["time"])
+        tracker.report(trial.id, row["step"], {k: row[k] for k in row if k in ("loss", "accuracy")}, row["time"])
     tracker.finish(study.record(trial))
     assert tracker.close() is None
     study.assert_shows(trial)
@@ -399,10 +402,10 @@ def test_a_run_deleted_while_its_trial_trains_is_made_again(study: Study) -> Non
 def test_of_two_runs_of_a_trial_the_finished_one_stays(study: Study) -> None:
     trial = study.trials[0]
     study.record(trial)
-    sync(study.records, study.uri, study.facts)
+    sync(study.records, study.uri, study.tracked)
     kept = study.children()[trial.id]
     study.client.create_run(kept.info.experiment_id, tags={"trial_id": trial.id})
-    sync(study.records, study.uri, study.facts)
+    sync(study.records, study.uri, study.tracked)
     assert study.children()[trial.id].info.run_id == kept.info.run_id
 
 
@@ -459,7 +462,7 @@ def test_artifacts_of_a_trial_are_with_its_run(study: Study, tmp_path: Path) -> 
     trial = study.trials[0]
     study.records.store.put_file(study.records.key(trial.id, "artifacts/confusion.csv"), tmp_path / "confusion.csv")
     study.record(trial, artifacts=("confusion.csv",))
-    sync(study.records, study.uri, study.facts)
+    sync(study.records, study.uri, study.tracked)
     run = study.children()[trial.id]
     assert [f.path for f in study.client.list_artifacts(run.info.run_id)] == ["confusion.csv"]
 
@@ -476,7 +479,7 @@ def test_pages_are_told(study: Study) -> None:
 def test_once_settled_what_was_told_is_there(study: Study) -> None:
     tracker = study.tracker()
     run_live(study, tracker, study.trials[0])
-    tracker.settle(60)
+    tracker.flush(60)
     study.assert_shows(study.trials[0])
     assert tracker.close() is None
 
@@ -485,7 +488,7 @@ def test_a_sync_keeps_where_the_runs_are(study: Study) -> None:
     assert read_links(study.records).runs == {}
     for trial in study.trials:
         study.record(trial)
-    sync(study.records, study.uri, study.facts)
+    sync(study.records, study.uri, study.tracked)
     links = read_links(study.records)
     assert {i: url.split("/runs/")[1].split("?")[0] for i, url in links.runs.items()} == {
         i: r.info.run_id for i, r in study.children().items()
@@ -515,14 +518,14 @@ def test_a_dead_server_loses_nothing_and_no_trial_waits(tmp_path: Path, template
         for study, tracker in zip((patient, hasty), trackers, strict=True):
             for trial in study.trials:
                 run_live(study, tracker, trial)
-        wait_until(lambda: all(tracker.trouble for tracker in trackers), "the trackers to notice")
+        wait_until(lambda: all(tracker.error for tracker in trackers), "the trackers to notice")
         gap = trackers[1].close(timeout_s=1)
         assert gap is not None and set(gap.trials) == {trial.id for trial in hasty.trials}
         with pytest.raises(ContrasweepError, match="tracking http"):
-            sync(hasty.records, hasty.uri, hasty.facts)
+            sync(hasty.records, hasty.uri, hasty.tracked)
         server.start()
         assert trackers[0].close(60) is None
-        sync(hasty.records, hasty.uri, hasty.facts)
+        sync(hasty.records, hasty.uri, hasty.tracked)
         for trial in patient.trials:
             patient.assert_shows(trial)
         for trial in hasty.trials:
@@ -533,7 +536,7 @@ def test_a_dead_server_loses_nothing_and_no_trial_waits(tmp_path: Path, template
 @pytest.mark.timeout(900)
 def test_processes_that_open_a_fresh_store_at_once_share_it(tmp_path: Path) -> None:
     code = (
-        "import sys; from contrasweep.tracking.server import new_client; "
+        "import sys; from contrasweep.tracking.mlflow.server import new_client; "
         "new_client(sys.argv[1]).create_experiment(sys.argv[2])"
     )
     uri = f"sqlite:///{tmp_path}/fresh.db"
@@ -561,7 +564,7 @@ def test_the_ui_shows_a_study_until_it_is_ended(tmp_path: Path, template: Path) 
     uri = f"sqlite:///{shutil.copy(template, tmp_path / 'mlflow.db')}"
     study = Study(uri, "shown", make_trials("shown"), StudyRecords(str(tmp_path / "s"), "shown"), MlflowClient(uri))
     study.record(study.trials[0])
-    sync(study.records, uri, study.facts)
+    sync(study.records, uri, study.tracked)
     code = "import sys; from contrasweep.tracking import serve; sys.exit(serve(sys.argv[1], 5600, 'shown'))"
     with subprocess.Popen([sys.executable, "-u", "-c", code, uri], stdout=subprocess.PIPE, text=True) as shown:
         try:
@@ -595,7 +598,7 @@ def test_importing_tracking_does_not_import_mlflow() -> None:
 )
 def test_an_address_that_cannot_work_is_one_line(uri: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(ContrasweepError, match=says) as caught:
-        open_tracker(uri, StudyFacts("s"))
+        open_tracker(uri, TrackedStudy("s"))
     assert "\n" not in str(caught.value) and "secret" not in str(caught.value)
 
 
@@ -612,15 +615,15 @@ def test_a_relative_sqlite_address_holds_in_any_folder(tmp_path: Path, monkeypat
 
 
 def test_no_tracking_is_a_tracker_too() -> None:
-    tracker = open_tracker("none", StudyFacts("s"))
+    tracker = open_tracker("none", TrackedStudy("s"))
     tracker.start(make_trials("s")[0])
-    assert isinstance(tracker, NoTracker) and tracker.close() is None and tracker.run_url() is None
+    assert isinstance(tracker, NoTracker) and tracker.close() is None and not isinstance(tracker, StudyPages)
 
 
 def test_a_trial_and_its_record_have_one_card(tmp_path: Path) -> None:
     study = Study("none", "s", make_trials("s"), StudyRecords(str(tmp_path), "s"), None)
     for trial in study.trials:
-        one, other = card(study.facts, trial), card(study.facts, study.record(trial))
+        one, other = describe_run(study.tracked, trial), describe_run(study.tracked, study.record(trial))
         assert one == replace(other, dataset=one.dataset) and one.dataset.digest == other.dataset.digest
 
 
@@ -650,7 +653,7 @@ configs = st.dictionaries(
 @given(st.lists(configs, min_size=1, max_size=4))
 def test_all_trials_of_a_study_have_the_same_params(found: list[dict[str, Any]]) -> None:
     trials = [Trial("s", "a", "m:f", config, DATA) for config in found]
-    cards = [card(StudyFacts.of("s", trials), trial) for trial in trials]
+    cards = [describe_run(TrackedStudy.of("s", trials), trial) for trial in trials]
     assert len({frozenset(c.params) for c in cards}) == 1
     for trial, shown in zip(trials, cards, strict=True):
         assert set(flatten(trial.config)) <= set(shown.params)
@@ -667,9 +670,9 @@ def test_mlflow_takes_any_metric_name(name: str) -> None:
 
 
 def test_run_names_are_readable() -> None:
-    facts = StudyFacts("s", axes=("batch_size", "lr", "data"))
+    tracked = TrackedStudy("s", axes=("batch_size", "lr", "data"))
     trial = Trial("s", "ocl", "m:f", {"batch_size": 32, "lr": 0.00031622776601683794}, DATA, fold=None, seed=3)
-    assert run_name(facts, trial) == "ocl batch_size=32 lr=0.0003162 data=digits-lt seed=3"
+    assert run_name(tracked, trial) == "ocl batch_size=32 lr=0.0003162 data=digits-lt seed=3"
 
 
 def test_a_record_that_differs_in_what_is_shown_has_another_digest(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from contrasweep.tracking.server import Server, calling
+from contrasweep.tracking.mlflow.server import Server, translate_errors
 from contrasweep.trial import Trial
 
 MODEL_TAG = "contrasweep.model"
@@ -30,9 +30,9 @@ def log_model(server: Server, trial_id: str, module: Any, step: int) -> None:
     run = server.runs.get(trial_id)
     if run is None or run.tags.get(MODEL_TAG) == str(step):
         return
-    entry = calling(lambda: server.client.create_logged_model(server.experiment_id, MODEL_NAME, run.run_id))
+    entry = translate_errors(lambda: server.client.create_logged_model(server.experiment_id, MODEL_NAME, run.run_id))
     with _current_store(server.uri):
-        calling(lambda: _save(module, entry.model_id, run.run_id, step))
+        translate_errors(lambda: _save(module, entry.model_id, run.run_id, step))
     server.set_tags(run, {MODEL_TAG: str(step)})
 
 

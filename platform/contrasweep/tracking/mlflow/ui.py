@@ -11,17 +11,24 @@ import urllib.request
 from collections.abc import Callable
 
 from contrasweep.errors import SpecError, StorageError
-from contrasweep.tracking.address import UI_PORT, checked_uri, is_server
-from contrasweep.tracking.server import PAGE_KIND, SETTINGS, Trouble, calling, new_client, study_page
+from contrasweep.tracking.mlflow.address import UI_PORT, checked_uri, is_server
+from contrasweep.tracking.mlflow.server import (
+    PAGE_KIND,
+    SETTINGS,
+    TrackingError,
+    new_client,
+    study_page,
+    translate_errors,
+)
 
 PORTS_TRIED = 20
 START_S = 240.0  # on a busy machine; 10 s on an idle one
 
 
-def serve(uri: str, port: int = UI_PORT, study: str | None = None, *, tell: Callable[[str], None] = print) -> int:
-    """Show the runs at `uri` until interrupted; the exit status. `tell` gets the address to open.
+def serve(uri: str, port: int = UI_PORT, study: str | None = None, *, on_ready: Callable[[str], None] = print) -> int:
+    """Show the runs at `uri` until interrupted; the exit status. `on_ready` gets the address to open.
 
-    For a store that is a server already, its address is all there is to tell. A taken port gives way to the
+    For a store that is a server already, it gets the address at once. A taken port gives way to the
     next free one.
     """
     uri = checked_uri(uri)
@@ -30,7 +37,7 @@ def serve(uri: str, port: int = UI_PORT, study: str | None = None, *, tell: Call
     client = new_client(uri)  # makes a fresh database, before the server's workers would each try to
     page = _page(client, study)
     if is_server(uri):
-        tell(f"{uri}/{page}")
+        on_ready(f"{uri}/{page}")
         return 0
     port = _free_port(port)
     settings = {**os.environ, **SETTINGS, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
@@ -38,7 +45,7 @@ def serve(uri: str, port: int = UI_PORT, study: str | None = None, *, tell: Call
     server = subprocess.Popen(_command(uri, port), env=settings, start_new_session=True)
     try:
         _wait_until_up(server, port)
-        tell(f"http://127.0.0.1:{port}/{page}  (Ctrl-C ends it)")
+        on_ready(f"http://127.0.0.1:{port}/{page}  (Ctrl-C ends it)")
         return server.wait()
     except KeyboardInterrupt:
         return 0
@@ -71,10 +78,10 @@ def _command(uri: str, port: int) -> list[str]:
 def _page(client: object, study: str | None) -> str:
     """The study's page; the list of studies where none is named or it was never tracked."""
     try:
-        found = calling(lambda: client.get_experiment_by_name(study)) if study else None  # type: ignore[attr-defined]
-    except Trouble as trouble:
-        raise StorageError(f"tracking: {trouble}") from None
-    return study_page(found.experiment_id) if found else f"#/experiments?{PAGE_KIND}"
+        experiment = translate_errors(lambda: client.get_experiment_by_name(study)) if study else None  # type: ignore[attr-defined]
+    except TrackingError as error:
+        raise StorageError(f"tracking: {error}") from None
+    return study_page(experiment.experiment_id) if experiment else f"#/experiments?{PAGE_KIND}"
 
 
 def _free_port(wanted: int) -> int:

@@ -1,4 +1,4 @@
-"""The only module that calls MLflow's client: one study's runs on a tracking store. Blocks; raises `Trouble`."""
+"""One study's runs on an MLflow store. Blocks; raises `TrackingError`."""
 
 import hashlib
 import json
@@ -16,15 +16,14 @@ from typing import Any
 from filelock import FileLock
 
 from contrasweep.storage.record import Record, Status
-from contrasweep.tracking import address
-from contrasweep.tracking.facts import (
+from contrasweep.tracking.mlflow import address
+from contrasweep.tracking.mlflow.description import (
     DIGEST_TAG,
     ROLE_TAG,
     RUN_STATUS,
-    Card,
-    Dataset,
+    DescribedDataset,
     Point,
-    StudyFacts,
+    RunDescription,
     final_tags,
     metric_key,
     milliseconds,
@@ -34,6 +33,7 @@ from contrasweep.tracking.facts import (
     study_note,
     system_points,
 )
+from contrasweep.tracking.tracked_study import TrackedStudy
 
 METRICS_PER_CALL = 1000  # MLflow's limits on log_batch
 PARAMS_PER_CALL = 100
@@ -64,12 +64,12 @@ PAGE_KIND = "workflowType=machine_learning"  # MLflow's menus for training; its 
 VIEW_TAG, VIEW = "mlflow.sharedViewState.", "trials"
 
 
-class Trouble(Exception):
-    """A call that failed. `passing`: it may work later (no answer, 5xx, a locked file). `gone`: what it names is
-    not there (any more), so look again what is."""
+class TrackingError(Exception):
+    """A call to the tracking store that failed. `retryable`: it may work later (no answer, 5xx, a locked file).
+    `not_found`: what it names does not exist (any more)."""
 
-    def __init__(self, message: str, *, passing: bool, gone: bool = False) -> None:
-        self.passing, self.gone = passing, gone
+    def __init__(self, message: str, *, retryable: bool, not_found: bool = False) -> None:
+        self.retryable, self.not_found = retryable, not_found
         if silent := re.match(r"API request to \S+ failed with exception .*?(\w+Error)\(", message):
             message = f"the server does not answer ({silent[1]})"
         super().__init__(" ".join(message.split())[:300])
@@ -90,7 +90,7 @@ class Run:
 class Server:
     """The experiment of one study: its parent run and one run a trial, found by the tag `trial_id`."""
 
-    def __init__(self, uri: str, study: StudyFacts) -> None:
+    def __init__(self, uri: str, study: TrackedStudy) -> None:
         self.uri, self.study = uri, study
         self.experiment_id = self.parent_id = ""
         self.began = time.time()  # when the study did, if this is the first to tell of it
@@ -101,7 +101,7 @@ class Server:
     def connect(self) -> None:
         """Find or make the experiment and its parent run, and learn which runs exist."""
         self.client = self.client or new_client(self.uri)
-        self.experiment_id = calling(self._experiment)
+        self.experiment_id = translate_errors(self._experiment)
         self.runs, parents = {}, []
         for run in self._search(""):
             trial_id = run.data.tags.get("trial_id")
@@ -111,35 +111,35 @@ class Server:
                 self._keep(trial_id, run)
         self.parent_id = parents[-1] if parents else self._create_parent()
 
-    def answers(self) -> bool:
+    def is_reachable(self) -> bool:
         """Whether the store is there at all, after a call that failed."""
         try:
-            calling(lambda: self.client.search_experiments(max_results=1))
-        except Trouble as trouble:
-            return not trouble.passing
+            translate_errors(lambda: self.client.search_experiments(max_results=1))
+        except TrackingError as error:
+            return not error.retryable
         return True
 
     def begin_study(self) -> None:
         """Show the study as running, under the plan that it has now."""
-        calling(lambda: self.client.update_run(self.parent_id, status="RUNNING"))
-        calling(lambda: self.client.set_tag(self.parent_id, "plan_digest", self.study.plan_digest))
+        translate_errors(lambda: self.client.update_run(self.parent_id, status="RUNNING"))
+        translate_errors(lambda: self.client.set_tag(self.parent_id, "plan_digest", self.study.plan_digest))
         view = shared_view(self.study)
-        calling(lambda: self.client.set_experiment_tag(self.experiment_id, VIEW_TAG + VIEW, view))
+        translate_errors(lambda: self.client.set_experiment_tag(self.experiment_id, VIEW_TAG + VIEW, view))
 
-    def ensure(self, card: Card, started: float) -> Run:
+    def ensure(self, description: RunDescription, started: float) -> Run:
         """The trial's run, made and described if it is not there yet; `started` in unix seconds."""
-        run = self.runs.get(card.trial_id)
+        run = self.runs.get(description.trial_id)
         if run is None:
-            run = self._create(card, started)
-        if not set(card.params) <= run.params:
-            self._describe(run, card)
+            run = self._create(description, started)
+        if not set(description.params) <= run.params:
+            self._describe(run, description)
         return run
 
     def resume(self, run: Run) -> None:
         """Mark a run that was left unfinished as running again."""
         if run.tags.get("status") in (None, "running"):
             return
-        calling(lambda: self.client.update_run(run.run_id, status="RUNNING"))
+        translate_errors(lambda: self.client.update_run(run.run_id, status="RUNNING"))
         self.set_tags(run, {"status": "running"})
 
     def append(self, run: Run, points: Iterable[Point]) -> None:
@@ -154,7 +154,7 @@ class Server:
         self._log_all(run, fresh)
 
     def fill(self, run: Run, points: Iterable[Point]) -> None:
-        """Log those points that the run's history does not have, wherever its holes are."""
+        """Log those points that the run's history does not have, wherever steps are missing."""
         points = list(points)
         have = run.sent
         if have is None:
@@ -171,16 +171,26 @@ class Server:
         ]
         for folder_and_name, path in files.items():
             folder = Path(folder_and_name).parent.as_posix()
-            calling(lambda f=folder, p=path: self.client.log_artifact(run.run_id, str(p), None if f == "." else f))
+            translate_errors(
+                lambda f=folder, p=path: self.client.log_artifact(run.run_id, str(p), None if f == "." else f)
+            )
         if record.status == Status.FAILED and record.error:
-            calling(lambda: self.client.log_text(run.run_id, record.error, "traceback.txt"))
+            translate_errors(lambda: self.client.log_text(run.run_id, record.error, "traceback.txt"))
         status = RUN_STATUS.get(record.status, "KILLED")
-        calling(lambda: self.client.set_terminated(run.run_id, status, milliseconds(record.ended)))
+        translate_errors(lambda: self.client.set_terminated(run.run_id, status, milliseconds(record.ended)))
         mark = {DIGEST_TAG: record_digest(record)} if complete else {}
         self._log(run, rest, final_tags(record) | mark)  # last: MLflow stores a call's tags after its metrics
 
+    def _log_files(self, run_id: str, files: Mapping[str, Path]) -> None:
+        """Log files by their names, which may have folders in front."""
+        for name, path in files.items():
+            folder = Path(name).parent.as_posix()
+            translate_errors(
+                lambda p=path, f=None if folder == "." else folder: self.client.log_artifact(run_id, str(p), f)
+            )
+
     def _history(self, run: Run, key: str) -> set[int]:
-        return {metric.step for metric in calling(lambda: self.client.get_metric_history(run.run_id, key))}
+        return {metric.step for metric in translate_errors(lambda: self.client.get_metric_history(run.run_id, key))}
 
     def _log_all(self, run: Run, points: Sequence[Point]) -> None:
         points = sorted(
@@ -198,14 +208,14 @@ class Server:
         """Delete the run of a trial that is run again: a finished run is replaced, never continued."""
         run = self.runs.get(trial_id)
         if run is not None and DIGEST_TAG in run.tags:
-            calling(lambda: self.client.delete_run(run.run_id))
+            translate_errors(lambda: self.client.delete_run(run.run_id))
             del self.runs[trial_id]
 
     def park(self, trial_id: str) -> None:
         """Show an interrupted trial as waiting: it is resumed by the next `contrasweep run`."""
         run = self.runs.get(trial_id)
         if run is not None and DIGEST_TAG not in run.tags:
-            calling(lambda: self.client.update_run(run.run_id, status="SCHEDULED"))
+            translate_errors(lambda: self.client.update_run(run.run_id, status="SCHEDULED"))
             self.set_tags(run, {"status": Status.PENDING.value})
 
     def set_tags(self, run: Run, tags: Mapping[str, str]) -> None:
@@ -217,26 +227,32 @@ class Server:
         statuses = Counter(run.tags.get("status", "") for run in self.runs.values() if DIGEST_TAG in run.tags)
         planned = len(self.runs) if self.study.trials is None else self.study.trials
         counts = ", ".join(f"{statuses[status]} {status}" for status in Status if status in statuses)
-        calling(lambda: self.client.set_tag(self.parent_id, "trials", f"{counts or 'none ended'} of {planned}"))
+        translate_errors(
+            lambda: self.client.set_tag(self.parent_id, "trials", f"{counts or 'none ended'} of {planned}")
+        )
         if sum(statuses.values()) < planned:
-            calling(lambda: self.client.update_run(self.parent_id, status="SCHEDULED"))
+            translate_errors(lambda: self.client.update_run(self.parent_id, status="SCHEDULED"))
         else:
             at = None if ended is None else milliseconds(ended)
-            calling(lambda: self.client.set_terminated(self.parent_id, "FINISHED", at))
+            translate_errors(lambda: self.client.set_terminated(self.parent_id, "FINISHED", at))
 
     def describe_study(self, files: Mapping[str, Path], table: str | None, metrics: Mapping[str, float]) -> None:
         """Figures, tables and the description of the study: on the parent run, the text on the experiment too."""
         for name, path in files.items():
             folder = Path(name).parent.as_posix()
-            calling(lambda f=folder, p=path: self.client.log_artifact(self.parent_id, str(p), None if f == "." else f))
+            translate_errors(
+                lambda f=folder, p=path: self.client.log_artifact(self.parent_id, str(p), None if f == "." else f)
+            )
         if table is not None:
             note = study_note(self.study, table)
-            calling(lambda: self.client.set_tag(self.parent_id, "mlflow.note.content", note[:7900]))
-            calling(lambda: self.client.set_experiment_tag(self.experiment_id, "mlflow.note.content", note[:19000]))
+            translate_errors(lambda: self.client.set_tag(self.parent_id, "mlflow.note.content", note[:7900]))
+            translate_errors(
+                lambda: self.client.set_experiment_tag(self.experiment_id, "mlflow.note.content", note[:19000])
+            )
         if metrics:
             now = milliseconds(time.time())
             batch = [_metric((metric_key(k), float(v), now, 0)) for k, v in metrics.items()]
-            calling(lambda: self.client.log_batch(self.parent_id, metrics=batch))
+            translate_errors(lambda: self.client.log_batch(self.parent_id, metrics=batch))
 
     def url(self, trial_id: str | None = None) -> str | None:
         """The page of a trial's run, or of the study; None while it is not known."""
@@ -255,13 +271,13 @@ class Server:
                 "mlflow.experiment.primaryMetric.greaterIsBetter": str(study.mode == "max"),
             }
         tags[VIEW_TAG + VIEW] = shared_view(study)
-        found = self.client.get_experiment_by_name(study.name)
-        if found is None:
+        experiment = self.client.get_experiment_by_name(study.name)
+        if experiment is None:
             root = address.artifact_root(self.uri, study.storage, study.name)
             return str(self.client.create_experiment(study.name, artifact_location=root, tags=tags))
-        if found.lifecycle_stage == "deleted":  # MLflow keeps its name taken
-            self.client.restore_experiment(found.experiment_id)
-        return str(found.experiment_id)
+        if experiment.lifecycle_stage == "deleted":  # MLflow keeps its name taken
+            self.client.restore_experiment(experiment.experiment_id)
+        return str(experiment.experiment_id)
 
     def _create_parent(self) -> str:
         study = self.study
@@ -274,18 +290,18 @@ class Server:
             **_source(),
         }
         began = milliseconds(self.began)
-        made = calling(
+        entity = translate_errors(
             lambda: self.client.create_run(self.experiment_id, start_time=began, tags=tags, run_name=study.name)
         )
-        parent: str = made.info.run_id
-        facts = json.dumps({**vars(study), "facts": dict(study.facts)}, indent=1, default=str)
-        calling(lambda: self.client.log_text(parent, facts, "study.json"))
+        parent: str = entity.info.run_id
+        declared = json.dumps({**vars(study), "extra": dict(study.extra)}, indent=1, default=str)
+        translate_errors(lambda: self.client.log_text(parent, declared, "study.json"))
         return parent
 
     def _search(self, condition: str) -> Iterable[Any]:
         token = None
         while True:
-            page = calling(
+            page = translate_errors(
                 lambda t=token: self.client.search_runs(
                     [self.experiment_id],
                     condition,
@@ -299,34 +315,34 @@ class Server:
             if not token:
                 return
 
-    def _keep(self, trial_id: str, found: Any) -> None:
+    def _keep(self, trial_id: str, entity: Any) -> None:
         """Remember a run as its trial's. Of two (a lost answer to create_run) the finished or older one stays."""
-        steps = {metric.key: metric.step for metric in found.data._metric_objs}
-        run = Run(found.info.run_id, steps, params=set(found.data.params), tags=dict(found.data.tags))
+        steps = {metric.key: metric.step for metric in entity.data._metric_objs}
+        run = Run(entity.info.run_id, steps, params=set(entity.data.params), tags=dict(entity.data.tags))
         other = self.runs.get(trial_id)
         if other is not None and DIGEST_TAG in other.tags and DIGEST_TAG not in run.tags:
             run, other = other, run
         self.runs[trial_id] = run
         if other is not None:
-            calling(lambda: self.client.delete_run(other.run_id))
+            translate_errors(lambda: self.client.delete_run(other.run_id))
 
-    def _create(self, card: Card, started: float) -> Run:
-        tags = dict(card.tags) | {"mlflow.parentRunId": self.parent_id, "status": "running", **_source()}
-        made = calling(
+    def _create(self, description: RunDescription, started: float) -> Run:
+        tags = dict(description.tags) | {"mlflow.parentRunId": self.parent_id, "status": "running", **_source()}
+        entity = translate_errors(
             lambda: self.client.create_run(
-                self.experiment_id, start_time=milliseconds(started), tags=tags, run_name=card.name
+                self.experiment_id, start_time=milliseconds(started), tags=tags, run_name=description.name
             )
         )
-        self.runs[card.trial_id] = run = Run(made.info.run_id, tags=tags, sent={})
+        self.runs[description.trial_id] = run = Run(entity.info.run_id, tags=tags, sent={})
         return run
 
-    def _describe(self, run: Run, card: Card) -> None:
+    def _describe(self, run: Run, description: RunDescription) -> None:
         with self._inputs:
-            calling(lambda: self.client.log_inputs(run.run_id, datasets=[_dataset_input(card.dataset)]))
-        missing = sorted(set(card.params) - run.params)
+            translate_errors(lambda: self.client.log_inputs(run.run_id, datasets=[_dataset_input(description.dataset)]))
+        missing = sorted(set(description.params) - run.params)
         for start in range(0, len(missing), PARAMS_PER_CALL):
             names = missing[start : start + PARAMS_PER_CALL]
-            self._log(run, (), {}, {name: card.params[name] for name in names})
+            self._log(run, (), {}, {name: description.params[name] for name in names})
 
     def _log(
         self, run: Run, points: Sequence[Point], tags: Mapping[str, str], params: Mapping[str, str] | None = None
@@ -339,7 +355,7 @@ class Server:
             "params": [Param(k, v) for k, v in (params or {}).items()],
             "tags": [RunTag(k, v) for k, v in tags.items()],
         }
-        calling(lambda: self.client.log_batch(run.run_id, metrics=metrics, **entities))
+        translate_errors(lambda: self.client.log_batch(run.run_id, metrics=metrics, **entities))
         for key, _, _, step in points:
             run.steps[key] = max(step, run.steps.get(key, step))
             if run.sent is not None:
@@ -354,10 +370,10 @@ def study_page(experiment_id: str) -> str:
 
 
 def new_client(uri: str) -> Any:
-    """An MLflow client on a store that is there; raises `Trouble`."""
+    """An MLflow client on a store that is there; raises `TrackingError`."""
     for name, value in SETTINGS.items():  # before mlflow is imported, by `calling` at the latest
         os.environ.setdefault(name, value)
-    return calling(lambda: _open_sqlite(uri) if uri.startswith("sqlite") else _open(uri))
+    return translate_errors(lambda: _open_sqlite(uri) if uri.startswith("sqlite") else _open(uri))
 
 
 def _open(uri: str) -> Any:
@@ -377,20 +393,22 @@ def _open_sqlite(uri: str) -> Any:
     return client
 
 
-def calling(function: Callable[..., Any]) -> Any:
-    """What `function` returns; whatever it raises as `Trouble`."""
+def translate_errors(function: Callable[..., Any]) -> Any:
+    """What `function` returns; what it raises becomes a `TrackingError`."""
     from mlflow.exceptions import MlflowException
 
     try:
         return function()
-    except Trouble:
+    except TrackingError:
         raise
     except MlflowException as error:
-        gone = error.error_code == "RESOURCE_DOES_NOT_EXIST" or "'active' state" in str(error)
+        not_found = error.error_code == "RESOURCE_DOES_NOT_EXIST" or "'active' state" in str(error)
         clash = "IntegrityError" in str(error)  # with another process that writes the same row just now
-        raise Trouble(str(error), passing=clash or error.error_code not in _FINAL, gone=gone) from error
+        raise TrackingError(
+            str(error), retryable=clash or error.error_code not in _FINAL, not_found=not_found
+        ) from error
     except Exception as error:  # artifact stores raise what their own libraries raise
-        raise Trouble(f"{type(error).__name__}: {error}", passing=True) from error
+        raise TrackingError(f"{type(error).__name__}: {error}", retryable=True) from error
 
 
 def _metric(point: Point) -> Any:
@@ -399,7 +417,7 @@ def _metric(point: Point) -> Any:
     return Metric(*point)
 
 
-def _dataset_input(dataset: Dataset) -> Any:
+def _dataset_input(dataset: DescribedDataset) -> Any:
     from mlflow.entities import Dataset as Entity
     from mlflow.entities import DatasetInput, InputTag
 

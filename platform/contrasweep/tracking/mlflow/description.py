@@ -1,15 +1,18 @@
-"""What MLflow is told about a study and its trials: names, params, tags. Pure; nothing here imports mlflow."""
+"""How MLflow shows a study and its trials: names, params, tags. Pure; nothing here imports mlflow."""
 
 import hashlib
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
+from contrasweep.data.manifest import Manifest
 from contrasweep.storage.record import DatasetRef, Record, Status
 from contrasweep.study import dotted
+from contrasweep.tracking.tracked_study import TrackedStudy
+from contrasweep.trial import Trial
 
 MISSING = "-"
 """The value of a param that a trial's config does not have: the compare view needs one set of keys."""
@@ -18,73 +21,31 @@ RUN_STATUS = {Status.DONE: "FINISHED", Status.FAILED: "FAILED", Status.PRUNED: "
 """MLflow's status of a run whose trial ended so. Only `failed` is a fault; the tag `status` has our own word."""
 
 DIGEST_TAG = "contrasweep.record"
-"""Tag set last on a run: the digest of the record it shows. A run without it, or with another, is behind."""
+"""Tag set last on a run: the digest of the record it shows. A run without it, or with another, is not up to date."""
 
 ROLE_TAG = "contrasweep.role"  # "study" on the parent run
 _NAME_COLUMN = "attributes.`Run Name`"
-LARGEST_TAG = 5000  # characters; MLflow cuts at 8000 bytes
+MAX_TAG_CHARACTERS = 5000  # characters; MLflow cuts at 8000 bytes
+
+TrialOrRecord = Trial | Record
 
 Point = tuple[str, float, int, int]
 """One value of a metric: its name, the value, unix time in milliseconds, step."""
 
 
-class TrialLike(Protocol):
-    """What a `Trial` and a `Record` have in common, but for the names of id and of the dataset's fields."""
-
-    @property
-    def arm(self) -> str: ...
-    @property
-    def trainable(self) -> str: ...
-    @property
-    def config(self) -> Mapping[str, Any]: ...
-    @property
-    def data(self) -> Any: ...
-    @property
-    def fold(self) -> int | None: ...
-    @property
-    def seed(self) -> int: ...
-
-
 @dataclass(frozen=True)
-class StudyFacts:
-    """What the tracker must know of a study before its first trial.
-
-    `axes` are the config keys that tell trials apart, in the order a run's name shows them; `keys` all
-    config keys that any trial has; `trials` how many are planned; `facts` what else a reader wants to see
-    (data, folds, seeds, ...), shown in the order given.
-    """
-
-    name: str
-    plan_digest: str = ""
-    axes: tuple[str, ...] = ()
-    keys: tuple[str, ...] = ()
-    metric: str = ""
-    mode: str = "max"
-    trials: int | None = None
-    storage: str = ""
-    description: str = ""
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, name: str, planned: Collection[TrialLike], /, **fields: Any) -> "StudyFacts":
-        """Facts of the study `name` whose trials, and so whose config keys, are those of `planned`."""
-        keys = dict.fromkeys(key for trial in planned for key in dotted.flatten(trial.config))
-        return cls(name=name, keys=tuple(keys), **{"trials": len(planned), **fields})
-
-
-@dataclass(frozen=True)
-class Card:
+class RunDescription:
     """How one trial appears: its run's name, params (the same keys for every trial of the study), tags, dataset."""
 
     trial_id: str
     name: str
     params: Mapping[str, str]
     tags: Mapping[str, str]
-    dataset: "Dataset"
+    dataset: "DescribedDataset"
 
 
 @dataclass(frozen=True)
-class Dataset:
+class DescribedDataset:
     """A dataset as an MLflow input."""
 
     name: str
@@ -94,12 +55,12 @@ class Dataset:
     synthetic: bool = False
 
 
-def card(study: StudyFacts, trial: TrialLike) -> Card:
-    """The card of a `Trial` or of a `Record`; both give the same one."""
+def describe_run(study: TrackedStudy, trial: TrialOrRecord) -> RunDescription:
+    """How MLflow shows a trial; a `Trial` and its `Record` give the same."""
     config, data = dotted.flatten(trial.config), _dataset(trial.data)
     own = {"arm": trial.arm, "data": data.name, "fold": trial.fold, "seed": trial.seed}
     params = dict.fromkeys(study.keys, MISSING) | {k: _text(v) for k, v in (own | config).items()}
-    trial_id: str = trial.trial_id if isinstance(trial, Record) else trial.id  # type: ignore[attr-defined]
+    trial_id = trial.trial_id if isinstance(trial, Record) else trial.id
     tags = {
         "trial_id": trial_id,
         "arm": trial.arm,
@@ -107,12 +68,12 @@ def card(study: StudyFacts, trial: TrialLike) -> Card:
         "seed": str(trial.seed),
         "data": data.name,
         "study": study.name,
-        "trainable": _path(trial.trainable),
+        "trainable": trial.trainable,
     }
-    return Card(trial_id, run_name(study, trial), params, tags, data)
+    return RunDescription(trial_id, run_name(study, trial), params, tags, data)
 
 
-def run_name(study: StudyFacts, trial: TrialLike) -> str:
+def run_name(study: TrackedStudy, trial: TrialOrRecord) -> str:
     """The arm, the study's axes, fold and seed: `ocl batch_size=32 fold=2 seed=0`."""
     config = {**trial.config, "data": _dataset(trial.data).name}
     shown = {axis: dotted.name(dotted.get(config, axis)) for axis in study.axes}
@@ -122,7 +83,7 @@ def run_name(study: StudyFacts, trial: TrialLike) -> str:
 
 
 def final_tags(record: Record) -> dict[str, str]:
-    """Tags that a finished trial adds to its card's."""
+    """Tags that a finished trial adds to those of its description."""
     tags = {
         "status": record.status,
         "host": record.host,
@@ -133,8 +94,8 @@ def final_tags(record: Record) -> dict[str, str]:
         tags["versions"] = ", ".join(f"{name} {version}" for name, version in sorted(record.versions.items()))
     if record.error:
         lines = record.error.strip().splitlines()
-        tags |= {"error": lines[-1][:500], "mlflow.note.content": f"```\n{record.error[-LARGEST_TAG:]}\n```"}
-    return {key: value[: LARGEST_TAG + 100] for key, value in tags.items() if value}
+        tags |= {"error": lines[-1][:500], "mlflow.note.content": f"```\n{record.error[-MAX_TAG_CHARACTERS:]}\n```"}
+    return {key: value[: MAX_TAG_CHARACTERS + 100] for key, value in tags.items() if value}
 
 
 def system_points(record: Record) -> list[Point]:
@@ -161,7 +122,7 @@ def setting_points(record: Record) -> list[Point]:
     ]
 
 
-def shared_view(study: StudyFacts) -> str:
+def shared_view(study: TrackedStudy) -> str:
     """How MLflow's page of the study opens by our link (the JSON of a shared view): best trials first, with
     the columns that tell them apart. Sorted by a metric it lists trials instead of folding them under the study."""
     params = dict.fromkeys(["arm", *study.axes, "fold", "seed"])
@@ -174,7 +135,7 @@ def shared_view(study: StudyFacts) -> str:
     return json.dumps(view | {"selectedColumns": columns})
 
 
-def _name_width(study: StudyFacts) -> int:
+def _name_width(study: TrackedStudy) -> int:
     """Pixels that show a run's whole name, about: MLflow cuts it, and fold and seed stand last."""
     letters = 28 + sum(len(axis) + 8 for axis in study.axes)
     return min(560, max(330, 60 + round(6.4 * letters)))
@@ -201,11 +162,11 @@ def record_digest(record: Record) -> str:
     return hashlib.sha256(repr(shown).encode()).hexdigest()[:16]
 
 
-def study_note(study: StudyFacts, table: str = "") -> str:
+def study_note(study: TrackedStudy, table: str = "") -> str:
     """The study's description (Markdown): the result table first, then what the study is."""
     goal = f"Best by `{study.metric}` ({study.mode})." if study.metric else ""
-    rows = {"trials": study.trials, **study.facts, "plan": study.plan_digest[:16], "storage": study.storage}
-    facts = "\n".join(f"| {key} | {_text(value)} |" for key, value in rows.items() if value not in (None, ""))
+    rows = {"trials": study.trials, **study.extra, "plan": study.plan_digest[:16], "storage": study.storage}
+    table_rows = "\n".join(f"| {key} | {_text(value)} |" for key, value in rows.items() if value not in (None, ""))
     legend = (
         "One child run a trial; replicates (fold, seed) are paired across arms. Filter for example by "
         "`tags.status = 'failed'` or ``metrics.`system/param.batch_size` > 8``. `contrasweep report` prints the table "
@@ -214,7 +175,7 @@ def study_note(study: StudyFacts, table: str = "") -> str:
     )
     return "\n\n".join(
         part
-        for part in (study.description, table, goal, f"| study | {study.name} |\n|---|---|\n{facts}", legend)
+        for part in (study.description, table, goal, f"| study | {study.name} |\n|---|---|\n{table_rows}", legend)
         if part
     )
 
@@ -230,12 +191,12 @@ def milliseconds(time: float) -> int:
     return int(time * 1000)
 
 
-def _dataset(data: Any) -> Dataset:
+def _dataset(data: Manifest | DatasetRef) -> DescribedDataset:
     """From a `Manifest`, or from what a record keeps of it."""
     if isinstance(data, DatasetRef):
-        return Dataset(data.name, data.digest, synthetic=data.synthetic)
+        return DescribedDataset(data.name, data.digest, synthetic=data.synthetic)
     rows = {split: data.rows(split) for split in data.splits}
-    return Dataset(data.name, data.digest, data.uri, rows, data.synthetic)
+    return DescribedDataset(data.name, data.digest, data.uri, rows, data.synthetic)
 
 
 def _text(value: Any) -> str:
@@ -250,7 +211,3 @@ def _text(value: Any) -> str:
 
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else _text(value)[:40]
-
-
-def _path(trainable: Any) -> str:
-    return trainable if isinstance(trainable, str) else f"{trainable.__module__}:{trainable.__qualname__}"

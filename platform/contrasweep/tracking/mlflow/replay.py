@@ -11,16 +11,17 @@ from pathlib import Path
 from contrasweep.errors import SpecError, StorageError
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tracking import address
-from contrasweep.tracking.facts import StudyFacts, card, row_points
 from contrasweep.tracking.links import write_links
-from contrasweep.tracking.server import Run, Server, Trouble
+from contrasweep.tracking.mlflow import address
+from contrasweep.tracking.mlflow.description import describe_run, row_points
+from contrasweep.tracking.mlflow.server import Run, Server, TrackingError
+from contrasweep.tracking.tracked_study import TrackedStudy
 
 HTTP_CONNECTIONS = 8
 
 
 @dataclass(frozen=True)
-class Summary:
+class SyncSummary:
     """What a sync did: trials new to MLflow, completed or replaced, and those that were right already."""
 
     study: str
@@ -41,10 +42,10 @@ class Summary:
 def sync(
     records: StudyRecords,
     uri: str,
-    study: StudyFacts | None = None,
+    study: TrackedStudy | None = None,
     *,
     on_progress: Callable[[int, int], None] | None = None,
-) -> Summary:
+) -> SyncSummary:
     """Bring MLflow at `uri` up to the records; `StorageError` if it does not take them.
 
     Without `study`, what the records and study.json tell of it is used. `on_progress(done, of)`.
@@ -52,23 +53,29 @@ def sync(
     begun, uri = time.time(), address.checked_uri(uri)
     if uri == "none":
         raise SpecError("there is nothing to bring up to date without tracking", place="tracking", value=uri)
-    found = records.read(records.finished())
-    server = Server(uri, _with_all_keys(study or _facts(records), found))
-    server.began = min((record.started for record in found.values()), default=begun)
+    records_by_id = records.read(records.finished())
+    server = Server(uri, _with_all_keys(study or _tracked_study(records), records_by_id))
+    server.began = min((record.started for record in records_by_id.values()), default=begun)
     try:
         server.connect()
-        behind = [record for record in found.values() if not server.is_current(record)]
-        added = sum(record.trial_id not in server.runs for record in behind)
+        outdated = [record for record in records_by_id.values() if not server.is_current(record)]
+        added = sum(record.trial_id not in server.runs for record in outdated)
         with ThreadPoolExecutor(HTTP_CONNECTIONS if address.is_server(uri) else 1) as pool:
-            for done, _ in enumerate(pool.map(lambda record: _replay(server, record, records), behind), 1):
+            for done, _ in enumerate(pool.map(lambda record: _replay(server, record, records), outdated), 1):
                 if on_progress is not None:
-                    on_progress(done, len(behind))
-        server.end_study(max((record.ended for record in found.values()), default=None))
-        write_links(records, uri, server.url(), {i: url for i in found if (url := server.url(i))})
-    except Trouble as trouble:
-        raise StorageError(f"tracking {address.without_password(uri)}: {trouble}") from None
-    return Summary(
-        records.study, uri, added, len(behind) - added, len(found) - len(behind), time.time() - begun, server.url()
+                    on_progress(done, len(outdated))
+        server.end_study(max((record.ended for record in records_by_id.values()), default=None))
+        write_links(records, uri, server.url(), {i: url for i in records_by_id if (url := server.url(i))})
+    except TrackingError as error:
+        raise StorageError(f"tracking {address.without_password(uri)}: {error}") from None
+    return SyncSummary(
+        records.study,
+        uri,
+        added,
+        len(outdated) - added,
+        len(records_by_id) - len(outdated),
+        time.time() - begun,
+        server.url(),
     )
 
 
@@ -88,16 +95,16 @@ def _artifacts(records: StudyRecords, record: Record) -> Iterator[dict[str, Path
 
 def _replay(server: Server, record: Record, records: StudyRecords) -> None:
     server.drop_finished(record.trial_id)
-    run = server.ensure(card(server.study, record), record.started)
+    run = server.ensure(describe_run(server.study, record), record.started)
     write_record(server, run, record, records)
 
 
-def _facts(records: StudyRecords) -> StudyFacts:
+def _tracked_study(records: StudyRecords) -> TrackedStudy:
     """What study.json tells of the study."""
     document = records.document()
     if document is None:
-        return StudyFacts(records.study, storage=records.storage)
-    return StudyFacts(
+        return TrackedStudy(records.study, storage=records.storage)
+    return TrackedStudy(
         records.study,
         plan_digest=document.plan_digest,
         axes=document.axes,
@@ -106,7 +113,7 @@ def _facts(records: StudyRecords) -> StudyFacts:
         trials=document.trials,
         storage=records.storage,
         description=document.description,
-        facts={
+        extra={
             "data": ", ".join(data.name for data in document.datasets),
             "arms": document.arms,
             "folds": document.folds,
@@ -114,6 +121,6 @@ def _facts(records: StudyRecords) -> StudyFacts:
     )
 
 
-def _with_all_keys(study: StudyFacts, found: dict[str, Record]) -> StudyFacts:
-    keys = StudyFacts.of(study.name, found.values()).keys
+def _with_all_keys(study: TrackedStudy, records: dict[str, Record]) -> TrackedStudy:
+    keys = TrackedStudy.of(study.name, list(records.values())).keys
     return replace(study, keys=tuple(dict.fromkeys([*study.keys, *keys])))

@@ -16,24 +16,25 @@ from typing import Any
 from contrasweep.errors import ContrasweepError
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tracking import address, models
-from contrasweep.tracking.facts import Point, StudyFacts, TrialLike, card
-from contrasweep.tracking.replay import write_record
-from contrasweep.tracking.server import Server, Trouble
+from contrasweep.tracking.mlflow import address, models
+from contrasweep.tracking.mlflow.description import Point, TrialOrRecord, describe_run
+from contrasweep.tracking.mlflow.replay import write_record
+from contrasweep.tracking.mlflow.server import Server, TrackingError
+from contrasweep.tracking.tracked_study import TrackedStudy
 
 logger = logging.getLogger("contrasweep.tracking")
 
 FLUSH_S = 1.0
-LONGEST_PAUSE_S = 5.0
-LARGEST_BACKLOG = 500_000  # points, about 100 MB; later ones come from the records
-TRIES = 5  # for one trial's data that a store in good health does not take
+MAX_PAUSE_S = 5.0
+MAX_BACKLOG_POINTS = 500_000  # points, about 100 MB; later ones come from the records
+MAX_ATTEMPTS = 5  # for one trial's data that a store in good health does not take
 HTTP_CONNECTIONS = 8
 
 Event = Callable[["Writer"], None]
 
 
 class Inbox:
-    """What the driver has told and the thread has not taken yet. `backlog` bounds the points held in memory."""
+    """What the driver has reported and the thread has not taken yet. `backlog` bounds the points held in memory."""
 
     def __init__(self, backlog: int) -> None:
         self._backlog, self._held = backlog, 0
@@ -85,39 +86,41 @@ class Inbox:
 
 
 @dataclass
-class Open:
-    """A trial with something to send. `holes`: the store may lack reports that only the records have."""
+class PendingTrial:
+    """A trial with something to send. `has_missing_steps`: the store may lack reports that only the records have."""
 
-    trial: TrialLike
+    trial: TrialOrRecord
     started: float
     new: bool = True
     points: list[Point] = field(default_factory=list)
     record: Record | None = None
-    holes: bool = False
-    tries: int = 0
-    refused: str = ""  # why the store will not take the rest
+    has_missing_steps: bool = False
+    attempts: int = 0
+    rejected: str = ""  # why the store will not take the rest
     done: bool = False
 
     @property
-    def waiting(self) -> bool:
-        return not self.refused and not self.done and bool(self.new or self.points or self.record)
+    def has_data(self) -> bool:
+        return not self.rejected and not self.done and bool(self.new or self.points or self.record)
 
 
 class Writer:
-    """The thread's side of a tracker. Only `behind` and `trouble` are for others."""
+    """The thread's side of a tracker. Only `unsynced` and `error` are for others."""
 
-    def __init__(self, uri: str, study: StudyFacts, records: StudyRecords | None, inbox: Inbox, flush_s: float) -> None:
+    def __init__(
+        self, uri: str, study: TrackedStudy, records: StudyRecords | None, inbox: Inbox, flush_s: float
+    ) -> None:
         self.study, self.records, self.server = study, records, Server(uri, study)
-        self.trouble = ""
+        self.error = ""
         self._uri, self._inbox, self._flush_s = uri, inbox, flush_s
-        self._open: dict[str, Open] = {}
+        self._open: dict[str, PendingTrial] = {}
         self._jobs: list[Callable[[], None]] = []
-        self._refused_job = ""
+        self._rejected_job = ""
         self._connected = False
         self._pool = ThreadPoolExecutor(HTTP_CONNECTIONS if address.is_server(uri) else 1, "tracking")
 
     def on_start(self, trial: Any, now: float) -> None:
-        self._open.setdefault(trial.id, Open(trial, now))
+        self._open.setdefault(trial.id, PendingTrial(trial, now))
 
     def on_points(self, trial_id: str, points: list[Point]) -> None:
         if trial_id in self._open:
@@ -126,7 +129,7 @@ class Writer:
             self._inbox.sent(len(points))
 
     def on_finish(self, record: Record) -> None:
-        entry = self._open.setdefault(record.trial_id, Open(record, record.started, holes=True))
+        entry = self._open.setdefault(record.trial_id, PendingTrial(record, record.started, has_missing_steps=True))
         entry.record = record
 
     def on_study(self, files: Mapping[str, Path], note: str | None, metrics: Mapping[str, float]) -> None:
@@ -135,14 +138,14 @@ class Writer:
     def on_model(self, trial_id: str, module: Any, step: int) -> None:
         self._jobs.append(lambda: models.log_model(self.server, trial_id, module, step))
 
-    def on_settled(self, tell: Callable[[], None]) -> None:
-        self._jobs.append(tell)  # jobs come after the trials
+    def on_flushed(self, notify: Callable[[], None]) -> None:
+        self._jobs.append(notify)  # jobs come after the trials
 
-    def behind(self) -> tuple[tuple[str, ...], str]:
+    def unsynced(self) -> tuple[tuple[str, ...], str]:
         """Trials whose runs lack something, and why: "" while there is no reason but time."""
         entries = list(self._open.items())
-        reasons = [self.trouble, *(entry.refused for _, entry in entries), self._refused_job]
-        return tuple(i for i, entry in entries if entry.refused or entry.waiting), next(filter(None, reasons), "")
+        reasons = [self.error, *(entry.rejected for _, entry in entries), self._rejected_job]
+        return tuple(i for i, entry in entries if entry.rejected or entry.has_data), next(filter(None, reasons), "")
 
     def work(self) -> None:
         """The thread: until closed and all is sent, or stopped. Whatever breaks here, training goes on."""
@@ -150,7 +153,7 @@ class Writer:
             self._work()
         except Exception as error:
             logger.exception("tracking stopped; the records are complete, `contrasweep sync` shows them later")
-            self.trouble = f"{type(error).__name__}: {error}"
+            self.error = f"{type(error).__name__}: {error}"
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _work(self) -> None:
@@ -160,33 +163,33 @@ class Writer:
             for event in events:
                 event(self)
             for trial_id in dropped & self._open.keys():
-                self._open[trial_id].holes = True
+                self._open[trial_id].has_missing_steps = True
             try:
                 self._send()
                 if last:
                     self._end()
                     break
                 failures = 0
-                self._tell("")
-            except Trouble as trouble:
+                self._set_error("")
+            except TrackingError as error:
                 failures += 1
                 self._connected = False
-                self._tell(str(trouble))
-                self._inbox.pause(min(self._flush_s * 2 ** min(failures, 8), LONGEST_PAUSE_S))
+                self._set_error(str(error))
+                self._inbox.pause(min(self._flush_s * 2 ** min(failures, 8), MAX_PAUSE_S))
 
     def _send(self) -> None:
-        """Everything unsent, trials first; raises `Trouble` when the store is away."""
+        """Everything unsent, trials first; raises `TrackingError` when the store is away."""
         while True:
             if not self._connected:
                 self.server.connect()
                 self.server.begin_study()
                 self._connected = True
-            away: list[Trouble] = []
-            waiting = [entry for entry in self._open.values() if entry.waiting]
-            list(self._pool.map(self._send_trial, waiting, repeat(away)))
+            unreachable: list[TrackingError] = []
+            waiting = [entry for entry in self._open.values() if entry.has_data]
+            list(self._pool.map(self._send_trial, waiting, repeat(unreachable)))
             self._open = {i: entry for i, entry in self._open.items() if not entry.done}
-            if away:
-                raise away[0]
+            if unreachable:
+                raise unreachable[0]
             if self._connected:
                 break
             self._inbox.pause(self._flush_s)
@@ -194,25 +197,25 @@ class Writer:
             self._send_job(self._jobs[0])
             self._jobs.pop(0)
 
-    def _send_trial(self, entry: Open, away: list[Trouble]) -> None:
-        """One trial's news. A trouble of its own is counted against it; the store's ends the round."""
-        if away:
+    def _send_trial(self, entry: PendingTrial, unreachable: list[TrackingError]) -> None:
+        """One trial's news. An error of its own is counted against it; the store's ends the round."""
+        if unreachable:
             return
         try:
             self._write(entry)
-        except Trouble as trouble:
+        except TrackingError as error:
             self._connected = False  # look again which runs there are: a call may have worked without an answer
-            if trouble.passing and not self.server.answers():
-                away.append(trouble)
+            if error.retryable and not self.server.is_reachable():
+                unreachable.append(error)
                 return
-            entry.tries += 1
-            if entry.tries >= TRIES or not (trouble.passing or trouble.gone):
-                entry.refused = str(trouble)
+            entry.attempts += 1
+            if entry.attempts >= MAX_ATTEMPTS or not (error.retryable or error.not_found):
+                entry.rejected = str(error)
         except (ContrasweepError, OSError) as error:  # the records cannot be read
-            entry.refused = str(error)
+            entry.rejected = str(error)
 
-    def _write(self, entry: Open) -> None:
-        server, description = self.server, card(self.study, entry.trial)
+    def _write(self, entry: PendingTrial) -> None:
+        server, description = self.server, describe_run(self.study, entry.trial)
         if entry.record is not None and server.is_current(entry.record):
             self._sent(entry, len(entry.points))
             entry.done = True
@@ -220,7 +223,7 @@ class Writer:
         if entry.new:
             server.drop_finished(description.trial_id)
         known = description.trial_id in server.runs
-        entry.holes |= known if entry.new else not known
+        entry.has_missing_steps |= known if entry.new else not known
         run = server.ensure(description, entry.started)
         server.resume(run)
         entry.new = False
@@ -230,24 +233,24 @@ class Writer:
         if entry.record is not None:
             self._write_record(entry, entry.record)
 
-    def _write_record(self, entry: Open, record: Record) -> None:
+    def _write_record(self, entry: PendingTrial, record: Record) -> None:
         run = self.server.runs[record.trial_id]
         if self.records is not None:
             write_record(self.server, run, record, self.records)
         else:
-            self.server.finish(run, record, {}, complete=not entry.holes)
-            entry.refused = "reports were dropped while the store was away" if entry.holes else ""
-        entry.done = not entry.refused
+            self.server.finish(run, record, {}, complete=not entry.has_missing_steps)
+            entry.rejected = "reports were dropped while the store was away" if entry.has_missing_steps else ""
+        entry.done = not entry.rejected
 
     def _send_job(self, job: Callable[[], None]) -> None:
         try:
             job()
-        except Trouble as trouble:
-            if trouble.passing and not self.server.answers():
+        except TrackingError as error:
+            if error.retryable and not self.server.is_reachable():
                 raise
-            self._refused_job = str(trouble)
+            self._rejected_job = str(error)
 
-    def _sent(self, entry: Open, count: int) -> None:
+    def _sent(self, entry: PendingTrial, count: int) -> None:
         del entry.points[:count]
         self._inbox.sent(count)
 
@@ -256,11 +259,13 @@ class Writer:
         for trial_id in self._open:
             self.server.park(trial_id)
         self.server.end_study()
-        self._tell("")
+        self._set_error("")
 
-    def _tell(self, trouble: str) -> None:
-        if trouble and not self.trouble:
-            logger.warning("MLflow takes nothing at the moment (%s); training goes on, it gets the rest later", trouble)
-        elif self.trouble and not trouble:
+    def _set_error(self, error: str) -> None:
+        if error and not self.error:
+            logger.warning(
+                "MLflow does not take data at the moment (%s); training goes on, and the rest is sent later", error
+            )
+        elif self.error and not error:
             logger.warning("MLflow takes data again")
-        self.trouble = trouble
+        self.error = error

@@ -1,0 +1,1 @@
+"""MLflow as a tracker: the only package that imports mlflow, and only once a store is used."""
