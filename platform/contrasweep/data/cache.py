@@ -35,11 +35,11 @@ def cache_folder() -> Path:
 
 def limit_bytes() -> int:
     """The cache's size limit: CONTRASWEEP_CACHE_GIB, or 64 GiB."""
-    given = os.environ.get("CONTRASWEEP_CACHE_GIB", str(DEFAULT_LIMIT_GIB))
+    text = os.environ.get("CONTRASWEEP_CACHE_GIB", str(DEFAULT_LIMIT_GIB))
     try:
-        return int(float(given) * 2**30)
+        return int(float(text) * 2**30)
     except ValueError:
-        raise DataError(f"CONTRASWEEP_CACHE_GIB must be a number of GiB, got {given!r}") from None
+        raise DataError(f"CONTRASWEEP_CACHE_GIB must be a number of GiB, got {text!r}") from None
 
 
 @contextlib.contextmanager
@@ -125,7 +125,7 @@ def _identity(file: Path) -> list[int]:
 
 def _is_intact(folder: Path, what: str) -> bool:
     """Whether the entry is there and whole. Digests are computed again when a file changed since they were
-    last found right, and once a day."""
+    last verified, and once a day."""
     if not folder.is_dir():
         return False
     try:

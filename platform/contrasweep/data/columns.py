@@ -51,8 +51,8 @@ def table(columns: Mapping[str, Any], specs: Mapping[str, Spec]) -> pa.Table:
     return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
 
 
-def _metadata(found: Spec | None) -> dict[str, str] | None:
-    return None if found is None else {key: str(value) for key, value in found.items()} | {"byte_order": "little"}
+def _metadata(spec: Spec | None) -> dict[str, str] | None:
+    return None if spec is None else {key: str(value) for key, value in spec.items()} | {"byte_order": "little"}
 
 
 def content_digest(rows: pa.Table) -> str:

@@ -33,7 +33,7 @@ class Rejected:
 class Content:
     """A dataset as read from its published format. `splits` are read once, in order, table by table, so a
     dataset larger than memory passes through; `rejected` fills up on the way. `columns` are the specs of
-    array columns; `folds` says how rows are dealt when a study asks for folds (its count only where the
+    array columns; `folds` says how rows are assigned when a study asks for folds (its count only where the
     data comes with folds); `source` is added to the manifest's."""
 
     kind: str

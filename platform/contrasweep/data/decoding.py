@@ -1,4 +1,4 @@
-"""From shards to a cache entry: arrays as .npy, all else as one Arrow file; and the same dealt into folds."""
+"""From shards to a cache entry: arrays as .npy, all else as one Arrow file; and the same in the order of its folds."""
 
 import logging
 from collections.abc import Iterator
@@ -153,16 +153,16 @@ class _Ragged:
         return np.concatenate([[0], np.cumsum(lengths)[:-1]]) if len(lengths) else lengths
 
 
-def ring(dealt: Ints, count: int) -> tuple[Ints, Ints]:
+def fold_order(folds: Ints, count: int) -> tuple[Ints, Ints]:
     """The order in which every part of every fold is one contiguous stretch: fold by fold, then again all but
     the last. Returns that order of rows and where each fold begins; fold i's training part is what follows its
     test part, of length n minus the fold's, so no trial ever copies a fold."""
-    order = np.argsort(dealt, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(np.bincount(dealt, minlength=count))])
+    order = np.argsort(folds, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(folds, minlength=count))])
     return np.concatenate([order, order[: starts[count - 1]]]), starts
 
 
-def write_ring(base: dict[str, Any], order: Ints, folder: Path) -> None:
+def write_in_fold_order(base: dict[str, Any], order: Ints, folder: Path) -> None:
     """The arrays of `base`, by column, in `order`."""
     for name, array in base.items():
         out = np.lib.format.open_memmap(folder / f"{name}.npy", "w+", array.dtype, (len(order), *array.shape[1:]))

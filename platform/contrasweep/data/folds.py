@@ -1,4 +1,4 @@
-"""Rows dealt into folds: a pure function of labels, groups and a rule, the same on every machine.
+"""Rows assigned to folds: a pure function of labels, groups and a rule, the same on every machine.
 
 `numpy.random.RandomState` is used because its stream is frozen for ever; the newer `Generator` may change
 with a numpy release, and then the folds of a finished table would.
@@ -17,14 +17,15 @@ NAMELESS = frozenset({None, ""})
 """The group of a row that belongs to none: such a row is a group of its own, wherever groups count."""
 
 
-def assign(labels: Any, groups: Any, given: Any, folds: Folds) -> Ints:
+def assign(labels: Any, groups: Any, own_folds: Any, folds: Folds) -> Ints:
     """The fold, 0 to count-1, of every row.
 
-    `labels` [n] integers, `groups` [n] (values of one type, or of `NAMELESS`) or None, `given` [n] integers or None.
-    `SpecError` when a fold would be empty, or when `folds.count` is not the number of folds in `given`.
+    `labels` [n] integers, `groups` [n] (values of one type, or of `NAMELESS`) or None, `own_folds` [n] integers, those
+    of the data itself, or None.
+    `SpecError` when a fold would be empty, or when `folds.count` is not the number of folds in `own_folds`.
     """
     if folds.count < 2:
-        raise SpecError("a dataset is dealt into at least 2 folds", place="folds", value=folds.count)
+        raise SpecError("a dataset has at least 2 folds", place="folds", value=folds.count)
     if folds.rule not in RULES:
         raise SpecError(
             "there is no such fold rule",
@@ -35,23 +36,23 @@ def assign(labels: Any, groups: Any, given: Any, folds: Folds) -> Ints:
     labels = np.asarray(labels, dtype=np.int64)
     if folds.count > len(labels):
         raise SpecError(f"{len(labels)} rows cannot fill {folds.count} folds", place="folds", value=folds.count)
-    return RULES[folds.rule](labels, groups, given, folds)
+    return RULES[folds.rule](labels, groups, own_folds, folds)
 
 
-def stratified(labels: Ints, groups: Any, given: Any, folds: Folds) -> Ints:
-    """Each class is shuffled and dealt out like cards; the next class goes on where the last one stopped,
+def stratified(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
+    """Each class is shuffled and its rows go to the folds in turns; the next class goes on where the last one stopped,
     so that folds differ by at most one row, in total and in every class."""
     random = np.random.RandomState(folds.seed)
-    dealt = np.empty(len(labels), np.int64)
+    assigned = np.empty(len(labels), np.int64)
     start = 0
     for label in np.unique(labels):
         members = random.permutation(np.flatnonzero(labels == label))
-        dealt[members] = (start + np.arange(len(members))) % folds.count
+        assigned[members] = (start + np.arange(len(members))) % folds.count
         start += len(members)
-    return dealt
+    return assigned
 
 
-def grouped(labels: Ints, groups: Any, given: Any, folds: Folds) -> Ints:
+def grouped(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
     """Groups, largest first, each to the fold where the class counts then deviate least from equal shares."""
     if groups is None:
         raise SpecError("grouped folds need a group column", place="folds.rule", value="grouped")
@@ -92,20 +93,20 @@ def _numbered(groups: Any) -> Ints:
     return number
 
 
-def as_given(labels: Ints, groups: Any, given: Any, folds: Folds) -> Ints:
+def as_given(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
     """The data's own folds: their values must be exactly 0 to count-1."""
-    if given is None:
+    if own_folds is None:
         raise SpecError("given folds need a fold column", place="folds.rule", value="given")
-    dealt = np.asarray(given, dtype=np.int64)
-    found = np.unique(dealt).tolist()
-    if found != list(range(folds.count)):
+    assigned = np.asarray(own_folds, dtype=np.int64)
+    present = np.unique(assigned).tolist()
+    if present != list(range(folds.count)):
         raise SpecError(
-            f"the data comes with its own folds {found}, which are never dealt anew",
+            f"the data comes with its own folds {present}, which are never changed",
             place="folds",
             value=folds.count,
-            hint=f"use folds={len(found)}",
+            hint=f"use folds={len(present)}",
         )
-    return dealt
+    return assigned
 
 
 RULES = {"stratified": stratified, "grouped": grouped, "given": as_given}
@@ -114,7 +115,7 @@ RULES = {"stratified": stratified, "grouped": grouped, "given": as_given}
 def check(folds: Folds, rows: int, groups: int | None) -> None:
     """The `SpecError` that `assign` would raise, from counts alone: what a plan can know without the rows."""
     if folds.count < 2:
-        raise SpecError("a dataset is dealt into at least 2 folds", place="folds", value=folds.count)
+        raise SpecError("a dataset has at least 2 folds", place="folds", value=folds.count)
     fill, what = (groups, "groups") if folds.rule == "grouped" and groups is not None else (rows, "rows")
     if folds.count > fill:
         raise SpecError(

@@ -29,8 +29,8 @@ def known() -> list[dict[str, Any]]:
     from contrasweep.data.importers import DATASETS
 
     return [
-        {"name": name, "about": made.about, "needs": made.source, "licence": made.licence}
-        for name, made in DATASETS.items()
+        {"name": name, "about": entry.about, "needs": entry.source, "licence": entry.licence}
+        for name, entry in DATASETS.items()
     ]
 
 
@@ -56,9 +56,9 @@ def summary(manifest: Manifest) -> dict[str, Any]:
 def show(manifest: Manifest) -> dict[str, Any]:
     """The summary, and where it came from, its columns, folds and class counts."""
     counts = {
-        split: dict(zip(manifest.classes, found["classes"], strict=True))
-        for split, found in manifest.counts.items()
-        if "classes" in found
+        split: dict(zip(manifest.classes, counts["classes"], strict=True))
+        for split, counts in manifest.counts.items()
+        if "classes" in counts
     }
     folds = None if manifest.folds is None else f"{manifest.folds.count} ({manifest.folds.rule})"
     return summary(manifest) | {

@@ -30,7 +30,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Folds:
-    """How rows of the training split are dealt into `count` folds: part of the manifest and its digest.
+    """How rows of the training split are assigned to `count` folds: part of the manifest and its digest.
 
     `rule`: `stratified` (by label), `grouped` (stratified, and a group never crosses), `given` (a column
     `fold` of the data). The assignment itself is a pure function of the data and this rule (`data.folds`).
@@ -87,7 +87,7 @@ class Manifest:
         return bool(self.source.get("synthetic", False))
 
     def with_folds(self, folds: Folds | None) -> "Manifest":
-        """The same data dealt into other folds: another digest, so other trials."""
+        """The same data with other folds: another digest, so other trials."""
         return replace(self, folds=folds)
 
     def to_json(self) -> str:

@@ -40,8 +40,8 @@ class Name:
 def parse(text: str, settings: Mapping[str, Any] | None = None) -> Name:
     """Read `name?key=value&key=value`; values are read as YAML, so 50 is a number and `true` a truth value."""
     name, _, query = text.partition("?")
-    found = {key: yaml.safe_load(value) for key, value in parse_qsl(query, keep_blank_values=True)}
-    return Name(name, dict(sorted((found | dict(settings or {})).items())))
+    settings_in_name = {key: yaml.safe_load(value) for key, value in parse_qsl(query, keep_blank_values=True)}
+    return Name(name, dict(sorted((settings_in_name | dict(settings or {})).items())))
 
 
 def importer(wanted: Name) -> Importer:

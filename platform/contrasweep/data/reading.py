@@ -103,28 +103,28 @@ class Split:
         return sorted({*self.manifest.columns, *(n for n in self.table.column_names if "." not in n)})
 
     @cached_property
-    def dealt(self) -> Ints:
+    def fold_numbers(self) -> Ints:
         """The fold of every row [n]."""
         if self.manifest.folds is None:
-            raise DataError(f"dataset {self.manifest.name!r} is not dealt into folds")
+            raise DataError(f"dataset {self.manifest.name!r} has no folds")
         have = set(self.table.column_names)
         groups = self.table[GROUP].to_pylist() if GROUP in have else None
-        given = self.table["fold"].to_numpy() if "fold" in have else None
+        own_folds = self.table["fold"].to_numpy() if "fold" in have else None
         labels = self.labels if "label" in have else np.zeros(self.rows, np.int64)
-        return folds.assign(labels, groups, given, self.manifest.folds)
+        return folds.assign(labels, groups, own_folds, self.manifest.folds)
 
     @cached_property
-    def _ring(self) -> "tuple[Ints, Ints, dict[str, NDArray[Any]]]":
+    def _fold_order(self) -> "tuple[Ints, Ints, dict[str, NDArray[Any]]]":
         assert self.manifest.folds is not None
-        order, starts = decoding.ring(self.dealt, self.manifest.folds.count)
+        order, starts = decoding.fold_order(self.fold_numbers, self.manifest.folds.count)
         plain = {name: array for name, array in self.arrays.items() if not self.manifest.columns[name].get("list")}
-        key = canonical.digest({"of": self.key, "folds": self.dealt.tolist()}, 32)
+        key = canonical.digest({"of": self.key, "folds": self.fold_numbers.tolist()}, 32)
         what = f"{self.manifest.name} ({self.manifest.folds.count} folds)"
-        with cache.entry(key, what, lambda folder: decoding.write_ring(plain, order, folder)) as folder:
+        with cache.entry(key, what, lambda folder: decoding.write_in_fold_order(plain, order, folder)) as folder:
             return order, starts, _open_arrays(folder)
 
     def parts(self, fold: int) -> "tuple[Part, Part]":
-        order, starts, arrays = self._ring
+        order, starts, arrays = self._fold_order
         low, high = starts[fold], starts[fold + 1]
         test, train = slice(low, high), slice(high, high + self.rows - (high - low))
         return Part(self, order[train], _sliced(arrays, train)), Part(self, order[test], _sliced(arrays, test))
@@ -192,12 +192,12 @@ def shuffled(n: int, seed: int, epoch: int) -> Ints:
 
 def _open_arrays(folder: Path) -> dict[str, NDArray[Any]]:
     """Mapped copy-on-write: pages are shared until somebody writes, and torch takes the array without a warning."""
-    found = {}
+    arrays = {}
     for file in sorted(folder.glob("*.npy")):
         empty = np.lib.format.open_memmap(file, "r").size == 0 if file.stat().st_size < 4096 else False
         mapped = np.load(file, allow_pickle=False) if empty else np.load(file, mmap_mode="c", allow_pickle=False)
-        found[file.stem] = np.asarray(mapped)
-    return found
+        arrays[file.stem] = np.asarray(mapped)
+    return arrays
 
 
 def _sliced(arrays: dict[str, NDArray[Any]], rows: slice) -> dict[str, NDArray[Any]]:

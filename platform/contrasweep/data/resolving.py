@@ -4,7 +4,7 @@ import os
 from importlib.metadata import version
 from pathlib import Path
 
-from contrasweep.data import folds as dealing
+from contrasweep.data import folds as fold_rules
 from contrasweep.data import staging
 from contrasweep.data.cache import cache_folder, locked
 from contrasweep.data.content import Importer
@@ -16,21 +16,21 @@ from contrasweep.storage.store import open_store
 
 
 def resolve(name: str, *, folds: int | None, storage: str, write: bool = False) -> Manifest:
-    """The manifest of `name`, dealt into `folds` (None: the dataset's own train and test split).
+    """The manifest of `name`, with `folds` folds (None: the dataset's own train and test split).
 
     `name` is a folder or s3:// address with a manifest, or a dataset's name with optional parameters. A name
     is looked for in `<storage>/datasets`, then in the folder CONTRASWEEP_DATA; a dataset that comes with the
     package is staged on demand: into the node's cache, and with `write` into the storage, where other nodes
     reach it. The digest is the same either way. `DataError` names the command that would stage it;
-    `SpecError` if it cannot be dealt into so many folds.
+    `SpecError` if it cannot have so many folds.
     """
-    return _dealt(find(name, storage=storage, write=write), folds)
+    return _with_folds(find(name, storage=storage, write=write), folds)
 
 
 def find(name: str, *, storage: str, write: bool = False) -> Manifest:
     """The manifest of `name` as it was staged; see `resolve`."""
-    found = _read(name)
-    return _by_name(parse(name), storage, write) if found is None else found
+    manifest = _read(name)
+    return _by_name(parse(name), storage, write) if manifest is None else manifest
 
 
 def read_manifest(uri: str) -> Manifest | None:
@@ -44,13 +44,13 @@ def read_manifest(uri: str) -> Manifest | None:
 
 def _read(name: str) -> Manifest | None:
     """`name` as an address: one with a scheme must hold a dataset, a path may just be a name's namesake."""
-    found = read_manifest(name)
-    if found is None and ("://" in name or name.startswith((".", "/", "~"))):
+    manifest = read_manifest(name)
+    if manifest is None and ("://" in name or name.startswith((".", "/", "~"))):
         raise DataError(
             f"{name} holds no staged dataset ({MANIFEST} is not there); stage one there with: "
             f"contrasweep data stage NAME --to {name}"
         )
-    return found
+    return manifest
 
 
 def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
@@ -60,11 +60,11 @@ def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
         if base
     ]
     for place in places:
-        if (found := read_manifest(place)) is not None:
-            return found
-    made = importer(wanted)
-    if made.source:
-        raise DataError(_how_to_stage(wanted, made, places[0]))
+        if (manifest := read_manifest(place)) is not None:
+            return manifest
+    chosen = importer(wanted)
+    if chosen.source:
+        raise DataError(_how_to_stage(wanted, chosen, places[0]))
     wanted.checked()
     bundled = _bundled(wanted)
     return staging.copy(bundled, f"{places[0]}-{bundled.digest[:8]}") if write else bundled
@@ -73,32 +73,32 @@ def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
 def _bundled(wanted: Name) -> Manifest:
     """A dataset that comes with the package, staged once into this node's cache by each version of the package."""
     folder = cache_folder() / "bundled" / f"{wanted.folder}-{version('contrasweep')}"
-    if (found := _whole(folder)) is not None:
-        return found
+    if (manifest := _whole(folder)) is not None:
+        return manifest
     with locked(f"bundled-{wanted.folder}"):
         return _whole(folder) or staging.stage(wanted.text, str(folder))
 
 
 def _whole(folder: Path) -> Manifest | None:
     """The manifest in `folder` if its shards have the sizes it says; their digests are checked when they are read."""
-    found = read_manifest(str(folder))
-    shards = [shard for shards in (found.splits.values() if found else ()) for shard in shards]
+    manifest = read_manifest(str(folder))
+    shards = [shard for shards in (manifest.splits.values() if manifest else ()) for shard in shards]
     files = {folder / shard.file: shard.bytes for shard in shards}
     wrong = [file for file, size in files.items() if not file.is_file() or file.stat().st_size != size]
     for file in wrong:
         file.unlink(missing_ok=True)  # staging skips what is there
-    return None if wrong else found
+    return None if wrong else manifest
 
 
-def _how_to_stage(wanted: Name, made: Importer, place: str) -> str:
+def _how_to_stage(wanted: Name, chosen: Importer, place: str) -> str:
     settings = "".join(f" --set {key}={value}" for key, value in wanted.settings.items())
     return (
         f"dataset {wanted.text!r} is not staged; stage it with: contrasweep data stage {wanted.name} --source PATH"
-        f"{settings} --to {place}   (PATH: {made.source})"
+        f"{settings} --to {place}   (PATH: {chosen.source})"
     )
 
 
-def _dealt(manifest: Manifest, count: int | None) -> Manifest:
+def _with_folds(manifest: Manifest, count: int | None) -> Manifest:
     staged = manifest.folds
     if count is None:
         if not manifest.rows("test"):
@@ -112,29 +112,29 @@ def _dealt(manifest: Manifest, count: int | None) -> Manifest:
         return manifest.with_folds(None)
     if staged and staged.rule == "given" and staged.count != count:
         raise SpecError(
-            f"dataset {manifest.name!r} comes with {staged.count} folds of its own, which are never dealt anew",
+            f"dataset {manifest.name!r} comes with {staged.count} folds of its own, which are never changed",
             place="folds",
             value=count,
             hint=f"use folds={staged.count}",
         )
     wanted = Folds(count, staged.rule, staged.seed) if staged else Folds(count)
-    dealing.check(wanted, manifest.rows("train"), manifest.counts.get("train", {}).get("groups"))
+    fold_rules.check(wanted, manifest.rows("train"), manifest.counts.get("train", {}).get("groups"))
     return manifest.with_folds(wanted)
 
 
 def default_place(name: str, settings: dict[str, object] | None = None, storage: str = STORAGE) -> str:
-    """Where `data stage` puts a dataset that is not told where, and where `resolve` looks for it."""
+    """Where `data stage` puts a dataset by default, and where `resolve` looks for it."""
     return f"{storage.rstrip('/')}/datasets/{parse(name, settings).folder}"
 
 
 def staged_in(storage: str) -> list[Manifest]:
     """All datasets staged below `<storage>/datasets` and CONTRASWEEP_DATA, by name."""
     bases = [f"{storage.rstrip('/')}/datasets", *filter(None, [os.environ.get("CONTRASWEEP_DATA")])]
-    found = []
+    manifests = []
     for base in bases:
         store = open_store(base)
         for key in store.list():
             if Path(key).name == MANIFEST:
                 uri = f"{store.uri.rstrip('/')}/{Path(key).parent.as_posix()}"
-                found.append(Manifest.from_json(store.read(key).decode(), uri))
-    return sorted(found, key=lambda manifest: (manifest.name, manifest.uri))
+                manifests.append(Manifest.from_json(store.read(key).decode(), uri))
+    return sorted(manifests, key=lambda manifest: (manifest.name, manifest.uri))

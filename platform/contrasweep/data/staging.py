@@ -43,18 +43,18 @@ def stage(
     manifest at `to`, a folder or an s3:// address. Same input, same digest. Staging again is harmless;
     `DataError` if another dataset lies there, or if `source` is missing or broken."""
     wanted = parse(name, settings)
-    made = importer(wanted)
+    chosen = importer(wanted)
     store = open_store(to)
     store.check_writable()
     with tempfile.TemporaryDirectory(prefix="contrasweep-stage-") as scratch:
         place = _source(wanted, source, Path(scratch))
-        content = made.read(place, wanted.checked())
+        content = chosen.read(place, wanted.checked())
         splits, counts = {}, {}
         for split, tables in content.splits.items():
             writer = _Split(store, split, Path(scratch), len(content.classes), progress)
             splits[split] = tuple(writer.write(rows) for rows in _in_shards(tables))
             counts[split] = writer.counts()
-    origin = {"dataset": wanted.name, "settings": wanted.settings, "licence": made.licence, **content.source}
+    origin = {"dataset": wanted.name, "settings": wanted.settings, "licence": chosen.licence, **content.source}
     if content.rejected.counts:
         origin["rejected"] = content.rejected.to_dict()
         log.warning("%s: left out %s", name, content.rejected.counts)
@@ -64,7 +64,7 @@ def stage(
             + (f"; left out: {content.rejected.counts}" if content.rejected.counts else "")
         )
     folder = store.uri.rstrip("/").rsplit("/", 1)[-1]
-    called = folder if made.own and folder != wanted.folder else wanted.text
+    called = folder if chosen.own and folder != wanted.folder else wanted.text
     return publish(_manifest(called, store.uri, content, splits, origin, counts), store)
 
 
@@ -85,13 +85,13 @@ def _manifest(name: str, uri: str, content: Content, splits: Any, origin: Any, c
 def publish(manifest: Manifest, store: Store) -> Manifest:
     """Write `manifest` unless it is there; `DataError` if another dataset's is."""
     if not store.write(MANIFEST, manifest.to_json().encode(), if_absent=True):
-        found = Manifest.from_json(store.read(MANIFEST).decode(), store.uri)
-        if found.digest != manifest.digest:
+        present = Manifest.from_json(store.read(MANIFEST).decode(), store.uri)
+        if present.digest != manifest.digest:
             raise DataError(
-                f"{store.uri} already holds dataset {found.name!r} with digest {found.digest[:12]}, "
+                f"{store.uri} already holds dataset {present.name!r} with digest {present.digest[:12]}, "
                 f"not {manifest.digest[:12]}: stage to another place, or delete that one first"
             )
-        return found
+        return present
     return manifest
 
 
@@ -117,9 +117,9 @@ def check_shard(file: Path, shard: Shard, name: str) -> None:
             f"{name} has {size:,} bytes, its manifest says {shard.bytes:,}: it is truncated or was "
             "replaced; stage the dataset again"
         )
-    if (found := sha256(file)) != shard.sha256:
+    if (digest := sha256(file)) != shard.sha256:
         raise DataError(
-            f"{name} has SHA-256 {found[:12]}, its manifest says {shard.sha256[:12]}: it is damaged; "
+            f"{name} has SHA-256 {digest[:12]}, its manifest says {shard.sha256[:12]}: it is damaged; "
             "stage the dataset again"
         )
 
@@ -130,21 +130,21 @@ def sha256(file: Path) -> str:
 
 
 def _source(wanted: Name, source: str | Path | None, scratch: Path) -> Path:
-    made = importer(wanted)
+    chosen = importer(wanted)
     if source is not None:
         if not (place := Path(source).expanduser()).exists():
-            raise DataError(f"--source {place} does not exist; {wanted.name} needs {made.source or 'no source'}")
+            raise DataError(f"--source {place} does not exist; {wanted.name} needs {chosen.source or 'no source'}")
         return place
-    if not made.source:
+    if not chosen.source:
         return scratch
-    if made.fetch is None:
-        raise DataError(f"{wanted.name} cannot be downloaded: pass --source PATH, where PATH is {made.source}")
+    if chosen.fetch is None:
+        raise DataError(f"{wanted.name} cannot be downloaded: pass --source PATH, where PATH is {chosen.source}")
     try:
-        return made.fetch(scratch)
+        return chosen.fetch(scratch)
     except Exception as error:  # torchvision raises whatever urllib and its checksum test raise
         raise DataError(
             f"{wanted.name} could not be downloaded ({error}): fetch it where there is a network and pass "
-            f"--source PATH, where PATH is {made.source}"
+            f"--source PATH, where PATH is {chosen.source}"
         ) from None
 
 
@@ -207,8 +207,8 @@ class _Split:
             self.nameless += sum(name in NAMELESS for name in names)
 
     def counts(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"classes": self.classes.tolist()} if self.classes.any() else {}
-        return found if self.groups is None else found | {"groups": len(self.groups) + self.nameless}
+        counts: dict[str, Any] = {"classes": self.classes.tolist()} if self.classes.any() else {}
+        return counts if self.groups is None else counts | {"groups": len(self.groups) + self.nameless}
 
 
 def write_parquet(rows: pa.Table, file: Path) -> None:

@@ -41,7 +41,7 @@ class Results:
     trial_records: Mapping[str, Record]  # those there are of the planned trials, by trial id
     search_records: Mapping[str, Record]  # those of a Sweep's search
     records: StudyRecords
-    stamps: Mapping[str, str]  # the records' state when they were read
+    etags: Mapping[str, str]  # the records' state when they were read
     run_urls: Mapping[str, str] = field(default_factory=dict)  # of the trials' MLflow runs, where they are known
     stopped: str = ""  # which budget ended the run that gave these results
 
@@ -57,8 +57,8 @@ class Results:
                 value=study,
                 hint=f"storage is {storage}; run it first with: contrasweep run",
             )
-        planned, stamps = read_planned(records), compact.record_stamps(records)
-        rest = compact.read_records(records, stamps)
+        planned, etags = read_planned(records), compact.record_etags(records)
+        rest = compact.read_records(records, etags)
         of_trials = {trial_id: rest.pop(trial_id) for trial_id in planned["trial_id"] if trial_id in rest}
         return cls(
             document,
@@ -66,7 +66,7 @@ class Results:
             of_trials,
             rest if document.search else {},
             records,
-            stamps,
+            etags,
             read_links(records).runs if run_urls is None else run_urls,
         )
 
@@ -170,7 +170,7 @@ class Results:
 
     def curves(self, trial_ids: Iterable[str] | None = None) -> pd.DataFrame:
         """Every report of the table's trials, or of `trial_ids`: trial_id, step, time, and the metrics."""
-        return compact.read_curves(self.records, self.stamps, self.trial_records if trial_ids is None else trial_ids)
+        return compact.read_curves(self.records, self.etags, self.trial_records if trial_ids is None else trial_ids)
 
     def table(
         self,

@@ -1,10 +1,10 @@
 """A study of thousands of trials, read at once: its records and its reports, each compacted into one file.
 
-    <study>/compact/records.parquet    trial_id, stamp, record (its JSON)
-    <study>/compact/curves.parquet     trial_id, stamp, step, time, the metrics
+    <study>/compact/records.parquet    trial_id, etag, record (its JSON)
+    <study>/compact/curves.parquet     trial_id, etag, step, time, the metrics
 
 An object store takes minutes for ten thousand small objects and a second for two files. Both are derived and may be
-deleted: a row counts only while its `stamp` is the one that the trial's record.json has now (`Store.stamps`), and
+deleted: a row counts only while its `etag` is the one that the trial's record.json has now (`Store.etags`), and
 what belongs to a record is written before it and never after. So nobody need invalidate them, and no lock is taken:
 whoever reads a study much of which they lack writes them anew, where the storage lets it.
 """
@@ -25,15 +25,15 @@ from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 
 RECORDS, CURVES = "compact/records.parquet", "compact/curves.parquet"
-WORTH = 200  # objects read singly before a file is written: a small study needs none
-SHARE = 0.1  # of the trials, for a study that grows: so it is written anew ever more rarely
+MIN_OBJECTS_TO_COMPACT = 200  # read singly before a file is written: a small study needs none
+RECOMPACT_FRACTION = 0.1  # of the trials: a growing study is compacted ever more rarely
 THREADS = 16
 
 
-def read_records(records: StudyRecords, stamps: Mapping[str, str]) -> dict[str, Record]:
-    """The records of the trials in `stamps` (trial id -> stamp, from `record_stamps`)."""
+def read_records(records: StudyRecords, etags: Mapping[str, str]) -> dict[str, Record]:
+    """The records of the trials in `etags` (trial id -> etag, from `record_etags`)."""
     table = _gather(
-        records, RECORDS, stamps, list(stamps), "record.json", lambda data: pa.table({"record": [data.decode()]})
+        records, RECORDS, etags, list(etags), "record.json", lambda data: pa.table({"record": [data.decode()]})
     )
     if not len(table):
         return {}
@@ -41,27 +41,27 @@ def read_records(records: StudyRecords, stamps: Mapping[str, str]) -> dict[str, 
     return {trial_id: records.parsed(trial_id, text) for trial_id, text in zip(ids, texts, strict=True)}
 
 
-def read_curves(records: StudyRecords, stamps: Mapping[str, str], trial_ids: Iterable[str]) -> pd.DataFrame:
+def read_curves(records: StudyRecords, etags: Mapping[str, str], trial_ids: Iterable[str]) -> pd.DataFrame:
     """Every report of `trial_ids`: trial_id, step, time, and the metrics; NaN where a report did not give one."""
 
     def decode(data: bytes) -> pa.Table:
         return pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
 
-    table = _gather(records, CURVES, stamps, list(dict.fromkeys(trial_ids)), "metrics.parquet", decode)
-    frame: pd.DataFrame = table.drop_columns(["stamp"]).to_pandas(strings_to_categorical=True)
+    table = _gather(records, CURVES, etags, list(dict.fromkeys(trial_ids)), "metrics.parquet", decode)
+    frame: pd.DataFrame = table.drop_columns(["etag"]).to_pandas(strings_to_categorical=True)
     return frame if len(frame) else frame.assign(step=[], time=[])
 
 
-def record_stamps(records: StudyRecords) -> dict[str, str]:
-    """Trial id -> stamp of its record, for every trial that has one."""
-    found = records.store.stamps(f"{records.study}/trials/", "record.json")
-    return {key.split("/")[-2]: stamp for key, stamp in found.items()}
+def record_etags(records: StudyRecords) -> dict[str, str]:
+    """Trial id -> etag of its record, for every trial that has one."""
+    by_key = records.store.etags(f"{records.study}/trials/", "record.json")
+    return {key.split("/")[-2]: etag for key, etag in by_key.items()}
 
 
 def _gather(
     records: StudyRecords,
     name: str,
-    stamps: Mapping[str, str],
+    etags: Mapping[str, str],
     wanted: list[str],
     single: str,
     decode: Callable[[bytes], pa.Table],
@@ -75,22 +75,22 @@ def _gather(
         except FileNotFoundError:
             return None
 
-    kept = _load(records, name, stamps)
+    kept = _load(records, name, etags)
     have = set(kept["trial_id"].unique().to_pylist())
     missing = [trial_id for trial_id in wanted if trial_id not in have]
     with ThreadPoolExecutor(THREADS) as pool:
         fetched = zip(missing, pool.map(fetch, missing), strict=True)
         fresh = {trial_id: decode(data) for trial_id, data in fetched if data is not None}
-    whole = pa.concat_tables([kept, _stamped(fresh, stamps)], promote_options="default")
-    if sum(trial_id in stamps for trial_id in missing) >= max(WORTH, SHARE * len(stamps)):
-        _store(records, name, whole.filter(pc.is_valid(whole["stamp"])))
+    whole = pa.concat_tables([kept, _with_etags(fresh, etags)], promote_options="default")
+    if sum(trial_id in etags for trial_id in missing) >= max(MIN_OBJECTS_TO_COMPACT, RECOMPACT_FRACTION * len(etags)):
+        _store(records, name, whole.filter(pc.is_valid(whole["etag"])))
     return whole.filter(pc.is_in(whole["trial_id"], pa.array(wanted, pa.string()))) if have - set(wanted) else whole
 
 
-def _stamped(tables: Mapping[str, pa.Table], stamps: Mapping[str, str]) -> pa.Table:
-    """All `tables` as one, with the columns trial_id and stamp (null for a trial without a record)."""
+def _with_etags(tables: Mapping[str, pa.Table], etags: Mapping[str, str]) -> pa.Table:
+    """All `tables` as one, with the columns trial_id and etag (null for a trial without a record)."""
     ids, lengths = list(tables), [len(table) for table in tables.values()]
-    own = {"trial_id": ids, "stamp": [stamps.get(trial_id) for trial_id in ids]}
+    own = {"trial_id": ids, "etag": [etags.get(trial_id) for trial_id in ids]}
     whole = pa.concat_tables(tables.values(), promote_options="default").combine_chunks() if tables else pa.table({})
     columns = {
         name: pa.array(np.repeat(np.array(values, dtype=object), lengths), pa.string()) for name, values in own.items()
@@ -98,17 +98,19 @@ def _stamped(tables: Mapping[str, pa.Table], stamps: Mapping[str, str]) -> pa.Ta
     return pa.table(columns | {name: whole[name] for name in whole.column_names})
 
 
-def _load(records: StudyRecords, name: str, stamps: Mapping[str, str]) -> pa.Table:
+def _load(records: StudyRecords, name: str, etags: Mapping[str, str]) -> pa.Table:
     """The rows that still hold; none where the file is missing or cannot be read."""
-    empty = pa.table({"trial_id": pa.array([], pa.string()), "stamp": pa.array([], pa.string())})
-    if len(stamps) < WORTH:
+    empty = pa.table({"trial_id": pa.array([], pa.string()), "etag": pa.array([], pa.string())})
+    if len(etags) < MIN_OBJECTS_TO_COMPACT:
         return empty
     try:
         table = pq.read_table(io.BytesIO(records.store.read(f"{records.study}/{name}")))
     except (FileNotFoundError, pa.ArrowException):
         return empty
-    now = pa.array([f"{trial_id} {stamp}" for trial_id, stamp in stamps.items()], pa.string())
-    return table.filter(pc.is_in(pc.binary_join_element_wise(table["trial_id"], table["stamp"], " "), now))
+    if "etag" not in table.column_names:  # an earlier release wrote it
+        return empty
+    now = pa.array([f"{trial_id} {etag}" for trial_id, etag in etags.items()], pa.string())
+    return table.filter(pc.is_in(pc.binary_join_element_wise(table["trial_id"], table["etag"], " "), now))
 
 
 def _store(records: StudyRecords, name: str, table: pa.Table) -> None:

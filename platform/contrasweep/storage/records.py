@@ -80,8 +80,8 @@ class StudyRecords:
     def read(self, trial_ids: Iterable[str]) -> dict[str, Record]:
         """The records of those of `trial_ids` that have one."""
         with ThreadPoolExecutor(16) as pool:
-            found = pool.map(self.read_one, trial_ids)
-            return {record.trial_id: record for record in found if record is not None}
+            records = pool.map(self.read_one, trial_ids)
+            return {record.trial_id: record for record in records if record is not None}
 
     def read_one(self, trial_id: str) -> Record | None:
         try:

@@ -31,14 +31,14 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 PART_BYTES = 8 * 2**20
 THREADS = 4
-FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 10.0
+FIRST_WAIT_S, MAX_WAIT_S = 0.2, 10.0
 _connecting = threading.Lock()
 DIGEST = "sha256"
-GONE = {"404", "NoSuchKey", "NotFound"}
-REFUSED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403", "ExpiredToken", "InvalidToken"}
-THERE_ALREADY = {"PreconditionFailed", "412"}
-NO_SUCH_CONDITION = {"NotImplemented", "501"}
-PASSING = {
+NOT_FOUND = {"404", "NoSuchKey", "NotFound"}
+ACCESS_DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403", "ExpiredToken", "InvalidToken"}
+PRECONDITION_FAILED = {"PreconditionFailed", "412"}
+CONDITION_UNSUPPORTED = {"NotImplemented", "501"}
+RETRYABLE = {
     "SlowDown",
     "RequestTimeout",
     "ConditionalRequestConflict",
@@ -54,7 +54,7 @@ PASSING = {
 }
 
 
-class Damaged(Exception):
+class CorruptedObject(Exception):
     """The bytes that arrived are not those that were written."""
 
 
@@ -75,9 +75,9 @@ class S3Store:
 
     def read(self, key: str) -> bytes:
         def fetch() -> bytes:
-            found = self._client.get_object(Bucket=self.bucket, Key=self.prefix + key)
-            data: bytes = found["Body"].read()
-            _check(hashlib.sha256(data).hexdigest(), found)
+            response = self._client.get_object(Bucket=self.bucket, Key=self.prefix + key)
+            data: bytes = response["Body"].read()
+            _check(hashlib.sha256(data).hexdigest(), response)
             return data
 
         return self._try("read", key, fetch)
@@ -95,9 +95,9 @@ class S3Store:
         try:
             self._try("write", key, put)
         except raised.ClientError as error:
-            if if_absent and _code(error) in THERE_ALREADY:  # perhaps by our own first try, whose answer was lost
+            if if_absent and _code(error) in PRECONDITION_FAILED:  # perhaps by our own first try, whose answer was lost
                 return tries > 1 and self._has(key, digest)
-            if if_absent and _code(error) in NO_SUCH_CONDITION:  # a server without conditions: nearly as good
+            if if_absent and _code(error) in CONDITION_UNSUPPORTED:  # a server without conditions: nearly as good
                 return not self.exists(key) and self.write(key, data)
             raise self._error("write", key, error) from None
         return True
@@ -109,7 +109,7 @@ class S3Store:
         """Keys that begin with `prefix`, sorted, page by page."""
         yield from (key for key, _ in self._tagged(prefix))
 
-    def stamps(self, folder: str, name: str) -> dict[str, str]:
+    def etags(self, folder: str, name: str) -> dict[str, str]:
         """The server's entity tags, by key."""
         ends = f"/{name}"
         return {
@@ -128,7 +128,7 @@ class S3Store:
                     self._client.list_objects_v2, Bucket=self.bucket, Prefix=self.prefix + prefix, **token
                 ),
             )
-            yield from ((found["Key"].removeprefix(self.prefix), found["ETag"]) for found in page.get("Contents", ()))
+            yield from ((entry["Key"].removeprefix(self.prefix), entry["ETag"]) for entry in page.get("Contents", ()))
             if not page.get("IsTruncated"):
                 return
             token = {"ContinuationToken": page["NextContinuationToken"]}
@@ -185,17 +185,17 @@ class S3Store:
             return _connect(os.getpid(), aws)
 
     def _try(self, verb: str, key: str, call: Callable[[], T]) -> T:
-        """`call()`, again after passing faults. A missing object is `FileNotFoundError`, a condition that failed the
+        """`call()`, again after retryable errors. A missing object is `FileNotFoundError`, a condition that failed the
         server's own error, all else `StorageError`."""
         for attempt in range(1, self.attempts + 1):
             try:
                 return call()
             except raised.ClientError as error:
-                if _code(error) in GONE and verb != "write":
+                if _code(error) in NOT_FOUND and verb != "write":
                     raise FileNotFoundError(f"{self.uri}/{key}") from None
-                if _code(error) in THERE_ALREADY | NO_SUCH_CONDITION:
+                if _code(error) in PRECONDITION_FAILED | CONDITION_UNSUPPORTED:
                     raise
-                if not _passes(error) or attempt == self.attempts:
+                if not is_retryable(error) or attempt == self.attempts:
                     raise self._error(verb, key, error, attempt) from None
                 fault: Exception = error
             except (
@@ -205,17 +205,17 @@ class S3Store:
                 ValueError,
             ) as error:
                 raise self._error(verb, key, error) from None
-            except (raised.BotoCoreError, ResponseParserError, Damaged, ConnectionError, TimeoutError) as error:
+            except (raised.BotoCoreError, ResponseParserError, CorruptedObject, ConnectionError, TimeoutError) as error:
                 if attempt == self.attempts:
                     raise self._error(verb, key, error, attempt) from None
                 fault = error
-            wait = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** (attempt - 1)) * random.uniform(0.5, 1)
+            wait = min(MAX_WAIT_S, FIRST_WAIT_S * 2 ** (attempt - 1)) * random.uniform(0.5, 1)
             log.warning(
                 "could not %s %s/%s (%s); attempt %d of %d in %.1f s",
                 verb,
                 self.uri,
                 key,
-                _said(fault),
+                _message(fault),
                 attempt + 1,
                 self.attempts,
                 wait,
@@ -228,13 +228,11 @@ class S3Store:
         code = _code(error) if isinstance(error, raised.ClientError) else ""
         if code == "NoSuchBucket":
             advice = f"the bucket does not exist on {endpoint}: create it, or correct the address"
-        elif code in REFUSED or isinstance(
+        elif code in ACCESS_DENIED or isinstance(
             error, raised.NoCredentialsError | raised.PartialCredentialsError | raised.ProfileNotFound
         ):
-            advice = (
-                f"{endpoint} does not let us in: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy"
-            )
-        elif isinstance(error, Damaged):
+            advice = f"{endpoint} denies access: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy"
+        elif isinstance(error, CorruptedObject):
             advice = "the stored object is damaged, or something on the way damages it: stage or compute it again"
         elif isinstance(error, ValueError):
             advice = "check the address and AWS_ENDPOINT_URL"
@@ -243,7 +241,7 @@ class S3Store:
                 f"check that the server at {endpoint} is up, then run the same command again: finished work is kept"
             )
         times = f" {attempts} times" if attempts > 1 else ""
-        return StorageError(f"could not {verb} {self.uri}/{key}{times} ({_said(error)}); {advice}")
+        return StorageError(f"could not {verb} {self.uri}/{key}{times} ({_message(error)}); {advice}")
 
     def _head(self, key: str) -> dict[str, Any] | None:
         def fetch() -> dict[str, Any]:
@@ -284,14 +282,14 @@ class S3Store:
     def _get_part(self, place: dict[str, str], etag: str, key: str, path: Path, start: int, end: int) -> None:
         def fetch() -> None:
             try:
-                found = self._client.get_object(**place, Range=f"bytes={start}-{end - 1}", IfMatch=etag)
+                response = self._client.get_object(**place, Range=f"bytes={start}-{end - 1}", IfMatch=etag)
             except raised.ClientError as error:
-                if _code(error) in THERE_ALREADY:
-                    raise Damaged("it was replaced while it was read") from None
+                if _code(error) in PRECONDITION_FAILED:
+                    raise CorruptedObject("it was replaced while it was read") from None
                 raise
-            data = found["Body"].read()
+            data = response["Body"].read()
             if len(data) != end - start:
-                raise Damaged(f"bytes {start} to {end} came as {len(data)}")
+                raise CorruptedObject(f"bytes {start} to {end} came as {len(data)}")
             with path.open("r+b") as file:
                 file.seek(start)
                 file.write(data)
@@ -344,16 +342,16 @@ def _part_bytes(size: int) -> int:
     return max(PART_BYTES, -(-size // 9_000))
 
 
-def _check(found: str, response: dict[str, Any]) -> None:
-    """`Damaged` if the bytes have another digest than the one stored with them; others' objects have none."""
+def _check(digest: str, response: dict[str, Any]) -> None:
+    """`CorruptedObject` if the bytes have another digest than the one stored with them; others' objects have none."""
     stated = _digest(response)
-    if stated and stated != found:
-        raise Damaged(f"SHA-256 {found[:12]} came, {stated[:12]} was written")
+    if stated and stated != digest:
+        raise CorruptedObject(f"SHA-256 {digest[:12]} came, {stated[:12]} was written")
 
 
 def _digest(response: dict[str, Any]) -> str | None:
-    found: str | None = response.get("Metadata", {}).get(DIGEST)
-    return found
+    digest: str | None = response.get("Metadata", {}).get(DIGEST)
+    return digest
 
 
 def _md5(data: bytes) -> str:
@@ -364,12 +362,13 @@ def _code(error: raised.ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def _passes(error: raised.ClientError) -> bool:
+def is_retryable(error: raised.ClientError) -> bool:
+    """Whether the same request may succeed later: the server is busy, or lost or broke a part of it."""
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    return (status >= 500 and status != 501) or _code(error) in PASSING
+    return (status >= 500 and status != 501) or _code(error) in RETRYABLE
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, raised.ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", "")
         return f"{status} {_code(error)}".strip() if _code(error) != str(status) else str(status)

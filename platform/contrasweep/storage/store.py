@@ -21,7 +21,7 @@ class Store(Protocol):
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool: ...  # False: it was there already
     def exists(self, key: str) -> bool: ...
     def list(self, prefix: str = "") -> Iterator[str]: ...  # keys that begin with prefix, sorted
-    def stamps(
+    def etags(
         self, folder: str, name: str
     ) -> dict[str, str]: ...  # of each `<folder><any>/<name>`: changes with its content
     def delete(self, key: str) -> None: ...  # no error if it is not there
@@ -80,14 +80,14 @@ class LocalStore:
         )
         yield from sorted(key for key in keys if key.startswith(prefix))
 
-    def stamps(self, folder: str, name: str) -> dict[str, str]:
-        found = {}
+    def etags(self, folder: str, name: str) -> dict[str, str]:
+        etags = {}
         with contextlib.suppress(FileNotFoundError), os.scandir(self.root / folder) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                     at = os.stat(f"{entry.path}/{name}")  # a file is replaced by another inode, never written in place
-                    found[f"{folder}{entry.name}/{name}"] = f"{at.st_ino}-{at.st_mtime_ns}-{at.st_size}"
-        return found
+                    etags[f"{folder}{entry.name}/{name}"] = f"{at.st_ino}-{at.st_mtime_ns}-{at.st_size}"
+        return etags
 
     def delete(self, key: str) -> None:
         (self.root / key).unlink(missing_ok=True)

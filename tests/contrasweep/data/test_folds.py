@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contrasweep.data.decoding import ring
+from contrasweep.data.decoding import fold_order
 from contrasweep.data.folds import assign, check
 from contrasweep.data.manifest import Folds
 from contrasweep.errors import SpecError
 
 
-def sizes(dealt: np.ndarray, count: int) -> list[int]:
-    return np.bincount(dealt, minlength=count).tolist()
+def sizes(assigned: np.ndarray, count: int) -> list[int]:
+    return np.bincount(assigned, minlength=count).tolist()
 
 
 EXPECTED = [0, 2, 0, 1, 1, 0, 2, 2, 0, 1]
@@ -25,11 +25,11 @@ LABELS = st.lists(st.integers(0, 4), min_size=10, max_size=120)
 def test_stratified_folds_differ_by_at_most_one_row_in_total_and_per_class(
     labels: list[int], count: int, seed: int
 ) -> None:
-    dealt = assign(labels, None, None, Folds(count, "stratified", seed))
-    found = sizes(dealt, count)
+    assigned = assign(labels, None, None, Folds(count, "stratified", seed))
+    found = sizes(assigned, count)
     assert sum(found) == len(labels) and max(found) - min(found) <= 1
     for label in set(labels):
-        members = sizes(dealt[np.asarray(labels) == label], count)
+        members = sizes(assigned[np.asarray(labels) == label], count)
         assert max(members) - min(members) <= 1
 
 
@@ -45,22 +45,22 @@ def test_grouped_folds_never_split_a_group_and_none_is_empty(
         with pytest.raises(SpecError, match="groups cannot fill"):
             assign(labels, groups, None, Folds(count, "grouped", seed))
         return
-    dealt = assign(labels, groups, None, Folds(count, "grouped", seed))
-    assert min(sizes(dealt, count)) > 0
+    assigned = assign(labels, groups, None, Folds(count, "grouped", seed))
+    assert min(sizes(assigned, count)) > 0
     for group in named:
-        assert len(set(dealt[np.asarray(groups) == group])) == 1
+        assert len(set(assigned[np.asarray(groups) == group])) == 1
 
 
 def test_rows_without_a_group_are_dealt_one_by_one() -> None:
-    dealt = assign([0, 1] * 10, ["", None] * 8 + ["a"] * 4, None, Folds(5, "grouped"))
-    assert sizes(dealt, 5) == [4] * 5 and len(set(dealt[16:])) == 1
+    assigned = assign([0, 1] * 10, ["", None] * 8 + ["a"] * 4, None, Folds(5, "grouped"))
+    assert sizes(assigned, 5) == [4] * 5 and len(set(assigned[16:])) == 1
 
 
 def test_grouped_folds_are_balanced_where_groups_allow_it() -> None:
     random = np.random.RandomState(0)
     labels, groups = random.randint(0, 4, 2000), random.randint(0, 200, 2000)
-    dealt = assign(labels, groups, None, Folds(5, "grouped"))
-    per_class = np.array([sizes(dealt[labels == c], 5) for c in range(4)])
+    assigned = assign(labels, groups, None, Folds(5, "grouped"))
+    per_class = np.array([sizes(assigned[labels == c], 5) for c in range(4)])
     assert per_class.min() > 0.9 * per_class.mean() and per_class.max() < 1.1 * per_class.mean()
 
 
@@ -102,12 +102,12 @@ def test_a_plan_knows_it_from_counts_alone() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=4, max_size=60))
-def test_every_part_of_every_fold_is_one_stretch_of_the_ring(dealt: list[int]) -> None:
-    dealt = [0, 1, 2, 3, *dealt]
-    order, starts = ring(np.asarray(dealt), 4)
-    assert len(order) == 2 * len(dealt) - dealt.count(3)
+def test_every_part_of_every_fold_is_one_stretch_of_the_fold_order(assigned: list[int]) -> None:
+    assigned = [0, 1, 2, 3, *assigned]
+    order, starts = fold_order(np.asarray(assigned), 4)
+    assert len(order) == 2 * len(assigned) - assigned.count(3)
     for fold in range(4):
         low, high = starts[fold], starts[fold + 1]
-        test, train = order[low:high], order[high : high + len(dealt) - (high - low)]
-        assert sorted(test.tolist()) == [i for i, f in enumerate(dealt) if f == fold]
-        assert sorted(train.tolist()) == [i for i, f in enumerate(dealt) if f != fold]
+        test, train = order[low:high], order[high : high + len(assigned) - (high - low)]
+        assert sorted(test.tolist()) == [i for i, f in enumerate(assigned) if f == fold]
+        assert sorted(train.tolist()) == [i for i, f in enumerate(assigned) if f != fold]

@@ -59,7 +59,7 @@ def test_rows_of_a_test_split_need_no_fold(folder: Path) -> None:
 
 
 def test_rows_without_a_group_are_groups_of_their_own(folder: Path) -> None:
-    """When the manifest counts groups and when folds are dealt."""
+    """When the manifest counts groups and when folds are assigned."""
     text = "pre,post,label,group\na0.png,b0.png,0,\na1.png,b1.png,0,\na2.png,b2.png,0,g\na3.png,b3.png,0,g\n"
     assert pairs(folder, text, to="datasets/streets").counts["train"]["groups"] == 3
     data = open_dataset(resolve("streets", folds=3, storage=str(folder)))
@@ -129,7 +129,7 @@ def test_rows_without_a_crop_are_taken_whole(folder: Path) -> None:
         ("pre,post,label,split\na0.png,b0.png,0,test\n", r"pairs\.csv has no row of the split train, only of test: "),
         (
             "pre,post,label,group,fold\na0.png,b0.png,0,g,0\na1.png,b1.png,0,h,1\na2.png,b2.png,0,g,1\n",
-            r"pairs\.csv, line 4: group 'g' is in fold 1 here and in fold 0 on line 2: .* groups are dealt whole",
+            r"pairs\.csv, line 4: group 'g' is in fold 1 here and in fold 0 on line 2: .* a group has one fold",
         ),
         ("pre,label\na0.png,0\n", r"pairs\.csv has no column post"),
     ],

@@ -14,7 +14,7 @@ TRIALS = [f"trial{i}" for i in range(6)]
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr(compact, "WORTH", 3)
+    monkeypatch.setattr(compact, "MIN_OBJECTS_TO_COMPACT", 3)
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -40,9 +40,9 @@ def finish(records, trial_id, value):
 
 
 def read(records, wanted=None):
-    stamps = compact.record_stamps(records)
-    return compact.read_records(records, stamps), compact.read_curves(
-        records, stamps, stamps if wanted is None else wanted
+    etags = compact.record_etags(records)
+    return compact.read_records(records, etags), compact.read_curves(
+        records, etags, etags if wanted is None else wanted
     )
 
 
@@ -112,7 +112,7 @@ def test_curves_of_some_trials_and_of_one_that_still_runs(records):
 
 
 def test_a_small_study_is_not_compacted(records, monkeypatch):
-    monkeypatch.setattr(compact, "WORTH", 100)
+    monkeypatch.setattr(compact, "MIN_OBJECTS_TO_COMPACT", 100)
     assert_true(records)
     assert not any("/compact/" in key for key in records.store.list("compacted/"))
 

@@ -97,9 +97,9 @@ def _fetch(name: str) -> Any:
         from torchvision import datasets
         from torchvision.datasets.utils import download_url
 
-        made = getattr(datasets, name)
-        download_url(made.url, str(folder), made.filename, made.tgz_md5)
-        return folder / str(made.filename)
+        dataset = getattr(datasets, name)
+        download_url(dataset.url, str(folder), dataset.filename, dataset.tgz_md5)
+        return folder / str(dataset.filename)
 
     return fetch
 

@@ -33,7 +33,7 @@ MAX_BYTES = 2**28
 
 @checked
 class Settings:
-    """`split_seed` deals products into train, dev and test; `synthetic_roi` random features an item, `roi_dim` each."""
+    """`split_seed` splits products into train, dev, test; `synthetic_roi` random features an item, `roi_dim` each."""
 
     split_seed: int = 0
     synthetic_roi: int = 0
@@ -87,7 +87,7 @@ def _rows(source: Path) -> list[dict[str, str]]:
             with zipfile.ZipFile(source) as archive:
                 inside = [name for name in archive.namelist() if name.endswith(".csv")]
                 if len(inside) != 1:
-                    raise DataError(f"{source} must hold one CSV file, found {inside}")
+                    raise DataError(f"{source} must hold one CSV file, got {inside}")
                 text = safety.read_member(archive, inside[0], MAX_BYTES).decode()
         else:
             text = source.read_text(encoding="utf-8")

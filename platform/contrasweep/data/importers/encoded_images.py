@@ -56,10 +56,10 @@ def tables(files: Iterable[File], specs: dict[str, Any], size: int | None, rejec
                 )
 
 
-def _check_size(file: File, shape: list[int], found: dict[str, Any], size: int | None) -> None:
-    if size is None and found.setdefault("shape", shape) != shape:
+def _check_size(file: File, shape: list[int], spec: dict[str, Any], size: int | None) -> None:
+    if size is None and spec.setdefault("shape", shape) != shape:
         raise DataError(
-            f"{file.path} is {shape[0]} x {shape[1]}, those before it {found['shape'][0]} x {found['shape'][1]}: "
+            f"{file.path} is {shape[0]} x {shape[1]}, those before it {spec['shape'][0]} x {spec['shape'][1]}: "
             "set the size to bring all of them to, for example --set size=224"
         )
 

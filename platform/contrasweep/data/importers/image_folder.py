@@ -29,16 +29,16 @@ def read(source: Path, settings: Settings) -> Content:
         split: next((source / name for name in names if (source / name).is_dir()), None)
         for split, names in SPLITS.items()
     }
-    found = {split: folder for split, folder in folders.items() if folder} if folders["train"] else {"train": source}
-    classes = sorted({child.name for folder in found.values() for child in folder.iterdir() if child.is_dir()})
+    present = {split: folder for split, folder in folders.items() if folder} if folders["train"] else {"train": source}
+    classes = sorted({child.name for folder in present.values() for child in folder.iterdir() if child.is_dir()})
     if not classes:
         raise DataError(
-            f"{source} has no class folders (looked in {', '.join(str(folder) for folder in found.values())})"
+            f"{source} has no class folders (looked in {', '.join(str(folder) for folder in present.values())})"
         )
     specs, rejected = encoded_images.spec(settings.size), Rejected()
     splits = {
         split: encoded_images.tables(_files(folder, classes), specs, settings.size, rejected)
-        for split, folder in found.items()
+        for split, folder in present.items()
     }
     return Content("image", splits, tuple(classes), specs, rejected=rejected)
 

@@ -2,7 +2,7 @@
 
 Columns `pre`, `post` (paths relative to the CSV) and `label`; optional `x`, `y`, `size` (a square crop, pixels from
 the left and the top; empty where the image is taken whole), `group` (rows that share a scene), `fold` (the owner's
-folds, never dealt anew; may be empty outside the training split), `split`, `id` (the owner's name of the pair).
+folds, never changed; may be empty outside the training split), `split`, `id` (the owner's name of the pair).
 OMBRIA (Drakonakis et al., IEEE JSTARS 2022) is staged from such lists.
 """
 
@@ -143,8 +143,8 @@ def _classes(path: Path, rows: list[Row], names: Sequence[str] | None) -> tuple[
     texts = [row["label"] for row in rows]
     if all(text.isdecimal() for text in texts):
         labels = [int(text) for text in texts]
-        found = sorted(set(labels))
-        count = len(names or found)
+        values = sorted(set(labels))
+        count = len(names or values)
         if (at := next((i for i, label in enumerate(labels) if label >= count), None)) is not None:
             place = f"{path}, line {rows[at].line}"
             if names:
@@ -152,13 +152,13 @@ def _classes(path: Path, rows: list[Row], names: Sequence[str] | None) -> tuple[
                     f"{place}: label {labels[at]} has no name among the {count} of `classes`, which name "
                     f"0 to {count - 1}"
                 )
-            listed = ", ".join(map(str, found[:20])) + (", ..." if count > 20 else "")
+            listed = ", ".join(map(str, values[:20])) + (", ..." if count > 20 else "")
             raise DataError(
                 f"{place}: labels that are numbers must run from 0 to {count - 1} without a gap, got {labels[at]} "
-                f"among {listed}: renumber them, or name every class from 0 to {found[-1]}, those without a "
+                f"among {listed}: renumber them, or name every class from 0 to {values[-1]}, those without a "
                 "pair too, with --set classes='[NAME, NAME, ...]'"
             )
-        return tuple(names or map(str, found)), labels
+        return tuple(names or map(str, values)), labels
     known = tuple(names or sorted(set(texts)))
     if unknown := sorted(set(texts) - set(known)):
         raise DataError(f"{path}: labels {unknown} are not among `classes` {list(known)}")
@@ -177,12 +177,12 @@ def _folds(path: Path, rows: list[Row]) -> Folds | None:
                 f"{path}, line {row.line}: group {row['group']!r} is in fold {row['fold']} here and in fold "
                 f"{first['fold']} "
                 f"on line {first.line}: a group in two folds is trained and tested on; give it one fold, or the "
-                "list no column fold, and groups are dealt whole"
+                "list no column fold, and a group has one fold"
             )
-    found = sorted({row["fold"] for row in listed})
-    if found != sorted(str(i) for i in range(len(found))):
-        raise DataError(f"{path}: folds must be numbered from 0 without a gap, found {found}")
-    return Folds(len(found), "given")
+    names = sorted({row["fold"] for row in listed})
+    if names != sorted(str(i) for i in range(len(names))):
+        raise DataError(f"{path}: folds must be numbered from 0 without a gap, got {names}")
+    return Folds(len(names), "given")
 
 
 def _tables(
@@ -219,7 +219,7 @@ def _tables(
 
 def _table(kept: list[tuple[Row, int, NDArray[np.uint8], NDArray[np.uint8]]], specs: dict[str, Any]) -> pa.Table:
     first = kept[0][0]
-    found = {
+    arrays = {
         "pre": columns.from_array(np.stack([pre for _, _, pre, _ in kept])),
         "post": columns.from_array(np.stack([post for _, _, _, post in kept])),
         "label": pa.array([label for _, label, _, _ in kept], pa.int32()),
@@ -236,8 +236,8 @@ def _table(kept: list[tuple[Row, int, NDArray[np.uint8], NDArray[np.uint8]]], sp
         if name in first:
             cells = [row[name] for row, *_ in kept]
             whole = [int(cell) if cell else None for cell in cells] if kind == pa.int32() else cells
-            found[name] = pa.array(whole, kind)
-    return columns.table(found, specs)
+            arrays[name] = pa.array(whole, kind)
+    return columns.table(arrays, specs)
 
 
 def _open(root: Path, name: str) -> NDArray[np.uint8] | str:

@@ -24,7 +24,7 @@ def content(splits: Mapping[str, tuple[Images, Labels]], classes: tuple[str, ...
         if images.ndim != 4 or images.dtype != np.uint8 or len(images) != len(labels):
             raise DataError(
                 f"{origin}: {split} must be uint8 images [n h w] or [n h w c] with n labels, "
-                f"found {images.dtype} {list(images.shape)} and {len(labels)} labels"
+                f"got {images.dtype} {list(images.shape)} and {len(labels)} labels"
             )
         if len(labels) and not 0 <= labels.min() <= labels.max() < len(classes):
             raise DataError(

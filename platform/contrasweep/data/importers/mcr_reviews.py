@@ -60,15 +60,15 @@ def read(source: Path, settings: Settings) -> Content:
 
 
 def _category(source: Path, wanted: str | None) -> str:
-    found = sorted(
+    names = sorted(
         {match[1] for file in source.glob("*.prd.train") if (match := re.fullmatch(r"(.+)\.prd\.train", file.name))}
     )
-    if wanted in found:
+    if wanted in names:
         return str(wanted)
-    if wanted is None and len(found) == 1:
-        return found[0]
+    if wanted is None and len(names) == 1:
+        return names[0]
     hint = (
-        f"it has {', '.join(found)}: choose one with --set category=NAME" if found else "there is no *.prd.train in it"
+        f"it has {', '.join(names)}: choose one with --set category=NAME" if names else "there is no *.prd.train in it"
     )
     raise DataError(f"{source}: which category? {hint}")
 
@@ -126,8 +126,8 @@ def _text(row: Row, name: str) -> str:
 
 
 def _urls(row: Row) -> tuple[str, ...]:
-    found = row.get("img_url") or ()
-    return (found,) if isinstance(found, str) else tuple(str(url) for url in found) if isinstance(found, list) else ()
+    urls = row.get("img_url") or ()
+    return (urls,) if isinstance(urls, str) else tuple(str(url) for url in urls) if isinstance(urls, list) else ()
 
 
 def _check_disjoint(products: list[Product], source: Path) -> None:

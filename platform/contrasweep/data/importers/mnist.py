@@ -62,9 +62,9 @@ def _fetch(name: str) -> Any:
     def fetch(folder: Path) -> Path:
         from torchvision import datasets
 
-        made = getattr(datasets, name)
-        for file, md5 in made.resources:
-            _download(made.mirrors, file, folder, md5)
+        dataset = getattr(datasets, name)
+        for file, md5 in dataset.resources:
+            _download(dataset.mirrors, file, folder, md5)
         return folder
 
     return fetch

@@ -90,10 +90,10 @@ def content(
     listed = [known[key] for key in sorted(kept)]
     rows = {product.product_id: row for row, product in enumerate(listed)}
     specs = {"roi": columns.spec("float16", [dim], list=True)} if features else {}
-    made: dict[str, Iterator[pa.Table]] = {"products": _products(listed, features, specs)}
+    tables: dict[str, Iterator[pa.Table]] = {"products": _products(listed, features, specs)}
     for split in SPLITS:
-        made[split] = _reviews([p for p in listed if p.split == split], kept, rows, features, specs)
-    return Content("reviews", made, LABELS, specs, Folds(5, "grouped"), source or {}, rejected)
+        tables[split] = _reviews([p for p in listed if p.split == split], kept, rows, features, specs)
+    return Content("reviews", tables, LABELS, specs, Folds(5, "grouped"), source or {}, rejected)
 
 
 def _products(listed: list[Product], features: Lookup | None, specs: Any) -> Iterator[pa.Table]:
@@ -133,13 +133,13 @@ def _reviews(
 
 
 def _images(rows: Sequence[Product | Review], roi: list[Features] | None, specs: Any) -> dict[str, pa.Array]:
-    found = {
+    arrays = {
         "image_urls": pa.array([list(row.image_urls) for row in rows], pa.list_(pa.string())),
         "n_roi": pa.array([len(x) for x in roi] if roi else [0] * len(rows), pa.int32()),
     }
     if roi is not None:
-        found["roi"] = columns.from_ragged(roi, "float16", specs["roi"]["shape"])
-    return found
+        arrays["roi"] = columns.from_ragged(roi, "float16", specs["roi"]["shape"])
+    return arrays
 
 
 def split_products(ids: Sequence[str], seed: int, shares: tuple[float, float] = (0.64, 0.16)) -> dict[str, str]:

@@ -37,18 +37,22 @@ class Planted:
 
 
 def _read(source: Path, settings: Planted) -> Content:
-    made = _Generator(settings)
-    splits = split_products(list(made.product_roi), settings.seed)
+    generator = _Generator(settings)
+    splits = split_products(list(generator.product_roi), settings.seed)
     products = [
         Product(
-            name, "synthetic", splits[name], f"topic{made.topic[i]} item", f"synthetic product of topic{made.topic[i]}"
+            name,
+            "synthetic",
+            splits[name],
+            f"topic{generator.topic[i]} item",
+            f"synthetic product of topic{generator.topic[i]}",
         )
-        for i, name in enumerate(made.product_roi)
+        for i, name in enumerate(generator.product_roi)
     ]
-    features = {**made.product_roi, **made.review_roi}
+    features = {**generator.product_roi, **generator.review_roi}
     return content(
         products,
-        made.reviews,
+        generator.reviews,
         Rejected(),
         features=lambda split, item: features[item],
         dim=settings.roi_dim,

@@ -61,13 +61,13 @@ class Building:
 
 def read(source: Path, settings: Settings) -> Content:
     rejected = Rejected()
-    found = {name: source / name for name in SPLITS if (source / name / "labels").is_dir()}
-    if "train" not in found:
+    folders = {name: source / name for name in SPLITS if (source / name / "labels").is_dir()}
+    if "train" not in folders:
         raise DataError(f"{source} has no train/labels; it must be xBD's folder of train, test, hold and tier3")
     if not settings.tier3:
-        found.pop("tier3", None)
+        folders.pop("tier3", None)
     listed: dict[str, list[Building]] = {}
-    for name, folder in found.items():
+    for name, folder in folders.items():
         listed.setdefault("train" if name == "tier3" else name, []).extend(_buildings(folder, settings, rejected))
     if settings.match_paper_counts:
         listed["train"] = _subsample(listed["train"], settings.seed, rejected)
