@@ -37,3 +37,7 @@ def unchecked_shapes() -> Iterator[None]:
     """For tests of what the code itself says of a wrong shape or type."""
     with shapes.unchecked():
         yield
+
+
+def pytest_runtest_setup() -> None:
+    shapes.next_test()

@@ -38,9 +38,9 @@ def goldens(shared: Path) -> dict[str, Any]:
     return json.loads((shared / "goldens" / "mrhp.json").read_text())
 
 
-def close(found: Any, expected: Any, tolerance: float = 1e-9) -> None:
+def close(result: Any, expected: Any, tolerance: float = 1e-9) -> None:
     np.testing.assert_allclose(
-        np.asarray(found, dtype=float), np.asarray(expected, dtype=float), rtol=tolerance, atol=tolerance
+        np.asarray(result, dtype=float), np.asarray(expected, dtype=float), rtol=tolerance, atol=tolerance
     )
 
 
@@ -87,8 +87,8 @@ def test_contrastive_values_and_gradients(goldens: Any, number: int, form: str, 
 def test_the_loss_is_a_sphere(goldens: dict[str, Any]) -> None:
     """Theorem 1: the sum equals the squared distances from o/2, less a constant."""
     for case in goldens["contrastive"]:
-        found = case["results"]["adaptive"]
-        close(found["loss_sum"], found["hyperspherical_sum_squares"] - found["C"])
+        result = case["results"]["adaptive"]
+        close(result["loss_sum"], result["hyperspherical_sum_squares"] - result["C"])
 
 
 def test_helpful_rows_only(goldens: dict[str, Any]) -> None:
@@ -142,17 +142,19 @@ def test_ranking_of_all_pairs(goldens: dict[str, Any], gap: int) -> None:
 
 def test_pair_sampling(goldens: dict[str, Any]) -> None:
     for case in goldens["pair_sampling"]:
-        found = [{"pos": p, "neg_candidates": n.tolist()} for p, n in pair_candidates(case["labels"], case["interval"])]
-        assert found == case["out"], case
+        result = [
+            {"pos": p, "neg_candidates": n.tolist()} for p, n in pair_candidates(case["labels"], case["interval"])
+        ]
+        assert result == case["out"], case
 
 
 def test_metrics_of_each_product(goldens: dict[str, Any]) -> None:
     for group in goldens["metrics"]["groups"]:
         rows = len(group["labels"])
-        found = ranking_metrics(
+        result = ranking_metrics(
             labels=group["labels"], scores=group["scores"], products=["p"] * rows, threshold=group["threshold"]
         )
-        for metric, value in found.items():
+        for metric, value in result.items():
             close(value, group[metric])
 
 
@@ -161,18 +163,18 @@ def test_metrics_of_interleaved_products(goldens: dict[str, Any], threshold: int
     case = goldens["metrics"]
     products, labels, scores = zip(*case["flat_interleaved_rows_product_label_score"], strict=True)
     for form in (list(products), np.array(products)):
-        found = ranking_metrics(labels=labels, scores=scores, products=form, threshold=threshold)
+        result = ranking_metrics(labels=labels, scores=scores, products=form, threshold=threshold)
         wrong = case["mean_if_products_without_relevant_were_skipped"][f"threshold_{threshold}"]
         for metric, value in case["mean"][f"threshold_{threshold}"].items():
-            close(found[metric], value)
-            assert abs(found[metric] - wrong[metric]) > 0.01
+            close(result[metric], value)
+            assert abs(result[metric] - wrong[metric]) > 0.01
     torch_rows = ranking_metrics(
         labels=torch.tensor(labels),
         scores=torch.tensor(scores),
         threshold=threshold,
         products=torch.tensor([sorted(set(products)).index(p) for p in products]),
     )
-    assert torch_rows == found
+    assert torch_rows == result
     assert per_product(labels=labels, scores=scores, products=products, threshold=0).products == list(
         dict.fromkeys(products)
     )
@@ -209,10 +211,10 @@ def test_interaction_module(goldens: dict[str, Any], dtype: torch.dtype) -> None
     x, context = (torch.tensor([case[name]], dtype=dtype) for name in ("X_gamma", "X_eta"))
     mask = torch.tensor([case["key_mask"]], dtype=torch.bool)
     for depth, expected in enumerate(case["Q_after_each_layer"], start=1):
-        found = x
+        result = x
         for layer in module.layers[:depth]:
-            found = layer(found, context, mask)
-        close(found[0].detach(), expected, TOLERANCE[dtype])
+            result = layer(result, context, mask)
+        close(result[0].detach(), expected, TOLERANCE[dtype])
     close(module(x, context, mask)[0].detach(), case["Q_after_each_layer"][-1], TOLERANCE[dtype])
 
 
@@ -228,11 +230,11 @@ def test_product_aware_attention(goldens: dict[str, Any]) -> None:
         )
         for name in ("product", "review")
     )
-    found = module(product, review)
+    result = module(product, review)
     valid = review.mask[0]
-    close(found[0][valid].detach(), torch.tensor(case["out"], dtype=torch.float64)[valid])
-    close(masked_mean(found, review.mask)[0].detach(), case["mean_over_valid"])
-    assert not np.allclose(masked_mean(found, review.mask)[0].detach(), case["mean_over_padded_length"])
+    close(result[0][valid].detach(), torch.tensor(case["out"], dtype=torch.float64)[valid])
+    close(masked_mean(result, review.mask)[0].detach(), case["mean_over_valid"])
+    assert not np.allclose(masked_mean(result, review.mask)[0].detach(), case["mean_over_padded_length"])
 
 
 def test_kernel_pooling(goldens: dict[str, Any]) -> None:
@@ -247,8 +249,8 @@ def test_kernel_pooling_of_mcrs_code(goldens: dict[str, Any]) -> None:
     case = goldens["baselines"]["kernel_pooling_mcr_repo"]
     similarity = torch.tensor([case["similarity"]], dtype=torch.float64)
     masks = [torch.ones(1, n, dtype=torch.bool) for n in similarity.shape[1:]]
-    found = kernel_pooling(similarity, *masks, case["mus"], [case["sigma"]] * len(case["mus"]), pooling="mcr")
-    close(found[0], case["phi"])
+    result = kernel_pooling(similarity, *masks, case["mus"], [case["sigma"]] * len(case["mus"]), pooling="mcr")
+    close(result[0], case["phi"])
     close(sorted(kernel_centres(8)), case["mus"])
 
 

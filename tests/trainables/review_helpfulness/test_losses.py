@@ -37,10 +37,10 @@ def loops(x: list[torch.Tensor], o_pos: float, o_neg: float, products: list[int]
 @given(sizes, seeds, st.floats(1, 2), st.floats(-0.3, 0.3))
 def test_it_is_the_papers_sum(rows: int, seed: int, o_pos: float, o_neg: float) -> None:
     x, products = features(rows, seed), [i // 2 for i in range(rows)]
-    found = adaptive_contrastive_loss(
+    result = adaptive_contrastive_loss(
         *x, o_pos=o_pos, o_neg=o_neg, reduction="sum", product_ids=products, mask_same_product=True
     )
-    assert found.item() == pytest.approx(loops(x, o_pos, o_neg, products), abs=1e-9)
+    assert result.item() == pytest.approx(loops(x, o_pos, o_neg, products), abs=1e-9)
 
 
 @settings(max_examples=25, deadline=None)

@@ -24,10 +24,10 @@ rows = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 4), st.floats(-
 @given(rows, st.integers(0, 2))
 def test_ideal_order_is_best_and_all_values_are_shares(data: list[tuple[str, int, float]], threshold: int) -> None:
     products, labels, scores = zip(*data, strict=True)
-    found = ranking_metrics(labels=labels, scores=scores, products=products, threshold=threshold)
+    result = ranking_metrics(labels=labels, scores=scores, products=products, threshold=threshold)
     ideal = ranking_metrics(labels=labels, scores=labels, products=products, threshold=threshold)
     for metric in METRICS:
-        assert 0 <= found[metric] <= ideal[metric] + 1e-12 <= 1 + 1e-9
+        assert 0 <= result[metric] <= ideal[metric] + 1e-12 <= 1 + 1e-9
 
 
 @settings(max_examples=40, deadline=None)
@@ -55,8 +55,8 @@ def test_a_score_that_is_no_number_is_refused() -> None:
 
 def test_random_order_has_its_expectation() -> None:
     """One relevant review of two: its average precision is 1 or 1/2, so 3/4 on average."""
-    found = random_order_metrics(labels=[4, 0], products=["a", "a"], threshold=1, draws=2000)
-    assert found.values["map"][0] == pytest.approx(0.75, abs=0.02)
+    result = random_order_metrics(labels=[4, 0], products=["a", "a"], threshold=1, draws=2000)
+    assert result.values["map"][0] == pytest.approx(0.75, abs=0.02)
 
 
 def test_votes_at_the_powers_of_two() -> None:
@@ -69,8 +69,8 @@ def test_votes_at_the_powers_of_two() -> None:
 def test_paired_t_is_students(count: int, seed: int) -> None:
     a, b = np.random.default_rng(seed).random((2, count))
     expected = stats.ttest_rel(a, b)
-    found = paired_t(a, b)
-    assert (found.t, found.p) == pytest.approx((expected.statistic, expected.pvalue))
+    result = paired_t(a, b)
+    assert (result.t, result.p) == pytest.approx((expected.statistic, expected.pvalue))
 
 
 def test_paired_t_of_equal_and_of_constantly_different_systems() -> None:

@@ -68,10 +68,10 @@ def test_the_graph_in_slices_is_the_graph() -> None:
         return torch.softmax(scores.masked_fill(~mask[:, None], float("-inf")), -1) @ x * mask[..., None]
 
     parameters = [x, *graph.parameters()]
-    expected, found = formula(x), graph(x, mask)
-    torch.testing.assert_close(found, expected)
+    expected, mixed = formula(x), graph(x, mask)
+    torch.testing.assert_close(mixed, expected)
     for a, b in zip(
-        torch.autograd.grad(found.square().sum(), parameters),
+        torch.autograd.grad(mixed.square().sum(), parameters),
         torch.autograd.grad(expected.square().sum(), parameters),
         strict=True,
     ):

@@ -14,9 +14,9 @@ labels = st.lists(st.integers(0, 4), min_size=1, max_size=12)
 def test_candidates_are_the_rule_written_out(truth: list[int], interval: int) -> None:
     levels = sorted(set(truth), reverse=True)
     kept = levels[: max(0, len(levels) - 1 - interval)]
-    found = pair_candidates(truth, interval)
-    assert [truth[p] for p, _ in found] == sorted([v for v in truth if v in kept], reverse=True)
-    for positive, negatives in found:
+    result = pair_candidates(truth, interval)
+    assert [truth[p] for p, _ in result] == sorted([v for v in truth if v in kept], reverse=True)
+    for positive, negatives in result:
         assert negatives.tolist() == [i for i, v in enumerate(truth) if v < truth[positive] - interval]
         assert len(negatives)
 

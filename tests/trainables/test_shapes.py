@@ -1,0 +1,48 @@
+"""The checks of types and shapes that run with the tests (tests/support/shapes.py): on here, off in production."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import shapes
+import torch
+from jaxtyping import TypeCheckError
+
+from trainables.losses import build
+from trainables.review_helpfulness.layers import masked_mean
+
+
+def test_wrong_shapes_and_types_are_refused() -> None:
+    x, mask = torch.ones(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)
+    assert masked_mean(x, mask).shape == (2, 4)
+    for wrong in (mask[:, :2], mask[:1], mask.float()):
+        with pytest.raises(TypeCheckError):
+            masked_mean(x, wrong)
+
+
+def test_the_first_calls_of_each_test_are_checked() -> None:
+    x, mask = torch.ones(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)
+    for _ in range(shapes.CALLS_A_TEST):
+        masked_mean(x, mask)
+    wrong = torch.ones(1, 3, dtype=torch.bool)  # broadcasts, so that nothing but the check refuses it
+    assert masked_mean(x, wrong).shape == (2, 4)
+    shapes.next_test()
+    with pytest.raises(TypeCheckError):
+        masked_mean(x, wrong)
+
+
+def test_an_int_may_stand_for_a_float() -> None:
+    z, labels = torch.randn(4, 3), torch.tensor([0, 0, 1, 1])
+    assert torch.isfinite(build("supcon", "cosine", temperature=1)(z, labels))
+
+
+def test_nothing_is_checked_outside_the_tests() -> None:
+    code = (
+        "import sys, torch\n"
+        "from trainables.review_helpfulness.layers import masked_mean\n"
+        "print(masked_mean(torch.ones(2, 3, 4), torch.ones(1, 3, dtype=torch.bool)).shape, 'beartype' in sys.modules)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    output = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert output.stdout == "torch.Size([2, 4]) False\n"
