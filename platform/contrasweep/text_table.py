@@ -8,28 +8,29 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+WIDTH = 100  # columns of a text that is laid out for no particular terminal
 UNLIMITED = 10_000
 NARROWEST = 4  # letters of a column, below which it is not broken any further
 
 
 def text_table(rows: Sequence[Sequence[str]], *, rule: bool = False, width: int | None = None) -> list[str]:
-    """Lines with aligned columns; the first row is the head, with `rule` a line is drawn below it.
+    """Lines with aligned columns; with `rule` the first row is a head with a line below it.
 
     In a terminal of `width` columns long entries are broken over several lines; nothing is cut off.
     """
-    head, *body = rows
     table = Table(
         box=SIMPLE_HEAD if rule else None,
         padding=(0, 1, 0, 0) if rule else (0, 2, 0, 0),
         pad_edge=False,
         show_edge=False,
+        show_header=rule,
         header_style="",
     )
-    for name in head:
+    for name in rows[0]:
         table.add_column(Text(name), overflow="fold")
-    for row in body:
+    for row in rows[1:] if rule else rows:
         table.add_row(*map(Text, row))
-    columns = UNLIMITED if width is None else max(width, (NARROWEST + 2) * len(head))
+    columns = UNLIMITED if width is None else max(width, (NARROWEST + 2) * len(rows[0]))
     sink = io.StringIO()
     Console(file=sink, width=columns, color_system=None, force_terminal=False).print(table)
     return [line.rstrip() for line in sink.getvalue().splitlines()]

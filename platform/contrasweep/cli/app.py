@@ -20,9 +20,11 @@ from contrasweep.cli.options import (
     Study,
     Tracking,
     print_json,
+    width,
 )
 from contrasweep.defaults import STORAGE, TRACKING
 from contrasweep.study.file import load_study
+from contrasweep.text_table import WIDTH, text_table
 
 if TYPE_CHECKING:
     from contrasweep.cli.catalogue import Setting
@@ -54,7 +56,7 @@ def plan(
 
     planned = plan_study(load_study(study, sets or []), storage=storage)
     expected = forecast.forecast(planned, storage, cluster)
-    print_json(expected.to_dict()) if json else print(expected.to_text())
+    print_json(expected.to_dict()) if json else print(expected.to_text(width()))
 
 
 @app.command()
@@ -86,8 +88,8 @@ def run(
     if json:
         print_json(reports.summary(results))
     else:
-        print(results.table().to_text())
-        print("\n" + search_notes(results).to_text() if results.spent() else "")
+        print(results.table().to_text(width() or WIDTH))
+        print("\n" + search_notes(results).to_text(width()) if results.spent() else "")
         print(f"\nrecords:  {storage}/{results.name}\nreport:   contrasweep report {results.name} --storage {storage}")
         if tracking != "none":
             print(f"MLflow:   contrasweep ui --tracking {tracking} --study {results.name}")
@@ -134,8 +136,7 @@ def list_(
         if json:
             print_json(entries)
             return
-        wide = max(map(len, entries))
-        print("\n".join(f"{entry:<{wide}}  {text}".rstrip() for entry, text in entries.items()))
+        print("\n".join(text_table(list(entries.items()), width=width())))
         return
     settings = catalogue.settings(kind, name)
     print_json([vars(setting) for setting in settings]) if json else print(_settings_text(name, settings))

@@ -5,9 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
+from contrasweep.cli.options import width
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import DataError
 from contrasweep.study.file import parse_set
+from contrasweep.text_table import text_table
 
 app = typer.Typer(no_args_is_help=True, help="Stage datasets as Parquet, list, show and verify them.")
 
@@ -126,12 +128,5 @@ def _text(value: Any) -> str:
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for name in rows[0]:
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(*(str(value) for value in row.values()))
-    Console().print(table)
+    lines = text_table([list(rows[0]), *([str(value) for value in row.values()] for row in rows)], width=width())
+    typer.echo("\n".join(lines))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,8 +39,8 @@ def wants_json() -> bool:
     return "--json" in sys.argv
 
 
-def width() -> int:
-    """Columns of the terminal; 100 where there is none."""
-    import shutil
-
-    return int(os.environ.get("COLUMNS", 0)) or shutil.get_terminal_size((100, 24)).columns
+def width() -> int | None:
+    """Columns of the terminal; None where the output goes into a file or a pipe, which has any number of them."""
+    if columns := int(os.environ.get("COLUMNS", 0)):
+        return columns
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from contrasweep.cli.options import Json, Storage, Study, print_json
+from contrasweep.cli.options import Json, Storage, Study, print_json, width
 from contrasweep.defaults import STORAGE
 from contrasweep.study.file import load_study
+from contrasweep.text_table import WIDTH
 
 if TYPE_CHECKING:
     from contrasweep.results.results import Results
@@ -50,7 +51,17 @@ def report(
             | {"rows": results.to_frame().astype(object).where(lambda f: f.notna(), None).to_dict("records")}
         )
         return
-    write_report(results, format, rows=rows, columns=columns, metric=metric, output=output, spread=spread, over=over)
+    write_report(
+        results,
+        format,
+        rows=rows,
+        columns=columns,
+        metric=metric,
+        output=output,
+        spread=spread,
+        over=over,
+        width=(width() if output is None else None) or WIDTH,
+    )
 
 
 def compare(

@@ -70,12 +70,12 @@ class Forecast:
             "table": [{**f.lot.facts, "seconds": f.seconds, **f.capacity.to_dict()} for f in self.lots],
         }
 
-    def to_text(self) -> str:
-        """For people: a line a lot, then the sums and the warnings."""
+    def to_text(self, width: int | None = None) -> str:
+        """For people: a line a lot, folded in a terminal of `width` columns, then the sums and the warnings."""
         unbounded = self.plan.total is None
         unknown = "unknown, as how many trials the budget pays for" if unbounded else text.UNTIL_ONE_FINISHED
         lines = [
-            *text.table([(f.lot, f.capacity) for f in self.lots], self.inventory),
+            *text.table([(f.lot, f.capacity) for f in self.lots], self.inventory, width),
             "",
             *self.plan.lines(self.records),
             *text.packing_lines(self.packing),

@@ -9,13 +9,14 @@ from contrasweep.planning.capacity import Capacity
 from contrasweep.planning.durations import duration
 from contrasweep.planning.footprints import DEFAULT
 from contrasweep.planning.plan import Lot
+from contrasweep.text_table import text_table
 
 MAX_ROWS = 40
 MAX_NOTES = 5
 UNTIL_ONE_FINISHED = "unknown until a trial has finished"
 
 
-def table(lots: Sequence[tuple[Lot, Capacity]], inventory: Inventory) -> list[str]:
+def table(lots: Sequence[tuple[Lot, Capacity]], inventory: Inventory, width: int | None = None) -> list[str]:
     """A line a lot, the first ones of many: what is planned, what it requires, what it searches."""
     shown = lots[:MAX_ROWS]
     middle = capacity_columns([capacity for _, capacity in shown], inventory)
@@ -25,13 +26,7 @@ def table(lots: Sequence[tuple[Lot, Capacity]], inventory: Inventory) -> list[st
         for i, (lot, columns) in enumerate(zip(lots_and_header, middle, strict=True))
     ]
     more = [f"... and {len(lots) - MAX_ROWS} more cells"] if len(lots) > MAX_ROWS else []
-    return [*aligned(rows), *more]
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as lines whose columns are aligned."""
-    wide = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ["  ".join(f"{text:<{w}}" for text, w in zip(row, wide, strict=True)).rstrip() for row in rows]
+    return [*text_table(rows, width=width), *more]
 
 
 def capacity_columns(capacities: Sequence[Capacity], inventory: Inventory) -> list[list[str]]:

@@ -19,6 +19,7 @@ from contrasweep.results.items import by_item, tables_over_groups
 from contrasweep.results.results import Over, Results
 from contrasweep.results.table import Table
 from contrasweep.results.versus import Versus
+from contrasweep.text_table import WIDTH
 from contrasweep.tracking.links import read_links
 
 __all__ = [
@@ -49,6 +50,7 @@ def write_report(
     output: Path | None = None,
     spread: bool = False,
     over: Over = "replicates",
+    width: int = WIDTH,
 ) -> None:
     """The study as it stands now, in one of `FORMATS`, to the file `output` or to standard output.
 
@@ -64,7 +66,7 @@ def write_report(
             hint="leave it out, or take another --format",
         )
     table = results.table(rows or None, columns or None, metric, spread=spread, over=over)
-    write(render(results, format, table), output)
+    write(render(results, format, table, width=width), output)
     if output is not None and format in ("csv", "parquet"):
         write(_frame_bytes(table.comparisons(), format), output.with_suffix(f".comparisons{output.suffix}"))
 
@@ -100,20 +102,20 @@ def write_files(results: Results, folder: Path) -> tuple[dict[str, Path], str]:
     return {name: folder / name for name in content}, note
 
 
-def render(results: Results, format: str, table: Table | None = None) -> bytes:
-    """The content of a report file; of the study's own table unless another is given."""
+def render(results: Results, format: str, table: Table | None = None, *, width: int = WIDTH) -> bytes:
+    """The content of a report file; of the study's own table unless another is given. A text has `width` columns."""
     table = table or results.table()
     if format == "html":
         return html_report(report_data(results, table)).encode()
     if format in ("csv", "parquet"):
         return _frame_bytes(table.to_frame(), format)
-    shown = {"text": table.to_text, "markdown": table.to_markdown, "latex": table.to_latex}[format]
-    notes = (
-        {"text": "\n\n{}\n", "markdown": "\n\n```\n{}\n```\n"}[format].format(search_notes(results).to_text())
-        if format != "latex" and results.spent()
-        else "\n"
-    )
-    return (str(shown()).rstrip() + notes).encode()
+    if format == "latex":
+        return table.to_latex().encode()
+    shown = table.to_text(width) if format == "text" else table.to_markdown()
+    notes = search_notes(results).to_text(width if format == "text" else None) if results.spent() else ""
+    if notes and format == "markdown":
+        notes = f"```\n{notes}\n```"
+    return ("\n\n".join(part for part in (shown.rstrip(), notes) if part) + "\n").encode()
 
 
 def render_comparison(versus: Versus, format: str) -> bytes:

@@ -1,0 +1,30 @@
+"""The one printer of tables in a terminal."""
+
+import pytest
+
+from contrasweep.text_table import text_table
+
+ROWS = [["arm", "value"], ["supcon", "0.912 [0.897, 0.930]"], ["[bold]o[/bold]", "2"]]
+
+
+def test_columns_are_aligned_and_text_is_no_markup():
+    assert text_table(ROWS) == ["arm             value", "supcon          0.912 [0.897, 0.930]", "[bold]o[/bold]  2"]
+
+
+def test_a_rule_below_the_head_is_as_wide_as_the_table():
+    head, rule, *body = text_table(ROWS, rule=True)
+    assert rule == "─" * max(map(len, body)) and head.startswith("arm ")
+
+
+@pytest.mark.parametrize("width", [1, 12, 20, 30])
+@pytest.mark.parametrize("rule", [True, False])
+def test_a_narrow_terminal_breaks_entries_and_loses_nothing(width, rule):
+    lines = text_table(ROWS, rule=rule, width=width)
+    assert max(map(len, lines)) <= max(width, 12)
+    letters = [*"".join(lines).replace("─", "").replace(" ", "")]
+    assert sorted(letters) == sorted("".join(entry for row in ROWS for entry in row).replace(" ", ""))
+
+
+def test_characters_of_two_columns_are_counted_as_two():
+    first, second = text_table([["統計", "a"], ["abcd", "b"]])
+    assert first == "統計  a" and second == "abcd  b"
