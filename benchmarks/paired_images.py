@@ -106,9 +106,11 @@ def row(arguments: argparse.Namespace) -> None:
     wanted, device = json.loads(arguments.row), torch.device(arguments.device)
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    settings = Settings(backbone=wanted["backbone"], lat_size=0 if wanted["side"] > 64 else 4)
+    latent = {"size": 0 if wanted["side"] > 64 else 4}
+    shape = (3, wanted["side"], wanted["side"])
+    settings = Settings(encoder=wanted["backbone"], latent=latent).for_images(shape)
     layout = torch.channels_last if wanted.get("channels_last") else torch.contiguous_format
-    model: Any = image_model(settings, (3, wanted["side"], wanted["side"]), 5).to(device, memory_format=layout).train()
+    model: Any = image_model(settings, shape, 5).to(device, memory_format=layout).train()
     labels = torch.arange(wanted["pairs"], device=device) % 3
     objective, parameters = Objective(settings, labels, 5, device), list(model.parameters())
     sides = [

@@ -26,6 +26,10 @@ PAPERS = ("scl", "l-scl", "local")
 """The systems in the paper's tables; ocl-pair, which they leave out, tells the loss apart from l."""
 
 
+def _without(config: Config, *keys: str) -> Config:
+    return {key: value for key, value in config.items() if key not in keys}
+
+
 def arms(base: Config, names: tuple[str, ...] = PAPERS, trainable: str = PAIRS) -> dict[str, Arm]:
     """An arm for each of these systems on a common base."""
     return {name: Arm(trainable, config=base | SYSTEMS[name]) for name in names}
@@ -34,8 +38,8 @@ def arms(base: Config, names: tuple[str, ...] = PAPERS, trainable: str = PAIRS) 
 # The paper states no optimiser, epochs, temperature or beta; these are the family's defaults (temperature .5, since
 # at .1 the optima of SCL and OCL differ by 2e-4 only).
 _PAPER: Config = {
-    "backbone": "resnet50",
-    "stem": "imagenet",
+    "encoder": "resnet50",
+    "encoder.stem": "imagenet",
     "autocast": True,
     "learning_rate": 3e-4,
     "epochs": 50,
@@ -78,16 +82,16 @@ TABLE_3 = _table(
 TABLE_4 = _table(
     "local-table-4",
     "Backbones",
-    arms=arms({k: v for k, v in _PAPER.items() if k != "backbone"}),
+    arms=arms(_without(_PAPER, "encoder")),
     zipped=[_WHERE],
-    axes={"backbone": ["resnet18", "resnet34", "resnet50"]},
+    axes={"encoder": ["resnet18", "resnet34", "resnet50"]},
 )
 TABLE_5 = _table(
     "local-table-5",
     "Stages whose differences make l (the paper's column SCL is L-SCL)",
     arms=arms(_PAPER, ("l-scl", "local")),
     zipped=[_WHERE],
-    axes={"blocks": ["1-2-3-4", "2-3-4", "3-4", "4"]},
+    axes={"latent.blocks": ["1-2-3-4", "2-3-4", "3-4", "4"]},
 )
 
 _SINGLE: Config = {
@@ -96,7 +100,7 @@ _SINGLE: Config = {
     "n_views": 2,
     "optimizer": "sgd",
     "warmup_epochs": 5,
-    "temperature": 0.1,
+    "loss.temperature": 0.1,
     "epochs": 200,
     "autocast": True,
     "augmentation": "photos",
@@ -113,7 +117,7 @@ def _cells(*groups: tuple[str, tuple[int, ...], int]) -> dict[str, list[Any]]:
     """Datasets with their batch sizes, the learning rate .1 B/256, and D_E: at least the number of classes where
     1024 allows it."""
     rows = [(data, batch, 0.1 * batch / 256, dim) for data, batches, dim in groups for batch in batches]
-    names = ("data", "batch_size", "learning_rate", "projection_dim")
+    names = ("data", "batch_size", "learning_rate", "projection.dim")
     return {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
 
 
@@ -122,7 +126,7 @@ TABLE_6 = AblationGrid(
     name="local-table-6",
     description="Long-tailed single images, folds inside the long-tailed set (what the paper's 92 % on CIFAR-10-LT "
     "can only be)",
-    arms=_single(_SINGLE | {"backbone": "resnet18"}),
+    arms=_single(_SINGLE | {"encoder": "resnet18"}),
     data="cifar10-lt",
     folds=5,
     metric="f1_macro",
@@ -132,7 +136,7 @@ TABLE_6 = AblationGrid(
 TABLE_6_BALANCED = AblationGrid(
     name="local-table-6-balanced",
     description="Long-tailed single images on the official balanced test splits, as the literature reports them",
-    arms=_single(_SINGLE | {"backbone": "resnet18"}),
+    arms=_single(_SINGLE | {"encoder": "resnet18"}),
     data="cifar10-lt",
     seeds=[0, 1, 2, 3, 4],
     metric="accuracy",
@@ -142,7 +146,7 @@ TABLE_6_BALANCED = AblationGrid(
 TABLE_7 = AblationGrid(
     name="local-table-7",
     description="ImageNet-LT, few epochs",
-    arms=_single(_SINGLE | {"backbone": "resnet50", "epochs": 10, "warmup_epochs": 1}),
+    arms=_single(_SINGLE | {"encoder": "resnet50", "epochs": 10, "warmup_epochs": 1}),
     data="imagenet-lt",
     seeds=[0, 1, 2],
     metric="accuracy",
@@ -151,37 +155,33 @@ TABLE_7 = AblationGrid(
 )
 
 # What two cores can do: a ResNet-10 of a quarter of the width, 32 pixels. Chosen on the training part of fold 0 alone,
-# its
-# four folds held out in turn (benchmarks/results/paired_images_choice.md).
-_SMALL: Config = {
-    "backbone": "resnet10",
-    "width": 16,
-    "stem": "imagenet",
+# its four folds held out in turn (benchmarks/results/paired_images_choice.md).
+_NETWORK: Config = {
+    "encoder": "resnet10",
+    "encoder.width": 16,
+    "encoder.stem": "imagenet",
     "image_size": 32,
-    "lat_size": 4,
+    "latent.size": 4,
     "centre": "item",
     "learning_rate": 3e-3,
-    "crop_area": 1.0,
-    "jitter": 0.03,
     "alpha_schedule": "inverse",
     "evaluate_every": 0,
     "checkpoint_every": 0,
     "artifacts": "none",
 }
-_PAIR: Config = _SMALL | {
+_VIEWS: Config = {"augmentation": "pairs", "augmentation.crop_area": 1.0, "augmentation.jitter": 0.03}
+_SMALL: Config = _NETWORK | _VIEWS
+_CHOICE: Config = {
     "batch_size": 32,
     "epochs": 15,
     "centre": "both",
-    "class_weights": "root",
-    "weight_decay": 0.05,
+    "wce.class_weights": "root",
+    "optimizer.weight_decay": 0.05,
 }
-_BRIEF: Config = _SMALL | {"width": 8, "epochs": 1, "alpha": 0.5, "alpha_schedule": "const"}
+_PAIR: Config = _SMALL | _CHOICE
+_BRIEF: Config = _SMALL | {"encoder.width": 8, "epochs": 1, "alpha": 0.5, "alpha_schedule": "const"}
 """What the small tables share: enough to see that they run and which way they point, not to decide. Alpha is constant,
 since an alpha that falls from 1 gives the classifier no share of a first epoch."""
-
-
-def _without(config: Config, *keys: str) -> Config:
-    return {key: value for key, value in config.items() if key not in keys}
 
 
 TABLE_2_SMALL = _table(
@@ -204,27 +204,27 @@ TABLE_4_SMALL = _table(
     "Backbones on OMBRIA's pairs",
     data="ombria",
     metric="f1_macro",
-    arms=arms(_without(_BRIEF, "backbone") | {"batch_size": 32}),
-    axes={"backbone": ["resnet10", "resnet18", "resnet34"]},
+    arms=arms(_without(_BRIEF, "encoder") | {"batch_size": 32}),
+    axes={"encoder": ["resnet10", "resnet18", "resnet34"]},
 )
 TABLE_5_SMALL = _table(
     "local-table-5-small",
     "Stages of l on OMBRIA's pairs",
     data="ombria",
     metric="f1_macro",
-    arms=arms(_BRIEF | {"batch_size": 32, "stem": "small"}, ("l-scl", "local")),
-    axes={"blocks": ["1-2-3-4", "2-3-4", "3-4", "4"]},
+    arms=arms(_BRIEF | {"batch_size": 32, "encoder.stem": "small"}, ("l-scl", "local")),
+    axes={"latent.blocks": ["1-2-3-4", "2-3-4", "3-4", "4"]},
 )
 """With the small stem, since the other leaves block 4 a single place at 32 pixels: too few for five orthogonal
 classes."""
 
 _SINGLE_SMALL: Config = _SINGLE | {
-    "backbone": "resnet10",
-    "width": 8,
-    "stem": "imagenet",
+    "encoder": "resnet10",
+    "encoder.width": 8,
+    "encoder.stem": "imagenet",
     "autocast": False,
     "warmup_epochs": 0,
-    "projection_dim": 128,
+    "projection.dim": 128,
     "evaluate_every": 0,
     "learning_rate": 0.02,
     "alpha": 0.5,
@@ -261,13 +261,13 @@ SYSTEMS_SMALL = _table(
     | {
         "local-pre": Arm(PAIRS, config=_PAIR | LOCAL | {"input": "pre"}),
         "local-post": Arm(PAIRS, config=_PAIR | LOCAL | {"input": "post"}),
-        "pre-single": Arm(PAIRS, config=_PAIR | OCL_PAIR | {"input": "pre_single"}),
-        "post-single": Arm(PAIRS, config=_PAIR | OCL_PAIR | {"input": "post_single"}),
+        "pre-single": Arm(PAIRS, config=_NETWORK | _CHOICE | OCL_PAIR | {"input": "pre_single"}),
+        "post-single": Arm(PAIRS, config=_NETWORK | _CHOICE | OCL_PAIR | {"input": "post_single"}),
         "colour": Arm(COLOUR),
     },
 )
 """`local-pre` and `local-post` are LOCAL fed one side twice, `pre-single` and `post-single` networks of one image;
-`colour` is the floor."""
+`colour` is the baseline without a network."""
 
 PAIRS_SMALL = _table(
     "local-pairs-small",
@@ -294,7 +294,7 @@ COLOUR_SMALL = _table(
         "colour": Arm(COLOUR),
     },
 )
-"""What the floor knows, given to the network: does it clear the floor then?"""
+"""What the colour baseline knows, given to the network: does it beat the baseline then?"""
 
 FLOORS_SMALL = _table(
     "local-floors-small",
@@ -320,13 +320,13 @@ GEOMETRY_SMALL = AblationGrid(
             "batch_size": 32,
             "alpha_schedule": "const",
             "alpha": 0.5,
-            "temperature": 0.2,
+            "loss.temperature": 0.2,
             "learning_rate": 2e-3,
             "epochs": 40,
             "sampler": "class_balanced",
-            "class_weights": "none",
-            "dihedral": False,
-            "jitter": 0.0,
+            "wce.class_weights": "none",
+            "augmentation.dihedral": False,
+            "augmentation.jitter": 0.0,
         },
         ("local",),
     ),
@@ -345,16 +345,16 @@ network fit its training rows. Measured there, folds 0 to 4: .255, .114, .115, .
 WEIGHTS: Space = {
     "alpha": Choice([0.5, 0.9, 1.0]),
     "beta": Choice([0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0]),
-    "temperature": Float(0.05, 1.0, log=True),
+    "loss.temperature": Float(0.05, 1.0, log=True),
     "learning_rate": Float(1e-5, 3e-3, log=True),
 }
 """What the paper leaves open and every pair of systems has to tune; alpha is alpha_0."""
 
 RECIPE: Space = {
-    "weight_decay": Float(1e-6, 1e-3, log=True),
+    "optimizer.weight_decay": Float(1e-6, 1e-3, log=True),
     "alpha_schedule": Choice(["parabolic", "linear", "inverse", "cosine", "const"]),
-    "projection_dim": Choice([64, 128, 256, 512]),
-    "wce_reduction": Choice(["torch_mean", "batch_mean"]),
+    "projection.dim": Choice([64, 128, 256, 512]),
+    "wce.reduction": Choice(["torch_mean", "batch_mean"]),
     "sampler": Choice(["uniform", "class_balanced", "at_least_2_per_class"]),
 }
 """More to tune where there is the budget."""
@@ -362,14 +362,14 @@ RECIPE: Space = {
 
 def _searched(base: Config, space: Space, names: tuple[str, ...], trainable: str = PAIRS) -> dict[str, Arm]:
     """Arms that search `space`, without beta where a system has no l."""
-    found = {}
+    searched = {}
     for name in names:
         fixed = _without(base, *space) | (
             SYSTEMS[name] if SYSTEMS[name]["beta"] == 0 else _without(SYSTEMS[name], "beta")
         )
         open_ = {key: value for key, value in space.items() if key not in fixed}
-        found[name] = Arm(trainable, config=fixed, space=open_)
-    return found
+        searched[name] = Arm(trainable, config=fixed, space=open_)
+    return searched
 
 
 SWEEP = Sweep(
@@ -388,7 +388,7 @@ SWEEP_SMALL = Sweep(
     name="local-sweep-small",
     description="The sweep on OMBRIA's pairs with a small network",
     arms=_searched(
-        _SMALL | {"batch_size": 32, "width": 8, "epochs": 5},
+        _SMALL | {"batch_size": 32, "encoder.width": 8, "epochs": 5},
         WEIGHTS | {"learning_rate": Float(3e-4, 1e-2, log=True)},
         ("scl", "local"),
     ),
@@ -417,7 +417,7 @@ SICK_SMALL = AblationGrid(
     seeds=[0, 1, 2],
     arms=arms(
         {
-            "width": 48,
+            "encoder.width": 48,
             "max_words": 24,
             "batch_size": 64,
             "epochs": 6,

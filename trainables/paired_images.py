@@ -30,7 +30,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     settings = Settings(**trial.config)
     device = seeding.pick_device(settings.device)
     seeding.prepare(device, settings.threads)
-    yield from fit(trial, settings, ImageInputs(trial, settings, device), resume)
+    yield from fit(trial, ImageInputs(trial, settings, device), resume)
 
 
 def load_model(folder: Path, trial: Trial) -> FromPixels:

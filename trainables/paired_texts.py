@@ -28,7 +28,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     settings = Settings(**trial.config)
     device = seeding.pick_device(settings.device)
     seeding.prepare(device, settings.threads)
-    yield from fit(trial, settings, TextInputs(trial, settings, device), resume)
+    yield from fit(trial, TextInputs(trial, settings, device), resume)
 
 
 def memory(config: Mapping[str, Any], data: Manifest) -> Workload:

@@ -32,33 +32,44 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 @checked
 class Settings:
-    """`input`: both images of the `pair`, or only `pre` or `post`; `hue`: statistics of hue, saturation and value too
-    (RGB images); `rounds` of boosting."""
+    """Settings of the colour baseline."""
 
     input: Literal["pair", "pre", "post"] = "pair"
+    """Both images of a pair, or only one of them."""
     hue: bool = False
+    """Whether statistics of hue, saturation and value are read too, which RGB images have."""
     rounds: Annotated[int, pydantic.Field(ge=1)] = 100
+    """Rounds of boosting."""
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """The columns of the images that are read."""
+        return ("pre", "post") if self.input == "pair" else (self.input,)
+
+    def resolve(self, data: Manifest) -> "Settings":
+        """These settings for `data`, which they do not depend on; an error where it has no pairs, or no hue."""
+        if data.kind != "image-pair":
+            raise DataError(f"the colour baseline needs image pairs; {data.name} is of kind {data.kind!r}")
+        channels = image_shape(data, self.sides[0])[0]
+        if self.hue and channels != 3:
+            raise SpecError(
+                "only RGB images have a hue",
+                place="hue",
+                value=True,
+                hint=f"those of {data.name} have {channels} channels",
+            )
+        return self
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
     """Fit the trees, classes weighted by 1/n_k, and report once; there is nothing to resume from."""
     from sklearn.ensemble import HistGradientBoostingClassifier  # takes a second, which only this arm pays
 
-    settings = Settings(**trial.config)
-    if trial.data.kind != "image-pair":
-        raise DataError(f"the colour baseline needs image pairs; {trial.data.name} is of kind {trial.data.kind!r}")
-    sides = ("pre", "post") if settings.input == "pair" else (settings.input,)
-    if settings.hue and image_shape(trial.data, sides[0])[0] != 3:
-        raise SpecError(
-            "only RGB images have a hue",
-            place="hue",
-            value=True,
-            hint=f"those of {trial.data.name} have {image_shape(trial.data, sides[0])[0]} channels",
-        )
+    settings = Settings(**trial.config).resolve(trial.data)
     fit, test = open_dataset(trial.data).parts(trial.fold)
     trees = HistGradientBoostingClassifier(max_iter=settings.rounds, class_weight="balanced", random_state=trial.seed)
-    trees.fit(_features(fit, sides, settings.hue), fit.labels)
-    predicted = torch.tensor(trees.predict(_features(test, sides, settings.hue)))
+    trees.fit(_features(fit, settings), fit.labels)
+    predicted = torch.tensor(trees.predict(_features(test, settings)))
     labels, fitted = torch.tensor(test.labels), torch.tensor(fit.labels)
     classes = len(trial.data.classes) or 1 + int(max(labels.max(), fitted.max()))
     scores = metrics.scores(predicted, labels, torch.bincount(fitted, minlength=classes))
@@ -71,11 +82,11 @@ def colours(images: NDArray[Any]) -> Float32[np.ndarray, "n f"]:
     return np.concatenate([pixels.mean(1), pixels.std(1), *np.quantile(pixels, QUANTILES, axis=1)], 1, dtype=np.float32)
 
 
-def _features(part: Any, sides: tuple[str, ...], hue: bool) -> Float32[np.ndarray, "n f"]:
+def _features(part: Any, settings: Settings) -> Float32[np.ndarray, "n f"]:
     statistics = []
-    for images in (np.asarray(part.array(side)) for side in sides):
+    for images in (np.asarray(part.array(side)) for side in settings.sides):
         statistics.append(colours(images))
-        if hue:
+        if settings.hue:
             from matplotlib.colors import rgb_to_hsv  # only for this
 
             statistics.append(colours(rgb_to_hsv(images.astype(np.float32) / 255)))
@@ -84,7 +95,7 @@ def _features(part: Any, sides: tuple[str, ...], hue: bool) -> Float32[np.ndarra
 
 def memory(config: Mapping[str, Any], data: Manifest) -> Workload:
     """Trees take no GPU: the images of both parts, and one side of them in float32, on the host."""
-    sides = 2 if Settings(**config).input == "pair" else 1
+    sides = len(Settings(**config).sides)
     images = (data.rows("train") + data.rows("test")) * math.prod(image_shape(data, "pre"))
     return Workload(
         "colour trees", (images, sides), torch.nn.Identity, (1, 1), resident_bytes=images * (sides + 4), device="cpu"

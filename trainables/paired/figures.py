@@ -68,6 +68,7 @@ def norms(ax: Any, rows: Any, names: list[str]) -> None:
 
 
 def f1_bars(ax: Any, rows: Any, names: list[str]) -> None:
+    """F1 of each class, and their mean as a dashed line."""
     scores = classification(torch.tensor(rows.predicted.to_numpy()), torch.tensor(rows.label.to_numpy()), len(names))
     ax.bar(names, [scores.get(f"f1_class_{k}", 0.0) for k in range(len(names))], color=COLOURS[0])
     ax.axhline(scores["f1_macro"], color="black", linewidth=0.8, linestyle="--")

@@ -42,6 +42,10 @@ class Inputs(Protocol):
     test_rows: Any
     test_grouping: dict[str, Any]
 
+    @property
+    def settings(self) -> Recipe:
+        """The trial's settings, resolved."""
+
     def model(self) -> Joint:
         """The network, initialised from torch's global generator."""
 
@@ -67,8 +71,9 @@ class Step:
 class Fit:
     """A trial in training."""
 
-    def __init__(self, trial: Trial, recipe: Recipe, inputs: Inputs) -> None:
-        self.trial, self.recipe, self.inputs, self.key = trial, recipe, inputs, (trial.seed, trial.fold)
+    def __init__(self, trial: Trial, inputs: Inputs) -> None:
+        self.trial, self.inputs, self.key = trial, inputs, (trial.seed, trial.fold)
+        self.recipe = recipe = inputs.settings
         if len(inputs.train_labels) < recipe.batch_size:
             raise SpecError(
                 "a batch must not be larger than the training part",
@@ -81,8 +86,7 @@ class Fit:
         seeding.reseed(*self.key, "weights")
         self.model = inputs.model().to(inputs.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.objective = Objective(recipe, inputs.train_labels, inputs.classes, inputs.device)
-        chosen = optimisation.OPTIMIZERS.choose(recipe.optimizer, defaults={"weight_decay": recipe.weight_decay})
-        self.optimizer: optimisation.Optimizer = chosen.build(self.model.parameters(), recipe.learning_rate)
+        self.optimizer: optimisation.Optimizer = recipe.optimizer.build(self.model.parameters(), recipe.learning_rate)
         self.per_epoch = len(inputs.train_labels) // recipe.batch_size
         self.schedule = optimisation.Schedule(
             recipe.learning_rate,
@@ -150,7 +154,7 @@ class Fit:
 
     @property
     def _remedy(self) -> str:
-        return f"lower learning_rate ({self.recipe.learning_rate}) or raise temperature ({self.recipe.temperature})"
+        return f"lower learning_rate ({self.recipe.learning_rate}) or raise loss.temperature"
 
     @torch.no_grad()
     def embed(self, split: str, rows: Int[Tensor, " n"], labels: Int[Tensor, " all"]) -> Embedded:
@@ -188,7 +192,7 @@ class Fit:
         if self.model.paired and scores.get("centre_cosine", 0.0) > COLLAPSED:
             warnings.warn(
                 f"the class centres of z have a mean cosine of {scores['centre_cosine']:.2f}: z shows little "
-                "but the shift common to all pairs; raise temperature or lower beta",
+                "but the shift common to all pairs; raise loss.temperature or lower beta",
                 stacklevel=2,
             )
         items = {**metrics.by_item(part.predicted, part.labels), **self.inputs.test_grouping}
@@ -202,17 +206,13 @@ class Fit:
         return artifacts.write(folder, part, sample, self.inputs.test_rows, names, figures=figures)
 
 
-def fit(trial: Trial, recipe: Recipe, inputs: Inputs, resume: Path | None) -> Generator[Report, None, None]:
+def fit(trial: Trial, inputs: Inputs, resume: Path | None) -> Generator[Report, None, None]:
     """Train and report once an epoch; `step` is the epoch, from 1.
 
     A report has the means over its steps; where an evaluation was due also `accuracy`, `f1_macro`, F1 per class and
     the geometry of z. The last one has the geometry on training rows, per-item values and artifacts: what is
     reported is the last epoch, never the best.
     """
-    yield from loop.run(
-        Fit(trial, recipe, inputs),
-        trial,
-        resume,
-        evaluate_every=recipe.evaluate_every,
-        checkpoint_every=recipe.checkpoint_every,
-    )
+    s = inputs.settings
+    method = Fit(trial, inputs)
+    yield from loop.run(method, trial, resume, evaluate_every=s.evaluate_every, checkpoint_every=s.checkpoint_every)

@@ -76,7 +76,7 @@ def check_size(size: Sequence[int], classes: int) -> None:
     if dimensions < classes:
         raise SpecError(
             f"l needs a dimension for each of the {classes} classes",
-            place="lat_size",
+            place="latent.size",
             value=dimensions,
-            hint="use larger images, a larger lat_size, or beta 0",
+            hint="use larger images, a larger latent.size, or beta 0",
         )

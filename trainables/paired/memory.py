@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
+from trainables.optimisation import optimizer_states
 from trainables.paired.network import Outputs
 from trainables.paired.settings import Recipe
 
@@ -12,13 +13,14 @@ TYPICAL_CLASSES = 10
 
 
 def precision(recipe: Recipe) -> str:
+    """What `cluster.memory` calls the precision of the network."""
     return "bf16" if recipe.autocast else "fp32"
 
 
 def of_recipe(recipe: Recipe) -> dict[str, Any]:
     """The fields of a `Workload` that every modality takes from its recipe."""
     return {
-        "optimizer_states": 1.0 if recipe.optimizer == "sgd" else 2.0,
+        "optimizer_states": optimizer_states(recipe.optimizer),
         "precision": precision(recipe),
         "device": recipe.device,
         "cpus": float(recipe.threads),

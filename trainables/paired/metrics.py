@@ -18,13 +18,13 @@ def scores(
 ) -> dict[str, float]:
     """Accuracy, macro F1, F1 per class, and accuracy over the test rows of many, medium and few-shot classes
     (those of the three that exist)."""
-    found = classification(predicted, labels, len(train_counts))
+    measured = classification(predicted, labels, len(train_counts))
     hits = predicted == labels
     for shot, classes in shots(train_counts).items():
         rows = classes[labels]
         if rows.any():
-            found[f"accuracy_{shot}"] = float(hits[rows].double().mean())
-    return found
+            measured[f"accuracy_{shot}"] = float(hits[rows].double().mean())
+    return measured
 
 
 def by_item(predicted: Int[Tensor, " n"], labels: Int[Tensor, " n"]) -> dict[str, list[float]]:
@@ -63,13 +63,13 @@ def geometry(
     gram = centre_gram(embeddings, labels, classes)
     others = gram[~torch.eye(classes, dtype=torch.bool)]
     others = others[~others.isnan()]
-    found = {f"{prefix}z_raw": float(raw_norms.double().mean())}
+    measured = {f"{prefix}z_raw": float(raw_norms.double().mean())}
     if len(others):
-        found |= {
+        measured |= {
             f"{prefix}centre_cosine": float(others.mean()),
             f"{prefix}centre_cosine_max": float(others.abs().max()),
         }
     counts = torch.bincount(labels, minlength=classes)
     sums = torch.zeros(classes, dtype=torch.float64).index_add_(0, labels, raw_norms.double())
     per_class = {f"{prefix}z_raw_class_{k}": float(sums[k] / counts[k]) for k in range(classes) if counts[k]}
-    return found | per_class
+    return measured | per_class

@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from trainables.encoders import mlp_head
 from trainables.paired.latent import EPS, check_size, latent
 from trainables.paired.settings import Recipe
 
@@ -53,11 +52,11 @@ class Joint(nn.Module):
         super().__init__()
         dim += branch_dim
         self.encoder, self.recipe, self.paired, self.lat_size = encoder, recipe, paired, lat_size
-        self.projection = mlp_head(dim, dim=recipe.projection_dim)
+        self.projection = recipe.projection.build(dim)
         self.classifier = nn.Sequential(
-            nn.Linear(dim * (2 if paired else 1), recipe.classifier_hidden),
+            nn.Linear(dim * (2 if paired else 1), recipe.classifier.hidden),
             nn.ReLU(inplace=True),
-            nn.Linear(recipe.classifier_hidden, classes),
+            nn.Linear(recipe.classifier.hidden, classes),
         )
         self.branch = branch
         if branch is not None:  # it fits the training part by heart without: the numbers are few, the layers wide
@@ -98,7 +97,7 @@ class Joint(nn.Module):
         return latent(
             [pre for pre, _ in halves],
             [post for _, post in halves],
-            blocks=self.recipe.blocks,
+            blocks=self.recipe.latent.blocks,
             size=self.lat_size,
-            weighting=self.recipe.lat_weighting,
+            weighting=self.recipe.latent.weighting,
         )

@@ -20,10 +20,11 @@ class Objective:
     """The loss of a batch. Class weights are those of the training fold, whose labels are given here."""
 
     def __init__(self, recipe: Recipe, train_labels: Int[Tensor, " n"], classes: int, device: torch.device) -> None:
-        if classes > recipe.projection_dim:
+        dim = recipe.projection.parameters.get("dim", classes)
+        if classes > dim:
             warnings.warn(
-                f"projection_dim {recipe.projection_dim} cannot hold {classes} orthogonal classes: some may "
-                f"coincide; use {classes} or more",
+                f"projection.dim {dim} cannot hold {classes} orthogonal classes: some may coincide; use {classes} "
+                "or more",
                 stacklevel=2,
             )
         if all(
@@ -36,7 +37,7 @@ class Objective:
                 stacklevel=2,
             )
         self.recipe, self.contrast = recipe, recipe.build_loss()
-        self.weights = class_weights(recipe.class_weights, train_labels, classes).to(device)
+        self.weights = class_weights(recipe.wce.class_weights, train_labels, classes).to(device)
 
     def __call__(self, out: Outputs, labels: Int[Tensor, " n"], alpha: float) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss and its parts: `contrast_z`, `contrast_l`, `wce`, and `anchors`, the share of the batch that has
@@ -53,7 +54,7 @@ class Objective:
 
     def wce(self, logits: Float[Tensor, "n k"], labels: Int[Tensor, " n"]) -> Tensor:
         """Cross-entropy weighted by class: over the summed weights of the batch, or over its size."""
-        if self.recipe.wce_reduction == "torch_mean":
+        if self.recipe.wce.reduction == "torch_mean":
             return F.cross_entropy(logits, labels, self.weights)
         return F.cross_entropy(logits, labels, self.weights, reduction="sum") / len(labels)
 

@@ -1,13 +1,16 @@
-"""Settings of the LOCAL family: `Recipe` (losses and optimisation, any modality) and `Settings` (images)."""
+"""Settings that every modality of the LOCAL family has: losses, weights, batches and optimisation."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 import pydantic
 
+from contrasweep.components import Component
 from contrasweep.errors import SpecError, choose_from
-from contrasweep.schema import checked
-from trainables import losses
-from trainables.paired.latent import BLOCKS
+from contrasweep.schema import OMIT_DEFAULT, checked
+from trainables.encoders import HEADS
+from trainables.losses import LOSSES, ComposedLoss, ExternalLoss, compose
+from trainables.optimisation import OPTIMIZERS
 from trainables.paired.samplers import SAMPLERS
 from trainables.paired.schedules import ALPHAS
 
@@ -16,6 +19,38 @@ NotNegative = Annotated[float, pydantic.Field(ge=0)]
 Share = Annotated[float, pydantic.Field(ge=0, le=1)]
 Count = Annotated[int, pydantic.Field(ge=1)]
 MaybeCount = Annotated[int, pydantic.Field(ge=0)]
+Device = Annotated[str, pydantic.Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")]
+
+
+@checked
+class Latent:
+    """How l is made of the differences of the encoder's stages (LOCAL, section 3.4)."""
+
+    blocks: Literal["1-2-3-4", "2-3-4", "3-4", "4"] = "1-2-3-4"
+    """The stages whose differences make l."""
+    weighting: Literal["channel", "block"] = "channel"
+    """A stage counts by its channels (`channel`, the paper's) or like any other (`block`)."""
+    size: MaybeCount = 0
+    """Side of the map that l is; D_L is its square for images, itself for texts. 0: that of stage 3."""
+
+
+@checked
+class CrossEntropy:
+    """WCE, the weighted cross-entropy of the classifier."""
+
+    class_weights: Literal["balanced", "root", "effective_number", "none"] = "balanced"
+    """`balanced` N/(K n_k), `root` its square root, `effective_number` (Cui et al. 2019, .9999), or `none`; counted on
+    the training fold."""
+    reduction: Literal["torch_mean", "batch_mean"] = "torch_mean"
+    """Divided by the batch's summed weights (`torch_mean`) or by its size (`batch_mean`)."""
+
+
+@checked
+class Classifier:
+    """An MLP with one hidden layer on r of both sides."""
+
+    hidden: Count = 512
+    """Units of the hidden layer."""
 
 
 @checked
@@ -24,78 +59,91 @@ class Recipe:
 
     The paper's systems: SCL is `loss: supcon, beta: 0`; L-SCL `supcon` with beta > 0; OCL-pair `ocl, beta: 0`;
     LOCAL `ocl` with beta > 0.
-
-    Contrastive: `loss` C with `similarity` and `temperature` tau (SCL and OCL differ by 2e-4 at their optima for
-    tau .1, by .18 for tau 1); `reduction` over anchors (`all_anchors`: the paper's 1/|B|); `beta` weighs l;
-    `z_norm` normalises z (raw z can fall below the loss that unit vectors allow).
-    Weights: `alpha` is alpha_0 and `alpha_schedule` its course. `class_weights`: `balanced` N/(K n_k), `root` its
-    square root, `effective_number` (Cui et al. 2019, .9999) or `none`, always counted on the training fold;
-    `wce_reduction` divides by the batch's summed weights (`torch_mean`) or by its size (`batch_mean`). Network:
-    `projection_dim` D_E, `classifier_hidden` units, `blocks` whose differences make l, `lat_weighting`. Batches:
-    `batch_size` in pairs, `sampler`, `n_views` of each. Optimisation: `optimizer` with `learning_rate`, `weight_decay`,
-    `momentum` (SGD only), `epochs`,
-    `warmup_epochs`, cosine to a thousandth; gradients are clipped to the norm `clip` (0: not).
-    Running: `device`, `autocast` (bfloat16), torch `threads`, `evaluate_every` epochs (0: at the end only; a
-    dataset's own test split is looked at once), `checkpoint_every` epochs, and whether the last report brings
-    `artifacts`: `tables` (embeddings, t-SNE coordinates and class centres as Parquet), `figures` drawn from them too.
     """
 
-    loss: str = "ocl"
-    similarity: str = "dot"
-    temperature: Positive = 0.5
-    reduction: str = "all_anchors"
+    MOVED: ClassVar[Mapping[str, str]] = {
+        "similarity": "loss.similarity",
+        "temperature": "loss.temperature",
+        "reduction": "loss.reduction",
+        "blocks": "latent.blocks",
+        "lat_weighting": "latent.weighting",
+        "lat_size": "latent.size",
+        "class_weights": "wce.class_weights",
+        "wce_reduction": "wce.reduction",
+        "projection_dim": "projection.dim",
+        "classifier_hidden": "classifier.hidden",
+        "weight_decay": "optimizer.weight_decay",
+        "momentum": "optimizer.momentum",
+    }
+
+    loss: Component = LOSSES.setting("ocl", similarity="dot", temperature=0.5, reduction="all_anchors")
+    """C, the contrastive loss, with its parameters. SCL and OCL differ by 2e-4 at their optima for temperature .1, by
+    .18 for 1; reduction `all_anchors` is the paper's 1/|B|."""
     beta: NotNegative = 0.5
+    """Weight of C(l) beside C(z); 0: there is no l."""
     z_norm: bool = True
+    """Whether z is normalised; a raw z can fall below the loss that unit vectors allow."""
+    latent: Latent = Latent()
+    """How l is made."""
     alpha: Share = 1.0
+    """alpha_0, the weight of the contrastive part in the first epoch; the rest is WCE's."""
     alpha_schedule: str = "parabolic"
-    class_weights: Literal["balanced", "root", "effective_number", "none"] = "balanced"
-    wce_reduction: Literal["torch_mean", "batch_mean"] = "torch_mean"
-    projection_dim: Count = 128
-    classifier_hidden: Count = 512
-    blocks: str = "1-2-3-4"
-    lat_weighting: Literal["channel", "block"] = "channel"
+    """How alpha falls with the epochs: parabolic, linear, inverse, cosine or const."""
+    wce: CrossEntropy = CrossEntropy()
+    """The classifier's loss."""
+    projection: Component = HEADS.setting("mlp")
+    """The head from r to the embedding e; its `dim` is D_E."""
+    classifier: Classifier = Classifier()
+    """From r of both sides to the classes."""
     batch_size: Annotated[int, pydantic.Field(ge=2)] = 16
+    """Pairs (or single items) a batch."""
     sampler: str = "uniform"
+    """Which rows form a batch: uniform, class_balanced or at_least_2_per_class."""
     n_views: Count = 1
-    optimizer: Literal["adamw", "sgd"] = "adamw"
+    """Views of each item in a batch."""
+    optimizer: Component = OPTIMIZERS.setting("adamw", weight_decay=1e-4)
+    """What takes the steps, with its parameters."""
     learning_rate: Positive = 3e-4
-    weight_decay: NotNegative = 1e-4
-    momentum: Annotated[float, pydantic.Field(ge=0, lt=1)] = 0.9
+    """The highest learning rate; it falls by a cosine to a thousandth."""
     epochs: Count = 50
+    """How often the training part is seen."""
     warmup_epochs: MaybeCount = 2
+    """Epochs in which the learning rate rises from a tenth."""
     clip: NotNegative = 1.0
-    device: Annotated[str, pydantic.Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
+    """Largest norm of all gradients together; 0: any."""
+    device: Annotated[Device, OMIT_DEFAULT] = "auto"
+    """Where it trains: `auto` (the GPU if there is one), `cpu`, `cuda` or `cuda:N`."""
     autocast: bool = False
+    """Whether the network computes in bfloat16; faster on GPUs."""
     threads: Count = 1
+    """Threads of torch on the CPU."""
     evaluate_every: MaybeCount = 5
+    """Epochs from one evaluation to the next; 0: at the end only. A dataset's own test split is looked at once."""
     checkpoint_every: MaybeCount = 1
+    """Epochs from one checkpoint to the next; 0: at the end only."""
     artifacts: Literal["none", "tables", "figures"] = "tables"
+    """What the last report brings: `tables` (embeddings, t-SNE coordinates and class centres as Parquet), `figures`
+    drawn from them too, or `none`."""
 
     def __post_init__(self) -> None:
-        known("alpha schedule", ALPHAS, "alpha_schedule", self.alpha_schedule)
-        known("sampler", SAMPLERS, "sampler", self.sampler)
-        known("choice of blocks", dict.fromkeys(BLOCKS), "blocks", self.blocks)
+        _require_known("alpha schedule", ALPHAS, "alpha_schedule", self.alpha_schedule)
+        _require_known("sampler", SAMPLERS, "sampler", self.sampler)
         self.build_loss()
 
-    def build_loss(self) -> Any:
-        """C as a function of (embeddings, labels); `SpecError` if there is none such."""
-        try:
-            built = losses.build(self.loss, self.similarity, reduction=self.reduction, temperature=self.temperature)
-            if isinstance(built, losses.ComposedLoss) and built.loss.positives == "instances":
-                raise SpecError(
-                    "positives are views of one image here, and this family's are the rows of a class",
-                    place="loss",
-                    value=self.loss,
-                    hint="take supcon, sincere or ocl",
-                )
-            return built
-        except SpecError:
-            raise
-        except (ValueError, TypeError) as error:
-            raise SpecError(str(error), place="loss") from None
+    def build_loss(self) -> ComposedLoss | ExternalLoss:
+        """C as a function of (embeddings, labels); `SpecError` where its positives are not the rows of a class."""
+        loss = compose(self.loss)
+        if isinstance(loss, ComposedLoss) and loss.loss.positives == "instances":
+            raise SpecError(
+                "positives are views of one image here, and this family's are the rows of a class",
+                place="loss",
+                value=self.loss.name,
+                hint="take supcon, sincere or ocl",
+            )
+        return loss
 
 
-def known(kind: str, table: Any, place: str, value: str) -> None:
+def _require_known(kind: str, table: Mapping[str, Any], place: str, value: str) -> None:
     """`SpecError` that lists the known names unless `value` is one of them."""
     if value not in table:
         raise SpecError(

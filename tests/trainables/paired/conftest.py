@@ -13,18 +13,17 @@ from contrasweep.data import columns, resolve, stage
 from contrasweep.data.content import Content, Importer
 from contrasweep.data.importers import DATASETS
 from contrasweep.data.manifest import Folds, Manifest
+from contrasweep.study import dotted
 from contrasweep.trial import Trial
 
 torch.set_num_threads(1)
 
-QUICK = {
-    "backbone": "resnet10",
-    "width": 8,
-    "stem": "small",
+QUICK: dict[str, Any] = {
+    "encoder": {"name": "resnet10", "width": 8, "stem": "small"},
     "epochs": 2,
     "batch_size": 16,
-    "classifier_hidden": 32,
-    "projection_dim": 16,
+    "classifier": {"hidden": 32},
+    "projection": {"dim": 16},
     "learning_rate": 1e-3,
     "image_size": 16,
     "evaluate_every": 1,
@@ -71,6 +70,14 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 @pytest.fixture(scope="session")
 def make_trial(pairs: Manifest) -> MakeTrial:
     def make(fold: int | None = 0, seed: int = 0, data: Manifest = pairs, **config: Any) -> Trial:
-        return Trial("study", "arm", "trainables.paired_images:train", QUICK | config, data, fold, seed)
+        return Trial(
+            "study",
+            "arm",
+            "trainables.paired_images:train",
+            dotted.merge(QUICK, dotted.expand(config)),
+            data,
+            fold,
+            seed,
+        )
 
     return make

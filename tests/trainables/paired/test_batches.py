@@ -55,7 +55,7 @@ def test_couples_keep_the_classes_frequencies() -> None:
 @settings(max_examples=30, deadline=None)
 def test_both_images_of_a_pair_get_one_geometry(area: float, dihedral: bool, seed: int) -> None:
     images = torch.rand(5, 3, 12, 12, generator=drawn(seed))
-    draws = draw_pair(PairPolicy(area, dihedral, jitter=0.0), 5, drawn(seed))
+    draws = draw_pair(PairPolicy(crop_area=area, dihedral=dihedral, jitter=0.0), 5, drawn(seed))
     pre, post = apply_pair(images, images, draws)
     assert torch.equal(pre, post)
 
@@ -67,7 +67,10 @@ def symmetries(image: Tensor) -> list[Tensor]:
 
 def test_dihedral_views_are_the_eight_symmetries_and_nothing_else() -> None:
     image = torch.rand(3, 8, 8, generator=drawn())
-    views, _ = apply_pair(*(image.repeat(200, 1, 1, 1),) * 2, draw_pair(PairPolicy(1.0, True, 0.0), 200, drawn()))
+    views, _ = apply_pair(
+        *(image.repeat(200, 1, 1, 1),) * 2,
+        draw_pair(PairPolicy(crop_area=1.0, dihedral=True, jitter=0.0), 200, drawn()),
+    )
     seen = set()
     for view in views:
         near = [i for i, s in enumerate(symmetries(image)) if torch.allclose(view, s, atol=1e-4)]
@@ -78,7 +81,7 @@ def test_dihedral_views_are_the_eight_symmetries_and_nothing_else() -> None:
 
 def test_light_differs_between_the_images_and_stays_in_range() -> None:
     grey = torch.full((400, 1, 4, 4), 0.5)
-    pre, post = apply_pair(grey, grey, draw_pair(PairPolicy(1.0, False, 0.06), 400, drawn()))
+    pre, post = apply_pair(grey, grey, draw_pair(PairPolicy(crop_area=1.0, dihedral=False, jitter=0.06), 400, drawn()))
     assert pre.min() >= 0 and pre.max() <= 1
     expected = 0.06 * (1 + 0.5**2) ** 0.5
     assert pre[:, 0, 0, 0].std().item() == pytest.approx(expected, rel=0.15)

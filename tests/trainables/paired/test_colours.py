@@ -49,7 +49,9 @@ def test_levels_are_of_the_training_part_alone() -> None:
 
 
 def test_a_branch_reaches_z_and_the_classifier_and_learns() -> None:
-    settings = Settings(backbone="resnet10", width=8, stem="small", classifier_hidden=16, colour_units=12)
+    settings = Settings(
+        encoder={"name": "resnet10", "width": 8, "stem": "small"}, classifier={"hidden": 16}, colour_units=12
+    )
     model = image_model(settings, (3, 16, 16), 3).eval()
     sides = [torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(i)) for i in range(2)]
     numbers = [torch.randn(4, count(3), generator=torch.Generator().manual_seed(i)) for i in (2, 3)]

@@ -25,7 +25,7 @@ def test_a_module_embeds_raw_pairs_as_in_its_trial(
     for report in train(trial):
         shutil.copytree(report.checkpoint, tmp_path / "saved")
     settings = Settings(**trial.config)
-    run = Fit(trial, settings, ImageInputs(trial, settings, torch.device("cpu")))
+    run = Fit(trial, ImageInputs(trial, settings, torch.device("cpu")))
     checkpoint.restore(tmp_path / "saved", run.parts)
     module, stored = load_model(tmp_path / "saved", trial), open_dataset(trial.data).parts(trial.fold)[1]
     pre, post = (torch.tensor(stored.array(side)).permute(0, 3, 1, 2) for side in ("pre", "post"))

@@ -8,7 +8,7 @@ import pytest
 from contrasweep.data.manifest import Manifest
 from trainables.paired_images import memory
 
-SMALL = {"backbone": "resnet10", "width": 8, "batch_size": 4}
+SMALL = {"encoder": {"name": "resnet10", "width": 8}, "batch_size": 4}
 
 
 def taken(pairs: Manifest, shape: tuple[int, int, int], **config: Any) -> Any:

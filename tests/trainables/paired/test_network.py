@@ -11,23 +11,23 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from contrasweep.errors import SpecError
-from trainables.paired.images.network import Stages, image_model, train_mode
+from contrasweep.study import dotted
+from trainables.paired.images.network import image_model, train_mode
 from trainables.paired.images.settings import Settings
 from trainables.paired.latent import BLOCKS, chosen, latent, rank
 from trainables.paired.network import Joint
 
 SMALL: dict[str, Any] = {
-    "backbone": "resnet10",
-    "width": 8,
-    "stem": "small",
-    "projection_dim": 16,
-    "classifier_hidden": 16,
+    "encoder": {"name": "resnet10", "width": 8, "stem": "small"},
+    "projection": {"dim": 16},
+    "classifier": {"hidden": 16},
 }
 
 
 def build(shape: tuple[int, int, int] = (3, 16, 16), classes: int = 3, **config: Any) -> Joint:
     torch.manual_seed(0)
-    return image_model(Settings(**(SMALL | config)), shape, classes)
+    settings = Settings(**dotted.merge(SMALL, dotted.expand(config)))
+    return image_model(settings.for_images(shape), shape, classes)
 
 
 def materialised(pre: list[Tensor], post: list[Tensor], blocks: str, size: tuple[int, int], weighting: str) -> Tensor:
@@ -86,7 +86,7 @@ def test_l_of_the_network_is_that_of_its_stages() -> None:
     ("side", "stem", "dimensions"), [(128, "imagenet", 64), (224, "imagenet", 196), (64, "imagenet", 16)]
 )
 def test_the_size_of_l_is_stage_threes(side: int, stem: str, dimensions: int) -> None:
-    model = build((3, side, side), stem=stem).eval()
+    model = build((3, side, side), **{"encoder.stem": stem}).eval()
     with torch.no_grad():
         out = model(*torch.zeros(2, 1, 3, side, side).unbind(0))
     assert out.latent is not None and out.latent.shape == (1, dimensions)
@@ -152,7 +152,9 @@ def test_l_has_no_more_dimensions_than_its_stages_have_places(maps: list[tuple[i
 
 
 def test_maps_too_small_for_the_classes_are_warned_of() -> None:
-    settings = Settings(backbone="resnet10", width=8, stem="imagenet", lat_size=4, blocks="4")
+    settings = Settings(
+        encoder={"name": "resnet10", "width": 8, "stem": "imagenet"}, latent={"size": 4, "blocks": "4"}, image_size=32
+    )
     with pytest.warns(UserWarning, match="l cannot hold 5 orthogonal classes: the maps of blocks 4 at 32 x 32"):
         image_model(settings, (3, 32, 32), 5)
 
@@ -160,7 +162,7 @@ def test_maps_too_small_for_the_classes_are_warned_of() -> None:
 @pytest.mark.parametrize(("bn", "moves"), [("train", True), ("frozen", False)])
 @pytest.mark.filterwarnings("ignore:bn .frozen.:UserWarning")
 def test_frozen_batchnorm_keeps_its_statistics(bn: str, moves: bool) -> None:
-    model = build(bn=bn)
+    model = build(**{"encoder.bn": bn})
     train_mode(model, bn)
     before = {name: value.clone() for name, value in model.named_buffers()}
     model(*torch.randn(2, 4, 3, 16, 16).unbind(0))
@@ -168,7 +170,7 @@ def test_frozen_batchnorm_keeps_its_statistics(bn: str, moves: bool) -> None:
 
 
 def test_groupnorm_does_not_see_the_batch() -> None:
-    model = build(bn="groupnorm", width=16)
+    model = build(**{"encoder.bn": "groupnorm", "encoder.width": 16})
     train_mode(model, "groupnorm")
     sides = torch.randn(2, 6, 3, 16, 16).unbind(0)
     torch.testing.assert_close(model(*sides).z[:2], model(*(side[:2] for side in sides)).z, atol=1e-5, rtol=1e-4)
@@ -176,18 +178,22 @@ def test_groupnorm_does_not_see_the_batch() -> None:
 
 def test_frozen_batchnorm_without_weights_is_warned_of() -> None:
     with pytest.warns(UserWarning, match="bn 'frozen' .* BatchNorm does nothing here; give pretrained weights"):
-        build(bn="frozen")
+        build(**{"encoder.bn": "frozen"})
 
 
 @pytest.mark.parametrize("width", [16, 28, 44, 128])  # 28 and 44: a stage of no multiple of 16 channels
 def test_groupnorm_has_groups_of_sixteen_or_more_at_every_width(width: int) -> None:
-    norms = [m for m in build(bn="groupnorm", width=width).modules() if isinstance(m, torch.nn.GroupNorm)]
+    norms = [
+        m
+        for m in build(**{"encoder.bn": "groupnorm", "encoder.width": width}).modules()
+        if isinstance(m, torch.nn.GroupNorm)
+    ]
     assert norms and all(norm.num_channels // norm.num_groups >= 16 and norm.num_groups <= 32 for norm in norms)
 
 
 def test_groupnorm_of_a_narrow_network_is_refused_and_says_what_works() -> None:
-    with pytest.raises(SpecError, match=r"width: groupnorm needs a width of 16 or more.*'train' or 'frozen'"):
-        build(bn="groupnorm", width=12)
+    with pytest.raises(SpecError, match=r"encoder\.width: groupnorm needs a width of 16 or more.*'train' or 'frozen'"):
+        build(**{"encoder.bn": "groupnorm", "encoder.width": 12})
 
 
 @pytest.mark.parametrize("backbone", ["resnet18", "resnet34", "resnet50"])
@@ -197,7 +203,8 @@ def test_torchvisions_weights_load_and_give_its_features(backbone: str, tmp_path
     torch.manual_seed(0)
     theirs = getattr(torchvision.models, backbone)(weights=None).eval()
     torch.save(theirs.state_dict(), tmp_path / "weights.pt")
-    ours = Stages(Settings(backbone=backbone, stem="imagenet", pretrained=str(tmp_path / "weights.pt")), 3, 64).eval()
+    encoder = {"name": backbone, "stem": "imagenet", "pretrained": str(tmp_path / "weights.pt")}
+    ours = Settings(encoder=encoder).encoder.build(3).eval()
     theirs.fc = torch.nn.Identity()
     x = torch.randn(1, 3, 64, 64)
     with torch.no_grad():
@@ -216,13 +223,13 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         (tmp_path / "garbage.pt", "do not fit"),
     ):
         with pytest.raises(SpecError, match=words):
-            build(pretrained=str(path))
+            build(**{"encoder.pretrained": str(path)})
 
 
 def test_weights_of_a_checkpoint_load_too(tmp_path: Path) -> None:
     state = build().encoder.state_dict()
     torch.save({"state_dict": state, "epoch": 3}, tmp_path / "checkpoint.pt")
-    loaded = build(pretrained=str(tmp_path / "checkpoint.pt")).encoder.state_dict()
+    loaded = build(**{"encoder.pretrained": str(tmp_path / "checkpoint.pt")}).encoder.state_dict()
     assert all(torch.equal(loaded[name], value) for name, value in state.items())
 
 

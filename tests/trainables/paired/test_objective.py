@@ -78,7 +78,7 @@ def outputs(labels: Tensor, classes: int = 3) -> Outputs:
 
 def test_the_sum_is_alpha_times_contrast_plus_the_rest_times_wce() -> None:
     labels = torch.tensor([0, 0, 1, 1, 2])
-    out, recipe = outputs(labels), Recipe(beta=0.25, temperature=0.5)
+    out, recipe = outputs(labels), Recipe(beta=0.25)
     objective = Objective(recipe, labels, 3, torch.device("cpu"))
     loss, terms = objective(out, labels, 0.75)
     expected = 0.75 * (terms["contrast_z"] + 0.25 * terms["contrast_l"]) + 0.25 * terms["wce"]
@@ -93,7 +93,7 @@ def test_wce_reductions_differ_by_the_mean_weight_of_the_batch() -> None:
     train, batch = torch.tensor([0] * 8 + [1] * 2), torch.tensor([0, 1, 1])
     out = outputs(batch, classes=2)
     values = [
-        Objective(Recipe(wce_reduction=kind), train, 2, torch.device("cpu")).wce(out.logits, batch)
+        Objective(Recipe(wce={"reduction": kind}), train, 2, torch.device("cpu")).wce(out.logits, batch)
         for kind in ("torch_mean", "batch_mean")
     ]
     weights = class_weights("balanced", train, 2)
@@ -126,8 +126,8 @@ def test_tiny_batches_have_finite_losses_and_gradients(batch: list[int], loss: s
 
 
 def test_more_classes_than_dimensions_is_warned_of() -> None:
-    with pytest.warns(UserWarning, match="projection_dim 2 cannot hold 3"):
-        Objective(Recipe(projection_dim=2), torch.tensor([0, 1, 2]), 3, torch.device("cpu"))
+    with pytest.warns(UserWarning, match=r"projection\.dim 2 cannot hold 3"):
+        Objective(Recipe(projection={"dim": 2}), torch.tensor([0, 1, 2]), 3, torch.device("cpu"))
 
 
 @pytest.mark.parametrize(
@@ -153,8 +153,10 @@ def test_a_classifier_that_is_never_trained_is_warned_of(recipe: Recipe, never: 
         ({"loss": "infonce"}, "loss.*rows of a class.*'infonce'.*supcon"),
         ({"alpha_schedule": "parabola"}, "alpha_schedule"),
         ({"sampler": "x"}, "sampler"),
-        ({"blocks": "1-3"}, "blocks"),
-        ({"temperature": 0}, "temperature"),
+        ({"latent": {"blocks": "1-3"}}, r"latent\.blocks"),
+        ({"loss": {"temperature": 0}}, r"loss\.temperature: .*greater than 0"),
+        ({"temperature": 0.1}, r"temperature: .*it is loss\.temperature now"),
+        ({"optimizer": {"name": "adamw", "momentum": 0.9}}, r"optimizer\.momentum"),
         ({"alpha": 1.5}, "alpha"),
         ({"betta": 1}, "betta"),
     ],

@@ -13,17 +13,17 @@ from contrasweep.data import resolve, stage
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
 from contrasweep.trial import Report, Trial
+from trainables.paired.texts.encoders import PADDING, UNKNOWN, ConvolutionEncoder
 from trainables.paired.texts.inputs import TextInputs, tokens, vocabulary
-from trainables.paired.texts.network import PADDING, UNKNOWN, Encoder
 from trainables.paired_texts import Settings, train
 
 torch.set_num_threads(1)
 QUICK: dict[str, Any] = {
     "epochs": 2,
-    "width": 16,
+    "encoder": {"width": 16},
     "batch_size": 64,
-    "projection_dim": 16,
-    "classifier_hidden": 32,
+    "projection": {"dim": 16},
+    "classifier": {"hidden": 32},
     "artifacts": "none",
 }
 
@@ -50,7 +50,7 @@ def test_words() -> None:
 
 def test_padding_does_not_show_in_the_features() -> None:
     torch.manual_seed(0)
-    encoder = Encoder(20, 8, 0.0).eval()
+    encoder = ConvolutionEncoder(20, width=8, dropout=0.0).eval()
     words = torch.tensor([[3, 4, 5, 0, 0, 0, 0, 0]])
     for padded in encoder(words):
         assert not padded[:, :, 3:].any()
@@ -66,7 +66,7 @@ def test_the_vocabulary_is_the_training_parts(sick: Manifest) -> None:
 
 
 def test_views_hide_words_and_never_padding(sick: Manifest) -> None:
-    inputs = TextInputs(trial(sick), Settings(**QUICK | {"word_dropout": 0.5}), torch.device("cpu"))
+    inputs = TextInputs(trial(sick), Settings(**QUICK | {"augmentation": {"word_dropout": 0.5}}), torch.device("cpu"))
     rows = torch.arange(50)
     for plain, view in zip(inputs.plain("train", rows), inputs.epoch(0, 1)(rows, slice(0, 50)), strict=True):
         assert torch.equal(plain == PADDING, view == PADDING)

@@ -27,6 +27,7 @@ from trainables.paired.tables import class_names
 from trainables.paired_images import train
 
 MakeTrial = Callable[..., Trial]
+STILL = {"name": "pairs", "dihedral": False}
 SYSTEMS: dict[str, dict[str, Any]] = {
     "scl": {"loss": "supcon", "beta": 0.0},
     "l-scl": {"loss": "supcon", "beta": 0.5},
@@ -42,7 +43,7 @@ def numbers(reports: list[Report]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_system_learns_and_reports_scores_and_geometry(make_trial: MakeTrial, system: str) -> None:
-    reports = list(train(make_trial(**SYSTEMS[system], epochs=6, alpha=0.5, learning_rate=3e-3, dihedral=False)))
+    reports = list(train(make_trial(**SYSTEMS[system], epochs=6, alpha=0.5, learning_rate=3e-3, augmentation=STILL)))
     assert [r.step for r in reports] == list(range(1, 7))
     first, last = reports[0].metrics, reports[-1].metrics
     assert last["contrast_z"] < first["contrast_z"]
@@ -80,7 +81,9 @@ def test_the_same_trial_gives_the_same_numbers_to_the_bit(make_trial: MakeTrial)
     assert numbers(list(train(make_trial(n_views=2, seed=1)))) != runs[0]
 
 
-@pytest.mark.parametrize("config", [{}, {"optimizer": "sgd", "sampler": "at_least_2_per_class", "bn": "frozen"}])
+@pytest.mark.parametrize(
+    "config", [{}, {"optimizer": "sgd", "sampler": "at_least_2_per_class", "encoder.bn": "frozen"}]
+)
 def test_resumed_in_mid_training_it_continues_bit_for_bit(
     make_trial: MakeTrial, tmp_path: Path, config: dict[str, Any]
 ) -> None:
@@ -134,7 +137,7 @@ def test_class_weights_are_counted_on_the_training_fold_only(make_trial: MakeTri
     weights = set()
     for fold in range(5):
         trial = make_trial(fold=fold)
-        run = Fit(trial, Settings(**trial.config), ImageInputs(trial, Settings(**trial.config), torch.device("cpu")))
+        run = Fit(trial, ImageInputs(trial, Settings(**trial.config), torch.device("cpu")))
         part, _ = open_dataset(pairs).parts(fold)
         assert torch.equal(run.objective.weights, class_weights("balanced", torch.tensor(part.labels), 3))
         weights.add(tuple(run.objective.weights.tolist()))
@@ -160,14 +163,14 @@ def test_pixels_of_one_level_are_all_counted() -> None:
 
 
 def test_embeddings_of_one_dimension_have_tables_too(make_trial: MakeTrial) -> None:
-    last = list(train(make_trial(epochs=1, projection_dim=1, artifacts="tables")))[-1]
+    last = list(train(make_trial(epochs=1, projection={"dim": 1}, artifacts="tables")))[-1]
     assert "embeddings.parquet" in last.artifacts
 
 
 def test_an_evaluation_that_is_not_finite_is_an_error(make_trial: MakeTrial) -> None:
     trial = make_trial()
     settings = Settings(**trial.config)
-    run = Fit(trial, settings, ImageInputs(trial, settings, torch.device("cpu")))
+    run = Fit(trial, ImageInputs(trial, settings, torch.device("cpu")))
     run.model.encoder.bn1.running_var.fill_(torch.nan)
     with pytest.raises(FloatingPointError, match="embeddings that are not finite after 0 steps"):
         run.test()
@@ -225,7 +228,7 @@ def check_groups(manifest: Manifest, folds: int) -> None:
 
 @pytest.mark.parametrize("input_", ["pre", "post"])
 def test_one_side_fed_twice_shows_no_difference(make_trial: MakeTrial, input_: str) -> None:
-    last = list(train(make_trial(input=input_, jitter=0.0)))[-1].metrics
+    last = list(train(make_trial(input=input_, augmentation={"name": "pairs", "jitter": 0.0})))[-1].metrics
     assert last["z_raw"] == 0.0 and not {"centre_cosine", "collapsed"} & set(last) and last["nonfinite_steps"] == 0.0
     assert np.isfinite(list(last.values())).all()
 
@@ -248,11 +251,11 @@ def test_single_images_of_the_long_tailed_digits(tmp_path: Path, make_trial: Mak
     [
         {"batch_size": 2},
         {"batch_size": 3, "sampler": "at_least_2_per_class"},
-        {"bn": "groupnorm", "width": 16, "class_weights": "none"},
+        {"encoder.bn": "groupnorm", "encoder.width": 16, "wce.class_weights": "none"},
         {"sampler": "class_balanced", "n_views": 2},
         {"autocast": True},
-        {"z_norm": False, "temperature": 0.05},
-        {"reduction": "valid_anchors", "batch_size": 4},
+        {"z_norm": False, "loss.temperature": 0.05},
+        {"loss.reduction": "valid_anchors", "batch_size": 4},
         {"alpha": 1.0, "alpha_schedule": "const"},
     ],
 )
@@ -317,7 +320,7 @@ def test_errors_name_what_is_wrong(make_trial: MakeTrial, tmp_path: Path) -> Non
     with pytest.raises(SpecError, match="learning_rat"):
         next(train(make_trial(learning_rat=1)))
     with pytest.raises(SpecError, match="a dimension for each of the 3 classes"):
-        next(train(make_trial(lat_size=1)))
+        next(train(make_trial(latent={"size": 1})))
     trial = make_trial()
     with pytest.raises(FloatingPointError, match="not finite"):
         list(

@@ -16,12 +16,14 @@ from torch import Tensor, nn
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 LEVELS = 100
-LIMIT = 3.0  # deviations: an image unlike all of the training part is at most this far out
-CHUNK_IMAGES = (
-    64  # images: torch before 2.15 takes quantiles of 2^24 values, and 13 channels make 76 of their own at every place
-)
-PLACES = 1024  # of an image are looked at, on a grid, if it has more: enough for its quantiles
-DARK = 0.01  # keeps shares of a black pixel finite
+LIMIT = 3.0
+"""Deviations that an image unlike all of the training part is out, at most."""
+CHUNK_IMAGES = 64
+"""Images at a time: torch before 2.15 takes quantiles of at most 2^24 values, and 13 channels give 76 a place."""
+MAX_PLACES = 1024
+"""Places of an image that are looked at, on a grid: enough for its quantiles."""
+DARK = 0.01
+"""Added to every pixel, so that the shares of a black one are finite."""
 
 
 def count(channels: int) -> int:
@@ -61,18 +63,18 @@ class Colours(nn.Module):
 
 def statistics(sides: Sequence[Float[Tensor, "n c h w"]]) -> list[Float[Tensor, "n f"]]:
     """The numbers of each side, of values in [0, 1], before they are ranked."""
-    step = max(1, round(math.sqrt(sides[0][0, 0].numel() / PLACES)))
-    seen = [
+    step = max(1, round(math.sqrt(sides[0][0, 0].numel() / MAX_PLACES)))
+    values = [
         torch.cat([side, _chromaticities(side)], 1).flatten(2) for side in (side[..., ::step, ::step] for side in sides)
     ]
-    mean = torch.stack([x.mean(2, keepdim=True) for x in seen]).mean(0)
+    mean = torch.stack([x.mean(2, keepdim=True) for x in values]).mean(0)
     at = torch.tensor(QUANTILES, device=mean.device)
-    found = []
-    for x in seen:
+    numbers = []
+    for x in values:
         both = torch.cat([x, x - mean], 1)
         parts = [both.mean(2), both.std(2, correction=0), *torch.quantile(both, at, dim=2)]
-        found.append(torch.cat(parts, 1))
-    return found
+        numbers.append(torch.cat(parts, 1))
+    return numbers
 
 
 def _chromaticities(image: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c2 h w"]:
@@ -83,6 +85,5 @@ def _chromaticities(image: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c2 h w"
 
 def _chunks(sides: Sequence[UInt8[Tensor, "n c h w"]]) -> Iterator[list[Tensor]]:
     for chunks in zip(*(torch.split(side, CHUNK_IMAGES) for side in sides), strict=True):
-        yield statistics(
-            [chunk.contiguous().float() / 255 for chunk in chunks]
-        )  # one layout, so that sums come out the same
+        # one memory layout, so that sums come out the same
+        yield statistics([chunk.contiguous().float() / 255 for chunk in chunks])

@@ -15,53 +15,33 @@ from trainables import augmentations, seeding
 from trainables.exporting import normalised, squares
 from trainables.paired.images.colours import Colours
 from trainables.paired.images.network import image_model, train_mode
-from trainables.paired.images.settings import Settings
-from trainables.paired.images.views import PairPolicy, apply_pair, draw_pair
+from trainables.paired.images.settings import COLUMNS, Settings
+from trainables.paired.images.views import apply_pair, draw_pair
 from trainables.paired.network import Joint
 
 Sides = tuple[Tensor, ...]
 """What the network takes: (pre, post), or one batch of single inputs."""
 
-EXACT = 2**24
+EXACT_COUNTS = 2**24
 """Up to this many, float32 counts one by one."""
-
-COLUMNS = {
-    "pair": ("pre", "post"),
-    "pre": ("pre", "pre"),
-    "post": ("post", "post"),
-    "single": ("image",),
-    "pre_single": ("pre",),
-    "post_single": ("post",),
-}
-"""`input` -> the columns that are the sides."""
 
 
 class ImageInputs:
     """The two parts of a trial's dataset as sides uint8 [n c h w], and what the training loop asks of a modality."""
 
     def __init__(self, trial: Trial, settings: Settings, device: torch.device) -> None:
-        kind = "image" if settings.input == "single" else "image-pair"
-        if trial.data.kind != kind:
-            raise DataError(
-                f"input {settings.input!r} needs a dataset of kind {kind!r}; {trial.data.name} is of "
-                f"kind {trial.data.kind!r}"
-            )
-        self.settings, self.device = settings, device
+        self.settings, self.device = settings.resolve(trial.data), device
         train, test = open_dataset(trial.data).parts(trial.fold)
         self.train_labels, self.test_labels = (torch.tensor(part.labels) for part in (train, test))
         self.test_rows, self.test_grouping = np.asarray(test.rows), test.grouping
         stored = {"train": self._stored(train), "test": self._stored(test)}
         self.colours = Colours.of(stored["train"]) if settings.colour_units else None
-        self.numbers = {split: self._numbers_of(sides) for split, sides in stored.items()}
+        self.colour_statistics = {split: self._statistics_of(sides) for split, sides in stored.items()}
         self.sides = {split: self._resized(sides) for split, sides in stored.items()}
         self.class_names = tuple(trial.data.classes)
         self.classes = len(self.class_names) or 1 + int(max(self.train_labels.max(), self.test_labels.max()))
         self.mean, self.std = (x.to(device) for x in moments(self.sides["train"]))
-        chosen = augmentations.AUGMENTATIONS.choose(settings.augmentation)
-        self.policy = augmentations.resolved(
-            chosen, trial.data, "image" if "image" in trial.data.columns else "pre"
-        ).settings
-        self.pair_policy = PairPolicy(settings.crop_area, settings.dihedral, settings.jitter)
+        self.policy = self.settings.augmentation.settings
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -70,16 +50,18 @@ class ImageInputs:
         return c, h, w
 
     def model(self) -> Joint:
+        """The network for these images."""
         return image_model(self.settings, self.shape, self.classes)
 
     def train_mode(self, model: Joint) -> None:
-        train_mode(model, self.settings.bn)
+        """Training mode, with BatchNorm as the encoder's `bn` says."""
+        train_mode(model, self.settings.encoder.parameters.get("bn", "train"))
 
     def plain(self, split: str, rows: Tensor) -> Sides:
         """Rows of `split` ("train", "test") without augmentation."""
-        return self._normal([side[rows].to(self.device).float() / 255 for side in self.sides[split]]) + self._numbers(
-            split, rows
-        )
+        return self._normal(
+            [side[rows].to(self.device).float() / 255 for side in self.sides[split]]
+        ) + self._colour_statistics(split, rows)
 
     def epoch(self, *key: int | str | None) -> Callable[[Tensor, slice], Sides]:
         """One epoch's views: a function of the rows of a batch and their places in the epoch's order. What happens
@@ -87,24 +69,23 @@ class ImageInputs:
         n, generator = len(self.train_labels), seeding.generator(*key)
         draws: Any
         if self.settings.paired:
-            draws = draw_pair(self.pair_policy, n, generator)
+            draws = draw_pair(self.policy, n, generator)
         else:
             draws = augmentations.draw(self.policy, n, self.shape[0], generator)
 
         def views(rows: Tensor, places: slice) -> Sides:
             pixels = [side[rows].to(self.device).float() / 255 for side in self.sides["train"]]
             here = draws[places].to(self.device)
-            seen = (
-                apply_pair(pixels[0], pixels[1], here)
-                if self.settings.paired
-                else (augmentations.apply(pixels[0], here),)
-            )
-            return self._normal(seen) + self._numbers("train", rows)
+            if self.settings.paired:
+                moved: Sides = apply_pair(pixels[0], pixels[1], here)
+            else:
+                moved = (augmentations.apply(pixels[0], here),)
+            return self._normal(moved) + self._colour_statistics("train", rows)
 
         return views
 
-    def _numbers(self, split: str, rows: Tensor) -> Sides:
-        return tuple(side[rows] for side in self.numbers[split])
+    def _colour_statistics(self, split: str, rows: Tensor) -> Sides:
+        return tuple(side[rows] for side in self.colour_statistics[split])
 
     def _stored(self, part: Any) -> tuple[UInt8[Tensor, "n c h w"], ...]:
         """The sides as staged, on the host: there may be no room for them on the device. One side fed twice is one
@@ -117,7 +98,7 @@ class ImageInputs:
         resized = {id(side): squares(side, self.settings.image_size).to(self.device) for side in sides}
         return tuple(resized[id(side)] for side in sides)
 
-    def _numbers_of(self, sides: Sides) -> Sides:
+    def _statistics_of(self, sides: Sides) -> Sides:
         return tuple(side.to(self.device) for side in self.colours(*sides)) if self.colours else ()
 
     def _normal(self, sides: Sequence[Float[Tensor, "n c h w"]]) -> Sides:
@@ -128,10 +109,10 @@ def moments(sides: tuple[Tensor, ...]) -> tuple[Float[Tensor, "c 1 1"], Float[Te
     """Mean and standard deviation of each channel over all sides together, of values in [0, 1]: one scale for both
     images of a pair, since a scale for each would hide the shift between them. 1 for a channel that never varies."""
     means, stds = [], []
-    at_once = max(1, EXACT // sides[0][0, 0].numel())
+    chunk_images = max(1, EXACT_COUNTS // sides[0][0, 0].numel())
     levels = torch.arange(256, dtype=torch.float64) / 255
     for c in range(sides[0].shape[1]):
-        chunks = [chunk for side in sides for chunk in torch.split(side[:, c], at_once)]
+        chunks = [chunk for side in sides for chunk in torch.split(side[:, c], chunk_images)]
         counts = torch.stack([torch.histc(chunk.float(), 256, 0, 255).double().cpu() for chunk in chunks]).sum(0)
         share = counts / counts.sum()
         mean = (share * levels).sum()

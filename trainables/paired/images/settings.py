@@ -1,69 +1,105 @@
 """Settings of paired images, and of single ones of the same family."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
 
-import pydantic
-
-from contrasweep.errors import SpecError
-from contrasweep.schema import checked
-from trainables import augmentations
+from contrasweep.components import Component
+from contrasweep.data.manifest import Manifest
+from contrasweep.errors import DataError, SpecError
+from contrasweep.schema import checked, resolved_config
+from contrasweep.study import dotted
+from trainables.contrastive_memory import image_shape
 from trainables.exporting import Centre
-from trainables.paired.settings import MaybeCount, NotNegative, Recipe
+from trainables.paired.images.augmentations import AUGMENTATIONS, resolved
+from trainables.paired.images.resnets import ENCODERS, SMALL_STEM_PIXELS, stage_side
+from trainables.paired.settings import MaybeCount, Recipe
+
+COLUMNS = {
+    "pair": ("pre", "post"),
+    "pre": ("pre", "pre"),
+    "post": ("post", "post"),
+    "single": ("image",),
+    "pre_single": ("pre",),
+    "post_single": ("post",),
+}
+"""`input` -> the columns that are the sides."""
 
 
 @checked
 class Settings(Recipe):
-    """Settings of paired images and, for the paper's Tables 6 and 7, of single ones.
+    """Settings of paired images and, for the paper's Tables 6 and 7, of single ones."""
 
-    `input`: `pair`; `pre` or `post` (the same model fed one side twice: what knowing the change is worth);
-    `single` for single images, `pre_single` or `post_single` for one side of pairs as if they were single (then
-    z = e, the classifier sees r, and there is no l: beta must be 0).
-    Network: `backbone`; `width` channels of its first stage; `stem`: `imagenet` (7x7, stride 2, max-pool), `small`
-    (3x3, stride 1), or `auto`, which is small up to 64 pixels; `bn`: `train`, `frozen` (running statistics), or
-    `groupnorm`; `pretrained`: `none` or the path of a torchvision state_dict; `lat_size` is the side of l's map
-    (0: stage 3's); D_L is its square.
-    `colour_units`: width of a layer that reads colour statistics of each image, its output beside the encoder's in r
-    (0: none; see `trainables.paired.images.colours`).
-    Views: `image_size` in pixels (0: as staged); `centre`, the colour that is subtracted: the training part's mean
-    (`dataset`), the pair's own over both sides (`item`), which takes away the scene and leaves the change, or `both`,
-    each in channels of its own. Pairs: `crop_area` the least share kept, `dihedral`, `jitter` the standard deviation of
-    the light. Single images: the policy `augmentation`.
-    """
+    MOVED: ClassVar[Mapping[str, str]] = {
+        **Recipe.MOVED,
+        "backbone": "encoder.name",
+        "width": "encoder.width",
+        "stem": "encoder.stem",
+        "bn": "encoder.bn",
+        "pretrained": "encoder.pretrained",
+        "crop_area": "augmentation.crop_area",
+        "dihedral": "augmentation.dihedral",
+        "jitter": "augmentation.jitter",
+    }
 
     input: Literal["pair", "pre", "post", "single", "pre_single", "post_single"] = "pair"
-    backbone: Literal["resnet10", "resnet18", "resnet34", "resnet50"] = "resnet18"
-    width: Annotated[int, pydantic.Field(ge=4, multiple_of=4)] = 64
-    stem: Literal["auto", "imagenet", "small"] = "auto"
-    bn: Literal["train", "frozen", "groupnorm"] = "train"
-    pretrained: str = "none"
-    lat_size: MaybeCount = 0
+    """`pair`; `pre` or `post`: the same network fed one side twice, which shows what the change is worth; `single` for
+    datasets of single images, `pre_single` or `post_single` for one side of pairs as if they were single (then z = e,
+    the classifier sees r, and there is no l: beta must be 0)."""
+    encoder: Component = ENCODERS.setting("resnet18")
+    """The encoder, with its parameters."""
     colour_units: MaybeCount = 0
+    """Width of a layer that reads colour statistics of each image, its output beside the encoder's in r; 0: none."""
     image_size: MaybeCount = 0
+    """Side of the images in pixels; 0: as staged."""
     centre: Centre = "dataset"
-    crop_area: Annotated[float, pydantic.Field(gt=0, le=1)] = 0.5
-    dihedral: bool = True
-    jitter: NotNegative = 0.06
-    augmentation: str = "auto"
+    """The colour that is subtracted: the training part's mean (`dataset`); the item's own over its sides (`item`),
+    which takes away the scene and leaves the change; or `both`, each in channels of its own."""
+    augmentation: Component = AUGMENTATIONS.setting("auto")
+    """The views: `pairs` moves both sides of a pair alike, the others are of single images. `auto` is `pairs` for
+    pairs, and for single images what their dataset's manifest says."""
 
     def __post_init__(self) -> None:
         Recipe.__post_init__(self)
         if not self.paired and self.beta > 0:
             raise SpecError("single images have no l", place="beta", value=self.beta, hint="set beta to 0")
-        if self.bn == "groupnorm" and self.width < 16:
-            # and torch 2.15's backward pass corrupts the heap for 4 channels on the CPU
+        if self.augmentation.name != "auto" and self.paired != (self.augmentation.name == "pairs"):
             raise SpecError(
-                "groupnorm needs a width of 16 or more",
-                place="width",
-                value=self.width,
-                hint="widen the network, or set bn to 'train' or 'frozen'",
+                f"this augmentation does not suit input {self.input!r}",
+                place="augmentation",
+                value=self.augmentation.name,
+                hint="pairs have 'pairs', single images any other; 'auto' takes what suits",
             )
-        augmentations.AUGMENTATIONS.choose(self.augmentation)
 
     @property
     def paired(self) -> bool:
-        return self.input in ("pair", "pre", "post")
+        """Whether the network sees two sides."""
+        return len(COLUMNS[self.input]) == 2
 
     @property
     def copies(self) -> int:
         """How often each channel of an image goes into the network: about each of the colours subtracted."""
         return 2 if self.centre == "both" else 1
+
+    def resolve(self, data: Manifest) -> "Settings":
+        """These settings for `data`, every automatic value concrete; `DataError` where the data is of another kind."""
+        kind = "image" if self.input == "single" else "image-pair"
+        if data.kind != kind:
+            raise DataError(
+                f"input {self.input!r} needs a dataset of kind {kind!r}; {data.name} is of kind {data.kind!r}"
+            )
+        sides = COLUMNS[self.input]
+        augmentation = resolved(self.augmentation, data, sides)
+        return replace(self.for_images(image_shape(data, sides[0])), augmentation=augmentation)
+
+    def for_images(self, shape: tuple[int, int, int]) -> "Settings":
+        """These settings with the sizes and the stem for images of `shape` (channels, height, width) as staged."""
+        side = self.image_size or min(shape[1:])
+        sizes: dict[str, Any] = {"image_size": side}
+        stem = self.encoder.parameters.get("stem")
+        if stem == "auto":
+            stem = "small" if side <= SMALL_STEM_PIXELS else "imagenet"
+            sizes["encoder"] = {"stem": stem}
+        if not self.latent.size and stem is not None:
+            sizes["latent"] = {"size": stage_side(side, stem, stage=3)}
+        return Settings(**dotted.merge(resolved_config(self), sizes))

@@ -6,22 +6,27 @@ shifts and grayscale would imitate change; strong dihedral augmentation works ag
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
+import pydantic
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from contrasweep.schema import checked
 from trainables import augmentations
 
 
-@dataclass(frozen=True)
+@checked
 class PairPolicy:
-    """`area` is the least share of the image that a crop keeps, `dihedral` whether the square is turned and
-    mirrored, `jitter` the standard deviation of gain and offset of the light (pixel values 0 to 1)."""
+    """What the views of a pair may differ in."""
 
-    area: float = 1.0
+    crop_area: Annotated[float, pydantic.Field(gt=0, le=1)] = 0.5
+    """The least share of the image that a crop keeps."""
     dihedral: bool = True
-    jitter: float = 0.06
+    """Whether the square is turned and mirrored."""
+    jitter: Annotated[float, pydantic.Field(ge=0)] = 0.06
+    """Standard deviation of gain and offset of the light, for pixel values from 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +41,14 @@ class PairDraws:
         return PairDraws(None if self.affine is None else self.affine[rows], self.light[rows])
 
     def to(self, device: torch.device) -> "PairDraws":
+        """The same draws on `device`."""
         return PairDraws(None if self.affine is None else self.affine.to(device), self.light.to(device))
 
 
 def draw_pair(policy: PairPolicy, n: int, generator: torch.Generator) -> PairDraws:
     """Draw the view of each of `n` pairs; every policy uses the generator equally often."""
     u, light = torch.rand(6, n, generator=generator), torch.randn(n, 2, 2, generator=generator)
-    moves = policy.area < 1 or policy.dihedral
+    moves = policy.crop_area < 1 or policy.dihedral
     return PairDraws(_geometry(policy, u) if moves else None, policy.jitter * light)
 
 
@@ -61,7 +67,7 @@ def apply_pair(
 
 def _geometry(policy: PairPolicy, u: Float[Tensor, "6 n"]) -> Float[Tensor, "n 2 3"]:
     """Affine maps of [-1, 1] coordinates: a square crop, then one of the eight symmetries."""
-    side = (policy.area + (1 - policy.area) * u[0]).sqrt()
+    side = (policy.crop_area + (1 - policy.crop_area) * u[0]).sqrt()
     x, y = (1 - side) * (2 * u[1] - 1), (1 - side) * (2 * u[2] - 1)
     zero = torch.zeros_like(side)
     across, down = side, side

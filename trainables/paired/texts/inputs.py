@@ -10,11 +10,11 @@ from jaxtyping import Int
 from torch import Tensor
 
 from contrasweep.data import open_dataset
-from contrasweep.errors import DataError
 from contrasweep.trial import Trial
 from trainables import seeding
 from trainables.paired.network import Joint
-from trainables.paired.texts.network import PADDING, UNKNOWN, text_model
+from trainables.paired.texts.encoders import PADDING, UNKNOWN
+from trainables.paired.texts.network import text_model
 from trainables.paired.texts.settings import Settings
 
 WORD = re.compile(r"[a-z]+|\d+|[^\sa-z\d]")
@@ -24,9 +24,7 @@ class TextInputs:
     """The two parts of a trial's dataset as word indices [n w]; the vocabulary is the training part's."""
 
     def __init__(self, trial: Trial, settings: Settings, device: torch.device) -> None:
-        if trial.data.kind != "text-pair":
-            raise DataError(f"paired_texts trains on text pairs; {trial.data.name} is of kind {trial.data.kind!r}")
-        self.settings, self.device = settings, device
+        self.settings, self.device = settings.resolve(trial.data), device
         train, test = open_dataset(trial.data).parts(trial.fold)
         self.train_labels, self.test_labels = (torch.tensor(part.labels) for part in (train, test))
         self.test_rows, self.test_grouping = np.asarray(test.rows), test.grouping
@@ -44,18 +42,21 @@ class TextInputs:
         }
 
     def model(self) -> Joint:
+        """The network for this vocabulary."""
         return text_model(self.settings, len(self.vocabulary) + 2, self.classes)
 
     def train_mode(self, model: Joint) -> None:
+        """Training mode."""
         model.train()
 
     def plain(self, split: str, rows: Tensor) -> tuple[Tensor, ...]:
+        """Rows of `split` ("train", "test") with every word."""
         return tuple(side[rows].to(self.device) for side in self.sides[split])
 
     def epoch(self, *key: int | str | None) -> Callable[[Tensor, slice], tuple[Tensor, ...]]:
         """One epoch's views, which hide words: what is hidden at a place of the order follows from `key` alone."""
         shape = (2, len(self.train_labels), self.settings.max_words)
-        hidden = torch.rand(shape, generator=seeding.generator(*key)) < self.settings.word_dropout
+        hidden = torch.rand(shape, generator=seeding.generator(*key)) < self.settings.augmentation.word_dropout
 
         def views(rows: Tensor, places: slice) -> tuple[Tensor, ...]:
             sides = zip(self.plain("train", rows), hidden[:, places].to(self.device), strict=True)
@@ -64,11 +65,11 @@ class TextInputs:
         return views
 
     def _indices(self, texts: list[list[str]]) -> Int[Tensor, "n w"]:
-        found = torch.full((len(texts), self.settings.max_words), PADDING)
-        for row, words in zip(found, texts, strict=True):
+        indices = torch.full((len(texts), self.settings.max_words), PADDING)
+        for row, words in zip(indices, texts, strict=True):
             known = [self.vocabulary.get(word, UNKNOWN) for word in words[: len(row)]]
             row[: len(known)] = torch.tensor(known, dtype=row.dtype)
-        return found.to(self.device)
+        return indices.to(self.device)
 
 
 def tokens(text: str) -> list[str]:

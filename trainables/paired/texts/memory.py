@@ -1,11 +1,13 @@
 """What memory a trial on texts takes, for the plan."""
 
 import functools
+import json
 
 import torch
 
 from cluster.memory import Workload
 from contrasweep.data.manifest import Manifest
+from contrasweep.schema import plain
 from trainables.paired.memory import network_output_sum, of_recipe, precision
 from trainables.paired.texts.network import text_model
 from trainables.paired.texts.settings import Settings
@@ -15,9 +17,10 @@ def workload(settings: Settings, data: Manifest) -> Workload:
     """One step of a batch of pairs. The vocabulary is not known before the data is read: as many words as rows."""
     s, words = settings, data.rows("train")
     classes = len(data.classes) or 3
+    network = [plain(part) for part in (s.encoder, s.latent, s.projection, s.classifier)]
     return Workload(
         architecture=f"paired_texts {precision(s)}",
-        shape=(words, classes, s.batch_size, s.n_views, s.max_words, s.width, s.lat_size, s.projection_dim, s.beta > 0),
+        shape=(words, classes, s.batch_size, s.n_views, s.max_words, json.dumps(network, sort_keys=True), s.beta > 0),
         build=functools.partial(text_model, s, words, classes),
         inputs=lambda: tuple(torch.ones(s.batch_size * s.n_views, s.max_words, dtype=torch.long) for _ in range(2)),
         loss=network_output_sum,

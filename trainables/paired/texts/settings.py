@@ -1,26 +1,66 @@
 """Settings of paired texts."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 import pydantic
 
+from contrasweep.components import Component
+from contrasweep.data.manifest import Manifest
+from contrasweep.errors import DataError
 from contrasweep.schema import checked
-from trainables.paired.settings import Count, Recipe, Share
+from trainables.paired.settings import Count, Latent, Positive, Recipe, Share
+from trainables.paired.texts.encoders import ENCODERS
+
+
+@checked
+class TextLatent(Latent):
+    """How l is made of the differences of the encoder's stages."""
+
+    size: Count = 16
+    """D_L, the places of l."""
+
+
+@checked
+class WordDropout:
+    """Views of sentences."""
+
+    word_dropout: Share = 0.1
+    """The share of words that a training view hides on each side, independently."""
 
 
 @checked
 class Settings(Recipe):
-    """Settings of paired texts: those of `Recipe`; `width` features a word and a stage, at most `max_words` a
-    sentence, words seen less than `min_count` times in the training part unknown; `lat_size` places of l;
-    `word_dropout`, the share of words that a training view hides on each side, independently; `dropout` in stages."""
+    """Settings of paired texts."""
 
-    batch_size: Annotated[int, pydantic.Field(ge=2)] = 32
-    learning_rate: Annotated[float, pydantic.Field(gt=0)] = 1e-3
-    epochs: Count = 15
+    MOVED: ClassVar[Mapping[str, str]] = {
+        **Recipe.MOVED,
+        "width": "encoder.width",
+        "dropout": "encoder.dropout",
+        "word_dropout": "augmentation.word_dropout",
+    }
+
+    latent: TextLatent = TextLatent()
+    """How l is made."""
     alpha_schedule: str = "inverse"
-    width: Count = 96
+    """How alpha falls with the epochs: parabolic, linear, inverse, cosine or const."""
+    batch_size: Annotated[int, pydantic.Field(ge=2)] = 32
+    """Pairs a batch."""
+    learning_rate: Positive = 1e-3
+    """The highest learning rate; it falls by a cosine to a thousandth."""
+    epochs: Count = 15
+    """How often the training part is seen."""
+    encoder: Component = ENCODERS.setting("cnn")
+    """The encoder, with its parameters."""
     max_words: Count = 32
+    """Words of a sentence that are read, at most."""
     min_count: Count = 2
-    lat_size: Count = 16
-    word_dropout: Share = 0.1
-    dropout: Share = 0.2
+    """Words seen less often in the training part are unknown."""
+    augmentation: WordDropout = WordDropout()
+    """The views."""
+
+    def resolve(self, data: Manifest) -> "Settings":
+        """These settings for `data`, which they do not depend on; `DataError` where the data is of another kind."""
+        if data.kind != "text-pair":
+            raise DataError(f"paired_texts trains on text pairs; {data.name} is of kind {data.kind!r}")
+        return self

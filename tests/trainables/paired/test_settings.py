@@ -1,0 +1,146 @@
+"""Settings of the family: resolved from the manifest's content alone, and old flat keys that say the new ones."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from contrasweep.data.manifest import Manifest
+from contrasweep.errors import DataError, SpecError
+from contrasweep.schema import field_help, resolved_config
+from contrasweep.study import dotted
+from contrasweep.trial import Trial
+from trainables.paired import colour_baseline
+from trainables.paired.images import settings as images
+from trainables.paired.images.resnets import stage_side
+from trainables.paired.settings import Classifier, CrossEntropy, Latent
+from trainables.paired.texts import settings as texts
+from trainables.paired_images import train
+
+CLASSES = (images.Settings, texts.Settings)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {"image_size": 8, "encoder.stem": "small", "latent.size": 2, "augmentation.name": "pairs"}),
+        ({"image_size": 128}, {"image_size": 128, "encoder.stem": "imagenet", "latent.size": 8}),
+        ({"latent": {"size": 5}, "encoder": {"stem": "imagenet"}}, {"encoder.stem": "imagenet", "latent.size": 5}),
+        ({"input": "pre_single", "beta": 0.0}, {"augmentation.name": "photos", "augmentation.flip": 0.5}),
+        ({"input": "post", "augmentation": {"name": "pairs", "jitter": 0.0}}, {"augmentation.jitter": 0.0}),
+    ],
+)
+def test_every_automatic_value_becomes_concrete(
+    pairs: Manifest, given: dict[str, Any], expected: Mapping[str, Any]
+) -> None:
+    settings = images.Settings(**given).resolve(pairs)
+    config = resolved_config(settings)
+    flat = dotted.flatten(config)
+    assert {key: flat[key] for key in expected} == expected
+    assert "auto" not in flat.values() and flat["image_size"] and flat["latent.size"]
+    assert settings.resolve(pairs) == settings == images.Settings(**config)
+
+
+def test_the_name_of_a_dataset_decides_nothing(pairs: Manifest, make_trial: Callable[..., Trial]) -> None:
+    for given in ({}, {"input": "pre_single", "beta": 0.0}):
+        resolved = [images.Settings(**given).resolve(replace(pairs, name=name)) for name in ("mnist", "cifar10", "")]
+        assert resolved[0] == resolved[1] == resolved[2]
+    trial = make_trial(epochs=1)
+    (report,) = train(trial)
+    (nameless,) = train(replace(trial, data=replace(trial.data, name="")))
+    assert nameless.metrics == report.metrics
+
+
+@pytest.mark.parametrize("side", [33, 64])
+@pytest.mark.parametrize("stem", ["small", "imagenet"])
+@pytest.mark.parametrize("encoder", ["resnet10", "resnet50"])
+def test_the_sides_of_stages_are_those_of_the_network(side: int, stem: str, encoder: str) -> None:
+    network = images.Settings(encoder={"name": encoder, "stem": stem}).encoder.build(3).eval()
+    with torch.no_grad():
+        maps = network(torch.zeros(1, 3, side, side))
+    assert [m.shape[2:] for m in maps] == [(stage_side(side, stem, stage),) * 2 for stage in (1, 2, 3, 4)]
+
+
+def test_where_a_trial_runs_is_no_part_of_its_resolved_settings() -> None:
+    for cls in CLASSES:
+        assert resolved_config(cls(device="auto")) == resolved_config(cls())
+        assert "device" not in resolved_config(cls())
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_every_old_key_says_the_new_one_and_the_new_one_exists(cls: Any) -> None:
+    flat = dotted.flatten(resolved_config(cls()))
+    known = {*flat, "optimizer.momentum"}  # SGD's, and the default is AdamW
+    if cls is images.Settings:
+        known |= {
+            f"augmentation.{name}" for name in ("crop_area", "dihedral", "jitter")
+        }  # of pairs, where auto is none
+    for old, new in cls.MOVED.items():
+        assert new in known
+        with pytest.raises(SpecError, match=rf"^{old}: there is no such field; it is {new} now"):
+            cls(**{old: 1})
+
+
+OLD = {
+    "backbone": "resnet10",
+    "width": 16,
+    "stem": "imagenet",
+    "image_size": 32,
+    "lat_size": 4,
+    "crop_area": 1.0,
+    "jitter": 0.03,
+    "class_weights": "root",
+    "weight_decay": 0.05,
+    "loss": "supcon",
+    "temperature": 0.2,
+    "beta": 0.0,
+}
+NEW = {
+    "encoder": {"name": "resnet10", "width": 16, "stem": "imagenet"},
+    "image_size": 32,
+    "latent": {"size": 4},
+    "wce": {"class_weights": "root"},
+    "optimizer": {"weight_decay": 0.05},
+    "loss": {"name": "supcon", "temperature": 0.2},
+    "beta": 0.0,
+}
+SGD = {"name": "sgd", "weight_decay": 0.05}
+VIEWS = {"augmentation": {"name": "pairs", "crop_area": 1.0, "jitter": 0.03}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (OLD, NEW | VIEWS),
+        (OLD | {"input": "pre_single"}, NEW | {"input": "pre_single", "augmentation": "photos"}),
+        (OLD | {"optimizer": "sgd", "momentum": 0.8}, NEW | VIEWS | {"optimizer": SGD | {"momentum": 0.8}}),
+    ],
+)
+def test_an_old_config_moved_to_the_new_keys_means_the_same(
+    pairs: Manifest, old: dict[str, Any], new: dict[str, Any]
+) -> None:
+    moved = dotted.expand({images.Settings.MOVED.get(key, key): value for key, value in old.items()})
+    assert images.Settings(**moved).resolve(pairs) == images.Settings(**new).resolve(pairs)
+
+
+@pytest.mark.parametrize("cls", [*CLASSES, Latent, CrossEntropy, Classifier, colour_baseline.Settings])
+def test_every_setting_has_a_word_of_help(cls: Any) -> None:
+    assert [name for name, text in field_help(cls).items() if not text] == []
+
+
+def test_data_of_another_kind_is_refused_before_anything_is_spent(pairs: Manifest) -> None:
+    texts_of = replace(pairs, kind="text-pair")
+    for settings in (images.Settings(), images.Settings(input="single", beta=0.0), colour_baseline.Settings()):
+        with pytest.raises(DataError, match="is of kind 'text-pair'"):
+            settings.resolve(texts_of)
+    with pytest.raises(DataError, match="is of kind 'image-pair'"):
+        texts.Settings().resolve(pairs)
+
+
+def test_views_that_do_not_suit_the_input_are_refused() -> None:
+    with pytest.raises(SpecError, match=r"augmentation: .*does not suit input 'pair', got 'photos'"):
+        images.Settings(augmentation="photos")
+    with pytest.raises(SpecError, match=r"augmentation: .*does not suit input 'single', got 'pairs'"):
+        images.Settings(input="single", beta=0.0, augmentation="pairs")
