@@ -13,12 +13,9 @@ from contrasweep.schema import OMIT_DEFAULT, checked
 from trainables import losses
 from trainables.augmentations import AUGMENTATIONS, resolved
 from trainables.encoders import ENCODERS, HEADS
+from trainables.fields import Count, Device, MaybeCount, Positive
 from trainables.losses import LOSSES
 from trainables.optimisation import OPTIMIZERS
-
-Positive = Annotated[float, pydantic.Field(gt=0)]
-Count = Annotated[int, pydantic.Field(ge=1)]
-MaybeCount = Annotated[int, pydantic.Field(ge=0)]
 
 
 @checked
@@ -78,7 +75,7 @@ class Settings:
     """Whether the last report has MAP@R, R-precision and recall@k."""
     figures: bool = False
     """Whether the last report brings histograms of target and noise similarities."""
-    device: Annotated[str, pydantic.Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$"), OMIT_DEFAULT] = "auto"
+    device: Annotated[Device, OMIT_DEFAULT] = "auto"
     """Where it runs; `auto` is the GPU if the process sees one."""
     autocast: bool = False
     """bfloat16 where it can be; for GPUs, since a CPU without units for it is slower."""

@@ -5,17 +5,15 @@ initialised from torch's global generator, so seed it before.
 """
 
 from collections.abc import Callable
-from typing import Annotated
 
-import pydantic
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from contrasweep.components import Table
+from trainables.fields import Count
 
 Shape = tuple[int, int, int]
 """channels, height, width"""
-Count = Annotated[int, pydantic.Field(ge=1)]
 
 
 class Encoder(nn.Module):

@@ -1,4 +1,4 @@
-"""Types of numbers that settings of many trainables are made of."""
+"""Checked types that the settings of several trainables are made of."""
 
 from typing import Annotated
 
@@ -7,7 +7,8 @@ import pydantic
 Positive = Annotated[float, pydantic.Field(gt=0)]
 NotNegative = Annotated[float, pydantic.Field(ge=0)]
 Share = Annotated[float, pydantic.Field(ge=0, le=1)]
-Dropout = Annotated[float, pydantic.Field(ge=0, lt=1)]
+BelowOne = Annotated[float, pydantic.Field(ge=0, lt=1)]
+Dropout = BelowOne
 Count = Annotated[int, pydantic.Field(ge=1)]
 MaybeCount = Annotated[int, pydantic.Field(ge=0)]
 Device = Annotated[str, pydantic.Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")]

@@ -8,16 +8,13 @@ updates are those of torch.optim, which the tests compare.
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
-import pydantic
 import torch
 from torch import Tensor
 
 from contrasweep.components import Component, Table
-
-NotNegative = Annotated[float, pydantic.Field(ge=0)]
-Decay = Annotated[float, pydantic.Field(ge=0, lt=1)]
+from trainables.fields import BelowOne, NotNegative
 
 
 @runtime_checkable
@@ -38,7 +35,7 @@ class SGD:
     states: ClassVar[float] = 1.0
 
     def __init__(
-        self, parameters: Iterable[Tensor], lr: float, *, weight_decay: NotNegative = 0.0, momentum: Decay = 0.9
+        self, parameters: Iterable[Tensor], lr: float, *, weight_decay: NotNegative = 0.0, momentum: BelowOne = 0.9
     ) -> None:
         self.parameters = [p for p in parameters if p.requires_grad]
         self.lr, self.weight_decay, self.momentum = lr, weight_decay, momentum
@@ -71,7 +68,7 @@ class AdamW:
         lr: float,
         *,
         weight_decay: NotNegative = 0.0,
-        betas: tuple[Decay, Decay] = (0.9, 0.999),
+        betas: tuple[BelowOne, BelowOne] = (0.9, 0.999),
         eps: NotNegative = 1e-8,
     ) -> None:
         self.parameters = [p for p in parameters if p.requires_grad]
