@@ -108,7 +108,7 @@ class Table(Mapping[str, E], Generic[E]):
         """The declaration of a settings class's field: `default` is the name that is taken where none is given,
         and `defaults` are this field's defaults for the parameters of those names, whichever component has them."""
         info = pydantic.Field(default=default, validate_default=True)
-        info.metadata.append(_Chosen(self, default, defaults))
+        info.metadata.append(Declared(self, default, defaults))
         return info
 
     def choose(self, value: object, default: str = "", defaults: Mapping[str, Any] | None = None) -> Component:
@@ -122,7 +122,7 @@ class Table(Mapping[str, E], Generic[E]):
                 value=value,
                 hint=choose_from(self.plural, list(self), value),
             )
-        entry = self._entry(name, "" if isinstance(value, str) else "name")
+        entry = self.entry(name, "" if isinstance(value, str) else "name")
         given = {key: item for key, item in given.items() if key != "name"}
         settings = self.takes(entry, {**(defaults or {}), **given})
         known = {f.name for f in dataclasses.fields(settings)}
@@ -133,7 +133,9 @@ class Table(Mapping[str, E], Generic[E]):
         here = {key: item for key, item in (defaults or {}).items() if key in known}
         return Component(name, entry, settings(**{**here, **given}))
 
-    def _entry(self, name: str, place: str) -> E:
+    def entry(self, name: str, place: str = "") -> E:
+        """What is called `name` in the table, or stands at it as a dotted path; `SpecError` at `place` if nothing
+        does."""
         if name in self._entries:
             return self._entries[name]
         if ":" in name:
@@ -147,8 +149,8 @@ class Table(Mapping[str, E], Generic[E]):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Chosen:
-    """What pydantic sees of a component's field."""
+class Declared:
+    """A component's field as `Table.setting` declares it, and what pydantic sees of it."""
 
     table: Table[Any]
     default: str
@@ -167,6 +169,12 @@ class _Chosen:
             properties = {"name": {"const": name}, **own.get("properties", {})}
             forms.append({"type": "object", "title": name, "properties": properties, "additionalProperties": False})
         return {"anyOf": forms}
+
+
+def declared(cls: Any, field: str) -> Declared | None:
+    """How this field of a settings class was declared, if it is a component's."""
+    info = getattr(cls, "__pydantic_fields__", {}).get(field)
+    return next((mark for mark in getattr(info, "metadata", ()) if isinstance(mark, Declared)), None)
 
 
 def one_of(kind: str, plural: str, names: Iterable[str]) -> Any:

@@ -69,7 +69,7 @@ def test_bad_input_is_one_line_and_writes_nothing(case, tmp_path):
         (["ruin"], "No such command 'ruin'"),
         (["run", QUICK, "--max-concurrent", "0"], "Invalid value for '--max-concurrent'"),
         (["list", "metods"], "did you mean 'methods'?"),
-        (["list", "losses", "oclx"], "list losses: there is no such entry, got 'oclx'; did you mean 'ocl'?"),
+        (["list", "losses", "oclx"], "list losses: there is no such loss, got 'oclx'; did you mean 'ocl'?"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -145,7 +145,10 @@ def test_the_schema_accepts_our_studies_and_refuses_typing_errors():
         jsonschema.validate(yaml.safe_load("{name: a, data: d}"), schema)
 
 
-@pytest.mark.parametrize("kind", ["methods", "losses", "similarities", "datasets", "encoders", "studies"])
+@pytest.mark.parametrize(
+    "kind",
+    ["methods", "losses", "similarities", "datasets", "encoders", "augmentations", "optimizers", "heads", "studies"],
+)
 def test_list_names_and_describes_all(kind, tmp_path):
     found = json.loads(contrasweep("list", kind, "--json", folder=tmp_path).stdout)
     assert found and all(text and "object at 0x" not in text and "function" not in text for text in found.values()), (
@@ -190,6 +193,16 @@ def test_list_prints_the_settings_of_a_method_of_ones_own(tmp_path):
 
 def test_list_prints_what_a_loss_takes(tmp_path):
     assert "temperature  float, default " in contrasweep("list", "losses", "ocl", folder=tmp_path).stdout
+
+
+def test_list_prints_what_the_components_of_a_method_take():
+    from contrasweep.cli.catalogue import settings
+
+    rows = {row.name: row for row in settings("methods", "contrastive")}
+    assert rows["loss"].default == "'supcon'" and "sincere, ocl" in rows["loss"].help
+    assert (rows["loss.temperature"].type, rows["loss.temperature"].default) == ("float", "0.1")
+    assert rows["optimizer.weight_decay"].default == "0.0001" and rows["encoder.width"].default == "16"
+    assert rows["batch_size"].help.startswith("Images of a step") and "loss.entry" not in rows
 
 
 def test_the_printed_schema_knows_the_settings_of_each_method(tmp_path):

@@ -123,7 +123,11 @@ def ui(
 @app.command("list")
 def list_(
     kind: Annotated[
-        str, typer.Argument(help="methods, losses, similarities, encoders, datasets, searchers, schedulers or studies.")
+        str,
+        typer.Argument(
+            help="methods, losses, similarities, encoders, heads, augmentations, optimizers, datasets, searchers, "
+            "schedulers or studies."
+        ),
     ],
     name: Annotated[str | None, typer.Argument(help="One of them, or package.module:name: print its settings.")] = None,
     json: Json = False,

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from contrasweep.components import Declared, Table, declared
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import import_path
-from contrasweep.schema import json_schema
+from contrasweep.schema import field_help, json_schema
 from contrasweep.study.study import AblationGrid, Sweep
 
 TABLES = {
@@ -25,6 +26,9 @@ TABLES = {
     "losses": "trainables.losses:LOSSES",
     "similarities": "trainables.similarities:SIMILARITIES",
     "encoders": "trainables.encoders:ENCODERS",
+    "heads": "trainables.encoders:HEADS",
+    "augmentations": "trainables.augmentations:AUGMENTATIONS",
+    "optimizers": "trainables.optimisation:OPTIMIZERS",
     "datasets": "contrasweep.data.importers:DATASETS",
     "searchers": "contrasweep.tuning.searchers:SEARCHERS",
     "schedulers": "contrasweep.tuning.pruners:SCHEDULERS",
@@ -55,10 +59,13 @@ def settings(kind: str, name: str) -> list[Setting]:
     """The settings of the entry `name` (of a table, or by its own dotted path) of this kind."""
     if kind == "studies":
         raise SpecError("a study has no settings of its own", place="list studies", hint=f"see contrasweep plan {name}")
-    entry = name if ":" in name else _table(kind).get(name)
+    table = _table(kind)
+    if isinstance(table, Table):
+        return list(_fields_of(table.takes(table.entry(name, f"list {kind}"), {})))
+    entry = name if ":" in name else table.get(name)
     if entry is None:
         raise SpecError(
-            "there is no such entry", place=f"list {kind}", value=name, hint=choose_from(kind, list(_table(kind)), name)
+            "there is no such entry", place=f"list {kind}", value=name, hint=choose_from(kind, list(table), name)
         )
     return _settings_of(import_path(entry, f"list {kind}") if isinstance(entry, str) else entry)
 
@@ -127,16 +134,30 @@ def _settings_of(entry: Any) -> list[Setting]:
 
 def _fields_of(cls: type, prefix: str = "") -> Iterator[Setting]:
     """The fields of a class of settings, those of nested classes by dotted name."""
-    described = getattr(cls, "__pydantic_fields__", {})
+    described = field_help(cls)
     for field in dataclasses.fields(cls):
         if not field.init:
             continue
-        description = getattr(described.get(field.name), "description", None) or ""
-        nested = [c for c in (field.type, *typing.get_args(field.type)) if dataclasses.is_dataclass(c)]
+        description = described.get(field.name, "")
+        if component := declared(cls, field.name):
+            yield from _of_component(component, prefix + field.name, description)
+            continue
+        hint = typing.get_args(field.type)[0] if typing.get_origin(field.type) is typing.Annotated else field.type
+        nested = [c for c in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(c)]
         if not nested or description:
             yield Setting(prefix + field.name, _type_name(field.type), _default_of(field), description)
         for inner in nested:
             yield from _fields_of(typing.cast(type, inner), f"{prefix}{field.name}.")
+
+
+def _of_component(component: Declared, name: str, description: str) -> Iterator[Setting]:
+    """A component's field, and the parameters of the one that is taken by default."""
+    table, default = component.table, component.default
+    listed = f"One of {', '.join(table)}, or a dotted path; below it what {default} takes."
+    yield Setting(name, table.kind, repr(default), f"{description} {listed}".strip())
+    for inner in _fields_of(table.takes(table[default], component.defaults), f"{name}."):
+        here = component.defaults.get(inner.name.removeprefix(f"{name}."))
+        yield inner if here is None else dataclasses.replace(inner, default=repr(here))
 
 
 def _default_of(field: "dataclasses.Field[Any]") -> str | None:
@@ -154,11 +175,15 @@ def _type_name(hint: Any) -> str:
     """A type as a person writes it: `float`, `one of 'sgd', 'adamw'`, `int | None`."""
     origin = typing.get_origin(hint)
     if origin is typing.Annotated:
-        return _type_name(typing.get_args(hint)[0])
+        inner, *marks = typing.get_args(hint)
+        names = next((m.json_schema["enum"] for m in marks if "enum" in (getattr(m, "json_schema", None) or ())), None)
+        return _type_name(typing.Literal[tuple(names)] if names else inner)
     if origin is typing.Literal:
         return "one of " + ", ".join(map(repr, typing.get_args(hint)))
     if origin in (typing.Union, types.UnionType):
         return " | ".join(map(_type_name, typing.get_args(hint)))
+    if origin is tuple:
+        return f"tuple of {', '.join(map(_type_name, typing.get_args(hint)))}"
     if isinstance(hint, type) and origin is None:
         return "None" if hint is type(None) else "" if hint is inspect.Parameter.empty else hint.__name__
     return str(hint).replace("typing.", "").replace("collections.abc.", "")
