@@ -9,17 +9,11 @@ from contrasweep.components import Component
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.schema import OMIT_DEFAULT, checked
 from trainables.encoders import HEADS
+from trainables.fields import Count, Device, MaybeCount, NotNegative, Positive, Share
 from trainables.losses import LOSSES, ComposedLoss, ExternalLoss, compose
 from trainables.optimisation import OPTIMIZERS
 from trainables.paired.samplers import SAMPLERS
 from trainables.paired.schedules import ALPHAS
-
-Positive = Annotated[float, pydantic.Field(gt=0)]
-NotNegative = Annotated[float, pydantic.Field(ge=0)]
-Share = Annotated[float, pydantic.Field(ge=0, le=1)]
-Count = Annotated[int, pydantic.Field(ge=1)]
-MaybeCount = Annotated[int, pydantic.Field(ge=0)]
-Device = Annotated[str, pydantic.Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")]
 
 
 @checked

@@ -11,9 +11,10 @@ from contrasweep.schema import checked, resolved_config
 from contrasweep.study import dotted
 from trainables.contrastive_memory import image_shape
 from trainables.exporting import Centre
+from trainables.fields import MaybeCount
 from trainables.paired.images.augmentations import AUGMENTATIONS, resolved
 from trainables.paired.images.resnets import ENCODERS, SMALL_STEM_PIXELS, stage_side
-from trainables.paired.settings import MaybeCount, Recipe
+from trainables.paired.settings import Recipe
 
 COLUMNS = {
     "pair": ("pre", "post"),

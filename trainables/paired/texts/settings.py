@@ -9,7 +9,8 @@ from contrasweep.components import Component
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
-from trainables.paired.settings import Count, Latent, Positive, Recipe, Share
+from trainables.fields import Count, Positive, Share
+from trainables.paired.settings import Latent, Recipe
 from trainables.paired.texts.encoders import ENCODERS
 
 
