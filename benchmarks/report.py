@@ -29,7 +29,7 @@ import numpy as np
 from benchmarks.browser import LAPTOP, PHONE, browser, chromium
 from contrasweep import AblationGrid, Arm
 from contrasweep.planning.facade import plan
-from contrasweep.running.driver import describe
+from contrasweep.running.claim import study_document
 from contrasweep.running.versions import versions
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.planned import write_planned
@@ -93,7 +93,7 @@ def study(trials: int) -> AblationGrid:
 def fill(declared: AblationGrid, storage: str) -> int:
     """Write all that a run of the study would leave; how many trials."""
     planned, records = plan(declared, storage=storage), StudyRecords(storage, declared.name)
-    records.claim(describe(planned))
+    records.claim(study_document(planned))
     write_planned(records, planned.to_frame())
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda trial: _leave(records, trial), planned.trials))

@@ -5,7 +5,7 @@ from pathlib import Path
 from contrasweep.imports import import_path
 from contrasweep.planning.facade import plan
 from contrasweep.results.results import Results
-from contrasweep.running.driver import describe
+from contrasweep.running.claim import study_document
 from contrasweep.running.execution import Execution
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.records import StudyRecords
@@ -14,7 +14,7 @@ from contrasweep.study.study import AblationGrid
 
 def calm_run(study: AblationGrid, storage: Path) -> Results:
     planned, records = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name)
-    records.claim(describe(planned))
+    records.claim(study_document(planned))
     write_planned(records, planned.to_frame())
     for trial in planned.trials:
         execution = Execution(trial, import_path(trial.trainable, "trainable"), records, metric=study.metric)

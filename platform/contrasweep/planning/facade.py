@@ -1,4 +1,4 @@
-"""`cs.plan`: the plan of a study, of either type."""
+"""`cs.plan`: the plan of a study, of either type, and the same with its datasets staged."""
 
 from contrasweep import data
 from contrasweep.data.manifest import Manifest
@@ -16,3 +16,8 @@ def plan(study: Study, *, storage: str = STORAGE) -> Plan:
         return data.resolve(name, folds=study.folds, storage=storage)
 
     return make_sweep_plan(study, resolve) if isinstance(study, Sweep) else make_plan(study, resolve)
+
+
+def staged(plan: Plan, storage: str) -> Plan:
+    """The same plan with every dataset in `storage`; those that are bundled and not there yet are staged."""
+    return plan.relocated(lambda name: data.resolve(name, folds=plan.study.folds, storage=storage, write=True))

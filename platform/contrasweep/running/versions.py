@@ -23,14 +23,14 @@ PACKAGES = (
 @functools.cache
 def versions() -> dict[str, str]:
     """Name -> version; `commit` with `+` at its end where the checkout has uncommitted changes."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
             continue
     commit = _commit()
-    return found | ({"commit": commit} if commit else {})
+    return installed | ({"commit": commit} if commit else {})
 
 
 def _commit() -> str:

@@ -11,7 +11,7 @@ from contrasweep.cli import reports
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
 from contrasweep.report import render, write_report
-from contrasweep.running.driver import describe
+from contrasweep.running.claim import study_document
 from contrasweep.statistics import compare_paired
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
@@ -44,7 +44,7 @@ class Study:
             make_plan(grid, lambda name: DATA),
             StudyRecords(storage, "made-up"),
         )
-        self.records.claim(describe(self.plan))
+        self.records.claim(study_document(self.plan))
         write_planned(self.records, self.plan.to_frame())
 
     def run(self, trials=None, named=True, folds=GROUPS, also=()):
@@ -154,7 +154,7 @@ def test_datasets_that_are_an_axis_share_no_groups(tmp_path):
     grid = AblationGrid("two", {"a": Arm(train), "b": Arm(train)}, "d", folds=3, axes={"data": ["d", "e"]})
     plan = make_plan(grid, lambda name: dataclasses.replace(DATA, name=name, columns={"image": {"of": name}}))
     records = StudyRecords(str(tmp_path), "two")
-    records.claim(describe(plan))
+    records.claim(study_document(plan))
     write_planned(records, plan.to_frame())
     for trial in plan.trials:
         better = 0.05 if trial.data.name == "d" else -0.05

@@ -18,7 +18,7 @@ from contrasweep.report.formats import render_as
 from contrasweep.report.trials import figures
 from contrasweep.results.items import by_item
 from contrasweep.results.results import Results
-from contrasweep.running.driver import describe
+from contrasweep.running.claim import study_document
 from contrasweep.storage.code_files import write_code
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import CodeRef, Record, Status
@@ -51,7 +51,7 @@ def study(tmp_path):
         "made-up", {"a": Arm(train), "b": Arm(train)}, "d", axes={"batch_size": [8, 16]}, folds=5, seeds=[0, 1]
     )
     plan, records = make_plan(grid, lambda name: DATA), StudyRecords(str(tmp_path), "made-up")
-    records.claim(describe(plan))
+    records.claim(study_document(plan))
     write_planned(records, plan.to_frame())
     for trial in plan.trials:
         records.write(

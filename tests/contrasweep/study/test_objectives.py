@@ -14,7 +14,7 @@ from contrasweep.canonical import dumps
 from contrasweep.planning.facade import plan
 from contrasweep.report import render
 from contrasweep.results.results import Results
-from contrasweep.running.driver import describe
+from contrasweep.running.claim import study_document
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.objectives import front, value_of, violation
@@ -143,7 +143,7 @@ def test_the_best_feasible_by_the_metric_is_confirmed_and_the_front_is_shown(tmp
     assert confirmed[-1].best["long"] == max(feasible, key=lambda t: t.config["lr"]).config
 
     records = StudyRecords(str(tmp_path), study.name)
-    records.claim(describe(plan(study, storage=str(tmp_path))))
+    records.claim(study_document(plan(study, storage=str(tmp_path))))
     write_planned(records, confirmed[-1].to_frame())
     results = Results.load(study.name, str(tmp_path))
     frame = results.pareto()

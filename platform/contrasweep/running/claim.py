@@ -1,0 +1,100 @@
+"""Before a study trains: its name in the storage is claimed for its plan, and what is finished already is known."""
+
+import shlex
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from contrasweep.planning.plan import Plan
+from contrasweep.running.versions import versions
+from contrasweep.storage.planned import write_planned
+from contrasweep.storage.record import DatasetRef, Status
+from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.study_document import StudyDocument
+from contrasweep.study.file import to_plain
+from contrasweep.tracking import TrackedStudy
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """What there is of a plan: ids of the trials with a record, and whether nothing is left to run."""
+
+    finished: set[str]
+    complete: bool
+
+
+def claim(plan: Plan, records: StudyRecords, *, extend: bool, retry_failed: bool) -> Remaining:
+    """Write study.json and the plan. With `retry_failed`, failed trials lose their records and resume from their
+    checkpoints. Raises `ContrasweepError` if another plan has the study's name, unless `extend`."""
+    records.claim(study_document(plan), extend=extend)
+    finished = records.finished()
+    if retry_failed:
+        finished -= _reopen_failed(plan, records, finished)
+    complete = plan.complete(records, finished)
+    frame = plan.to_frame()
+    if not complete or len(plan.trials) == len(frame):  # else the storage has more of it: what a search has confirmed
+        write_planned(records, frame)
+    return Remaining(finished, complete)
+
+
+def study_document(plan: Plan) -> StudyDocument:
+    """study.json of a plan."""
+    study = plan.study
+    spec = to_plain(study)
+    for name, arm in study.arms.items():
+        spec["arms"][name]["trainable"] = (
+            arm.trainable if isinstance(arm.trainable, str) else arm.trainable.__qualname__
+        )
+    return StudyDocument(
+        name=study.name,
+        metric=study.metric,
+        mode=study.mode,
+        type=study.type,
+        plan_digest=plan.digest,
+        arms=tuple(study.arms),
+        axes=tuple(study.axis_names),
+        alpha=study.alpha,
+        reference=study.reference,
+        folds=plan.table_folds,
+        trials=plan.total,
+        search=plan.declared_search,
+        description=study.description,
+        datasets=tuple(DatasetRef.of(manifest) for manifest in plan.table_datasets),
+        commands=_command(),
+        created=time.time(),
+        versions=versions(),
+        spec=spec,
+    )
+
+
+def tracked_study(plan: Plan, storage: str) -> TrackedStudy:
+    """What the tracker shows of a study."""
+    study = plan.study
+    return TrackedStudy(
+        study.name,
+        plan_digest=plan.digest,
+        axes=tuple(plan.varied),
+        keys=tuple(plan.keys),
+        metric=study.metric,
+        mode=study.mode,
+        trials=plan.total,
+        storage=storage,
+        description=study.description,
+        extra=plan.summary(),
+    )
+
+
+def _command() -> tuple[str, ...]:
+    """The command that declared the study, for whoever runs it again; none where a program did."""
+    ours = Path(sys.argv[0]).name == "contrasweep" or sys.argv[0].endswith("contrasweep/__main__.py")
+    return (shlex.join(["contrasweep", *sys.argv[1:]]),) if ours else ()
+
+
+def _reopen_failed(plan: Plan, records: StudyRecords, finished: set[str]) -> set[str]:
+    """Drop the records of the plan's failed trials; their ids."""
+    own = records.read(sorted(plan.own(finished)))
+    failed = {record.trial_id for record in own.values() if record.status == Status.FAILED}
+    for trial_id in failed:
+        records.reopen(trial_id)
+    return failed
