@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 import torch
 
+from contrasweep import AblationGrid, Arm, plan
 from contrasweep.data import open_dataset, resolve
 from contrasweep.data.manifest import Manifest
 from contrasweep.data.reading import Part
 from contrasweep.errors import DataError, SpecError
+from contrasweep.schema import resolved_config
 from contrasweep.trial import Report, Trial
 from trainables import augmentations, contrastive, images, seeding
 from trainables.contrastive import train
@@ -267,6 +269,49 @@ def test_settings_are_checked_before_anything_is_spent(config: dict[str, Any], m
     with pytest.raises(SpecError, match=message) as raised:
         Settings(**config)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["", "cifar-faces"])
+def test_the_datasets_name_decides_nothing(make_trial: MakeTrial, digits: Manifest, name: str) -> None:
+    named = list(train(make_trial(epochs=1)))
+    assert numbers(list(train(make_trial(epochs=1, data=replace(digits, name=name))))) == numbers(named)
+    assert Settings().resolve(replace(digits, name=name)).augmentation.name == "glyphs"
+
+
+def test_resolved_settings_have_nothing_left_to_decide_and_build_themselves(digits: Manifest) -> None:
+    settings = Settings(batch_size=512, epochs=100, loss={"sigma": 2, "name": f"{__name__}:scaled"}).resolve(digits)
+    config = resolved_config(settings)
+    assert config["warmup_epochs"] == 10 and config["augmentation"]["flip"] == 0 and config["encoder"]["width"] == 16
+    assert config["loss"] == {
+        "name": f"{__name__}:scaled",
+        "similarity": "cosine",
+        "reduction": "valid_anchors",
+        "sigma": 2,
+    }
+    assert not {"device", "order_seed"} & set(config)
+    assert Settings(**config) == settings == settings.resolve(digits)
+    assert Settings().resolve(digits).warmup_epochs == 0
+
+
+def scaled(scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor, *, sigma: float) -> torch.Tensor:
+    """A user's own loss, with a parameter of its own that has no default."""
+    return (scores / sigma).exp().masked_fill(~negatives, 0).sum(1) - scores.masked_fill(~positives, 0).sum(1)
+
+
+def test_a_loss_by_its_path_is_swept_over_its_own_parameter(digits: Manifest) -> None:
+    arm = Arm("trainables.contrastive:train", config={"loss": f"{__name__}:scaled"})
+    grid = AblationGrid("own", {"a": arm}, digits.uri, axes={"loss.sigma": [0.5, 2.0]}, folds=2, metric="knn1")
+    sigmas = sorted(trial.config["loss"]["sigma"] for trial in plan(grid).trials)
+    assert sigmas == [0.5, 0.5, 2, 2]
+    with pytest.raises(SpecError, match=r"loss\.sigmma: loss .*scaled' has no such parameter; did you mean 'sigma'"):
+        plan(replace(grid, axes={"loss.sigmma": [1.0]}))
+
+
+def test_every_setting_that_moved_says_where_to(digits: Manifest) -> None:
+    for old, new in Settings.MOVED.items():
+        with pytest.raises(SpecError, match=f"^{old}: there is no such field; it is {new} now$"):
+            Settings(**{old: 1})
+        assert new.split(".")[0] in resolved_config(Settings())
 
 
 def test_other_kinds_of_data_are_refused(make_trial: MakeTrial, digits: Manifest) -> None:
