@@ -20,6 +20,7 @@ ALLOWED = {  # the only places that may import each engine
     "mlflow": ("platform/contrasweep/tracking/mlflow/",),
     "boto3": ("platform/contrasweep/storage/s3.py",),
     "botocore": ("platform/contrasweep/storage/s3.py",),
+    "s3transfer": ("platform/contrasweep/storage/s3.py",),
     "ray": ("platform/contrasweep/running", "platform/contrasweep/tuning/pbt.py", "cluster/"),
 }
 LAYERS = ["search_spaces", "trainables", "contrasweep", "cluster"]

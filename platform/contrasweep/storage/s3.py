@@ -6,7 +6,6 @@ is checked against it when read, so what a proxy cut or a disk flipped is fetche
 """
 
 import base64
-import contextlib
 import functools
 import hashlib
 import logging
@@ -15,15 +14,16 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import boto3
 import botocore.exceptions as raised
+from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.parsers import ResponseParserError
+from s3transfer.exceptions import RetriesExceededError, S3DownloadFailedError
 
 from contrasweep.errors import StorageError
 
@@ -31,6 +31,11 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 PART_BYTES = 8 * 2**20
 THREADS = 4
+LARGE_BYTES = 2 * PART_BYTES  # what is larger travels in parts, by boto3's transfer manager
+TRANSFER = TransferConfig(
+    multipart_threshold=LARGE_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=THREADS, num_download_attempts=3
+)
+PART_ATTEMPTS = 3  # of a part's request, before the whole transfer is tried again
 FIRST_WAIT_S, MAX_WAIT_S = 0.2, 10.0
 _connecting = threading.Lock()
 DIGEST = "sha256"
@@ -143,29 +148,18 @@ class S3Store:
 
     def put_file(self, key: str, path: Path) -> None:
         size = path.stat().st_size
-        if size <= 2 * PART_BYTES:
+        if size <= LARGE_BYTES:
             self.write(key, path.read_bytes())
             return
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        place = {"Bucket": self.bucket, "Key": self.prefix + key}
-        upload = self._try(
-            "write", key, lambda: self._client.create_multipart_upload(**place, Metadata={DIGEST: digest})
-        )
-        place["UploadId"] = upload["UploadId"]
-        try:
-            with ThreadPoolExecutor(THREADS) as pool:
-                starts = range(0, size, _part_bytes(size))
-                parts = list(
-                    pool.map(
-                        lambda n: self._put_part(place, key, path, n + 1, starts[n], starts.step), range(len(starts))
-                    )
-                )
-            self._complete(place, key, parts, digest)
-        except BaseException:
-            with contextlib.suppress(Exception):  # the server sweeps abandoned uploads; the first error is what counts
-                self._client.abort_multipart_upload(**place)
-            raise
+        extra = {"Metadata": {DIGEST: digest}, "ChecksumAlgorithm": "CRC32"}
+
+        def upload() -> None:
+            with path.open("rb") as file:
+                self._transfers.upload_fileobj(file, self.bucket, self.prefix + key, ExtraArgs=extra, Config=TRANSFER)
+
+        self._try("write", key, upload)
 
     def get_file(self, key: str, path: Path) -> None:
         self._try("read", key, lambda: self._download(key, path))
@@ -177,12 +171,21 @@ class S3Store:
 
     @property
     def _client(self) -> Any:
+        """The client whose requests `_try` tries again."""
+        return self._connected(1)
+
+    @property
+    def _transfers(self) -> Any:
+        """The client of transfers in parts: one lost part is sent again, not the whole file."""
+        return self._connected(PART_ATTEMPTS)
+
+    def _connected(self, attempts: int) -> Any:
         """One client for all threads of this process: clients are thread-safe, but do not survive a fork."""
         aws = tuple(
             sorted((name, value) for name, value in os.environ.items() if name.startswith(("AWS_", "CONTRASWEEP_S3_")))
         )
         with _connecting:
-            return _connect(os.getpid(), aws)
+            return _connect(os.getpid(), aws, attempts)
 
     def _try(self, verb: str, key: str, call: Callable[[], T]) -> T:
         """`call()`, again after retryable errors. A missing object is `FileNotFoundError`, a condition that failed the
@@ -257,76 +260,35 @@ class S3Store:
         return head is not None and _digest(head) == digest
 
     def _download(self, key: str, path: Path) -> None:
-        """Ranged reads of one version of the object, several at a time, into a file beside `path`."""
+        """One version of the object, large ones in parts, into a file beside `path` that then takes its place."""
         place = {"Bucket": self.bucket, "Key": self.prefix + key}
         head = self._client.head_object(**place)
-        size = int(head["ContentLength"])
         scratch = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
         try:
             with scratch.open("wb") as file:
-                file.truncate(size)
-            with ThreadPoolExecutor(THREADS) as pool:
-                step = _part_bytes(size)
-                list(
-                    pool.map(
-                        lambda start: self._get_part(place, head["ETag"], key, scratch, start, min(size, start + step)),
-                        range(0, size, step),
-                    )
-                )
+                if int(head["ContentLength"]) <= LARGE_BYTES:
+                    file.write(self._client.get_object(**place)["Body"].read())
+                else:
+                    self._transfers.download_fileobj(self.bucket, self.prefix + key, file, Config=TRANSFER)
+            if (size := scratch.stat().st_size) != int(head["ContentLength"]):
+                raise CorruptedObject(f"{head['ContentLength']} bytes came as {size}")
             with scratch.open("rb") as file:
                 _check(hashlib.file_digest(file, "sha256").hexdigest(), head)
             scratch.replace(path)
+        except (S3DownloadFailedError, RetriesExceededError) as error:
+            raise CorruptedObject(str(error)) from None
         finally:
             scratch.unlink(missing_ok=True)
 
-    def _get_part(self, place: dict[str, str], etag: str, key: str, path: Path, start: int, end: int) -> None:
-        def fetch() -> None:
-            try:
-                response = self._client.get_object(**place, Range=f"bytes={start}-{end - 1}", IfMatch=etag)
-            except raised.ClientError as error:
-                if _code(error) in PRECONDITION_FAILED:
-                    raise CorruptedObject("it was replaced while it was read") from None
-                raise
-            data = response["Body"].read()
-            if len(data) != end - start:
-                raise CorruptedObject(f"bytes {start} to {end} came as {len(data)}")
-            with path.open("r+b") as file:
-                file.seek(start)
-                file.write(data)
-
-        self._try("read", key, fetch)
-
-    def _put_part(
-        self, place: dict[str, str], key: str, path: Path, number: int, start: int, length: int
-    ) -> dict[str, Any]:
-        with path.open("rb") as file:
-            file.seek(start)
-            data = file.read(length)
-        done = self._try(
-            "write", key, lambda: self._client.upload_part(**place, PartNumber=number, Body=data, ContentMD5=_md5(data))
-        )
-        return {"PartNumber": number, "ETag": done["ETag"]}
-
-    def _complete(self, place: dict[str, str], key: str, parts: Sequence[dict[str, Any]], digest: str) -> None:
-        """Finish a multipart upload; if the answer is lost and the retry finds no upload, it was finished."""
-
-        def finish() -> None:
-            try:
-                self._client.complete_multipart_upload(**place, MultipartUpload={"Parts": parts})
-            except raised.ClientError as error:
-                if not (_code(error) == "NoSuchUpload" and self._has(key, digest)):
-                    raise
-
-        self._try("write", key, finish)
-
 
 @functools.lru_cache(maxsize=8)
-def _connect(process: int, environment: tuple[tuple[str, str], ...]) -> Any:
-    """A client whose retries are ours (botocore's neither log nor cover bodies that end early)."""
+def _connect(process: int, environment: tuple[tuple[str, str], ...], attempts: int) -> Any:
+    """A client that makes each request `attempts` times; further retries are ours (botocore's neither log nor cover
+    bodies that end early)."""
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
     config = Config(
-        retries={"total_max_attempts": 1},
+        retries={"mode": "standard", "total_max_attempts": attempts},
         max_pool_connections=4 * THREADS,
         connect_timeout=10,
         read_timeout=_number("CONTRASWEEP_S3_TIMEOUT_S", 60),
@@ -335,11 +297,6 @@ def _connect(process: int, environment: tuple[tuple[str, str], ...]) -> Any:
         response_checksum_validation="when_required",
     )  # our own digest works on every server
     return boto3.session.Session().client("s3", region_name=region, config=config)
-
-
-def _part_bytes(size: int) -> int:
-    """S3 takes at most 10,000 parts."""
-    return max(PART_BYTES, -(-size // 9_000))
 
 
 def _check(digest: str, response: dict[str, Any]) -> None:

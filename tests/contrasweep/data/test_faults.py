@@ -71,6 +71,19 @@ def test_a_fault_that_passes_is_survived_while_staging(fault: str, s3: Any, expe
     assert np.array_equal(images(manifest), expected)
 
 
+@pytest.mark.parametrize("fault", ["500", "503", "cut", "short", "flip", "reset", "lost"])
+def test_a_large_file_survives_faults_of_its_parts(fault: str, s3: Any, faults: Any, tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(os.urandom(20_000_000))
+    store = open_store(s3.uri)
+    faults.on("PUT", "large", fault if fault in ("500", "503", "reset", "lost") else "500")
+    store.put_file("large", tmp_path / "in")
+    uploads = len(faults.done)
+    faults.on("GET", "large", fault)
+    store.get_file("large", tmp_path / "out")
+    assert uploads >= 2 and len(faults.done) > uploads, "parts met it both ways"
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "in").read_bytes()
+
+
 def test_a_lost_shard_is_named(staged: Any) -> None:
     store = open_store(staged.uri)
     shard = staged.splits["train"][0].file

@@ -545,9 +545,9 @@ def test_processes_that_open_a_fresh_store_at_once_share_it(tmp_path: Path) -> N
 
 
 def test_the_ui_of_a_server_is_the_server(server_uri: str) -> None:
-    told: list[str] = []
-    assert serve(server_uri, study="no such study", tell=told.append) == 0
-    assert told == [f"{server_uri}/#/experiments?workflowType=machine_learning"]
+    shown: list[str] = []
+    assert serve(server_uri, study="no such study", on_ready=shown.append) == 0
+    assert shown == [f"{server_uri}/#/experiments?workflowType=machine_learning"]
 
 
 def test_there_is_no_ui_without_tracking() -> None:
