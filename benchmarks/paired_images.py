@@ -151,12 +151,12 @@ def results(arguments: argparse.Namespace) -> None:
         "SWEEP_SMALL",
         "SICK_SMALL",
     ]
-    found = {}
+    studies = {}
     for name in names:
         with contextlib.suppress(SpecError):  # not run in this storage
             study = cs.load(getattr(local, name).name, storage=arguments.storage)
             if study.counts.get("done"):
-                found[name] = study
+                studies[name] = study
     lines = [
         head("LOCAL and its relatives on real pairs, small scale"),
         "The table of each study as `contrasweep report` prints it, and below it the geometry of z: means over all "
@@ -167,12 +167,12 @@ def results(arguments: argparse.Namespace) -> None:
         "| study | trials done | minutes, summed over trials |",
         "|---|---|---|",
     ]
-    for name, study in found.items():
+    for name, study in studies.items():
         frame = study.to_frame()
         lines.append(
             f"| {name} | {int((frame.status == 'done').sum())} of {len(frame)} | {frame.seconds.sum() / 60:.0f} |"
         )
-    for name, study in found.items():
+    for name, study in studies.items():
         lines += ["", f"## {name}", "", getattr(local, name).description, "", study.table().to_markdown().strip(), ""]
         frame = study.to_frame()
         done = frame[frame.status == "done"]
@@ -196,8 +196,8 @@ def results(arguments: argparse.Namespace) -> None:
                 markdown(done.groupby("arm", sort=False)[sorted(c for c in done if c.startswith("f1_class_"))].mean())
             ]
     (arguments.to / "paired_images.md").write_text("\n".join(lines) + "\n")
-    if "SYSTEMS_SMALL" in found:
-        systems = found["SYSTEMS_SMALL"]
+    if "SYSTEMS_SMALL" in studies:
+        systems = studies["SYSTEMS_SMALL"]
         done = systems.to_frame().query("status == 'done' and arm in @local.SYSTEMS")
         trials = Path(arguments.storage) / systems.name / "trials"
         folders = {
@@ -205,8 +205,8 @@ def results(arguments: argparse.Namespace) -> None:
         }
         figures.pooled_f1(folders, arguments.to / "paired_images_f1.png")
         figures.draw(folders["local"][0], arguments.to / "paired_images_local")
-    if "TABLE_2_SMALL" in found:
-        frame = found["TABLE_2_SMALL"].to_frame().query("image_size == 32")
+    if "TABLE_2_SMALL" in studies:
+        frame = studies["TABLE_2_SMALL"].to_frame().query("image_size == 32")
         figures.scores_against(frame, "batch_size", arguments.to / "paired_images_batch_size.png")
 
 

@@ -105,33 +105,33 @@ def test_scores_agree_with_scikit_learn_and_shots_with_the_counts() -> None:
     rng = np.random.default_rng(0)
     labels, predicted = rng.integers(4, size=(2, 300))
     counts = torch.tensor([500, 100, 20, 19])
-    found = metrics.scores(torch.tensor(predicted), torch.tensor(labels), counts)
-    assert found["f1_macro"] == pytest.approx(f1_score(labels, predicted, average="macro"))
+    scores = metrics.scores(torch.tensor(predicted), torch.tensor(labels), counts)
+    assert scores["f1_macro"] == pytest.approx(f1_score(labels, predicted, average="macro"))
     for k, value in enumerate(f1_score(labels, predicted, average=None)):
-        assert found[f"f1_class_{k}"] == pytest.approx(value)
+        assert scores[f"f1_class_{k}"] == pytest.approx(value)
     for shot, classes in {"many": [0], "medium": [1, 2], "few": [3]}.items():
         rows = np.isin(labels, classes)
-        assert found[f"accuracy_{shot}"] == pytest.approx((labels == predicted)[rows].mean())
+        assert scores[f"accuracy_{shot}"] == pytest.approx((labels == predicted)[rows].mean())
 
 
 @given(rows=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40))
 @settings(max_examples=50, deadline=None)
 def test_scores_of_rows_average_to_accuracy_and_mean_recall(rows: list[tuple[int, int]]) -> None:
     predicted, labels = torch.tensor(rows).T
-    found = metrics.by_item(predicted, labels)
-    assert np.mean(found["correct"]) == pytest.approx(accuracy_score(labels, predicted))
+    by_item = metrics.by_item(predicted, labels)
+    assert np.mean(by_item["correct"]) == pytest.approx(accuracy_score(labels, predicted))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn mentions predictions of classes that are not there
-        assert np.mean(found["recall"]) == pytest.approx(balanced_accuracy_score(labels, predicted))
+        assert np.mean(by_item["recall"]) == pytest.approx(balanced_accuracy_score(labels, predicted))
 
 
 def test_geometry_knows_collapsed_orthogonal_and_simplex_centres() -> None:
     labels = torch.arange(4).repeat(5)
     eye = torch.eye(4)
     for centres, mean, largest in ((eye, 0.0, 0.0), (torch.ones(4, 4), 1.0, 1.0), (eye - 0.25, -1 / 3, 1 / 3)):
-        found = metrics.geometry(centres[labels], torch.ones(20), labels, 4)
-        assert found["centre_cosine"] == pytest.approx(mean, abs=1e-6)
-        assert found["centre_cosine_max"] == pytest.approx(largest, abs=1e-6)
+        geometry = metrics.geometry(centres[labels], torch.ones(20), labels, 4)
+        assert geometry["centre_cosine"] == pytest.approx(mean, abs=1e-6)
+        assert geometry["centre_cosine_max"] == pytest.approx(largest, abs=1e-6)
     missing = metrics.centre_gram(eye[:2], torch.tensor([0, 1]), 3)
     assert missing[2].isnan().all() and missing[0, 1] == 0
 

@@ -21,11 +21,11 @@ def baseline_of(trial: Trial, **config: object) -> Trial:
 
 def test_colours_are_moments_and_quantiles_of_each_channel() -> None:
     images = np.random.default_rng(0).integers(0, 256, (3, 4, 5, 2), dtype=np.uint8)
-    found = colour_baseline.colours(images)
-    assert found.shape == (3, 14)
+    statistics = colour_baseline.colours(images)
+    assert statistics.shape == (3, 14)
     green = images[1, ..., 1].astype(float)
     expected = [green.mean(), green.std(), *np.quantile(green, colour_baseline.QUANTILES)]
-    np.testing.assert_allclose(found[1, 1::2], expected, rtol=1e-5)
+    np.testing.assert_allclose(statistics[1, 1::2], expected, rtol=1e-5)
 
 
 def test_it_reports_once_what_a_network_reports(make_trial: MakeTrial) -> None:
@@ -44,8 +44,8 @@ def test_hue_saturation_and_value_are_read_too_where_asked(
     make_trial: MakeTrial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    found = colour_baseline.colours
-    monkeypatch.setattr(colour_baseline, "colours", lambda images: seen.append(found(images)) or found(images))
+    colours = colour_baseline.colours
+    monkeypatch.setattr(colour_baseline, "colours", lambda images: seen.append(colours(images)) or colours(images))
     trial = baseline_of(make_trial(), rounds=3, hue=True)
     next(colour_baseline.train(trial))
     plain, hue = seen[:2]

@@ -31,7 +31,7 @@ def test_a_module_embeds_raw_pairs_as_in_its_trial(
     pre, post = (torch.tensor(stored.array(side)).permute(0, 3, 1, 2) for side in ("pre", "post"))
     assert pre.shape[2:] == (8, 8) and settings.image_size == 16  # a stored image, smaller than the network sees it
     with torch.no_grad():
-        found = torch.cat(
+        embedded = torch.cat(
             [module(*sides).z for sides in zip(pre.split(EVAL_BATCH_ROWS), post.split(EVAL_BATCH_ROWS), strict=True)]
         )
-    assert torch.equal(found, run.test()[0].z)
+    assert torch.equal(embedded, run.test()[0].z)

@@ -27,15 +27,15 @@ FRAME = pd.DataFrame(
     ("band", "low", "high"), [("min-max", 0.4, 0.8), ("std", 0.6 - 0.2 * 2**0.5, 0.6 + 0.2 * 2**0.5)]
 )
 def test_bands_are_of_the_finished_replicates(band: str, low: float, high: float) -> None:
-    found = figures.bands(FRAME, "batch_size", band=band)
-    assert found.loc[("local", 8)].tolist() == pytest.approx([0.6, low, high])
-    assert found.loc["local"].index.tolist() == [8, 32]
+    bands = figures.bands(FRAME, "batch_size", band=band)
+    assert bands.loc[("local", 8)].tolist() == pytest.approx([0.6, low, high])
+    assert bands.loc["local"].index.tolist() == [8, 32]
 
 
 def test_scores_against_an_axis_are_drawn(tmp_path: Path) -> None:
-    made = figures.scores_against(FRAME, "batch_size", tmp_path / "new" / "batch.png")
+    drawn = figures.scores_against(FRAME, "batch_size", tmp_path / "new" / "batch.png")
     other = figures.scores_against(FRAME.assign(accuracy=0.1), "batch_size", tmp_path / "other.png")
-    assert made.read_bytes().startswith(b"\x89PNG") and made.read_bytes() != other.read_bytes()
+    assert drawn.read_bytes().startswith(b"\x89PNG") and drawn.read_bytes() != other.read_bytes()
 
 
 def test_f1_is_pooled_over_the_folds_of_an_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,7 @@ def test_f1_is_pooled_over_the_folds_of_an_arm(tmp_path: Path, monkeypatch: pyte
     assert class_names(pq.read_table(folders[0] / "embeddings.parquet")) == ["dry", "wet"]
     seen = []
     monkeypatch.setattr(figures, "classification", lambda *given: seen.append(given) or {"f1_macro": 0.0})
-    made = figures.pooled_f1({"local": folders}, tmp_path / "f1.png")
+    drawn = figures.pooled_f1({"local": folders}, tmp_path / "f1.png")
     ((predicted, labels, classes),) = seen
     assert (predicted.tolist(), labels.tolist(), classes) == ([0, 0, 1, 1, 1, 1], [0, 0, 1, 0, 0, 1], 2)
-    assert made.read_bytes().startswith(b"\x89PNG")
+    assert drawn.read_bytes().startswith(b"\x89PNG")

@@ -18,9 +18,9 @@ def taken(pairs: Manifest, shape: tuple[int, int, int], **config: Any) -> Any:
 
 @pytest.mark.parametrize(("image_size", "side"), [(0, 24), (16, 16)])
 def test_images_that_are_no_squares_become_squares(pairs: Manifest, image_size: int, side: int) -> None:
-    found = taken(pairs, (24, 40, 3), image_size=image_size)
-    assert [tuple(x.shape) for x in found.inputs()] == [(4, 3, side, side)] * 2
-    assert found.resident_bytes == 2 * 240 * 3 * side * side
+    workload = taken(pairs, (24, 40, 3), image_size=image_size)
+    assert [tuple(x.shape) for x in workload.inputs()] == [(4, 3, side, side)] * 2
+    assert workload.resident_bytes == 2 * 240 * 3 * side * side
 
 
 def test_one_side_fed_twice_lies_on_the_device_once(pairs: Manifest) -> None:

@@ -146,8 +146,8 @@ def test_l_needs_a_dimension_for_every_class() -> None:
 def test_l_has_no_more_dimensions_than_its_stages_have_places(maps: list[tuple[int, int]]) -> None:
     generator, size = torch.Generator().manual_seed(0), (4, 4)
     pre, post = ([torch.randn(40, 2, *m, generator=generator) for m in maps] for _ in range(2))
-    found = latent([*pre, *pre][: len(maps)], post, blocks="-".join(str(i + 1) for i in range(len(maps))), size=size)
-    spanned = int(torch.linalg.matrix_rank(found.double(), rtol=1e-5))
+    spans = latent([*pre, *pre][: len(maps)], post, blocks="-".join(str(i + 1) for i in range(len(maps))), size=size)
+    spanned = int(torch.linalg.matrix_rank(spans.double(), rtol=1e-5))
     assert spanned <= min(rank(maps, size), 16) and (spanned == rank(maps, size) or len(maps) > 1)
 
 

@@ -275,11 +275,11 @@ def test_artifacts_are_tables_that_agree_with_the_metrics(make_trial: MakeTrial,
     report = next(running)
     table = pq.read_table(report.artifacts["embeddings.parquet"])
     assert class_names(table) == ["same", "larger", "smaller"]
-    found = table.to_pandas()
-    assert (found.label == found.predicted).mean() == pytest.approx(report.metrics["accuracy"])
-    assert found.z_raw.mean() == pytest.approx(report.metrics["z_raw"], rel=1e-5)
-    assert found.row.tolist() == open_dataset(pairs).parts(0)[1].rows.tolist()
-    assert found[["z_tsne_0", "z_tsne_1", "e_post_tsne_0", "e_post_tsne_1"]].notna().all().all()
+    rows = table.to_pandas()
+    assert (rows.label == rows.predicted).mean() == pytest.approx(report.metrics["accuracy"])
+    assert rows.z_raw.mean() == pytest.approx(report.metrics["z_raw"], rel=1e-5)
+    assert rows.row.tolist() == open_dataset(pairs).parts(0)[1].rows.tolist()
+    assert rows[["z_tsne_0", "z_tsne_1", "e_post_tsne_0", "e_post_tsne_1"]].notna().all().all()
     gram = pq.read_table(report.artifacts["centres.parquet"]).to_pandas()
     assert set(gram.part) == {"test", "train"} and len(gram) == 18
     off = gram[(gram.part == "test") & (gram.class_a != gram.class_b)]
