@@ -60,8 +60,8 @@ def chunked_step(
     gradients = [torch.zeros_like(p) for p in parameters]
     for chunk, state, part in zip(chunks, states, torch.split(upstream, rows), strict=True):
         _set_random_state(state, inputs.device)
-        found = torch.autograd.grad(encoder(chunk), parameters, part, allow_unused=True)
-        for gradient, more in zip(gradients, found, strict=True):
+        slopes = torch.autograd.grad(encoder(chunk), parameters, part, allow_unused=True)
+        for gradient, more in zip(gradients, slopes, strict=True):
             if more is not None:
                 gradient += more
     _set_random_state(after, inputs.device)

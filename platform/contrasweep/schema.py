@@ -49,18 +49,18 @@ def checked(cls: C, *, extra: Literal["forbid", "allow"] = "forbid") -> C:
     """Make `cls` a frozen dataclass that rejects unknown fields (unless `extra` is "allow") and wrong types with a
     one-line `SpecError`."""
     config = pydantic.ConfigDict(**{**CONFIG, "extra": extra})
-    made: Any = pydantic.dataclasses.dataclass(cls, frozen=True, config=config)
-    build = made.__init__
+    wrapped: Any = pydantic.dataclasses.dataclass(cls, frozen=True, config=config)
+    build = wrapped.__init__
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
             build(self, *args, **kwargs)
         except pydantic.ValidationError as error:
-            raise from_pydantic(error, made) from None
+            raise from_pydantic(error, wrapped) from None
 
     __init__.__wrapped__ = build  # type: ignore[attr-defined]  # keeps the signature for help() and editors
-    made.__init__ = __init__
-    return made  # type: ignore[no-any-return]
+    wrapped.__init__ = __init__
+    return wrapped  # type: ignore[no-any-return]
 
 
 def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
@@ -100,7 +100,7 @@ def _class_at(cls: Any, loc: tuple[int | str, ...]) -> Any:
 def _dataclasses_in(hint: Any) -> list[Any]:
     if dataclasses.is_dataclass(hint):
         return [hint]
-    return [found for argument in typing.get_args(hint) for found in _dataclasses_in(argument)]
+    return [inner for argument in typing.get_args(hint) for inner in _dataclasses_in(argument)]
 
 
 def _place(loc: tuple[int | str, ...]) -> str:

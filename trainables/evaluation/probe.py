@@ -38,5 +38,5 @@ def linear_probe(
         return float(value) / len(x), (gradient + penalty * free).double().flatten().cpu().numpy() / len(x)
 
     start = np.zeros(classes * x.shape[1])
-    found = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": iterations, "gtol": 1e-5})
-    return (new @ torch.as_tensor(found.x.reshape(classes, -1)).to(new).T).argmax(1)
+    fit = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": iterations, "gtol": 1e-5})
+    return (new @ torch.as_tensor(fit.x.reshape(classes, -1)).to(new).T).argmax(1)
