@@ -109,11 +109,12 @@ class GridPlan:
         return pd.DataFrame(rows, columns=["trial_id", "arm", *self.study.axis_names, "fold", "seed"])
 
     def lots(self, known: Mapping[str, Record]) -> tuple[Lot, ...]:
-        return tuple(self._lot(cell, sum(trial.id in known for trial in cell.trials)) for cell in self.cells)
+        names = self.study.axis_names
+        return tuple(self._lot(cell, names, sum(trial.id in known for trial in cell.trials)) for cell in self.cells)
 
-    def _lot(self, cell: Cell, done: int) -> Lot:
+    def _lot(self, cell: Cell, names: list[str], done: int) -> Lot:
         facts = {"arm": cell.arm, **cell.axes, "replicates": len(cell.trials), "done": done}
-        columns = [("arm", cell.arm), *((axis, str(cell.axes.get(axis, "-"))) for axis in self.study.axis_names)]
+        columns = [("arm", cell.arm), *((axis, str(cell.axes.get(axis, "-"))) for axis in names)]
         columns += [("replicates", str(len(cell.trials))), ("done", str(done))]
         return Lot(cell.arm, cell.trials, cell.trials[:1], facts, tuple(columns))
 
@@ -174,11 +175,11 @@ def _replicates(
 
 def _distinct(study: AblationGrid) -> Iterator[Draft]:
     """Each different (arm, axis values, config) once: sub-grids may repeat cells of the product."""
-    seen = set()
+    seen, names = set(), study.axis_names
     for arm_name, axes, extra in study.cells():
         values = (dotted.nest(axis, value) for axis, value in axes.items() if axis != DATA_AXIS)
         config = canonical.Config(dotted.merge(study.arms[arm_name].config, extra, *values), f"arms.{arm_name}.config")
-        shown = {axis: axes[axis] if axis in axes else dotted.get(config, axis) for axis in study.axis_names}
+        shown = {axis: axes[axis] if axis in axes else dotted.get(config, axis) for axis in names}
         key = (arm_name, axes.get(DATA_AXIS), config.text)
         if key not in seen:
             seen.add(key)
