@@ -69,9 +69,9 @@ STUDY = Sweep(
 METHODS: dict[str, dict[str, Any]] = {
     "random": {"searcher": "random"},
     "TPE": {"searcher": "tpe"},
-    "random + ASHA": {"searcher": "random", "scheduler": "asha"},
-    "TPE + ASHA": {"searcher": "tpe", "scheduler": "asha"},
-    "TPE + HyperBand": {"searcher": "tpe", "scheduler": "hyperband", "scheduler_options": {"max_step": EPOCHS}},
+    "random + ASHA": {"searcher": "random", "pruner": "asha"},
+    "TPE + ASHA": {"searcher": "tpe", "pruner": "asha"},
+    "TPE + HyperBand": {"searcher": "tpe", "pruner": "hyperband", "pruner_options": {"max_step": EPOCHS}},
 }
 CONFIGURATIONS = BUDGET // EPOCHS
 AGAIN = EPOCHS * sum(CONFIGURATIONS / (CONFIGURATIONS + m) for m in range(2 * CONFIGURATIONS))

@@ -380,7 +380,7 @@ SWEEP = Sweep(
     folds=5,
     search_folds=[0],
     trials_per_arm=60,
-    scheduler="asha",
+    pruner="asha",
     metric="f1_macro",
     reference="local",
 )

@@ -126,7 +126,7 @@ def list_(
         str,
         typer.Argument(
             help="methods, losses, similarities, encoders, heads, augmentations, optimizers, datasets, searchers, "
-            "schedulers or studies."
+            "pruners or studies."
         ),
     ],
     name: Annotated[str | None, typer.Argument(help="One of them, or package.module:name: print its settings.")] = None,

@@ -31,7 +31,7 @@ TABLES = {
     "optimizers": "trainables.optimisation:OPTIMIZERS",
     "datasets": "contrasweep.data.importers:DATASETS",
     "searchers": "contrasweep.tuning.searchers:SEARCHERS",
-    "schedulers": "contrasweep.tuning.pruners:SCHEDULERS",
+    "pruners": "contrasweep.tuning.pruners:PRUNERS",
 }
 """Kind of thing -> the table of its names, as `package.module:TABLE`."""
 STUDIES = "search_spaces"

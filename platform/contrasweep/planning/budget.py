@@ -20,7 +20,7 @@ from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.study import Study
 
-UNITS = {"budget_hours": "hours", "budget_gpu_hours": "GPU-hours", "budget_cost": ""}
+UNITS = {"budget_hours": " h", "budget_gpu_hours": " GPU-hours", "budget_cost": ""}
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ class Budget:
         }
         spent = self.spent()
         return [
-            f"{name}={limit:g} will not do: {spent[name]:.3g} {UNITS[name]} spent and {ahead[name]:.3g} "
-            f"to come".replace("  ", " ")
+            f"{name}={limit:g} will be exceeded: {spent[name]:.3g}{UNITS[name]} spent, about {ahead[name]:.3g}"
+            f"{UNITS[name]} to go"
             for name, limit in self.limits.items()
             if spent[name] + ahead[name] > limit
         ]

@@ -29,8 +29,8 @@ class Durations:
         self.usual = stats.median(self.arms.values()) if self.arms else None
 
     def of(self, arm: str, trials: Iterable[Trial] = ()) -> float | None:
-        """Of one trial: the median of these finished `trials`, its cell's; else of its arm's, else of all; None: there
-        are none."""
+        """Expected seconds of one trial: median over its cell's `trials`, else its arm, else the study; None before any
+        trial has finished."""
         own = [self._seconds(self.done[trial.id]) for trial in trials if trial.id in self.done]
         return stats.median(own) if own else self.arms.get(arm, self.usual)
 

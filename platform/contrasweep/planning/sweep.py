@@ -86,7 +86,7 @@ class SweepPlan(SweepDesign):
 
     @property
     def stops_early(self) -> bool:
-        return self.study.scheduler is not None
+        return self.study.pruner is not None
 
     def summary(self) -> dict[str, Any]:
         study = self.study
@@ -171,7 +171,7 @@ class SweepPlan(SweepDesign):
         costs = spent(known.values(), study.arms)
         return [
             f"study     {study.name}: {study.metric} ({study.mode}) on {self.data.name} ({self.data.digest[:8]})",
-            f"search    {study.searcher}, {study.scheduler or 'no'} early stopping, seed {study.search_seed}, {on}",
+            f"search    {study.searcher}, {study.pruner or 'no'} early stopping, seed {study.search_seed}, {on}",
             f"budget    equal: {study.arm_budget} an arm{each}",
             *(f"spent     {arm}: {cost.beside(study.arm_budget)}" for arm, cost in costs.items() if cost.trials),
             f"confirm   each arm's best on {where}{len(study.confirm_seeds)} fresh seeds; only these reach the table",
@@ -218,7 +218,7 @@ def make_sweep_plan(study: Sweep, resolve: Resolve) -> SweepPlan:
     data = resolve(study.data)
     _check_data(study, data)
     planned = SweepPlan(study, data, settings=settings)
-    planned.scheduler()
+    planned.pruner()
     for name, arm in study.arms.items():
         _check_searcher(planned.searcher(name, arm.config), study)
     return planned

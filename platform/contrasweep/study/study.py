@@ -5,7 +5,7 @@ Python objects and YAML have the same fields; both are checked here, before anyt
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pydantic
 
@@ -159,7 +159,7 @@ class AblationGrid:
 class Sweep:
     """A search per arm under equal budgets, then a confirmation of each arm's best on fresh seeds and all folds.
 
-    Only the confirmation reaches the table. `searcher` and `scheduler` are names (`contrasweep list searchers`)
+    Only the confirmation reaches the table. `searcher` and `pruner` are names (`contrasweep list searchers`)
     or `package.module:Class`; `freeze` maps an arm to the arm whose tuned settings it starts from, so that an
     add-on is tuned on a frozen base; `warm_start` names earlier studies in the same storage.
 
@@ -171,6 +171,8 @@ class Sweep:
     `>= 0.5`) have to hold. Of the feasible configurations the best by `metric` is confirmed.
     """
 
+    MOVED: ClassVar[Mapping[str, str]] = {"scheduler": "pruner", "scheduler_options": "pruner_options"}
+
     name: Name
     arms: Annotated[dict[Name, Arm], pydantic.Field(min_length=1)]
     data: str
@@ -178,8 +180,8 @@ class Sweep:
     budget: ArmBudget | None = None
     searcher: str = "tpe"
     searcher_options: dict[str, Any] = pydantic.Field(default_factory=dict)
-    scheduler: str | None = None
-    scheduler_options: dict[str, Any] = pydantic.Field(default_factory=dict)
+    pruner: str | None = None
+    pruner_options: dict[str, Any] = pydantic.Field(default_factory=dict)
     folds: Annotated[int, pydantic.Field(ge=2)] | None = None
     search_folds: Annotated[list[int], pydantic.Field(min_length=1)] | None = None
     search_seed: Annotated[int, pydantic.Field(ge=0)] = 0
@@ -246,12 +248,12 @@ class Sweep:
                 value=self.objectives,
                 hint=f"add {self.metric}: {self.mode}, or set metric",
             )
-        if self.scheduler is not None and len(self.objectives) > 1:
+        if self.pruner is not None and len(self.objectives) > 1:
             raise SpecError(
                 "early stopping compares trials by one metric",
-                place="scheduler",
-                value=self.scheduler,
-                hint="leave the scheduler out, or search for one objective and constrain the rest",
+                place="pruner",
+                value=self.pruner,
+                hint="leave the pruner out, or search for one objective and constrain the rest",
             )
         for metric, text in self.constraints.items():
             violation(metric, text, 0.0)

@@ -21,6 +21,7 @@ from contrasweep.study.arm_budget import Spending
 from contrasweep.trial import Trial
 from contrasweep.tuning.candidate import Candidate, Outcome
 from contrasweep.tuning.design import SweepDesign, fixed_of
+from contrasweep.tuning.pruners import CONTINUE
 from contrasweep.tuning.source import Next
 
 
@@ -34,7 +35,7 @@ class ArmSearch:
         study = plan.study
         self.plan, self.study, self.arm, self.records = plan, study, arm, records
         self.fixed = fixed_of(study.arms[arm], base)
-        self.searcher, self.scheduler = plan.searcher(arm, self.fixed), plan.scheduler()
+        self.searcher, self.pruner = plan.searcher(arm, self.fixed), plan.pruner()
         self.spending = Spending(study.arm_budget, len(plan.search_folds))
         self.candidates: list[Candidate] = []
         self.of: dict[str, Candidate] = {}
@@ -56,10 +57,12 @@ class ArmSearch:
     def keep_going(self, trial_id: str, reports: list[dict[str, Any]]) -> bool:
         for row in reports:
             self.spending.report(trial_id, row["step"])
-        if self.scheduler is None:
+        if self.pruner is None:
             return True
         metric = self.study.metric
-        return all(self.scheduler.decide(trial_id, row["step"], row[metric]) for row in reports if metric in row)
+        return all(
+            self.pruner.on_report(trial_id, row["step"], row[metric]) is CONTINUE for row in reports if metric in row
+        )
 
     def done(self, record: Record) -> None:
         self._take(record)
@@ -151,7 +154,7 @@ class ArmSearch:
         known = self.records.read(list(self.of))
         for candidate in self.candidates:
             for trial in candidate.trials:
-                rows = self.records.metrics(trial.id) if self.scheduler is not None or trial.id not in known else []
+                rows = self.records.metrics(trial.id) if self.pruner is not None or trial.id not in known else []
                 going = [self.keep_going(trial.id, [row]) for row in rows]
                 if trial.id not in known and going and not going[-1]:
                     known[trial.id] = self._stopped(candidate, trial, rows)
@@ -168,8 +171,8 @@ class ArmSearch:
         for trial in candidate.trials:
             self.of[trial.id] = candidate
             self.waiting.append(trial)
-            if self.scheduler is not None:
-                self.scheduler.add(trial.id, number, trial.fold if trial.fold is not None else 0)
+            if self.pruner is not None:
+                self.pruner.add(trial.id, number, trial.fold if trial.fold is not None else 0)
         return candidate
 
     def _stopped(self, candidate: Candidate, trial: Trial, rows: list[dict[str, Any]]) -> Record:
@@ -186,14 +189,14 @@ class ArmSearch:
     def _take(self, record: Record) -> None:
         self.of[record.trial_id].records[record.trial_id] = record
         self.spending.end(record)
-        if self.scheduler is not None and record.status == Status.PRUNED:
-            self.scheduler.pause(record.trial_id)
-        elif self.scheduler is not None:
-            self.scheduler.end(record.trial_id, failed=record.status != Status.DONE)
+        if self.pruner is not None and record.status == Status.PRUNED:
+            self.pruner.on_pause(record.trial_id)
+        elif self.pruner is not None:
+            self.pruner.on_end(record.trial_id, failed=record.status != Status.DONE)
 
     def _promote(self) -> None:
         """Let stopped trials go on from their checkpoints: without its record, a trial is not finished."""
-        for trial_id in self.scheduler.promoted() if self.scheduler is not None else []:
+        for trial_id in self.pruner.resumable() if self.pruner is not None else []:
             candidate = self.of[trial_id]
             if candidate.records.pop(trial_id, None) is not None:
                 self.spending.reopen(trial_id)
@@ -218,12 +221,12 @@ class ArmSearch:
 
     def _open(self, trial_id: str) -> bool:
         """Whether a stopped trial may still be promoted."""
-        return self.scheduler is not None and self.scheduler.waiting(trial_id)
+        return self.pruner is not None and self.pruner.is_paused(trial_id)
 
     def _close(self) -> None:
         self.closed = True
-        if self.scheduler is not None:
-            self.scheduler.close(len(self.candidates))
+        if self.pruner is not None:
+            self.pruner.on_search_end(len(self.candidates))
         self._tell()
 
     def _key(self, number: int | None) -> str:

@@ -22,7 +22,7 @@ DEV_SPLITS = ("dev", "validation")
 NO_RESULT = ("name", "description", "max_failures", "budget_hours", "budget_gpu_hours", "budget_cost")
 """Fields of a study that change no result."""
 SEARCH_FIELDS = (
-    *("searcher", "searcher_options", "scheduler", "scheduler_options", "search_seed", "metric", "mode"),
+    *("searcher", "searcher_options", "pruner", "pruner_options", "search_seed", "metric", "mode"),
     *("warm_start", "objectives", "constraints"),
 )
 """Fields of a study that a search depends on."""
@@ -131,17 +131,17 @@ class SweepDesign:
             **study.searcher_options,
         )
 
-    def scheduler(self) -> pruners.Scheduler | None:
+    def pruner(self) -> pruners.Pruner | None:
         """A new rule for early stopping; None: there is none."""
         study = self.study
-        if study.scheduler is None or self.population is not None:
+        if study.pruner is None or self.population is not None:
             return None
         return pruners.build(
-            study.scheduler,
+            study.pruner,
             mode=study.mode,
             budget=study.arm_budget.trials,
             folds=len(self.search_folds),
-            **study.scheduler_options,
+            **study.pruner_options,
         )
 
     def _trial(self, arm: str, config: Mapping[str, Any], data: Manifest, fold: int | None, seed: int) -> Trial:

@@ -103,7 +103,7 @@ def test_a_plan_says_what_will_not_do(tmp_path):
         peak_concurrency=1,
         retries=0,
     )
-    assert budget.warnings(to_come) == ["budget_hours=3 will not do: 2 hours spent and 2 to come"]
+    assert budget.warnings(to_come) == ["budget_hours=3 will be exceeded: 2 h spent, about 2 h to go"]
     assert budget.warnings(None) == []
 
 

@@ -85,8 +85,8 @@ def test_a_stopped_driver_goes_on_where_it_was(tmp_path: Path, start: Start) -> 
 def test_a_killed_sweep_goes_on_where_it_was(tmp_path: Path, start: Start) -> None:
     """With early stopping, its driver killed after four records, it keeps what was asked and what is done, and ends."""
     (tmp_path / "study.yaml").write_text(
-        "name: killed\ndata: digits-lt\nfolds: 3\ntrials_per_arm: 4\nconfirm_seeds: [1000]\nscheduler: halving\n"
-        "scheduler_options: {reduction: 2, bracket: 4}\narms:\n"
+        "name: killed\ndata: digits-lt\nfolds: 3\ntrials_per_arm: 4\nconfirm_seeds: [1000]\npruner: halving\n"
+        "pruner_options: {reduction: 2, bracket: 4}\narms:\n"
         "  short: {trainable: 'toy:train', config: {epochs: 2, pause_s: 0.2}, space: {lr: {type: float, low: 0.003, "
         "high: 3.0, log: true}}}\n"
         "  long: {trainable: 'toy:train', config: {epochs: 4, pause_s: 0.2}, space: {lr: {type: float, low: 0.003, "

@@ -34,8 +34,8 @@ def study(**fields) -> Sweep:
     base = {
         "arms": ARMS,
         "searcher": "random",
-        "scheduler": "pbt",
-        "scheduler_options": {"max_step": 6, "interval": 2},
+        "pruner": "pbt",
+        "pruner_options": {"max_step": 6, "interval": 2},
         "trials_per_arm": 6,
         "search_folds": [0, 2],
     }
@@ -152,14 +152,14 @@ def forgetful(trial, resume=None):
     [
         ({"trials_per_arm": None, "budget": {"epochs": 40}}, "budget: the budget of PBT is the size of its population"),
         ({"warm_start": ["other"]}, "warm_start: PBT knows no warm_start"),
-        ({"scheduler_options": {"interval": 2}}, "scheduler_options: PBT does not take these options"),
+        ({"pruner_options": {"interval": 2}}, "pruner_options: PBT does not take these options"),
         (
-            {"scheduler_options": {"interval": 8, "max_step": 6}},
-            "scheduler_options.max_step: max_step must be a whole number of at least 8",
+            {"pruner_options": {"interval": 8, "max_step": 6}},
+            "pruner_options.max_step: max_step must be a whole number of at least 8",
         ),
         (
-            {"scheduler_options": {"interval": 2, "max_step": 6, "quantile": 0.7}},
-            "scheduler_options.quantile: quantile must be above 0 and at most 0.5",
+            {"pruner_options": {"interval": 2, "max_step": 6, "quantile": 0.7}},
+            "pruner_options.quantile: quantile must be above 0 and at most 0.5",
         ),
         (
             {

@@ -250,8 +250,8 @@ def test_halving_through_ray_resumes_the_promoted_from_their_checkpoints(tmp_pat
     arms = {"toy": dataclasses.replace(ARMS["long"], config={"epochs": 6})}
     study = sweep(
         arms=arms,
-        scheduler="halving",
-        scheduler_options={"reduction": 2, "bracket": 4},
+        pruner="halving",
+        pruner_options={"reduction": 2, "bracket": 4},
         trials_per_arm=4,
         search_folds=[0, 1],
         searcher="random",
@@ -278,8 +278,8 @@ def test_a_population_through_ray(tmp_path):
     study = sweep(
         arms=arms,
         searcher="random",
-        scheduler="pbt",
-        scheduler_options={"max_step": 6, "interval": 2},
+        pruner="pbt",
+        pruner_options={"max_step": 6, "interval": 2},
         trials_per_arm=4,
         search_folds=[0],
     )

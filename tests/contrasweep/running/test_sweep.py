@@ -45,17 +45,17 @@ SCHEDULES = {
 }
 
 
-@pytest.mark.parametrize("scheduler", list(SCHEDULES))
+@pytest.mark.parametrize("pruner", list(SCHEDULES))
 @pytest.mark.parametrize("kill", [9, 26])
-def test_early_stopping_outlives_the_driver(tmp_path, scheduler, kill):
+def test_early_stopping_outlives_the_driver(tmp_path, pruner, kill):
     """Killed at any point, the search goes on from where each trial was: every step is trained once, no trial that was
     stopped goes on but by promotion, and rules that wait for all peers end exactly as without the kill."""
     arms = {"long": dataclasses.replace(ARMS["long"], config={"epochs": 8})}
     study = sweep(
         arms=arms,
         searcher="random",
-        scheduler=scheduler,
-        scheduler_options=SCHEDULES[scheduler],
+        pruner=pruner,
+        pruner_options=SCHEDULES[pruner],
         trials_per_arm=10,
         search_folds=[0, 1],
     )
@@ -65,7 +65,7 @@ def test_early_stopping_outlives_the_driver(tmp_path, scheduler, kill):
     assert len({*first, *second}) == len(first) + len(second)
     assert {trial for trial, _ in [*first, *second]} == {trial for trial, _ in calm}
     assert len(calm) < 10 * 2 * 8
-    if scheduler in ("halving", "hyperband"):
+    if pruner in ("halving", "hyperband"):
         assert sorted([*first, *second]) == sorted(calm)
 
 
@@ -144,7 +144,8 @@ def test_an_equal_budget_is_what_the_plan_says(tmp_path):
             {"arms": {"a": Arm("toy:train", space={"lrr": Float(0.1, 1.0)})}},
             "lrr: there is no such field; did you mean 'lr'",
         ),
-        ({"scheduler": "hyperbannd"}, "scheduler: there is no such scheduler"),
+        ({"pruner": "hyperbannd"}, "pruner: there is no such pruner"),
+        ({"scheduler": "asha"}, "scheduler: there is no such field; it is pruner now"),
         ({"searcher": "tpee"}, "searcher: there is no such searcher"),
     ],
 )

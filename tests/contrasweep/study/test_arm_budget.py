@@ -62,15 +62,15 @@ def test_what_was_spent_before_a_restart_is_spent(tmp_path, budget):
     assert {t.id for t, _ in [*first, *second]} == {t.id for t, _ in calm}
 
 
-@pytest.mark.parametrize("scheduler", [None, "asha", "halving"])
-def test_a_budget_in_epochs_holds_with_early_stopping_on_several_places(tmp_path, scheduler):
+@pytest.mark.parametrize("pruner", [None, "asha", "halving"])
+def test_a_budget_in_epochs_holds_with_early_stopping_on_several_places(tmp_path, pruner):
     """Every step is counted, those of stopped trials too; what is stopped early leaves room for more. A rule that lets
     trials wait may exceed it by what its last bracket's best still have to go."""
     arms = {"long": dataclasses.replace(ARMS["long"], config={"epochs": 9})}
-    study = sweep(arms=arms, searcher="random", scheduler=scheduler, trials_per_arm=None, budget={"epochs": 80})
+    study = sweep(arms=arms, searcher="random", pruner=pruner, trials_per_arm=None, budget={"epochs": 80})
     told = step_by_step(study, tmp_path)
-    assert 80 - 9 < len(told) <= (88 if scheduler == "halving" else 80)
-    assert len({trial for trial, _ in told}) > (8 if scheduler is None else 12) - 1
+    assert 80 - 9 < len(told) <= (88 if pruner == "halving" else 80)
+    assert len({trial for trial, _ in told}) > (8 if pruner is None else 12) - 1
 
 
 @given(st.integers(1, 9), st.integers(1, 6), st.integers(1, 3), st.integers(0, 400))

@@ -100,7 +100,7 @@ def test_a_failed_trial_among_several_objectives_does_no_harm(name):
             {"objectives": {}, "searcher": "cmaes", "constraints": {"seconds": "<= 1"}},
             "searcher: CMA-ES knows no constraints",
         ),
-        ({"scheduler": "asha"}, "scheduler: early stopping compares trials by one metric"),
+        ({"pruner": "asha"}, "pruner: early stopping compares trials by one metric"),
         ({"metric": "f1_macro"}, "objectives: the metric, which chooses what is confirmed, is one of the objectives"),
         (
             {"mode": "min"},

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contrasweep import SpecError
-from contrasweep.tuning.pruners import RULES, build
+from contrasweep.tuning.pruners import CONTINUE, PAUSE, RULES, STOP, build
 
 NEEDED = {"hyperband": {"max_step": 9}}
 WAITING = {"halving": {"reduction": 2, "bracket": 4}, "hyperband": {"reduction": 2, "max_step": 8}}
@@ -15,42 +15,42 @@ WAITING = {"halving": {"reduction": 2, "bracket": 4}, "hyperband": {"reduction":
 
 @pytest.mark.parametrize("name", list(RULES))
 def test_the_only_trial_is_never_stopped(name):
-    scheduler = build(name, mode="max", budget=1, **NEEDED.get(name, {}))
-    scheduler.add("a", 0, 0)
-    assert all(scheduler.decide("a", step, 0.1) for step in range(1, 30))
+    pruner = build(name, mode="max", budget=1, **NEEDED.get(name, {}))
+    pruner.add("a", 0, 0)
+    assert all(pruner.on_report("a", step, 0.1) is CONTINUE for step in range(1, 30))
 
 
 @pytest.mark.parametrize("name", ["asha", "median"])
 @pytest.mark.parametrize("mode", ["max", "min"])
 def test_the_worst_stops_and_the_best_goes_on(name, mode):
     sign = 1 if mode == "max" else -1
-    scheduler = build(name, mode=mode, budget=10)
+    pruner = build(name, mode=mode, budget=10)
     for i in range(9):
-        scheduler.add(f"t{i}", i, 0)
+        pruner.add(f"t{i}", i, 0)
         for step in (1, 2, 3):
-            scheduler.decide(f"t{i}", step, sign * 0.1 * (9 - i))
-    scheduler.add("best", 9, 0)
-    assert all(scheduler.decide("best", step, sign * 2.0) for step in range(1, 10))
-    scheduler.add("worst", 10, 0)
-    assert not all(scheduler.decide("worst", step, -sign * 1.0) for step in (1, 2, 3))
+            pruner.on_report(f"t{i}", step, sign * 0.1 * (9 - i))
+    pruner.add("best", 9, 0)
+    assert all(pruner.on_report("best", step, sign * 2.0) is CONTINUE for step in range(1, 10))
+    pruner.add("worst", 10, 0)
+    assert not all(pruner.on_report("worst", step, -sign * 1.0) is CONTINUE for step in (1, 2, 3))
 
 
 @pytest.mark.parametrize("name", ["asha", "median"])
 def test_folds_are_not_compared_with_each_other(name):
-    scheduler = build(name, mode="max", budget=10, **({"reduction": 2} if name == "asha" else {}))
+    pruner = build(name, mode="max", budget=10, **({"reduction": 2} if name == "asha" else {}))
     for i in range(6):
-        scheduler.add(f"easy{i}", i, 0)
-        scheduler.decide(f"easy{i}", 1, 0.9)
-    scheduler.add("hard", 0, 1)
-    assert scheduler.decide("hard", 1, 0.2)
+        pruner.add(f"easy{i}", i, 0)
+        pruner.on_report(f"easy{i}", 1, 0.9)
+    pruner.add("hard", 0, 1)
+    assert pruner.on_report("hard", 1, 0.2) is CONTINUE
 
 
 def test_asha_keeps_the_best_third_of_those_before():
-    scheduler = build("asha", mode="max", budget=9)
+    pruner = build("asha", mode="max", budget=9)
     kept = []
     for i, value in enumerate([0.1, 0.2, 0.3, 0.25, 0.9]):
-        scheduler.add(str(i), i, 0)
-        kept.append(scheduler.decide(str(i), 1, value))
+        pruner.add(str(i), i, 0)
+        kept.append(pruner.on_report(str(i), 1, value) is CONTINUE)
     assert kept == [True, True, True, False, True]
 
 
@@ -58,26 +58,26 @@ def run_waiting(name, curves, order, steps=8, folds=2, known=True, **options):
     """Drive a rule that lets trials wait, as an engine would: `curves[config][fold]` is a constant value; `order`
     permutes who is next; `known`: how many configurations come is known before. Returns the steps each trial
     trained."""
-    scheduler = build(name, mode="max", budget=len(curves) if known else None, folds=folds, **WAITING[name] | options)
+    pruner = build(name, mode="max", budget=len(curves) if known else None, folds=folds, **WAITING[name] | options)
     trials = {f"{c}/{f}": (c, f) for c in range(len(curves)) for f in range(folds)}
     for trial, (config, fold) in trials.items():
-        scheduler.add(trial, config, fold)
+        pruner.add(trial, config, fold)
     reached = dict.fromkeys(trials, 0)
     running = list(trials)
     turns = itertools.cycle(order)
     if not known:
-        scheduler.close(len(curves))
+        pruner.on_search_end(len(curves))
     while running:
         trial = running[next(turns) % len(running)]
         reached[trial] += 1
         config, fold = trials[trial]
         if reached[trial] == steps:
-            scheduler.end(trial)
+            pruner.on_end(trial)
             running.remove(trial)
-        elif not scheduler.decide(trial, reached[trial], curves[config][fold]):
+        elif pruner.on_report(trial, reached[trial], curves[config][fold]) is not CONTINUE:
             running.remove(trial)
-        running += scheduler.promoted()
-    assert not any(scheduler.waiting(trial) for trial in trials)
+        running += pruner.resumable()
+    assert not any(pruner.is_paused(trial) for trial in trials)
     return reached
 
 
@@ -106,21 +106,21 @@ def test_what_waits_does_not_depend_on_the_order_of_reports(name, curves, one, o
 def test_no_single_fold_kills_or_saves_a_configuration(name, curves, order):
     """Whatever its folds say one by one, who goes further than another of its bracket is as good by the mean."""
     reached = run_waiting(name, curves, order)
-    scheduler = build(name, mode="max", budget=len(curves), folds=2, **WAITING[name])
+    pruner = build(name, mode="max", budget=len(curves), folds=2, **WAITING[name])
     for a, b in itertools.combinations(range(len(curves)), 2):
-        if scheduler.bracket(a) == scheduler.bracket(b) and reached[f"{a}/0"] != reached[f"{b}/0"]:
+        if pruner.bracket(a) == pruner.bracket(b) and reached[f"{a}/0"] != reached[f"{b}/0"]:
             further, other = (a, b) if reached[f"{a}/0"] > reached[f"{b}/0"] else (b, a)
             assert sum(curves[further]) >= sum(curves[other])
 
 
 def test_hyperband_has_the_brackets_of_the_paper():
     """R = 81, eta = 3 (Li et al. 2018, Table 1): (n, r) = (81, 1), (34, 3), (15, 9), (8, 27), (5, 81)."""
-    scheduler = build("hyperband", mode="max", budget=None, max_step=81)
-    starts = [scheduler.first(s) for s in range(6)]
+    pruner = build("hyperband", mode="max", budget=None, max_step=81)
+    starts = [pruner.first(s) for s in range(6)]
     assert [b - a for a, b in itertools.pairwise(starts)] == [81, 34, 15, 8, 5]
-    assert [scheduler.rung(s, 0) for s in range(5)] == [1, 3, 9, 27, float("inf")]
-    assert [scheduler.rung(0, level) for level in range(5)] == [1, 3, 9, 27, float("inf")]
-    assert [scheduler.bracket(c) for c in (0, 80, 81, 114, 115, 142, 143, 224)] == [0, 0, 1, 1, 2, 4, 5, 6]
+    assert [pruner.rung(s, 0) for s in range(5)] == [1, 3, 9, 27, float("inf")]
+    assert [pruner.rung(0, level) for level in range(5)] == [1, 3, 9, 27, float("inf")]
+    assert [pruner.bracket(c) for c in (0, 80, 81, 114, 115, 142, 143, 224)] == [0, 0, 1, 1, 2, 4, 5, 6]
 
 
 def test_hyperband_spends_about_the_same_in_every_bracket():
@@ -132,49 +132,62 @@ def test_hyperband_spends_about_the_same_in_every_bracket():
 
 
 def test_halving_waits_for_all_peers_and_drops_a_failed_configuration():
-    scheduler = build("halving", mode="max", budget=2, reduction=2, bracket=2)
-    scheduler.add("a", 0, 0)
-    assert not scheduler.decide("a", 1, 0.9)
-    assert scheduler.waiting("a") and scheduler.promoted() == []
-    scheduler.add("b", 1, 0)
-    scheduler.end("b", failed=True)
-    assert scheduler.promoted() == ["a"] and scheduler.promoted() == []
+    pruner = build("halving", mode="max", budget=2, reduction=2, bracket=2)
+    pruner.add("a", 0, 0)
+    assert pruner.on_report("a", 1, 0.9) is PAUSE
+    assert pruner.is_paused("a") and pruner.resumable() == []
+    pruner.add("b", 1, 0)
+    pruner.on_end("b", failed=True)
+    assert pruner.resumable() == ["a"] and pruner.resumable() == []
 
 
 def test_what_was_stopped_before_a_restart_is_promoted_whatever_the_order_of_replay():
     """The winner comes last in the replay, where a running trial would just go on; but it had been stopped."""
-    scheduler = build("halving", mode="max", budget=2, reduction=2, bracket=2)
+    pruner = build("halving", mode="max", budget=2, reduction=2, bracket=2)
     for config, (trial, value) in enumerate({"a": 0.1, "b": 0.9}.items()):
-        scheduler.add(trial, config, 0)
-        scheduler.decide(trial, 1, value)
-        scheduler.pause(trial)
-    assert scheduler.promoted() == ["b"] and not scheduler.waiting("a")
+        pruner.add(trial, config, 0)
+        pruner.on_report(trial, 1, value)
+        pruner.on_pause(trial)
+    assert pruner.resumable() == ["b"] and not pruner.is_paused("a")
 
 
 def test_halving_closes_a_bracket_that_stays_short():
-    scheduler = build("halving", mode="max", budget=9, reduction=3)
+    pruner = build("halving", mode="max", budget=9, reduction=3)
     for i in range(2):
-        scheduler.add(str(i), i, 0)
-        scheduler.decide(str(i), 1, 0.1 * i)
-    assert scheduler.promoted() == []
-    scheduler.close(2)
-    assert scheduler.promoted() == ["1"] and not scheduler.waiting("0")
+        pruner.add(str(i), i, 0)
+        pruner.on_report(str(i), 1, 0.1 * i)
+    assert pruner.resumable() == []
+    pruner.on_search_end(2)
+    assert pruner.resumable() == ["1"] and not pruner.is_paused("0")
 
 
 @pytest.mark.parametrize(
     ("name", "options", "says"),
     [
-        ("ahsa", {}, "scheduler: there is no such scheduler, got 'ahsa'; did you mean 'asha'"),
-        ("asha", {"eta": 3}, "the scheduler does not take these options"),
-        ("hyperband", {}, "scheduler_options.max_step: HyperBand has to know the steps of a whole trial"),
+        ("ahsa", {}, "pruner: there is no such pruner, got 'ahsa'; did you mean 'asha'"),
+        ("asha", {"eta": 3}, "the pruner does not take these options"),
+        ("hyperband", {}, "pruner_options.max_step: HyperBand has to know the steps of a whole trial"),
         (
             "halving",
             {"reduction": 1},
-            "scheduler_options.reduction: reduction must be a whole number of at least 2, got 1",
+            "pruner_options.reduction: reduction must be a whole number of at least 2, got 1",
         ),
     ],
 )
-def test_a_wrong_scheduler_is_refused(name, options, says):
+def test_a_wrong_pruner_is_refused(name, options, says):
     with pytest.raises(SpecError) as caught:
         build(name, mode="max", budget=9, **options)
     assert says in str(caught.value)
+
+
+def test_a_trial_is_paused_only_where_it_may_be_resumed():
+    asha, halving = (
+        build("asha", mode="max", budget=9, reduction=2),
+        build("halving", mode="max", budget=2, reduction=2),
+    )
+    for pruner in (asha, halving):
+        for config, trial in enumerate(("best", "worst")):
+            pruner.add(trial, config, 0)
+    assert (asha.on_report("best", 1, 0.9), asha.on_report("worst", 1, 0.1)) == (CONTINUE, STOP)
+    assert (halving.on_report("best", 1, 0.9), halving.on_report("worst", 1, 0.1)) == (PAUSE, STOP)
+    assert halving.resumable() == ["best"] and not halving.is_paused("worst")

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections import defaultdict
 
 from contrasweep.errors import SpecError
-from contrasweep.tuning.pruners.scheduler import at_least, first_from
+from contrasweep.tuning.pruners.pruner import CONTINUE, PAUSE, STOP, Decision, at_least, first_from
 
 
 class Brackets(ABC):
@@ -49,27 +49,29 @@ class Brackets(ABC):
             self.config_of[trial] = config
             self.trials[config].append(trial)
 
-    def decide(self, trial: str, step: int, value: float) -> bool:
+    def on_report(self, trial: str, step: int, value: float) -> Decision:
         self.histories[trial][step] = self.sign * value if math.isfinite(value) else -math.inf
         self._advance(self._bracket(trial))
         going = self._goes_on(trial)
         (self.stopped.discard if going else self.stopped.add)(trial)
-        return going
+        if going:
+            return CONTINUE
+        return PAUSE if self.is_paused(trial) else STOP
 
-    def pause(self, trial: str) -> None:
+    def on_pause(self, trial: str) -> None:
         self.stopped.add(trial)
 
-    def end(self, trial: str, failed: bool = False) -> None:
+    def on_end(self, trial: str, failed: bool = False) -> None:
         self.ended[trial] = failed
         self.stopped.discard(trial)
         self._advance(self._bracket(trial))
 
-    def close(self, configs: int) -> None:
+    def on_search_end(self, configs: int) -> None:
         self.configs = configs
         for bracket in {self._bracket(t) for t in self.config_of}:
             self._advance(bracket)
 
-    def promoted(self) -> list[str]:
+    def resumable(self) -> list[str]:
         found = sorted(
             (t for t in self.stopped if self._goes_on(t)),
             key=lambda t: (self.config_of[t], self.trials[self.config_of[t]].index(t)),
@@ -77,7 +79,7 @@ class Brackets(ABC):
         self.stopped -= set(found)
         return found
 
-    def waiting(self, trial: str) -> bool:
+    def is_paused(self, trial: str) -> bool:
         return trial in self.stopped and self.config_of[trial] in self._alive(self._bracket(trial))
 
     def _bracket(self, trial: str) -> int:
@@ -177,7 +179,7 @@ class HyperBand(Brackets):
         if max_step is None:
             raise SpecError(
                 "HyperBand has to know the steps of a whole trial",
-                place="scheduler_options.max_step",
+                place="pruner_options.max_step",
                 hint="set it to the trainable's epochs",
             )
         at_least("max_step", max_step, min_step)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from contrasweep.errors import SpecError
 from contrasweep.study.study import Sweep
-from contrasweep.tuning.pruners.scheduler import at_least
+from contrasweep.tuning.pruners.pruner import at_least
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Population:
         for name, value, most in (("quantile", self.quantile, 0.5), ("resample", self.resample, 1.0)):
             if not 0 < value <= most:
                 raise SpecError(
-                    f"{name} must be above 0 and at most {most}", place=f"scheduler_options.{name}", value=value
+                    f"{name} must be above 0 and at most {most}", place=f"pruner_options.{name}", value=value
                 )
 
     @property
@@ -40,7 +40,7 @@ class Population:
 
 def population_of(study: Sweep) -> Population | None:
     """What `study` asks of population based training; None where it asks nothing. `SpecError` on what PBT cannot do."""
-    if study.scheduler != "pbt":
+    if study.pruner != "pbt":
         return None
     budget = study.arm_budget
     if budget.trials is None or budget.trials < 2 or budget.epochs or budget.gpu_hours:
@@ -53,7 +53,7 @@ def population_of(study: Sweep) -> Population | None:
     for name, found in (("warm_start", study.warm_start), ("freeze", study.freeze), ("constraints", study.constraints)):
         if found:
             raise SpecError(
-                f"PBT knows no {name}", place=name, value=found, hint="leave it out, or search without scheduler: pbt"
+                f"PBT knows no {name}", place=name, value=found, hint="leave it out, or search without pruner: pbt"
             )
     for name, arm in study.arms.items():
         if not isinstance(arm.trainable, str):
@@ -68,8 +68,8 @@ def population_of(study: Sweep) -> Population | None:
                     value=parameter.when,
                 )
     try:
-        return Population(**study.scheduler_options)
+        return Population(**study.pruner_options)
     except TypeError as error:
         raise SpecError(
-            "PBT does not take these options", place="scheduler_options", value=study.scheduler_options, hint=str(error)
+            "PBT does not take these options", place="pruner_options", value=study.pruner_options, hint=str(error)
         ) from None

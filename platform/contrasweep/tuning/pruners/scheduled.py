@@ -65,7 +65,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
                     elif report.step >= end:
                         raise SpecError(
                             "settings change only where there is a checkpoint",
-                            place="scheduler_options.interval",
+                            place="pruner_options.interval",
                             value=report.step,
                             hint="let the trainable's checkpoints and evaluations divide it",
                         )

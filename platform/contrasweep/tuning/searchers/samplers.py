@@ -18,7 +18,7 @@ from contrasweep.tuning.searchers.searcher import Config, Problem
 Sampler = Callable[[int], Any]
 """Seed -> Optuna sampler."""
 
-TRIES = 20  # suggestions that a sampler may repeat before one is drawn at random
+MAX_ATTEMPTS = 20  # suggestions that a sampler may repeat before one is drawn at random
 
 
 class OptunaSearcher:
@@ -43,7 +43,7 @@ class OptunaSearcher:
     def ask(self) -> Config | None:
         if self.finite is not None and len(self.seen & self.finite.keys()) == len(self.finite):
             return None
-        for _ in range(TRIES):
+        for _ in range(MAX_ATTEMPTS):
             trial, config = self._ask()
             if (text := canonical.dumps(config)) not in self.seen:
                 return self._open(text, trial, config)

@@ -5,10 +5,10 @@ import statistics
 from abc import ABC, abstractmethod
 from collections import defaultdict
 
-from contrasweep.tuning.pruners.scheduler import at_least, first_from
+from contrasweep.tuning.pruners.pruner import CONTINUE, STOP, Decision, at_least, first_from
 
 
-class Direct(ABC):
+class StoppingRule(ABC):
     """What rules have in common that stop a trial for good, comparing it with the same fold's."""
 
     def __init__(self, mode: str) -> None:
@@ -19,32 +19,32 @@ class Direct(ABC):
     def add(self, trial: str, config: int, fold: int) -> None:
         self.folds[trial] = fold
 
-    def end(self, trial: str, failed: bool = False) -> None:  # noqa: B027  # most rules need not know
+    def on_end(self, trial: str, failed: bool = False) -> None:  # noqa: B027  # most rules need not know
         """An end changes nothing."""
 
-    def pause(self, trial: str) -> None:  # noqa: B027
+    def on_pause(self, trial: str) -> None:  # noqa: B027
         """A trial that was stopped stays so."""
 
-    def close(self, configs: int) -> None:  # noqa: B027
+    def on_search_end(self, configs: int) -> None:  # noqa: B027
         """Nor does the number of configurations."""
 
-    def promoted(self) -> list[str]:
+    def resumable(self) -> list[str]:
         return []
 
-    def waiting(self, trial: str) -> bool:
+    def is_paused(self, trial: str) -> bool:
         return False
 
-    def decide(self, trial: str, step: int, value: float) -> bool:
+    def on_report(self, trial: str, step: int, value: float) -> Decision:
         self.histories[trial][step] = self.sign * value if math.isfinite(value) else -math.inf
         peers = {t: h for t, h in self.histories.items() if t != trial and self.folds.get(t) == self.folds.get(trial)}
-        return self.good(self.histories[trial], step, peers)
+        return CONTINUE if self.should_continue(self.histories[trial], step, peers) else STOP
 
     @abstractmethod
-    def good(self, own: dict[int, float], step: int, peers: dict[str, dict[int, float]]) -> bool:
+    def should_continue(self, own: dict[int, float], step: int, peers: dict[str, dict[int, float]]) -> bool:
         """Whether a trial with these values (larger is better) goes on past `step`."""
 
 
-class Asha(Direct):
+class Asha(StoppingRule):
     """Asynchronous successive halving (Li et al. 2020), in its variant without pauses.
 
     At steps min_step * reduction^k a trial goes on if it is in the best 1/reduction of those of its fold that were
@@ -57,7 +57,7 @@ class Asha(Direct):
         at_least("min_step", min_step, 1)
         self.reduction, self.min_step = reduction, min_step
 
-    def good(self, own: dict[int, float], step: int, peers: dict[str, dict[int, float]]) -> bool:
+    def should_continue(self, own: dict[int, float], step: int, peers: dict[str, dict[int, float]]) -> bool:
         rung = self.min_step
         while rung <= step:
             before = [s for s in own if s >= rung]
@@ -70,7 +70,7 @@ class Asha(Direct):
         return True
 
 
-class Median(Direct):
+class Median(StoppingRule):
     """Median stopping (Golovin et al. 2017).
 
     A trial whose best so far is below the median of the others' running means at that step stops; not before
@@ -82,7 +82,7 @@ class Median(Direct):
         at_least("min_trials", min_trials, 1)
         self.grace_steps, self.min_trials = grace_steps, min_trials
 
-    def good(self, own: dict[int, float], step: int, peers: dict[str, dict[int, float]]) -> bool:
+    def should_continue(self, own: dict[int, float], step: int, peers: dict[str, dict[int, float]]) -> bool:
         means = [
             statistics.fmean(v for s, v in h.items() if s <= step)
             for h in peers.values()
