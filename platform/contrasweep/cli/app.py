@@ -7,18 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from contrasweep.cli import code, jobs, reports
 from contrasweep.cli import data as data_commands
-from contrasweep.cli import jobs, reports
 from contrasweep.cli.options import (
+    AcceptCode,
     Cluster,
     Extend,
     Json,
     MaxConcurrent,
+    Rerun,
+    RerunChanged,
     RetryFailed,
     Sets,
     Storage,
     Study,
     Tracking,
+    changed_code,
     print_json,
     width,
 )
@@ -39,6 +43,7 @@ app = typer.Typer(
 app.add_typer(data_commands.app, name="data", help="Stage datasets as Parquet, list, verify and show them.")
 jobs.add_to(app)
 reports.add_to(app)
+code.add_to(app)
 
 
 @app.command()
@@ -53,10 +58,17 @@ def plan(
     this machine or on the hosts of an inventory; and what the design can answer."""
     from contrasweep.planning import forecast
     from contrasweep.planning.facade import plan as plan_study
+    from contrasweep.running.code_changes import compare_plan
+    from contrasweep.storage.records import StudyRecords
 
     planned = plan_study(load_study(study, sets or []), storage=storage)
     expected = forecast.forecast(planned, storage, cluster)
-    print_json(expected.to_dict()) if json else print(expected.to_text(width()))
+    comparison, notes = compare_plan(planned, StudyRecords(storage, planned.study.name))
+    lines = [line for line in (comparison.line(all_=True), *notes) if line]
+    if json:
+        print_json(expected.to_dict() | {"other_code": lines})
+    else:
+        print("\n".join([expected.to_text(width()), *lines]))
 
 
 @app.command()
@@ -69,6 +81,9 @@ def run(
     max_concurrent: MaxConcurrent = None,
     extend: Extend = False,
     retry_failed: RetryFailed = False,
+    rerun: Rerun = None,
+    rerun_changed: RerunChanged = False,
+    accept_code: AcceptCode = False,
     cluster: Cluster = None,
 ) -> None:
     """Run a study, or go on with it; here, or on the Ray cluster in RAY_ADDRESS. Prints the table at the end."""
@@ -83,6 +98,8 @@ def run(
         max_concurrent=max_concurrent,
         extend=extend,
         retry_failed=retry_failed,
+        rerun=rerun or [],
+        changed=changed_code(rerun_changed, accept_code),
         cluster=cluster,
     )
     if json:

@@ -5,9 +5,11 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
+
+from contrasweep.errors import SpecError
 
 Study = Annotated[str, typer.Argument(metavar="STUDY", help="module:NAME, or a .yaml file")]
 Sets = Annotated[
@@ -22,6 +24,16 @@ Tracking = Annotated[
 MaxConcurrent = Annotated[int | None, typer.Option(min=1, help="Trials at once, at most.")]
 Extend = Annotated[bool, typer.Option("--extend", help="Keep the trials of another plan of this name and add to them.")]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again.")]
+Rerun = Annotated[
+    list[str] | None,
+    typer.Option(metavar="ARM|CELL|TRIAL", help="Run these again: an arm, ARM/axis=value, a trial's id; repeatable."),
+]
+RerunChanged = Annotated[
+    bool, typer.Option("--rerun-changed", help="Run trials of other code again; what there is moves to superseded/.")
+]
+AcceptCode = Annotated[
+    bool, typer.Option("--accept-code", help="Keep trials of other code; every table says that they are.")
+]
 Cluster = Annotated[Path | None, typer.Option(help="Inventory file of the hosts that the cluster has or can start.")]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 Address = Annotated[
@@ -44,3 +56,10 @@ def width() -> int | None:
     if columns := int(os.environ.get("COLUMNS", 0)):
         return columns
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def changed_code(rerun_changed: bool, accept_code: bool) -> Literal["stop", "rerun", "accept"]:
+    """What the two options ask for; `SpecError` for both at once."""
+    if rerun_changed and accept_code:
+        raise SpecError("trials of other code are either run again or kept", place="--rerun-changed, --accept-code")
+    return "rerun" if rerun_changed else "accept" if accept_code else "stop"

@@ -1,9 +1,10 @@
 """Which code a trial runs: its digest, its sources, and what differs between two states of it. Runs nothing of it."""
 
 from contrasweep.code.difference import Change, Difference, difference
+from contrasweep.code.distributions import installed_version
 from contrasweep.code.roots import dotted_paths
 from contrasweep.code.snapshot import TooLarge, pack, unpack
-from contrasweep.code.version import Code, CodeVersion, code_of, differing_modules
+from contrasweep.code.version import Code, CodeVersion, code_of, differing_modules, digest_of_module
 
 __all__ = [
     "Change",
@@ -14,7 +15,9 @@ __all__ = [
     "code_of",
     "difference",
     "differing_modules",
+    "digest_of_module",
     "dotted_paths",
+    "installed_version",
     "pack",
     "unpack",
 ]

@@ -89,6 +89,11 @@ def differing_modules(modules: Mapping[str, str]) -> list[str]:
     ]
 
 
+def digest_of_module(name: str) -> str:
+    """The digest of one module as it would be imported here; empty where there is none."""
+    return _digest_here(Finder(), name)
+
+
 def _digest_here(finder: Finder, name: str) -> str:
     module = finder.find(name)
     try:

@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from contrasweep.results.items import by_item, tables_over_groups
 from contrasweep.results.results import Over, Results
 from contrasweep.results.table import Table
 from contrasweep.results.versus import Versus
+from contrasweep.storage.superseded import put_aside_so_far
 from contrasweep.text_table import WIDTH
 from contrasweep.tracking.links import read_links
 
@@ -85,8 +87,8 @@ def write(content: bytes, output: Path | None) -> None:
 
 
 def write_files(results: Results, folder: Path) -> tuple[dict[str, Path], str]:
-    """The study's table in every form, its comparisons, trials and report as files in `folder`, by name; and the
-    table in Markdown."""
+    """The study's table in every form, its comparisons, trials and report as files in `folder`, by name, and what
+    differs between codes where several made it; and the table in Markdown."""
     table = results.table()
     note = table.to_markdown()
     content = {
@@ -97,6 +99,8 @@ def write_files(results: Results, folder: Path) -> tuple[dict[str, Path], str]:
         "trials.csv": _frame_bytes(results.to_frame(), "csv"),
         "report.html": render(results, "html", table),
     }
+    if diff := results.mixed_code.diff(results.records):
+        content["code.diff"] = diff.encode()
     for name, data in content.items():
         (folder / name).write_bytes(data)
     return {name: folder / name for name in content}, note
@@ -172,8 +176,22 @@ def report_data(results: Results, table: Table) -> ReportData:
         spent=_spent(results),
         search_notes=search_notes(results),
         study_link=links.study,
+        code=_code(results),
+        superseded=sum(len(part.trial_ids) for part in put_aside_so_far(results.records)),
         served="" if links.served or not links.runs else f"contrasweep ui --tracking {links.tracking}",
     )
+
+
+def _code(results: Results) -> list[list[str]]:
+    """One row for each code that made trials, those of a search too: digest, trials, commit."""
+    used = Counter(
+        record.code
+        for record in [*results.search_records.values(), *results.trial_records.values()]
+        if record.code.digest
+    )
+    return [
+        [code.digest, str(count), (code.commit or "–") + " with changes" * code.dirty] for code, count in used.items()
+    ]
 
 
 def _spent(results: Results) -> pd.DataFrame:

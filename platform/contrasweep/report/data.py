@@ -37,6 +37,8 @@ class ReportData:
     study_link: str = ""
     served: str = ""  # the command that serves the pages behind `links`; empty where a server does
     given: Table | None = None  # the table, where it is computed already
+    code: Sequence[Sequence[str]] = ()  # one row for each code that made trials: digest, trials, commit
+    superseded: int = 0  # trials that were put aside
 
     @property
     def metric(self) -> str:

@@ -151,6 +151,8 @@ def _again(data: ReportData) -> Mapping[str, Any]:
         "plan_digest": document.plan_digest,
         "datasets": datasets,
         "versions": [[name, version] for name, version in document.versions.items()],
+        "code": data.code,
+        "superseded": data.superseded,
     }
     return content if any(content.values()) else {}
 

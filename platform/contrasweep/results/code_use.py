@@ -45,6 +45,15 @@ class MixedCode:
             for (old, new), count in sorted(Counter(self.older.values()).items())
         ]
 
+    def diff(self, records: StudyRecords) -> str:
+        """Unified diffs from each older code to the newest, as far as the sources were kept."""
+        found = []
+        for old, new in sorted(set(self.older.values())):
+            texts = _texts(records, old), _texts(records, new)
+            if texts[0] is not None and texts[1] is not None:
+                found.append(difference(texts[0], texts[1], (old, new)).diff)
+        return "\n".join(found)
+
 
 def mark_mixed_code(table: "Table", mixed: MixedCode, records: StudyRecords) -> "Table":
     """`table` with a mark at each cell that has trials of older code, and notes below it that say what differs."""
@@ -60,10 +69,15 @@ def mark_mixed_code(table: "Table", mixed: MixedCode, records: StudyRecords) -> 
 def _change(records: StudyRecords, old: str, new: str) -> str:
     if not old:
         return "recorded before code was kept"
-    try:
-        before, after = read_sources(records, old), read_sources(records, new)
-    except StorageError:
-        before = after = None
+    before, after = _texts(records, old), _texts(records, new)
     if before is None or after is None:
         return f"{old}, not {new or 'recorded before code was kept'}"
     return str(difference(before, after))
+
+
+def _texts(records: StudyRecords, digest: str) -> dict[str, str] | None:
+    """File -> text of a code; None where it was not kept or cannot be read, which must not cost a report."""
+    try:
+        return read_sources(records, digest)
+    except StorageError:
+        return None

@@ -6,6 +6,7 @@ from typing import Any
 from contrasweep.planning.budget import Budget
 from contrasweep.running.listener import RunListener
 from contrasweep.running.placement import Placements
+from contrasweep.running.study_code import StudyCode
 from contrasweep.running.versions import versions
 from contrasweep.storage.record import Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
@@ -17,13 +18,20 @@ class ActiveTrials:
     """Takes trials from a `Source` and gives it their records; knows nothing of the engine that runs them."""
 
     def __init__(
-        self, source: Source, records: StudyRecords, placements: Placements, listener: RunListener, budget: Budget
+        self,
+        source: Source,
+        records: StudyRecords,
+        placements: Placements,
+        listener: RunListener,
+        budget: Budget,
+        code: StudyCode,
     ) -> None:
-        self.source, self.records, self.placements = source, records, placements
+        self.source, self.records, self.placements, self.code = source, records, placements, code
         self.listener, self.budget = listener, budget
         self.running: dict[str, tuple[Trial, TrialNotes]] = {}  # by trial id
         self.stopped: set[str] = set()  # ids of trials that the source stopped early
         self.ended = 0
+        self.fault = ""  # why nothing more may run, as a worker said
         self._seconds: dict[str, float] = {}  # trial id -> training time so far, as its worker last reported
         self._furthest: dict[str, int] = {}  # trial id -> last step that was reported
 
@@ -31,9 +39,9 @@ class ActiveTrials:
         """Tune pickles what it was configured with, for a restore that we never do; open files cannot be."""
         return object, ()
 
-    def out_of_budget(self) -> bool:
-        """Whether one of the study's budgets is used up, so that nothing more is started."""
-        return bool(self.budget.used_up())
+    def closing(self) -> bool:
+        """Whether nothing more is started: one of the study's budgets is used up, or a worker has other code."""
+        return bool(self.fault or self.budget.used_up())
 
     def next(self) -> Next | Finished | None:
         """The source's next trial that fits some host; those that fit none end here, `infeasible`."""
@@ -64,7 +72,7 @@ class ActiveTrials:
         """Whether a trial goes on after these reports: the source may stop it early, a used-up budget stops all."""
         if not all(self.source.keep_going(trial_id, [row]) for row in reports):
             self.stopped.add(trial_id)
-        return trial_id not in self.stopped and not self.out_of_budget()
+        return trial_id not in self.stopped and not self.closing()
 
     def end(self, record: Record) -> None:
         """The trial has its record: the source and the listener are given it."""
@@ -98,6 +106,7 @@ class ActiveTrials:
             error=error or None,
             notes=notes,
             versions=versions(),
+            code=self.code.of(trial),
         )
         self.records.write(record)
         self.end(record)

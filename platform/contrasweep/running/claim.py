@@ -3,15 +3,19 @@
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from contrasweep.planning.identity import PresentCode
 from contrasweep.planning.plan import Plan
+from contrasweep.running.code_changes import Changed, decide
 from contrasweep.running.versions import versions
 from contrasweep.storage.planned import write_planned
-from contrasweep.storage.record import DatasetRef, Status
+from contrasweep.storage.record import DatasetRef
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
+from contrasweep.storage.superseded import finish_move
 from contrasweep.study.file import to_plain
 from contrasweep.tracking import TrackedStudy
 
@@ -24,13 +28,26 @@ class Remaining:
     complete: bool
 
 
-def claim(plan: Plan, records: StudyRecords, *, extend: bool, retry_failed: bool) -> Remaining:
-    """Write study.json and the plan. With `retry_failed`, failed trials lose their records and resume from their
-    checkpoints. Raises `ContrasweepError` if another plan has the study's name, unless `extend`."""
+def claim(
+    plan: Plan,
+    records: StudyRecords,
+    code: PresentCode,
+    *,
+    extend: bool,
+    retry_failed: bool,
+    rerun: Sequence[str] = (),
+    changed: Changed = "stop",
+) -> Remaining:
+    """Write study.json and the plan, and put aside what runs again (see `code_changes.decide`). With `retry_failed`,
+    failed trials lose their records and resume from their checkpoints, if their code has not changed. Raises
+    `ContrasweepError` if another plan has the study's name, unless `extend`, and if recorded trials were made by other
+    code and `changed` is "stop"; nothing has changed then."""
+    finish_move(records)
+    decision = decide(plan, records, code, changed=changed, rerun=rerun, retry_failed=retry_failed)
     records.claim(study_document(plan), extend=extend)
-    finished = records.finished()
-    if retry_failed:
-        finished -= _reopen_failed(plan, records, finished)
+    finished = records.finished() - decision.carry_out(records)
+    for note in decision.notes:
+        print(note, file=sys.stderr)
     complete = plan.complete(records, finished)
     frame = plan.to_frame()
     if not complete or len(plan.trials) == len(frame):  # else the storage has more of it: what a search has confirmed
@@ -89,12 +106,3 @@ def _command() -> tuple[str, ...]:
     """The command that declared the study, for whoever runs it again; none where a program did."""
     ours = Path(sys.argv[0]).name == "contrasweep" or sys.argv[0].endswith("contrasweep/__main__.py")
     return (shlex.join(["contrasweep", *sys.argv[1:]]),) if ours else ()
-
-
-def _reopen_failed(plan: Plan, records: StudyRecords, finished: set[str]) -> set[str]:
-    """Drop the records of the plan's failed trials; their ids."""
-    own = records.read(sorted(plan.own(finished)))
-    failed = {record.trial_id for record in own.values() if record.status == Status.FAILED}
-    for trial_id in failed:
-        records.reopen(trial_id)
-    return failed

@@ -1,13 +1,16 @@
 """Run or resume a study: claim its name, plan, train what has no record yet, publish."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from contrasweep.defaults import STORAGE, TRACKING
 from contrasweep.planning import learned
 from contrasweep.planning.facade import plan, staged
+from contrasweep.planning.identity import PresentCode
 from contrasweep.results.results import Results
 from contrasweep.running.claim import claim, tracked_study
+from contrasweep.running.code_changes import Changed
 from contrasweep.running.locks import exclusive_driver
 from contrasweep.running.publish import publish
 from contrasweep.storage.records import StudyRecords
@@ -26,12 +29,16 @@ def run(
     max_concurrent: int | None = None,
     extend: bool = False,
     retry_failed: bool = False,
+    rerun: Sequence[str] = (),
+    changed: Changed = "stop",
     cluster: Path | None = None,
 ) -> Results:
     """Run what of `study` has no record yet, here or on the Ray cluster in RAY_ADDRESS, and return its results.
 
     `cluster` is an inventory file of the hosts that the cluster has or can start, with their prices; without it, trials
-    are placed on the hosts that Ray lists. A run that a budget has ended says so in `Results.stopped`.
+    are placed on the hosts that Ray lists. `rerun` names arms, cells (`ARM/axis=value`) or trials that run again. Where
+    trials were made by other code, `changed` says whether to stop, to run them again, or to keep them; what runs again
+    moves to the study's superseded/. A run that a budget has ended says so in `Results.stopped`.
 
     Interrupted (SIGINT, SIGTERM) it raises KeyboardInterrupt after finished trials are recorded; called
     again it goes on from there. Raises `ContrasweepError` for bad input before anything is written.
@@ -42,7 +49,10 @@ def run(
     records = StudyRecords(storage, study.name)
     records.store.check_writable()
     with exclusive_driver(records):
-        remaining = claim(planned, records, extend=extend, retry_failed=retry_failed)
+        code = PresentCode(planned.functions)
+        remaining = claim(
+            planned, records, code, extend=extend, retry_failed=retry_failed, rerun=rerun, changed=changed
+        )
         tracked = tracked_study(planned, storage)
         tracker = open_tracker(tracking, tracked, records)
         stopped = ""
@@ -51,7 +61,7 @@ def run(
                 from contrasweep.running.training import train  # Ray comes with it, which a finished study needs not
 
                 planned = staged(planned, storage)
-                stopped = train(planned, remaining.finished, records, tracker, max_concurrent, cluster)
+                stopped = train(planned, remaining.finished, records, tracker, code, max_concurrent, cluster)
         except BaseException:
             tracker.close(timeout_s=INTERRUPT_FLUSH_TIMEOUT_S)  # what is not sent now, `sync` or the next run sends
             raise

@@ -14,6 +14,7 @@ import ray
 from ray import tune
 from ray.air._internal import usage
 
+from contrasweep.errors import ContrasweepError
 from contrasweep.running.active_trials import ActiveTrials
 from contrasweep.running.placement import bundles
 from contrasweep.running.tune_hooks import Bridge, Decider, Events
@@ -63,7 +64,9 @@ class Engine:
                 reason = str(error).splitlines()[0] if str(error) else repr(error)
                 self.trials.listener.on_message(f"Ray Tune stopped and is started again ({reason})")
                 self.trials.end_recorded()
-            if self.trials.out_of_budget():
+            if self.trials.fault:
+                raise ContrasweepError(self.trials.fault)
+            if self.trials.closing():
                 return
             faults = 1 if self.trials.ended > ended else faults + 1
         for trial_id in list(self.trials.running):

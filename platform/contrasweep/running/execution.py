@@ -6,9 +6,9 @@ import socket
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from contrasweep.errors import SpecError, StorageError
 from contrasweep.running.signals import Termination
 from contrasweep.running.versions import versions
 from contrasweep.storage.checkpoints import Checkpoints
-from contrasweep.storage.record import Record, Status, TrialNotes
+from contrasweep.storage.record import CodeRef, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Report, Trial
 
@@ -46,12 +46,15 @@ class Execution:
         *,
         metric: str,
         notes: TrialNotes | None = None,
+        code: CodeRef | None = None,
+        packages: Mapping[str, str] | None = None,
         limits: AbstractContextManager[None] | None = None,
     ) -> None:
-        """`notes` go into the record; `limits` (see `cluster.guard`) are open from before the trial's first step to its
-        end."""
+        """`notes`, `code` and `packages` (name -> version, of what the code imports) go into the record; `limits` (see
+        `cluster.guard`) are open from before the trial's first step to its end."""
         self.trial, self.records, self.metric = trial, records, metric
         self.notes = notes or TrialNotes()
+        self.code, self.packages = code or CodeRef(), dict(packages or {})
         self.meter = Meter().start()
         self.checkpoints = Checkpoints(records.store, records.key(trial.id, "checkpoint"))
         self.scratch = Path(tempfile.mkdtemp(prefix="contrasweep-"))
@@ -64,6 +67,7 @@ class Execution:
         self.step = saved.step if saved else 0
         self.items: tuple[str, ...] = tuple(extra.get("items", ()))
         self.artifacts: tuple[str, ...] = tuple(extra.get("artifacts", ()))
+        self.code = _went_on(self.code, extra) if saved else self.code
         self.finished = False
         self.limits = ExitStack()
         self.limits.enter_context(limits or nullcontext())
@@ -122,7 +126,8 @@ class Execution:
             items=self.items,
             artifacts=self.artifacts,
             notes=self.notes,
-            versions=versions(),
+            versions=self.packages | versions(),
+            code=self.code,
         )
         self.records.write(record)
         self.close()
@@ -176,6 +181,8 @@ class Execution:
                 attempts=self.attempts,
                 items=self.items,
                 artifacts=self.artifacts,
+                code=self.code.digest,
+                earlier_code=self.code.earlier,
                 **{name: value for name, value in self.notes.to_dict().items() if name in BUDGETED},
             )
         return row
@@ -189,6 +196,12 @@ class Execution:
         return self.finish(
             Status.FAILED, error=f"the last report's metric {self.metric!r} {problem}; it reported: {known}\n"
         )
+
+
+def _went_on(code: CodeRef, checkpoint: Mapping[str, Any]) -> CodeRef:
+    """`code` with the others that trained up to the checkpoint that it goes on from."""
+    before = [*checkpoint.get("earlier_code", ()), str(checkpoint.get("code", ""))]
+    return replace(code, earlier=tuple(dict.fromkeys(digest for digest in before if digest != code.digest)))
 
 
 def _fresh(folder: Path) -> Path:

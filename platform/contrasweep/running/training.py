@@ -9,6 +9,7 @@ from cluster.inventory import Inventory, read_inventory
 from contrasweep.planning import learned
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.footprints import Footprints
+from contrasweep.planning.identity import PresentCode
 from contrasweep.planning.learned import Learned
 from contrasweep.planning.plan import Plan
 from contrasweep.running.active_trials import ActiveTrials
@@ -18,6 +19,7 @@ from contrasweep.running.placement import Placements
 from contrasweep.running.progress import Progress
 from contrasweep.running.session import cluster_hosts, connected
 from contrasweep.running.signals import interruptible
+from contrasweep.running.study_code import StudyCode
 from contrasweep.running.worker import RunContext
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking import Tracker
@@ -30,6 +32,7 @@ def train(
     finished: set[str],
     records: StudyRecords,
     tracker: Tracker,
+    code: PresentCode,
     max_concurrent: int | None = None,
     inventory_file: Path | None = None,
 ) -> str:
@@ -50,7 +53,8 @@ def train(
             slots = max_concurrent or placements.slots(plan.sample_trials)
             with closing(Progress(plan.total, len(plan.own(finished)), slots)) as progress:
                 listener = RunListener(progress, tracker, placements, budget)
-                trials = ActiveTrials(source, records, placements, listener, budget)
+                kept_code = StudyCode(records, code, listener.on_message)
+                trials = ActiveTrials(source, records, placements, listener, budget, kept_code)
                 context = _context(plan, records, inventory)
                 Engine(context, trials, max_failures=plan.study.max_failures, max_concurrent=max_concurrent).run()
         used_up = budget.used_up()

@@ -13,7 +13,7 @@ from ray.tune.search import Searcher
 
 from cluster import out_of_memory
 from contrasweep.running.active_trials import ActiveTrials
-from contrasweep.running.worker import RunContext
+from contrasweep.running.worker import FAULT, RunContext
 from contrasweep.storage.record import Status
 from contrasweep.tuning.source import Finished
 
@@ -33,7 +33,7 @@ class Bridge(Searcher):  # type: ignore[misc]
 
     def suggest(self, trial_id: str) -> Any:
         """The next trial as Tune's config; None: none now."""
-        if self.trials.out_of_budget():
+        if self.trials.closing():
             return Searcher.FINISHED
         if self.unfinished:
             trial, notes = self.unfinished.pop(0)
@@ -43,7 +43,7 @@ class Bridge(Searcher):  # type: ignore[misc]
                 return None if candidate is None else Searcher.FINISHED
             trial, notes = candidate.trial, candidate.notes
         notes = self.trials.begin(trial, notes)
-        return self.context.describe(trial, self.trials.placements.described(trial), notes)
+        return self.context.describe(trial, self.trials.placements.described(trial), notes, self.trials.code.of(trial))
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Records tell the source; see `Events`."""
@@ -65,6 +65,8 @@ class Decider(FIFOScheduler):  # type: ignore[misc]
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """CONTINUE or STOP."""
+        if fault := result.get(FAULT):
+            self.trials.fault = fault
         trial_id, reports = trial.config["id"], result.get("reports") or []
         if self.trials.report(trial_id, reports, result.get("seconds", 0.0)):
             trial.run_metadata.num_failures = 0  # what counts is failing again and again without getting further
@@ -80,7 +82,7 @@ class Decider(FIFOScheduler):  # type: ignore[misc]
 
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
         """The first that waits; none once a budget is used up."""
-        if self.trials.out_of_budget():
+        if self.trials.closing():
             for trial in [trial for trial in tune_controller.get_trials() if trial.status == "PENDING"]:
                 tune_controller.stop_trial(trial)
         return super().choose_trial_to_run(tune_controller)

@@ -1,6 +1,7 @@
 """The one adapter from a trainable generator to Ray Tune. Its actors are reused, so torch is imported once."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from ray import tune
@@ -10,11 +11,14 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.imports import import_path
 from contrasweep.running.assigned_resources import AssignedResources
 from contrasweep.running.execution import Execution
-from contrasweep.storage.record import Status, TrialNotes
+from contrasweep.running.study_code import OtherCodeHere, checked_packages
+from contrasweep.storage.record import CodeRef, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial
 
 STATUS = "contrasweep_status"
+FAULT = "contrasweep_fault"
+"""In a result: why no trial of this study may run in this process, which ends the run."""
 
 
 class RunContext:
@@ -36,7 +40,7 @@ class RunContext:
         self.storage, self.study, self.metric, self.inventory = storage, study, metric, inventory
         self.datasets, self.functions, self.chunk_s = dict(datasets), dict(functions), chunk_s
 
-    def describe(self, trial: Trial, place: Mapping[str, Any], notes: TrialNotes) -> dict[str, Any]:
+    def describe(self, trial: Trial, place: Mapping[str, Any], notes: TrialNotes, code: CodeRef) -> dict[str, Any]:
         """`trial` and its place as Tune's config: small and plain, because Tune copies and snapshots it often."""
         fields = {
             "arm": trial.arm,
@@ -45,7 +49,8 @@ class RunContext:
             "fold": trial.fold,
             "seed": trial.seed,
         }
-        return {"id": trial.id, "data": trial.data.digest, "place": place, "notes": notes.to_dict(), "trial": fields}
+        plain = {"place": place, "notes": notes.to_dict(), "code": asdict(code), "trial": fields}
+        return {"id": trial.id, "data": trial.data.digest, **plain}
 
     def trial(self, described: Mapping[str, Any]) -> Trial:
         """The trial that `describe` described."""
@@ -79,7 +84,10 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         """Train on; the new reports, and the last result once the trial has its record."""
         if (recorded := self._recorded_already()) is not None:
             return recorded
-        execution = self.execution or self._begin()
+        try:
+            execution = self.execution or self._begin()
+        except OtherCodeHere as error:
+            return {"id": self.described["id"], "reports": [], FAULT: str(error)}
         stepped = execution.advance(self.context.chunk_s)
         result: dict[str, Any] = {"id": self.described["id"], "reports": stepped.reports, "seconds": execution.seconds}
         if (value := _last(stepped.reports, self.context.metric)) is not None:
@@ -102,6 +110,8 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
 
     def _begin(self) -> Execution:
         trial = self.context.trial(self.described)
+        code = CodeRef.from_dict(self.described["code"])
+        packages = checked_packages(self.context.storage, self.context.study, code.digest)
         resources = AssignedResources.here(self.context.inventory)
         self.execution = Execution(
             trial,
@@ -109,6 +119,8 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
             self.records,
             metric=self.context.metric,
             notes=TrialNotes.from_dict(self.described["notes"]).joined(resources.notes),
+            code=code,
+            packages=packages,
             limits=resources.limits(host_memory=self.described["place"]["limit_host_memory"]),
         )
         return self.execution

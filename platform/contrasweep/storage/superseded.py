@@ -43,6 +43,8 @@ def put_back(records: StudyRecords, when: str, trial_ids: Iterable[str]) -> None
     if present := [i for i in ids if next(records.store.list(_trial(records, i)), None) is not None]:
         put_aside(records, present, f"restored as they were {when}")
     _begin(records, {f"{_folder(records)}/{when}/trials/{i}/": _trial(records, i) for i in ids}, {})
+    if when not in {part.when for part in put_aside_so_far(records)}:
+        records.store.delete(f"{_folder(records)}/{when}/about.json")
 
 
 def put_aside_so_far(records: StudyRecords) -> list[PutAside]:

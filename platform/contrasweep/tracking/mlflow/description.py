@@ -90,6 +90,9 @@ def final_tags(record: Record) -> dict[str, str]:
         "attempts": str(record.attempts) if record.attempts > 1 else "",
     }
     tags |= {key: str(value) for key, value in record.notes.to_dict().items()}
+    if record.code.digest:
+        tags |= {"code": record.code.digest, "mlflow.source.git.commit": record.code.commit}
+        tags["code.dirty"] = str(record.code.dirty).lower() if record.code.commit else ""
     if record.versions:
         tags["versions"] = ", ".join(f"{name} {version}" for name, version in sorted(record.versions.items()))
     if record.error:

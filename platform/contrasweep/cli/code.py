@@ -1,0 +1,204 @@
+"""Commands on what made a study: which code, taking trials out of it, and putting them back."""
+
+import sys
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from contrasweep.cli.options import Json, Storage, Study, print_json
+from contrasweep.cli.reports import name
+from contrasweep.defaults import STORAGE
+from contrasweep.errors import SpecError
+
+if TYPE_CHECKING:
+    from contrasweep.storage.record import Record
+    from contrasweep.storage.records import StudyRecords
+
+NOW = "now"
+Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to the main application."""
+    for command in (code, remove, restore):
+        app.command()(command)
+
+
+def code(
+    study: Study,
+    storage: Storage = STORAGE,
+    json: Json = False,
+    diff: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="A B", help="Show what differs between two codes, by digest; `now` is the code there is."),
+    ] = None,
+) -> None:
+    """List which code made which trials of a study, and what was put aside."""
+    from contrasweep.storage.superseded import put_aside_so_far
+
+    records = _records(study, storage)
+    made = _by_code(records)
+    if diff is not None:
+        _print_difference(records, made, diff, json)
+        return
+    aside = put_aside_so_far(records)
+    rows = [_row(records, digest, trials) for digest, trials in made.items()]
+    if json:
+        superseded = [{"name": part.when, "reason": part.reason, "trials": list(part.trial_ids)} for part in aside]
+        print_json({"code": rows, "superseded": superseded})
+        return
+    for row in rows:
+        print(f"{row['digest'] or 'not recorded':<16}  {row['trials']} trials, {row['from']} to {row['to']}")
+        if row["digest"]:
+            commit = f"commit {row['commit'][:12]}{' with changes' * row['dirty']}" if row["commit"] else "no commit"
+            print(f"{'':<16}  {commit}; {', '.join(row['modules'][:4])}{' ...' * (len(row['modules']) > 4)}")
+    for part in aside:
+        print(f"superseded {part.when}: {len(part.trial_ids)} trials ({part.reason})")
+
+
+def remove(
+    study: Study,
+    storage: Storage = STORAGE,
+    arm: Annotated[str | None, typer.Option(help="Only trials of this arm.")] = None,
+    status: Annotated[str | None, typer.Option(help="Only trials of this status: failed, done, pruned...")] = None,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Take trials out of a study. They move to its folder superseded/, from where `restore` puts them back."""
+    from contrasweep.running import upkeep
+
+    records = _records(study, storage)
+    chosen = upkeep.removable(records, arm, status)
+    if chosen:
+        _ask(f"Remove {len(chosen)} trials of {records.study}?", yes)
+    when = upkeep.remove(records, chosen) if chosen else ""
+    if json:
+        print_json({"removed": chosen, "superseded": when})
+    elif chosen:
+        print(f"{len(chosen)} trials moved to {records.study}/superseded/{when}; contrasweep restore puts them back")
+    else:
+        print("there are no such trials")
+
+
+def restore(
+    study: Study,
+    when: Annotated[str | None, typer.Argument(help="The name in superseded/; without it, the newest.")] = None,
+    storage: Storage = STORAGE,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Put trials back that were removed or run again; what was made in their place is put aside."""
+    from contrasweep.running import upkeep
+
+    records = _records(study, storage)
+    part = upkeep.restorable(records, when)
+    _ask(f"Restore {len(part.trial_ids)} trials of {records.study} as they were before {part.when}?", yes)
+    part = upkeep.restore(records, part.when)
+    if json:
+        print_json({"restored": list(part.trial_ids), "superseded": part.when})
+    else:
+        print(f"{len(part.trial_ids)} trials restored from {records.study}/superseded/{part.when}")
+
+
+def _records(study: str, storage: str) -> "StudyRecords":
+    """The records of a study that was run; `SpecError` where it was not."""
+    from contrasweep.storage.records import StudyRecords
+
+    records = StudyRecords(storage, name(study))
+    if records.document() is None:
+        raise SpecError(
+            "there is no such study in this storage", place="STUDY", value=records.study, hint=f"storage is {storage}"
+        )
+    return records
+
+
+def _by_code(records: "StudyRecords") -> "dict[str, list[Record]]":
+    """Digest -> the records of trials that ran it, in the order in which the codes were used."""
+    from contrasweep.storage import compact
+
+    made: dict[str, list[Record]] = defaultdict(list)
+    recorded = compact.read_records(records, compact.record_etags(records)).values()
+    for record in sorted(recorded, key=lambda record: record.ended):
+        for digest in (*record.code.earlier, record.code.digest):
+            made[digest].append(record)
+    return dict(made)
+
+
+def _row(records: "StudyRecords", digest: str, trials: "list[Record]") -> dict[str, Any]:
+    from contrasweep.storage.code_files import read_version
+
+    version = read_version(records, digest)
+    ended = [record.ended for record in trials]
+    return {
+        "digest": digest,
+        "trials": len(trials),
+        "from": _time(min(ended)),
+        "to": _time(max(ended)),
+        "commit": version.commit if version else "",
+        "dirty": bool(version and version.dirty),
+        "modules": list(version.modules) if version else [],
+        "trainables": sorted({record.trainable for record in trials}),
+    }
+
+
+def _print_difference(
+    records: "StudyRecords", made: "dict[str, list[Record]]", pair: tuple[str, str], json: bool
+) -> None:
+    from contrasweep.code import difference
+
+    sides = [_resolved(made, word, other) for word, other in ((pair[0], pair[1]), (pair[1], pair[0]))]
+    found = difference(_texts(records, made, *sides[0]), _texts(records, made, *sides[1]), (pair[0], pair[1]))
+    if json:
+        changes = [vars(change) for change in found.changes]
+        print_json({"a": pair[0], "b": pair[1], "changes": changes, "diff": found.diff})
+    else:
+        sys.stdout.write(found.diff)
+        print(f"{found}")
+
+
+def _resolved(made: "dict[str, list[Record]]", word: str, other: str) -> tuple[str, str]:
+    """The digest that begins with `word`, and whose trials' present code is meant by `now`."""
+    known = [digest for digest in made if digest]
+
+    def one(text: str) -> str:
+        matches = [digest for digest in known if digest.startswith(text)]
+        if len(matches) != 1:
+            raise SpecError(
+                "this is no code of the study's trials",
+                place="--diff",
+                value=text,
+                hint=f"known: {', '.join([*known, NOW])}",
+            )
+        return matches[0]
+
+    return (NOW, one(other)) if word == NOW else (one(word), "")
+
+
+def _texts(records: "StudyRecords", made: "dict[str, list[Record]]", digest: str, like: str) -> dict[str, str]:
+    """File -> text of a code; of `now`, of what the trials of the code `like` would run."""
+    from contrasweep.errors import StorageError
+    from contrasweep.planning.identity import PresentCode, texts
+    from contrasweep.storage.code_files import read_sources
+
+    if digest == NOW:
+        record = made[like][0]
+        return texts(PresentCode({}).of(record.trainable, record.config))
+    sources = read_sources(records, digest)
+    if sources is None:
+        raise StorageError(f"the sources of code {digest} were not kept in {records.storage}/{records.study}/code")
+    return sources
+
+
+def _ask(question: str, yes: bool) -> None:
+    """Go on only after a yes."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise SpecError("this asks first", place="--yes", hint="there is no terminal to ask on; pass --yes")
+    typer.confirm(question, abort=True)
+
+
+def _time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

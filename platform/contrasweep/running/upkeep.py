@@ -1,0 +1,57 @@
+"""Upkeep of a study in a storage: take trials out of it, and put them back. Nothing is deleted."""
+
+from contrasweep.errors import SpecError, choose_from
+from contrasweep.running.locks import exclusive_driver
+from contrasweep.storage import compact
+from contrasweep.storage.record import Status
+from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.superseded import PutAside, check_name, finish_move, put_aside, put_aside_so_far, put_back
+
+
+def removable(records: StudyRecords, arm: str | None = None, status: str | None = None) -> list[str]:
+    """Ids of the trials of an arm, of a status, of both, or all; those without a record are `pending`. `SpecError` for
+    an arm or status that there is not."""
+    recorded = compact.read_records(records, compact.record_etags(records))
+    document = records.document()
+    arms = list(dict.fromkeys([*(document.arms if document else ()), *(r.arm for r in recorded.values())]))
+    if arm is not None and arm not in arms:
+        raise SpecError(
+            "there is no such arm in this study", place="--arm", value=arm, hint=choose_from("arms", arms, arm)
+        )
+    statuses = [s.value for s in Status]
+    if status is not None and status not in statuses:
+        raise SpecError(
+            "there is no such status", place="--status", value=status, hint=choose_from("statuses", statuses, status)
+        )
+    chosen = [
+        r.trial_id
+        for r in recorded.values()
+        if (arm is None or r.arm == arm) and (status is None or r.status == status)
+    ]
+    begun = records.begun() if arm is None and status in (None, Status.PENDING) else set()
+    return sorted({*chosen, *begun})
+
+
+def remove(records: StudyRecords, trial_ids: list[str]) -> str:
+    """Put trials aside; the name under which they can be restored. Raises `ContrasweepError` while the study runs."""
+    with exclusive_driver(records):
+        finish_move(records)
+        return put_aside(records, trial_ids, "removed")
+
+
+def restore(records: StudyRecords, when: str | None = None) -> PutAside:
+    """Put back what was put aside, the newest of it or what has the name `when`. What was made in its place since is
+    put aside. Raises `SpecError` where there is nothing of that name, `ContrasweepError` while the study runs."""
+    with exclusive_driver(records):
+        finish_move(records)
+        part = restorable(records, when)
+        put_back(records, part.when, part.trial_ids)
+        return part
+
+
+def restorable(records: StudyRecords, when: str | None = None) -> PutAside:
+    """What `restore` would put back."""
+    parts = put_aside_so_far(records)
+    if not parts:
+        raise SpecError("nothing of this study was put aside", place="restore", value=records.study)
+    return parts[-1] if when is None else check_name(records, when)

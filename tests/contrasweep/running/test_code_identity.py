@@ -1,0 +1,208 @@
+"""Results and the code that made them, by the command line, on a person's package outside the repository."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import filelock
+import pytest
+
+from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.superseded import put_aside_so_far
+
+METHOD = """
+from mythesis.helpers import scale
+from mythesis.settings import Settings
+from contrasweep.trial import Report
+
+WIDTH = 16
+
+
+def train(trial, resume=None):
+    settings = Settings(**trial.config)
+    yield Report(1, {"accuracy": scale(WIDTH, settings.lr) + 0.01 * trial.fold + 0.001 * trial.seed})
+
+
+train.settings = Settings
+"""
+FILES = {
+    "mythesis/__init__.py": "",
+    "mythesis/method.py": METHOD,
+    "mythesis/helpers.py": "from mythesis.deeper import HALF\n\n\ndef scale(x, by):\n    return x * by * HALF / 10\n",
+    "mythesis/deeper.py": "HALF = 0.5\n",
+    "mythesis/settings.py": "import dataclasses\n\n\n@dataclasses.dataclass\nclass Settings:\n    lr: float = 0.05\n",
+    "study.yaml": "name: own\ndata: digits-lt\nfolds: 3\nseeds: [0]\nmetric: accuracy\n"
+    "arms:\n  a: {trainable: 'mythesis.method:train'}\n  b: {trainable: 'mythesis.method:train', config: {lr: 0.1}}\n",
+}
+
+
+class Thesis:
+    """A folder with a package and a study in it, and the command line there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.records = StudyRecords(str(folder / "contrasweep-runs"), "own")
+
+    def write(self):
+        for name, text in FILES.items():
+            (self.folder / name).parent.mkdir(exist_ok=True)
+            (self.folder / name).write_text(text)
+
+    def edit(self, name, old, new):
+        text = (self.folder / name).read_text()
+        assert old in text
+        (self.folder / name).write_text(text.replace(old, new))
+
+    def __call__(self, *words):
+        done = subprocess.run(
+            [sys.executable, "-m", "contrasweep", *words],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1", "CONTRASWEEP_TRACKING": "none"},
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    def run(self, *words, status=0):
+        done = self("run", "study.yaml", *words)
+        assert done.returncode == status, done.stderr + done.stdout
+        return done
+
+    def values(self):
+        found = self.records.read(self.records.finished()).values()
+        return {(r.arm, r.fold): r.metrics["accuracy"] for r in found if r.metrics}
+
+    def codes(self):
+        return {r.code.digest for r in self.records.read(self.records.finished()).values()}
+
+    def state(self):
+        """Every object of the study with its content."""
+        store = self.records.store
+        return {key: store.read(key) for key in store.list("own/") if not key.endswith(".lock")}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A study that has run once."""
+    thesis = Thesis(tmp_path_factory.mktemp("thesis"))
+    thesis.write()
+    thesis.run()
+    return thesis.folder
+
+
+@pytest.fixture
+def thesis(finished, tmp_path):
+    """The same in a place of its own."""
+    return Thesis(Path(shutil.copytree(finished, tmp_path / "thesis")))
+
+
+CHANGED = "6 of 6 trials were made by other code: mythesis/method.py changed (1 line) since 20"
+
+
+def test_records_say_which_code_made_them(thesis):
+    (digest,) = thesis.codes()
+    state = thesis.state()
+    assert {f"own/code/{digest}.zip", f"own/code/{digest}.json"} <= set(state)
+    record = json.loads(next(content for key, content in state.items() if key.endswith("record.json")))
+    assert record["code"]["digest"] == digest
+    assert set(json.loads(state[f"own/code/{digest}.json"])["modules"]) == {
+        "mythesis",
+        "mythesis.deeper",
+        "mythesis.helpers",
+        "mythesis.method",
+        "mythesis.settings",
+    }
+
+
+def test_an_edited_method_stops_the_run_before_anything_changes(thesis):
+    before = thesis.state()
+    thesis.edit("mythesis/method.py", "WIDTH = 16", "# neurons\nWIDTH = 16\n")
+    table = thesis.run().stdout
+    assert "0.0" in table, "a comment and a blank line change nothing"
+    before = thesis.state()
+    thesis.edit("mythesis/method.py", "WIDTH = 16", "WIDTH = 32")
+    stopped = thesis.run(status=2)
+    assert "6 of 6 trials were made by other code: mythesis/method.py changed (3 lines) since 20" in stopped.stderr
+    assert len(stopped.stderr.strip().splitlines()) == 1
+    assert "--rerun-changed" in stopped.stderr and "--accept-code" in stopped.stderr
+    assert thesis.state() == before
+    planned = thesis("plan", "study.yaml")
+    assert planned.returncode == 0
+    assert "made by other code: mythesis/method.py changed" in planned.stdout
+
+
+def test_an_arm_of_other_code_is_marked_when_it_is_accepted(thesis):
+    (old,), values = thesis.codes(), thesis.values()
+    thesis.edit("mythesis/method.py", "WIDTH = 16", "WIDTH = 32")
+    thesis.edit("study.yaml", "config: {lr: 0.1}}", "config: {lr: 0.1}}\n  c: {trainable: 'mythesis.method:train'}")
+    assert CHANGED.replace("6 of 6", "6 of 9") in thesis.run("--extend", status=2).stderr
+    mixed = thesis.run("--extend", "--accept-code")
+    assert "† 6 of 9 trials ran other code than the newest: mythesis/method.py changed" in " ".join(
+        mixed.stdout.split()
+    )
+    assert {key: thesis.values()[key] for key in values} == values
+    assert thesis.run().stdout.count("†") == mixed.stdout.count("†"), "it was accepted, so it is not asked again"
+    assert r"$\dagger$" in thesis("report", "own", "--format", "latex").stdout
+    assert f"{old}  6 trials" in thesis("code", "own").stdout
+    diff = thesis("code", "own", "--diff", old[:6], "now")
+    assert "-WIDTH = 16\n+WIDTH = 32\n" in diff.stdout
+
+
+def test_trials_of_other_code_run_again_and_come_back(thesis):
+    (old,), values, before = thesis.codes(), thesis.values(), thesis.state()
+    thesis.edit("mythesis/deeper.py", "0.5", "0.25")
+    assert "mythesis/deeper.py changed (1 line)" in thesis.run(status=2).stderr
+    again = thesis.run("--rerun-changed")
+    assert "†" not in again.stdout
+    assert old not in thesis.codes()
+    assert thesis.values()["a", 0] == pytest.approx(values["a", 0] / 2)
+    state, (part,) = thesis.state(), put_aside_so_far(thesis.records)
+    for key, content in before.items():
+        if "/trials/" in key:
+            assert state[key.replace("/trials/", f"/superseded/{part.when}/trials/")] == content
+    assert "superseded" in thesis("code", "own").stdout
+    assert thesis("restore", "own", "--yes").returncode == 0
+    assert thesis.codes() == {old}
+    assert thesis.values() == values
+    (part,) = put_aside_so_far(thesis.records)
+    assert len(part.trial_ids) == 6, "what was there instead"
+
+
+def test_trials_are_removed_and_restored_by_arm_and_status(thesis):
+    before = thesis.state()
+    for words, says in [
+        (["remove", "own"], "pass --yes"),
+        (["remove", "own", "--arm", "z", "--yes"], "there is no such arm in this study"),
+        (["remove", "own", "--status", "lost", "--yes"], "there is no such status"),
+        (["remove", "none", "--yes"], "there is no such study in this storage"),
+        (["restore", "own", "--yes"], "nothing of this study was put aside"),
+        (["run", "study.yaml", "--rerun", "z"], "there is no such arm, cell or trial"),
+        (["run", "study.yaml", "--rerun", "a/width=3"], "there is no such axis"),
+        (["run", "study.yaml", "--accept-code", "--rerun-changed"], "either run again or kept"),
+        (["code", "own", "--diff", "xyz", "now"], "no code of the study's trials"),
+    ]:
+        done = thesis(*words)
+        assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), (words, done.stderr)
+        assert says in done.stderr
+    lock = filelock.FileLock(thesis.folder / "contrasweep-runs/own/.driver.lock")
+    with lock:
+        running = thesis("remove", "own", "--yes")
+    assert running.returncode == 2 and "is being run by another process" in running.stderr
+    assert thesis.state() == before
+    assert "there are no such trials" in thesis("remove", "own", "--status", "failed", "--yes").stdout
+    assert thesis("remove", "own", "--arm", "b", "--yes").returncode == 0
+    assert {arm for arm, _ in thesis.values()} == {"a"}
+    assert thesis("restore", "own", "--yes").returncode == 0
+    assert thesis.state() == before
+
+
+def test_a_superseded_that_cannot_be_written_changes_nothing(thesis):
+    (thesis.folder / "contrasweep-runs/own/superseded").write_text("a file")
+    before = thesis.state()
+    done = thesis.run("--rerun", "b", status=2)
+    assert "cannot be written" in done.stderr and len(done.stderr.strip().splitlines()) == 1
+    assert thesis.state() == before
