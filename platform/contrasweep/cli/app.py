@@ -85,12 +85,16 @@ def run(
     rerun_changed: RerunChanged = False,
     accept_code: AcceptCode = False,
     cluster: Cluster = None,
+    submitted_code: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run a study, or go on with it; here, or on the Ray cluster in RAY_ADDRESS. Prints the table at the end."""
     from contrasweep.report.search_notes import search_notes
     from contrasweep.running.driver import run as run_study
+    from contrasweep.running.submitted_code import check_submitted
 
     declared = load_study(study, sets or [])
+    if submitted_code is not None:
+        check_submitted(declared, submitted_code)
     results = run_study(
         declared,
         storage=storage,

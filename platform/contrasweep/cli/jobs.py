@@ -6,15 +6,19 @@ from typing import Annotated
 import typer
 
 from contrasweep.cli.options import (
+    AcceptCode,
     Cluster,
     Extend,
     Json,
     MaxConcurrent,
+    Rerun,
+    RerunChanged,
     RetryFailed,
     Sets,
     Storage,
     Study,
     Tracking,
+    changed_code,
     print_json,
 )
 from contrasweep.defaults import STORAGE, TRACKING
@@ -44,6 +48,9 @@ def submit(
     max_concurrent: MaxConcurrent = None,
     extend: Extend = False,
     retry_failed: RetryFailed = False,
+    rerun: Rerun = None,
+    rerun_changed: RerunChanged = False,
+    accept_code: AcceptCode = False,
     cluster: Cluster = None,
 ) -> None:
     """Run a study as a job on a Ray cluster; this machine may go away once it is accepted."""
@@ -58,6 +65,8 @@ def submit(
         max_concurrent=max_concurrent,
         extend=extend,
         retry_failed=retry_failed,
+        rerun=rerun or [],
+        changed=changed_code(rerun_changed, accept_code),
         cluster=cluster,
     )
     if json:

@@ -9,6 +9,8 @@ import yaml
 
 from cluster import submission
 from cluster.inventory import read_inventory
+from contrasweep.running.code_changes import Changed
+from contrasweep.running.submitted_code import write_submitted
 from contrasweep.running.versions import versions
 from contrasweep.storage.store import open_store
 from contrasweep.study.file import load_study, to_plain
@@ -16,6 +18,7 @@ from contrasweep.study.study import Study
 from contrasweep.tracking import checked_uri
 
 STUDY_FILE, HOSTS_FILE = "submitted-study.yaml", "submitted-hosts.yaml"
+CODE_FILE = "submitted-code.json"
 
 
 @dataclass(frozen=True)
@@ -52,23 +55,28 @@ def submit(
     max_concurrent: int | None = None,
     extend: bool = False,
     retry_failed: bool = False,
+    rerun: Sequence[str] = (),
+    changed: Changed = "stop",
     cluster: Path | None = None,
     working_dir: Path | None = None,
 ) -> Job:
     """Send `study` (or its name, as on the command line) with the code in `working_dir` (default: here), and the
     inventory file `cluster` of the hosts that there are or can be started, if it is given.
 
-    The study travels as a file of its resolved fields, so that what runs is what was read here. Checked before
-    anything is queued: the study, the address, the token, versions, that the cluster reaches `storage` and
-    `tracking`, and that no other job is running the study there. Raises `SpecError` or
-    `cluster.errors.SubmissionError`.
+    The study travels as a file of its resolved fields, so that what runs is what was read here, and the job stops
+    before anything is spent if its code is not the code here. Checked before anything is queued: the study, the
+    address, the token, versions, that the cluster reaches `storage` and `tracking`, and that no other job is running
+    the study there. Raises `SpecError` or `cluster.errors.SubmissionError`.
     """
     declared = load_study(study, sets) if isinstance(study, str) else study
     storage = open_store(storage).uri  # whole, because the job has another working directory
     tracking = checked_uri(tracking, connect=False)  # a server is the cluster's to reach
     words = ["python", "-m", "contrasweep", "run", STUDY_FILE, "--storage", storage, "--tracking", tracking]
     words += ["--max-concurrent", str(max_concurrent)] if max_concurrent else []
+    words += ["--submitted-code", CODE_FILE]
     words += ["--extend"] * extend + ["--retry-failed"] * retry_failed
+    words += {"stop": [], "rerun": ["--rerun-changed"], "accept": ["--accept-code"]}[changed]
+    words += [part for word in rerun for part in ("--rerun", word)]
     files = {}
     if cluster is not None:
         read_inventory(cluster)  # a broken one is said here
@@ -77,13 +85,15 @@ def submit(
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
         file = Path(folder) / STUDY_FILE
         file.write_text(yaml.safe_dump(to_plain(declared), sort_keys=False))
+        write_submitted(declared, Path(folder) / CODE_FILE)
+        files |= {STUDY_FILE: file, CODE_FILE: Path(folder) / CODE_FILE}
         job = submission.submit(
             words,
             address=address,
             working_dir=Path(working_dir or Path.cwd()),
             uris={"storage": storage, "tracking": tracking},
             name=declared.name,
-            files=files | {STUDY_FILE: file},
+            files=files,
             metadata={"commit": versions().get("commit", "")},
         )
     return Job(job, address)

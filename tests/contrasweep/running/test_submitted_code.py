@@ -1,0 +1,71 @@
+"""Code that reaches a cluster, or a worker, as another than the study was planned with."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from contrasweep import AblationGrid, Arm
+from contrasweep.code import code_of
+from contrasweep.errors import ContrasweepError, SpecError
+from contrasweep.running import submit as submitting
+from contrasweep.running.study_code import OtherCodeHere, checked_packages
+from contrasweep.running.submitted_code import check_submitted
+from contrasweep.storage.code_files import write_code
+from contrasweep.storage.records import StudyRecords
+
+STUDY = AblationGrid("s", {"a": Arm("thesis_method:train", config={"loss": "thesis_loss:loss"})}, "digits-lt", folds=3)
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "thesis_method.py").write_text("import numpy\nWIDTH = 16\ndef train(trial, resume=None):\n    yield\n")
+    (folder / "thesis_loss.py").write_text("def loss(s):\n    return s\n")
+    monkeypatch.syspath_prepend(str(folder))
+    return folder
+
+
+def test_a_job_runs_the_code_that_was_submitted_or_stops(package, tmp_path, monkeypatch):
+    sent = {}
+
+    def submission(words, *, files, **options):
+        sent["words"] = words
+        sent["code"] = Path(shutil.copy(files[submitting.CODE_FILE], tmp_path / "submitted-code.json"))
+        return "job"
+
+    monkeypatch.setattr(submitting.submission, "submit", submission)
+    submitting.submit(STUDY, address="http://head:8265", storage=str(tmp_path), tracking="none", changed="accept")
+    assert sent["words"][sent["words"].index("--submitted-code") + 1] == submitting.CODE_FILE
+    assert "--accept-code" in sent["words"]
+    check_submitted(STUDY, sent["code"])
+    (package / "thesis_method.py").write_text("# a comment\n" + (package / "thesis_method.py").read_text())
+    check_submitted(STUDY, sent["code"])
+    (package / "thesis_loss.py").write_text("def loss(s):\n    return -s\n")
+    with pytest.raises(ContrasweepError, match=r"module thesis_loss has digest \w{16} here, \w{16} there; submit from"):
+        check_submitted(STUDY, sent["code"])
+    (package / "thesis_loss.py").unlink()
+    with pytest.raises(ContrasweepError, match=r"thesis_loss has digest none \(there is no such module\) here"):
+        check_submitted(STUDY, sent["code"])
+
+
+def test_a_file_that_was_not_submitted_is_refused(tmp_path):
+    for content in ("", "[]", "{}"):
+        (tmp_path / "file").write_text(content)
+        with pytest.raises(SpecError, match="no file of submitted code"):
+            check_submitted(STUDY, tmp_path / "file")
+
+
+def test_a_worker_with_other_code_says_both_versions_and_one_with_the_same_its_packages(package, tmp_path):
+    records, code = StudyRecords(str(tmp_path / "storage"), "s"), code_of("thesis_method:train")
+    write_code(records, code)
+    assert list(checked_packages(records.storage, "s", code.version.digest)) == ["numpy"]
+    checked_packages.cache_clear()
+    (package / "thesis_method.py").write_text("WIDTH = 32\n")
+    with pytest.raises(OtherCodeHere) as raised:
+        checked_packages(records.storage, "s", code.version.digest)
+    ours = code.version.modules["thesis_method"]
+    theirs = code_of("thesis_method:train").version.modules["thesis_method"]
+    assert f"module thesis_method has digest {theirs}, the study's has {ours}" in str(raised.value)
+    assert checked_packages(records.storage, "s", "") == {}, "nothing is known of code that was not kept"
