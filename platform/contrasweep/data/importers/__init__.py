@@ -1,37 +1,37 @@
 """The datasets that can be staged, one file per published format, and the table that names them."""
 
-from contrasweep.data.content import Importer
-from contrasweep.data.importers import (
-    cifar,
-    clothing_reviews,
-    digits,
-    image_folder,
-    image_pairs,
-    long_tail_lists,
-    mcr_reviews,
-    mnist,
-    sick,
-    synthetic_reviews,
-    xbd,
-)
+import importlib
 
-DATASETS: dict[str, Importer] = {
-    "digits": digits.DIGITS,
-    "digits-lt": digits.DIGITS_LT,
-    "mnist": mnist.MNIST,
-    "fashion-mnist": mnist.FASHION_MNIST,
-    "cifar10": cifar.CIFAR10,
-    "cifar100": cifar.CIFAR100,
-    "cifar10-lt": cifar.CIFAR10_LT,
-    "cifar100-lt": cifar.CIFAR100_LT,
-    "imagenet-lt": long_tail_lists.IMAGENET_LT,
-    "inaturalist-lt": long_tail_lists.INATURALIST_LT,
-    "image-folder": image_folder.IMAGE_FOLDER,
-    "image-pairs": image_pairs.IMAGE_PAIRS,
-    "ombria": image_pairs.OMBRIA,
-    "xbd": xbd.XBD,
-    "sick": sick.SICK,
-    "clothing-reviews": clothing_reviews.CLOTHING_REVIEWS,
-    "mcr-reviews": mcr_reviews.MCR_REVIEWS,
-    "synthetic-reviews": synthetic_reviews.SYNTHETIC_REVIEWS,
+from contrasweep.data.content import Importer
+
+_PATHS = {
+    "digits": "digits:DIGITS",
+    "digits-lt": "digits:DIGITS_LT",
+    "mnist": "mnist:MNIST",
+    "fashion-mnist": "mnist:FASHION_MNIST",
+    "cifar10": "cifar:CIFAR10",
+    "cifar100": "cifar:CIFAR100",
+    "cifar10-lt": "cifar:CIFAR10_LT",
+    "cifar100-lt": "cifar:CIFAR100_LT",
+    "imagenet-lt": "long_tail_lists:IMAGENET_LT",
+    "inaturalist-lt": "long_tail_lists:INATURALIST_LT",
+    "image-folder": "image_folder:IMAGE_FOLDER",
+    "image-pairs": "image_pairs:IMAGE_PAIRS",
+    "ombria": "image_pairs:OMBRIA",
+    "xbd": "xbd:XBD",
+    "sick": "sick:SICK",
+    "clothing-reviews": "clothing_reviews:CLOTHING_REVIEWS",
+    "mcr-reviews": "mcr_reviews:MCR_REVIEWS",
+    "synthetic-reviews": "synthetic_reviews:SYNTHETIC_REVIEWS",
 }
+
+
+def _importer(path: str) -> Importer:
+    module, _, name = path.partition(":")
+    importer = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    assert isinstance(importer, Importer), path
+    return importer
+
+
+DATASETS: dict[str, Importer] = {name: _importer(path) for name, path in _PATHS.items()}
+"""Datasets by name. A new one is a file here, which has an `Importer`, and its line `name: module:IMPORTER` above."""

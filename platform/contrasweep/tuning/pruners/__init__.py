@@ -3,16 +3,21 @@
 pruner = build("asha", mode="max", budget=40)
 pruner.add(trial, config=0, fold=0)
 pruner.on_report(trial, step=1, value=0.3)     # CONTINUE, PAUSE or STOP
+
+A rule that is not in the table is named by its dotted path, `package.module:Class`: a `Pruner` whose constructor takes
+the mode, the number of configurations (None: not known) and its options as keywords. `StoppingRule` has all but
+`should_continue`.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 from contrasweep.errors import SpecError, choose_from
+from contrasweep.imports import import_path
 from contrasweep.tuning.pruners.halving import Brackets, FoldHalving, HyperBand
 from contrasweep.tuning.pruners.population import Population, population_of
 from contrasweep.tuning.pruners.pruner import CONTINUE, PAUSE, STOP, Decision, Pruner
-from contrasweep.tuning.pruners.stopping_rule import Asha, Median
+from contrasweep.tuning.pruners.stopping_rule import Asha, Median, StoppingRule
 
 __all__ = [
     "CONTINUE",
@@ -23,6 +28,7 @@ __all__ = [
     "Decision",
     "Population",
     "Pruner",
+    "StoppingRule",
     "build",
     "population_of",
 ]
@@ -39,17 +45,29 @@ PRUNERS: dict[str, Callable[..., Any]] = {**RULES, "pbt": Population}
 
 
 def build(pruner: str, *, mode: str, budget: int | None, folds: int = 1, **options: Any) -> Pruner:
-    """The rule of this name for an arm with `budget` configurations (None: not known) on `folds` folds."""
-    if pruner not in RULES:
+    """The rule of this name, or at this dotted path, for an arm with `budget` configurations (None: not known) on
+    `folds` folds."""
+    if pruner not in RULES and ":" not in pruner:
         raise SpecError(
-            "there is no such pruner", place="pruner", value=pruner, hint=choose_from("pruners", list(PRUNERS), pruner)
+            "there is no such pruner",
+            place="pruner",
+            value=pruner,
+            hint=choose_from("pruners", [*PRUNERS, "package.module:Class"], pruner),
         )
-    kind = RULES[pruner]
+    kind = RULES[pruner] if pruner in RULES else import_path(pruner, "pruner", "pruner")
     if isinstance(kind, type) and issubclass(kind, Brackets):
         options = {**options, "folds": folds}
     try:
-        return kind(mode, budget, **options)
+        built = kind(mode, budget, **options)
     except TypeError as error:
         raise SpecError(
             "the pruner does not take these options", place="pruner_options", value=options, hint=str(error)
         ) from None
+    if not isinstance(built, Pruner):
+        raise SpecError(
+            "the pruner lacks methods of contrasweep.tuning.pruners.Pruner",
+            place="pruner",
+            value=pruner,
+            hint="derive it from contrasweep.tuning.pruners.StoppingRule",
+        )
+    return built

@@ -1,7 +1,7 @@
 """What a rule for early stopping is."""
 
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from contrasweep.errors import SpecError
 
@@ -17,6 +17,7 @@ class Decision(Enum):
 CONTINUE, PAUSE, STOP = Decision
 
 
+@runtime_checkable
 class Pruner(Protocol):
     """One arm's rule: arms never stop each other. `config` numbers the arm's configurations; each has one trial a
     fold. All calls come from one thread."""
