@@ -1,0 +1,152 @@
+"""Unfinished and failed trials of other code, and the words by which trials run again; without Ray."""
+
+import pytest
+
+from contrasweep import AblationGrid, Arm, SpecError, plan
+from contrasweep.planning.identity import PresentCode
+from contrasweep.running.code_changes import CodeChanged, decide
+from contrasweep.running.execution import Execution
+from contrasweep.running.study_code import StudyCode
+from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.superseded import put_aside_so_far
+
+METHOD = """
+import pathlib, tempfile
+from contrasweep.trial import Report
+STEP = 1
+def train(trial, resume=None):
+    done = int((resume / "n").read_text()) if resume else 0
+    with tempfile.TemporaryDirectory() as folder:
+        for n in range(done + 1, 4):
+            (pathlib.Path(folder) / "n").write_text(str(n))
+            yield Report(n, {"accuracy": n * STEP / 10}, pathlib.Path(folder))
+"""
+
+
+class Study:
+    """A grid of a method in a file that a test edits, driven trial by trial."""
+
+    def __init__(self, folder):
+        self.file, self.storage = folder / "edited_method.py", str(folder / "storage")
+        self.file.write_text(METHOD)
+        grid = AblationGrid(
+            "s",
+            {name: Arm("edited_method:train") for name in ("a", "b")},
+            "digits-lt",
+            axes={"width": [8, 16]},
+            folds=3,
+        )
+        self.plan, self.records = plan(grid, storage=self.storage), StudyRecords(self.storage, "s")
+
+    def execution(self, trial):
+        namespace = {}
+        exec(compile(self.file.read_text(), "edited", "exec"), namespace)
+        code = StudyCode(self.records, PresentCode({}), print).of(trial)
+        return Execution(trial, namespace["train"], self.records, metric="accuracy", code=code)
+
+    def decide(self, **options):
+        return decide(self.plan, self.records, PresentCode({}), **options)
+
+    def edit(self):
+        self.file.write_text(self.file.read_text().replace("STEP = 1", "STEP = 2"))
+
+
+def ended(execution):
+    while (record := execution.advance().record) is None:
+        pass
+    return record
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return Study(tmp_path)
+
+
+def interrupted(study):
+    """A study whose first trial was interrupted after its second report, and edited since."""
+    trial = study.plan.trials[0]
+    execution = study.execution(trial)
+    execution.advance()
+    execution.advance()
+    execution.close()
+    assert study.decide().comparison.line() == ""
+    study.edit()
+    return trial
+
+
+def test_an_unfinished_trial_of_other_code_is_not_continued_in_silence(study):
+    trial = interrupted(study)
+    with pytest.raises(
+        CodeChanged, match=r"1 unfinished trial was begun by other code: edited_method.py changed \(1 line"
+    ):
+        study.decide()
+    assert study.decide(changed="rerun").carry_out(study.records) == {trial.id}
+    assert study.records.begun() == set()
+    record = ended(study.execution(trial))
+    assert (record.metrics, record.attempts, record.code.earlier) == ({"accuracy": pytest.approx(0.6)}, 1, ())
+
+
+def test_one_that_is_continued_on_purpose_says_so_in_its_record(study):
+    trial = interrupted(study)
+    (other,) = study.decide(changed="accept").comparison.others
+    study.decide(changed="accept").carry_out(study.records)
+    record = ended(study.execution(trial))
+    assert (record.attempts, record.code.digest, record.code.earlier) == (2, other.new, (other.old,))
+    assert study.records.read_one(trial.id) == record
+    study.decide()  # it was accepted
+
+
+def test_a_failed_trial_goes_on_under_the_same_code_and_starts_over_under_another(study):
+    trials = study.plan.trials[:2]
+    for trial in trials:
+        execution = study.execution(trial)
+        execution.advance()
+        execution.finish(Status.FAILED, error="lost")
+    assert study.decide(retry_failed=True).carry_out(study.records) == {t.id for t in trials}
+    assert study.records.begun() == {t.id for t in trials}
+    for trial in trials:
+        execution = study.execution(trial)
+        execution.finish(Status.FAILED, error="lost")
+    study.edit()
+    study.decide()  # what failed is in no table
+    assert study.decide(retry_failed=True).carry_out(study.records) == {t.id for t in trials}
+    assert study.records.begun() == study.records.finished() == set()
+    assert put_aside_so_far(study.records)[0].reason == "failed, and the code has changed since"
+
+
+def test_a_record_without_code_is_of_other_code(study):
+    study.records.write(Record.of(study.plan.trials[0], status=Status.DONE, metrics={"accuracy": 0.5}))
+    with pytest.raises(CodeChanged, match="1 of 12 trials was made by other code: recorded before code was kept"):
+        study.decide()
+    study.decide(changed="accept").carry_out(study.records)
+    study.decide()
+
+
+def test_another_version_of_a_package_is_a_note(study):
+    study.file.write_text("import numpy\n" + METHOD)
+    record = ended(study.execution(study.plan.trials[0]))
+    study.records.write(Record(**{**vars(record), "versions": {"numpy": "1.0"}}))
+    (note,) = study.decide().notes
+    assert note.startswith("1 of 1 trials ran with numpy 1.0, here is ")
+
+
+def test_trials_run_again_by_arm_cell_and_id(study):
+    trials = study.plan.trials
+    for trial in trials:
+        ended(study.execution(trial))
+
+    def chosen(*words):
+        return {(t.arm, t.config["width"], t.fold) for t in trials if t.id in study.decide(rerun=words).selected}
+
+    assert {arm for arm, *_ in chosen("a")} == {"a"} and len(chosen("a")) == 6
+    assert chosen("a/width=16") == {("a", 16, fold) for fold in range(3)}
+    assert {width for _, width, _ in chosen("width=8")} == {8} and len(chosen("width=8")) == 6
+    assert len(chosen(trials[0].id)) == len(chosen(trials[0].id[:8])) == 1
+    assert len(chosen("a", "b/width=8")) == 9
+    for word in ("c", "a/depth=3", "a/width=3", trials[0].id[:3]):
+        with pytest.raises(SpecError, match="--rerun"):
+            study.decide(rerun=[word])
+    with pytest.raises(SpecError, match="no such way"):
+        study.decide(changed="keep")
