@@ -31,7 +31,7 @@ BAD = {
     "wrong type": (["--set", "folds=five"], "folds: input should be a valid integer"),
     "unknown loss": (
         ["--set", "arms.ocl.config.loss=oclx"],
-        "arms.ocl.config.loss: there is no such loss, got 'oclx'; did you mean 'ocl'?",
+        "arms.ocl.config.loss.name: there is no such loss, got 'oclx'; did you mean 'ocl'?",
     ),
     "unknown setting": (
         ["--set", "arms.ocl.config.epoch=3"],
