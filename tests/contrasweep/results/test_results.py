@@ -23,6 +23,8 @@ from contrasweep.storage.code_files import write_code
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.superseded import put_aside
+from contrasweep.tracking.mlflow.description import final_tags
 
 DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(5))
 
@@ -268,3 +270,16 @@ def test_cells_of_older_code_are_marked_and_every_form_of_the_table_says_what_ch
 
 def test_one_code_for_all_or_none_known_is_no_note(study, tmp_path):
     assert load("made-up", storage=str(tmp_path)).table().notes == ()
+
+
+def test_the_html_report_and_mlflows_tags_have_the_code_and_what_was_put_aside(study, tmp_path):
+    plan, records = study
+    code = CodeRef("0123456789abcdef", commit="f" * 40, dirty=True)
+    for trial in plan.trials:
+        records.write(dataclasses.replace(records.read_one(trial.id), code=code))
+    tags = final_tags(records.read_one(plan.trials[0].id))
+    assert (tags["code"], tags["mlflow.source.git.commit"], tags["code.dirty"]) == (code.digest, code.commit, "true")
+    put_aside(records, [plan.trials[0].id], "removed")
+    page = render(load("made-up", storage=str(tmp_path)), "html").decode()
+    again = " ".join(page[page.index("To run it again</h2>") :].split())
+    assert code.digest in again and f"{code.commit} with changes" in again and "1 trial was put aside" in again
