@@ -1,10 +1,11 @@
-"""The house itself: imports run one way, one module per engine, and nothing shadows the standard library."""
+"""The house itself: imports run one way, one module per engine, docstrings, nothing shadows the standard library."""
 
 import ast
 import graphlib
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import grimp
@@ -72,6 +73,23 @@ def test_no_modules_import_each_other_in_a_circle():
     graph = grimp.build_graph(*LAYERS, exclude_type_checking_imports=False, cache_dir=None)
     imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     graphlib.TopologicalSorter(imports).prepare()  # CycleError names the circle
+
+
+def public_definitions(path: Path) -> Iterator[tuple[str, str | None]]:
+    """Place and docstring of each public function, class and method of a file; those of private classes are private."""
+    bodies = [ast.parse(path.read_text()).body]
+    while bodies:
+        for node in bodies.pop():
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name[0] != "_":
+                yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", ast.get_docstring(node)
+                if isinstance(node, ast.ClassDef):
+                    bodies.append(node.body)
+
+
+def test_all_that_is_public_has_a_docstring():
+    docstrings = dict(definition for path in SOURCES for definition in public_definitions(path))
+    assert len(docstrings) > 1000  # otherwise the search for them is at fault
+    assert [place for place, docstring in docstrings.items() if not docstring] == []
 
 
 def test_half_of_the_modules_are_short():

@@ -126,6 +126,7 @@ class Draws:
         return Draws(*take)  # type: ignore[arg-type]
 
     def to(self, device: torch.device) -> "Draws":
+        """The same draws on `device`."""
         move = [None if x is None else x.to(device) for x in (self.affine, self.colour, self.contrast)]
         return Draws(*move)  # type: ignore[arg-type]
 

@@ -16,8 +16,11 @@ FILE = "state.pt"
 class Stateful(Protocol):
     """A model, an optimiser, a gradient scaler."""
 
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state_dict: dict[str, Any], /) -> Any: ...
+    def state_dict(self) -> dict[str, Any]:
+        """Its state: tensors and plain values."""
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> Any:
+        """Take over the state that `state_dict` gave."""
 
 
 def save(folder: Path, parts: Mapping[str, Stateful], **facts: Any) -> Path:

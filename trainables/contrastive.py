@@ -74,6 +74,7 @@ class Contrastive:
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
+        """What a checkpoint saves and restores."""
         return {"model": self.model, "optimizer": self.optimizer}
 
     def epoch(self, epoch: int) -> dict[str, float]:

@@ -24,6 +24,7 @@ class Encoder(nn.Module):
         self.body, self.dim = body, dim
 
     def forward(self, images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d"]:
+        """Images [n c h w] to feature vectors [n d]."""
         features: Tensor = self.body(images)
         return features
 

@@ -24,9 +24,14 @@ class Optimizer(Protocol):
     parameters: list[Tensor]
     lr: float
 
-    def step(self, gradients: list[Tensor]) -> None: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: dict[str, Any], /) -> None: ...
+    def step(self, gradients: list[Tensor]) -> None:
+        """Move the parameters once; `gradients` are in their order and may be overwritten."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the next step depends on beside parameters and `lr`."""
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        """Copy in the state that `state_dict` gave."""
 
 
 class SGD:
@@ -51,9 +56,11 @@ class SGD:
             torch._foreach_add_(self.parameters, self.velocity, alpha=-self.lr)
 
     def state_dict(self) -> dict[str, Any]:
+        """The velocities, one tensor a parameter."""
         return {"velocity": self.velocity}
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
+        """Copy the velocities in place."""
         _copy(self.velocity, state["velocity"])
 
 
@@ -92,9 +99,11 @@ class AdamW:
             torch._foreach_addcdiv_(self.parameters, self.mean, scale, value=-self.lr / (1 - first**self.steps))
 
     def state_dict(self) -> dict[str, Any]:
+        """Both moments, one tensor a parameter each, and the number of steps."""
         return {"mean": self.mean, "square": self.square, "steps": self.steps}
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
+        """Copy both moments in place and set the number of steps."""
         _copy(self.mean, state["mean"])
         _copy(self.square, state["square"])
         self.steps = state["steps"]

@@ -37,6 +37,7 @@ class Similarity:
 
     @property
     def inner_product(self) -> bool:
+        """Whether scores are dot products of projected rows."""
         return self.project is not None
 
     def __call__(self, rows: Rows, columns: Columns) -> Scores:

@@ -53,6 +53,7 @@ class Config(dict[str, Any]):
 
     @cached_property
     def text(self) -> str:
+        """Its canonical JSON text, computed once."""
         return _text(self)
 
 

@@ -50,6 +50,7 @@ class Batch:
         return len(self.label)
 
     def to(self, device: torch.device) -> "Batch":
+        """The same batch on `device`."""
         return Batch(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
 
     def with_review(self, other: "Batch", *, text: Bool[Tensor, " b"], images: Bool[Tensor, " b"]) -> "Batch":

@@ -119,6 +119,7 @@ class BiMPM(HelpfulnessModel):
         )
 
     def forward(self, batch: Batch) -> Output:
+        """Scores [b] from matching each side's contextual words against the other's."""
         p = self.dropout(self.context(self.product_words(batch.text_p), batch.mask_p))
         r = self.dropout(self.context(self.review_words(batch.text_r), batch.mask_r))
         sides = [self._side(p, r, batch.mask_p, batch.mask_r), self._side(r, p, batch.mask_r, batch.mask_p)]

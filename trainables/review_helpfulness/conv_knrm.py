@@ -87,6 +87,7 @@ class ConvKNRM(HelpfulnessModel):
         self.score = nn.Linear(options.ngrams**2 * options.kernels, 1)
 
     def forward(self, batch: Batch) -> Output:
+        """Scores [b] from the kernel-pooled cosines of all pairs of n-gram lengths."""
         product = self._grams(self.product_words(batch.text_p), batch.mask_p)
         review = self._grams(self.review_words(batch.text_r), batch.mask_r)
         pooled = [

@@ -54,6 +54,7 @@ class Reviews:
         return len(self.label)
 
     def take(self, rows: NDArray[np.int64]) -> "Reviews":
+        """These rows, in this order."""
         return Reviews(
             self.product[rows], [self.text[i] for i in rows], self.label[rows], [self.regions[i] for i in rows]
         )

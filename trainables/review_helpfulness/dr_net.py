@@ -40,6 +40,7 @@ class Relation(nn.Module):
         )
 
     def forward(self, regions: Sequences, words: Sequences) -> Float[Tensor, "b d"]:
+        """Regions and words of common size d to one vector a row, [b d]."""
         scores = self.query(regions.x) @ self.key(words.x).mT / regions.x.shape[-1] ** 0.5
         related = masked_softmax(scores, words.mask[:, None, :], dim=-1) @ words.x
         return cast(Tensor, self.pool(Sequences(related, regions.mask), regions.x))
@@ -65,6 +66,7 @@ class DRNet(HelpfulnessModel):
         self.score = nn.Sequential(nn.Linear(7 * dim, dim), nn.ReLU(), nn.Dropout(options.dropout), nn.Linear(dim, 1))
 
     def forward(self, batch: Batch) -> Output:
+        """Scores [b]; in training also the overlap of the projections, as the loss `orthogonality`."""
         words = Sequences(self.review_lstm(self.review_words(batch.text_r), batch.mask_r), batch.mask_r)
         product = Sequences(self.product_lstm(self.product_words(batch.text_p), batch.mask_p), batch.mask_p)
         regions = Sequences(self.regions(batch.roi_r) * batch.roi_mask_r[..., None], batch.roi_mask_r)

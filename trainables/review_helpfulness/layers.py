@@ -49,6 +49,7 @@ class WordEmbedding(nn.Module):
         self.dim = initial.shape[1]
 
     def forward(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t e"]:
+        """Word indices [b t] to vectors [b t e]."""
         return cast(Tensor, self.dropout(self.words(tokens)))
 
 
@@ -61,6 +62,7 @@ class Recurrent(nn.Module):
         self.hidden, self.dim = hidden, hidden * (2 if bidirectional else 1)
 
     def forward(self, x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]) -> Float[Tensor, "b t h"]:
+        """Vectors [b t d] to hidden states [b t h], h twice as wide where bidirectional."""
         if not self.lstm.bidirectional:
             return cast(Tensor, self.lstm(x)[0]) * mask[..., None]
         lengths = mask.sum(1).clamp(min=1).cpu()
@@ -94,6 +96,7 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(dim, dim)
 
     def forward(self, x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]) -> Float[Tensor, "b t d"]:
+        """x [b t d] attends to its own valid positions."""
         rows, length, dim = x.shape
         q, k, v = self.project(x).view(rows, length, 3, self.heads, dim // self.heads).permute(2, 0, 3, 1, 4)
         weights = masked_softmax(q @ k.mT / (dim // self.heads) ** 0.5, mask[:, None, None, :], dim=-1)
@@ -140,6 +143,7 @@ class RegionEncoder(nn.Module):
         self.norm = nn.LayerNorm(dim)
 
     def forward(self, roi: Float[Tensor, "b m f"], mask: Bool[Tensor, "b m"]) -> Float[Tensor, "b m d"]:
+        """Region features [b m f] to vectors [b m d]; 0 where there is no region."""
         x = self.project(roi)
         for layer in self.layers:
             x = layer(x, mask)
@@ -171,5 +175,6 @@ class AttentionPool(nn.Module):
         self.score = nn.Linear(dim, 1, bias=False)
 
     def forward(self, values: Sequences, queries: Float[Tensor, "b t q"]) -> Float[Tensor, "b d"]:
+        """Values weighed by the scores of `queries`, one a value."""
         weights = masked_softmax(self.score(queries)[..., 0], values.mask, dim=1)
         return (weights[..., None] * values.x).sum(1)

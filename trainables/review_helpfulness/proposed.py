@@ -88,6 +88,7 @@ class CrossAttention(nn.Module):
     def forward(
         self, query: Float[Tensor, "b t d"], context: Float[Tensor, "b s d"], mask: Bool[Tensor, "b s"]
     ) -> Float[Tensor, "b t d"]:
+        """`query` after one layer that reads the valid positions of `context`."""
         normed = self.norm_key(context)
         attended = functional.scaled_dot_product_attention(
             self.query(self.norm_query(query)), self.key(normed), self.value(normed), attn_mask=mask[:, None, :]
@@ -105,6 +106,7 @@ class Interaction(nn.Module):
     def forward(
         self, x: Float[Tensor, "b t d"], context: Float[Tensor, "b s d"], mask: Bool[Tensor, "b s"]
     ) -> Float[Tensor, "b t d"]:
+        """x [b t d] after all layers."""
         for layer in self.layers:
             x = layer(x, context, mask)
         return x
@@ -118,6 +120,7 @@ class FusionAttention(nn.Module):
         self.attention, self.dropout, self.norm = SelfAttention(dim, heads), nn.Dropout(dropout), nn.LayerNorm(dim)
 
     def forward(self, *sequences: Sequences) -> Sequences:
+        """The sequences joined end to end, after attention over all of them."""
         x, mask = join(*sequences)
         return Sequences(self.norm(x + self.dropout(self.attention(x, mask))) * mask[..., None], mask)
 
@@ -213,6 +216,7 @@ class Proposed(HelpfulnessModel):
         return out
 
     def forward(self, batch: Batch) -> Output:
+        """Scores [b] and the four streams; in training also the contrastive loss of the helpful rows."""
         streams = self.interact(self.encode(batch))
         output = Output(self.score(self.fusion(streams))[:, 0], features=streams)
         if self.training and self.options.contrastive:

@@ -50,6 +50,7 @@ class ItemEncoder(nn.Module):
     def forward(
         self, text: Tensor, mask: Bool[Tensor, "b t"], roi: Float[Tensor, "b m f"], roi_mask: Bool[Tensor, "b m"]
     ) -> Float[Tensor, "b j"]:
+        """Words and regions of each item to its joint vector [b j]."""
         e, v = masked_mean(self.lstm(self.words(text), mask), mask), masked_mean(roi, roi_mask)
         gated = [torch.sigmoid(self.gate_image(e)) * self.image(v), torch.sigmoid(self.gate_text(v)) * self.text(e)]
         return cast(Tensor, self.joint(torch.cat(gated, dim=1)))
@@ -85,6 +86,7 @@ class SSECross(HelpfulnessModel):
         self.score = nn.Linear(6 * options.dim, 1)
 
     def augment(self, batch: Batch, corpus: Corpus, rows: NDArray[np.int64], rng: np.random.Generator) -> Batch:
+        """Stochastic shared embeddings: images or text of a review are swapped for those of another one."""
         o = self.options
         for modality, probability in (("images", o.image_swap), ("text", o.text_swap)):
             chosen = torch.from_numpy(rng.random(len(rows)) < probability)
@@ -96,6 +98,7 @@ class SSECross(HelpfulnessModel):
         return batch
 
     def forward(self, batch: Batch) -> Output:
+        """Scores [b] from product, review and their product; `SpecError` on a training batch of one row."""
         if self.training and len(batch) < 2:
             raise SpecError("SSE-Cross normalises over the batch and needs more than one row to train", place="groups")
         p = self.product(batch.text_p, batch.mask_p, batch.roi_p, batch.roi_mask_p)

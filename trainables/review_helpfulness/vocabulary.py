@@ -84,6 +84,7 @@ class Characters:
 
     @classmethod
     def build(cls, words: Sequence[str]) -> "Characters":
+        """The characters of these words, the most frequent first."""
         counts = Counter("".join(words))
         return cls(tuple(sorted(counts, key=lambda character: (-counts[character], character))))
 

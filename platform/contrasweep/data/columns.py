@@ -18,6 +18,7 @@ Spec = Mapping[str, Any]
 
 
 def spec(dtype: str, shape: Sequence[int], **more: Any) -> dict[str, Any]:
+    """The manifest's entry of an array column: its dtype, the shape of one row, and `more`, such as `list`."""
     return {"dtype": dtype, "shape": [int(size) for size in shape], **more}
 
 

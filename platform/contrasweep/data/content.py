@@ -21,11 +21,13 @@ class Rejected:
     names: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, reason: str, name: str) -> None:
+        """Count one item called `name` as left out for `reason`; the first 20 names of a reason are kept."""
         self.counts[reason] = self.counts.get(reason, 0) + 1
         if len(kept := self.names.setdefault(reason, [])) < self.NAMES:
             kept.append(name)
 
     def to_dict(self) -> dict[str, Any]:
+        """For the manifest: by reason, how many were left out and the first of their names."""
         return {reason: {"count": n, "first": self.names[reason]} for reason, n in sorted(self.counts.items())}
 
 

@@ -40,6 +40,7 @@ def staged(storage: str) -> list[dict[str, Any]]:
 
 
 def summary(manifest: Manifest) -> dict[str, Any]:
+    """One row of `contrasweep data list`: name, kind, numbers of classes and rows, size in MiB, digest."""
     size = sum(shard.bytes for shards in manifest.splits.values() for shard in shards)
     return {
         "name": manifest.name,

@@ -51,6 +51,7 @@ class Dataset:
 
     @property
     def classes(self) -> tuple[str, ...]:
+        """Names of the classes, by label; empty where rows have no labels."""
         return self.manifest.classes
 
     def split(self, name: str) -> "Part":
@@ -94,12 +95,14 @@ class Split:
 
     @cached_property
     def labels(self) -> Ints:
+        """The class index of every row [n]; `DataError` if the split has no labels."""
         if "label" not in self.table.column_names:
             raise DataError(f"split {self.name!r} of {self.manifest.name!r} has no labels; columns: {self.names}")
         return np.asarray(self.table["label"].to_numpy(), np.int64)
 
     @property
     def names(self) -> list[str]:
+        """Names of the columns, sorted, of arrays and of single values; without those that only describe an array."""
         return sorted({*self.manifest.columns, *(n for n in self.table.column_names if "." not in n)})
 
     @cached_property
@@ -124,6 +127,7 @@ class Split:
             return order, starts, _open_arrays(folder)
 
     def parts(self, fold: int) -> "tuple[Part, Part]":
+        """Training and test part of a fold: the rows outside and inside it, both views of arrays in fold order."""
         order, starts, arrays = self._fold_order
         low, high = starts[fold], starts[fold + 1]
         test, train = slice(low, high), slice(high, high + self.rows - (high - low))

@@ -125,6 +125,7 @@ def check_shard(file: Path, shard: Shard, name: str) -> None:
 
 
 def sha256(file: Path) -> str:
+    """The SHA-256 of a file's content, 64 hexadecimal digits."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 

@@ -65,6 +65,7 @@ class Budget:
             )
 
     def started(self, trial_id: str, rate: Rate) -> None:
+        """A trial begins or goes on, at this rate; what an earlier attempt of it trained stays counted."""
         self.since = self.since if self.running else time.time()
         self.running.add(trial_id)
         self.open[trial_id] = (self.open.get(trial_id, (0.0, rate))[0], rate)
@@ -75,6 +76,7 @@ class Budget:
             self.open[trial_id] = (seconds, self.open[trial_id][1])
 
     def ended(self, record: Record) -> None:
+        """A trial has its record: count the seconds in it instead of those heard while it ran."""
         self.open.pop(record.trial_id, None)
         if self.running == {record.trial_id}:
             self.hours += (time.time() - self.since) / 3600

@@ -35,15 +35,18 @@ class GridPlan:
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
+        """One replicate of every cell, then the next of every cell."""
         most = max((len(cell.trials) for cell in self.cells), default=0)
         return tuple(cell.trials[i] for i in range(most) for cell in self.cells if i < len(cell.trials))
 
     @property
     def total(self) -> int:
+        """How many trials the grid has."""
         return len(self.trials)
 
     @property
     def sample_trials(self) -> list[Trial]:
+        """The first trial of each cell."""
         return [cell.trials[0] for cell in self.cells]
 
     @cached_property
@@ -53,46 +56,58 @@ class GridPlan:
 
     @cached_property
     def datasets(self) -> dict[str, Manifest]:
+        """The dataset of each cell, by digest."""
         return {trial.data.digest: trial.data for cell in self.cells for trial in cell.trials[:1]}
 
     @property
     def table_datasets(self) -> list[Manifest]:
+        """All datasets of the grid."""
         return list(self.datasets.values())
 
     @property
     def table_folds(self) -> int | None:
+        """The study's folds."""
         return self.study.folds
 
     @property
     def varied(self) -> list[str]:
+        """The axes, in the order of the study."""
         return self.study.axis_names
 
     @property
     def keys(self) -> list[str]:
+        """Dotted keys of all cells' configs, in the order of their first appearance."""
         return list(dict.fromkeys(key for cell in self.cells for key in dotted.flatten(cell.trials[0].config)))
 
     @property
     def stops_early(self) -> bool:
+        """Never: every trial of a grid is trained to its end."""
         return False
 
     def summary(self) -> dict[str, Any]:
+        """Names of the datasets, folds and seeds."""
         names = ", ".join(data.name for data in self.table_datasets)
         return {"data": names, "folds": self.study.folds, "seeds": self.study.seeds}
 
     @property
     def declared_search(self) -> None:
+        """None: a grid searches nothing."""
         return None
 
     def complete(self, records: StudyRecords, finished: Collection[str]) -> bool:
+        """Whether every trial of the grid is among those `finished`."""
         return all(trial.id in finished for trial in self.trials)
 
     def own(self, finished: Collection[str]) -> set[str]:
+        """Those `finished` that are in the grid; others are left from an earlier, larger one."""
         return {trial.id for trial in self.trials} & set(finished)
 
     def source(self, records: StudyRecords, finished: Collection[str]) -> FixedSource:
+        """The trials that are not `finished`, in the plan's order."""
         return FixedSource(trial for trial in self.trials if trial.id not in finished)
 
     def relocated(self, resolve: Resolve) -> "GridPlan":
+        """The same cells, with each trial's dataset resolved by its name in the study."""
         moved = {digest: resolve(self.sources[digest]) for digest in self.datasets}
         cells = tuple(
             replace(cell, trials=tuple(replace(t, data=moved[t.data.digest]) for t in cell.trials))
@@ -101,6 +116,7 @@ class GridPlan:
         return replace(self, cells=cells)
 
     def to_frame(self) -> pd.DataFrame:
+        """One row a trial, cell by cell."""
         rows = [
             {"trial_id": t.id, "arm": c.arm, **c.axes, "fold": t.fold, "seed": t.seed}
             for c in self.cells
@@ -109,6 +125,7 @@ class GridPlan:
         return pd.DataFrame(rows, columns=["trial_id", "arm", *self.study.axis_names, "fold", "seed"])
 
     def lots(self, known: Mapping[str, Record]) -> tuple[Lot, ...]:
+        """One lot a cell."""
         names = self.study.axis_names
         return tuple(self._lot(cell, names, sum(trial.id in known for trial in cell.trials)) for cell in self.cells)
 
@@ -119,14 +136,17 @@ class GridPlan:
         return Lot(cell.arm, cell.trials, cell.trials[:1], facts, tuple(columns))
 
     def left(self, known: Mapping[str, Record]) -> Iterable[int]:
+        """The number of the cell of each trial without a record, in the order of the trials."""
         of_trial = {trial.id: i for i, cell in enumerate(self.cells) for trial in cell.trials}
         return [of_trial[trial.id] for trial in self.trials if trial.id not in known]
 
     def totals(self, known: Mapping[str, Record]) -> dict[str, Any]:
+        """Numbers of cells, trials, those done and those to run."""
         done = len(self.own(known))
         return {"cells": len(self.cells), "trials": self.total, "done": done, "to_run": self.total - done}
 
     def lines(self, known: Mapping[str, Record]) -> list[str]:
+        """Three lines: the study with its data and replicates, the cells, the trials."""
         study, totals = self.study, self.totals(known)
         data = ", ".join(f"{m.name} ({m.digest[:8]})" for m in self.table_datasets)
         folds = f"{study.folds} folds" if study.folds else "the test split"

@@ -42,6 +42,7 @@ class Peak:
 
     @property
     def margin(self) -> float:
+        """The factor on this peak that a trial is given: less once enough trials were measured."""
         return MARGIN if self.times >= ENOUGH else MARGIN_UNMEASURED
 
     def joined(self, other: "Peak") -> "Peak":
@@ -63,6 +64,7 @@ class Learned:
             self.add(peak)
 
     def add(self, peak: Peak) -> None:
+        """Join a peak with those of its cell and host, and fit the constants of its architecture to it."""
         hosts = self.cells.setdefault(peak.cell, {})
         hosts[peak.host] = hosts[peak.host].joined(peak) if peak.host in hosts else peak
         if peak.architecture:

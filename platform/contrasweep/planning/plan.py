@@ -47,7 +47,8 @@ class Plan(Protocol):
     """What a study would run. Pure but for `source`: printable before anything is spent."""
 
     @property
-    def study(self) -> Study: ...
+    def study(self) -> Study:
+        """The declaration that was planned."""
 
     @property
     def functions(self) -> Mapping[str, Callable[..., Any]]:

@@ -47,15 +47,18 @@ class SweepPlan(SweepDesign):
 
     @property
     def total(self) -> int | None:
+        """Trials of search and confirmation; None where the budget counts no trials."""
         return None if self.searched is None else self.searched + self.confirmed
 
     @property
     def cells(self) -> tuple[Cell, ...]:
+        """One cell an arm, with the trials of its confirmation once its best configuration is known."""
         trials = {arm: tuple(t for t in self.trials if t.arm == arm) for arm in self.study.arms}
         return tuple(Cell(arm, {}, trials[arm]) for arm in self.study.arms)
 
     @cached_property
     def sample_trials(self) -> list[Trial]:
+        """Configurations from all over each arm's space."""
         return [trial for arm in self.study.arms for trial in self.samples(arm)]
 
     @cached_property
@@ -66,56 +69,70 @@ class SweepPlan(SweepDesign):
 
     @property
     def datasets(self) -> dict[str, Manifest]:
+        """The dataset of the confirmation and that of the search, by digest."""
         return {data.digest: data for data in (self.data, self.search_data)}
 
     @property
     def table_datasets(self) -> list[Manifest]:
+        """The dataset of the confirmation alone."""
         return [self.data]
 
     @property
     def table_folds(self) -> int | None:
+        """The study's folds; None where it confirms on the test split."""
         return None if self.study.confirm_on == "test" else self.study.folds
 
     @property
     def varied(self) -> list[str]:
+        """The searched keys of all arms."""
         return list(dict.fromkeys(key for arm in self.study.arms.values() for key in arm.space))
 
     @property
     def keys(self) -> list[str]:
+        """Dotted keys of all sample trials' configs, in the order of their first appearance."""
         return list(dict.fromkeys(key for trial in self.sample_trials for key in dotted.flatten(trial.config)))
 
     @property
     def stops_early(self) -> bool:
+        """Whether the study has a pruner."""
         return self.study.pruner is not None
 
     def summary(self) -> dict[str, Any]:
+        """Name of the dataset, folds, searcher and seeds of the confirmation."""
         study = self.study
         facts = {"data": self.data.name, "folds": study.folds, "searcher": study.searcher}
         return {**facts, "confirmed on seeds": study.confirm_seeds}
 
     @property
     def declared_search(self) -> DeclaredSearch:
+        """The searcher, the number of search folds, and one arm's budget."""
         return DeclaredSearch(self.study.searcher, len(self.search_folds), to_plain(self.study.arm_budget))
 
     def complete(self, records: StudyRecords, finished: Collection[str]) -> bool:
+        """Whether each trial of the stored plan is `finished`; False while none is stored."""
         try:  # the plan is whole only once the best of every arm is known, as its stored frame says
             return set(read_planned(records)["trial_id"]) <= set(finished)
         except FileNotFoundError:
             return False
 
     def own(self, finished: Collection[str]) -> set[str]:
+        """All of them: which trials a search runs is not known beforehand."""
         return set(finished)
 
     def source(self, records: StudyRecords, finished: Collection[str]) -> SweepSource:
+        """The arms' searches, then the confirmation; the plan is stored as each arm's best becomes known."""
         return SweepSource(self, records, lambda design: write_planned(records, _frame(design)))
 
     def relocated(self, resolve: Resolve) -> "SweepPlan":
+        """The same sweep on its dataset, resolved by its name in the study."""
         return replace(self, data=resolve(self.study.data))
 
     def to_frame(self) -> pd.DataFrame:
+        """One row a trial of the confirmation; ids that are not known yet say `unknown-...`."""
         return _frame(self)
 
     def lots(self, known: Mapping[str, Record]) -> tuple[Lot, ...]:
+        """One lot an arm."""
         return tuple(self._lot(arm, known) for arm in self.study.arms)
 
     def _lot(self, arm: str, known: Mapping[str, Record]) -> Lot:
@@ -146,6 +163,7 @@ class SweepPlan(SweepDesign):
         return Lot(arm, (), tuple(self.samples(arm)), facts, columns, (("searched", searched),))
 
     def left(self, known: Mapping[str, Record]) -> Iterator[int] | None:
+        """The number of the arm of each trial to run; None where the budget counts no trials."""
         return None if self.searched is None else self._left(known, self.searched // len(self.study.arms))
 
     def _left(self, known: Mapping[str, Record], searched: int) -> Iterator[int]:
@@ -156,9 +174,11 @@ class SweepPlan(SweepDesign):
                 yield from (number for number, arm in enumerate(self.study.arms) if i >= ended[arm, phase])
 
     def totals(self, known: Mapping[str, Record]) -> dict[str, Any]:
+        """Trials in all, of the search, and those that have ended."""
         return {"trials": self.total, "search_trials": self.searched, "ended": len(known)}
 
     def lines(self, known: Mapping[str, Record]) -> list[str]:
+        """The study, its search, its budget with what each arm has spent, the confirmation, the trials."""
         study, folds = self.study, self.search_folds
         on = "the dev split"
         if study.folds is not None:

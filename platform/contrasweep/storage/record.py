@@ -33,32 +33,52 @@ class DatasetLike(Protocol):
     """What a record keeps of a dataset; a `Manifest` has it."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Its name in the study."""
+
     @property
-    def digest(self) -> str: ...
+    def digest(self) -> str:
+        """Digest of its content."""
+
     @property
-    def synthetic(self) -> bool: ...
+    def synthetic(self) -> bool:
+        """Whether it was generated and not measured."""
 
 
 class TrialLike(Protocol):
     """What a record keeps of a `Trial`."""
 
     @property
-    def id(self) -> str: ...
+    def id(self) -> str:
+        """Digest of what the trial computes."""
+
     @property
-    def study(self) -> str: ...
+    def study(self) -> str:
+        """Name of the study."""
+
     @property
-    def arm(self) -> str: ...
+    def arm(self) -> str:
+        """Name of the arm."""
+
     @property
-    def trainable(self) -> str: ...
+    def trainable(self) -> str:
+        """Dotted path of the trainable."""
+
     @property
-    def config(self) -> Mapping[str, Any]: ...
+    def config(self) -> Mapping[str, Any]:
+        """All its settings, resolved and nested."""
+
     @property
-    def data(self) -> DatasetLike: ...
+    def data(self) -> DatasetLike:
+        """The dataset it trains on."""
+
     @property
-    def fold(self) -> int | None: ...
+    def fold(self) -> int | None:
+        """The fold that is held out; None: it is tested on the test split."""
+
     @property
-    def seed(self) -> int: ...
+    def seed(self) -> int:
+        """The seed of everything random in it."""
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ class StudyRecords:
         self.store: Store = open_store(storage)
 
     def key(self, trial_id: str, name: str) -> str:
+        """The key of one of a trial's objects."""
         return f"{self.study}/trials/{trial_id}/{name}"
 
     def claim(self, document: StudyDocument, *, extend: bool = False) -> None:
@@ -84,6 +85,7 @@ class StudyRecords:
             return {record.trial_id: record for record in records if record is not None}
 
     def read_one(self, trial_id: str) -> Record | None:
+        """The record of a trial, or None if it has none; `StorageError` if it is broken."""
         try:
             data = self.store.read(self.key(trial_id, "record.json"))
         except FileNotFoundError:
@@ -103,6 +105,7 @@ class StudyRecords:
             raise StorageError(f"{self.storage}/{key} {error}") from None
 
     def write(self, record: Record) -> None:
+        """Write a trial's record; with it the trial is finished."""
         self.store.write(self.key(record.trial_id, "record.json"), record.to_json())
 
     def reopen(self, trial_id: str) -> None:
@@ -122,6 +125,7 @@ class StudyRecords:
         return [{k: v for k, v in row.items() if v is not None} for row in table.to_pylist()]
 
     def write_items(self, trial_id: str, items: Mapping[str, Any]) -> None:
+        """Write what a trainable gave for each test item: a column per name, a value per item."""
         self.store.write(
             self.key(trial_id, "items.parquet"), _table_bytes(pa.table({k: pa.array(v) for k, v in items.items()}))
         )

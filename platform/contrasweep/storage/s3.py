@@ -79,6 +79,8 @@ class S3Store:
         return S3Store, (self.uri,)
 
     def read(self, key: str) -> bytes:
+        """The object's bytes, checked against the SHA-256 in its metadata."""
+
         def fetch() -> bytes:
             response = self._client.get_object(Bucket=self.bucket, Key=self.prefix + key)
             data: bytes = response["Body"].read()
@@ -88,6 +90,8 @@ class S3Store:
         return self._try("read", key, fetch)
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
+        """Put one object with its SHA-256 in the metadata. With `if_absent`, an object that is there
+        from an earlier try, whose answer was lost, counts as written."""
         place = {"Bucket": self.bucket, "Key": self.prefix + key, **({"IfNoneMatch": "*"} if if_absent else {})}
         digest = hashlib.sha256(data).hexdigest()
         tries = 0
@@ -108,6 +112,7 @@ class S3Store:
         return True
 
     def exists(self, key: str) -> bool:
+        """Whether the server knows the object, by a HEAD request."""
         return self._head(key) is not None
 
     def list(self, prefix: str = "") -> Iterator[str]:
@@ -139,14 +144,17 @@ class S3Store:
             token = {"ContinuationToken": page["NextContinuationToken"]}
 
     def delete(self, key: str) -> None:
+        """Delete one object; the server does not mind if there is none."""
         self._try("delete", key, lambda: self._client.delete_object(Bucket=self.bucket, Key=self.prefix + key))
 
     def copy(self, key: str, to: str) -> None:
+        """Copy within the bucket, on the server."""
         source = {"Bucket": self.bucket, "Key": self.prefix + key}
         place = {"Bucket": self.bucket, "Key": self.prefix + to}
         self._try("write", to, lambda: self._client.copy_object(**place, CopySource=source))
 
     def put_file(self, key: str, path: Path) -> None:
+        """Upload a file; a large one in parts, each with a CRC32."""
         size = path.stat().st_size
         if size <= LARGE_BYTES:
             self.write(key, path.read_bytes())
@@ -162,9 +170,11 @@ class S3Store:
         self._try("write", key, upload)
 
     def get_file(self, key: str, path: Path) -> None:
+        """Download an object to `path`."""
         self._try("read", key, lambda: self._download(key, path))
 
     def check_writable(self) -> None:
+        """Write an empty object under a random name and delete it."""
         key = f".contrasweep-write-check-{uuid.uuid4().hex}"
         self.write(key, b"")
         self.delete(key)

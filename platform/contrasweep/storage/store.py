@@ -17,18 +17,35 @@ class Store(Protocol):
 
     uri: str
 
-    def read(self, key: str) -> bytes: ...  # FileNotFoundError if there is no such object
-    def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool: ...  # False: it was there already
-    def exists(self, key: str) -> bool: ...
-    def list(self, prefix: str = "") -> Iterator[str]: ...  # keys that begin with prefix, sorted
-    def etags(
-        self, folder: str, name: str
-    ) -> dict[str, str]: ...  # of each `<folder><any>/<name>`: changes with its content
-    def delete(self, key: str) -> None: ...  # no error if it is not there
-    def copy(self, key: str, to: str) -> None: ...  # one object; what stands at `to` is replaced
-    def put_file(self, key: str, path: Path) -> None: ...
-    def get_file(self, key: str, path: Path) -> None: ...
-    def check_writable(self) -> None: ...  # StorageError that says why not; leaves nothing behind
+    def read(self, key: str) -> bytes:
+        """The object's bytes; `FileNotFoundError` if there is none."""
+
+    def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
+        """Write an object; with `if_absent` only where there is none. Whether it was written."""
+
+    def exists(self, key: str) -> bool:
+        """Whether there is such an object."""
+
+    def list(self, prefix: str = "") -> Iterator[str]:
+        """The keys that begin with `prefix`, sorted."""
+
+    def etags(self, folder: str, name: str) -> dict[str, str]:
+        """Of each `<folder><any>/<name>`, by key, a text that changes with its content."""
+
+    def delete(self, key: str) -> None:
+        """Delete an object; no error if there is none."""
+
+    def copy(self, key: str, to: str) -> None:
+        """Copy one object; what is at `to` is replaced."""
+
+    def put_file(self, key: str, path: Path) -> None:
+        """Write an object from a local file."""
+
+    def get_file(self, key: str, path: Path) -> None:
+        """Write an object's content to the local file `path`; `FileNotFoundError` if there is none."""
+
+    def check_writable(self) -> None:
+        """`StorageError` that says why nothing can be written here; leaves nothing behind."""
 
 
 def open_store(uri: str) -> Store:
@@ -50,9 +67,12 @@ class LocalStore:
         self.uri = str(root)
 
     def read(self, key: str) -> bytes:
+        """The file's content."""
         return (self.root / key).read_bytes()
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
+        """Write and flush a hidden file, then rename it into place."""
+
         def fill(temporary: Path) -> None:
             with temporary.open("wb") as file:
                 file.write(data)
@@ -62,15 +82,19 @@ class LocalStore:
         return self._place(key, fill, if_absent)
 
     def put_file(self, key: str, path: Path) -> None:
+        """Copy the file beside its place, then rename it."""
         self._place(key, lambda temporary: shutil.copyfile(path, temporary), if_absent=False)
 
     def get_file(self, key: str, path: Path) -> None:
+        """Copy the file to `path`."""
         shutil.copyfile(self.root / key, path)
 
     def exists(self, key: str) -> bool:
+        """Whether there is such a file."""
         return (self.root / key).is_file()
 
     def list(self, prefix: str = "") -> Iterator[str]:
+        """Keys of the files whose keys begin with `prefix`, sorted, without unfinished ones."""
         top = (self.root / f"{prefix}_").parent  # what lies in a folder `a` and in `ab` both begins with `a`
         keys = (
             (Path(folder) / name).relative_to(self.root).as_posix()
@@ -81,6 +105,7 @@ class LocalStore:
         yield from sorted(key for key in keys if key.startswith(prefix))
 
     def etags(self, folder: str, name: str) -> dict[str, str]:
+        """Inode, modification time and size of each file, by key."""
         etags = {}
         with contextlib.suppress(FileNotFoundError), os.scandir(self.root / folder) as entries:
             for entry in entries:
@@ -90,9 +115,12 @@ class LocalStore:
         return etags
 
     def delete(self, key: str) -> None:
+        """Unlink the file, if there is one."""
         (self.root / key).unlink(missing_ok=True)
 
     def copy(self, key: str, to: str) -> None:
+        """Give the file a second name where the file system can, else copy it."""
+
         def link(temporary: Path) -> None:
             try:  # objects are replaced and never written in place, so two names may share one
                 os.link(self.root / key, temporary)
@@ -102,6 +130,7 @@ class LocalStore:
         self._place(to, link, if_absent=False)
 
     def check_writable(self) -> None:
+        """Create and remove a folder in the root, or in its nearest parent that exists."""
         nearest = next(p for p in (self.root, *self.root.parents) if p.exists())
         try:  # permissions alone do not tell: root may write anywhere but to /proc and read-only mounts
             os.rmdir(tempfile.mkdtemp(prefix=".tmp-", dir=nearest))

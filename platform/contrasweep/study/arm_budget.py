@@ -57,9 +57,11 @@ class Spending:
     longest: int = 0
 
     def report(self, trial: str, step: int) -> None:
+        """A trial has reported at `step`."""
         self.steps[trial] = max(step, self.steps.get(trial, 0))
 
     def end(self, record: Record) -> None:
+        """A trial has ended: its hours are those of its record."""
         self.report(record.trial_id, record.step)
         self.hours[record.trial_id] = gpu_hours(record)
         if record.status == Status.DONE:
@@ -71,10 +73,12 @@ class Spending:
 
     @property
     def epochs(self) -> int:
+        """Steps of all trials of the arm, running ones by their last report."""
         return sum(self.steps.values())
 
     @property
     def gpu_hours(self) -> float:
+        """GPU-hours of ended trials, and of running ones their steps at the arm's pace."""
         return sum(self.hours.values()) + self._pace * sum(
             n for trial, n in self.steps.items() if trial not in self.hours
         )

@@ -46,6 +46,7 @@ class Float:
         return [self.at(i / (n - 1)) for i in range(n)] if n > 1 else [self.at(0.5)]
 
     def holds(self, value: object) -> bool:
+        """Whether `value` is a number in the range."""
         return isinstance(value, int | float) and not isinstance(value, bool) and self.low <= value <= self.high
 
 
@@ -77,6 +78,7 @@ class Int:
         return sorted({self.at(i / (n - 1)) for i in range(n)}) if n > 1 else [self.at(0.5)]
 
     def holds(self, value: object) -> bool:
+        """Whether `value` is an integer in the range."""
         return isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high
 
 
@@ -101,6 +103,7 @@ class Choice:
         return list(self.options)
 
     def holds(self, value: object) -> bool:
+        """Whether `value` is one of the options."""
         return value in self.options
 
 

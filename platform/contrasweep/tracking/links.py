@@ -26,6 +26,7 @@ class Links:
 
     @property
     def served(self) -> bool:
+        """Whether the store is a server, so that its pages can be opened at any time."""
         return address.is_server(self.tracking)
 
 

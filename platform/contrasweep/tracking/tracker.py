@@ -69,7 +69,14 @@ class StudyPages(Protocol):
 class NoTracker:
     """Tracks nothing: `--tracking none`."""
 
-    def start(self, trial: Trial) -> None: ...
-    def report(self, trial_id: str, step: int, metrics: Mapping[str, float], time: float) -> None: ...
-    def finish(self, record: Record) -> None: ...
-    def close(self, timeout_s: float = 30.0) -> SyncGap | None: ...
+    def start(self, trial: Trial) -> None:
+        """Ignored."""
+
+    def report(self, trial_id: str, step: int, metrics: Mapping[str, float], time: float) -> None:
+        """Ignored."""
+
+    def finish(self, record: Record) -> None:
+        """Ignored."""
+
+    def close(self, timeout_s: float = 30.0) -> SyncGap | None:
+        """None: nothing was to be sent."""

@@ -55,6 +55,7 @@ class ArmSearch:
         return Next(trial, self._notes(self.of[trial.id]))
 
     def keep_going(self, trial_id: str, reports: list[dict[str, Any]]) -> bool:
+        """Count the reported steps as spent; False as soon as the pruner says pause or stop."""
         for row in reports:
             self.spending.report(trial_id, row["step"])
         if self.pruner is None:
@@ -65,6 +66,7 @@ class ArmSearch:
         )
 
     def done(self, record: Record) -> None:
+        """Take a trial's record; tell the searcher of candidates that are complete with it."""
         self._take(record)
         self._tell()
         self._settle()
@@ -87,6 +89,7 @@ class ArmSearch:
         return self.candidates[-max(good)[-1]] if good else None
 
     def whole_config(self, best: Candidate) -> dict[str, Any]:
+        """The config of the candidate's trials: fixed and searched settings."""
         return dict(best.trials[0].config)
 
     def _whole(self, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ class Outcome:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], records: Iterable[Record], study: Sweep) -> "Outcome":
+        """The means over these records, one a fold; NaN where there are none."""
         found = list(records)
 
         def mean(metric: str) -> float:
@@ -33,10 +34,12 @@ class Outcome:
 
     @property
     def finite(self) -> bool:
+        """Whether all objectives and constraints have finite values."""
         return all(map(math.isfinite, [*self.values.values(), *self.violations]))
 
     @property
     def feasible(self) -> bool:
+        """Whether no constraint is broken."""
         return all(broken <= 0 for broken in self.violations)
 
     def rank(self, study: Sweep) -> tuple[bool, float]:
@@ -60,4 +63,5 @@ class Candidate:
         return len(self.records) == len(self.trials)
 
     def ended_as(self, *statuses: Status) -> bool:
+        """Whether each of its trials has ended, and with one of these statuses."""
         return self.whole and all(record.status in statuses for record in self.records.values())

@@ -27,6 +27,7 @@ class Member:
 
     @property
     def settings(self) -> dict[str, Any]:
+        """The settings that hold at the end of its schedule."""
         return dict(self.schedule[-1][1])
 
 
@@ -55,6 +56,7 @@ class FakeTuneTrial(TuneTrial):  # type: ignore[misc]
 
     @property
     def checkpoint(self) -> str:
+        """Its number; Tune only needs one that is not None."""
         return str(self.trial_id)
 
 

@@ -54,6 +54,7 @@ class PopulationSearch:
         self._begin()
 
     def next(self) -> Next | None:
+        """The next trial of this generation, with its parent's last checkpoint copied; None until its peers end."""
         if not self.waiting:
             return None
         trial = self.waiting.popleft()
@@ -69,9 +70,11 @@ class PopulationSearch:
         return Next(trial, notes)
 
     def keep_going(self, trial_id: str, reports: list[dict[str, Any]]) -> bool:
+        """Always: a generation is trained to its end."""
         return True
 
     def done(self, record: Record) -> None:
+        """Take a trial's record; the last of a generation begins the next one."""
         self.known[record.trial_id] = record
         self.running.pop(record.trial_id, None)
         while not self.running and not self.over:
@@ -80,6 +83,7 @@ class PopulationSearch:
 
     @property
     def over(self) -> bool:
+        """Whether the last generation has ended."""
         return self.generation == len(self.population.ends)
 
     def best(self) -> Member | None:

@@ -55,16 +55,20 @@ class FixedSource:
 
     @property
     def finished(self) -> bool:
+        """Whether all have been handed out."""
         return not self.waiting
 
     def next(self) -> Next | Finished | None:
+        """The next of them; `Finished` after the last."""
         return Next(self.waiting.popleft()) if self.waiting else Finished()
 
     def keep_going(self, trial_id: str, reports: list[dict[str, Any]]) -> bool:
+        """Always: nothing stops a planned trial early."""
         return True
 
     def done(self, record: Record) -> None:
         """A plan does not change with its results."""
 
     def warnings(self) -> list[str]:
+        """None."""
         return []

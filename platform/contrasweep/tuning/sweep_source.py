@@ -26,14 +26,27 @@ class Search(Protocol):
     trial's config of."""
 
     @property
-    def of(self) -> Mapping[str, Any]: ...
+    def of(self) -> Mapping[str, Any]:
+        """By id, what the search keeps of each of its trials."""
+
     @property
-    def over(self) -> bool: ...
-    def next(self) -> Next | None: ...
-    def keep_going(self, trial_id: str, reports: list[dict[str, Any]]) -> bool: ...
-    def done(self, record: Record) -> None: ...
-    def best(self) -> Any: ...
-    def whole_config(self, best: Any) -> dict[str, Any]: ...
+    def over(self) -> bool:
+        """Whether all its trials have ended and there will be no more."""
+
+    def next(self) -> Next | None:
+        """A trial to start now, or None: not now, or never again."""
+
+    def keep_going(self, trial_id: str, reports: list[dict[str, Any]]) -> bool:
+        """Whether a trial goes on after these new reports."""
+
+    def done(self, record: Record) -> None:
+        """A trial has its record."""
+
+    def best(self) -> Any:
+        """What is to be confirmed; None where nothing was trained to its end and feasible."""
+
+    def whole_config(self, best: Any) -> dict[str, Any]:
+        """The config of the confirmation's trials."""
 
 
 class SweepSource:
@@ -50,6 +63,7 @@ class SweepSource:
         self._begin()
 
     def next(self) -> Next | Finished | None:
+        """A trial of the searches in turns; if none has one now, the confirmation that has most left."""
         self._begin()
         for _ in range(len(self.turns)):
             arm = self.turns[0]
@@ -70,14 +84,17 @@ class SweepSource:
         return len(self.confirmation) == len(self.turns) and not any(self.confirmation.values())
 
     def keep_going(self, trial_id: str, reports: list[dict[str, Any]]) -> bool:
+        """As the search of its arm says; trials of the confirmation always go on."""
         arm = self._arm(trial_id)
         return arm is None or arm.keep_going(trial_id, reports)
 
     def done(self, record: Record) -> None:
+        """Pass a record of the search on to its arm; the confirmation's records change nothing."""
         if (arm := self._arm(record.trial_id)) is not None:
             arm.done(record)
 
     def warnings(self) -> list[str]:
+        """The arms that have nothing to confirm."""
         over = (name for name, arm in self.searches.items() if arm.over and arm.best() is None)
         return [f"arm {name}: no finished configuration satisfies the constraints; nothing to confirm" for name in over]
 

@@ -118,6 +118,7 @@ class Stages(nn.Module):
             self._load(pretrained)
 
     def forward(self, images: Float[Tensor, "n c h w"]) -> list[Tensor]:
+        """Images [n c h w] to the outputs of the four stages, [n dims[i] h_i w_i] each."""
         x = self.maxpool(F.relu(self.bn1(self.conv1(images)), inplace=True))
         maps = []
         for i in range(1, 5):

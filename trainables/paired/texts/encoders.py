@@ -40,6 +40,7 @@ class ConvolutionEncoder(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, words: Int[Tensor, "n w"]) -> list[Tensor]:
+        """Word indices [n w], 0 for padding, to the outputs of four stages, [n width w] each."""
         there = (words != PADDING).float()[:, None]
         x = self.embedding(words).transpose(1, 2)
         maps = [x]

@@ -23,6 +23,7 @@ class Settings:
 
 
 def read(source: Path, settings: Settings) -> Content:
+    """The image files of each class folder, still encoded; `DataError` if `source` has no class folders."""
     if not source.is_dir():
         raise DataError(f"{source} is not a folder of class folders")
     folders = {

@@ -37,6 +37,7 @@ class Row(dict[str, str]):
 
     @property
     def split(self) -> str:
+        """The split that the row names; `train` where it names none."""
         return self.get("split") or "train"
 
 
@@ -58,6 +59,7 @@ class OmbriaSettings:
 
 
 def read(source: Path, settings: Settings) -> Content:
+    """The pairs that the CSV lists, split by split; `DataError` if none of its rows is for training."""
     path = source / safety.check_member(settings.csv, str(source)) if settings.csv else source
     rows = _rows(path)
     classes, labels = _classes(path, rows, settings.classes)

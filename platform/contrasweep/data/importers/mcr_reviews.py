@@ -38,6 +38,7 @@ class Settings:
 
 
 def read(source: Path, settings: Settings) -> Content:
+    """Products, reviews and region features of one category; reviews without votes are left out and counted."""
     category = _category(source, settings.category)
     rejected = Rejected()
     products: list[Product] = []

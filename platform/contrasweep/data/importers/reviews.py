@@ -34,6 +34,8 @@ Features = NDArray[np.float16]
 
 @dataclass(frozen=True)
 class Product:
+    """A product as its source describes it; `split` is that of all its reviews."""
+
     product_id: str
     category: str
     split: str
@@ -45,6 +47,8 @@ class Product:
 
 @dataclass(frozen=True)
 class Review:
+    """A review as its source gives it; `votes` counts who called it helpful, `rating` is NaN where there is none."""
+
     review_id: str
     product_id: str
     text: str

@@ -16,6 +16,7 @@ COLUMNS = ("pair_ID", "sentence_A", "sentence_B", "entailment_label", "relatedne
 
 
 def read(source: Path, settings: Any) -> Content:
+    """The sentence pairs of SICK.txt, in its three splits; `DataError` if a column is missing or a row malformed."""
     path = source / "SICK.txt" if source.is_dir() else source
     try:
         with path.open(newline="", encoding="utf-8") as file:

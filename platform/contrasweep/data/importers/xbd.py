@@ -52,6 +52,8 @@ class Settings:
 
 @dataclass(frozen=True)
 class Building:
+    """One labelled building: its tile and identifier, its damage class, and its bounding box after the disaster."""
+
     folder: Path
     tile: str
     uid: str
@@ -60,6 +62,7 @@ class Building:
 
 
 def read(source: Path, settings: Settings) -> Content:
+    """One pair of crops per building; `DataError` if `source` has no train/labels. Crops are cut as tables are read."""
     rejected = Rejected()
     folders = {name: source / name for name in SPLITS if (source / name / "labels").is_dir()}
     if "train" not in folders:

@@ -191,6 +191,7 @@ def metric_key(name: str) -> str:
 
 
 def milliseconds(time: float) -> int:
+    """Unix seconds as MLflow's timestamps: whole milliseconds."""
     return int(time * 1000)
 
 

@@ -219,6 +219,7 @@ class Server:
             self.set_tags(run, {"status": Status.PENDING.value})
 
     def set_tags(self, run: Run, tags: Mapping[str, str]) -> None:
+        """Write tags of a run; those it has under other names stay."""
         self._log(run, (), tags)
 
     def end_study(self, ended: float | None = None) -> None:

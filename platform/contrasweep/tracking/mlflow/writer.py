@@ -44,6 +44,7 @@ class Inbox:
         self.closing = self.stopped = False
 
     def put(self, event: Event) -> None:
+        """Take an event; the thread handles events in their order."""
         with self._changed:
             self._events.append(event)
 
@@ -75,11 +76,13 @@ class Inbox:
             self._changed.wait_for(lambda: self.stopped, seconds)
 
     def close(self) -> None:
+        """No more events will come: the thread sends the rest and ends."""
         with self._changed:
             self.closing = True
             self._changed.notify_all()
 
     def stop(self) -> None:
+        """The thread ends as soon as it can, whatever is still unsent."""
         with self._changed:
             self.stopped = True
             self._changed.notify_all()
@@ -101,6 +104,7 @@ class PendingTrial:
 
     @property
     def has_data(self) -> bool:
+        """Whether something of it is unsent that the store may still take."""
         return not self.rejected and not self.done and bool(self.new or self.points or self.record)
 
 
@@ -120,25 +124,31 @@ class Writer:
         self._pool = ThreadPoolExecutor(HTTP_CONNECTIONS if address.is_server(uri) else 1, "tracking")
 
     def on_start(self, trial: Any, now: float) -> None:
+        """A trial begins, at `now` in unix seconds; nothing changes for one that is already open."""
         self._open.setdefault(trial.id, PendingTrial(trial, now))
 
     def on_points(self, trial_id: str, points: list[Point]) -> None:
+        """Add points to a trial's unsent ones; those of a trial that is not open are dropped."""
         if trial_id in self._open:
             self._open[trial_id].points += points
         else:
             self._inbox.sent(len(points))
 
     def on_finish(self, record: Record) -> None:
+        """A trial has its record; of one that was never started, its reports are sent from the records."""
         entry = self._open.setdefault(record.trial_id, PendingTrial(record, record.started, has_missing_steps=True))
         entry.record = record
 
     def on_study(self, files: Mapping[str, Path], note: str | None, metrics: Mapping[str, float]) -> None:
+        """Queue the files, note and metrics of the study's page."""
         self._jobs.append(lambda: self.server.describe_study(files, note, metrics))
 
     def on_model(self, trial_id: str, module: Any, step: int) -> None:
+        """Queue a trained module for a trial's run."""
         self._jobs.append(lambda: models.log_model(self.server, trial_id, module, step))
 
     def on_flushed(self, notify: Callable[[], None]) -> None:
+        """Call `notify` when all that came before it is sent."""
         self._jobs.append(notify)  # jobs come after the trials
 
     def unsynced(self) -> tuple[tuple[str, ...], str]:

@@ -45,11 +45,13 @@ class Brackets(ABC):
         """The step at which a bracket is reduced for the (level + 1)-th time; infinite: never."""
 
     def add(self, trial: str, config: int, fold: int) -> None:
+        """Note the configuration of `trial`; a trial that goes on keeps its own."""
         if trial not in self.config_of:
             self.config_of[trial] = config
             self.trials[config].append(trial)
 
     def on_report(self, trial: str, step: int, value: float) -> Decision:
+        """`CONTINUE` below the next rung; at it `PAUSE` while the configuration may still go on, else `STOP`."""
         self.histories[trial][step] = self.sign * value if math.isfinite(value) else -math.inf
         self._advance(self._bracket(trial))
         going = self._goes_on(trial)
@@ -59,19 +61,23 @@ class Brackets(ABC):
         return PAUSE if self.is_paused(trial) else STOP
 
     def on_pause(self, trial: str) -> None:
+        """Note that it stopped; it may be resumed."""
         self.stopped.add(trial)
 
     def on_end(self, trial: str, failed: bool = False) -> None:
+        """A failed trial is the worst at every rung, a finished one has its last value at those it did not reach."""
         self.ended[trial] = failed
         self.stopped.discard(trial)
         self._advance(self._bracket(trial))
 
     def on_search_end(self, configs: int) -> None:
+        """Decide the rungs of brackets that will not fill up any more."""
         self.configs = configs
         for bracket in {self._bracket(t) for t in self.config_of}:
             self._advance(bracket)
 
     def resumable(self) -> list[str]:
+        """Stopped trials whose configuration passed its rung, by configuration and fold."""
         found = sorted(
             (t for t in self.stopped if self._goes_on(t)),
             key=lambda t: (self.config_of[t], self.trials[self.config_of[t]].index(t)),
@@ -80,6 +86,7 @@ class Brackets(ABC):
         return found
 
     def is_paused(self, trial: str) -> bool:
+        """Whether it stopped at a rung and its configuration is still alive."""
         return trial in self.stopped and self.config_of[trial] in self._alive(self._bracket(trial))
 
     def _bracket(self, trial: str) -> int:
@@ -145,12 +152,15 @@ class FoldHalving(Brackets):
         self.min_step, self.size = min_step, bracket or reduction * reduction
 
     def first(self, bracket: int) -> int:
+        """All brackets before it are of `size` configurations."""
         return bracket * self.size
 
     def bracket(self, config: int) -> int:
+        """Each `size` configurations in their order are a bracket."""
         return config // self.size
 
     def rung(self, bracket: int, level: int) -> float:
+        """min_step * reduction^level, in every bracket."""
         return float(self.min_step * self.reduction**level)
 
 
@@ -190,13 +200,16 @@ class HyperBand(Brackets):
         self.ends: list[int] = [sum(sizes[: i + 1]) for i in range(len(sizes))]
 
     def first(self, bracket: int) -> int:
+        """Brackets of sizes s_max, ..., 0 follow each other, in turns."""
         turn, place = divmod(bracket, len(self.ends))
         return turn * self.ends[-1] + (self.ends[place - 1] if place else 0)
 
     def bracket(self, config: int) -> int:
+        """Its turn, and within it the bracket by the sizes' partial sums."""
         turn, place = divmod(config, self.ends[-1])
         return turn * len(self.ends) + bisect_right(self.ends, place)
 
     def rung(self, bracket: int, level: int) -> float:
+        """max_step / reduction^s, with s one less at each level; infinite once s is 0."""
         left = self.most - bracket % len(self.ends) - level
         return max(1, self.max_step // self.reduction**left) if left > 0 else math.inf

@@ -17,6 +17,7 @@ class StoppingRule(ABC):
         self.histories: dict[str, dict[int, float]] = defaultdict(dict)
 
     def add(self, trial: str, config: int, fold: int) -> None:
+        """Note its fold: it is compared within the fold only."""
         self.folds[trial] = fold
 
     def on_end(self, trial: str, failed: bool = False) -> None:  # noqa: B027  # most rules need not know
@@ -29,12 +30,15 @@ class StoppingRule(ABC):
         """Nor does the number of configurations."""
 
     def resumable(self) -> list[str]:
+        """None: what stops stays stopped."""
         return []
 
     def is_paused(self, trial: str) -> bool:
+        """Never."""
         return False
 
     def on_report(self, trial: str, step: int, value: float) -> Decision:
+        """`CONTINUE` or `STOP`, by the rule's comparison with the reports of its fold; not finite is worst."""
         self.histories[trial][step] = self.sign * value if math.isfinite(value) else -math.inf
         peers = {t: h for t, h in self.histories.items() if t != trial and self.folds.get(t) == self.folds.get(trial)}
         return CONTINUE if self.should_continue(self.histories[trial], step, peers) else STOP
@@ -58,6 +62,7 @@ class Asha(StoppingRule):
         self.reduction, self.min_step = reduction, min_step
 
     def should_continue(self, own: dict[int, float], step: int, peers: dict[str, dict[int, float]]) -> bool:
+        """False where `step` is its first at or past a rung and it is not in the best 1/reduction so far."""
         rung = self.min_step
         while rung <= step:
             before = [s for s in own if s >= rung]
@@ -83,6 +88,7 @@ class Median(StoppingRule):
         self.grace_steps, self.min_trials = grace_steps, min_trials
 
     def should_continue(self, own: dict[int, float], step: int, peers: dict[str, dict[int, float]]) -> bool:
+        """Whether its best is at least the median of the running means, or it is too early to tell."""
         means = [
             statistics.fmean(v for s, v in h.items() if s <= step)
             for h in peers.values()

@@ -41,6 +41,7 @@ class OptunaSearcher:
         self.asked = 0
 
     def ask(self) -> Config | None:
+        """The sampler's suggestion, or one at random if it keeps repeating itself; None when none is left."""
         if self.finite is not None and len(self.seen & self.finite.keys()) == len(self.finite):
             return None
         for _ in range(MAX_ATTEMPTS):
@@ -58,6 +59,7 @@ class OptunaSearcher:
         pruned_at: int | None = None,
         violations: Sequence[float] = (),
     ) -> None:
+        """Pass values and constraints on to Optuna; one without finite values counts as failed."""
         import optuna
 
         trial = self.open.pop(canonical.dumps(config))
@@ -74,6 +76,7 @@ class OptunaSearcher:
             self.study.tell(trial, values)
 
     def replay(self, config: Config) -> None:
+        """Enqueue it as a suggestion and open it, so that its outcome can be told."""
         self._asked_as(config)
 
     def learn(self, config: Config, value: float | Sequence[float], violations: Sequence[float] = ()) -> None:

@@ -54,6 +54,7 @@ class ListSearcher:
         self.seen: set[str] = set()
 
     def ask(self) -> Config | None:
+        """The next configuration of the list that was not seen; None at its end or that of the space."""
         while self.finite is None or len(self.seen & self.finite.keys()) < len(self.finite):
             config = next(self.configs, None)
             if config is None:
@@ -73,4 +74,5 @@ class ListSearcher:
         """What comes does not depend on values."""
 
     def replay(self, config: Config) -> None:
+        """Skip it when the list comes to it."""
         self.seen.add(canonical.dumps(config))
