@@ -26,11 +26,11 @@ def check_nodes(timeout_s: float = 120.0) -> None:
 
     ask = ray.remote(num_cpus=0)(versions)
     alive = [node for node in ray.nodes() if node["Alive"]]
-    asked = [
+    pending = [
         (node["NodeName"], ask.options(scheduling_strategy=On(node["NodeID"], soft=False)).remote()) for node in alive
     ]
     answers = []
-    for name, answer in asked:
+    for name, answer in pending:
         try:
             answers.append((name, ray.get(answer, timeout=timeout_s)))
         except ray.exceptions.GetTimeoutError:

@@ -83,12 +83,12 @@ def follow(job: str, *, address: str, write: Callable[[str], object], timeout_s:
     it is given up, with what to do then. Interrupting (Ctrl-C) leaves the job as it is.
     """
     address = preflight.normal_address(address)
-    written, last_answer, told = 0, time.monotonic(), False
+    written, last_answer, warned = 0, time.monotonic(), False
     while True:
         try:
             with _client(address) as client:
                 current = str(client.get_job_status(job).value)
-                last_answer, told = time.monotonic(), False
+                last_answer, warned = time.monotonic(), False
                 for text in _tail(client, job, written):
                     written += len(text)
                     last_answer = time.monotonic()
@@ -98,8 +98,8 @@ def follow(job: str, *, address: str, write: Callable[[str], object], timeout_s:
         except SubmissionError as error:
             if "there is no job" in str(error):
                 raise
-            if not told:
-                told = True
+            if not warned:
+                warned = True
                 print(f"{error}; attaching again for {timeout_s:.0f} s", file=sys.stderr, flush=True)
             if time.monotonic() - last_answer > timeout_s:
                 raise SubmissionError(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cluster.packing import Placement, slots_on
-from contrasweep.planning.footprints import Footprints, Need
+from contrasweep.planning.footprints import Footprints, Requirement
 from contrasweep.trial import Trial
 
 
@@ -14,7 +14,7 @@ class Capacity:
     """What trials of one kind require, the first choice among `placements` of one (none: they fit no host, and
     `why_not` says why), and how many run concurrently if no others do."""
 
-    requirement: Need
+    requirement: Requirement
     placements: tuple[Placement, ...]
     slots: int
     why_not: str = ""

@@ -47,8 +47,10 @@ class Durations:
         if len(takes) <= SIMULATED:
             return simulate(footprints, takes, self.inventory, start_s=start_s)
         chosen = sorted(random.Random(0).sample(range(len(takes)), SIMULATED))
-        found = simulate([footprints[i] for i in chosen], [takes[i] for i in chosen], self.inventory, start_s=start_s)
-        return found.scaled(len(takes) / SIMULATED)
+        makespan = simulate(
+            [footprints[i] for i in chosen], [takes[i] for i in chosen], self.inventory, start_s=start_s
+        )
+        return makespan.scaled(len(takes) / SIMULATED)
 
     def warnings(self) -> list[str]:
         """Where the finished trials ran on what the inventory does not have."""

@@ -25,7 +25,7 @@ GPU_HOST_GIB = 3.0
 
 
 @dataclass(frozen=True)
-class Need:
+class Requirement:
     """A trial's footprint and where it comes from; `why` says why there is no estimate where one was tried."""
 
     footprint: Footprint
@@ -34,7 +34,7 @@ class Need:
 
 
 class Footprints:
-    """The needs of a study's trials on the hosts of `inventory`.
+    """The requirements of a study's trials on the hosts of `inventory`.
 
     GPU memory, by type of GPU: the highest measured peak of the same cell; else what the memory model predicts from
     the trainable's `memory` (see `contrasweep.trial`); else the arm's `footprint`. An arm that declares a footprint
@@ -50,16 +50,16 @@ class Footprints:
         self._workloads: dict[Cell, Workload | None] = {}
         self._counts: dict[Hashable, float | None] = {}
         self._whys: dict[Cell, str] = {}
-        self._needs: dict[tuple[str, Cell], Need] = {}
+        self._requirements: dict[tuple[str, Cell], Requirement] = {}
         self._options: dict[Footprint, list[Placement]] = {}
 
-    def of(self, trial: Trial) -> Need:
+    def of(self, trial: Trial) -> Requirement:
         """What `trial` needs; the same for all replicates of its cell."""
         cell = cell_of(trial)
-        if (trial.arm, cell) not in self._needs:
+        if (trial.arm, cell) not in self._requirements:
             footprint, source = self._footprint(trial, cell)
-            self._needs[trial.arm, cell] = Need(footprint, source, self._whys.get(cell, ""))
-        return self._needs[trial.arm, cell]
+            self._requirements[trial.arm, cell] = Requirement(footprint, source, self._whys.get(cell, ""))
+        return self._requirements[trial.arm, cell]
 
     def options(self, trial: Trial) -> list[Placement]:
         """Every way to place `trial`, smallest GPU first; empty: it fits no host."""
@@ -75,14 +75,14 @@ class Footprints:
             return None
         return min(
             cells,
-            key=lambda t: ((need := self.of(t).footprint).gpu_memory_gib, need.host_memory_gib, need.cpus),
+            key=lambda t: ((least := self.of(t).footprint).gpu_memory_gib, least.host_memory_gib, least.cpus),
             default=None,
         )
 
     def why_not(self, trial: Trial) -> str:
-        """Why `trial` fits no host, and how its need is known."""
-        need = self.of(trial)
-        return f"{why_not(need.footprint, self.inventory)} ({need.source})"
+        """Why `trial` fits no host, and how its requirement is known."""
+        requirement = self.of(trial)
+        return f"{why_not(requirement.footprint, self.inventory)} ({requirement.source})"
 
     def notes(self, trial: Trial) -> TrialNotes:
         """What its record must say so that the memory model can learn from it."""
@@ -95,7 +95,7 @@ class Footprints:
     def learn(self, peak: Peak) -> None:
         """Take note of what one more trial took."""
         self.learned.add(peak)
-        self._needs.clear()
+        self._requirements.clear()
 
     def overflowed(self, trial: Trial, gpu: str, limit_gib: float) -> None:
         """`trial` ran out of `limit_gib` of memory on this type of GPU: its like need more from the start."""
@@ -103,7 +103,7 @@ class Footprints:
         work, counted = self._workload(trial, cell), self._counted(trial, cell)
         if work and counted is not None:
             self.learned.gpu.observe_out_of_memory(calibration_key(gpu, work.architecture), counted, limit_gib)
-            self._needs.clear()
+            self._requirements.clear()
 
     def _footprint(self, trial: Trial, cell: Cell) -> tuple[Footprint, str]:
         hint = self.study.arms[trial.arm].footprint
@@ -112,7 +112,7 @@ class Footprints:
         if not base.wants_gpu:
             return (base, DECLARED) if hint else self._on_host(base, trial, cell, seen.get(CPU))
         known = [
-            found for gpu in self.inventory.gpu_types if (found := self._on_type(gpu.type, base, trial, cell, seen))
+            on_type for gpu in self.inventory.gpu_types if (on_type := self._on_type(gpu.type, base, trial, cell, seen))
         ]
         if not known:
             return base, DECLARED if hint else DEFAULT

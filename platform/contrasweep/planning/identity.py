@@ -41,12 +41,12 @@ class OtherCode:
     new: str
     trial_ids: tuple[str, ...]  # with a record
     unfinished: tuple[str, ...]  # with a checkpoint and no record
-    made: float  # unix time at which the last of them ended; 0: none has
+    last_ended: float  # unix time at which the last of them ended; 0: none has
     changes: str  # what differs: `mythesis/method.py changed (12 lines)`
     accepted: bool
 
     def __str__(self) -> str:
-        since = f" since {time.strftime('%Y-%m-%d %H:%M', time.localtime(self.made))}" if self.made else ""
+        since = f" since {time.strftime('%Y-%m-%d %H:%M', time.localtime(self.last_ended))}" if self.last_ended else ""
         return f"{self.changes}{since}"
 
 

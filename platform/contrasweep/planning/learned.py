@@ -108,9 +108,9 @@ def peak_of(record: Record) -> Peak | None:
     )
 
 
-def write(records: StudyRecords, found: Iterable[Record]) -> None:
+def write(records: StudyRecords, known: Iterable[Record]) -> None:
     """Write the study's file from its records."""
-    every = list(found)
+    every = list(known)
     rows = Learned(peak for peak in map(peak_of, every) if peak).peaks
     content = {"version": VERSION, "records": len(every), "peaks": [asdict(row) for row in rows]}
     records.store.write(f"{_FOLDER}{records.study}.json", json.dumps(content, indent=1).encode())
@@ -134,9 +134,9 @@ def learned_of(records: StudyRecords, known: Iterable[Record], peaks: Iterable[P
         if key != f"{_FOLDER}{records.study}.json":
             for peak in _file(records.store, key)[1]:
                 learned.add(peak)
-    for found in map(peak_of, known):
-        if found is not None:
-            learned.add(found)
+    for row in map(peak_of, known):
+        if row is not None:
+            learned.add(row)
     return learned
 
 
@@ -148,5 +148,5 @@ def _file(store: Store, key: str) -> tuple[int, list[Peak]]:
         return int(content["records"]), [Peak(**row) for row in content["peaks"]]
     except (ValueError, KeyError, TypeError) as error:
         raise StorageError(
-            f"{store.uri}/{key} cannot be read ({error}); delete it, and it is made again from the records"
+            f"{store.uri}/{key} cannot be read ({error}); delete it, and it is written again from the records"
         ) from None

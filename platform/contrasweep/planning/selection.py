@@ -26,17 +26,17 @@ def selected_trials(plan: Plan, recorded: Mapping[str, Record], words: Iterable[
     chosen: set[str] = set()
     for word in words:
         if word in arms:
-            found = arms[word]
+            matching = arms[word]
         elif "=" in word:
-            found = _cell(frame, list(arms), plan.study.axis_names, word, place)
+            matching = _cell(frame, list(arms), plan.study.axis_names, word, place)
         else:
-            found = {i for i in ids if i.startswith(word)} if len(word) >= MIN_ID else set()
-            if len(found) > 1:
+            matching = {i for i in ids if i.startswith(word)} if len(word) >= MIN_ID else set()
+            if len(matching) > 1:
                 raise SpecError("this is the beginning of several trials' ids", place=place, value=word)
-        if not found:
+        if not matching:
             hint = f"{choose_from('arms', list(arms), word)}; a cell is ARM/axis=value, a trial its id"
             raise SpecError("there is no such arm, cell or trial", place=place, value=word, hint=hint)
-        chosen |= found
+        chosen |= matching
     return chosen
 
 

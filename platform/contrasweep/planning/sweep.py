@@ -17,7 +17,7 @@ from contrasweep.storage.record import Phase, Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import DeclaredSearch
 from contrasweep.study import dotted
-from contrasweep.study.arm_budget import spent
+from contrasweep.study.arm_budget import search_costs
 from contrasweep.study.file import to_plain
 from contrasweep.study.study import Sweep
 from contrasweep.study.trainables import SettingsOfArms
@@ -137,7 +137,7 @@ class SweepPlan(SweepDesign):
 
     def _lot(self, arm: str, known: Mapping[str, Record]) -> Lot:
         study, space = self.study, list(self.study.arms[arm].space)
-        ended, cost = _ended(known), spent(known.values(), study.arms)[arm]
+        ended, cost = _ended(known), search_costs(known.values(), study.arms)[arm]
         trials = self.searched and self.searched // len(study.arms)
         base = study.freeze.get(arm)
         facts = {
@@ -188,7 +188,7 @@ class SweepPlan(SweepDesign):
         trials = f"{self.total}: {self.searched} of the search, {self.confirmed} of the confirmation"
         if self.total is None:
             trials = f"{self.confirmed} of the confirmation and as many of the search as the budget pays for"
-        costs = spent(known.values(), study.arms)
+        costs = search_costs(known.values(), study.arms)
         return [
             f"study     {study.name}: {study.metric} ({study.mode}) on {self.data.name} ({self.data.digest[:8]})",
             f"search    {study.searcher}, {study.pruner or 'no'} early stopping, seed {study.search_seed}, {on}",

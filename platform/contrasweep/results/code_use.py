@@ -47,12 +47,12 @@ class MixedCode:
 
     def diff(self, records: StudyRecords) -> str:
         """Unified diffs from each older code to the newest, as far as the sources were kept."""
-        found = []
+        lines = []
         for old, new in sorted(set(self.older.values())):
             texts = _texts(records, old), _texts(records, new)
             if texts[0] is not None and texts[1] is not None:
-                found.append(difference(texts[0], texts[1], (old, new)).diff)
-        return "\n".join(found)
+                lines.append(difference(texts[0], texts[1], (old, new)).diff)
+        return "\n".join(lines)
 
 
 def mark_mixed_code(table: "Table", mixed: MixedCode, records: StudyRecords) -> "Table":

@@ -20,7 +20,7 @@ from contrasweep.storage.planned import read_planned
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
-from contrasweep.study.arm_budget import ArmBudget, spent
+from contrasweep.study.arm_budget import ArmBudget, search_costs
 from contrasweep.tracking.links import read_links
 
 if TYPE_CHECKING:  # brings SciPy along, for which a study's records need not wait
@@ -160,7 +160,7 @@ class Results:
         if self.document.search is None:
             return {}
         budget = ArmBudget(**self.document.search.budget)
-        costs = spent(self.search_records.values(), self.document.arms)
+        costs = search_costs(self.search_records.values(), self.document.arms)
         return {arm: cost.beside(budget) for arm, cost in costs.items()}
 
     @cached_property

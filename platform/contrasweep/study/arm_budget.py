@@ -105,7 +105,7 @@ class Spending:
 
 
 @dataclass(frozen=True)
-class Spent:
+class SearchCost:
     """What the search of one arm has cost, by the records of its ended trials."""
 
     configurations: int = 0
@@ -131,19 +131,19 @@ class Spent:
         )
 
 
-def spent(records: Iterable[Record], arms: Iterable[str]) -> dict[str, Spent]:
+def search_costs(records: Iterable[Record], arms: Iterable[str]) -> dict[str, SearchCost]:
     """By arm, what its search has cost."""
     by_arm: dict[str, list[Record]] = {arm: [] for arm in arms}
     for record in records:
         if record.notes.phase == Phase.SEARCH:
             by_arm.setdefault(record.arm, []).append(record)
     return {
-        arm: Spent(
-            len({r.notes.candidate for r in found}),
-            len(found),
-            sum(r.step - (r.notes.from_step or 0) for r in found),
-            sum(map(gpu_hours, found)),
-            any(r.notes.gpus for r in found),
+        arm: SearchCost(
+            len({r.notes.candidate for r in own}),
+            len(own),
+            sum(r.step - (r.notes.from_step or 0) for r in own),
+            sum(map(gpu_hours, own)),
+            any(r.notes.gpus for r in own),
         )
-        for arm, found in by_arm.items()
+        for arm, own in by_arm.items()
     }

@@ -101,8 +101,8 @@ def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def leaves(*configs: Mapping[str, Any]) -> set[Leaf]:
     """What these nested configs set."""
-    found = ((key, value) for config in configs for key, value in flatten(config).items())
-    return {(key, isinstance(value, str)) for key, value in found if not (isinstance(value, Mapping) and not value)}
+    settings = ((key, value) for config in configs for key, value in flatten(config).items())
+    return {(key, isinstance(value, str)) for key, value in settings if not (isinstance(value, Mapping) and not value)}
 
 
 def clash(one: Iterable[Leaf], other: Iterable[Leaf]) -> str:

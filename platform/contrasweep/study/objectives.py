@@ -17,8 +17,8 @@ CONSTRAINT = re.compile(r"\s*(<=|>=)\s*(\S+)\s*")
 
 def value_of(record: Record, metric: str) -> float:
     """The metric as last reported, or the cost of that name; NaN if there is neither."""
-    found = record.metrics.get(metric, getattr(record, metric) if metric in COSTS else None)
-    return math.nan if found is None else float(found)
+    value = record.metrics.get(metric, getattr(record, metric) if metric in COSTS else None)
+    return math.nan if value is None else float(value)
 
 
 def violation(metric: str, constraint: str, value: float) -> float:

@@ -1,1 +1,1 @@
-"""How an arm is tuned: what is asked next (`searchers`), and what is stopped early (`pruners`)."""
+"""How an arm is tuned: what is tried next (`searchers`), and what is stopped early (`pruners`)."""

@@ -26,8 +26,8 @@ from contrasweep.tuning.source import Next
 
 
 class ArmSearch:
-    """The search of one arm, within its budget. `base` are the tuned settings it is frozen on, `priors` what earlier
-    studies found."""
+    """The search of one arm, within its budget. `base` are the tuned settings it is frozen on, `priors` outcomes of
+    earlier studies."""
 
     def __init__(
         self, plan: SweepDesign, arm: str, base: Mapping[str, Any], records: StudyRecords, priors: Iterable[Outcome]
@@ -74,16 +74,16 @@ class ArmSearch:
     @property
     def over(self) -> bool:
         """Whether there will be no more candidates and each has ended."""
-        return self.closed and all(candidate.told for candidate in self.candidates)
+        return self.closed and all(candidate.learned for candidate in self.candidates)
 
     def best(self) -> Candidate | None:
         """The best feasible configuration of those that were trained to their end on all folds; the first of equals."""
-        found = [
+        outcomes = [
             (self._outcome(candidate), candidate) for candidate in self.candidates if candidate.ended_as(Status.DONE)
         ]
         good = [
             (*outcome.rank(self.study), -candidate.number)
-            for outcome, candidate in found
+            for outcome, candidate in outcomes
             if outcome.finite and outcome.feasible
         ]
         return self.candidates[-max(good)[-1]] if good else None
@@ -142,7 +142,7 @@ class ArmSearch:
         return self.searcher.ask()
 
     def _learn(self, priors: list[Outcome]) -> dict[str, Any] | None:
-        """Tell the searcher what earlier studies found; the best of these is the first candidate."""
+        """Tell the searcher the outcomes of earlier studies; the best of these is the first candidate."""
         learn = getattr(self.searcher, "learn", None)
         for prior in priors if learn else []:
             learn(prior.config, list(prior.values.values()), prior.violations)  # type: ignore[misc]
@@ -209,9 +209,9 @@ class ArmSearch:
 
     def _tell(self) -> None:
         for candidate in self.candidates:
-            if candidate.told or not candidate.whole or any(self._open(trial.id) for trial in candidate.trials):
+            if candidate.learned or not candidate.whole or any(self._open(trial.id) for trial in candidate.trials):
                 continue
-            candidate.told = True
+            candidate.learned = True
             outcome = self._outcome(candidate)
             pruned = [r.step for r in candidate.records.values() if r.status == Status.PRUNED]
             usable = candidate.ended_as(Status.DONE, Status.PRUNED) and outcome.finite

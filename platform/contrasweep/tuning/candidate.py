@@ -24,10 +24,10 @@ class Outcome:
     @classmethod
     def of(cls, config: Mapping[str, Any], records: Iterable[Record], study: Sweep) -> "Outcome":
         """The means over these records, one a fold; NaN where there are none."""
-        found = list(records)
+        per_fold = list(records)
 
         def mean(metric: str) -> float:
-            return statistics.fmean(value_of(record, metric) for record in found) if found else math.nan
+            return statistics.fmean(value_of(record, metric) for record in per_fold) if per_fold else math.nan
 
         broken = tuple(violation(metric, text, mean(metric)) for metric, text in study.constraints.items())
         return cls(config, {metric: mean(metric) for metric in study.goals}, broken)
@@ -55,7 +55,7 @@ class Candidate:
     config: dict[str, Any]  # the searched settings
     trials: list[Trial]
     records: dict[str, Record] = field(default_factory=dict)
-    told: bool = False  # whether the searcher has had its outcome
+    learned: bool = False  # whether the searcher has had its outcome
 
     @property
     def whole(self) -> bool:

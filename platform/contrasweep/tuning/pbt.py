@@ -1,4 +1,4 @@
-"""Who copies whom in a population: Ray Tune's own PBT, asked about members instead of running trials."""
+"""Who copies whom in a population: Ray Tune's own PBT, given members instead of running trials."""
 
 import math
 import random
@@ -44,7 +44,7 @@ def exploited(
         for trial, member in zip(trials, members, strict=True):
             decisions.on_trial_result(here, trial, {"step": population.interval, "value": member.value})
     alive = {member.number for member in members if math.isfinite(member.value)}
-    return {number: found for number, found in decisions.found.items() if found[0] in alive}
+    return {number: copy for number, copy in decisions.copies.items() if copy[0] in alive}
 
 
 class FakeTuneTrial(TuneTrial):  # type: ignore[misc]
@@ -83,11 +83,11 @@ class _Decisions(PopulationBasedTraining):  # type: ignore[misc]
             log_config=False,
             synch=True,
         )
-        self.found: dict[int, tuple[int, dict[str, Any]]] = {}
+        self.copies: dict[int, tuple[int, dict[str, Any]]] = {}
 
     def _exploit(self, tune_controller: Any, trial: Any, trial_to_clone: Any) -> None:
         config, _ = self._get_new_config(trial, trial_to_clone)
-        self.found[int(trial.trial_id)] = int(trial_to_clone.trial_id), config
+        self.copies[int(trial.trial_id)] = int(trial_to_clone.trial_id), config
 
 
 @contextmanager

@@ -4,7 +4,7 @@ A member is a schedule of settings. Each generation prolongs it and is a trial o
 `contrasweep.tuning.pruners.scheduled` up to that step, which goes on from the checkpoint of the trial that it prolongs.
 So a
 record says with which settings every step was trained, and from the records alone an interrupted search goes on: Tune's
-decisions are made again, the same for the same seed and values. All members train from the search's one seed, so a
+decisions are taken again, the same for the same seed and values. All members train from the search's one seed, so a
 copied checkpoint is what the schedule's own training would have led to; were one lost, the schedule is trained from its
 start.
 """
@@ -49,8 +49,8 @@ class PopulationSearch:
         self.population: Population = self.plan.population
         self.fixed, self.space = fixed_of(study.arms[self.arm], self.base), study.arms[self.arm].space
         searcher = self.plan.searcher(self.arm, self.fixed)
-        asked = [config for _ in range(study.arm_budget.trials or 0) if (config := searcher.ask()) is not None]
-        self.members = [Member(i, ((0, config),)) for i, config in enumerate(asked)]
+        configs = [config for _ in range(study.arm_budget.trials or 0) if (config := searcher.ask()) is not None]
+        self.members = [Member(i, ((0, config),)) for i, config in enumerate(configs)]
         self._begin()
 
     def next(self) -> Next | None:
@@ -115,8 +115,7 @@ class PopulationSearch:
             return
         trials = [(member, trial) for member in self.members for trial in self._trials(member)]
         self.of |= {trial.id: member.number for member, trial in trials}
-        found = self.records.read([trial.id for _, trial in trials if trial.id not in self.known])
-        self.known |= found
+        self.known |= self.records.read([trial.id for _, trial in trials if trial.id not in self.known])
         self.running = {trial.id: trial for _, trial in trials if trial.id not in self.known}  # members may be the same
         self.waiting = deque(self.running.values())
         if not self.running:
@@ -128,13 +127,13 @@ class PopulationSearch:
         metric, step = self.plan.study.metric, self.population.ends[self.generation]
         valued = []
         for member in self.members:
-            found = [self.known[trial.id] for trial in self._trials(member)]
-            values = [r.metrics.get(metric, math.nan) if r.status == Status.DONE else math.nan for r in found]
+            records = [self.known[trial.id] for trial in self._trials(member)]
+            values = [r.metrics.get(metric, math.nan) if r.status == Status.DONE else math.nan for r in records]
             value = statistics.fmean(values)
             valued.append(
                 replace(
                     member,
-                    trials=tuple(r.trial_id for r in found),
+                    trials=tuple(r.trial_id for r in records),
                     value=value if math.isfinite(value) else -self._sign * math.inf,
                 )
             )

@@ -68,8 +68,8 @@ class SweepSource:
         for _ in range(len(self.turns)):
             arm = self.turns[0]
             self.turns.rotate(-1)
-            if arm in self.searches and (found := self.searches[arm].next()) is not None:
-                return found
+            if arm in self.searches and (following := self.searches[arm].next()) is not None:
+                return following
         self._begin()  # a search may just have found its space exhausted
         longest = max(self.confirmation.values(), key=len, default=None)  # replicate by replicate, not arm by arm
         if longest:
@@ -109,9 +109,9 @@ class SweepSource:
             if arm not in self.searches and (base is None or (base in self.searches and self.searches[base].over)):
                 tuned = {} if base is None else self._tuned(base)
                 self.searches[arm] = self._search(arm, tuned)
-        if over := [arm for arm, found in self.searches.items() if found.over and arm not in self.confirmation]:
-            found = {arm: self.searches[arm].best() for arm in study.arms if arm in over or arm in self.confirmation}
-            best = {arm: self.searches[arm].whole_config(asked) for arm, asked in found.items() if asked is not None}
+        if over := [arm for arm, tried in self.searches.items() if tried.over and arm not in self.confirmation]:
+            winners = {arm: self.searches[arm].best() for arm in study.arms if arm in over or arm in self.confirmation}
+            best = {arm: self.searches[arm].whole_config(won) for arm, won in winners.items() if won is not None}
             self.plan = replace(self.plan, best=best)
             self.confirmed(self.plan)
             finished = self.records.finished()
@@ -127,12 +127,12 @@ class SweepSource:
 
     def _tuned(self, arm: str) -> dict[str, Any]:
         """The tuned settings of `arm`, with those it was itself frozen on."""
-        found = self.searches[arm].best()
+        best = self.searches[arm].best()
         below = self.plan.study.freeze.get(arm)
-        return {**(self._tuned(below) if below else {}), **(found.config if found else {})}
+        return {**(self._tuned(below) if below else {}), **(best.config if best else {})}
 
     def _priors(self, arm: str, tuned: Mapping[str, Any]) -> list[Outcome]:
-        """What earlier studies found of configurations that this arm could have tried: the same trainable, dataset and
+        """Earlier studies' outcomes of configurations that this arm could have tried: the same trainable, dataset and
         settings but for what is searched, defaults included. Trials that saw a test split are left out."""
         declared, study = self.plan.study.arms[arm], self.plan.study
         fixed = fixed_of(declared, tuned)
@@ -151,8 +151,8 @@ class SweepSource:
                 fits = alike and search.fits(declared.space, searched, record.config)
                 if fits and self._same_settings(arm, dotted.merge(fixed, dotted.expand(searched)), record):
                     known.setdefault(canonical.dumps(searched), []).append(record)
-        found = [Outcome.of(json.loads(text), records, study) for text, records in known.items()]
-        return [outcome for outcome in found if outcome.finite]
+        outcomes = [Outcome.of(json.loads(text), records, study) for text, records in known.items()]
+        return [outcome for outcome in outcomes if outcome.finite]
 
     def _same_settings(self, arm: str, config: dict[str, Any], record: Record) -> bool:
         """Whether a trial of `arm` with this config would have all the settings of the record."""

@@ -14,7 +14,7 @@ from contrasweep.errors import DataError
 from contrasweep.planning.facade import plan
 from contrasweep.planning.sweep import SweepPlan
 from contrasweep.storage.records import StudyRecords
-from contrasweep.study.arm_budget import ArmBudget, Spending, spent
+from contrasweep.study.arm_budget import ArmBudget, Spending, search_costs
 
 
 def steps_of(trial, notes, status):
@@ -46,7 +46,7 @@ def test_a_search_ends_where_its_budget_has_no_room_for_another_trial(tmp_path, 
     assert (len(searched(told, "short")), len(searched(told, "long"))) == (short, long)
     assert set(confirmed[-1].best) == {"short", "long"}
     records = StudyRecords(str(tmp_path), study.name)
-    costs = spent(records.read(records.finished()).values(), study.arms)
+    costs = search_costs(records.read(records.finished()).values(), study.arms)
     assert (costs["long"].epochs, costs["long"].gpu_hours) == (4 * long, pytest.approx(0.02 * long))
     if "epochs" in budget and budget["epochs"] > 4:
         assert f"{4 * long} of 21 epochs" in costs["long"].beside(study.arm_budget)

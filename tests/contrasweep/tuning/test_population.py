@@ -14,7 +14,7 @@ from contrasweep.running.execution import Execution
 from contrasweep.schema import resolved_config
 from contrasweep.storage.record import TrialNotes
 from contrasweep.storage.records import StudyRecords
-from contrasweep.study.arm_budget import spent
+from contrasweep.study.arm_budget import search_costs
 from contrasweep.study.study import Sweep
 from contrasweep.tuning.pbt import Member, exploited
 from contrasweep.tuning.pruners import Population
@@ -184,4 +184,4 @@ def test_a_population_costs_its_members_whole_trials(tmp_path):
     search(study(search_folds=[0]), tmp_path)
     found, _ = left(tmp_path)
     assert plan(study(search_folds=[0]), storage=str(tmp_path)).searched == 18
-    assert spent(found.values(), ["toy"])["toy"].epochs == 6 * 6
+    assert search_costs(found.values(), ["toy"])["toy"].epochs == 6 * 6

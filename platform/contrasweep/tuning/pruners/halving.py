@@ -78,12 +78,12 @@ class Brackets(ABC):
 
     def resumable(self) -> list[str]:
         """Stopped trials whose configuration passed its rung, by configuration and fold."""
-        found = sorted(
+        promoted = sorted(
             (t for t in self.stopped if self._goes_on(t)),
             key=lambda t: (self.config_of[t], self.trials[self.config_of[t]].index(t)),
         )
-        self.stopped -= set(found)
-        return found
+        self.stopped -= set(promoted)
+        return promoted
 
     def is_paused(self, trial: str) -> bool:
         """Whether it stopped at a rung and its configuration is still alive."""

@@ -1,4 +1,4 @@
-"""What population based training is asked to do; who copies whom is decided by Ray Tune (`running.population`)."""
+"""The options of population based training; who copies whom is decided by Ray Tune (`tuning.pbt`)."""
 
 from dataclasses import dataclass
 
@@ -50,10 +50,10 @@ def population_of(study: Sweep) -> Population | None:
             value=str(budget),
             hint="give trials_per_arm alone; it costs so many times max_step",
         )
-    for name, found in (("warm_start", study.warm_start), ("freeze", study.freeze), ("constraints", study.constraints)):
-        if found:
+    for name, given in (("warm_start", study.warm_start), ("freeze", study.freeze), ("constraints", study.constraints)):
+        if given:
             raise SpecError(
-                f"PBT knows no {name}", place=name, value=found, hint="leave it out, or search without pruner: pbt"
+                f"PBT knows no {name}", place=name, value=given, hint="leave it out, or search without pruner: pbt"
             )
     for name, arm in study.arms.items():
         if not isinstance(arm.trainable, str):

@@ -22,14 +22,14 @@ def configurations(space: Space, fixed: Mapping[str, Any] | None = None) -> dict
 
 def product(space: Space, fixed: Mapping[str, Any], values: Mapping[str, list[Any]]) -> dict[str, dict[str, Any]]:
     """Each different configuration of these values, by its canonical text."""
-    found: dict[str, dict[str, Any]] = {}
+    by_text: dict[str, dict[str, Any]] = {}
     for point in itertools.product(*values.values()):
         drawn, config = dict(zip(values, point, strict=True)), dict[str, Any]()
         for name in ordered(space):
             if exists(space, name, fixed, config):
                 config[name] = drawn[name]
-        found.setdefault(canonical.dumps(config), config)
-    return found
+        by_text.setdefault(canonical.dumps(config), config)
+    return by_text
 
 
 def levels(parameter: Float | Int | Choice) -> int | None:

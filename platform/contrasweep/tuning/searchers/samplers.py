@@ -38,7 +38,7 @@ class OptunaSearcher:
         self.random = np.random.default_rng([self.seed, 1])
         self.seen: set[str] = set()
         self.open: dict[str, Any] = {}
-        self.asked = 0
+        self.ask_count = 0
 
     def ask(self) -> Config | None:
         """The sampler's suggestion, or one at random if it keeps repeating itself; None when none is left."""
@@ -50,7 +50,7 @@ class OptunaSearcher:
                 return self._open(text, trial, config)
             self._fail(trial)
         left = self._unseen()
-        return None if left is None else self._asked_as(left)
+        return None if left is None else self._enqueue(left)
 
     def tell(
         self,
@@ -77,19 +77,19 @@ class OptunaSearcher:
 
     def replay(self, config: Config) -> None:
         """Enqueue it as a suggestion and open it, so that its outcome can be told."""
-        self._asked_as(config)
+        self._enqueue(config)
 
     def learn(self, config: Config, value: float | Sequence[float], violations: Sequence[float] = ()) -> None:
-        """What an earlier study found; the configuration may still be asked here."""
+        """The outcome in an earlier study; the configuration may still be asked here."""
         text = canonical.dumps(config)
-        self._asked_as(config)
+        self._enqueue(config)
         self.tell(config, value, violations=violations)
         self.seen.discard(text)
-        self.asked -= 1
+        self.ask_count -= 1
 
     def _ask(self) -> tuple[Any, Config]:
         if self.fresh:
-            number = [self.seed, self.asked, len(self.study.trials)]
+            number = [self.seed, self.ask_count, len(self.study.trials)]
             self.study.sampler = self.sampler(int(np.random.SeedSequence(number).generate_state(1)[0]))
         trial = self.study.ask()
         config: Config = {}
@@ -98,7 +98,7 @@ class OptunaSearcher:
                 config[name] = suggest(trial, name, self.space[name])
         return trial, config
 
-    def _asked_as(self, config: Config) -> Config:
+    def _enqueue(self, config: Config) -> Config:
         self.study.enqueue_trial({name: coordinate(self.space[name], value) for name, value in config.items()})
         trial, _ = self._ask()
         return self._open(canonical.dumps(config), trial, config)
@@ -106,7 +106,7 @@ class OptunaSearcher:
     def _open(self, text: str, trial: Any, config: Config) -> Config:
         self.seen.add(text)
         self.open[text] = trial
-        self.asked += 1
+        self.ask_count += 1
         return config
 
     def _fail(self, trial: Any) -> None:
@@ -148,13 +148,13 @@ def optuna_searcher(name: str, problem: Problem, options: Mapping[str, Any], *, 
 def _sampler_class(name: str) -> Any:
     module, _, attribute = name.rpartition(":")
     try:
-        found = getattr(importlib.import_module(module or "optuna.samplers"), attribute, None)
+        sampler = getattr(importlib.import_module(module or "optuna.samplers"), attribute, None)
     except ImportError as error:
         raise SpecError(
             "the sampler's module cannot be imported", place="searcher", value=name, hint=str(error)
         ) from None
-    if not hasattr(found, "sample_relative"):
+    if not hasattr(sampler, "sample_relative"):
         raise SpecError(
             "this is no Optuna sampler", place="searcher", value=name, hint="for example optuna.samplers:TPESampler"
         )
-    return found
+    return sampler
