@@ -1,9 +1,17 @@
 """What stands at a dotted path: how a trainable, a loss or any other component of someone else's package is named."""
 
 import importlib
+import sys
+from pathlib import Path
 from typing import Any
 
 from contrasweep.errors import SpecError, choose_from
+
+
+def import_from_here() -> None:
+    """Make the current folder one to import from, as it is for a script that lies in it."""
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
 
 
 def import_path(path: str, place: str = "", kind: str = "trainable", extra: str = "") -> Any:

@@ -191,6 +191,19 @@ def test_list_prints_the_settings_of_a_method_of_ones_own(tmp_path):
     assert [row["name"] for row in rows] == ["learning_rate", "head.dim"]
 
 
+def test_list_finds_what_lies_in_the_current_folder(tmp_path, monkeypatch):
+    """The installed command does not have it among the places to import from, as `python -m` does."""
+    from contrasweep.cli.catalogue import settings
+    from contrasweep.errors import SpecError
+
+    (tmp_path / "listed_here.py").write_text("class Rule:\n    def __init__(self, mode, budget, *, least=0.5): ...\n")
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    monkeypatch.chdir(tmp_path)
+    assert [(s.name, s.default) for s in settings("pruners", "listed_here:Rule")] == [("least", "0.5")]
+    with pytest.raises(SpecError, match="list pruners: the pruner's module cannot be imported"):
+        settings("pruners", "not_listed_here:Rule")
+
+
 def test_list_prints_what_a_loss_takes(tmp_path):
     assert "temperature  float, default " in contrasweep("list", "losses", "ocl", folder=tmp_path).stdout
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from contrasweep.components import Declared, Table, declared
 from contrasweep.errors import SpecError, choose_from
-from contrasweep.imports import import_path
+from contrasweep.imports import import_from_here, import_path
 from contrasweep.schema import field_help, json_schema
 from contrasweep.study.study import AblationGrid, Sweep
 
@@ -59,6 +59,7 @@ def settings(kind: str, name: str) -> list[Setting]:
     """The settings of the entry `name` (of a table, or by its own dotted path) of this kind."""
     if kind == "studies":
         raise SpecError("a study has no settings of its own", place="list studies", hint=f"see contrasweep plan {name}")
+    import_from_here()
     table = _table(kind)
     if isinstance(table, Table):
         return list(_fields_of(table.takes(table.entry(name, f"list {kind}"), {})))
@@ -67,7 +68,7 @@ def settings(kind: str, name: str) -> list[Setting]:
         raise SpecError(
             "there is no such entry", place=f"list {kind}", value=name, hint=choose_from(kind, list(table), name)
         )
-    return _settings_of(import_path(entry, f"list {kind}") if isinstance(entry, str) else entry)
+    return _settings_of(import_path(entry, f"list {kind}", kind.removesuffix("s")) if isinstance(entry, str) else entry)
 
 
 def with_method_settings(schema: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import dataclasses
 import importlib
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import yaml
 
 from contrasweep.errors import ContrasweepError, SpecError, choose_from
+from contrasweep.imports import import_from_here
 from contrasweep.schema import json_schema, validate
 from contrasweep.study import dotted
 from contrasweep.study.study import AblationGrid, Study, Sweep
@@ -30,8 +30,7 @@ def load_study(name: str, sets: Sequence[str] = ()) -> Study:
 
     The current folder is one to import from, for the study's module and for trainables that it names.
     """
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    import_from_here()
     if name.endswith((".yaml", ".yml")):
         return _build(_override(_read_yaml(Path(name)), sets), name)
     study = _import_study(name)
