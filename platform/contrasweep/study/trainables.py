@@ -36,6 +36,7 @@ class SettingsOfArms:
 
     def __init__(self, arms: Mapping[str, Arm]) -> None:
         self.functions = {name: find_trainable(arm, f"arms.{name}.trainable") for name, arm in arms.items()}
+        _check_names(arms, self.functions)
         self._built: dict[tuple[Any, str], Any] = {}
         self._resolved: dict[tuple[Any, str, str], Config] = {}
 
@@ -67,6 +68,23 @@ class SettingsOfArms:
 def resolved(function: Callable[..., Any], config: Config, data: Manifest) -> Config:
     """The whole config of a trial of the trainable `function` on `data`."""
     return _resolve(_build(function, config), config, data)
+
+
+def _check_names(arms: Mapping[str, Arm], functions: Mapping[str, Callable[..., Any]]) -> None:
+    """One dotted path, one function: a trial knows its trainable by its path alone, so the second of two functions of
+    one path (closures of one factory, lambdas) would never be trained."""
+    first: dict[str, str] = {}
+    for name, arm in arms.items():
+        path = trainable_path(arm)
+        other = first.setdefault(path, name)
+        if functions[other] != functions[name]:
+            raise SpecError(
+                f"the trainables of arms {other!r} and {name!r} are two functions of one name",
+                place=f"arms.{name}.trainable",
+                value=path,
+                hint="make what differs between them a setting in the arms' config, or give each a function of its "
+                "own name",
+            )
 
 
 def _build(function: Callable[..., Any], config: Config) -> Any:

@@ -129,3 +129,29 @@ def test_a_changed_default_is_another_search(monkeypatch):
     monkeypatch.setattr(train, "settings", Other)
     changed = digest()
     assert changed[0] != before[0] and changed[1] != before[1]
+
+
+def made_with(step):
+    def train(trial, resume=None):
+        yield step
+
+    return train
+
+
+def test_two_functions_of_one_name_are_refused_in_grids_and_searches():
+    one, other = made_with(1), made_with(2)
+    with pytest.raises(SpecError) as caught:
+        plan(arms={"a": Arm(one), "b": Arm(other)})
+    assert str(caught.value) == (
+        "arms.b.trainable: the trainables of arms 'a' and 'b' are two functions of one name, got "
+        f"'{__name__}:made_with.<locals>.train'; make what differs between them a setting in the arms' config, or "
+        "give each a function of its own name"
+    )
+    space = {"lr": Float(0.01, 1.0)}
+    with pytest.raises(SpecError, match="arms 'a' and 'b' are two functions of one name"):
+        make_sweep_plan(
+            sweep(arms={"a": Arm(one, space=space), "b": Arm(other, space=space)}),
+            lambda name: dataclasses.replace(DATA, folds=Folds(3)),
+        )
+    [a, b] = plan(arms={"a": Arm(one), "b": Arm(one, config={"lr": 0.2})}).cells
+    assert a.trials[0].trainable == b.trials[0].trainable
