@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from benchmarks.tracking_services import mlflow_server, wait_until
 from contrasweep.data.manifest import Manifest, Shard
 from contrasweep.errors import ContrasweepError
-from contrasweep.storage.record import Record, Status
+from contrasweep.storage.record import CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.dotted import flatten
 from contrasweep.tracking import (
@@ -418,6 +418,31 @@ def test_what_a_store_refuses_is_told_and_the_rest_goes_on(study: Study) -> None
     gap = tracker.close()
     assert gap is not None and gap.trials == (bad.id,)
     study.assert_shows(good)
+
+
+@pytest.mark.parametrize("study", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("live", [True, False])
+def test_the_study_run_says_which_code_made_its_trials(study: Study, live: bool) -> None:
+    codes = [CodeRef("aa", "1" * 40, dirty=True), CodeRef("bb", "2" * 40), CodeRef("aa", "1" * 40, dirty=True)]
+    records = [
+        study.record(trial, code=code, ended=T0 + ended)
+        for trial, code, ended in zip(study.trials, codes, (1, 3, 2), strict=False)
+    ]
+    if live:
+        tracker = study.tracker()
+        for record in records[:1]:
+            tracker.finish(record)
+        assert tracker.close() is None
+        tags = study.parent().data.tags
+        assert (tags["code"], tags["mlflow.source.git.commit"], tags["code.dirty"]) == ("aa", "1" * 40, "true")
+        tracker = study.tracker()
+        for record in records[1:]:
+            tracker.finish(record)
+        assert tracker.close() is None
+    else:
+        sync(study.records, study.uri, study.tracked)
+    tags = study.parent().data.tags
+    assert (tags["code"], tags["mlflow.source.git.commit"], tags["code.dirty"]) == ("bb, aa", "2" * 40, "true")
 
 
 def test_the_study_run_has_figures_and_the_table(study: Study, tmp_path: Path) -> None:

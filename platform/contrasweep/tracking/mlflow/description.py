@@ -23,6 +23,9 @@ RUN_STATUS = {Status.DONE: "FINISHED", Status.FAILED: "FAILED", Status.PRUNED: "
 DIGEST_TAG = "contrasweep.record"
 """Tag set last on a run: the digest of the record it shows. A run without it, or with another, is not up to date."""
 
+CODE_TAG, DIRTY_TAG, COMMIT_TAG = "code", "code.dirty", "mlflow.source.git.commit"
+"""Tags of a trial's run and of the study's: digest of the code, whether it differs from its commit, the commit."""
+
 ROLE_TAG = "contrasweep.role"  # "study" on the parent run
 _NAME_COLUMN = "attributes.`Run Name`"
 MAX_TAG_CHARACTERS = 5000  # characters; MLflow cuts at 8000 bytes
@@ -91,14 +94,26 @@ def final_tags(record: Record) -> dict[str, str]:
     }
     tags |= {key: str(value) for key, value in record.notes.to_dict().items()}
     if record.code.digest:
-        tags |= {"code": record.code.digest, "mlflow.source.git.commit": record.code.commit}
-        tags["code.dirty"] = str(record.code.dirty).lower() if record.code.commit else ""
+        tags |= {CODE_TAG: record.code.digest, COMMIT_TAG: record.code.commit}
+        tags[DIRTY_TAG] = str(record.code.dirty).lower() if record.code.commit else ""
     if record.versions:
         tags["versions"] = ", ".join(f"{name} {version}" for name, version in sorted(record.versions.items()))
     if record.error:
         lines = record.error.strip().splitlines()
         tags |= {"error": lines[-1][:500], "mlflow.note.content": f"```\n{record.error[-MAX_TAG_CHARACTERS:]}\n```"}
     return {key: value[: MAX_TAG_CHARACTERS + 100] for key, value in tags.items() if value}
+
+
+def study_code_tags(ended: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Tags of the study's run, from those of its trials' runs, the one that ended last first: the newest code's commit,
+    the digests of all codes, and whether any of them differs from its commit."""
+    coded = [tags for tags in ended if tags.get(CODE_TAG)]
+    if not coded:
+        return {}
+    digests = ", ".join(dict.fromkeys(tags[CODE_TAG] for tags in coded))
+    dirty = [tags[DIRTY_TAG] for tags in coded if tags.get(DIRTY_TAG)]
+    tags = {CODE_TAG: digests, COMMIT_TAG: coded[0].get(COMMIT_TAG, ""), DIRTY_TAG: max(dirty, default="")}
+    return {key: value[:MAX_TAG_CHARACTERS] for key, value in tags.items() if value}
 
 
 def system_points(record: Record) -> list[Point]:

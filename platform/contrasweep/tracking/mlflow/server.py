@@ -30,6 +30,7 @@ from contrasweep.tracking.mlflow.description import (
     record_digest,
     setting_points,
     shared_view,
+    study_code_tags,
     study_note,
     system_points,
 )
@@ -78,13 +79,14 @@ class TrackingError(Exception):
 @dataclass
 class Run:
     """A trial's run on the server. `steps` has the newest step it holds of each metric; `sent` all steps of
-    each, for a run that this process has made (None: ask the server)."""
+    each, for a run that this process has made (None: ask the server); `ended` in unix milliseconds, 0: it has not."""
 
     run_id: str
     steps: dict[str, int] = field(default_factory=dict)
     sent: dict[str, set[int]] | None = None
     params: set[str] = field(default_factory=set)
     tags: dict[str, str] = field(default_factory=dict)
+    ended: int = 0
 
 
 class Server:
@@ -178,6 +180,7 @@ class Server:
             translate_errors(lambda: self.client.log_text(run.run_id, record.error, "traceback.txt"))
         status = RUN_STATUS.get(record.status, "KILLED")
         translate_errors(lambda: self.client.set_terminated(run.run_id, status, milliseconds(record.ended)))
+        run.ended = milliseconds(record.ended)
         mark = {DIGEST_TAG: record_digest(record)} if complete else {}
         self._log(run, rest, final_tags(record) | mark)  # last: MLflow stores a call's tags after its metrics
 
@@ -224,13 +227,16 @@ class Server:
 
     def end_study(self, ended: float | None = None) -> None:
         """The parent's status: finished when every planned trial has ended (how is in the tag `trials`), else
-        waiting for the next run. `ended` in unix seconds, default now."""
+        waiting for the next run; and which code made them. `ended` in unix seconds, default now."""
         statuses = Counter(run.tags.get("status", "") for run in self.runs.values() if DIGEST_TAG in run.tags)
         planned = len(self.runs) if self.study.trials is None else self.study.trials
         counts = ", ".join(f"{statuses[status]} {status}" for status in Status if status in statuses)
         translate_errors(
             lambda: self.client.set_tag(self.parent_id, "trials", f"{counts or 'none ended'} of {planned}")
         )
+        newest_first = sorted(self.runs.values(), key=lambda run: run.ended, reverse=True)
+        for key, value in study_code_tags(run.tags for run in newest_first if DIGEST_TAG in run.tags).items():
+            translate_errors(lambda k=key, v=value: self.client.set_tag(self.parent_id, k, v))
         if sum(statuses.values()) < planned:
             translate_errors(lambda: self.client.update_run(self.parent_id, status="SCHEDULED"))
         else:
@@ -320,6 +326,7 @@ class Server:
         """Remember a run as its trial's. Of two (a lost answer to create_run) the finished or older one stays."""
         steps = {metric.key: metric.step for metric in entity.data._metric_objs}
         run = Run(entity.info.run_id, steps, params=set(entity.data.params), tags=dict(entity.data.tags))
+        run.ended = entity.info.end_time or 0
         other = self.runs.get(trial_id)
         if other is not None and DIGEST_TAG in other.tags and DIGEST_TAG not in run.tags:
             run, other = other, run
