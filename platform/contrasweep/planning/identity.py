@@ -62,8 +62,8 @@ class CodeComparison:
         return tuple(other for other in self.others if not other.accepted)
 
     def trial_ids(self) -> list[str]:
-        """Trials of code that nobody has accepted, unfinished ones too."""
-        return [i for other in self.pending() for i in (*other.trial_ids, *other.unfinished)]
+        """All trials of other code, accepted or not, unfinished ones too."""
+        return [i for other in self.others for i in (*other.trial_ids, *other.unfinished)]
 
     def line(self, *, all_: bool = False) -> str:
         """`24 of 30 trials were made by other code: mythesis/method.py changed (12 lines) since 2026-11-22 11:02`;

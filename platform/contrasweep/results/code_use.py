@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from contrasweep.code import difference, dotted_paths
 from contrasweep.errors import StorageError
-from contrasweep.storage.code_files import read_sources
+from contrasweep.storage.code_files import accepted, read_sources
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class MixedCode:
     """Trials that ran other code than the newest of their trainable: `older` is trial id -> (its code, the newest), by
-    digest, empty for code that was not kept."""
+    digest, empty for code that was not kept. `newest` counts the trials of each newest code."""
 
     older: Mapping[str, tuple[str, str]]
+    newest: Mapping[str, int]
     total: int
 
     @classmethod
@@ -31,18 +32,29 @@ class MixedCode:
         for record in records:
             groups[record.trainable, *sorted(set(dotted_paths(record.config)))].append(record)
         older = {}
+        counts: Counter[str] = Counter()
         for group in groups.values():
             newest = max(group, key=lambda record: record.ended).code.digest
             for record in group:
                 if digests := [d for d in (record.code.digest, *record.code.earlier) if d != newest]:
                     older[record.trial_id] = (digests[0], newest)
-        return cls(older, sum(map(len, groups.values())))
+                else:
+                    counts[newest] += 1
+        return cls(older, counts, sum(map(len, groups.values())))
 
     def notes(self, records: StudyRecords) -> list[str]:
-        """A sentence for each older code: how many trials ran it and what has changed since."""
-        return [
+        """A sentence for each older code: how many trials ran it and what has changed since. One more for each newest
+        code whose trials were kept although it had changed already, with no trial of the changed code yet."""
+        older = [
             f"{count} of {self.total} trials ran other code than the newest: {_change(records, old, new)}"
             for (old, new), count in sorted(Counter(self.older.values()).items())
+        ]
+        kept = {old for old, new in _accepted(records) if new not in self.newest}
+        return older + [
+            f"{count} of {self.total} trials were kept by --accept-code although their code "
+            f"({digest or 'recorded before code was kept'}) had changed"
+            for digest, count in sorted(self.newest.items())
+            if digest in kept
         ]
 
     def diff(self, records: StudyRecords) -> str:
@@ -57,13 +69,14 @@ class MixedCode:
 
 def mark_mixed_code(table: "Table", mixed: MixedCode, records: StudyRecords) -> "Table":
     """`table` with a mark at each cell that has trials of older code, and notes below it that say what differs."""
+    notes = mixed.notes(records)
     if not mixed.older:
-        return table
+        return replace(table, notes=(*table.notes, *notes)) if notes else table
     cells = {
         place: replace(cell, other_code=sum(r.trial_id in mixed.older for r in cell.replicates))
         for place, cell in table.cells.items()
     }
-    return replace(table, cells=cells, notes=(*table.notes, *(f"† {note}" for note in mixed.notes(records))))
+    return replace(table, cells=cells, notes=(*table.notes, *(f"† {note}" for note in notes)))
 
 
 def _change(records: StudyRecords, old: str, new: str) -> str:
@@ -73,6 +86,14 @@ def _change(records: StudyRecords, old: str, new: str) -> str:
     if before is None or after is None:
         return f"{old}, not {new or 'recorded before code was kept'}"
     return str(difference(before, after))
+
+
+def _accepted(records: StudyRecords) -> set[tuple[str, str]]:
+    """The changes of code that somebody has accepted; none where the list cannot be read."""
+    try:
+        return accepted(records)
+    except StorageError:
+        return set()
 
 
 def _texts(records: StudyRecords, digest: str) -> dict[str, str] | None:

@@ -43,7 +43,7 @@ class Decision:
             records.reopen(trial_id)
         again = {*self.selected, *self.failed}
         if self.changed == "rerun" and (ids := self.comparison.trial_ids()):
-            put_aside(records, ids, self.comparison.line())
+            put_aside(records, ids, self.comparison.line(all_=True))
             again |= set(ids)
         if self.changed == "accept":
             accept(records, [(other.old, other.new) for other in self.comparison.pending()])

@@ -172,6 +172,18 @@ def test_trials_of_other_code_run_again_and_come_back(thesis):
     assert len(part.trial_ids) == 6, "what was there instead"
 
 
+def test_a_table_kept_whole_says_so_and_can_be_run_again_later(thesis):
+    values = thesis.values()
+    thesis.edit("mythesis/method.py", "WIDTH = 16", "WIDTH = 32")
+    kept = thesis.run("--accept-code")
+    assert thesis.values() == values
+    assert "6 of 6 trials were kept by --accept-code although their code" in kept.stdout
+    assert "kept by --accept-code" in thesis("report", "own").stdout
+    again = thesis.run("--rerun-changed")
+    assert thesis.values() != values
+    assert "--accept-code" not in again.stdout
+
+
 def test_trials_are_removed_and_restored_by_arm_and_status(thesis):
     before = thesis.state()
     for words, says in [
