@@ -1,29 +1,48 @@
 """The command line as a person uses it: exit statuses, one-line errors, nothing written on bad input."""
 
+import contextlib
+import io
 import json
-import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import jsonschema
 import pytest
 import yaml
 
+from contrasweep.cli import main
 from contrasweep.study.file import load_study, study_schema, to_plain
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = "search_spaces.quickstart:STUDY"
 
 
-def contrasweep(*words: str, folder: Path, **environment: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "contrasweep", *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
-    )
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def contrasweep(*words: str, folder: Path) -> Done:
+    """The command in this process, which has imported everything already; what it found in `folder` is forgotten."""
+    out, err = io.StringIO(), io.StringIO()
+    places, status = list(sys.path), 0
+    with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(sys, "argv", ["contrasweep", *words])
+                main()
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        finally:
+            sys.path[:] = places
+            for name, module in list(sys.modules.items()):
+                if str(getattr(module, "__file__", None) or "").startswith(f"{folder}/"):
+                    del sys.modules[name]
+    return Done(status, out.getvalue(), err.getvalue())
 
 
 BAD = {
@@ -59,6 +78,16 @@ def test_bad_input_is_one_line_and_writes_nothing(case, tmp_path):
     assert says in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_input_ends_the_process_itself_with_one_line(tmp_path):
+    words, says = BAD["unknown field"]
+    done = subprocess.run(
+        [sys.executable, "-m", "contrasweep", "run", QUICK, *words], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("contrasweep: ") and says in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize(
