@@ -179,10 +179,12 @@ def _resolved(made: "dict[str, list[Record]]", word: str, other: str) -> tuple[s
 def _texts(records: "StudyRecords", made: "dict[str, list[Record]]", digest: str, like: str) -> dict[str, str]:
     """File -> text of a code; of `now`, of what the trials of the code `like` would run."""
     from contrasweep.errors import StorageError
+    from contrasweep.imports import import_from_here
     from contrasweep.planning.identity import PresentCode, texts
     from contrasweep.storage.code_files import read_sources
 
     if digest == NOW:
+        import_from_here()  # the trials' package is found where `run` finds it
         record = made[like][0]
         return texts(PresentCode({}).of(record.trainable, record.config))
     sources = read_sources(records, digest)

@@ -56,9 +56,9 @@ class Thesis:
         assert old in text
         (self.folder / name).write_text(text.replace(old, new))
 
-    def __call__(self, *words):
+    def __call__(self, *words, start=("-m", "contrasweep")):
         done = subprocess.run(
-            [sys.executable, "-m", "contrasweep", *words],
+            [sys.executable, *start, *words],
             cwd=self.folder,
             capture_output=True,
             text=True,
@@ -66,6 +66,11 @@ class Thesis:
         )
         assert "Traceback" not in done.stderr, done.stderr
         return done
+
+    def installed(self, *words):
+        """The command as it is installed, which imports nothing from the current folder of itself."""
+        start = "import sys; del sys.path[0]; from contrasweep.cli import main; main()"
+        return self(*words, start=("-c", start))
 
     def run(self, *words, status=0):
         done = self("run", "study.yaml", *words)
@@ -150,6 +155,7 @@ def test_an_arm_of_other_code_is_marked_when_it_is_accepted(thesis):
     assert f"{old}  6 trials" in thesis("code", "own").stdout
     diff = thesis("code", "own", "--diff", old[:6], "now")
     assert "-WIDTH = 16\n+WIDTH = 32\n" in diff.stdout
+    assert thesis.installed("code", "own", "--diff", old[:6], "now").stdout == diff.stdout
 
 
 def test_trials_of_other_code_run_again_and_come_back(thesis):
