@@ -16,6 +16,7 @@ from contrasweep.report import trials
 from contrasweep.report.data import ReportData
 from contrasweep.report.page import html_report
 from contrasweep.report.search_notes import search_notes
+from contrasweep.results.code_use import code_diff, superseded_changes
 from contrasweep.results.items import by_item, tables_over_groups
 from contrasweep.results.results import Over, Results
 from contrasweep.results.table import Table
@@ -88,7 +89,8 @@ def write(content: bytes, output: Path | None) -> None:
 
 def write_files(results: Results, folder: Path) -> tuple[dict[str, Path], str]:
     """The study's table in every form, its comparisons, trials and report as files in `folder`, by name, and what
-    differs between codes where several made it; and the table in Markdown."""
+    differs between codes where several made it or where trials of other code were put aside; and the table in
+    Markdown."""
     table = results.table()
     note = table.to_markdown()
     content = {
@@ -99,7 +101,8 @@ def write_files(results: Results, folder: Path) -> tuple[dict[str, Path], str]:
         "trials.csv": _frame_bytes(results.to_frame(), "csv"),
         "report.html": render(results, "html", table),
     }
-    if diff := results.mixed_code.diff(results.records):
+    superseded = superseded_changes(results.records, {**results.search_records, **results.trial_records})
+    if diff := code_diff(results.records, results.mixed_code.changes | superseded):
         content["code.diff"] = diff.encode()
     for name, data in content.items():
         (folder / name).write_bytes(data)

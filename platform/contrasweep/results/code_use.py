@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from contrasweep.code import difference, dotted_paths
 from contrasweep.errors import StorageError
-from contrasweep.storage.code_files import accepted, read_sources
+from contrasweep.storage.code_files import accepted, kept_codes, read_sources
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.superseded import put_aside_so_far, read_put_aside
 
 if TYPE_CHECKING:
     from contrasweep.results.table import Table
@@ -57,14 +58,42 @@ class MixedCode:
             if digest in kept
         ]
 
-    def diff(self, records: StudyRecords) -> str:
-        """Unified diffs from each older code to the newest, as far as the sources were kept."""
-        lines = []
-        for old, new in sorted(set(self.older.values())):
-            texts = _texts(records, old), _texts(records, new)
-            if texts[0] is not None and texts[1] is not None:
-                lines.append(difference(texts[0], texts[1], (old, new)).diff)
-        return "\n".join(lines)
+    @property
+    def changes(self) -> set[tuple[str, str]]:
+        """Each older code with the newest."""
+        return set(self.older.values())
+
+
+def superseded_changes(records: StudyRecords, current: Mapping[str, Record]) -> set[tuple[str, str]]:
+    """Each code that only trials in superseded/ ran, with the one that ran the same trial since, or else the newest of
+    the same trainable; by digest. `current` are the study's records by trial id."""
+    used = {digest for record in current.values() for digest in (record.code.digest, *record.code.earlier)}
+    left = kept_codes(records) - used
+    newest = {record.trainable: record for record in sorted(current.values(), key=lambda record: record.ended)}
+    changes = set()
+    for part in reversed(put_aside_so_far(records) if left else []):
+        for trial_id in part.trial_ids:
+            if not left:
+                break
+            old = read_put_aside(records, part.when, trial_id)
+            if (
+                old is not None
+                and old.code.digest in left
+                and (now := current.get(trial_id, newest.get(old.trainable)))
+            ):
+                changes.add((old.code.digest, now.code.digest))
+                left.remove(old.code.digest)
+    return changes
+
+
+def code_diff(records: StudyRecords, changes: Iterable[tuple[str, str]]) -> str:
+    """Unified diffs of changes of code, each by the digests before and after, as far as the sources were kept."""
+    diffs = []
+    for old, new in sorted(changes):
+        before, after = _texts(records, old), _texts(records, new)
+        if before is not None and after is not None:
+            diffs.append(difference(before, after, (old, new)).diff)
+    return "\n".join(diffs)
 
 
 def mark_mixed_code(table: "Table", mixed: MixedCode, records: StudyRecords) -> "Table":

@@ -53,6 +53,12 @@ def read_sources(records: StudyRecords, digest: str) -> dict[str, str] | None:
         return None
 
 
+def kept_codes(records: StudyRecords) -> set[str]:
+    """The digests of all codes whose sources are kept, those of trials that were put aside too."""
+    names = (key.rpartition("/")[2] for key in records.store.list(_key(records, "")))
+    return {name.removesuffix(".zip") for name in names if name.endswith(".zip")}
+
+
 def accepted(records: StudyRecords) -> set[tuple[str, str]]:
     """The changes of code (digest before, digest after) under which trials are kept."""
     try:

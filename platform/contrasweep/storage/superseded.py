@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contrasweep.errors import SpecError, StorageError
+from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 
 THREADS = 16
@@ -55,6 +56,14 @@ def put_aside_so_far(records: StudyRecords) -> list[PutAside]:
         if len(parts) > 3 and parts[1] == "trials":
             found.setdefault(parts[0], set()).add(parts[2])
     return [PutAside(when, _reason(records, when), tuple(sorted(found[when]))) for when in sorted(found)]
+
+
+def read_put_aside(records: StudyRecords, when: str, trial_id: str) -> Record | None:
+    """The record of a trial that was put aside, or None if it has none or is broken."""
+    try:
+        return Record.from_json(records.store.read(f"{_folder(records)}/{when}/trials/{trial_id}/record.json"))
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, StorageError):
+        return None
 
 
 def finish_move(records: StudyRecords) -> None:

@@ -13,7 +13,7 @@ from contrasweep import AblationGrid, Arm, SpecError, load
 from contrasweep.code import code_of
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
-from contrasweep.report import COMPARISON_FORMATS, FORMATS, render, render_comparison, write_report
+from contrasweep.report import COMPARISON_FORMATS, FORMATS, render, render_comparison, write_files, write_report
 from contrasweep.report.formats import render_as
 from contrasweep.report.trials import figures
 from contrasweep.results.items import by_item
@@ -266,6 +266,39 @@ def test_cells_of_older_code_are_marked_and_every_form_of_the_table_says_what_ch
     records.write(newest)
     marked = load("made-up", storage=str(tmp_path)).table().cells
     assert sum(cell.other_code for cell in marked.values()) == 3, "a trial that went on under other code is of both"
+
+
+def test_mlflow_has_the_diff_of_superseded_code_to_the_present(study, tmp_path, monkeypatch):
+    plan, records = study
+    monkeypatch.syspath_prepend(str(tmp_path))
+    refs = []
+    for width in (16, 32):
+        (tmp_path / "own_method.py").write_text(f"WIDTH = {width}\n")
+        code = code_of("own_method:train")
+        write_code(records, code)
+        refs.append(CodeRef(code.version.digest))
+    made = {trial.id: records.read_one(trial.id) for trial in plan.trials}
+
+    def made_by(code):
+        for record in made.values():
+            records.write(dataclasses.replace(record, code=code))
+
+    def files(name):
+        (tmp_path / name).mkdir()
+        return write_files(load("made-up", storage=str(tmp_path)), tmp_path / name)[0]
+
+    made_by(refs[0])
+    put_aside(records, list(made), "own_method.py changed")
+    made_by(refs[1])
+    diff = files("again")["code.diff"].read_text()
+    assert "-WIDTH = 16\n+WIDTH = 32\n" in diff and f"--- {refs[0].digest}/own_method.py" in diff
+    assert not load("made-up", storage=str(tmp_path)).table().notes, "no cell is of mixed code"
+    put_aside(records, list(made), "removed, and made again by the same code")
+    made_by(refs[1])
+    assert files("same")["code.diff"].read_text() == diff
+    put_aside(records, list(made), "back to the first")
+    made_by(refs[0])
+    assert "-WIDTH = 32\n+WIDTH = 16\n" in files("back")["code.diff"].read_text()
 
 
 def test_one_code_for_all_or_none_known_is_no_note(study, tmp_path):
