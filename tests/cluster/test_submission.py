@@ -20,6 +20,9 @@ from cluster import preflight, probe, submission
 from cluster.errors import ClusterError, SubmissionError
 from cluster.node_versions import compare_versions, versions
 from cluster.snapshot import LIMIT_MIB, snapshot
+from contrasweep import AblationGrid, Arm, submit
+from contrasweep.code import code_of
+from contrasweep.storage.records import StudyRecords
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "0123456789abcdef" * 3
@@ -545,3 +548,35 @@ def test_a_job_that_is_not_there(head):
         submission.status("contrasweep-none", address=head)
     with pytest.raises(SubmissionError, match="there is no job of that name"):
         submission.follow("contrasweep-none", address=head, write=print)
+
+
+METHOD = """from contrasweep.trial import Report
+
+WIDTH = 16
+
+def train(trial, resume=None):
+    yield Report(1, {"accuracy": WIDTH / 100})
+"""
+
+
+@pytest.mark.slow
+def test_a_job_whose_code_is_not_what_was_submitted_spends_nothing(head, tmp_path, monkeypatch):
+    """The laptop has one version of a method and sends a folder with another; then it sends its own."""
+    here, there, storage = tmp_path / "here", tmp_path / "there", tmp_path / "storage"
+    for folder, text in ((here, METHOD), (there, METHOD.replace("16", "32"))):
+        folder.mkdir()
+        (folder / "sent_method.py").write_text(text)
+    monkeypatch.syspath_prepend(str(here))
+    study = AblationGrid("sent", {"a": Arm("sent_method:train")}, "digits-lt", folds=2)
+    places = {"address": head, "storage": str(storage), "tracking": "none"}
+    job = submit(study, working_dir=there, **places)
+    assert job.follow(lambda text: None) == "FAILED"
+    assert "has other code than was submitted from" in job.logs()
+    assert "module sent_method has digest" in job.logs()
+    assert not (storage / "sent").exists()
+    job = submit(study, working_dir=here, **places)
+    assert job.follow(lambda text: None) == "SUCCEEDED", job.logs()
+    records = StudyRecords(str(storage), "sent")
+    found = records.read(records.finished()).values()
+    assert [record.metrics["accuracy"] for record in found] == [0.16, 0.16]
+    assert {record.code.digest for record in found} == {code_of("sent_method:train").version.digest}
