@@ -117,6 +117,31 @@ def test_killed_anywhere_it_loses_neither_the_old_nor_the_new(tmp_path, kill_at,
     assert contents(records, "s/trials/b/") == trial("b")
 
 
+@pytest.mark.parametrize("kill_at", range(0, 31, 2))
+def test_killed_anywhere_a_restore_loses_neither_the_old_nor_the_new(tmp_path, kill_at, monkeypatch):
+    monkeypatch.setattr("contrasweep.storage.superseded.THREADS", 1)
+    records = filled(StudyRecords(str(tmp_path), "s"), ids="a")
+    when = put_aside(records, ["a"], "first")
+    filled(records, "second", "a")
+    left = killed_after(records.store, kill_at)
+    try:
+        put_back(records, when, ["a"])
+        assert kill_at >= 28, "fourteen to put aside, thirteen to put back, the reason of the first"
+    except Killed:
+        pass
+    left[0] = -1  # the next process
+    finish_move(records)
+    places = [f"s/superseded/{part.when}/trials/a/" for part in put_aside_so_far(records)]
+    held = [contents(records, place) for place in ("s/trials/a/", *places)]
+    assert trial("a", "first") in held and trial("a", "second") in held
+    for part in put_aside_so_far(records):
+        if part.when == when:
+            put_back(records, when, ["a"])
+    assert contents(records, "s/trials/a/") == trial("a", "first")
+    (part,) = put_aside_so_far(records)
+    assert contents(records, f"s/superseded/{part.when}/trials/a/") == trial("a", "second")
+
+
 def test_a_place_that_cannot_be_written_is_one_error_and_changes_nothing(tmp_path):
     records = filled(StudyRecords(str(tmp_path), "s"))
     (tmp_path / "s/superseded").write_text("a file")
