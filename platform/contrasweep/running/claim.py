@@ -9,6 +9,7 @@ from pathlib import Path
 
 from contrasweep.planning.identity import PresentCode
 from contrasweep.planning.plan import Plan
+from contrasweep.running.adoption import decide_adoption
 from contrasweep.running.code_changes import Changed, decide
 from contrasweep.running.versions import versions
 from contrasweep.storage.planned import write_planned
@@ -43,10 +44,14 @@ def claim(
     `ContrasweepError` if another plan has the study's name, unless `extend`, and if recorded trials were made by other
     code and `changed` is "stop"; nothing has changed then."""
     finish_move(records)
-    decision = decide(plan, records, code, changed=changed, rerun=rerun, retry_failed=retry_failed)
-    records.claim(study_document(plan), extend=extend)
+    adoption = decide_adoption(plan, records, extend=extend)
+    decision = decide(
+        plan, records, code, changed=changed, rerun=rerun, retry_failed=retry_failed, adopted=adoption.records
+    )
+    adoption.carry_out(records)
+    records.claim(study_document(plan), extend=extend or adoption.same_plan)
     finished = records.finished() - decision.carry_out(records)
-    for note in decision.notes:
+    for note in (*adoption.notes, *decision.notes):
         print(note, file=sys.stderr)
     complete = plan.complete(records, finished)
     frame = plan.to_frame()

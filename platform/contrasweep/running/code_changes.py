@@ -58,9 +58,11 @@ def decide(
     changed: Changed = "stop",
     rerun: Collection[str] = (),
     retry_failed: bool = False,
+    adopted: Mapping[str, Record] | None = None,
 ) -> Decision:
-    """Read what there is and say what becomes of it; nothing is changed. Raises `CodeChanged` where trials of other
-    code are left and `changed` is "stop", `SpecError` for a word of `rerun` that names no trial."""
+    """Read what there is, and `adopted` from an earlier release, and say what becomes of it; nothing is changed. Raises
+    `CodeChanged` where trials of other code are left and `changed` is "stop", `SpecError` for a word of `rerun` that
+    names no trial."""
     if changed not in get_args(Changed):
         raise SpecError(
             "there is no such way to treat changed code",
@@ -68,7 +70,7 @@ def decide(
             value=changed,
             hint=choose_from("ways", list(get_args(Changed)), changed),
         )
-    recorded = plan_records(plan, records)
+    recorded = {**plan_records(plan, records), **(adopted or {})}
     selected = selected_trials(plan, recorded, rerun, "--rerun") if rerun else set()
     selected &= {*recorded, *records.begun()}
     kept = {i: record for i, record in recorded.items() if i not in selected}

@@ -52,7 +52,10 @@ class StudyRecords:
                 hint=f"choose another name or --storage than {self.storage}, or pass --extend to keep its trials and "
                 f"add to them",
             )
-        if known is None or known.plan_digest != document.plan_digest:
+        if known is None or (known.plan_digest, known.format_version) != (
+            document.plan_digest,
+            document.format_version,
+        ):
             self.store.check_writable()
             self.store.write(f"{self.study}/study.json", document.to_json())
 

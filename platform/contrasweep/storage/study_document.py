@@ -46,6 +46,7 @@ class StudyDocument:
     created: float = 0.0  # unix time
     versions: Mapping[str, str] = field(default_factory=dict)
     spec: Mapping[str, Any] = field(default_factory=dict)
+    format_version: int = field(default=STUDY_FORMAT, compare=False)  # of the file it was read from
 
     @property
     def goals(self) -> dict[str, str]:
@@ -84,6 +85,7 @@ class StudyDocument:
         return cls(
             **content
             | {
+                "format_version": version,
                 "search": search and DeclaredSearch(**search),
                 "datasets": tuple(DatasetRef(**entry) for entry in content["datasets"]),
                 **{name: tuple(content[name]) for name in ("arms", "axes", "commands")},
