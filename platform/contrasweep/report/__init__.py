@@ -4,21 +4,26 @@ import io
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import yaml
 
 from contrasweep.errors import SpecError, StorageError, choose_from
+from contrasweep.markdown_text import fenced
 from contrasweep.report import trials
+from contrasweep.report.csv_text import csv_text
 from contrasweep.report.data import ReportData
 from contrasweep.report.page import html_report
+from contrasweep.report.paper import PaperStyle, PaperTable
 from contrasweep.report.search_notes import search_notes
 from contrasweep.results.code_use import code_diff, superseded_changes
 from contrasweep.results.items import by_item, tables_over_groups
-from contrasweep.results.results import Over, Results
+from contrasweep.results.names import Over
+from contrasweep.results.results import Results
 from contrasweep.results.table import Table
 from contrasweep.results.versus import Versus
 from contrasweep.storage.superseded import put_aside_so_far
@@ -33,13 +38,15 @@ __all__ = [
     "render",
     "render_comparison",
     "report_data",
+    "serve_report",
     "write",
     "write_files",
     "write_report",
 ]
 
 SPENT = ("host", "started", "ended", "gpu_utilisation", "host_memory_gib")
-FORMATS = ("text", "markdown", "latex", "html", "csv", "parquet")
+FORMATS = ("text", "markdown", "latex", "html", "csv", "parquet", "yaml")
+PAPER_FORMATS = ("text", "markdown", "latex")
 COMPARISON_FORMATS = ("text", "markdown", "latex", "csv", "json")
 
 
@@ -54,11 +61,16 @@ def write_report(
     spread: bool = False,
     over: Over = "replicates",
     width: int = WIDTH,
+    style: PaperStyle | None = None,
 ) -> None:
     """The study as it stands now, in one of `FORMATS`, to the file `output` or to standard output.
 
+    `metric` may be several with commas between them, side by side in text, markdown and latex; these are written as a
+    paper prints them where there are several, or a `style`.
+
     html is the whole report, the others are the table with its verdicts; csv and parquet hold one row a cell, and
-    beside a file NAME.csv its comparisons, one row each, are NAME.comparisons.csv.
+    beside a file NAME.csv its comparisons, one row each, are NAME.comparisons.csv. yaml is a study file that runs each
+    arm with its best settings.
     """
     _check(format, FORMATS)
     if format == "html" and over != "replicates":
@@ -68,14 +80,65 @@ def write_report(
             value=over,
             hint="leave it out, or take another --format",
         )
+    metrics = [name.strip() for name in (metric or "").split(",") if name.strip()]
+    if style is not None or len(metrics) > 1:
+        write(_paper(results, format, metrics, rows, columns, over, style, width).encode(), output)
+        return
     table = results.table(rows or None, columns or None, metric, spread=spread, over=over)
     write(render(results, format, table, width=width), output)
     if output is not None and format in ("csv", "parquet"):
         write(_frame_bytes(table.comparisons(), format), output.with_suffix(f".comparisons{output.suffix}"))
 
 
+def _paper(
+    results: Results,
+    format: str,
+    metrics: Sequence[str],
+    rows: Sequence[str] | None,
+    columns: Sequence[str] | None,
+    over: Over,
+    style: PaperStyle | None,
+    width: int,
+) -> str:
+    if format not in PAPER_FORMATS:
+        raise SpecError(
+            "several metrics, digits, percent, caption and label are for tables of papers",
+            place="--format",
+            value=format,
+            hint=f"take one of {', '.join(PAPER_FORMATS)}",
+        )
+    tables = [results.table(rows or None, columns or None, metric, over=over) for metric in metrics or [results.metric]]
+    names = {**(results.document.spec.get("labels") or {}), **(style.names if style else {})}
+    paper = PaperTable(tables, replace(style or PaperStyle(), names=names))
+    return {"text": lambda: paper.to_text(width), "markdown": paper.to_markdown, "latex": paper.to_latex}[format]()
+
+
+def serve_report(
+    results: Results,
+    reload: Callable[[], Results],
+    *,
+    metric: str | None = None,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    announce: Callable[[str], None] = print,
+) -> None:
+    """Serve the HTML report of a study, and keep it true while trials end, until interrupted. `reload` reads the
+    study again."""
+    from contrasweep.report.live_page import LivePage
+    from contrasweep.report.serve import serve
+
+    def page() -> str:
+        newest = reload()
+        return html_report(report_data(newest, newest.table(metric=metric)), served=True)
+
+    serve(LivePage(results.records, page), host, port, announce)
+
+
 def write(content: bytes, output: Path | None) -> None:
     """To the file `output`, whose folders are created, or to standard output."""
+    if output is None and sys.stdout.isatty():  # which shows control characters, see `terminal_text`
+        sys.stdout.write(content.decode("utf-8", "replace"))
+        return
     if output is None:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
@@ -118,11 +181,22 @@ def render(results: Results, format: str, table: Table | None = None, *, width: 
         return _frame_bytes(table.to_frame(), format)
     if format == "latex":
         return table.to_latex().encode()
+    if format == "yaml":
+        return _best_study(results).encode()
     shown = table.to_text(width) if format == "text" else table.to_markdown()
+    own = table.metric == results.metric and not table.unit
+    advised = results.advice().to_text(width if format == "text" else WIDTH).rstrip() if own else ""
     notes = search_notes(results).to_text(width if format == "text" else None) if results.spent() else ""
-    if notes and format == "markdown":
-        notes = f"```\n{notes}\n```"
-    return ("\n\n".join(part for part in (shown.rstrip(), notes) if part) + "\n").encode()
+    if format == "markdown":
+        advised, notes = (fenced(part) if part else "" for part in (advised, notes))
+    return ("\n\n".join(part for part in (shown.rstrip(), advised, notes) if part) + "\n").encode()
+
+
+def _best_study(results: Results) -> str:
+    from contrasweep.results.best import rerun
+
+    fields = rerun(results.best_settings, results.document)
+    return f"# The best settings of each arm of {results.name}, as a study.\n" + yaml.safe_dump(fields, sort_keys=False)
 
 
 def render_comparison(versus: Versus, format: str) -> bytes:
@@ -144,7 +218,7 @@ def _check(format: str, known: Sequence[str]) -> None:
 
 def _frame_bytes(frame: pd.DataFrame, format: str) -> bytes:
     if format == "csv":
-        return str(frame.to_csv(index=False)).encode()
+        return csv_text(frame).encode()
     sink = io.BytesIO()
     frame.to_parquet(sink, index=False)
     return sink.getvalue()
@@ -165,19 +239,26 @@ def report_data(results: Results, table: Table) -> ReportData:
         commands=(*results.document.commands, f"{command} --storage {results.records.storage}"),
     )
     links = read_links(results.records)
+    curves = results.curves()
+    compared = by_item(results.items, frame, results.trial_records, results.axes, results.document.reference)
+    groups = tables_over_groups(results)
+    table = replace(table, notes=tuple(dict.fromkeys([*table.notes, *results.broken_notes()])))
     return ReportData(
         frame.assign(**extra),
         document,
-        curves=results.curves(),
+        curves=curves,
+        system=results.system(),
+        storage=results.records.store.uri,
         links=results.run_urls,
         given=table,
         images=trials.figures(results.records, frame, results.trial_records, results.axes),
         search=results.search if len(results.search) else None,
-        by_item=by_item(results.items, frame, results.trial_records, results.axes, results.document.reference),
-        over_groups=tables_over_groups(results),
+        by_item=compared,
+        over_groups=groups,
         importance=results.importance(),
         spent=_spent(results),
         search_notes=search_notes(results),
+        advice=results.advice() if table.metric == results.metric else None,
         study_link=links.study,
         code=_code(results),
         superseded=sum(len(part.trial_ids) for part in put_aside_so_far(results.records)),

@@ -16,17 +16,24 @@ def bar_chart(
     *,
     title: str,
     colours: Sequence[int] | None = None,
+    marks: Sequence[float] = (),
 ) -> Markup:
-    """Horizontal bars with their names above them and their values at their ends."""
-    high = max([v for v in values if math.isfinite(v)], default=0.0) or 1.0
+    """Horizontal bars with their names above them and their values at their ends; `marks` are values that are marked
+    beside each bar."""
+    high = max([v for v in [*values, *marks] if math.isfinite(v)], default=0.0) or 1.0
     row, height, parts = 34, 34 * len(names) + 6, []
     for i, (name, value, words) in enumerate(zip(names, values, shown, strict=True)):
         length = max(0.0, value / high) * (WIDTH - 140) if math.isfinite(value) else 0
         colour = colours[i] if colours else 0
+        end = length
+        if marks and math.isfinite(marks[i]):
+            at = marks[i] / high * (WIDTH - 140)
+            end = max(length, at)
+            parts.append(f'<line class="axis" x1="{at:.1f}" x2="{at:.1f}" y1="{i * row + 14}" y2="{i * row + 31}"/>')
         parts.append(
             f'<text class="tick" x="0" y="{i * row + 12}">{escape(name)}</text>'
             f'<rect class="c{colour % COLOURS} fill" x="0" y="{i * row + 17}" width="{length:.1f}" height="11" rx="2"/>'
-            f'<text class="tick" x="{length + 6:.1f}" y="{i * row + 26}">{escape(words)}</text>'
+            f'<text class="tick" x="{end + 6:.1f}" y="{i * row + 26}">{escape(words)}</text>'
         )
     return svg(parts, WIDTH, height, title)
 

@@ -1,20 +1,18 @@
 """What a study cost: trials and training time by arm and phase, GPUs, hosts, and how many trials ran at once."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
 from contrasweep.report.charts import Series, xy_chart
-from contrasweep.report.data import ReportData
+from contrasweep.report.data import ReportData, Variables
 from contrasweep.report.figures import Figure
+from contrasweep.report.use import time_unit, use_figures
 from contrasweep.storage.record import Status
 
 MOMENTS = 200  # points of the course of a study
 
 
-def budget_section(data: ReportData) -> Mapping[str, Any]:
+def budget_section(data: ReportData) -> Variables:
     """Costs by arm and by host, and the course of the study; empty before a trial has ended."""
     spent = data.spent if data.spent is not None else data.frame
     if "seconds" not in spent or not spent["seconds"].notna().any():
@@ -41,7 +39,7 @@ def budget_section(data: ReportData) -> Mapping[str, Any]:
         "total": duration(float(spent["seconds"].astype("float64").sum())),
         "equal": all(len(sizes) == 1 for sizes in counts.values()),
         "costs": [head, *rows],
-        "course": _course(data, spent),
+        "course": [*_course(data, spent), *use_figures(data)],
         "hosts": _hosts(spent),
     }
 
@@ -80,9 +78,7 @@ def _course(data: ReportData, spent: pd.DataFrame) -> list[Figure]:
     if len(ran) < 2:
         return []
     began, over = float(ran["started"].min()), float(ran["ended"].max())
-    unit, name = (
-        (1.0, "seconds") if over - began < 180 else (60.0, "minutes") if over - began < 7200 else (3600.0, "hours")
-    )
+    unit, name = time_unit(over - began)
     moments = np.linspace(began, over, MOMENTS)
     series = []
     for arm in data.arms:

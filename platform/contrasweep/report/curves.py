@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from contrasweep.report.charts import Series, xy_chart
-from contrasweep.report.data import ReportData
+from contrasweep.report.data import ReportData, Variables
 from contrasweep.report.figures import Figure
 
 PANELS = 12
@@ -19,11 +20,45 @@ Spread = dict[Any, pd.DataFrame]
 CAPTION = "Mean over replicates; the band is their range."
 
 
-def curves_section(data: ReportData) -> Mapping[str, Any]:
-    """The panels of each metric, the study's first; empty where no trial has reported a metric that changed."""
+@dataclass(frozen=True)
+class Panel:
+    """The curves of one combination of axes in one metric, one line an arm; `within` are ends that the panels of the
+    metric share, so that they compare."""
+
+    title: str
+    metric: str
+    lines: Sequence[Series]
+    within: Sequence[float] = ()
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The panels of each metric, the study's first, and the number of combinations of axes that there are."""
+
+    by_metric: Mapping[str, Sequence[Panel]]
+    combinations: int
+
+
+def curves_section(data: ReportData) -> Variables:
+    """The drawings of each metric; empty where no trial has reported a metric that changed."""
+    curves = learning_curves(data)
+    if curves is None:
+        return {}
+    drawn = {metric: [_figure(panel) for panel in panels] for metric, panels in curves.by_metric.items()}
+    count = curves.combinations
+    return {"caption": CAPTION, "panels": count, "by_metric": drawn, "omitted": count - PANELS}
+
+
+def _figure(panel: Panel) -> Figure:
+    svg = xy_chart(panel.lines, x_label="step", y_label=panel.metric, whole_x=True, y_within=panel.within)
+    return Figure(svg, title=panel.title)
+
+
+def learning_curves(data: ReportData) -> Curves | None:
+    """The curves of the finished trials; None where no trial has reported a metric that changed."""
     curves = data.curves
     if curves is None or curves.empty:
-        return {}
+        return None
     metrics = [
         str(c)
         for c in curves.columns
@@ -32,7 +67,7 @@ def curves_section(data: ReportData) -> Mapping[str, Any]:
     curves = curves[curves["trial_id"].isin(data.done["trial_id"])]
     moving = [m for m in metrics if curves[m].nunique() > 1]
     if not moving:  # a single report, or none of a finished trial
-        return {}
+        return None
     metrics = sorted(moving, key=lambda m: (m != data.metric, not m.startswith("loss"), "_class_" in m))[:METRICS]
     named = data.done.set_index("trial_id")
     settings = [
@@ -52,12 +87,10 @@ def curves_section(data: ReportData) -> Mapping[str, Any]:
         by_metric = {metric: _panels(data, spread, order, metric, [metric]) for metric in metrics}
     else:
         by_metric = {metric: _panels(data, spread, order[:PANELS], metric, order) for metric in metrics}
-    return {"caption": CAPTION, "panels": len(order), "by_metric": by_metric, "omitted": len(order) - PANELS}
+    return Curves(by_metric, len(order))
 
 
-def _panels(
-    data: ReportData, spread: Spread, panels: Sequence[str], metric: str, titles: Sequence[str]
-) -> list[Figure]:
+def _panels(data: ReportData, spread: Spread, panels: Sequence[str], metric: str, titles: Sequence[str]) -> list[Panel]:
     within = _range(spread, panels, metric) if len(panels) > 1 else ()
     drawn = []
     for panel, title in zip(panels, titles, strict=False):
@@ -67,8 +100,7 @@ def _panels(
             if (panel, arm) in spread
         ]
         if any(line.x for line in series):
-            svg = xy_chart(series, x_label="step", y_label=metric, whole_x=True, y_within=within)
-            drawn.append(Figure(svg, title=title))
+            drawn.append(Panel(title, metric, series, within))
     return drawn
 
 

@@ -3,16 +3,25 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 
 from contrasweep.report.search_notes import SearchNotes
+from contrasweep.results.advice import Advice
+from contrasweep.results.answer import Answer
 from contrasweep.results.building import build_table
 from contrasweep.results.cells import label
+from contrasweep.results.comparing import Judging
 from contrasweep.results.table import Table
+from contrasweep.statistics.design import Design
 from contrasweep.storage.record import Status
+from contrasweep.storage.records import LOG
 from contrasweep.storage.study_document import StudyDocument
+
+Variables = Mapping[str, Any]
+"""What a template shows, by the names that it uses; empty: the page has no such section."""
 
 
 @dataclass(frozen=True)
@@ -26,19 +35,32 @@ class ReportData:
     frame: pd.DataFrame
     document: StudyDocument  # with the metric of the report
     curves: pd.DataFrame | None = None  # trial_id, step, metrics
+    system: pd.DataFrame | None = None  # trial_id, step, time and what was in use, of trials of 10 s and more
     search: pd.DataFrame | None = None  # as `results.searched.search_frame` has it
-    importance: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by arm, the share of each setting
+    importance: pd.DataFrame | None = None  # as `results.searched.importance` has it
     links: Mapping[str, str] = field(default_factory=dict)  # trial id -> MLflow run
     images: list[tuple[str, bytes]] = field(default_factory=list)  # figures of single trials: caption, PNG
     by_item: list[dict[str, Any]] = field(default_factory=list)  # comparisons over test items of single trials
     over_groups: list[Table] = field(default_factory=list)  # tables over the test items of all folds
     spent: pd.DataFrame | None = None  # one row a trial that ended, of a search too, with its arm, phase and costs
     search_notes: SearchNotes = field(default_factory=SearchNotes)
+    advice: Advice | None = None  # what would decide what is undecided
     study_link: str = ""
+    storage: str = ""  # where the study lies, for the commands that a report names
     served: str = ""  # the command that serves the pages behind `links`; empty where a server does
     given: Table | None = None  # the table, where it is computed already
     code: Sequence[Sequence[str]] = ()  # one row for each code that made trials: digest, trials, commit
     superseded: int = 0  # trials that were put aside
+
+    def log_command(self, trial_id: str) -> str:
+        """The command that prints what a trial printed; "" where the storage is not known."""
+        return f"contrasweep logs {self.document.name} {trial_id} --storage {self.storage}" if self.storage else ""
+
+    def log_link(self, trial_id: str) -> str:
+        """The address of its log, where the storage is a folder."""
+        if not self.storage.startswith("/"):
+            return ""
+        return f"{Path(self.storage).as_uri()}/{self.document.name}/trials/{trial_id}/{LOG}"
 
     @property
     def metric(self) -> str:
@@ -79,16 +101,31 @@ class ReportData:
         """The arms over all axes at once; None where the table is that already."""
         return self._table(["arm"], []) if self.axes else None
 
+    @cached_property
+    def answers(self) -> list[Answer]:
+        """The verdicts of the study, then what is exploratory beside them."""
+        tables = [table for table in (self.overall, self.table) if table is not None]
+        own = [Answer(t.pairs, self.document.question if t.decisive else None, t.pooled) for t in tables]
+        if self.table.given_answer is not None:
+            own = [self.table.given_answer, *(answer for answer in own if not answer.decisive)]
+        return sorted(own, key=lambda answer: not answer.decisive)
+
     def _table(self, rows: Sequence[str], columns: Sequence[str]) -> Table:
+        document = self.document
+        judging = Judging(
+            design=Design(folds=document.folds),
+            mode=self.mode,
+            alpha=document.alpha,
+            question=document.question,
+            margin=document.smallest_difference,
+            reference=document.reference,
+        )
         return build_table(
             self.frame,
             rows=rows,
             columns=columns,
             metric=self.metric,
-            mode=self.mode,
-            alpha=self.document.alpha,
-            train_fraction=self.document.train_fraction,
-            reference=self.document.reference,
+            judging=judging,
             links=self.links,
             axes=self.axes,
         )

@@ -4,7 +4,9 @@ import math
 from collections.abc import Sequence
 
 from contrasweep.report.comparisons import comparison_rows
+from contrasweep.report.text import bottom_labels
 from contrasweep.results.cells import Cell, number
+from contrasweep.results.legend import marked_as
 from contrasweep.results.table import Table
 from contrasweep.results.versus import Versus
 
@@ -40,32 +42,55 @@ def table_latex(table: Table) -> str:
             rf"{'& ' * factors}\multicolumn{{{entries}}}{{c}}{{{over}}} \\",
             rf"\cmidrule(lr){{{factors + 1}-{factors + entries}}}",
         ]
-    head.append(_row([escape(name) for name in (*table.row_factors, *table.column_titles)]))
+    head.append(latex_row([escape(name) for name in (*table.row_factors, *table.column_titles)]))
     rows = [
         [*map(escape, labels), *(_entry(table, table.cells.get((row, column))) for column in table.columns)]
         for row, labels in zip(table.rows, table.row_labels(), strict=True)
     ]
-    return _environment(_caption(table), factors + entries, head, rows)
+    if bottom := table.bottom():
+        labels = [escape(label) for label in bottom_labels(table)]
+        rows.append([*labels, *(_entry(table, cell) for cell in bottom)])
+    return _environment(_caption(table), factors + entries, head, rows, rule=bool(bottom))
 
 
 def versus_latex(versus: Versus) -> str:
     """A table environment with a row for each comparison; needs \\usepackage{booktabs}."""
     head, *rows = [[escape(entry) for entry in row] for row in comparison_rows(versus)]
     caption = escape(f"{versus.title}: {versus.metric}, {versus.a} - {versus.b}")
-    return _environment(caption, len(head), [_row(head)], rows)
+    return _environment(caption, len(head), [latex_row(head)], rows)
 
 
-def _environment(caption: str, columns: int, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _environment(
+    caption: str, columns: int, head: Sequence[str], rows: Sequence[Sequence[str]], *, rule: bool = False
+) -> str:
+    """`rule` sets the last row, of averages, apart."""
+    body = list(map(latex_row, rows))
+    if rule:
+        body.insert(-1, r"\midrule")
+    return table_environment(caption, "l" * columns, head, body)
+
+
+def table_environment(
+    caption: str,
+    layout: str,
+    head: Sequence[str],
+    body: Sequence[str],
+    *,
+    packages: str = r"\usepackage{booktabs}",
+    label: str = "",
+) -> str:
+    """A table of these lines; `caption` is LaTeX already, `layout` the argument of tabular."""
     lines = [
-        r"% needs \usepackage{booktabs}",
+        f"% needs {packages}",
         r"\begin{table}",
         r"\centering",
         rf"\caption{{{caption}}}",
-        rf"\begin{{tabular}}{{{'l' * columns}}}",
+        *([rf"\label{{{label}}}"] if label else []),
+        rf"\begin{{tabular}}{{{layout}}}",
         r"\toprule",
         *head,
         r"\midrule",
-        *map(_row, rows),
+        *body,
         r"\bottomrule",
         r"\end{tabular}",
         r"\end{table}",
@@ -73,13 +98,19 @@ def _environment(caption: str, columns: int, head: Sequence[str], rows: Sequence
     return "\n".join(lines) + "\n"
 
 
-def _row(entries: Sequence[str]) -> str:
+def latex_row(entries: Sequence[str]) -> str:
+    """A line of a tabular."""
     return " & ".join(entries) + r" \\"
 
 
 def _caption(table: Table) -> str:
-    lines = [line.replace("* best", "bold: best") for line in table.legend]
-    return ". ".join(escape(line) for line in [table.heading, *(line[0].upper() + line[1:] for line in lines)]) + "."
+    answer = table.answer
+    said = [f"{answer.heading}: " + "; ".join(answer.sentences())] if answer.pairs and answer.decisive else []
+    lines = [marked_as(line, "bold:") for line in table.legend]
+    return (
+        ". ".join(escape(line) for line in [table.heading, *(line[0].upper() + line[1:] for line in lines), *said])
+        + "."
+    )
 
 
 def _entry(table: Table, cell: Cell | None) -> str:

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+from contrasweep.markdown_text import markdown_text
 from contrasweep.report.comparisons import comparison_rows
 from contrasweep.report.text import table_rows
 from contrasweep.results.cells import ARROWS
+from contrasweep.results.legend import marked_as
 from contrasweep.results.table import Table
 from contrasweep.results.versus import Versus
 
@@ -12,25 +14,32 @@ from contrasweep.results.versus import Versus
 def table_markdown(table: Table) -> str:
     """The table, its legend and its verdicts; the best of each comparison is bold."""
     rows = table_rows(table)
-    for row, entries in zip(table.rows, rows[1:], strict=True):
-        for i, column in enumerate(table.columns, start=len(table.row_factors)):
-            cell = table.cells.get((row, column))
+    shown = [[table.cells.get((row, column)) for column in table.columns] for row in table.rows]
+    for cells, entries in zip([*shown, *([table.bottom()] if table.averages else [])], rows[1:], strict=True):
+        for i, cell in enumerate(cells, start=len(table.row_factors)):
             if cell is not None and cell.best:
                 entries[i] = f"**{table.cell_text(cell)}**{ARROWS[cell.mark]}"
-    lines = [f"**{table.heading}**", "", *_lines(rows), ""]
-    lines += [f"- {line.replace('* best', '**bold** best')}" for line in table.legend]
+    lines = [f"**{markdown_text(table.heading)}**", "", *table_lines(rows), ""]
+    lines += [list_item(marked_as(line, "**bold**")) for line in table.legend]
     if table.verdicts:
-        lines += ["", *(f"- {line}" for line in table.verdicts)]
+        lines += ["", markdown_text(table.verdicts[0]), "", *map(list_item, table.verdicts[1:])]
     return "\n".join(lines) + "\n"
 
 
 def versus_markdown(versus: Versus) -> str:
     """The comparisons as rows, then the one over everything as a sentence."""
-    lines = [f"**{versus.title}: {versus.metric}**", "", *_lines(comparison_rows(versus)), "", versus.overall.sentence]
-    return "\n".join([*lines, *(f"Note: {note}." for note in versus.notes)]) + "\n"
+    answer = versus.answers[0]
+    lines = [f"**{markdown_text(f'{versus.title}: {versus.metric}')}**", "", *table_lines(comparison_rows(versus)), ""]
+    lines += [f"{markdown_text(answer.heading)}:", "", *map(list_item, answer.sentences())]
+    return "\n".join([*lines, *(list_item(f"Note: {note}.") for note in versus.notes)]) + "\n"
 
 
-def _lines(rows: Sequence[Sequence[str]]) -> list[str]:
+def list_item(text: str) -> str:
+    """An entry of a list."""
+    return f"- {markdown_text(text)}"
+
+
+def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
     """A Markdown table whose first row is the head."""
-    head, *body = [[entry.replace("|", "\\|") for entry in row] for row in rows]
+    head, *body = [[markdown_text(entry) for entry in row] for row in rows]
     return ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *body)]

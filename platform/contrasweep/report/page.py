@@ -4,29 +4,31 @@ A section is a function that says what it shows, and a template that lays it out
 left out where there is nothing to show.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import importlib.metadata
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
 
 from contrasweep.report import figures, searching
+from contrasweep.report.advice import advice_variables
 from contrasweep.report.budget import budget_section
 from contrasweep.report.charts import COLOURS
 from contrasweep.report.comparisons import pair_rows
 from contrasweep.report.curves import curves_section
-from contrasweep.report.data import ReportData
+from contrasweep.report.data import ReportData, Variables
+from contrasweep.report.datasets import datasets_section
 from contrasweep.report.templating import render_template
 from contrasweep.report.trial_list import trials_section
 from contrasweep.report.trials import figures_section, items_section
-from contrasweep.results.cells import Pair
+from contrasweep.results.answer import Answer
 from contrasweep.storage.record import Phase, Status
 
 MAX_CAUSES = 20
 MAX_SENTENCES = 6
-TONES = {Status.FAILED: "bad", Status.INFEASIBLE: "bad", Status.PENDING: "open"}
+TONES = {Status.FAILED: "bad", Status.INFEASIBLE: "bad", Status.BROKEN: "bad", Status.PENDING: "open"}
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,9 @@ class Section:
     body: Markup
 
 
-def html_report(data: ReportData) -> str:
-    """The report of a study as one HTML document; it asks nothing of any other file or host."""
+def html_report(data: ReportData, *, served: bool = False) -> str:
+    """The report of a study as one HTML document; it asks nothing of any other file or host. A `served` one keeps
+    itself true by asking its own server (`serve`)."""
     document = data.document
     shown = {key: (title, show(data)) for key, (title, show) in SECTIONS.items()}
     return render_template(
@@ -58,6 +61,7 @@ def html_report(data: ReportData) -> str:
             if context
         ],
         written=datetime.now(UTC),
+        served=served,
     )
 
 
@@ -70,31 +74,29 @@ def _summary(data: ReportData) -> str:
     return f"{data.metric}, {better} is better · {len(data.arms)} arms · {size}"
 
 
-def _answer(data: ReportData) -> Mapping[str, Any]:
-    overall = data.overall.pairs if data.overall is not None else ()
-    groups = []
-    if overall:
-        groups.append(_verdicts(f"Over all values of {' and '.join(data.axes)}", overall))
-    if data.table.pairs:
-        groups.append(_verdicts("Cell by cell" if overall else "", data.table.pairs))
-    pairs = [*data.table.pairs, *overall]
-    notes = list(dict.fromkeys(note for pair in pairs for note in pair.comparison.notes))
-    return {"groups": groups, "notes": notes}
+def _answer(data: ReportData) -> Variables:
+    answers = [answer for answer in data.answers if answer.pairs]
+    return {"groups": [_said(answer) for answer in answers], "notes": answers[0].notes if answers else []}
 
 
-def _verdicts(title: str, pairs: Sequence[Pair]) -> Mapping[str, Any]:
-    """The surest first; of many, the rest as rows."""
+def _said(answer: Answer) -> Variables:
+    """The surest verdicts first; of many, the rest as rows, as all of what is exploratory."""
+    pairs = answer.pairs
     ordered = sorted(pairs, key=lambda pair: (not pair.decided, pair.comparison.p_value))
     few = len(pairs) <= MAX_SENTENCES + 2
     return {
-        "title": title,
+        "answer": answer,
         "first": ordered if few else ordered[:MAX_SENTENCES],
-        "rows": [] if few else pair_rows(pairs),
+        "rows": [] if few and answer.decisive else pair_rows(pairs),
         "decided": sum(pair.decided for pair in pairs),
     }
 
 
-def _table(data: ReportData) -> Mapping[str, Any]:
+def _advice(data: ReportData) -> Variables:
+    return advice_variables(data.advice)
+
+
+def _table(data: ReportData) -> Variables:
     return {
         "table": data.table,
         "overall": data.overall,
@@ -104,20 +106,20 @@ def _table(data: ReportData) -> Mapping[str, Any]:
     }
 
 
-def _slices(data: ReportData) -> Mapping[str, Any]:
+def _slices(data: ReportData) -> Variables:
     shown = [*figures.slices(data), *figures.interaction_figures(data), *figures.variance_figures(data)]
     return {"shown": shown} if shown else {}
 
 
-def _search(data: ReportData) -> Mapping[str, Any]:
-    best, notes = searching.best_settings(data), data.search_notes
+def _search(data: ReportData) -> Variables:
+    notes = data.search_notes
     shown = [*searching.budget_figures(data), *searching.slice_figures(data), *searching.importance_figures(data)]
-    if not (best or notes.costs or shown):
+    if not (notes.best or notes.costs or shown):
         return {}
-    return {"best": best, "costs": notes.costs, "front": notes.front, "front_title": notes.title, "shown": shown}
+    return {"best": notes.best, "costs": notes.costs, "front": notes.front, "front_title": notes.title, "shown": shown}
 
 
-def _failures(data: ReportData) -> Mapping[str, Any]:
+def _failures(data: ReportData) -> Variables:
     """What failed, grouped by the last line of the traceback, with one whole traceback each."""
     lost = data.frame[data.frame["status"].isin([Status.FAILED, Status.INFEASIBLE])]
     if lost.empty:
@@ -135,13 +137,20 @@ def _failures(data: ReportData) -> Mapping[str, Any]:
             "arms": ", ".join(f"{arm} ({n})" for arm, n in part["arm"].value_counts().items()),
             "trials": ", ".join(map(str, part["trial_id"].head(8))) + (" …" if len(part) > 8 else ""),
             "traceback": part["error"].iloc[0][-4000:].strip("\n"),
+            "log": data.log_command(str(part["trial_id"].iloc[0])),
+            "link": data.log_link(str(part["trial_id"].iloc[0])),
         }
         for cause, part in groups[:MAX_CAUSES]
     ]
     return {"failures": failures, "omitted": len(groups) - MAX_CAUSES}
 
 
-def _again(data: ReportData) -> Mapping[str, Any]:
+def _numbers(data: ReportData) -> Variables:
+    version = data.document.versions.get("contrasweep", importlib.metadata.version("contrasweep"))
+    return {"margin": data.document.smallest_difference, "version": version}
+
+
+def _again(data: ReportData) -> Variables:
     document = data.document
     datasets = [
         [dataset.name + " (synthetic)" * dataset.synthetic, dataset.digest or "–"] for dataset in document.datasets
@@ -157,9 +166,11 @@ def _again(data: ReportData) -> Mapping[str, Any]:
     return content if any(content.values()) else {}
 
 
-SECTIONS: Mapping[str, tuple[str, Callable[[ReportData], Mapping[str, Any]]]] = {
+SECTIONS: Mapping[str, tuple[str, Callable[[ReportData], Variables]]] = {
     "answer": ("The answer", _answer),
     "table": ("The table", _table),
+    "advice": ("What would decide", _advice),
+    "datasets": ("Datasets", datasets_section),
     "slices": ("Slices and interactions", _slices),
     "curves": ("Learning curves", curves_section),
     "search": ("Search", _search),
@@ -168,6 +179,7 @@ SECTIONS: Mapping[str, tuple[str, Callable[[ReportData], Mapping[str, Any]]]] = 
     "trials": ("All trials", trials_section),
     "budget": ("Budget and GPUs", budget_section),
     "failures": ("Failures", _failures),
+    "numbers": ("What the numbers mean", _numbers),
     "again": ("To run it again", _again),
 }
 """By the key of a section (its address, its template): its heading, and what its template is given."""

@@ -1,4 +1,5 @@
-"""What a Sweep's search cost beside its budget and, of several objectives or under constraints, the Pareto fronts."""
+"""What a Sweep's search cost beside its budget, of several objectives or under constraints the Pareto fronts, and each
+arm's best settings and which of them matter."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,20 +12,30 @@ from contrasweep.results.results import Results
 from contrasweep.text_table import text_table
 from contrasweep.tuning.pruners.scheduled import last_settings
 
+IMPORTANCE = "Importance of each setting (PED-ANOVA), and what shuffled scores would show"
+
 
 @dataclass(frozen=True)
 class SearchNotes:
-    """`costs`: a line an arm; `front`: a head and the rows of the Pareto fronts, `title` what they are of."""
+    """`costs`: a line an arm; `front`: a head and the rows of the Pareto fronts, `title` what they are of; `best`: a
+    head and one row an arm with its best settings, their score in the search, and the confirmed one with interval;
+    `importance`: a head and one row an arm and setting."""
 
     costs: tuple[str, ...] = ()
     title: str = ""
     front: tuple[tuple[str, ...], ...] = ()
+    best: tuple[tuple[str, ...], ...] = ()
+    importance: tuple[tuple[str, ...], ...] = ()
 
     def to_text(self, width: int | None = None) -> str:
         """For a terminal; empty for a study without a search."""
         lines = [line if line.startswith("schedule") else f"searched {line}" for line in self.costs]
         if self.front:
             lines += ["", self.title, "", *text_table(self.front, width=width)]
+        if self.best:
+            lines += ["", "Best settings of each arm:", "", *text_table(self.best, rule=True, width=width)]
+        if self.importance:
+            lines += ["", f"{IMPORTANCE}:", "", *text_table(self.importance, rule=True, width=width)]
         return "\n".join(lines)
 
 
@@ -32,12 +43,53 @@ def search_notes(results: Results) -> SearchNotes:
     """What the records say of a Sweep's search."""
     costs = [f"{arm}: {cost}" for arm, cost in results.spent().items()]
     costs += [f"schedule of {text}" for text in _schedules(results)]
-    frame = results.pareto()
+    frame, best = results.pareto(), _best(results) if results.document.search else ()
+    importance = _importance(results.importance())
     if frame.empty:
-        return SearchNotes(tuple(costs))
+        return SearchNotes(tuple(costs), best=best, importance=importance)
     kept = frame[frame["front"]].drop(columns=["front", "feasible"])
     rows = [tuple(map(_text, row)) for row in kept.itertuples(index=False)]
-    return SearchNotes(tuple(costs), _title(results, frame), (tuple(map(str, kept.columns)), *rows))
+    front = (tuple(map(str, kept.columns)), *rows)
+    return SearchNotes(tuple(costs), _title(results, frame), front, best, importance)
+
+
+def _importance(frame: pd.DataFrame) -> tuple[tuple[str, ...], ...]:
+    """A head and one row an arm and setting: its share, what noise shows, and what that says."""
+    rows = []
+    for row in frame.to_dict("records"):
+        noise = f"up to {percent(row['noise'])}" if np.isfinite(row["noise"]) else "–"
+        rows.append(
+            (row["arm"], row["setting"], percent(row["share"]), noise, str(row["configurations"]), row["verdict"])
+        )
+    return (("arm", "setting", "share", "noise", "configurations", "verdict"), *rows) if rows else ()
+
+
+def percent(share: Any) -> str:
+    """A share as a whole percentage; a dash for none."""
+    return f"{100 * share:.0f} %" if np.isfinite(share) else "–"
+
+
+def _best(results: Results) -> tuple[tuple[str, ...], ...]:
+    """A head and one row an arm: settings, trials, score in the search, and the confirmed mean with its interval."""
+    entries = results.best_settings
+    names = list(dict.fromkeys(name for entry in entries for name in entry.settings))
+    rows = [
+        (
+            entry.arm,
+            *(_text(entry.settings[name]) if name in entry.settings else "–" for name in names),
+            str(entry.configurations),
+            _text(entry.searched),
+            "not yet" if entry.mean is None else _interval(entry.mean, entry.low, entry.high),
+        )
+        for entry in entries
+    ]
+    head = ("arm", *names, "configurations", f"{results.metric} in the search", "confirmed")
+    return (head, *rows) if rows else ()
+
+
+def _interval(mean: float, low: float | None, high: float | None) -> str:
+    known = low is not None and high is not None and np.isfinite(low) and np.isfinite(high)
+    return f"{mean:.4g} [{low:.4g}, {high:.4g}]" if known else f"{mean:.4g}"
 
 
 def _schedules(results: Results) -> list[str]:

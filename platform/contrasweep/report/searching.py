@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -10,29 +11,13 @@ from contrasweep.report.bars import bar_chart
 from contrasweep.report.charts import Dots, Series, short, xy_chart
 from contrasweep.report.data import ReportData
 from contrasweep.report.figures import POINTS, Figure
-from contrasweep.report.parallel import axis, parallel_chart
+from contrasweep.report.parallel import Axis, axis, parallel_chart
+from contrasweep.report.search_notes import percent
 from contrasweep.results.cells import label
 from contrasweep.results.effects import INDEPENDENT, budget_curves
 from contrasweep.results.searched import settings
-from contrasweep.storage.record import Status
 
 LINES = 2000
-
-
-def best_settings(data: ReportData) -> list[list[str]]:
-    """A head and one row an arm: the settings its search chose, their value in the search, the confirmed mean."""
-    search = data.search
-    if search is None or search.empty:
-        return []
-    names, sign, rows = settings(search), 1 if data.mode == "max" else -1, []
-    confirmed = data.done.groupby("arm")["value"].mean()
-    for arm in data.arms:
-        whole = search[(search["arm"] == arm) & (search["status"] == Status.DONE) & search["value"].notna()]
-        if len(whole):
-            best = whole.iloc[int((sign * whole["value"]).argmax())]
-            mean = short(float(confirmed[arm])) if arm in confirmed else "–"
-            rows.append([arm, *(_value(best[n]) for n in names), str(len(whole)), short(float(best["value"])), mean])
-    return [["arm", *names, "finished trials", f"{data.metric} in the search", "confirmed"], *rows]
 
 
 def budget_figures(data: ReportData) -> list[Figure]:
@@ -84,28 +69,52 @@ def slice_figures(data: ReportData) -> list[Figure]:
 
 
 def importance_figures(data: ReportData) -> list[Figure]:
-    """How much each searched setting matters, by arm, in one order of settings."""
-    by_arm = {arm: data.importance[arm] for arm in data.arms if data.importance.get(arm)}
-    ranks: dict[str, float] = {}
-    for shares in by_arm.values():
-        for name, share in shares.items():
-            ranks[name] = ranks.get(name, 0.0) + share
+    """How much each searched setting matters, by arm, in one order of settings, and what noise would show."""
     figures = []
-    for arm, shares in by_arm.items():
-        ranked = [name for name in sorted(ranks, key=lambda n: -ranks[n]) if name in shares]
+    for arm, part in ranked_importance(data):
+        shown = [f"{percent(share)}, {verdict}" for share, verdict in zip(part["share"], part["verdict"], strict=True)]
+        colours = [data.colour(arm)] * len(part)
         svg = bar_chart(
-            ranked,
-            [shares[n] for n in ranked],
-            [f"{100 * shares[n]:.0f} %" for n in ranked],
+            list(part["setting"]),
+            list(part["share"]),
+            shown,
             title=f"importance, {arm}",
-            colours=[data.colour(arm)] * len(ranked),
+            colours=colours,
+            marks=list(part["noise"]),
         )
-        figures.append(Figure(svg, "Share of what makes configurations good (PED-ANOVA).", f"Importance: {arm}"))
+        n = part["configurations"].iloc[0]
+        caption = (
+            f"Share of what tells the best tenth of {n} configurations apart (PED-ANOVA). The upright line is what the "
+            "same configurations reach with their scores shuffled; one setting in twenty passes it by chance."
+            if part["share"].notna().any()
+            else f"{n} configurations are too few to say."
+        )
+        figures.append(Figure(svg, caption, f"Importance: {arm}"))
     return figures
 
 
-def parallel_figure(data: ReportData) -> Figure | None:
-    """Every configuration of a search, or every trial of a grid, as a line over its settings and its value."""
+def ranked_importance(data: ReportData) -> list[tuple[str, pd.DataFrame]]:
+    """By arm the rows of its settings, those first that matter most over all arms."""
+    if data.importance is None or data.importance.empty:
+        return []
+    ranks = data.importance.groupby("setting")["share"].sum()
+    ordered = data.importance.assign(rank=-data.importance["setting"].map(ranks)).sort_values("rank", kind="stable")
+    parts = {str(arm): part for arm, part in ordered.groupby("arm", sort=False)}
+    return [(arm, parts[arm]) for arm in data.arms if arm in parts]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """One line a trial: the upright axes with its positions on them, its arm, and what is said of all."""
+
+    axes: Sequence[Axis]
+    arms: Sequence[str]
+    tips: Sequence[str]
+    note: str
+
+
+def parallel_lines(data: ReportData) -> Lines | None:
+    """Every configuration of a search, or every trial of a grid, over its settings and its value; of many a sample."""
     if data.search is not None and len(data.search):
         frame, names, what = data.search, settings(data.search), "configurations of the search"
     else:
@@ -127,9 +136,18 @@ def parallel_figure(data: ReportData) -> Figure | None:
         _tip(arm, names, row, value)
         for arm, row, value in zip(arms, frame[names].to_numpy().tolist(), frame["value"], strict=True)
     ]
-    svg = parallel_chart(axes, [data.colour(arm) for arm in arms], arms, title="parallel coordinates", tips=tips)
     note = f"{LINES} of {total} {what}, drawn at random" if total > LINES else f"{total} {what}"
-    caption = f"One line each: {note}. Point at a line for its values; click an arm above to hide it."
+    return Lines(axes, arms, tips, note)
+
+
+def parallel_figure(data: ReportData) -> Figure | None:
+    """The parallel coordinates of the trials as a drawing of the page."""
+    lines = parallel_lines(data)
+    if lines is None:
+        return None
+    colours = [data.colour(arm) for arm in lines.arms]
+    svg = parallel_chart(lines.axes, colours, lines.arms, title="parallel coordinates", tips=lines.tips)
+    caption = f"One line each: {lines.note}. Point at a line for its values; click an arm above to hide it."
     return Figure(svg, caption, "Parallel coordinates", wide=True)
 
 

@@ -7,8 +7,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from contrasweep.report.advice import advice_variables
+from contrasweep.report.comparisons import comparison_rows
+from contrasweep.results.advice import Advice
 from contrasweep.results.cells import ARROWS, number
+from contrasweep.results.legend import marked_as
 from contrasweep.results.table import Table
+from contrasweep.results.versus import Versus
 
 
 def render_template(name: str, /, **context: Any) -> Markup:
@@ -21,6 +26,16 @@ def table_html(table: Table) -> str:
     return render_template("table.html", table=table)
 
 
+def versus_html(versus: Versus) -> str:
+    """A fragment: what is said of two arms, and every comparison of them as a row."""
+    return render_template("versus.html", versus=versus, rows=comparison_rows(versus))
+
+
+def advice_html(advice: Advice) -> str:
+    """A fragment: what would decide each undecided comparison, as the report shows it."""
+    return render_template("sections/advice.html", **advice_variables(advice))
+
+
 @functools.cache
 def _environment() -> Environment:
     environment = Environment(
@@ -31,7 +46,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals |= {"ARROWS": ARROWS, "number": number, "zip": zip, "asset": _asset}
-    environment.filters["starred"] = lambda line: line.replace("* best", "★ best")
+    environment.filters["starred"] = lambda line: marked_as(line, "★")
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
     return environment
 

@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Sequence
 
 from contrasweep.report.comparisons import comparison_rows
+from contrasweep.results.answer import Answer
 from contrasweep.results.cells import ARROWS, Cell
 from contrasweep.results.table import Table
 from contrasweep.results.versus import Versus
@@ -23,17 +24,27 @@ def table_text(table: Table, width: int) -> str:
         wrapped(table.heading, width),
         "\n\n".join(blocks),
         "\n".join(wrapped(line, width) for line in table.legend),
-        "\n".join(wrapped(line, width) for line in table.verdicts),
+        "\n".join(answer_lines(table.answer, width)),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
 def versus_text(versus: Versus, width: int) -> str:
     """The comparison over everything as a sentence, those of the cells as rows."""
-    lines = [f"{versus.title}: {versus.metric}", "", wrapped(versus.overall.sentence, width)]
+    lines = [f"{versus.title}: {versus.metric}", "", *answer_lines(versus.answers[0], width)]
     if versus.cells:
-        lines += ["", *text_table(comparison_rows(versus), rule=True, width=width), ""]
-    return "\n".join([*lines, *(wrapped(f"Note: {note}.", width) for note in versus.notes)]).rstrip() + "\n"
+        heading = wrapped(f"{versus.answers[1].heading}:", width)
+        lines += ["", heading, *text_table(comparison_rows(versus, overall=False), rule=True, width=width)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def answer_lines(answer: Answer, width: int) -> list[str]:
+    """What is said of comparisons: once what they have in common, then a sentence each."""
+    if not answer.pairs:
+        return []
+    lines = [wrapped(f"{answer.heading}:", width)]
+    lines += ["  " + wrapped(line, width - 2).replace("\n", "\n  ") for line in answer.sentences()]
+    return [*lines, *(wrapped(f"Note: {note}.", width) for note in answer.notes)]
 
 
 def table_rows(table: Table, columns: Sequence[int] | None = None) -> list[list[str]]:
@@ -43,7 +54,14 @@ def table_rows(table: Table, columns: Sequence[int] | None = None) -> list[list[
     body = [
         [*row, *(marked_text(table, table.cells.get((row, table.columns[i]))) for i in chosen)] for row in table.rows
     ]
+    if bottom := table.bottom():
+        body.append([*bottom_labels(table), *(marked_text(table, bottom[i]) for i in chosen)])
     return [head, *body]
+
+
+def bottom_labels(table: Table) -> list[str]:
+    """The labels of the row of averages."""
+    return ["average", *[""] * (len(table.row_factors) - 1)]
 
 
 def marked_text(table: Table, cell: Cell | None) -> str:

@@ -2,19 +2,18 @@
 quick."""
 
 import os
-from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
-from contrasweep.report.data import ReportData
+from contrasweep.report.data import ReportData, Variables
 from contrasweep.report.searching import parallel_figure
 from contrasweep.results.cells import label
 
 LARGEST = 20_000
 
 
-def trials_section(data: ReportData) -> Mapping[str, Any]:
+def trials_section(data: ReportData) -> Variables:
     """All trials as lines over their settings, and as data: one array of values a trial, its run last."""
     parallel, frame = parallel_figure(data), data.frame.head(LARGEST)
     if frame.empty:
@@ -31,4 +30,11 @@ def trials_section(data: ReportData) -> Mapping[str, Any]:
     ]
     listed = {"head": [*texts, *numbers, "trial"], "start": start, "rows": list(zip(*columns, strict=True))}
     example = f"{data.arms[0]} {data.axes[0]}={columns[1][0]}" if data.axes else f"{data.arms[0]} failed"
-    return {"parallel": parallel, "listed": listed, "example": example, "omitted": len(data.frame) - len(frame)}
+    logs = data.log_command("TRIAL")
+    return {
+        "logs": logs,
+        "parallel": parallel,
+        "listed": listed,
+        "example": example,
+        "omitted": len(data.frame) - len(frame),
+    }

@@ -6,6 +6,8 @@ from typing import Any
 
 import pandas as pd
 
+from contrasweep.errors import StorageError
+from contrasweep.report.data import Variables
 from contrasweep.results.cells import label
 from contrasweep.results.items import MAX_PAIRS, row_keys
 from contrasweep.results.table import Table
@@ -26,7 +28,10 @@ def figures(
     for row in first.to_dict("records"):
         record = records[row["trial_id"]]
         for name in (n for n in record.artifacts if n.endswith(".png")):
-            content = study.store.read(study.key(record.trial_id, f"artifacts/{name}"))
+            try:
+                content = study.store.read(study.key(record.trial_id, f"artifacts/{name}"), MAX_BYTES)
+            except (FileNotFoundError, StorageError):
+                continue
             if len(kept) == MAX_FIGURES or sum(len(c) for _, c in kept) + len(content) > MAX_BYTES:
                 return kept
             where = " ".join([str(row["arm"]), *(f"{axis}={row[axis]}" for axis in axes)])
@@ -35,12 +40,12 @@ def figures(
     return kept
 
 
-def figures_section(images: Sequence[tuple[str, bytes]]) -> Mapping[str, Any]:
+def figures_section(images: Sequence[tuple[str, bytes]]) -> Variables:
     """The figures, inside the page."""
     return {"images": [(caption, base64.b64encode(png).decode()) for caption, png in images]} if images else {}
 
 
-def items_section(rows: Sequence[Mapping[str, Any]], axes: Sequence[str], tables: Sequence[Table]) -> Mapping[str, Any]:
+def items_section(rows: Sequence[Mapping[str, Any]], axes: Sequence[str], tables: Sequence[Table]) -> Variables:
     """Test items pooled over folds, a table for each score; then the comparisons of single replicates: one row an
     item's name and pair of arms, and every replicate of it on demand."""
     if not rows and not tables:

@@ -3,16 +3,15 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pandas as pd
 
 from contrasweep.statistics import Comparison
 
 Key = tuple[str, ...]
-Mark = Literal["", "better", "worse"]
-ARROWS: Mapping[Mark, str] = {"": "", "better": " ↑", "worse": " ↓"}
+ARROWS: Mapping[str, str] = {"": "", "better": " ↑", "worse": " ↓"}
 """How a cell's mark is shown."""
 
 
@@ -30,11 +29,12 @@ class Replicate:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: `mean` in `low` to `high` over `n` finished replicates of `planned`; `least` and `most` are the
-    outermost of what was averaged (folds, seeds of a fold averaged, or replicates).
+    """One cell: `n` of `planned` trials are finished; `mean` in `low` to `high` is over the `used` ones, which are the
+    replicates that all arms of its comparisons finished. `least` and `most` are the outermost of what was averaged
+    (folds, seeds of a fold averaged, or replicates).
 
-    `statuses` counts its trials by status; `best` marks the best of its comparisons, `mark` is `better` or
-    `worse` than the reference (or `worse` than the best), by Holm, or empty. `other_code` counts its trials that ran
+    `statuses` counts its trials by status; `best` marks arms that are not worse than the best, `mark` is `better` or
+    `worse` than the reference (or `worse` than the best), or empty. `other_code` counts its trials that ran
     other code than the newest, which show as †.
     """
 
@@ -48,7 +48,8 @@ class Cell:
     least: float | None = None
     most: float | None = None
     best: bool = False
-    mark: Mark = ""
+    mark: str = ""
+    used: int = 0
     other_code: int = 0
 
     @property
@@ -77,26 +78,28 @@ class Cell:
 
 @dataclass(frozen=True)
 class Pair:
-    """`a` against `b` (labels of the compared factor) in `context` (factor, label pairs); the comparison's p
-    is Holm's over the table, `raw_p` the unadjusted one."""
+    """`a` against `b` (labels of the compared factor) in `context` (factor, label pairs)."""
 
     context: tuple[tuple[str, str], ...]
     a: str
     b: str
     comparison: Comparison
-    raw_p: float
     metric: str
 
     @property
     def decided(self) -> bool:
         """Whether the comparison has a verdict other than `undecided`."""
-        return self.comparison.verdict != "undecided"
+        return self.comparison.decided
 
     @property
     def sentence(self) -> str:
         """The comparison in words, with its place in the table."""
         where = ", ".join(f"{factor} {label}" for factor, label in self.context)
         return (f"{where}: " if where else "") + self.comparison.sentence(self.a, self.b)
+
+    def seen_from(self, a: str) -> "Pair":
+        """The same comparison with `a` first."""
+        return self if self.a == a else replace(self, a=self.b, b=self.a, comparison=self.comparison.reversed())
 
 
 def number(value: float, decimals: int) -> str:

@@ -6,15 +6,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from contrasweep.errors import SpecError, choose_from
-from contrasweep.results.code_use import MixedCode, mark_mixed_code
+from contrasweep.errors import BrokenFileError, SpecError, choose_from
+from contrasweep.results.code_use import MixedCode
+from contrasweep.results.names import OWN_COLUMNS, Over
 from contrasweep.results.pareto import pareto_frame
+from contrasweep.results.rendering import Plots, plots_of
 from contrasweep.results.searched import importance, search_frame
+from contrasweep.results.unread import unread_lines
 from contrasweep.storage import compact
 from contrasweep.storage.planned import read_planned
 from contrasweep.storage.record import Record, Status
@@ -24,12 +27,17 @@ from contrasweep.study.arm_budget import ArmBudget, search_costs
 from contrasweep.tracking.links import read_links
 
 if TYPE_CHECKING:  # brings SciPy along, for which a study's records need not wait
+    from contrasweep.results.advice import Advice
+    from contrasweep.results.answer import Answer
+    from contrasweep.results.best import Best
+    from contrasweep.results.datasets import DatasetSummary
+    from contrasweep.results.prices import Hours
+    from contrasweep.results.study_tables import StudyTables
     from contrasweep.results.table import Table
     from contrasweep.results.versus import Versus
     from contrasweep.statistics import Comparison
 
-OWN_COLUMNS = ("trial_id", "arm", "fold", "seed", "status", "seconds", "gpu_memory_gib")
-Over = Literal["replicates", "groups"]
+MAX_NOTES = 3
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,6 +52,7 @@ class Results:
     etags: Mapping[str, str]  # the records' state when they were read
     run_urls: Mapping[str, str] = field(default_factory=dict)  # of the trials' MLflow runs, where they are known
     stopped: str = ""  # which budget ended the run that gave these results
+    broken: list[BrokenFileError] = field(default_factory=list)  # files of single trials, left out of what is shown
 
     @classmethod
     def load(cls, study: str, storage: str, *, run_urls: Mapping[str, str] | None = None) -> "Results":
@@ -58,7 +67,8 @@ class Results:
                 hint=f"storage is {storage}; run it first with: contrasweep run",
             )
         planned, etags = read_planned(records), compact.record_etags(records)
-        rest = compact.read_records(records, etags)
+        broken: list[BrokenFileError] = []
+        rest = compact.read_records(records, etags, broken)
         of_trials = {trial_id: rest.pop(trial_id) for trial_id in planned["trial_id"] if trial_id in rest}
         return cls(
             document,
@@ -68,6 +78,7 @@ class Results:
             records,
             etags,
             read_links(records).runs if run_urls is None else run_urls,
+            broken=broken,
         )
 
     @property
@@ -84,6 +95,11 @@ class Results:
     def axes(self) -> list[str]:
         """What the arms are compared over, as declared."""
         return list(self.document.axes)
+
+    @property
+    def plot(self) -> Plots:
+        """Figures of what the report draws: `.curves()`, `.cells()`, `.parallel()`, `.importance()`."""
+        return plots_of(self)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -111,19 +127,56 @@ class Results:
             for name in names
         }
         return self.planned.assign(
-            status=[(record.status if record else Status.PENDING).value for record in rows],
+            status=[
+                self._status(trial_id, record).value
+                for trial_id, record in zip(self.planned["trial_id"], rows, strict=True)
+            ],
             **metrics,
             seconds=[record.seconds if record else np.nan for record in rows],
             gpu_memory_gib=pd.array([record.gpu_memory_gib if record else None for record in rows], dtype="Float64"),
         )
+
+    def _status(self, trial_id: str, record: Record | None) -> Status:
+        return record.status if record else Status.BROKEN if trial_id in self.etags else Status.PENDING
 
     @cached_property
     def search(self) -> pd.DataFrame:
         """A Sweep's search, one row a configuration (see `searched.search_frame`). Empty for a grid."""
         return search_frame(self.search_records.values(), self.document)
 
-    def importance(self) -> dict[str, dict[str, float]]:
-        """Of a Sweep, by arm: the share of each searched setting in what makes configurations good (PED-ANOVA)."""
+    def best(self) -> pd.DataFrame:
+        """One row an arm: of a search its best settings, their score in the search and their confirmed one with its
+        interval; of a grid its best cell (see `best.Best`)."""
+        from contrasweep.results.best import best_frame
+
+        return best_frame(self.best_settings)
+
+    @cached_property
+    def best_settings(self) -> "list[Best]":
+        """The same as objects, in the order of the study's arms."""
+        from contrasweep.results.best import best_of_grid, best_of_search
+        from contrasweep.results.cells import label
+
+        if self.document.search:
+            cells = self.table(["arm"], []).cells
+            by_arm = {row[0]: cell for (row, _), cell in cells.items()}
+            return best_of_search(self.search, self.trial_records.values(), by_arm, self.document)
+        table = self.table(["arm", *self.axes], [])
+        values = {
+            tuple(label(value) for value in row): row
+            for row in self.planned[["arm", *self.axes]].itertuples(index=False, name=None)
+        }
+        rows = ((values[row], cell) for (row, _), cell in table.cells.items())
+        cells_of = ((row[0], dict(zip(self.axes, row[1:], strict=True)), cell) for row, cell in rows)
+        return best_of_grid(cells_of, self.document)
+
+    def importance(self) -> pd.DataFrame:
+        """Of a Sweep, one row an arm and searched setting: its share in what makes configurations good, what noise
+        would show, and what that says (see `searched.importance`). Empty for a grid."""
+        return self._importance.copy()
+
+    @cached_property
+    def _importance(self) -> pd.DataFrame:
         return importance(self.search, self.document)
 
     def budget_curves(self) -> pd.DataFrame:
@@ -150,6 +203,14 @@ class Results:
 
         return effects(self._frame[self._frame["status"] == Status.DONE], metric or self.metric, self.axes)
 
+    def datasets(self, metric: str | None = None) -> "DatasetSummary | None":
+        """Of a study over three datasets or more: mean ranks, critical differences, interquartile means and profiles of
+        its arms (see `datasets.DatasetSummary`); None for others."""
+        from contrasweep.results.datasets import dataset_summary
+
+        metric = metric or self.metric
+        return dataset_summary(self._frame, metric, self.axes, self.mode(metric))
+
     def pareto(self) -> pd.DataFrame:
         """Of a Sweep over several objectives or under constraints: its configurations, and which are on the front of
         their arm (see `pareto.pareto_frame`)."""
@@ -165,12 +226,40 @@ class Results:
 
     @cached_property
     def items(self) -> Callable[[str], Mapping[str, Any]]:
-        """A trial's scores of its test items by name, read once."""
-        return functools.cache(self.records.items)
+        """A trial's scores of its test items by name, read once; {} where they are broken."""
+        return functools.cache(self._items)
+
+    def _items(self, trial_id: str) -> Mapping[str, Any]:
+        record = self.trial_records.get(trial_id)
+        try:
+            return self.records.items(trial_id, record.items if record else ())
+        except BrokenFileError as error:
+            self._leave_out([error])
+            return {}
+
+    def _leave_out(self, broken: Iterable[BrokenFileError]) -> None:
+        known = set(map(str, self.broken))
+        self.broken.extend(error for error in broken if str(error) not in known)
+
+    def broken_notes(self) -> list[str]:
+        """What a reader must know of broken files, in a few lines."""
+        told = [f"left out: {error}" for error in self.broken[:MAX_NOTES]]
+        return told + [f"left out: {len(self.broken) - MAX_NOTES} more broken files"] * (len(self.broken) > MAX_NOTES)
 
     def curves(self, trial_ids: Iterable[str] | None = None) -> pd.DataFrame:
         """Every report of the table's trials, or of `trial_ids`: trial_id, step, time, and the metrics."""
-        return compact.read_curves(self.records, self.etags, self.trial_records if trial_ids is None else trial_ids)
+        broken: list[BrokenFileError] = []
+        wanted = self.trial_records if trial_ids is None else trial_ids
+        curves = compact.read_curves(self.records, self.etags, wanted, broken)
+        self._leave_out(broken)
+        return curves
+
+    def system(self) -> pd.DataFrame:
+        """What every trial used over time: trial_id, step (seconds since it began), time, `gpu_utilization_percentage`,
+        `gpu_memory_gib`, `cpu_utilization_percentage` of the host and `process_memory_gib`; none of shorter trials."""
+        broken: list[BrokenFileError] = []
+        wanted = [*self.search_records, *self.trial_records]
+        return compact.read_system(self.records, self.etags, wanted, broken)
 
     def table(
         self,
@@ -181,17 +270,18 @@ class Results:
         spread: bool = False,
         over: Over = "replicates",
     ) -> "Table":
-        """The study's table: mean and interval per cell, the best marked, what is missing shown as missing.
+        """The study's table: mean and interval per cell, marks, what is missing shown as missing, and the verdicts of
+        the study's question below.
 
         `rows` and `columns` are `arm`, an axis, or a list of these; without them the axes are the rows and
         the arms the columns. With `spread` cells show (min-max) over folds or replicates beside their interval.
-        `over="groups"` pools the folds: `metric` is then a score of test items, and a replicate is a group of these
-        (see `results.over_groups`).
+        `over="groups"` is about the test items of all folds: `metric` is then a score of test items (see
+        `results.over_groups`). Of another metric than the study's, and over groups, comparisons are exploratory.
         """
         for name in [*_names(rows), *_names(columns)]:
             self._known("rows or columns", name, ["arm", *self.axes])
         rows, columns = self._layout(rows, columns)
-        return self._table(self._frame, rows, columns, metric, self.document.reference, spread, over)
+        return self._tables.table(rows, columns, metric, spread=spread, over=over)
 
     def versus(
         self,
@@ -202,68 +292,56 @@ class Results:
         *,
         over: Over = "replicates",
     ) -> "Versus":
-        """Arm `a` against arm `b` in words and numbers: over the axes left free by `at`, and in each cell of the table,
-        with p-values adjusted over the table's family of comparisons. `over` as in `table`."""
-        from contrasweep.results.versus import versus
-
+        """Arm `a` against arm `b` in words and numbers: over the axes left free by `at`, and in each cell of the table.
+        What belongs to the study's question has its verdict, the rest is exploratory. `over` as in `table`."""
         for arm in (a, b):
             self._known("arm", arm, list(dict.fromkeys(self.planned["arm"])))
-        frame, reference = self._at(self._frame, at or {}), self.document.reference
-        family = reference if reference in (a, b) else None
-        free = [axis for axis in self.axes if axis not in (at or {})]
-        cells = self._table(frame, free, ["arm"], metric, family, over=over) if free else None
-        where = "".join(f", {axis} {value}" for axis, value in (at or {}).items())
-        return versus(f"{self.title}{where}", a, b, self._table(frame, ["arm"], [], metric, family, over=over), cells)
+        for axis in at or {}:
+            self._known("axis", axis, self.axes)
+        return self._tables.versus(a, b, metric, at or {}, over=over)
 
-    def _table(
-        self,
-        frame: pd.DataFrame,
-        rows: Any,
-        columns: Any,
-        metric: str | None,
-        reference: str | None,
-        spread: bool = False,
-        over: Over = "replicates",
-    ) -> "Table":
-        from contrasweep.results.building import build_table
-        from contrasweep.results.over_groups import chosen_score, table_over_groups
+    def compare(self, a: str, b: str, metric: str | None = None, at: Mapping[str, Any] | None = None) -> "Comparison":
+        """Arm `a` against arm `b` as one `Comparison`: `versus(...).overall`, of which this is short.
 
-        if over not in (known := get_args(Over)):
-            raise SpecError(
-                "there are no such replicates", place="over", value=over, hint=choose_from("kinds", list(known), over)
-            )
-        if over == "groups":
-            metric = chosen_score(self.trial_records, metric, self.metric)
-        else:
-            metric = metric or self.metric
-            self._known(
-                "metric", metric, [c for c in self._frame.columns if c not in {*OWN_COLUMNS, *self.axes}] or [metric]
-            )
-        layout: dict[str, Any] = {
-            "rows": rows,
-            "columns": columns,
-            "mode": self._mode(metric),
-            "alpha": self.document.alpha,
-            "reference": reference,
-            "title": self.title,
-            "spread": spread,
-        }
-        if over == "groups":
-            table = table_over_groups(self.items, frame, self.trial_records, self.axes, metric, **layout)
-        else:
-            table = build_table(
-                frame, metric=metric, train_fraction=self._train_fraction, links=self.run_urls, **layout
-            )
-        return mark_mixed_code(table, self.mixed_code, self.records)
+        `at` fixes axes; over those left free the differences of a replicate (fold, seed) are averaged. Only replicates
+        that both arms have done in every such cell are used.
+        """
+        return self.versus(a, b, metric, at).overall.comparison
+
+    def advice(self, hours: "Hours | None" = None) -> "Advice":
+        """What would decide the comparisons that are undecided: for two and four times the replicates the detectable
+        difference, the chance of a decision and the price, and how many replicates decide each with 80 %.
+
+        `hours` says how long so many more trials of each arm take; by default as long as those so far, as many at a
+        time."""
+        from contrasweep.results.advice import advice
+
+        return advice(self, self._tables.growth, hours)
+
+    @property
+    def answer(self) -> "Answer":
+        """The comparisons that the study decides, with their verdicts."""
+        return self._tables.answer
+
+    @cached_property
+    def _tables(self) -> "StudyTables":
+        from contrasweep.results.study_tables import StudyTables
+
+        return StudyTables(self)
+
+    @cached_property
+    def unread(self) -> list[str]:
+        """A sentence for each setting that no trial of some arms read."""
+        return unread_lines([*self.trial_records.values(), *self.search_records.values()])
 
     @cached_property
     def mixed_code(self) -> MixedCode:
         """Trials of the table that ran other code than the newest."""
         return MixedCode.of(self.trial_records.values())
 
-    def _mode(self, metric: str) -> Any:
-        """Of another metric than the study's larger is better, unless it is a loss or the similarity to other
-        classes."""
+    def mode(self, metric: str) -> Any:
+        """Which values of a metric are better. Of another one than the study's larger ones are, unless it is a loss or
+        the similarity to other classes."""
         return self.document.mode if metric == self.metric else "min" if metric.startswith(("loss", "noise")) else "max"
 
     @property
@@ -272,33 +350,12 @@ class Results:
         names = dict.fromkeys(d.name + " (synthetic)" * d.synthetic for d in self.document.datasets)
         return f"{self.name} on {', '.join(names)}"
 
-    def compare(self, a: str, b: str, metric: str | None = None, at: Mapping[str, Any] | None = None) -> "Comparison":
-        """Arm `a` against arm `b` over paired replicates: values of the same axes, fold and seed.
-
-        `at` fixes axes; over those left free the differences of a replicate are averaged, so that a
-        replicate (fold, seed) counts once. Only replicates that both arms have done are used.
-        """
-        from contrasweep.statistics import compare_paired
-
-        metric = metric or self.metric
-        pairs = self.pairs(a, b, metric, at or {})
-        if pairs.empty:
-            raise SpecError("the arms have no finished replicate in common", place="compare", value=(a, b))
-        return compare_paired(
-            pairs["a"].to_numpy(),
-            pairs["b"].to_numpy(),
-            train_fraction=self._train_fraction,
-            alpha=self.document.alpha,
-            mode=self._mode(metric),
-            groups=list(pairs["fold"]) if self._train_fraction else None,
-        )
-
     def pairs(self, a: str, b: str, metric: str, at: Mapping[str, Any]) -> pd.DataFrame:
         """Paired values: one row a replicate with fold, seed, a, b (means over the free axes)."""
         for arm in (a, b):
             self._known("arm", arm, list(dict.fromkeys(self.planned["arm"])))
         self._known("metric", metric, [str(c) for c in self._frame.columns])
-        frame = self._at(self._frame[self._frame["status"] == Status.DONE], at)
+        frame = self.at(self._frame[self._frame["status"] == Status.DONE], at)
         keys = frame[["fold", "seed"]].assign(
             cell=[json.dumps(list(v), default=str) for v in frame[self.axes].itertuples(index=False)]
         )
@@ -311,16 +368,12 @@ class Results:
         means = wide[[a, b]].dropna().groupby(level=["fold", "seed"]).mean().reset_index()
         return pd.DataFrame({"fold": means["fold"], "seed": means["seed"], "a": means[a], "b": means[b]})
 
-    def _at(self, frame: pd.DataFrame, at: Mapping[str, Any]) -> pd.DataFrame:
-        """The rows of those cells alone."""
+    def at(self, frame: pd.DataFrame, at: Mapping[str, Any]) -> pd.DataFrame:
+        """The rows of `frame` (of `to_frame`) in those cells alone: axis -> value."""
         for axis, value in at.items():
             self._known("axis", axis, self.axes)
             frame = frame[[v == value for v in frame[axis]]]
         return frame
-
-    @property
-    def _train_fraction(self) -> float | None:
-        return self.document.train_fraction
 
     def _layout(self, rows: Any, columns: Any) -> tuple[Any, Any]:
         if rows is None and columns is None:
@@ -328,6 +381,10 @@ class Results:
         taken = {*_names(rows), *_names(columns)}
         rest = [name for name in ["arm", *self.axes] if name not in taken]
         return (_names(rows) if rows is not None else rest), (_names(columns) if columns is not None else rest)
+
+    def known_metric(self, metric: str, known: list[str]) -> None:
+        """`SpecError` unless `metric` is one of `known`, or nothing is known of any yet."""
+        self._known("metric", metric, known or [metric])
 
     def _known(self, kind: str, value: str, known: list[str]) -> None:
         if value not in known:

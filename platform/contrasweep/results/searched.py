@@ -14,6 +14,8 @@ from contrasweep.study.space import Parameter, drawn_from
 from contrasweep.tuning.pruners import scheduled
 
 OWN_COLUMNS = ["trial_id", "arm", "value", "status"]
+ENOUGH = 20
+"""Configurations of which the best tenth are two: with fewer, that nothing stands out says nothing."""
 
 
 def settings(frame: pd.DataFrame) -> list[str]:
@@ -46,20 +48,32 @@ def search_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataF
     return pd.DataFrame(rows, columns=None if rows else OWN_COLUMNS)
 
 
-def importance(frame: pd.DataFrame, document: StudyDocument) -> dict[str, dict[str, float]]:
-    """By arm: the share of each searched setting in what makes configurations good (PED-ANOVA), over those that
-    were trained to their end."""
+def importance(frame: pd.DataFrame, document: StudyDocument) -> pd.DataFrame:
+    """One row an arm and searched setting: arm, setting, share (of what tells the best tenth apart, PED-ANOVA), noise
+    (the share that shuffled scores reach), configurations (that were trained to their end), and `verdict`: "matters",
+    "no more than noise" or "too few configurations". Most important first; NaN where there is nothing to tell from."""
     from contrasweep.tuning.searchers import importance as of
 
-    shares = {}
-    for arm, rows in frame[frame["status"] == Status.DONE].groupby("arm", sort=False):
-        space = validate(dict[str, Parameter], document.space(str(arm)))
+    rows = []
+    for arm in document.arms:
+        whole = frame[(frame["arm"] == arm) & (frame["status"] == Status.DONE)]
+        space = validate(dict[str, Parameter], document.space(arm))
         configs = [
             (
                 {str(k): v for k, v in row.items() if k in space and (isinstance(v, list | dict) or not pd.isna(v))},
                 float(row["value"]),
             )
-            for row in rows.to_dict("records")
+            for row in whole.to_dict("records")
         ]
-        shares[str(arm)] = of(configs, space, mode=document.mode)
-    return shares
+        seen = of(configs, space, mode=document.mode)
+        for name in seen.shares or space:
+            share, noise = seen.shares.get(name, np.nan), seen.noise.get(name, np.nan)
+            verdict = _verdict(share > noise, seen.configurations)
+            rows.append((arm, name, share, noise, seen.configurations, verdict))
+    return pd.DataFrame(rows, columns=["arm", "setting", "share", "noise", "configurations", "verdict"])
+
+
+def _verdict(above: bool, configurations: int) -> str:
+    if above:
+        return "matters"
+    return "too few configurations" if configurations < ENOUGH else "no more than noise"

@@ -2,19 +2,21 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from contrasweep.results import legend
+from contrasweep.results.answer import Answer, replicates_text
 from contrasweep.results.cells import Cell, Key, Pair
+from contrasweep.results.legend import legend
 from contrasweep.results.rendering import Renderable
+from contrasweep.statistics.design import Design
 from contrasweep.storage.record import Status
 
-COUNTED = (Status.DONE, Status.PENDING, Status.FAILED, Status.INFEASIBLE, Status.PRUNED)
+COUNTED = (Status.DONE, Status.PENDING, Status.FAILED, Status.INFEASIBLE, Status.PRUNED, Status.BROKEN)
 
 
 @dataclass(frozen=True)
@@ -24,13 +26,16 @@ class Table(Renderable):
     `compared` names the factor whose values are set against each other: the arms, or what stands in the
     columns where no arm is in the table. `pooled` are the axes that stand in neither rows nor columns:
     a replicate's value is its mean over them. With `spread` a cell tells (min-max) too, as papers' tables do.
-    `unit` says what its replicates are where they are no folds, `notes` what else a reader must know.
+    `unit` says what its replicates are where their design does not say it, `notes` what else a reader must know.
+
+    `decisive` says whether its own `pairs` are the family that the study decides; `given_answer` is that family where
+    the table shows other comparisons, `averages` the cells of its last row then: each column over all rows.
     """
 
     metric: str
     mode: Literal["max", "min"]
     alpha: float
-    train_fraction: float | None
+    design: Design
     row_factors: tuple[str, ...]
     column_factors: tuple[str, ...]
     rows: tuple[Key, ...]
@@ -42,8 +47,11 @@ class Table(Renderable):
     reference: str | None
     title: str = ""
     spread: bool = False
-    unit: str = "replicates"
+    unit: str = ""
     notes: tuple[str, ...] = ()
+    decisive: bool = False
+    given_answer: Answer | None = None
+    averages: Mapping[Key, Cell] = field(default_factory=dict)
 
     @cached_property
     def decimals(self) -> int:
@@ -66,22 +74,48 @@ class Table(Renderable):
     @cached_property
     def legend(self) -> list[str]:
         """What the marks and brackets mean, and what the table leaves out, as sentences."""
-        lines = legend.legend(
-            self.cells.values(),
-            self.pairs,
+        shown = [*self.cells.values(), *self.averages.values()]
+        lines = legend(
+            shown,
             alpha=self.alpha,
             spread=self.spread,
-            replicates="folds, seeds of a fold averaged" if self.train_fraction is not None else self.unit,
+            replicates=self._replicates,
             compared=self.compared,
             pooled=self.pooled,
             reference=self.reference,
+            verdicts=bool(self.pairs) and (self.decisive or bool(self.averages)),
         )
+        if self.given_answer is not None and not self.decisive and self.pairs:
+            lines.append("single cells are exploratory: the study's question is overall")
         return [*lines, *self.notes]
 
     @property
+    def _replicates(self) -> str:
+        if self.unit:
+            return self.unit
+        known = [pair.comparison.evidence.common for pair in self.pairs]
+        what = "folds, seeds of a fold averaged" if self.design.folds else "seeds"
+        return max(map(replicates_text, known), key=len) if known else what
+
+    @cached_property
+    def answer(self) -> Answer:
+        """What is said below the table: the verdicts of the study, or the numbers of its own comparisons."""
+        if self.given_answer is not None:
+            return self.given_answer
+        context = bool(self.pairs) and bool(self.pairs[0].context)
+        return Answer(self.pairs, ("cells" if context else "overall") if self.decisive else None, self.pooled)
+
+    @property
     def verdicts(self) -> list[str]:
-        """The comparisons in words, and notes on them; of very many the surest."""
-        return legend.verdicts(self.pairs)
+        """What `answer` says, line by line: its heading, a sentence for each comparison, and notes."""
+        answer = self.answer
+        if not answer.pairs:
+            return []
+        return [f"{answer.heading}:", *answer.sentences(), *(f"Note: {note}." for note in answer.notes)]
+
+    def bottom(self) -> list[Cell | None]:
+        """The last row, of averages over all rows; empty where there is none."""
+        return [self.averages.get(column) for column in self.columns] if self.averages else []
 
     def row_labels(self) -> list[list[str]]:
         """The labels of each row, empty where a label only says what the row above says; never the last one."""
@@ -100,8 +134,8 @@ class Table(Renderable):
         return self._rendered("html")
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a cell, plain columns: the factors, metric, mean, low, high, min, max, n, planned, counts, best,
-        mark, and how many of its trials ran other code than the newest."""
+        """One row a cell, plain columns: the factors, metric, mean, low, high, min, max, n (finished), used (that
+        the mean is over), planned, counts, best, mark, and how many of its trials ran other code than the newest."""
         rows = []
         for row in self.rows:
             for column in self.columns:
@@ -120,6 +154,7 @@ class Table(Renderable):
                         "min": cell.least,
                         "max": cell.most,
                         "n": cell.n,
+                        "used": cell.used,
                     }
                     | {"planned": cell.planned, **counts, "interval": cell.method, "best": cell.best, "mark": cell.mark}
                     | {"other_code": cell.other_code}
@@ -129,10 +164,12 @@ class Table(Renderable):
         return frame.astype({name: "float64" for name in ("mean", "low", "high", "min", "max") if name in frame})
 
     def comparisons(self) -> pd.DataFrame:
-        """One row a comparison: context, a, b, and all that `Comparison.to_dict` tells; `raw_p` unadjusted."""
+        """One row a comparison: context, a, b, and all that `Comparison.to_dict` has; `raw_p` is the unadjusted p."""
         return pd.DataFrame(
             [
-                dict(pair.context) | {"a": pair.a, "b": pair.b, "raw_p": pair.raw_p} | pair.comparison.to_dict()
+                dict(pair.context)
+                | {"a": pair.a, "b": pair.b, "raw_p": pair.comparison.raw_p}
+                | pair.comparison.to_dict()
                 for pair in self.pairs
             ]
         )

@@ -1,20 +1,24 @@
 """One arm against another: over everything, and in each cell of the table."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pandas as pd
 
 from contrasweep.errors import SpecError
+from contrasweep.results.answer import Answer, pairs_between
 from contrasweep.results.cells import Pair
 from contrasweep.results.rendering import Renderable
-from contrasweep.results.table import Table
+from contrasweep.statistics.family import Question
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Versus(Renderable):
-    """`a` against `b`. `overall`: over all values of the free axes, its p adjusted over the pairs of arms; `cells`:
-    where the study has axes, each cell's comparison with its p adjusted over the table's whole family."""
+    """`a` against `b`. `overall`: over all values of the free axes; `cells`: where there are free axes, in each cell.
+
+    Those that belong to the study's question have its verdicts and p-values, adjusted over all of its comparisons;
+    the others are exploratory.
+    """
 
     title: str
     a: str
@@ -22,19 +26,31 @@ class Versus(Renderable):
     metric: str
     overall: Pair
     cells: tuple[Pair, ...] = ()
+    free: tuple[str, ...] = ()
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
         """Every comparison, the one over everything first."""
         return (self.overall, *self.cells)
 
+    @property
+    def answers(self) -> list[Answer]:
+        """What is said of it: over everything, and cell by cell."""
+        parts = [Answer((self.overall,), self._question(self.overall), self.free)]
+        return [*parts, Answer(self.cells, self._question(self.cells[0]))] if self.cells else parts
+
+    def _question(self, pair: Pair) -> Question | None:
+        if pair.comparison.judgement is None:
+            return None
+        return "cells" if pair.context else "overall"
+
     def to_frame(self) -> pd.DataFrame:
         """One row a comparison, the one over everything first (its axes are None): the axes, a, b, `p_raw` and all that
-        `Comparison.to_dict` tells, with `p_value` adjusted."""
+        `Comparison.to_dict` has, with `p_value` adjusted where it has a verdict."""
         return pd.DataFrame(
             [
                 {factor: dict(pair.context).get(factor) for factor in self.factors}
-                | {"a": pair.a, "b": pair.b, "metric": pair.metric, "p_raw": pair.raw_p}
+                | {"a": pair.a, "b": pair.b, "metric": pair.metric, "p_raw": pair.comparison.raw_p}
                 | pair.comparison.to_dict()
                 for pair in self.pairs
             ]
@@ -42,8 +58,14 @@ class Versus(Renderable):
 
     def to_dict(self) -> dict[str, object]:
         """`overall` and `cells` as JSON has them."""
-        rows = [dict(pair.context) | {"p_raw": pair.raw_p} | pair.comparison.to_dict() for pair in self.pairs]
+        rows = [dict(p.context) | {"p_raw": p.comparison.raw_p} | p.comparison.to_dict() for p in self.pairs]
         return {"a": self.a, "b": self.b, "metric": self.metric, "overall": rows[0], "cells": rows[1:]}
+
+    def __repr__(self) -> str:
+        return f"Versus({self.overall.sentence}{f'; and {len(self.cells)} cells' if self.cells else ''})"
+
+    def _repr_html_(self) -> str:
+        return self._rendered("html")
 
     @property
     def factors(self) -> list[str]:
@@ -53,21 +75,14 @@ class Versus(Renderable):
     @property
     def notes(self) -> list[str]:
         """What a reader must know about the comparisons, each note once."""
-        return list(dict.fromkeys(note for pair in self.pairs for note in pair.comparison.notes))
+        return list(dict.fromkeys(note for answer in self.answers for note in answer.notes))
 
 
-def versus(title: str, a: str, b: str, overall: Table, cells: Table | None) -> Versus:
-    """`a` against `b` as the two tables compare them; `SpecError` if they have no replicate in common."""
-    whole = _of(overall.pairs, a, b)
+def versus(
+    title: str, a: str, b: str, overall: Sequence[Pair], cells: Sequence[Pair], free: Sequence[str] = ()
+) -> Versus:
+    """`a` against `b` as they stand among `overall` and `cells`; `SpecError` if they have no replicate in common."""
+    whole = pairs_between(overall, a, b)
     if not whole:
         raise SpecError("the arms have no finished replicate in common", place="compare", value=(a, b))
-    return Versus(title, a, b, overall.metric, whole[0], tuple(_of(cells.pairs, a, b)) if cells else ())
-
-
-def _of(pairs: Sequence[Pair], a: str, b: str) -> list[Pair]:
-    """Those of the two arms, seen from `a`."""
-    return [
-        p if p.a == a else replace(p, a=p.b, b=p.a, comparison=p.comparison.reversed())
-        for p in pairs
-        if {p.a, p.b} == {a, b}
-    ]
+    return Versus(title, a, b, whole[0].metric, whole[0], tuple(pairs_between(cells, a, b)), tuple(free))

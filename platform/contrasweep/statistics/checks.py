@@ -1,8 +1,5 @@
 """What every statistic asks of its numbers before it says anything about them."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -63,40 +60,3 @@ def overlap(train_fraction: float | None) -> float:
             hint="0.8 for 5 folds, None for fresh seeds",
         )
     return (1 - train_fraction) / train_fraction
-
-
-def weighting(weights: ArrayLike | None, n: int, train_fraction: float | None) -> Floats | None:
-    """`weights` [n] as an array; None where none are given or all are equal. `SpecError` unless they are positive and
-    replicates independent."""
-    if weights is None:
-        return None
-    array = replicates(weights, "weights")
-    if len(array) != n or (array <= 0).any():
-        raise SpecError(
-            "weights are positive, one a replicate",
-            place="weights",
-            value=f"{len(array)}, the least {array.min():g}",
-            hint=f"{n} of them",
-        )
-    if train_fraction is not None:
-        raise SpecError(
-            "folds are not weighted",
-            place="weights",
-            value=f"train_fraction {train_fraction:g}",
-            hint="leave one of them out",
-        )
-    return None if (array == array[0]).all() else array
-
-
-def group_means(values: Floats, groups: Sequence[Any] | None) -> Floats:
-    """Mean of `values` [n] within each distinct value of `groups` [n], in order of first appearance [g]."""
-    if groups is None:
-        return values
-    if len(groups) != len(values):
-        raise SpecError(
-            "groups has one entry a replicate", place="groups", value=len(groups), hint=f"{len(values)} replicates"
-        )
-    index = {group: i for i, group in enumerate(dict.fromkeys(groups))}
-    codes = np.array([index[group] for group in groups])
-    means: Floats = np.bincount(codes, values) / np.bincount(codes)
-    return means

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from contrasweep.statistics.checks import Floats, level, overlap, replicates, weighting
+from contrasweep.statistics.checks import level, overlap, replicates
 from contrasweep.statistics.resampling import TIE, bca_interval, sign_flip_interval, smallest_p
 
 BCA_FROM = 100
@@ -32,39 +32,27 @@ class Interval:
     method: str
 
 
-def mean_interval(
-    values: ArrayLike, *, train_fraction: float | None = None, alpha: float = 0.05, weights: ArrayLike | None = None
-) -> Interval:
-    """1 - alpha interval for the mean of `values` [n], or their mean by `weights` [n] (sizes of groups).
+def mean_interval(values: ArrayLike, *, train_fraction: float | None = None, alpha: float = 0.05) -> Interval:
+    """1 - alpha interval for the mean of `values` [n].
 
     - Folds that share training rows (`train_fraction` given): Student's t with Nadeau and Bengio's (2003)
       variance (1/n + n_test/n_train) s^2.
     - else n >= 100: BCa, expanded; fewer: the inverted sign-flip test; so few that this test rejects
-      nothing (n < 6 at alpha 0.05): Student's t. Weighted means: the sign-flip test at every such n.
+      nothing (n < 6 at alpha 0.05): Student's t.
     - all values equal: the value itself; n = 1: everything.
     """
     x, alpha, correction = replicates(values, "values"), level(alpha), overlap(train_fraction)
-    w = weighting(weights, len(x), train_fraction)
-    n, mean = len(x), float(np.average(x, weights=w))
+    n, mean = len(x), float(x.mean())
     if n == 1:
         return Interval(mean, -np.inf, np.inf, "none")
     if constant(x):
         return Interval(mean, mean, mean, "constant")
-    if train_fraction is None and n >= BCA_FROM and w is None:
+    if train_fraction is None and n >= BCA_FROM:
         return Interval(mean, *bca_interval(x, alpha, expanded=True), "BCa")
     if train_fraction is None and smallest_p(n) <= alpha:
-        return Interval(mean, *sign_flip_interval(x, alpha, w), "sign-flip")
-    half = float(-special.stdtrit(n - 1, alpha / 2) * linearised(x, w).std(ddof=1) * np.sqrt(1 / n + correction))
+        return Interval(mean, *sign_flip_interval(x, alpha), "sign-flip")
+    half = float(-special.stdtrit(n - 1, alpha / 2) * x.std(ddof=1) * np.sqrt(1 / n + correction))
     return Interval(mean, mean - half, mean + half, "t" if train_fraction is None else "Nadeau-Bengio t")
-
-
-def linearised(x: Floats, w: Floats | None) -> Floats:
-    """Numbers whose plain mean has the mean and, to first order, the variance of the mean of `x` by `w`."""
-    if w is None:
-        return x
-    mean = float(np.average(x, weights=w))
-    contributions: Floats = mean + (x - mean) * w / w.mean()
-    return contributions
 
 
 def constant(x: ArrayLike) -> bool:

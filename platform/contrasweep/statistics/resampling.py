@@ -1,5 +1,6 @@
 """Sign flips and bootstraps: what can be said from the replicates alone."""
 
+import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
@@ -54,6 +55,13 @@ def smallest_p(n: int) -> float:
     return 2.0 ** (1 - n) if n <= EXACT_UP_TO else 1 / (DRAWS + 1)
 
 
+def attained_level(n: int, level: float) -> float:
+    """The level that the exact sign-flip test of n replicates attains: as many of its 2^(n-1) p-values as `level` has
+    room for. At most `level`, and 0 where `smallest_p` is above it."""
+    patterns: int = 2 ** (n - 1)
+    return math.floor(level * patterns + 1e-9) / patterns
+
+
 def sign_flip_p(differences: ArrayLike) -> float:
     """Two-sided p of the sign-flip (one-sample permutation) test that `differences` [n] are symmetric about 0.
 
@@ -74,9 +82,8 @@ def sign_flip_p(differences: ArrayLike) -> float:
     return count / tried
 
 
-def sign_flip_interval(values: ArrayLike, alpha: float = 0.05, weights: ArrayLike | None = None) -> tuple[float, float]:
-    """The means that the sign-flip test of `values` [n] does not reject at `alpha`; with `weights` [n] the weighted
-    means.
+def sign_flip_interval(values: ArrayLike, alpha: float = 0.05) -> tuple[float, float]:
+    """The means that the sign-flip test of `values` [n] does not reject at `alpha`.
 
     Its ends are two of the means of parts of the replicates (Hartigan 1969, "Using subsample values as
     typical values"), so it covers at least 1 - alpha for any symmetric distribution at any n, and
@@ -86,14 +93,12 @@ def sign_flip_interval(values: ArrayLike, alpha: float = 0.05, weights: ArrayLik
     n = len(x)
     if smallest_p(n) > alpha:
         return -np.inf, np.inf
-    w = np.ones(n) if weights is None else replicates(weights, "weights")
-    x, total = w * x, w.sum()
     least, most = [], []
     for block in _flips(n):
         count = block.sum(axis=1)
         kept = (count > 0) & (count < n)  # flipping all or nothing never rejects
-        part, size = block[kept] @ x, block[kept] @ w
-        means = np.stack([part / size, (x.sum() - part) / (total - size)])
+        part, size = block[kept] @ x, count[kept]
+        means = np.stack([part / size, (x.sum() - part) / (n - size)])
         least += [means.min(axis=0), np.full((~kept).sum(), -np.inf)]
         most += [means.max(axis=0), np.full((~kept).sum(), np.inf)]
     low, high = np.concatenate(least), np.concatenate(most)

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from contrasweep import AblationGrid, Arm, SpecError, StorageError, load
 from contrasweep.cli import reports
@@ -12,7 +13,6 @@ from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
 from contrasweep.report import render, write_report
 from contrasweep.running.claim import study_document
-from contrasweep.statistics import compare_paired
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
@@ -68,89 +68,76 @@ def study(tmp_path):
     return Study(str(tmp_path))
 
 
-def of_groups(study, arm, names=GROUPS):
-    """Each group's mean score and its size."""
-    found: dict[str, list[float]] = {}
-    for trial in study.plan.trials:
-        if trial.arm == arm:
-            for name, value in zip(names[trial.fold], score(trial), strict=True):
-                found.setdefault(name, []).append(value)
-    return np.array([np.mean(values) for values in found.values()]), np.array(
-        [len(values) / 2 for values in found.values()]
-    )
+def of_folds(study, arm):
+    """Each fold's mean score, seeds averaged, and its number of items."""
+    means = [np.mean([score(t).mean() for t in study.plan.trials if (t.arm, t.fold) == (arm, f)]) for f in GROUPS]
+    return np.array(means), np.array([len(names) for names in GROUPS.values()])
 
 
-def test_a_replicate_is_a_group_and_the_mean_is_that_of_all_items(study):
-    made = study.run().table(over="groups")
-    cell = made.cells[("b",), ()]
+def test_the_mean_is_that_of_all_items_and_a_fold_is_the_replicate(study):
+    built = study.run().table(over="groups")
+    cell = built.cells[("b",), ()]
     every = np.concatenate([score(t) for t in study.plan.trials if t.arm == "b"])
-    assert (cell.n, cell.planned, made.metric) == (8, 8, "hits")
+    assert (cell.n, cell.planned, built.metric) == (6, 6, "hits")
     assert cell.mean == pytest.approx(every.mean())
-    assert "groups of test items, folds pooled, seeds averaged" in made.to_text()
-    means, _ = of_groups(study, "b")
-    assert (cell.least, cell.most) == pytest.approx((means.min(), means.max())) and not cell.replicates
+    assert "folds weighted by their items, 45 test items of 8 groups" in built.to_text()
 
 
-def test_groups_are_compared_whole_by_the_test_of_independent_replicates(study):
+def test_folds_are_clusters_since_their_items_share_networks(study):
+    """Decided item by item, what a training draws would be read as a difference between methods."""
     (pair,) = study.run().table(over="groups").pairs
-    (ours, sizes), (theirs, _) = of_groups(study, "b"), of_groups(study, "a")
-    expected = compare_paired(ours, theirs, weights=sizes)
-    assert (pair.a, pair.b, pair.comparison.test) == ("b", "a", "sign-flip test")
-    assert (pair.comparison.p_value, pair.comparison.low) == pytest.approx((expected.p_value, expected.low))
-    assert pair.comparison.difference == pytest.approx(0.1 * (41 - 4) / 45)
-    found = study.run().versus("b", "a", over="groups").overall.comparison
-    assert (found.n, found.p_value) == (8, pytest.approx(expected.p_value))
+    (ours, sizes), (theirs, _) = of_folds(study, "b"), of_folds(study, "a")
+    d = ours - theirs
+    mean = np.average(d, weights=sizes)
+    error = np.std(mean + (d - mean) * sizes / sizes.mean(), ddof=1) / 3**0.5
+    comparison = pair.comparison
+    assert (pair.a, pair.b, comparison.test, comparison.n) == ("b", "a", "t-test", 3)
+    assert comparison.difference == pytest.approx(mean) == pytest.approx(0.1 * (41 - 4) / 45)
+    assert comparison.raw_p == pytest.approx(2 * stats.t.sf(mean / error, 2), rel=0.2)  # seeds differ a little
+    assert (comparison.scope, comparison.verdict) == ("on new items like these", "exploratory")
+    contrasted = study.run().versus("b", "a", over="groups").overall.comparison
+    assert (contrasted.n, contrasted.p_value) == (3, comparison.p_value)
 
 
-def test_without_names_every_item_counts_and_the_table_says_so(study):
-    made = study.run(named=False).table(over="groups")
-    assert made.cells[("a",), ()].n == 45
-    assert "taken as independent since nothing names their groups" in " ".join(made.to_text().split())
+def test_without_names_every_item_is_one(study):
+    assert "folds weighted by their items, 45 test items" in study.run(named=False).table(over="groups").to_text()
 
 
-def test_a_group_in_two_folds_is_one_replicate(study):
+def test_a_group_in_two_folds_is_told(study):
     folds = {**GROUPS, 2: ["g0"] * 3 + GROUPS[2][3:]}
-    made = study.run(folds=folds).table(over="groups")
-    assert made.cells[("a",), ()].n == 7
-    means, sizes = of_groups(study, "a", folds)
-    assert made.cells[("a",), ()].mean == pytest.approx(means @ sizes / 45)
-    assert "1 of them in several folds, so partly trained on" in " ".join(made.to_text().split())
+    built = study.run(folds=folds).table(over="groups")
+    assert "7 groups (1 of them in several folds, so partly trained on)" in " ".join(built.to_text().split())
 
 
-def test_a_fold_counts_when_all_its_seeds_are_done(study):
+def test_only_replicates_that_both_arms_have_are_compared(study):
     left = next(t for t in study.plan.trials if (t.arm, t.fold, t.seed) == ("b", 1, 1))
-    made = study.run([t for t in study.plan.trials if t.id != left.id]).table(over="groups")
-    assert made.cells[("b",), ()].statuses == {"done": 5, "pending": 3}
-    assert made.cells[("a",), ()].statuses == {"done": 8}
-    kept = [0, 1, 5, 6, 7]
-    (ours, sizes), (theirs, _) = of_groups(study, "b"), of_groups(study, "a")
-    assert made.cells[("b",), ()].mean == pytest.approx(np.average(ours[kept], weights=sizes[kept]))
-    (pair,) = made.pairs
-    assert pair.comparison.n == 5, "only groups that both arms have"
-    assert pair.comparison.difference == pytest.approx(np.average((ours - theirs)[kept], weights=sizes[kept]))
+    built = study.run([t for t in study.plan.trials if t.id != left.id]).table(over="groups")
+    assert built.cells[("b",), ()].statuses == {"done": 5, "pending": 1}
+    assert built.cells[("a",), ()].used == built.cells[("b",), ()].used == 5
+    (pair,) = built.pairs
+    assert pair.comparison.gaps.pending == 1 and pair.comparison.n == 3
 
 
 def test_items_whose_file_is_gone_count_as_missing(study):
     study.run()
     gone = next(t for t in study.plan.trials if (t.arm, t.fold, t.seed) == ("a", 2, 0))
     study.records.store.delete(study.records.key(gone.id, "items.parquet"))
-    made = load("made-up", storage=study.storage).table(over="groups")
-    assert made.cells[("a",), ()].statuses == {"done": 5, "without items": 3}
+    built = load("made-up", storage=study.storage).table(over="groups")
+    assert built.cells[("a",), ()].statuses == {"done": 5, "without items": 1}
 
 
 def test_a_trial_that_names_no_groups_has_those_of_the_others(study):
     study.run([t for t in study.plan.trials if t.arm == "a"], named=False)
-    made = study.run([t for t in study.plan.trials if t.arm == "b"]).table(over="groups")
-    assert {cell.n for cell in made.cells.values()} == {8}
-    assert "taken as independent" not in made.to_text()
+    built = study.run([t for t in study.plan.trials if t.arm == "b"]).table(over="groups")
+    assert "45 test items of 8 groups" in built.to_text()
 
 
 def test_an_item_without_a_name_is_a_group_of_its_own(study):
     folds = {**GROUPS, 1: ["", "", *GROUPS[1][2:]]}
-    assert study.run(folds=folds).table(over="groups").cells[("a",), ()].n == 10
+    assert "45 test items of 10 groups" in study.run(folds=folds).table(over="groups").to_text()
 
 
-def test_datasets_that_are_an_axis_share_no_groups(tmp_path):
+def test_datasets_that_are_an_axis_count_the_same_whatever_their_size(tmp_path):
     grid = AblationGrid("two", {"a": Arm(train), "b": Arm(train)}, "d", folds=3, axes={"data": ["d", "e"]})
     plan = make_plan(grid, lambda name: dataclasses.replace(DATA, name=name, columns={"image": {"of": name}}))
     records = StudyRecords(str(tmp_path), "two")
@@ -163,7 +150,7 @@ def test_datasets_that_are_an_axis_share_no_groups(tmp_path):
         records.write_items(trial.id, items)
         records.write(Record.of(trial, status=Status.DONE, metrics={"accuracy": 1.0}, items=tuple(items)))
     overall = load("two", storage=str(tmp_path)).versus("b", "a", over="groups").overall.comparison
-    assert (overall.n, overall.difference) == (4, pytest.approx((0.05 * 12 - 0.05 * 36) / 48))
+    assert (overall.n, overall.difference, overall.raw_p) == (3, 0, 1)
 
 
 def test_scores_of_items_are_better_the_larger_whatever_the_study_minimises(study):
@@ -209,7 +196,7 @@ def test_the_command_prints_it_as_json_too(study, capsys):
     study.run()
     reports.report("made-up", study.storage, json=True, over="groups")
     printed = json.loads(capsys.readouterr().out)
-    assert [(row["arm"], row["metric"], row["n"]) for row in printed["table"]] == [("a", "hits", 8), ("b", "hits", 8)]
+    assert [(row["arm"], row["metric"], row["n"]) for row in printed["table"]] == [("a", "hits", 6), ("b", "hits", 6)]
     assert len(printed["rows"]) == 12, "trials stay trials"
 
 
@@ -218,5 +205,5 @@ def test_the_report_shows_it(study):
     with pytest.raises(SpecError, match="--over: the HTML report is over replicates"):
         write_report(results, "html", over="groups")
     page = render(results, "html").decode()
-    assert "hits, over groups of test items" in page and "b is better than a" not in page
-    assert "b against a is undecided" in page
+    assert "hits over test items: folds weighted by their items" in page and "b is better than a" not in page
+    assert "b - a: +0.08" in page and "no verdicts" in page

@@ -7,6 +7,7 @@ import itertools
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -16,8 +17,12 @@ from contrasweep.errors import SpecError
 from contrasweep.report import FORMATS, ReportData, html_report
 from contrasweep.report.charts import ticks
 from contrasweep.report.search_notes import SearchNotes
+from contrasweep.results.advice import Advice
 from contrasweep.results.building import build_table
+from contrasweep.results.comparing import Judging
+from contrasweep.results.prices import Size
 from contrasweep.statistics import compare_paired, holm, mean_interval
+from contrasweep.statistics.design import Design
 from contrasweep.storage.record import DatasetRef
 from contrasweep.storage.study_document import DeclaredSearch, StudyDocument
 
@@ -45,8 +50,11 @@ def frame() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def table(frame, rows="batch_size", columns="arm", **options):
-    return build_table(frame, rows=rows, columns=columns, metric="f1_macro", **{"train_fraction": 0.8} | options)
+FOLDS = Judging(Design(folds=5), question="cells")
+
+
+def table(frame, rows="batch_size", columns="arm", judging=FOLDS, **options):
+    return build_table(frame, rows=rows, columns=columns, metric="f1_macro", judging=judging, **options)
 
 
 def values(frame, arm, batch):
@@ -62,54 +70,54 @@ def test_a_cell_holds_mean_and_interval_of_its_replicates(frame):
 
 def test_the_outermost_folds_stand_beside_the_interval_where_asked(frame):
     extra = frame.assign(seed=1, f1_macro=frame["f1_macro"] + 0.1, trial_id=frame["trial_id"] + "-1")
-    made = table(pd.concat([frame, extra]), spread=True)
+    built = table(pd.concat([frame, extra]), spread=True)
     folds = values(frame, "ocl", 4) + 0.05  # the mean of a fold's two seeds
-    cell = made.cells[("4",), ("ocl",)]
+    cell = built.cells[("4",), ("ocl",)]
     assert (cell.least, cell.most) == pytest.approx((folds.min(), folds.max()))
-    shown = f"({folds.min():.{made.decimals}f}–{folds.max():.{made.decimals}f})"
-    assert all(shown in form for form in (made.to_text(200), made.to_markdown(), made.to_html()))
-    assert shown.replace("–", "--") in made.to_latex()
+    shown = f"({folds.min():.{built.decimals}f}–{folds.max():.{built.decimals}f})"
+    assert all(shown in form for form in (built.to_text(200), built.to_markdown(), built.to_html()))
+    assert shown.replace("–", "--") in built.to_latex()
     plain = table(frame)
     assert "–" not in plain.to_text() and plain.to_frame()["max"].max() == pytest.approx(frame["f1_macro"].max())
 
 
 def test_every_pair_is_compared_within_its_row_and_judged_by_holm(frame):
-    made = table(frame)
-    assert len(made.pairs) == 6
+    built = table(frame)
+    assert len(built.pairs) == 6
     raw = [
         compare_paired(
             values(frame, p.a, int(p.context[0][1])), values(frame, p.b, int(p.context[0][1])), train_fraction=0.8
         ).p_value
-        for p in made.pairs
+        for p in built.pairs
     ]
-    assert [p.raw_p for p in made.pairs] == pytest.approx(raw)
-    assert [p.comparison.p_value for p in made.pairs] == pytest.approx(holm(raw))
-    assert made.cells[("4",), ("supcon",)].mark == "worse" and made.cells[("4",), ("ocl",)].mark == ""
+    assert [p.comparison.raw_p for p in built.pairs] == pytest.approx(raw)
+    assert [p.comparison.p_value for p in built.pairs] == pytest.approx(holm(raw))
+    assert built.cells[("4",), ("supcon",)].mark == "worse" and built.cells[("4",), ("ocl",)].mark == ""
 
 
 def test_marks_against_a_reference(frame):
-    made = table(frame, reference="supcon")
-    assert len(made.pairs) == 4
-    assert made.cells[("8",), ("ocl",)].mark == "better" and made.cells[("8",), ("supcon",)].mark == ""
+    built = table(frame, judging=replace(FOLDS, reference="supcon"))
+    assert len(built.pairs) == 4
+    assert built.cells[("8",), ("ocl",)].mark == "better" and built.cells[("8",), ("supcon",)].mark == ""
     with pytest.raises(SpecError, match="reference"):
-        table(frame, reference="simclr")
+        table(frame, judging=replace(FOLDS, reference="simclr"))
 
 
 def test_a_smaller_metric_can_be_the_better(frame):
-    made = table(frame, mode="min")
-    assert not made.cells[("4",), ("ocl",)].best and made.cells[("4",), ("ocl",)].mark == "worse"
+    built = table(frame, judging=replace(FOLDS, mode="min"))
+    assert not built.cells[("4",), ("ocl",)].best and built.cells[("4",), ("ocl",)].mark == "worse"
 
 
 def test_what_is_missing_is_shown_and_stands_for_no_number(frame):
     frame.loc[(frame["arm"] == "sincere") & (frame["batch_size"] == 8), "status"] = "infeasible"
     frame.loc[0, "status"], frame.loc[1, "status"] = "failed", "pending"
     frame.loc[(frame["arm"] == "ocl") & (frame["batch_size"] == 8), "f1_macro"] = np.nan
-    made = table(frame)
-    assert made.cells[("4",), ("supcon",)].n == 3
-    text = made.to_text()
+    built = table(frame)
+    assert built.cells[("4",), ("supcon",)].n == 3
+    text = built.to_text()
     assert "3/5" in text and "infeasible" in text and "not finite" in text and "1 failed" in text
-    assert made.cells[("8",), ("sincere",)].mean is None
-    assert "nan" not in made.to_text() + made.to_html() + made.to_latex() + made.to_markdown()
+    assert built.cells[("8",), ("sincere",)].mean is None
+    assert "nan" not in built.to_text() + built.to_html() + built.to_latex() + built.to_markdown()
 
 
 def test_a_cell_with_gaps_is_not_best_beside_whole_ones(frame):
@@ -119,33 +127,33 @@ def test_a_cell_with_gaps_is_not_best_beside_whole_ones(frame):
 
 def test_planned_trials_that_never_ran_are_pending(frame):
     planned = frame[["trial_id", "arm", "batch_size", "fold", "seed"]]
-    made = table(frame[frame["arm"] != "ocl"], planned=planned)
-    assert made.cells[("4",), ("ocl",)].statuses == {"pending": 5}
+    built = table(frame[frame["arm"] != "ocl"], planned=planned)
+    assert built.cells[("4",), ("ocl",)].statuses == {"pending": 5}
 
 
 def test_nothing_done_yet_is_a_table_too(frame):
-    made = table(frame.assign(status="pending").drop(columns="f1_macro"))
-    assert "pending" in made.to_text() and made.pairs == ()
+    built = table(frame.assign(status="pending").drop(columns="f1_macro"))
+    assert "pending" in built.to_text() and built.pairs == ()
 
 
 def test_axes_left_out_are_averaged_within_a_replicate(frame):
-    made = table(frame, rows="arm", columns=None)
+    built = table(frame, rows="arm", columns=None)
     whole = frame[frame["arm"] == "ocl"].groupby("fold")["f1_macro"].mean()
     expected = mean_interval(whole.to_numpy(), train_fraction=0.8)
-    cell = made.cells[("ocl",), ()]
+    cell = built.cells[("ocl",), ()]
     assert (cell.mean, cell.low) == pytest.approx((expected.mean, expected.low))
-    assert "means over batch_size" in made.to_text()
+    assert "means over batch_size" in built.to_text()
 
 
 def test_without_arms_the_columns_are_compared(frame):
-    made = table(frame, rows=None, columns="batch_size")
-    assert made.compared == ("batch_size",) and {made.pairs[0].a, made.pairs[0].b} == {"4", "8"}
+    built = table(frame, rows=None, columns="batch_size")
+    assert built.compared == ("batch_size",) and {built.pairs[0].a, built.pairs[0].b} == {"4", "8"}
 
 
 def test_seeds_of_a_fold_count_once(frame):
     twice = pd.concat([frame, frame.assign(seed=1, trial_id=frame["trial_id"] + "-1")])
     assert table(twice).pairs[0].comparison.n == 5
-    assert table(twice, train_fraction=None).pairs[0].comparison.n == 10
+    assert table(twice, judging=Judging()).pairs[0].comparison.n == 10
 
 
 @pytest.mark.parametrize(
@@ -171,8 +179,10 @@ def test_text_fits_a_terminal_of_100_columns(frame):
 
 def test_verdicts_are_sentences(frame):
     text = table(frame).to_text()
-    assert "batch_size 4: ocl is better than supcon: +" in text and "by Holm, n = 5" in text
-    assert "undecided" in text and "0.0625" in text
+    assert "batch_size 4: ocl is better than supcon: +" in text and "undecided" in text
+    said = " ".join(text.split())
+    assert "Verdicts: f1_macro in each cell, for new training sets of this size (corrected t-test over 5 folds" in said
+    assert said.count("Holm over 6 comparisons") == 1 == said.count("alpha")
 
 
 def test_markdown_marks_the_best_bold_and_escapes_bars(frame):
@@ -181,14 +191,14 @@ def test_markdown_marks_the_best_bold_and_escapes_bars(frame):
 
 
 def test_frames_hold_every_cell_and_comparison(frame, tmp_path):
-    made = table(frame)
-    cells = made.to_frame()
+    built = table(frame)
+    cells = built.to_frame()
     assert len(cells) == 6 and cells["best"].sum() == 2
     cells.to_parquet(tmp_path / "cells.parquet")
     assert pd.read_csv(io.StringIO(cells.to_csv(index=False)))["mean"].to_numpy() == pytest.approx(
         cells["mean"].to_numpy()
     )
-    assert set(made.comparisons()["verdict"]) <= {"better", "undecided"}
+    assert set(built.comparisons()["verdict"]) <= {"better", "undecided"}
 
 
 def test_latex_compiles(frame, tmp_path):
@@ -245,6 +255,14 @@ DOCUMENT = StudyDocument(
 )
 
 
+def _importance(arm, shares) -> pd.DataFrame:
+    rows = [
+        (arm, name, share, 0.5, 20, "matters" if share > 0.5 else "no more than noise")
+        for name, share in shares.items()
+    ]
+    return pd.DataFrame(rows, columns=["arm", "setting", "share", "noise", "configurations", "verdict"])
+
+
 def source(frame, **more) -> ReportData:
     steps = [
         {"trial_id": t, "step": s, "f1_macro": 0.5 + 0.04 * s, "loss": 1 / s}
@@ -267,7 +285,7 @@ def source(frame, **more) -> ReportData:
         DOCUMENT,
         curves=pd.DataFrame(steps),
         search=search,
-        importance={"ocl": {"lr": 0.8, "head": 0.2}},
+        importance=_importance("ocl", {"lr": 0.8, "head": 0.2}),
         links={t: f"http://127.0.0.1:5000/#/runs/{t}" for t in frame["trial_id"]},
         **more,
     )
@@ -340,17 +358,22 @@ def test_ticks_are_round_and_inside():
 class _Results:
     """Just enough of `Results` for the writer."""
 
+    metric = "f1_macro"
+
     def __init__(self, frame):
         self.frame = frame
 
     def spent(self):
         return {}
 
+    def advice(self):
+        return Advice(Size("seeds", 1, 0, None), (), ())
+
     def table(self, rows, columns, metric, *, spread=False, over="replicates"):
         return table(self.frame, rows or "batch_size", columns or "arm")
 
 
-@pytest.mark.parametrize("format", [f for f in FORMATS if f != "html"])
+@pytest.mark.parametrize("format", [f for f in FORMATS if f not in ("html", "yaml")])
 def test_every_format_is_written(frame, tmp_path, format):
     from contrasweep.report import write_report
 
@@ -376,9 +399,7 @@ def test_the_interval_of_a_share_stays_between_0_and_1(frame):
     assert (
         max(
             c.high
-            for c in build_table(
-                loss, rows="batch_size", columns="arm", metric="loss", train_fraction=0.8
-            ).cells.values()
+            for c in build_table(loss, rows="batch_size", columns="arm", metric="loss", judging=FOLDS).cells.values()
         )
         > 1
     )
@@ -387,8 +408,8 @@ def test_the_interval_of_a_share_stays_between_0_and_1(frame):
 def test_the_legend_explains_only_marks_that_are_there(frame):
     same = frame.assign(f1_macro=np.tile([0.8, 0.9, 0.85, 0.7, 0.95], 6))
     text = " ".join(table(same).to_text().split())
-    assert "↓" not in text and "nothing differs significantly" in text and "no difference to decide" in text
-    assert "it cannot decide" in text and "normality" not in text
+    assert "↓" not in text and "*" not in text and "no arm is shown to be worse than another" in text
+    assert text.count("is undecided: all values are equal") == 6
 
 
 def test_a_report_of_the_smallest_study(frame):
@@ -429,7 +450,7 @@ def test_no_template_lets_text_become_markup(frame):
             by_item=[item | {"n": 9, "difference": 0.1, "low": 0.0, "high": 0.2}],
             search_notes=SearchNotes((attack,), attack, ((attack,), (attack,))),
             over_groups=[table(frame, rows=attack)],
-            importance={arm: {attack: 1.0} for arm in frame["arm"]},
+            importance=pd.concat([_importance(arm, {attack: 1.0}) for arm in frame["arm"].unique()]),
             links=dict.fromkeys(frame["trial_id"], f"http://127.0.0.1/{attack}"),
             study_link=f"http://127.0.0.1/{attack}",
             served=attack,

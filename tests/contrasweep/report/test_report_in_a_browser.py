@@ -61,6 +61,7 @@ def seen(page_file: Path, width: int, height: int, *codes: str) -> list:
     return asyncio.run(look())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "height"), [LAPTOP, PHONE])
 def test_the_page_fits(page_file, width, height):
     wide, small, wrong = seen(
@@ -77,9 +78,10 @@ def test_the_page_fits(page_file, width, height):
     assert small == 0, "no text of a chart is smaller than 8 pixels"
 
 
+@pytest.mark.slow
 def test_trials_are_filtered_sorted_and_linked(page_file):
     column = "[...document.querySelectorAll('.trials tbody tr')].map(row => row.children[5].innerText)"
-    found, order, link, same, wrong = seen(
+    result, order, link, same, wrong = seen(
         page_file,
         *LAPTOP,
         "const f = document.querySelector('.trials input'); f.value = 'a failed'; f.dispatchEvent(new "
@@ -89,12 +91,13 @@ def test_trials_are_filtered_sorted_and_linked(page_file):
         "document.querySelector('.trials tbody a').href",
         "f.value = 'b batch_size=16'; f.dispatchEvent(new Event('input')); document.querySelector('.count').innerText",
     )
-    assert found.startswith("1 of 40") and wrong == []
+    assert result.startswith("1 of 40") and wrong == []
     assert len(order) == 5 and [float(v) for v in order] == sorted(map(float, order), reverse=True)
     assert same.startswith("5 of 40")
     assert link.startswith("http://127.0.0.1:5000/#/runs/b-16-")
 
 
+@pytest.mark.slow
 def test_an_arm_is_hidden_and_values_are_read_off_a_chart(page_file):
     point = """(() => { const svg = document.querySelector('#curves svg'), box = svg.getBoundingClientRect();
         const at = {bubbles: true, clientX: box.right - 14, clientY: box.y + box.height / 2};

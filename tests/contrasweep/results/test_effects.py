@@ -35,9 +35,11 @@ def frame(seed=0.0, fold=0.0, order=0.0, rest=0.0, arm=0.0, together=0.0) -> pd.
 
 @pytest.mark.parametrize("part", ["seed", "fold", "order"])
 def test_noise_is_traced_to_where_it_comes_from(part):
-    found = noise(frame(**{part: 0.1}, rest=0.01), "value", ["batch_size", "order_seed"]).set_index("source")["share"]
-    assert list(found.index) == ["seed", "fold", "order_seed", "rest"]
-    assert found["order_seed" if part == "order" else part] > 0.9
+    components = noise(frame(**{part: 0.1}, rest=0.01), "value", ["batch_size", "order_seed"]).set_index("source")[
+        "share"
+    ]
+    assert list(components.index) == ["seed", "fold", "order_seed", "rest"]
+    assert components["order_seed" if part == "order" else part] > 0.9
 
 
 def test_an_effect_of_arm_and_one_of_arm_and_axis_together_are_told_apart():
@@ -59,12 +61,12 @@ def test_what_a_budget_buys(mode):
     search = pd.DataFrame({"arm": ["a"] * 30, "value": RNG.normal(size=30)})
     best = search["value"].agg(mode)
     drawn = budget_curves(search, ["a", "b"], searcher="random", mode=mode)
-    found = budget_curves(search, ["a", "b"], searcher="tpe", mode=mode)
-    assert list(drawn["trials"]) == list(found["trials"]) == list(range(1, 31))
+    result = budget_curves(search, ["a", "b"], searcher="tpe", mode=mode)
+    assert list(drawn["trials"]) == list(result["trials"]) == list(range(1, 31))
     assert (
         drawn["best"].iloc[0] == pytest.approx(search["value"].mean())
-        and drawn["best"].iloc[-1] == found["best"].iloc[-1] == best
+        and drawn["best"].iloc[-1] == result["best"].iloc[-1] == best
     )
     steps = np.diff(drawn["best"]) if mode == "max" else -np.diff(drawn["best"])
-    assert (steps > 0).all() and found["low"].isna().all() and drawn["low"].notna().any()
-    assert found["best"].iloc[4] == search["value"][:5].agg(mode)
+    assert (steps > 0).all() and result["low"].isna().all() and drawn["low"].notna().any()
+    assert result["best"].iloc[4] == search["value"][:5].agg(mode)

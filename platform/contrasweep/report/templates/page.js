@@ -1,15 +1,23 @@
 "use strict";
 const root = document.documentElement;
 const dark = () => root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+const hidden = new Set();
+const dim = () => {
+  document.querySelectorAll(".key").forEach(k => k.setAttribute("aria-pressed", String(!hidden.has(k.dataset.name))));
+  document.querySelectorAll("svg [data-name]").forEach(g => g.classList.toggle("off", hidden.has(g.dataset.name)));
+};
+const make = (tag, text) => { const node = document.createElement(tag); node.textContent = text ?? ""; return node; };
+const short = value => typeof value === "number" ? String(+value.toPrecision(5)) : value;
+
+const dress = () => {  // again when parts of a served page were replaced
 document.getElementById("theme").addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; });
 
-const hidden = new Set();
 document.querySelectorAll(".key").forEach(key => key.addEventListener("click", () => {
   const name = key.dataset.name;
   hidden.has(name) ? hidden.delete(name) : hidden.add(name);
-  document.querySelectorAll(".key").forEach(k => k.setAttribute("aria-pressed", String(!hidden.has(k.dataset.name))));
-  document.querySelectorAll("svg [data-name]").forEach(g => g.classList.toggle("off", hidden.has(g.dataset.name)));
+  dim();
 }));
+dim();
 
 document.querySelectorAll("select[data-shows]").forEach(select => {
   const show = () => document.querySelectorAll(`[data-group="${select.dataset.shows}"]`).forEach(
@@ -27,9 +35,6 @@ document.querySelectorAll(".command button").forEach(button => button.addEventLi
   button.textContent = "copied";
   setTimeout(() => { button.textContent = "copy"; }, 1200);
 }));
-
-const make = (tag, text) => { const node = document.createElement(tag); node.textContent = text ?? ""; return node; };
-const short = value => typeof value === "number" ? String(+value.toPrecision(5)) : value;
 
 document.querySelectorAll(".trials").forEach(box => {
   const data = JSON.parse(box.querySelector("script").textContent), { head, start } = data, PAGE = 100;
@@ -88,6 +93,8 @@ document.querySelectorAll(".trials").forEach(box => {
   more.addEventListener("click", () => { shown += 5 * PAGE; draw(); });
   draw();
 });
+};
+dress();
 
 const tip = make("div");
 tip.id = "tip";

@@ -1,0 +1,184 @@
+"""What would decide the comparisons that a study leaves undecided, and what that costs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pandas as pd
+
+from contrasweep.results.answer import Answer
+from contrasweep.results.cells import Pair
+from contrasweep.results.growth import Extension, Growth
+from contrasweep.results.prices import Hours, Prices, Size
+from contrasweep.results.rendering import TextRenderable
+from contrasweep.results.study_trials import StudyTrials
+from contrasweep.statistics.design import Contrast
+from contrasweep.statistics.prediction import Prediction, predict
+from contrasweep.statistics.sizes import Unit, count_of, detectable_difference, enough, resized
+
+TIMES = (2, 4)
+MAX_OUTLOOKS = 12
+"""Of more undecided comparisons those with the smallest p are looked into."""
+
+
+class AnsweredStudy(StudyTrials, Protocol):
+    """What advice is drawn from: `Results` has it."""
+
+    @property
+    def answer(self) -> Answer:
+        """The comparisons that the study decides."""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """One undecided comparison: the difference that is detectable now and at each of the advice's sizes (with 80 %, in
+    units of the metric), what each size is predicted to decide, and the sizes that decide it with 80 %, the cheapest
+    first (none: no size that could be proposed does)."""
+
+    pair: Pair
+    detectable: tuple[float, ...]
+    predictions: tuple[Prediction, ...]
+    enough: tuple[tuple[Size, Prediction], ...]
+
+    @property
+    def name(self) -> str:
+        """The two arms, with their place in the table."""
+        where = ", ".join(f"{factor} {label}" for factor, label in self.pair.context)
+        return (f"{where}: " if where else "") + f"{self.pair.a} - {self.pair.b}"
+
+
+@dataclass(frozen=True, repr=False)
+class Advice(TextRenderable):
+    """Of every undecided comparison, what more replicates would come to. `present` is the size there is, `sizes` are
+    two and four times it. `fresh`: no look at it is left, so that the sizes are those of a new study with fresh seeds.
+    `look` counts the looks at the study, the next one included; `omitted` the undecided comparisons with the largest p,
+    of which nothing is predicted; `sweep` says that the replicates are those of a confirmation."""
+
+    present: Size
+    sizes: tuple[Size, ...]
+    outlooks: tuple[Outlook, ...]
+    fresh: bool = False
+    look: int = 1
+    pending: int = 0
+    omitted: int = 0
+    sweep: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.outlooks)
+
+    def __repr__(self) -> str:
+        if self:
+            count = len(self.outlooks) + self.omitted
+            return f"Advice(on {count} undecided comparison{'s' * (count != 1)})"
+        return f"Advice(none yet: {self.pending} trials are pending)" if self.pending else "Advice(none)"
+
+    def _repr_html_(self) -> str | None:
+        return self._rendered("html") if self else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For programs: the sizes with their price, and of each comparison the detectable differences and chances."""
+        return {
+            "present": vars(self.present),
+            "sizes": [vars(size) for size in self.sizes],
+            "fresh": self.fresh,
+            "look": self.look,
+            "pending": self.pending,
+            "omitted": self.omitted,
+            "comparisons": [
+                {
+                    "context": dict(one.pair.context),
+                    "a": one.pair.a,
+                    "b": one.pair.b,
+                    "difference": one.pair.comparison.difference,
+                    "detectable": [_finite(value) for value in one.detectable],
+                    "assurance": [_chance(prediction) for prediction in one.predictions],
+                    "enough": [vars(size) | _chance(prediction) for size, prediction in one.enough],
+                }
+                for one in self.outlooks
+            ],
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each undecided comparison at each size: the chance of a decision with its range, the detectable
+        difference, and the price."""
+        return pd.DataFrame(
+            [
+                dict(one.pair.context)
+                | {"a": one.pair.a, "b": one.pair.b, **vars(size), "detectable": detectable, **_chance(prediction)}
+                for one in self.outlooks
+                for size, detectable, prediction in zip(self.sizes, one.detectable[1:], one.predictions, strict=True)
+            ]
+        )
+
+
+def advice(results: AnsweredStudy, growth: Growth | Extension | None, hours: Hours | None = None) -> Advice:
+    """What would decide the study's undecided comparisons; of a study that is not at its end nothing is said, but how
+    many of its trials are `pending`."""
+    document, answer = results.document, results.answer
+    prices = Prices(results.planned, document.folds, results.trial_records.values(), hours)
+    pending = sum(trial_id not in results.trial_records for trial_id in results.planned["trial_id"])
+    known = [pair for pair in answer.pairs if pair.comparison.n > 1]
+    unit: Unit = "repeats" if growth is not None and growth.unit == "repeats" else "seeds"
+    fresh = growth is not None and growth.finished
+    waiting = isinstance(growth, Growth) and not growth.finished
+    undecided = [pair for pair in known if not pair.decided and pair.comparison.evidence.common.standard_error > 0]
+    if not known or pending or waiting or not undecided:
+        return Advice(Size(unit, prices.present[unit], 0, None), (), (), fresh, pending=pending)
+    family = known[0].comparison.family
+    first_level = family.levels(sum(pair.decided for pair in known))
+    look = 1 if fresh else 2 + (len(growth.log.looks) if isinstance(growth, Extension) else 0)
+    levels = tuple(first_level / 2 ** max(0, number - 1) for number in (look - 1, look))  # halved, see `Extension`
+    shown = sorted(undecided, key=lambda pair: pair.comparison.raw_p)[:MAX_OUTLOOKS]
+    count = prices.present[unit]
+    units: list[Unit] = [unit]
+    if document.folds and document.type == "ablation_grid" and not fresh:
+        units = ["seeds", "repeats"]
+    sizes = tuple(prices.of(unit, times * count, fresh) for times in TIMES)
+    outlooks = tuple(_outlook(pair, sizes, units, levels, family.margin, prices, fresh) for pair in shown)
+    sweep = document.type == "sweep"
+    omitted = len(undecided) - len(shown)
+    return Advice(
+        Size(unit, count, 0, 0.0), sizes, tuple(o for o in outlooks if o.predictions), fresh, look, 0, omitted, sweep
+    )
+
+
+def _outlook(
+    pair: Pair,
+    sizes: Sequence[Size],
+    units: Sequence[Unit],
+    levels: Sequence[float],
+    margin: float | None,
+    prices: Prices,
+    fresh: bool,
+) -> Outlook:
+    """`levels`: of the present look and of the next."""
+    now: Contrast = pair.comparison.evidence.common
+    present_level, level = levels
+
+    def lost(unit: Unit) -> int:
+        """Replicates that failed in either arm, and stay lost in a larger study."""
+        return 0 if fresh else prices.present[unit] - count_of(now.design, unit)
+
+    designs = [resized(now.design, size.unit, size.count - lost(size.unit)) for size in sizes]
+    predictions = [predict(now, design, level, margin, fresh=fresh) for design in designs]
+    reached = []
+    for unit in units:
+        if (one := enough(now, unit, level, margin, fresh=fresh)) is not None:
+            reached.append((prices.of(unit, count_of(one.design, unit) + lost(unit), fresh), one))
+    return Outlook(
+        pair,
+        (
+            detectable_difference(now, now.design, present_level),
+            *(detectable_difference(now, design, level) for design in designs),
+        ),
+        tuple(p for p in predictions if p is not None),
+        tuple(sorted(reached, key=lambda entry: entry[0].trials)),
+    )
+
+
+def _chance(prediction: Prediction) -> dict[str, float]:
+    return {"assurance": prediction.assurance, "low": prediction.low, "high": prediction.high}
+
+
+def _finite(value: float) -> float | None:
+    return value if value < float("inf") else None

@@ -1,0 +1,54 @@
+"""The look that a study of a fixed size had, written down when it is extended: its table was there to be read."""
+
+import time
+from collections.abc import Mapping
+
+from contrasweep.planning.plan import Plan
+from contrasweep.planning.sweep import SweepPlan
+from contrasweep.results.looks import compared
+from contrasweep.results.results import Results
+from contrasweep.storage.looks import HALVING, Decision, LookAt, LookLog, LookTaken, read_looks, write_looks
+from contrasweep.storage.records import StudyRecords
+
+UNIT = "replicates"
+DECISIONS: Mapping[str, Decision] = {"better": "better", "worse": "worse", "equivalent": "equivalent"}
+
+
+def count_look(plan: Plan, records: StudyRecords) -> None:
+    """Write the look that whoever extends the study by `plan` had at its table: where all of its trials have ended, and
+    each cell is to get more. What has looks of its own counts them itself."""
+    document = records.document()
+    if plan.study.replicates is not None or document is None or document.plan_digest == plan.digest:
+        return
+    log = read_looks(records) or LookLog(HALVING, UNIT)
+    results = Results.load(plan.study.name, records.storage)
+    ended = results.planned["trial_id"].isin(list(results.trial_records))
+    present = int(results.planned.groupby(["arm", *results.axes], dropna=False).size().max()) if len(ended) else 0
+    if not ended.all() or not 0 < present < _replicates(plan) or (log.looks and log.looks[-1].replicates >= present):
+        return
+    known = [pair.comparison for pair in results.answer.pairs]
+    comparisons = tuple(
+        LookAt(
+            one.context,
+            one.a,
+            one.b,
+            one.evidence.gaps.planned,
+            one.evidence.common.difference,
+            c.raw_p,
+            None,
+            c.raw_p,
+            min(1.0, c.p_value),
+            DECISIONS.get((c.reversed() if c.turned else c).verdict, "open"),
+        )
+        for one, c in zip(compared(results), known, strict=True)
+    )
+    if comparisons:
+        look = LookTaken(present, 1 - 0.5 ** (len(log.looks) + 1), comparisons, (), time.time())
+        write_looks(records, log.with_look(look))
+
+
+def _replicates(plan: Plan) -> int:
+    """Trials of a cell."""
+    if isinstance(plan, SweepPlan):
+        return len(plan.replicates)
+    return max((len(cell.trials) for cell in plan.cells), default=0)

@@ -1,0 +1,291 @@
+"""The design of a study, and what one comparison of it says: the model from which every number of a table is derived.
+
+Two arms are compared by paired differences `d[f, s]` of fold f (of k folds in r repeats of the partition) and seed s:
+
+    d[f, s] = delta + fold[f] + seed[s] + residual[f, s]
+
+- Folds share training rows: the variance of their mean is `fold^2 (1 / (k r) + test rows / training rows)` (Nadeau and
+  Bengio 2003; Bouckaert and Frank 2004 for repeats). Seeds and the residual average out: `seed^2 / m`,
+  `residual^2 / (k r m)`. With one seed all of the spread counts as the fold's, which is their test.
+- One split, seeds only: replicates are independent, and what they say holds for this split.
+- One split, and a score of every test item: seeds and items are crossed, and what they say holds for new items.
+
+`Design` is what was or will be run, `Components` are the variances of a paired difference, a `Contrast` is what one
+comparison's differences say under it.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from contrasweep.errors import SpecError
+from contrasweep.statistics.checks import Floats, replicates
+from contrasweep.statistics.components import Components, between_within, crossed
+from contrasweep.statistics.resampling import TIE, sign_flip_interval, sign_flip_p, smallest_p
+
+Scope = Literal["on this split", "on new items like these", "for new training sets of this size"]
+THIS_SPLIT: Scope = "on this split"
+NEW_ITEMS: Scope = "on new items like these"
+NEW_TRAINING_SETS: Scope = "for new training sets of this size"
+
+Test = Literal["sign-flip test", "t-test", "corrected t-test"]
+SIGN_FLIP: Test = "sign-flip test"
+
+
+@dataclass(frozen=True)
+class Design:
+    """How often a cell is replicated: `seeds` on each of `folds` in `repeats` partitions, or on one split (`folds`
+    None), whose test part has `items` with a score each (groups of items, where these are named).
+
+    `shared` says whether folds share training rows; it is False only where folds stand for their test items alone.
+    """
+
+    folds: int | None = None
+    repeats: int = 1
+    seeds: int = 1
+    items: int | None = None
+    shared: bool = True
+
+    @property
+    def units(self) -> int:
+        """Independent or nearly independent replicates: folds of all repeats, or seeds."""
+        return self.folds * self.repeats if self.folds else self.seeds
+
+    @property
+    def trials(self) -> int:
+        """Trials of one cell."""
+        return self.units * self.seeds if self.folds else self.seeds
+
+    @property
+    def overlap(self) -> float:
+        """Test rows over training rows, by which folds that share training rows vary together; 0 without folds."""
+        return 1 / (self.folds - 1) if self.folds and self.shared else 0.0
+
+    @property
+    def scope(self) -> Scope:
+        """What its verdicts generalise to."""
+        if self.folds:
+            return NEW_TRAINING_SETS if self.shared else NEW_ITEMS
+        return NEW_ITEMS if self.items else THIS_SPLIT
+
+    def variance(self, components: Components) -> float:
+        """Variance of the mean paired difference of this design, for noise of these components."""
+        if self.folds:
+            units = self.units
+            return (
+                components.fold * (1 / units + self.overlap)
+                + components.seed / self.seeds
+                + components.residual / (units * self.seeds)
+            )
+        if self.items:
+            return (
+                components.item / self.items
+                + components.seed / self.seeds
+                + components.residual / (self.items * self.seeds)
+            )
+        return (components.fold + components.seed + components.residual) / self.seeds
+
+    def degrees(self, components: Components) -> float:
+        """Degrees of freedom of that variance's estimate: Satterthwaite's over the parts, and over folds never more
+        than folds - 1."""
+        if self.folds:
+            units, m = self.units, self.seeds
+            parts = [
+                (components.fold * (1 / units + self.overlap), units - 1),
+                (components.seed / m, m - 1),
+                (components.residual / (units * m), (units - 1) * (m - 1)),
+            ]
+            return min(units - 1.0, satterthwaite(parts)) if m > 1 else units - 1.0
+        if self.items:
+            return satterthwaite(
+                [(components.item / self.items, self.items - 1), (components.seed / self.seeds, self.seeds - 1)]
+            )
+        return self.seeds - 1.0
+
+    def test(self, level: float) -> Test:
+        """The test that judges a comparison at `level` (alpha over the size of the family): where replicates are
+        independent the exact sign-flip test if it can reach that level, else a t-test, and then normality decides."""
+        if self.folds:
+            return "corrected t-test" if self.shared else "t-test"
+        return SIGN_FLIP if not self.items and smallest_p(self.seeds) <= level else "t-test"
+
+
+def satterthwaite(parts: Sequence[tuple[float, float]]) -> float:
+    """Degrees of freedom of a sum of independent variances, each with its own (Satterthwaite 1946)."""
+    total = sum(part for part, _ in parts)
+    spread = sum(part**2 / degrees for part, degrees in parts if part > 0 and degrees > 0)
+    return total**2 / spread if spread > 0 else max([degrees for _, degrees in parts], default=0.0)
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """What the paired differences of one comparison say under their design.
+
+    `difference` is in units of the metric (a - b), `standard_error` and `degrees` are those of its t statistic,
+    `components` the variances that they come from, `values` the differences of the independent replicates (means of the
+    seeds of a fold, or the seeds themselves), which the sign-flip test takes.
+    """
+
+    difference: float
+    standard_error: float
+    degrees: float
+    components: Components
+    design: Design
+    values: tuple[float, ...] = field(repr=False)
+
+    @property
+    def n(self) -> int:
+        """Independent replicates: folds (of all repeats), or seeds."""
+        return len(self.values)
+
+    @property
+    def scope(self) -> Scope:
+        """What the comparison generalises to."""
+        return self.design.scope
+
+    @cached_property
+    def deviation(self) -> float:
+        """Standard deviation of `values`."""
+        return float(np.std(self.values, ddof=1)) if self.n > 1 else 0.0
+
+    def test(self, level: float = 0.05) -> Test:
+        """The test used at `level`; the exact one where all differences are equal, which no t-test can judge."""
+        return SIGN_FLIP if self.n > 1 and self.standard_error == 0 else self.design.test(level)
+
+    def p_value(self, level: float = 0.05) -> float:
+        """Two-sided p of no difference, by the test used at `level`. One replicate has p 1."""
+        return min(1.0, 2 * min(self.p_below(0.0, level), self.p_above(0.0, level)))
+
+    def p_above(self, bound: float, level: float = 0.05) -> float:
+        """One-sided p of "the true difference is at most `bound`": small where it is larger."""
+        return self._one_sided(self.difference - bound, level, np.asarray(self.values) - bound)
+
+    def p_below(self, bound: float, level: float = 0.05) -> float:
+        """One-sided p of "the true difference is at least `bound`": small where it is smaller."""
+        return self._one_sided(bound - self.difference, level, bound - np.asarray(self.values))
+
+    def equivalence_p(self, margin: float, level: float = 0.05) -> float:
+        """p of "the arms differ by `margin` or more", by two one-sided tests (Schuirmann 1987): the larger one's."""
+        return max(self.p_above(-margin, level), self.p_below(margin, level))
+
+    def interval(self, alpha: float = 0.05, level: float | None = None) -> tuple[float, float]:
+        """1 - alpha interval that inverts the test used at `level` (default: alpha), so that p and interval never
+        disagree. Infinite for one replicate."""
+        if self.n < 2:
+            return -math.inf, math.inf
+        if self.standard_error == 0:
+            return self.difference, self.difference
+        if self.test(alpha if level is None else level) == SIGN_FLIP and smallest_p(self.n) <= alpha:
+            return sign_flip_interval(self.values, alpha)
+        half = -float(special.stdtrit(self.degrees, alpha / 2)) * self.standard_error
+        return self.difference - half, self.difference + half
+
+    def _one_sided(self, distance: float, level: float, shifted: Any) -> float:
+        if self.n < 2:
+            return 1.0
+        if self.test(level) == SIGN_FLIP:
+            two_sided = sign_flip_p(shifted)
+            return two_sided / 2 if distance > 0 else 1 - two_sided / 2
+        return float(special.stdtr(self.degrees, -distance / self.standard_error))
+
+
+def contrast(
+    differences: ArrayLike,
+    *,
+    folds: Sequence[Any] | None = None,
+    seeds: Sequence[Any] | None = None,
+    design: Design | None = None,
+    weights: ArrayLike | None = None,
+) -> Contrast:
+    """What `differences` [n] say: one a replicate, of the fold `folds[i]` (named with its repeat) and seed `seeds[i]`.
+
+    `design` says how many folds a partition has and whether they share training rows; without it, and without `folds`,
+    replicates are independent seeds on one split. `weights` [n] make the estimate a weighted mean (folds of unequal
+    size). Replicates may be missing: means are over folds, seeds of a fold averaged, and components are estimated from
+    what there is (Henderson's method 3).
+    """
+    d = replicates(differences, "differences")
+    if weights is not None:
+        w = replicates(weights, "weights")
+        mean = float(np.average(d, weights=w))
+        d = mean + (d - mean) * w / w.mean()
+    if folds is None:
+        given = design or Design()
+        return _independent(d, Design(None, 1, len(d), given.items))
+    names = list(dict.fromkeys(folds))
+    if len(folds) != len(d) or (seeds is not None and len(seeds) != len(d)):
+        raise SpecError("folds and seeds name one a replicate", place="folds, seeds", value=f"{len(d)} differences")
+    given = design or Design(folds=len(names))
+    codes = np.array([names.index(fold) for fold in folds])
+    means = np.bincount(codes, d) / np.bincount(codes)
+    labels = [0] * len(d) if seeds is None else list(seeds)
+    known = list(dict.fromkeys(labels))
+    seed_codes = np.array([known.index(label) for label in labels])
+    per_fold = len(d) / len(names)
+    design = Design(
+        given.folds,
+        max(1, round(len(names) / (given.folds or len(names)))),
+        max(1, round(per_fold)),
+        None,
+        given.shared,
+    )
+    return _over_folds(d, codes, seed_codes, means, design)
+
+
+def _independent(d: Floats, design: Design) -> Contrast:
+    n, mean = len(d), float(d.mean())
+    variance = 0.0 if n < 2 or _constant(d) else float(d.var(ddof=1))
+    return Contrast(mean, math.sqrt(variance / n), n - 1.0, Components(residual=variance), design, tuple(map(float, d)))
+
+
+def _over_folds(d: Floats, folds: Any, seeds: Any, means: Floats, design: Design) -> Contrast:
+    units, mean = len(means), float(means.mean())
+    scale = 1 / units + design.overlap
+    values = tuple(map(float, means))
+    spread = 0.0 if units < 2 or _constant(means) else float(means.var(ddof=1))
+    estimate = between_within(d, folds, seeds)
+    if estimate is None or spread == 0:
+        return Contrast(mean, math.sqrt(scale * spread), units - 1.0, Components(fold=spread), design, values)
+    weights = 1 / (units * np.bincount(folds))[folds]
+    w_seed = float((np.bincount(seeds, weights) ** 2).sum())
+    w_rest = float((weights**2).sum())
+    cautious = estimate.cautious
+    variances = [
+        (scale * cautious.fold, units - 1.0),
+        (w_seed * cautious.seed, float(estimate.seed_degrees)),
+        (w_rest * cautious.residual, float(estimate.residual_degrees)),
+    ]
+    error = math.sqrt(sum(part for part, _ in variances))
+    return Contrast(mean, error, min(units - 1.0, satterthwaite(variances)), estimate.unbiased, design, values)
+
+
+def contrast_over_items(differences: ArrayLike, weights: ArrayLike | None = None) -> Contrast:
+    """What `differences` [seeds, items] of the score of every test item (or the mean of every group of items, whose
+    sizes are `weights` [items]) say of new items, by networks of new seeds.
+
+    Seeds and items are crossed: `seed^2 / m + item^2 / n + residual^2 / (m n)`, by the analysis of variance.
+    """
+    d = np.asarray(differences, dtype=np.float64)
+    if d.ndim != 2 or not d.size or not np.isfinite(d).all():
+        raise SpecError("differences are a finite matrix [seeds, items]", place="differences", value=f"shape {d.shape}")
+    seeds, items = d.shape
+    w = np.ones(items) if weights is None else replicates(weights, "weights")
+    by_seed = np.average(d, axis=1, weights=w)
+    mean = float(by_seed.mean())
+    design = Design(None, 1, seeds, items)
+    if seeds < 2 or items < 2:
+        return Contrast(mean, 0.0, 0.0, Components(), design, tuple(map(float, by_seed)) if seeds < 2 else (mean,))
+    estimate = crossed(mean + (d - mean) * w / w.mean())
+    return Contrast(
+        mean, math.sqrt(estimate.variance), estimate.degrees, estimate.components, design, tuple(map(float, by_seed))
+    )
+
+
+def _constant(x: Floats) -> bool:
+    return bool(np.ptp(x) <= TIE * max(1e-300, float(np.abs(x).max())))

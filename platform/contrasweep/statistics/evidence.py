@@ -1,0 +1,177 @@
+"""What a comparison is judged by: the paired differences of two arms, and the same with failures as losses.
+
+A replicate is a fold (of a repeat) and seed. Over several cells its difference is the mean over them; a replicate
+counts where both arms finished it in every cell that they have finished any replicate of, so that every mean is over
+the same cells.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from contrasweep.errors import SpecError
+from contrasweep.statistics.design import Contrast, Design, contrast, contrast_over_items
+from contrasweep.statistics.resampling import TIE
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Trials of `planned` paired ones that a comparison lacks: where a failed, where b failed, and those to run."""
+
+    failed_a: int = 0
+    failed_b: int = 0
+    pending: int = 0
+    planned: int = 0
+
+    def reversed(self) -> "Gaps":
+        """The gaps of b against a."""
+        return Gaps(self.failed_b, self.failed_a, self.pending, self.planned)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One comparison to be judged: `common` over the replicates that both arms finished, `a_loses` and `b_loses` over
+    these and the failures of that arm as losses (None where it has none)."""
+
+    common: Contrast
+    gaps: Gaps = Gaps()
+    a_loses: Contrast | None = None
+    b_loses: Contrast | None = None
+
+    def p_value(self, level: float, mode: str = "max") -> float:
+        """Two-sided p of no difference, by the test used at `level`: the larger of that over the common replicates and
+        that with the failures of the arm that is ahead as losses."""
+        if self.common.difference == 0:
+            return 1.0
+        p, above = self.common.p_value(level), self.common.difference > 0
+        losses = self.a_loses if above == (mode == "max") else self.b_loses
+        if losses is None:
+            return p
+        one_sided = losses.p_above(0.0, level) if above else losses.p_below(0.0, level)
+        return max(p, min(1.0, 2 * one_sided))
+
+    def equivalence_p(self, margin: float, level: float) -> float:
+        """p of a difference of `margin` or more: the largest over the common replicates and either arm's failures as
+        losses."""
+        return max(c.equivalence_p(margin, level) for c in (self.common, self.a_loses, self.b_loses) if c is not None)
+
+
+@dataclass(frozen=True)
+class ItemScores:
+    """Scores of test items beside the rows of `paired_evidence`: of each row a - b for each group of items (None where
+    an arm has none), the test part that it is of, and the sizes of the groups of each test part."""
+
+    differences: Sequence[Any]
+    parts: Sequence[str]
+    sizes: Mapping[str, Any]
+
+
+def paired_evidence(
+    pairs: pd.DataFrame,
+    design: Design,
+    *,
+    mode: str = "max",
+    weights: ArrayLike | None = None,
+    items: ItemScores | None = None,
+) -> Evidence | None:
+    """The evidence of two arms, or None where no replicate is finished by both.
+
+    `pairs` has a row for each replicate that is planned for both arms: `cell`, `fold` (named with its repeat; None on
+    one split), `seed`, the values `a` and `b` (NaN where there is none), and whether it failed, `failed_a` and
+    `failed_b`. A row without a value that did not fail is still to run. `weights` has one a row (items of a fold).
+    With `items`, on one split, seeds are crossed with test items.
+    """
+    if missing := {"cell", "fold", "seed", "a", "b", "failed_a", "failed_b"} - set(pairs.columns):
+        raise SpecError(
+            "paired values have these columns", place="pairs", value=sorted(missing), hint="they are missing"
+        )
+    a, b = (pairs[name].to_numpy(dtype=np.float64) for name in "ab")
+    lost_a, lost_b = (pairs[name].to_numpy(dtype=bool) for name in ("failed_a", "failed_b"))
+    d = np.where(lost_a | lost_b, np.nan, a - b)
+    known = np.isfinite(d)
+    rows = _Rows(pairs, design, weights, items)
+    if not known.any():
+        return None
+    d[known & (np.abs(d) <= TIE * max(np.abs(a[known]).max(), np.abs(b[known]).max()))] = 0.0
+    common = rows.contrast(d)
+    if common is None:
+        return None
+    gaps = Gaps(int(lost_a.sum()), int(lost_b.sum()), int((~known & ~lost_a & ~lost_b).sum()), len(pairs))
+    worse = -1.0 if mode == "max" else 1.0
+    a_loses = rows.contrast(rows.with_losses(d, lost_a & ~lost_b, worse)) if lost_a.any() else None
+    b_loses = rows.contrast(rows.with_losses(d, lost_b & ~lost_a, -worse)) if lost_b.any() else None
+    return Evidence(common, gaps, a_loses, b_loses)
+
+
+def mean_contrast(
+    values: pd.DataFrame, design: Design, *, weights: ArrayLike | None = None, items: ItemScores | None = None
+) -> Contrast | None:
+    """The mean of one arm as a contrast with 0: `values` has `cell`, `fold`, `seed` and `value` for each of its trials;
+    a replicate that lacks a cell counts with those that it has. None without any."""
+    return _Rows(values, design, weights, items).contrast(values["value"].to_numpy(dtype=np.float64), whole=False)
+
+
+class _Rows:
+    """Where the rows of `paired_evidence` stand: their cells, and their replicates (fold and seed)."""
+
+    def __init__(
+        self, pairs: pd.DataFrame, design: Design, weights: ArrayLike | None, items: ItemScores | None
+    ) -> None:
+        self.items = items
+        self.design, self.cell = design, _codes(pairs["cell"])
+        self.units = list(zip(pairs["fold"].map(str), pairs["seed"], strict=True))
+        self.unit = _codes(self.units)
+        self.weights = None if weights is None else np.asarray(weights, dtype=np.float64)
+
+    def with_losses(self, d: Any, lost: Any, sign: float) -> Any:
+        """`d` with the largest difference seen in its cell (or anywhere, where its cell has none) for what was lost."""
+        size = np.full(self.cell.max() + 1, -1.0)
+        np.fmax.at(size, self.cell, np.abs(d))
+        return np.where(lost, sign * np.where(size < 0, np.nanmax(np.abs(d)), size)[self.cell], d)
+
+    def contrast(self, d: Any, whole: bool = True) -> Contrast | None:
+        """The contrast of the means of `d` over cells, of the replicates that have every cell that any has (without
+        `whole`, any)."""
+        kept = np.isfinite(d)
+        count = np.bincount(self.unit[kept], minlength=len(self.units))
+        complete = np.flatnonzero(count >= (len(np.unique(self.cell[kept])) if whole else 1))
+        if not len(complete) or not kept.any():
+            return None
+        if self.items is not None:
+            return self._over_items(self.items, d, complete)
+        means = np.bincount(self.unit[kept], d[kept], len(self.units))[complete] / count[complete]
+        means[np.abs(means) <= TIE * np.abs(d[kept]).max()] = 0.0  # cells that cancel out
+        names = dict(zip(self.unit.tolist(), self.units, strict=True))
+        folds, seeds = zip(*(names[code] for code in complete.tolist()), strict=True)
+        weights = None
+        if self.weights is not None:
+            weights = np.bincount(self.unit[kept], self.weights[kept], len(self.units))[complete]
+        return contrast(
+            means, folds=folds if self.design.folds else None, seeds=seeds, design=self.design, weights=weights
+        )
+
+    def _over_items(self, items: ItemScores, d: Any, complete: Any) -> Contrast:
+        """Seeds crossed with items: a test part's items are averaged over its cells, those of all parts set side by
+        side. A loss is one of every item."""
+        rows = []
+        for unit in complete.tolist():
+            parts: dict[str, list[Any]] = {}
+            for i in np.flatnonzero((self.unit == unit) & np.isfinite(d)).tolist():
+                given, size = items.differences[i], len(items.sizes[items.parts[i]])
+                parts.setdefault(items.parts[i], []).append(np.full(size, d[i]) if given is None else given)
+            rows.append(parts)
+        order = list(rows[0])
+        total = sum(map(len, rows[0].values()))
+        matrix = np.stack([np.concatenate([np.mean(parts[part], axis=0) for part in order]) for parts in rows])
+        shares = [items.sizes[part] / items.sizes[part].sum() * len(rows[0][part]) / total for part in order]
+        return contrast_over_items(matrix, np.concatenate(shares))
+
+
+def _codes(values: Iterable[Hashable]) -> Any:
+    """A code from 0 for each distinct value, in order of first appearance."""
+    known: dict[Hashable, int] = {}
+    return np.array([known.setdefault(value, len(known)) for value in values], dtype=np.intp)

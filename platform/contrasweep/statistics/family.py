@@ -1,0 +1,79 @@
+"""The one family of comparisons that a study decides, and the level that each of them is judged at.
+
+A study has one question: `overall` (arms against each other, averaged over all cells) or `cells` (in each cell). The
+comparisons of that question are its family; alpha holds for the whole family, that is, the chance of any false verdict.
+Everything else that a report shows is exploratory and has no verdict.
+
+`overall` is the default: a family of pairs of arms is as small as a study has, and few replicates can decide nothing in
+a large one (five folds of three arms in six cells make 18 comparisons, each at .0028). Who asks where an effect
+holds, and has the replicates for it, declares `question: cells`.
+"""
+
+import itertools
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from contrasweep.errors import SpecError
+from contrasweep.statistics.checks import Floats, level
+from contrasweep.statistics.multiple import bonferroni, holm
+
+Question = Literal["overall", "cells"]
+
+
+@dataclass(frozen=True)
+class Family:
+    """`size` comparisons judged together at `alpha`; `margin` is the smallest difference of interest, in units of the
+    metric, below which arms are equivalent (None: nothing is called equivalent).
+
+    Without a margin p-values are Holm's (1979). With one each comparison has two hypotheses, "no difference" and "a
+    difference of the margin or more", of which one at most is true; so alpha / size is enough for both. But a
+    comparison that is decided by the one may still err by the other, so that its share does not go on to the rest as in
+    Holm's procedure: every comparison keeps alpha / size (Shaffer 1986).
+    """
+
+    size: int
+    alpha: float = 0.05
+    margin: float | None = None
+
+    def __post_init__(self) -> None:
+        level(self.alpha)
+        if self.size < 0:
+            raise SpecError("a family has 0 or more comparisons", place="size", value=self.size)
+        if self.margin is not None and not self.margin > 0:
+            raise SpecError("a smallest difference is more than 0", place="smallest_difference", value=self.margin)
+
+    @property
+    def level(self) -> float:
+        """The level of the first step: what a comparison is judged at whatever the others say. It chooses the test."""
+        return self.alpha / max(1, self.size)
+
+    @property
+    def correction(self) -> str:
+        """The name of the correction as people say it; empty for a single comparison."""
+        return "" if self.size < 2 else "Holm" if self.margin is None else "Bonferroni"
+
+    def adjusted(self, p_values: Sequence[float]) -> Floats:
+        """p-values of all comparisons, adjusted: those <= alpha are decided."""
+        return holm(p_values) if self.margin is None else bonferroni(p_values, self.size)
+
+    def levels(self, decided: int) -> float:
+        """The level of the comparisons that are left once `decided` of them are: alpha over the number left (Holm's
+        step-down), or alpha / size where there is a margin. Group-sequential tests spend it over their looks."""
+        return self.alpha / max(1, self.size - decided) if self.margin is None else self.level
+
+
+def pairs_of(arms: Iterable[str], reference: str | None = None) -> list[tuple[str, str]]:
+    """The pairs of arms that are compared: each arm with the reference, or every two."""
+    names = list(dict.fromkeys(arms))
+    if reference is None:
+        return list(itertools.combinations(names, 2))
+    return [(arm, reference) for arm in names if arm != reference] if reference in names else []
+
+
+def family_size(cells: Iterable[Collection[str]], reference: str | None = None, question: Question = "overall") -> int:
+    """How many comparisons a study of these cells makes; each cell is the arms that stand in it."""
+    by_cell = [pairs_of(arms, reference) for arms in cells]
+    if question == "cells":
+        return sum(map(len, by_cell))
+    return len({frozenset(pair) for pairs in by_cell for pair in pairs})

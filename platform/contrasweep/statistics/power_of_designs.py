@@ -1,0 +1,168 @@
+"""What a design can decide before it is run, and what it would take to decide."""
+
+import functools
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import optimize, stats
+
+from contrasweep.statistics.checks import level, overlap
+from contrasweep.statistics.design import SIGN_FLIP, Design
+from contrasweep.statistics.family import Family
+from contrasweep.statistics.resampling import EXACT_UP_TO, attained_level, smallest_p
+
+POWER = 0.8
+MAX_REPLICATES = 100_000
+"""No design with more replicates than this is ever proposed."""
+MAX_SEEDS = 64
+"""No plan with more seeds than this is proposed."""
+LARGE, HARDLY = 1.5, 4.0
+"""Standard deviations from which on a difference that a plan can just decide is worth a warning, and from which on the
+plan decides hardly anything."""
+
+
+def power(n: int, effect: float, *, alpha: float = 0.05, train_fraction: float | None = None) -> float:
+    """Chance that `compare_paired` decides n replicates whose true difference is `effect` standard deviations.
+
+    The standard deviation is that of the paired differences, taken as normal. Noncentral t, also where the sign-flip
+    test cannot reach alpha; for that test at the level its 2^n patterns attain, with half a replicate off for its
+    coarseness (within 0.04 below the exact power for n <= 14; exact where only a unanimous sign rejects).
+    """
+    alpha, effect = level(alpha), abs(effect)
+    if n < 2:
+        return 0.0
+    if train_fraction is not None:
+        return t_power(effect / np.sqrt(1 / n + overlap(train_fraction)), n - 1, alpha)
+    if n > EXACT_UP_TO or smallest_p(n) > alpha:
+        return t_power(effect * np.sqrt(n), n - 1, alpha)
+    attained = attained_level(n, alpha)
+    if attained == smallest_p(n):
+        return float(stats.norm.cdf(effect) ** n + stats.norm.sf(effect) ** n)
+    return t_power(effect * np.sqrt(n - 0.5), n - 1, attained)
+
+
+def t_power(noncentrality: float, df: float, alpha: float) -> float:
+    """Chance that a two-sided t-test at `alpha` rejects, of a true difference of so many standard errors."""
+    critical = stats.t.isf(alpha / 2, df)
+    above = stats.nct.sf(critical, df, noncentrality) if noncentrality <= 30 else np.nan
+    if np.isnan(above):  # scipy's nct loses its tail at large values, where the normal limit is close
+        return float(stats.norm.sf(critical - noncentrality))
+    return float(above + np.nan_to_num(stats.nct.cdf(-critical, df, noncentrality)))
+
+
+def replicates_for(
+    effect: float, *, alpha: float = 0.05, train_fraction: float | None = None, power_wanted: float = POWER
+) -> int | None:
+    """Smallest n that decides a true difference of `effect` standard deviations with chance `power_wanted`.
+
+    None where no number does: no difference at all, or folds of one dataset, whose shared rows keep a part
+    of the noise that more folds do not average out.
+    """
+
+    def enough(n: int) -> bool:
+        return power(n, effect, alpha=alpha, train_fraction=train_fraction) >= power_wanted
+
+    if not np.isfinite(effect):
+        return 2
+    if effect == 0 or not enough(MAX_REPLICATES):
+        return None
+    low, high = 1, 2
+    while not enough(high):
+        low, high = high, min(2 * high, MAX_REPLICATES)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def detectable_effect(
+    n: int, *, alpha: float = 0.05, train_fraction: float | None = None, power_wanted: float = POWER
+) -> float:
+    """Smallest difference, in standard deviations of the paired differences, that n replicates decide with
+    chance `power_wanted`; infinity where they can decide nothing."""
+
+    def short(effect: float) -> float:
+        return power(n, effect, alpha=alpha, train_fraction=train_fraction) - power_wanted
+
+    if n < 2 or short(1e4) < 0:
+        return np.inf
+    return float(optimize.brentq(short, 0, 1e4, xtol=1e-6))
+
+
+def planned_power(design: Design, family: Family, *, what: str = "") -> "PlannedPower":
+    """What a design can answer for a family of comparisons, before anything is run. `what` names the family's question
+    in the sentences."""
+    return PlannedPower(design, family, _detectable(design, family.level), what)
+
+
+@dataclass(frozen=True)
+class PlannedPower:
+    """What `design` decides in 80 % of studies, at the level of the family's first step (which a comparison has
+    whatever the others say): a true difference of `least` standard deviations of one trial's paired difference. Where
+    that spread is of the folds and not of training, more seeds of a fold do not lower it."""
+
+    design: Design
+    family: Family
+    least: float
+    what: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """What can be decided, and by which test."""
+        size = self.family.size
+        name = f"{self.what}, " if self.what else ""
+        count = f"{name}{size} comparison{'s' * (size != 1)}"
+        if not math.isfinite(self.least):
+            return f"{count}: nothing, one replicate tells nothing about noise; add seeds or folds"
+        share = f" at alpha / {size}" if size > 1 else ""
+        return (
+            f"{count}: differences of {self.least:.2g} standard deviations in 80 % of studies "
+            f"({self.design.test(self.family.level)}{share})"
+        )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences on what the design is too small for, and what would be enough."""
+        if not math.isfinite(self.least):
+            return ("one replicate a cell: differences cannot be told from noise; add seeds or folds",)
+        lines = []
+        d, level = self.design, self.family.level
+        if not d.folds and d.test(level) != SIGN_FLIP:
+            share = f"alpha / {self.family.size} = {level:.2g}" if self.family.size > 1 else f"alpha = {level:.2g}"
+            enough = next(n for n in range(2, 64) if smallest_p(n) <= level)
+            lines.append(
+                f"with {d.seeds} seeds the exact sign-flip test reaches no p below {smallest_p(d.seeds):.2g}, above "
+                f"{share}: the t-test decides, which takes differences as normal; {enough} seeds would be exact"
+            )
+        if self.least > LARGE:
+            little = "hardly anything can be decided" if self.least > HARDLY else "only large differences are decided"
+            lines.append(f"{little}; {self.remedy}")
+        return tuple(lines)
+
+    @property
+    def remedy(self) -> str:
+        """How many replicates decide a difference of one standard deviation: seeds of each fold, or seeds."""
+        d = self.design
+        for seeds in range(d.seeds + 1, MAX_SEEDS + 1):
+            if _detectable(replace(d, seeds=seeds), self.family.level) <= 1:
+                noise = " a fold would decide 1 standard deviation, if the noise is of training" if d.folds else ""
+                return f"{seeds} seeds{noise or ' would decide 1 standard deviation'}"
+        return f"{MAX_SEEDS} seeds would not decide 1 standard deviation: compare less (fewer arms, a reference)"
+
+
+@functools.lru_cache(maxsize=1024)  # 30 noncentral distributions; a remedy tries many designs
+def _detectable(design: Design, level: float) -> float:
+    """The smallest true difference, in standard deviations of one trial's paired difference, that the design decides at
+    `level` with chance `POWER` where all of the noise is of training. Over folds the standard error is as if the noise
+    of a fold's mean were the fold's own, which no number of seeds rules out."""
+    if design.units < 2:
+        return math.inf
+    if not design.folds:
+        return detectable_effect(design.seeds, alpha=level)
+    error, degrees = math.sqrt((1 / design.units + design.overlap) / design.seeds), design.units - 1.0
+
+    def short(effect: float) -> float:
+        return t_power(effect / error, degrees, level) - POWER
+
+    return float(optimize.brentq(short, 0, 1e5, xtol=1e-6))

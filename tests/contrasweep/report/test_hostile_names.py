@@ -1,0 +1,137 @@
+"""Names that somebody else wrote into a storage are text: in CSV no formula, in HTML no markup, in TeX no command."""
+
+import csv
+import io
+import math
+import re
+from dataclasses import replace
+from html import escape
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from contrasweep import AblationGrid, Arm, load
+from contrasweep.data.manifest import Folds, Manifest, Shard
+from contrasweep.markdown_text import fenced, markdown_text
+from contrasweep.planning.grid import make_plan
+from contrasweep.report import render, write_report
+from contrasweep.report.csv_text import csv_text, inert_cell
+from contrasweep.report.paper import PaperStyle
+from contrasweep.running.claim import study_document
+from contrasweep.storage.planned import write_planned
+from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
+from contrasweep.tracking.links import LINKS_FILE, read_links
+from contrasweep.tracking.mlflow.description import study_note
+from contrasweep.tracking.tracked_study import TrackedStudy
+
+SCRIPT = "<script>alert(1)</script>"
+PICTURE = "![x](http://evil/x.png)"
+commonmark = MarkdownIt("commonmark").enable("table")
+DATA = Manifest(f'd"{SCRIPT}', "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(2))
+
+
+def train(trial, resume=None):
+    yield
+
+
+@pytest.fixture
+def records(tmp_path):
+    """A study whose owner writes what they like into each text that a report shows."""
+    grid = AblationGrid("s", {"a": Arm(train), "b": Arm(train)}, "d", axes={"kind": [f"{SCRIPT}", "=1+1"]}, folds=2)
+    plan, records = make_plan(grid, lambda name: DATA), StudyRecords(str(tmp_path), "s")
+    texts = {"description": f"x{SCRIPT}\\input{{/etc/passwd}}", "commands": (f"contrasweep run {SCRIPT}",)}
+    records.claim(replace(study_document(plan), **texts))
+    write_planned(records, plan.to_frame())
+    for i, trial in enumerate(plan.trials):
+        failed = i == 0
+        metrics = {"accuracy": 0.5 + i / 100, f"m{SCRIPT}": 1.0}
+        error = f"Traceback\n{SCRIPT}\\end{{table}}" if failed else None
+        status = Status.FAILED if failed else Status.DONE
+        records.write(Record.of(trial, status=status, metrics=metrics, error=error, host=f"h{SCRIPT}", ended=10.0))
+    return records
+
+
+@pytest.mark.parametrize("format", ["html", "latex", "markdown", "csv", "text"])
+def test_every_format_shows_hostile_names_as_text(records, format):
+    shown = render(load("s", storage=records.storage), format).decode()
+    if format == "html":
+        assert SCRIPT not in shown and "&lt;script&gt;alert(1)" in shown
+        assert not re.search(r"<[^>]*\son\w+=[^>]*alert", shown)
+    if format == "latex":
+        assert "\\input{/etc" not in shown and "\\end{table}" not in shown.replace("\\end{table}\n", "", 1)
+    if format == "csv":
+        assert {"'=1+1"} <= {cell for row in csv.reader(io.StringIO(shown)) for cell in row}
+    if format == "markdown":
+        assert "<script" not in shown.replace("\\<", "")
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("format", ["markdown", "latex"])
+def test_a_table_for_a_paper_shows_hostile_names_as_text(records, format, tmp_path):
+    style = PaperStyle(
+        names={"a": SCRIPT, "b": "\\input{/etc/passwd}"}, caption=PICTURE if format == "markdown" else ""
+    )
+    write_report(load("s", storage=records.storage), format, output=tmp_path / "table", style=style)
+    shown = (tmp_path / "table").read_text()
+    if format == "latex":
+        assert "\\input" not in shown
+    else:
+        html = commonmark.render(shown)
+        assert "<img" not in html and "<script" not in html and html.count("&lt;script&gt;") > 1
+
+
+@pytest.mark.parametrize(
+    "text", [PICTURE, "[x][y]", "[y]: http://evil", SCRIPT, "\\<b>", "<http://evil>", "a|b", "a\\|b", "<!-- ", "a\n# b"]
+)
+def test_markdown_shows_hostile_text_letter_by_letter(text):
+    html = commonmark.render(f"a {markdown_text(text)} b")
+    assert html == f"<p>a {escape(' '.join(text.split()), quote=False).replace(chr(34), '&quot;')} b</p>\n"
+    table = commonmark.render(f"| head |\n|---|\n| {markdown_text(text)} | cut off |\n")
+    assert table.count("<td>") == 1 and "<a" not in table and "<img" not in table and "<script" not in table
+
+
+@pytest.mark.parametrize("text", ["f1_macro +0.135 [+0.100, +0.171], p < 0.05 (3 of 5)", "*"])
+def test_ordinary_text_is_left_alone_in_markdown(text):
+    assert markdown_text(text) == text
+
+
+def test_the_note_of_a_failed_run_stays_one_block_of_code():
+    error = f"Traceback\n````\n{PICTURE}\n```\n{SCRIPT}\n"
+    html = commonmark.render(fenced(error))
+    assert html.count("<pre>") == 1 and "<img" not in html and "<script" not in html
+
+
+def test_the_note_of_a_study_in_mlflow_has_no_markup_of_others():
+    study = TrackedStudy(f"s{PICTURE}", metric=f"m{SCRIPT}", description=f"one\n{PICTURE}", extra={PICTURE: SCRIPT})
+    html = commonmark.render(study_note(study))
+    assert "<img" not in html and "<script" not in html and "<td>![x](http://evil/x.png)</td>" in html
+
+
+@pytest.mark.parametrize("url", ["javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "http://x y", "//x"])
+def test_a_page_that_is_no_http_is_no_link(records, url):
+    trial = sorted(records.finished())[0]
+    LINKS_FILE.write(records.store, "s/mlflow.json", {"runs": {trial: url}, "study": "", "tracking": ""})
+    assert read_links(records).runs == {}
+    assert url not in render(load("s", storage=records.storage), "html").decode()
+
+
+@given(st.lists(st.one_of(st.text(max_size=8), st.floats(), st.integers(-(2**53), 2**53), st.none()), min_size=1))
+def test_no_cell_is_a_formula_and_numbers_stay_numbers(values):
+    for value in values:
+        cell = inert_cell(value)
+        if isinstance(value, str):
+            assert cell == value or cell == f"'{value}"
+            assert (
+                cell[:1] not in tuple("=+-@\t\r\n") or not math.isnan(float(cell) * 0) or "nan" in cell or "inf" in cell
+            )
+        else:
+            assert cell is value
+
+
+def test_differences_are_written_as_numbers_are():
+    frame = pd.DataFrame({"difference": [-0.5, 1.0], "=cmd|' /C calc'!A0": ["-0.5", "@SUM(A1)"]})
+    assert csv_text(frame) == "difference,'=cmd|' /C calc'!A0\n-0.5,-0.5\n1.0,'@SUM(A1)\n"

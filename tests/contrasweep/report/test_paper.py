@@ -1,0 +1,98 @@
+"""Tables as papers print them: metrics side by side, display names, digits, percent; what they say is the study's."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+import contrasweep as cs
+from contrasweep.report import write_report
+from contrasweep.report.paper import PaperStyle
+from contrasweep.running.claim import study_document
+from contrasweep.storage.planned import write_planned
+from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
+
+NAMES = {"ocl": "OCL & co.", "knn1": "1NN", "knn5": "5NN", "lr": "learning rate"}
+
+
+def score(trial, k):
+    noise = np.random.default_rng(trial.seed + 10 * k).normal(0, 0.004)
+    return 0.9 + 0.05 * (trial.arm == "ocl") - 0.01 * k + noise
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("paper"))
+    arms = {arm: cs.Arm("toy:train") for arm in ("scl", "ocl")}
+    fields = {"axes": {"lr": [0.1, 0.5]}, "seeds": list(range(8)), "metric": "knn1", "labels": NAMES}
+    plan = cs.plan(cs.AblationGrid("paper", arms, "digits-lt", **fields), storage=folder)
+    records = StudyRecords(folder, "paper")
+    records.claim(study_document(plan))
+    write_planned(records, plan.to_frame())
+    for trial in plan.trials:
+        metrics = {"knn1": score(trial, 1), "knn5": score(trial, 5)}
+        records.write(Record.of(trial, status=Status.DONE, metrics=metrics))
+    return cs.load("paper", storage=folder)
+
+
+def written(results, tmp_path, format, metric=None, **style):
+    file = tmp_path / "table"
+    write_report(results, format, metric=metric, output=file, style=PaperStyle(**style) if style else None)
+    return file.read_text()
+
+
+@pytest.mark.parametrize("format", ["text", "markdown", "latex"])
+def test_two_metrics_stand_side_by_side_under_their_names(results, tmp_path, format):
+    text = written(results, tmp_path, format, "knn1,knn5")
+    for metric in ("knn1", "knn5"):
+        for cell in results.table(metric=metric).cells.values():
+            assert f"{cell.mean:.4f}"[:5] in text
+    assert "1NN" in text and "5NN" in text and "learning rate" in text
+    assert "knn1 " not in text.split("\n\n")[0] or format == "latex"
+
+
+def test_the_legend_names_the_mark_that_is_used(results, tmp_path):
+    assert "- **bold** not worse than the best" in written(results, tmp_path, "markdown", "knn1,knn5")
+    assert "Bold: not worse than the best" in written(results, tmp_path, "latex", "knn1,knn5")
+
+
+def test_percent_and_digits(results, tmp_path):
+    mean = next(iter(results.table().cells.values())).mean
+    assert f"{100 * mean:.1f} [" in written(results, tmp_path, "text", percent=True, digits=1)
+    assert f"{mean:.5f} [" in written(results, tmp_path, "text", digits=5)
+
+
+def test_latex_has_a_number_and_an_interval_column_each(results, tmp_path):
+    text = written(results, tmp_path, "latex", "knn1,knn5", caption="50 % & more", label="tab:main", digits=3)
+    layout = re.search(r"\\begin\{tabular\}\{(.*)\}", text)[1]
+    assert layout.count("S[table-format=1.3") == layout.count("]@{\\,}l") == 4
+    rows = [line for line in text.splitlines() if re.match(r"(0\.1|0\.5) &", line)]
+    assert len(rows) == 2 and all(row.count("&") == 8 for row in rows)
+    assert r"\caption{50 \% \& more}" in text and r"\label{tab:main}" in text
+    assert r"OCL \& co." in text
+    assert r"\bfseries" in text  # the better arm
+
+
+def test_only_the_studys_question_has_verdict_words(results, tmp_path):
+    text = written(results, tmp_path, "text", "knn1,knn5")
+    assert "is better" in text.split("Exploratory")[0]
+    assert "is better" not in text[text.index("Exploratory") :]
+
+
+def test_names_change_no_trial_and_no_plan(results):
+    spec = results.document.spec
+    assert spec["labels"] == NAMES
+    grid = cs.AblationGrid("paper", {"a": cs.Arm("toy:train")}, "digits-lt")
+    named = dataclasses.replace(grid, labels={"a": "A"})
+    assert cs.plan(named).digest == cs.plan(grid).digest
+
+
+def test_bad_input_is_one_line(results, tmp_path):
+    with pytest.raises(cs.SpecError, match="--digits: digits are 0 to 8, got 99"):
+        written(results, tmp_path, "text", digits=99)
+    with pytest.raises(cs.SpecError, match="there is no such metric"):
+        written(results, tmp_path, "text", "knn1,knn7")
+    with pytest.raises(cs.SpecError, match=r"--format: .* are for tables of papers"):
+        written(results, tmp_path, "csv", "knn1,knn5")

@@ -1,0 +1,95 @@
+"""What a study's trials used over time: measured, kept beside their reports, drawn, and told to MLflow."""
+
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cluster.usage import Meter
+from contrasweep.data.manifest import Manifest
+from contrasweep.report.data import ReportData
+from contrasweep.report.page import html_report
+from contrasweep.report.use import use_figures
+from contrasweep.running.execution import Execution
+from contrasweep.storage import compact
+from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.study_document import StudyDocument
+from contrasweep.tracking import system_metrics
+from contrasweep.trial import Report, Trial
+
+DATA = Manifest("digits", "/nowhere", "image", {})
+
+
+def test_a_meter_notes_what_is_in_use_every_so_often():
+    with Meter(interval_s=0.02, timeline_s=0.05) as meter:
+        while len(meter.timeline) < 3:
+            time.sleep(0.01)
+    first, second, *_ = meter.timeline
+    assert 0 <= second["cpu_utilization_percentage"] <= 100
+    assert 0.005 < second["process_memory_gib"] < 100
+    assert second["time"] - first["time"] >= 0.05
+    assert "gpu_memory_gib" not in first or first["gpu_memory_gib"] > 0
+
+
+def test_it_is_kept_beside_the_reports_and_read_for_all_trials_at_once(tmp_path):
+    def train(trial, resume=None):
+        for step in (1, 2):
+            execution.meter.timeline.append({"time": time.time(), "process_memory_gib": float(step)})
+            yield Report(step, {"accuracy": 0.5})
+
+    records = StudyRecords(str(tmp_path), "s")
+    trial = Trial("s", "a", "m:train", {}, DATA)
+    execution = Execution(trial, train, records, metric="accuracy")
+    execution.advance()
+    assert [row["process_memory_gib"] for row in execution.new_system()] == [1.0]
+    assert [row["process_memory_gib"] for row in records.system(trial.id)] == [1.0]
+    while execution.advance().record is None:
+        pass
+    assert [row["process_memory_gib"] for row in execution.new_system()] == [2.0]
+    frame = compact.read_system(records, compact.record_etags(records), [trial.id, "another"], [])
+    assert list(frame["process_memory_gib"]) == [1.0, 2.0] and set(frame["trial_id"]) == {trial.id}
+    assert records.metrics(trial.id)[0].keys() == {"step", "time", "accuracy"}
+    assert system_metrics(records.system(trial.id)[0]) == {"system/process_memory_gib": 1.0}
+
+
+def frame(**columns):
+    times = np.arange(0.0, 300.0, 10.0)
+    base = {"trial_id": ["a"] * 30 + ["b"] * 30, "step": 0, "time": [*times, *times]}
+    return pd.DataFrame(base | columns)
+
+
+def shown(system):
+    return use_figures(ReportData(pd.DataFrame(), StudyDocument(name="s", metric="f1"), system=system))
+
+
+def test_the_report_shows_what_gpus_did_over_the_study():
+    system = frame(gpu_utilization_percentage=80.0, cpu_utilization_percentage=30.0, gpu_memory_gib=4.0)
+    busy, held, cores = shown(system)
+    assert (busy.title, cores.title) == ("How busy GPUs were", "How busy the hosts' cores were")
+    assert "minutes since" in busy.svg and "80" in busy.svg
+    assert "GPU memory" in held.title and "8" in held.svg, "two trials hold four each"
+
+
+@pytest.mark.parametrize("system", [None, frame().head(2), frame().assign(time=5.0), frame()])
+def test_without_measurements_there_is_nothing_to_show(system):
+    assert shown(system) == []
+
+
+def test_the_report_names_what_shows_a_failed_trial_s_log():
+    frame = pd.DataFrame(
+        {
+            "trial_id": ["i1"],
+            "arm": ["a"],
+            "fold": [0],
+            "seed": [0],
+            "status": ["failed"],
+            "error": ["E\nValueError: x"],
+        }
+    )
+    document = StudyDocument(name="s", metric="f1", arms=("a",))
+    page = html_report(ReportData(frame, document, storage="/runs here"))
+    assert "contrasweep logs s i1 --storage /runs here" in page
+    assert 'href="file:///runs%20here/s/trials/i1/log.txt"' in page
+    remote = html_report(ReportData(frame, document, storage="s3://b/p"))
+    assert "contrasweep logs s i1 --storage s3://b/p" in remote and "log.txt</a>" not in remote

@@ -1,0 +1,192 @@
+"""What would decide what a study leaves undecided: its sizes, chances and price, and that following it is counted."""
+
+import json
+
+import numpy as np
+import pytest
+from looks import drive_looks, noise
+
+from contrasweep import AblationGrid, Arm, Replicates
+from contrasweep.planning.facade import plan
+from contrasweep.planning.forecast import forecast
+from contrasweep.planning.sizes import other_question, planned_sizes
+from contrasweep.report import render
+from contrasweep.results.results import Results
+from contrasweep.statistics.family import Family
+from contrasweep.statistics.sizes import detectable_difference
+from contrasweep.storage.looks import read_looks
+from contrasweep.storage.records import StudyRecords
+
+
+def grid(count=6, arms="abc", **fields):
+    base = {"arms": {arm: Arm("toy:train", config={"epochs": 1}) for arm in arms}, "data": "digits-lt"}
+    return AblationGrid("advised", **base | {"seeds": list(range(count))} | fields)
+
+
+def value(trial):
+    return 0.5 + 0.012 * (trial.arm == "b") + 0.02 * noise(trial.arm, trial.fold, trial.seed)
+
+
+def run(storage, study, value=value, **options):
+    drive_looks(study, storage, value, **options)
+    return Results.load("advised", str(storage))
+
+
+def test_advice_names_what_is_undecided_with_the_price_of_deciding_it(tmp_path):
+    results = run(tmp_path, grid())
+    advice = results.advice(lambda trials: sum(trials.values()) / 10)
+    undecided = {frozenset((p.a, p.b)) for p in results.answer.pairs if not p.decided}
+    assert {frozenset((one.pair.a, one.pair.b)) for one in advice.outlooks} == undecided and undecided
+    assert [(size.count, size.trials) for size in advice.sizes] == [(12, 18), (24, 54)]
+    assert [size.hours for size in advice.sizes] == [1.8, 5.4]
+    for one in advice.outlooks:
+        assert one.detectable[0] > one.detectable[1] > one.detectable[2] > 0
+        assert 0 <= one.predictions[0].low <= one.predictions[0].assurance <= one.predictions[0].high <= 1
+        for size, prediction in one.enough:
+            assert prediction.assurance >= 0.8 and size.trials == 3 * (size.count - 6)
+
+
+def test_every_form_of_the_report_has_it(tmp_path):
+    results = run(tmp_path, grid())
+    text, page = render(results, "text").decode(), render(results, "html").decode()
+    assert "What would decide: the chance of a verdict with more seeds." in text and "18 trials" in text
+    assert max(map(len, text.splitlines())) <= 100
+    assert "What would decide" in page and "18 trials" in page
+    assert "looked at for the 2nd time, at alpha / 2" in " ".join(text.split())
+    whole = json.loads(json.dumps(results.advice().to_dict()))
+    assert len(whole["comparisons"]) == len(results.advice().to_frame()) / 2
+
+
+def test_a_notebook_shows_the_advice_and_not_its_fields(tmp_path):
+    advice = run(tmp_path / "one", grid()).advice()
+    assert len(advice.outlooks) > 1 and repr(advice) == f"Advice(on {len(advice.outlooks)} undecided comparisons)"
+    shown = advice._repr_html_()
+    assert shown.count("<tr>") == len(advice.outlooks) + 3 and "18 trials" in shown and "--extend" in shown
+    unfinished = run(tmp_path / "two", grid(), stop_after=10).advice()
+    assert repr(unfinished) == "Advice(none yet: 8 trials are pending)" and unfinished._repr_html_() is None
+
+
+def test_nothing_is_advised_while_trials_are_to_run_or_where_all_is_decided(tmp_path):
+    unfinished = run(tmp_path / "one", grid(), stop_after=10)
+    assert not unfinished.advice() and unfinished.advice().pending == 8 and unfinished.advice().to_text() == ""
+    clear = run(tmp_path / "two", grid(), lambda t: "abc".index(t.arm) + 0.001 * noise(t.id))
+    assert all(pair.decided for pair in clear.answer.pairs) and not clear.advice()
+
+
+def test_over_folds_seeds_and_repeats_are_weighed_against_each_other(tmp_path):
+    def calm(trial):  # nearly all of its noise is of training
+        rest = np.random.default_rng([trial.fold, trial.seed]).normal(0, 0.02)
+        return 0.5 + (trial.arm == "b") * (0.0107 + rest)
+
+    results = run(tmp_path, grid(4, "ab", folds=10), calm)
+    (one,) = results.advice().outlooks
+    assert one.enough and {size.unit for size, _ in one.enough} <= {"seeds", "repeats"}
+    for size, _ in one.enough:
+        assert size.trials == (20 * (size.count - 4) if size.unit == "seeds" else 80 * (size.count - 1))
+    single = run(tmp_path / "single", grid(1, "ab", folds=5), calm)
+    assert "A second seed tells" in single.advice().to_text().replace("\n  ", " ")
+
+
+def test_a_study_of_which_no_look_is_left_is_told_of_fresh_seeds(tmp_path):
+    results = run(tmp_path, grid(replicates=Replicates(first=4, step=4, most=8), seeds=[0]))
+    advice = results.advice()
+    assert advice.fresh and advice.sizes[0].count == 16 and advice.sizes[0].trials == 16 * 3
+    assert "declare a new study" in advice.to_text().replace("\n  ", " ")
+
+
+def test_following_the_advice_is_counted_as_a_look(tmp_path):
+    """Finding 9: replicates added after a look at the table cost what looks cost, whoever adds them."""
+    before = run(tmp_path, grid()).compare("b", "a")
+    after = run(tmp_path, grid(12), extend=True)
+    (look,) = read_looks(StudyRecords(str(tmp_path), "advised")).looks
+    assert look.replicates == 6 and {one.decision for one in look.comparisons} == {"open"}
+    assert next(one.p_value for one in look.comparisons if {one.a, one.b} == {"a", "b"}) == before.raw_p
+    fresh = run(tmp_path / "at once", grid(12))
+    for pair in fresh.answer.pairs:
+        counted = after.compare(pair.a, pair.b)
+        assert counted.raw_p == pair.comparison.raw_p
+        assert counted.p_value == pytest.approx(min(1.0, 2 * pair.comparison.p_value))
+    note = next(note for note in after.table().notes if "look 2" in note)
+    assert "multiplied by 2" in note and "at most 1.5 alpha" in note
+    assert after.advice().look == 3 and "alpha / 4" in after.advice().to_text()
+    third = run(tmp_path, grid(14), extend=True)
+    assert [look.replicates for look in read_looks(third.records).looks] == [6, 12]
+    assert third.compare("a", "b").p_value <= 1 and "multiplied by 4" in str(third.table().notes)
+
+
+def test_what_was_decided_before_stays_decided(tmp_path):
+    clear = lambda t: value(t) + 0.2 * (t.arm == "c")  # noqa: E731
+    first = run(tmp_path, grid(), clear).compare("c", "a")
+    assert first.verdict == "better"
+    lost = lambda t: clear(t) if t.seed < 6 else 0.5 + 0.3 * noise(t.id)  # noqa: E731
+    again = run(tmp_path, grid(9), lost, extend=True)
+    assert again.compare("c", "a").verdict == "better" and again.compare("c", "a").p_value == first.p_value
+    assert again.compare("a", "c").verdict == "worse"
+
+
+def test_more_arms_or_an_unfinished_study_are_no_look(tmp_path):
+    run(tmp_path / "arms", grid(arms="ab"))
+    assert read_looks(run(tmp_path / "arms", grid(), extend=True).records) is None
+    run(tmp_path / "unfinished", grid(), stop_after=10)
+    assert read_looks(run(tmp_path / "unfinished", grid(12), extend=True).records) is None
+
+
+def test_a_plan_says_what_larger_studies_decide_and_what_its_other_question_could(tmp_path):
+    study = grid(5, axes={"batch_size": [16, 32, 64]}, arms="abcd")
+    sizes = planned_sizes(study, 60)
+    assert [(s.times, s.seeds, s.trials) for s in sizes] == [(1, 5, 60), (2, 10, 120), (4, 20, 240)]
+    assert sizes[0].detectable > sizes[1].detectable > sizes[2].detectable
+    assert "question: cells, 18 comparisons" in other_question(study)[0]
+    few = grid(2, axes={"batch_size": [16, 32, 64]}, arms="abcd")
+    assert "hardly anything: " in other_question(few)[0] and "seeds would decide" in other_question(few)[0]
+    text = forecast(plan(study, storage=str(tmp_path)), str(tmp_path)).to_text(100)
+    assert "x2      10 seeds, 60 trials more: " in text and "x4      20 seeds, 180 trials more: " in text
+
+
+def test_advice_is_of_the_first_of_very_many(tmp_path):
+    results = run(tmp_path, grid(4, arms="abcdef"))
+    advice = results.advice()
+    assert len(advice.outlooks) == 12 and advice.omitted == 15 - 12 - sum(p.decided for p in results.answer.pairs)
+    assert np.all(np.diff([one.pair.comparison.raw_p for one in advice.outlooks]) >= 0)
+    assert f"and {advice.omitted} more" in advice.to_text()
+
+
+def test_what_is_detectable_now_is_at_the_level_of_the_present_look(tmp_path):
+    run(tmp_path, grid())
+    extended = run(tmp_path, grid(12), extend=True)
+    family, advice = extended.answer.pairs[0].comparison.family, extended.advice()
+    level = family.levels(sum(pair.decided for pair in extended.answer.pairs)) / 2
+    for one in advice.outlooks:
+        now = one.pair.comparison.evidence.common
+        assert one.detectable[0] == detectable_difference(now, now.design, level)
+
+
+def test_what_is_undecided_without_any_noise_does_not_make_the_rest_easier(tmp_path):
+    """Three equal differences are no proof, and leave the others the share of alpha that they had."""
+    same = lambda t: 0.5 + 0.1 * (t.arm == "b") + 0.02 * noise(t.seed) + 0.02 * (t.arm == "c") * noise(t.id)  # noqa: E731
+    results = run(tmp_path, grid(3), same)
+    undecided = [pair for pair in results.answer.pairs if not pair.decided]
+    assert any(pair.comparison.evidence.common.standard_error < 1e-12 for pair in undecided)
+    levels = Family(3).levels(len(results.answer.pairs) - len(undecided))
+    for one in results.advice().outlooks:
+        now = one.pair.comparison.evidence.common
+        assert one.detectable[0] == detectable_difference(now, now.design, levels)
+
+
+def test_a_new_study_is_priced_with_all_arms_though_looks_stopped_some_early(tmp_path):
+    study = grid(arms="abcd", replicates=Replicates(first=4, step=4, most=16), seeds=[0])
+    apart = lambda t: 0.5 + 0.1 * (t.arm in "bc") + 0.3 * (t.arm == "c") + 0.02 * noise(t.arm, t.seed)  # noqa: E731
+    results = run(tmp_path, study, apart)
+    advice, taken = results.advice(), results.planned["arm"].value_counts()
+    assert advice.fresh and taken.min() < taken.max() == advice.present.count
+    assert all(size.trials == 4 * size.count for size in advice.sizes)
+
+
+def test_a_failed_trial_makes_the_study_no_smaller(tmp_path):
+    results = run(tmp_path, grid(), failed=lambda trial: trial.arm == "a" and trial.seed == 2)
+    advice = results.advice()
+    assert advice.present.count == 6 and {pair.comparison.n for pair in results.answer.pairs} == {5, 6}
+    assert [(size.count, size.trials) for size in advice.sizes] == [(12, 18), (24, 54)]
+    for one in advice.outlooks:
+        lost = 6 - one.pair.comparison.n
+        assert [prediction.design.seeds for prediction in one.predictions] == [12 - lost, 24 - lost]

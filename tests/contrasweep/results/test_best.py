@@ -1,0 +1,88 @@
+"""Each arm's best settings: those that were confirmed, with their scores; and a study that runs them again."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+from sweeps import ARMS, finished, sweep, value_of
+
+import contrasweep as cs
+from contrasweep.report import render
+from contrasweep.running.claim import study_document
+from contrasweep.storage.planned import write_planned
+from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
+
+
+def test_the_best_of_a_search_is_what_was_confirmed_with_both_scores(tmp_path):
+    results, trials = finished(sweep(), tmp_path)
+    best = results.best().set_index("arm")
+    for arm in ARMS:
+        searched = [t for t in trials if t.arm == arm and t.seed != 1000]
+        confirmed = [t for t in trials if t.arm == arm and t.seed == 1000]
+        assert best.loc[arm, "lr"] == confirmed[0].config["lr"]
+        assert best.loc[arm, "searched"] == pytest.approx(max(map(value_of, searched)))
+        assert best.loc[arm, "mean"] == pytest.approx(np.mean([value_of(t) for t in confirmed]))
+        assert best.loc[arm, "configurations"] == len(searched)
+        assert best.loc[arm, "n"] == len(confirmed)
+
+
+def test_an_arm_that_is_not_confirmed_yet_has_its_search_alone(tmp_path):
+    results, _ = finished(sweep(), tmp_path, stop_after=6)
+    best = results.best().set_index("arm")
+    assert best["mean"].isna().all()
+    assert best["configurations"].sum() == 6
+    assert "not yet" in render(results, "text").decode()
+
+
+def test_the_terminal_and_json_end_with_the_best_settings(tmp_path):
+    from contrasweep.cli.reports import summary
+
+    results, _ = finished(sweep(), tmp_path)
+    text = render(results, "text").decode()
+    lr = results.best()["lr"].iloc[0]
+    assert f"{lr:.4g}" in text[text.index("Best settings of each arm") :]
+    assert json.loads(json.dumps(summary(results)))["best"][0]["settings"]["lr"] == lr
+
+
+def test_yaml_is_a_study_of_the_confirmed_trials_themselves(tmp_path):
+    study = sweep(arms={**ARMS, "more": cs.Arm("toy:train", space={"epochs": cs.Int(2, 3)})}, freeze={"more": "long"})
+    results, trials = finished(study, tmp_path)
+    file = tmp_path / "best.yaml"
+    file.write_bytes(render(results, "yaml"))
+    again = cs.plan(file, storage=str(tmp_path))
+    confirmed = {(t.arm, t.fold, t.seed): t.config for t in trials if t.seed == 1000}
+    planned = {(t.arm, t.fold, t.seed): t.config for t in again.trials}  # on all folds; confirmed is on unsearched ones
+    assert {key: planned[key] for key in confirmed} == confirmed
+    assert yaml.safe_load(file.read_text())["arms"]["more"]["config"]["lr"] == results.best()["lr"].iloc[1]
+
+
+@pytest.mark.slow
+def test_the_best_of_a_grid_is_the_best_cell_of_each_arm(tmp_path):
+    grid = cs.AblationGrid(
+        "g", {"a": cs.Arm("toy:train"), "b": cs.Arm("toy:train")}, "digits-lt", axes={"lr": [0.1, 1.0]}
+    )
+    planned, records = cs.plan(grid, storage=str(tmp_path)), StudyRecords(str(tmp_path), "g")
+    records.claim(study_document(planned))
+    write_planned(records, planned.to_frame())
+    for t in planned.trials:
+        score = t.config["lr"] if t.arm == "a" else 1 - t.config["lr"]
+        records.write(Record.of(t, status=Status.DONE, metrics={"accuracy": score}))
+    results = cs.load("g", storage=str(tmp_path))
+    assert dict(results.best()[["arm", "lr"]].to_numpy()) == {"a": 1.0, "b": 0.1}
+    assert "Best settings" not in render(results, "text").decode()  # a grid's table says it
+    assert 'id="search"' not in render(results, "html").decode()
+    assert {arm: x["config"]["lr"] for arm, x in yaml.safe_load(render(results, "yaml"))["arms"].items()} == {
+        "a": 1.0,
+        "b": 0.1,
+    }
+
+
+def test_a_grid_over_datasets_has_no_one_best_cell(tmp_path):
+    grid = cs.AblationGrid("g", {"a": cs.Arm("toy:train")}, "digits-lt", axes={"data": ["digits-lt", "digits"]})
+    planned, records = cs.plan(grid, storage=str(tmp_path)), StudyRecords(str(tmp_path), "g")
+    records.claim(study_document(planned))
+    write_planned(records, planned.to_frame())
+    with pytest.raises(cs.SpecError, match="no one best cell"):
+        render(cs.load("g", storage=str(tmp_path)), "yaml")

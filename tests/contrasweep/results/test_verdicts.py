@@ -1,0 +1,205 @@
+"""What a study says, from its records to every form of its table: one family, gaps, scopes, marks."""
+
+import itertools
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from contrasweep import AblationGrid, Arm, SpecError, load
+from contrasweep.data.manifest import Folds, Manifest, Shard
+from contrasweep.planning.grid import make_plan
+from contrasweep.planning.power import study_power
+from contrasweep.report import render
+from contrasweep.results.building import build_table
+from contrasweep.results.comparing import Judging
+from contrasweep.running.claim import study_document
+from contrasweep.statistics.design import Design
+from contrasweep.storage.planned import write_planned
+from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
+
+SHARDS = {"train": (Shard("a", 100, 1, "aa"),), "test": (Shard("b", 40, 1, "bb"),)}
+DATA = Manifest("d", "/nowhere", "image", SHARDS, folds=Folds(5))
+
+
+def train(trial, resume=None):
+    yield
+
+
+def study(tmp_path, value, *, items=None, status=lambda trial: Status.DONE, arms="ab", **fields):
+    """A study whose trials have ended with `value(trial)`, as `load` reads it."""
+    grid = AblationGrid("s", {arm: Arm(train) for arm in arms}, "d", **fields)
+    plan, records = make_plan(grid, lambda name: DATA), StudyRecords(str(tmp_path), "s")
+    records.claim(study_document(plan))
+    write_planned(records, plan.to_frame())
+    for trial in plan.trials:
+        scores = {} if items is None else {"accuracy": items(trial)}
+        if scores:
+            records.write_items(trial.id, scores)
+        metrics = {"accuracy": float(np.mean(scores["accuracy"])) if scores else value(trial)}
+        ended = status(trial)
+        records.write(
+            Record.of(trial, status=ended, metrics=metrics if ended == Status.DONE else {}, items=tuple(scores))
+        )
+    return load("s", storage=str(tmp_path))
+
+
+def noise(trial, scale=0.01):
+    return np.random.default_rng(int(trial.id[:8], 16)).normal(0, scale)
+
+
+def frame(values, seeds=12):
+    """One row a trial of arms -> values by seed; NaN is not finite."""
+    rows = [
+        {"trial_id": f"{arm}{s}", "arm": arm, "fold": None, "seed": s, "status": "done", "accuracy": by_seed[s]}
+        for arm, by_seed in values.items()
+        for s in range(seeds)
+    ]
+    return pd.DataFrame(rows)
+
+
+def table(values, **judging):
+    return build_table(
+        frame(values), rows="arm", columns=None, metric="accuracy", judging=Judging(question="overall", **judging)
+    )
+
+
+def test_compare_and_versus_are_one_computation_with_a_quarter_missing(tmp_path):
+    lost = lambda t: Status.FAILED if int(t.id[8:12], 16) % 4 == 0 else Status.DONE  # noqa: E731
+    results = study(
+        tmp_path,
+        lambda t: 0.8 + 0.05 * (t.arm == "b") + 0.2 * (t.config["x"] == 1) + noise(t),
+        status=lost,
+        axes={"x": [1, 2]},
+        folds=5,
+        seeds=[0, 1, 2, 3],
+    )
+    assert results.compare("b", "a").to_dict() == results.versus("b", "a").overall.comparison.to_dict()
+    again = results.versus("a", "b").overall.comparison
+    assert results.compare("b", "a").difference == -again.difference == pytest.approx(0.05, abs=0.02)
+
+
+@pytest.mark.slow
+def test_text_and_html_say_the_same_of_one_family(tmp_path):
+    """Cells that are clearly different, and an average that is not: the page must not decide what the text does not."""
+    results = study(
+        tmp_path,
+        lambda t: 0.8 + (0.05 if (t.arm == "b") == (t.config["x"] == 1) else 0.0) + noise(t, 0.004),
+        axes={"x": [1, 2]},
+        folds=5,
+    )
+    text, page = (render(results, form).decode() for form in ("text", "html"))
+    assert results.versus("a", "b").cells[0].comparison.raw_p < 0.05
+    for shown in (text, page):
+        assert "is better than" not in shown and "undecided" in shown
+    assert "↑" not in text and "*" not in text and "exploratory" in text
+    cells = study(
+        tmp_path / "cells",
+        lambda t: 0.8 + (0.05 if (t.arm == "b") == (t.config["x"] == 1) else 0.0) + noise(t, 0.004),
+        axes={"x": [1, 2]},
+        folds=5,
+        question="cells",
+    )
+    text, page = (re.sub(r"\s+", " ", render(cells, form).decode()) for form in ("text", "html"))
+    assert text.count("is better than") == page.count("is better than") == 2 and "Holm over 2" in text
+    assert "x 1: b is better than a" in text and cells.versus("a", "b").overall.comparison.verdict == "exploratory"
+
+
+def test_seeds_on_one_split_say_so_and_items_of_it_speak_of_new_ones(tmp_path):
+    seeds = {"folds": None, "seeds": list(range(8))}
+    alone = study(tmp_path / "seeds", lambda t: 0.8 + 0.02 * (t.arm == "b") + noise(t, 0.001), **seeds)
+    assert "accuracy, on this split (sign-flip test over 8 seeds" in " ".join(alone.table().to_text().split())
+    assert alone.compare("b", "a").verdict == "better"
+
+    def items(trial):  # b is better on these items; a third of them turn the other way
+        sign = np.where(np.random.default_rng(0).uniform(size=40) < 0.45, -1, 1)
+        return 0.5 + 0.1 * sign * (trial.arm == "b") + noise(trial, 0.001)
+
+    crossed = study(tmp_path / "items", None, items=items, **seeds)
+    said = " ".join(crossed.table().to_text().split())
+    assert "on new items like these (t-test over 8 seeds x 40 items" in said
+    assert crossed.compare("b", "a").verdict == "undecided" and alone.compare("b", "a").scope == "on this split"
+
+
+def test_an_arm_that_fails_in_half_of_its_seeds_is_not_better_and_the_means_are_of_common_seeds():
+    rng = np.random.default_rng(0)
+    a = np.where(np.arange(12) < 6, 0.85, np.nan)
+    b = rng.normal(0.8, 0.01, 12)
+    built = table({"a": a, "b": b})
+    text = built.to_text(100)
+    assert "a against b is undecided" in text and "a failed in 6 of 12" in " ".join(text.split())
+    cells = {row[0]: cell for (row, _), cell in built.cells.items()}
+    assert cells["b"].mean == pytest.approx(b[:6].mean()) and (cells["b"].used, cells["b"].n) == (6, 12)
+    assert not cells["a"].best and not cells["b"].best
+    assert "means are over the replicates that all of a comparison finished" in " ".join(text.split())
+
+
+def test_every_arm_that_is_not_worse_than_the_best_is_marked_and_none_where_nothing_is_decided():
+    rng = np.random.default_rng(1)
+    base = rng.normal(0.8, 0.01, 12)
+    near = {"a": base + 0.1, "b": base + 0.1 + rng.normal(0, 0.003, 12), "c": base}
+    built = table(near)
+    assert {row[0]: (cell.best, cell.mark) for (row, _), cell in built.cells.items()} == {
+        "a": (True, ""),
+        "b": (True, ""),
+        "c": (False, "worse"),
+    }
+    assert "* not worse than the best arm" in built.to_text()
+    equal = table({arm: base + rng.normal(0, 0.003, 12) for arm in "abc"})
+    assert not any(cell.best for cell in equal.cells.values()) and "nothing is marked" in equal.to_text()
+
+
+def test_equivalent_arms_are_called_so_within_the_smallest_difference():
+    rng = np.random.default_rng(2)
+    base = rng.normal(0.8, 0.01, 12)
+    built = table({"a": base, "b": base + rng.normal(0, 0.002, 12)}, margin=0.01)
+    assert built.pairs[0].comparison.verdict == "equivalent" and "are equivalent" in built.to_text()
+    assert "within ±0.01" in built.to_text() and built.comparisons()["smallest_difference"][0] == 0.01
+
+
+@pytest.mark.slow
+def test_the_plan_and_the_table_have_one_family(tmp_path):
+    fields = {"axes": {"x": list(range(6))}, "folds": None, "seeds": list(range(8))}
+    cells = study(tmp_path, lambda t: 0.5 + 0.2 * (t.arm == "b") + noise(t), arms="abc", question="cells", **fields)
+    plan = study_power(AblationGrid("s", {a: Arm(train) for a in "abc"}, "d", question="cells", **fields))
+    sizes = {pair.comparison.family.size for pair in cells.table().pairs}
+    assert sizes == {18} == {plan.family.size}
+    decided = [pair for pair in cells.table().pairs if pair.decided]
+    assert len(decided) == 12, "b differs from a and c by 20 sd in each cell, which the exact test can never say"
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"smallest_difference": -0.01}, "smallest_difference"),
+        ({"smallest_difference": 5.0}, "range of accuracy, which is from 0 to 1, got 5.0; it is in units"),
+        ({"question": "each"}, "'overall' or 'cells'"),
+        ({"reference": "c"}, "the reference must be an arm"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_when_it_is_declared(fields, says):
+    with pytest.raises(SpecError, match=re.escape(says)):
+        AblationGrid("s", {"a": Arm(train), "b": Arm(train)}, "d", **fields)
+
+
+def test_sentences_fit_a_terminal_and_say_what_is_common_once(tmp_path):
+    results = study(
+        tmp_path, lambda t: 0.8 + noise(t), arms=["orthonormal", "supervised", "sincere"], axes={"x": [1, 2]}, folds=5
+    )
+    text = results.table().to_text(100)
+    assert max(map(len, text.splitlines())) <= 100
+    assert text.count("Holm") == text.count("alpha") == text.count("training sets") == 1
+    said = [line.strip() for line in text.splitlines() if "undecided" in line]
+    assert len(said) == 3 and all(len(line) < 90 for line in said)
+
+
+def test_designs_are_named():
+    values = {arm: np.random.default_rng(i).normal(size=12) for i, arm in enumerate("ab")}
+    parts = [f.assign(fold=fold) for fold, f in itertools.product(range(2), [frame(values)])]
+    both = pd.concat(parts).assign(trial_id=[str(i) for i in range(48)])
+    built = build_table(
+        both, rows="arm", columns=None, metric="accuracy", judging=Judging(Design(folds=2), question="overall")
+    )
+    assert "over 2 folds x 12 seeds" in built.answer.heading

@@ -1,0 +1,316 @@
+"""The model of a design: against published formulas, statsmodels-free analysis of variance by hand, and its laws."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from contrasweep.errors import SpecError
+from contrasweep.statistics.components import between_within, crossed
+from contrasweep.statistics.design import (
+    NEW_ITEMS,
+    NEW_TRAINING_SETS,
+    THIS_SPLIT,
+    Components,
+    Design,
+    contrast,
+    contrast_over_items,
+)
+from contrasweep.statistics.evidence import Evidence, Gaps, paired_evidence
+from contrasweep.statistics.family import Family, family_size, pairs_of
+from contrasweep.statistics.resampling import sign_flip_interval, sign_flip_p
+from contrasweep.statistics.verdicts import judge
+
+
+def grid(rng, folds, seeds, fold=1.0, seed=0.0):
+    return fold * rng.normal(size=(folds, 1)) + seed * rng.normal(size=(1, seeds)) + rng.normal(size=(folds, seeds))
+
+
+def over_folds(d, **design):
+    folds, seeds = d.shape
+    f, s = np.repeat(range(folds), seeds).tolist(), np.tile(range(seeds), folds).tolist()
+    return contrast(d.ravel(), folds=f, seeds=s, design=Design(**{"folds": folds, "seeds": seeds} | design))
+
+
+def pairs(a, b, *, failed_a=(), failed_b=(), folds=None, cell="c"):
+    """Rows of `paired_evidence` for one cell; seeds count up, or folds where given."""
+    n = len(a)
+    return pd.DataFrame(
+        {
+            "cell": cell,
+            "fold": [None] * n if folds is None else list(folds),
+            "seed": range(n) if folds is None else 0,
+            "a": a,
+            "b": b,
+            "failed_a": [i in failed_a for i in range(n)],
+            "failed_b": [i in failed_b for i in range(n)],
+        }
+    )
+
+
+# The model
+
+
+def test_one_seed_on_folds_is_nadeau_and_bengio():
+    d = np.array([0.02, 0.03, 0.0, 0.03, 0.04])
+    comparison = contrast(d, folds=range(5))
+    error = math.sqrt((1 / 5 + 0.2 / 0.8) * d.var(ddof=1))
+    assert comparison.standard_error == pytest.approx(error) and comparison.degrees == 4
+    assert comparison.p_value() == pytest.approx(2 * stats.t.sf(d.mean() / error, 4))
+    assert comparison.scope == NEW_TRAINING_SETS and comparison.test() == "corrected t-test"
+    half = stats.t.isf(0.025, 4) * error
+    assert comparison.interval() == pytest.approx((d.mean() - half, d.mean() + half))
+
+
+def test_repeats_of_a_partition_are_bouckaert_and_frank():
+    d = np.random.default_rng(0).normal(size=10)
+    comparison = contrast(d, folds=[f"{r}.{f}" for r in range(2) for f in range(5)], design=Design(folds=5, repeats=2))
+    assert comparison.standard_error == pytest.approx(math.sqrt((1 / 10 + 0.25) * d.var(ddof=1)))
+    assert comparison.degrees == 9 and comparison.design.repeats == 2
+
+
+def test_only_the_folds_part_of_the_noise_is_inflated_for_shared_training_rows():
+    noise = Components(fold=4.0, seed=1.0, residual=9.0)
+    design = Design(folds=5, repeats=2, seeds=3)
+    assert design.variance(noise) == pytest.approx(4 * (1 / 10 + 1 / 4) + 1 / 3 + 9 / 30)
+    assert Design(seeds=4).variance(Components(residual=1.0)) == 0.25
+    items = Design(seeds=4, items=100).variance(Components(seed=1.0, item=25.0, residual=40.0))
+    assert items == pytest.approx(1 / 4 + 25 / 100 + 40 / 400)
+
+
+def test_more_seeds_a_fold_decide_what_seed_noise_hides():
+    """Told "no number of folds would decide": on the same folds, ten seeds each do."""
+    rng = np.random.default_rng(5)
+    d = 0.015 + 0.02 * rng.normal(size=(5, 10))
+    one, ten = over_folds(d[:, :1]), over_folds(d)
+    assert one.p_value() > 0.05 and ten.p_value() < 0.05
+    assert Design(folds=5, seeds=10).variance(ten.components) < Design(folds=5, seeds=1).variance(ten.components) / 3
+
+
+def test_components_are_the_analysis_of_variance():
+    d = grid(np.random.default_rng(1), 6, 4, fold=2.0, seed=1.5)
+    components = between_within(d.ravel(), np.repeat(range(6), 4), np.tile(range(4), 6)).unbiased
+    rest = ((d - d.mean(1, keepdims=True) - d.mean(0) + d.mean()) ** 2).sum() / 15
+    assert components.residual == pytest.approx(rest)
+    assert components.fold == pytest.approx((4 * d.mean(1).var(ddof=1) - rest) / 4)
+    assert components.seed == pytest.approx((6 * d.mean(0).var(ddof=1) - rest) / 6)
+
+
+def test_components_with_replicates_missing_are_unbiased():
+    rng, collected = np.random.default_rng(2), []
+    for _ in range(300):
+        d = grid(rng, 6, 4, fold=1.0, seed=0.7)
+        kept = rng.uniform(size=d.shape) < 0.8
+        f, s = np.nonzero(kept)
+        e = between_within(d[kept], f, s).unbiased
+        collected.append((e.fold, e.seed, e.residual))
+    mean, error = np.mean(collected, axis=0), np.std(collected, axis=0) / 300**0.5
+    assert abs(mean - [1.0, 0.49, 1.0]) == pytest.approx([0, 0, 0], abs=4 * error.max())
+
+
+def test_a_complete_design_takes_the_same_way_with_and_without_gaps():
+    d = grid(np.random.default_rng(3), 5, 3)
+    f, s = np.repeat(range(5), 3), np.tile(range(3), 5)
+    whole = between_within(d.ravel(), f, s)
+    twice = between_within(
+        np.repeat(d.ravel(), 2), np.repeat(f, 2), np.repeat(s, 2)
+    )  # not one a place: the general way
+    means = d.mean(1).var(ddof=1)
+    assert whole.unbiased.fold + whole.unbiased.residual / 3 == pytest.approx(means)
+    assert twice.unbiased.fold == pytest.approx(means - twice.unbiased.residual / 6 * (1), rel=0.5)
+
+
+@pytest.mark.parametrize("folds", [3, 5, 10])
+@pytest.mark.parametrize("fold", [0.0, 0.5, 2.0])
+def test_false_positives_of_folds_with_seeds(folds, fold):
+    rng, hits, rho = np.random.default_rng(int(10 * fold) + folds), 0, 1 / folds
+    for _ in range(600):
+        shared = fold * math.sqrt(rho / (1 - rho)) * rng.normal()
+        hits += over_folds(shared + grid(rng, folds, 4, fold=fold)).p_value() <= 0.05
+    assert hits <= stats.binom.ppf(0.999, 600, 0.05)
+
+
+def test_seeds_on_one_split_speak_of_this_split_by_the_exact_test():
+    d = np.random.default_rng(0).normal(1, 1, 8)
+    comparison = contrast(d)
+    assert comparison.p_value() == sign_flip_p(d) and comparison.interval() == sign_flip_interval(d)
+    assert comparison.scope == THIS_SPLIT and comparison.test() == "sign-flip test"
+
+
+def test_a_level_that_the_exact_test_cannot_reach_is_judged_by_t():
+    """Three arms in six cells and eight seeds: alpha / 18 is below 2 / 2^8, which no sign flip reaches."""
+    d = np.random.default_rng(1).normal(20, 1, 8)
+    comparison, level = contrast(d), 0.05 / 18
+    assert comparison.test(level) == "t-test" and comparison.p_value(level) == pytest.approx(
+        stats.ttest_1samp(d, 0).pvalue
+    )
+    evidence = [paired_evidence(pairs(d, np.zeros(8)), Design(seeds=8))] * 18
+    assert {j.verdict for j in judge(evidence, Family(18))} == {"better"}
+    assert contrast(d[:5]).test(0.05) == "t-test"  # five seeds: the exact test reaches .0625 at best
+
+
+@pytest.mark.parametrize("n", [2, 5, 6, 9, 20])
+@pytest.mark.parametrize("level", [0.05, 0.05 / 18])
+def test_p_and_interval_agree_at_every_n(n, level):
+    rng = np.random.default_rng(n)
+    for _ in range(40):
+        comparison = contrast(rng.normal(0.8, 1, n))
+        low, high = comparison.interval(level, level)
+        assert (comparison.p_value(level) <= level) == (not low <= 0 <= high)
+
+
+def test_equal_differences_are_judged_by_the_exact_test():
+    comparison = contrast([0.1] * 5, folds=range(5))
+    assert comparison.p_value() == 2 / 2**5 and comparison.interval() == (pytest.approx(0.1), pytest.approx(0.1))
+    assert contrast([0.3]).p_value() == 1 and contrast([0.3]).interval() == (-math.inf, math.inf)
+
+
+def test_items_crossed_with_seeds_are_the_two_way_analysis_of_variance():
+    rng = np.random.default_rng(4)
+    d = rng.normal(size=(5, 1)) + 2 * rng.normal(size=(1, 40)) + rng.normal(size=(5, 40))
+    comparison, parts = contrast_over_items(d), crossed(d)
+    seed, item = 40 * d.mean(1).var(ddof=1), 5 * d.mean(0).var(ddof=1)
+    rest = ((d - d.mean(1, keepdims=True) - d.mean(0) + d.mean()) ** 2).sum() / (4 * 39)
+    assert comparison.standard_error**2 == pytest.approx((seed + item - rest) / 200)
+    assert parts.components.item == pytest.approx((item - rest) / 5)
+    assert comparison.scope == NEW_ITEMS and comparison.n == 5
+    assert 4 <= comparison.degrees <= 43
+
+
+def test_one_seed_tells_nothing_of_training_however_many_items():
+    comparison = contrast_over_items(np.random.default_rng(0).normal(3, 1, (1, 500)))
+    assert comparison.p_value() == 1 and comparison.n == 1
+
+
+@pytest.mark.slow
+def test_training_noise_is_not_read_as_a_difference_over_items():
+    """Arms that differ by what a training draws: items alone would call a third of them different."""
+    rng, hits, naive = np.random.default_rng(6), 0, 0
+    for _ in range(400):
+        d = 0.5 * rng.normal(size=(6, 1)) + rng.normal(size=(1, 50)) + rng.normal(size=(6, 50))
+        hits += contrast_over_items(d).p_value() <= 0.05
+        naive += stats.ttest_1samp(d.mean(0), 0).pvalue <= 0.05
+    assert hits <= stats.binom.ppf(0.999, 400, 0.05) < naive
+
+
+def test_folds_that_stand_for_their_items_are_clusters():
+    d = np.array([0.1, 0.3, 0.2, 0.25, 0.05])
+    comparison = contrast(d, folds=range(5), design=Design(folds=5, shared=False))
+    assert comparison.p_value() == pytest.approx(stats.ttest_1samp(d, 0).pvalue) and comparison.scope == NEW_ITEMS
+    weighted = contrast(d, folds=range(5), design=Design(folds=5, shared=False), weights=[1, 2, 3, 4, 5])
+    assert weighted.difference == pytest.approx(np.average(d, weights=[1, 2, 3, 4, 5]))
+
+
+def test_two_one_sided_tests_by_hand():
+    d = np.array([0.002, -0.001, 0.003, 0.0, 0.001])
+    comparison = contrast(d, folds=range(5))
+    t = [(d.mean() + 0.01) / comparison.standard_error, (0.01 - d.mean()) / comparison.standard_error]
+    assert comparison.equivalence_p(0.01) == pytest.approx(max(stats.t.sf(t, 4)))
+
+
+# Families
+
+
+def test_one_family_is_pairs_or_pairs_in_cells():
+    cells = [{"a", "b", "c"}] * 6
+    assert family_size(cells) == 3 and family_size(cells, question="cells") == 18
+    assert family_size(cells, "a") == 2 and family_size([*cells, {"a", "d"}], "a", "cells") == 13
+    assert pairs_of("abc", "b") == [("a", "b"), ("c", "b")]
+    assert family_size([{"a"}, {"b"}]) == 0
+
+
+def test_a_margin_keeps_every_share_of_alpha():
+    p = [0.01, 0.02, 0.04]
+    assert Family(3).adjusted(p) == pytest.approx([0.03, 0.04, 0.04])
+    assert Family(3, margin=0.1).adjusted(p) == pytest.approx([0.03, 0.06, 0.12])
+    assert Family(3).levels(2) == 0.05 and Family(3, margin=0.1).levels(2) == pytest.approx(0.05 / 3)
+    with pytest.raises(SpecError, match="smallest_difference"):
+        Family(3, margin=-1.0)
+
+
+@pytest.mark.slow
+def test_a_false_verdict_of_any_kind_stays_at_alpha_with_a_margin():
+    """True differences at the margin and at 0 in one family: Holm over the smaller p of both tests would err in .09."""
+    rng, false = np.random.default_rng(7), 0
+    for _ in range(400):
+        evidence = [Evidence(contrast(delta + rng.normal(size=12))) for delta in (0.95, 0.95, 0)]
+        judged = [j.verdict for j in judge(evidence, Family(3, margin=0.95))]
+        false += "equivalent" in judged[:2] or "worse" in judged[:2] or judged[2] in ("better", "worse")
+    assert false <= stats.binom.ppf(0.999, 400, 0.05)
+
+
+# Verdicts
+
+
+def verdict(a, b, *, margin=None, mode="max", **gaps):
+    evidence = paired_evidence(pairs(a, b, **gaps), Design(seeds=len(a)), mode=mode)
+    return judge([evidence], Family(1, margin=margin), mode)[0]
+
+
+def test_four_verdicts():
+    rng = np.random.default_rng(0)
+    b = rng.normal(0.8, 0.01, 12)
+    noise = rng.normal(0, 0.002, 12)
+    assert verdict(b + 0.05 + noise, b).verdict == "better"
+    assert verdict(b - 0.05 + noise, b).verdict == "worse"
+    assert verdict(b + 0.05 + noise, b, mode="min").verdict == "worse"
+    assert verdict(b + noise, b, margin=0.01).verdict == "equivalent"
+    assert verdict(b + noise, b).verdict == "undecided"
+    assert verdict(b + 0.004 + noise, b, margin=0.01).verdict == "equivalent"  # surely not 0, and surely too small
+    assert verdict(b + 0.05 + noise, b, margin=0.01).verdict == "better"
+
+
+def test_an_arm_that_fails_in_half_of_its_seeds_is_not_better():
+    rng = np.random.default_rng(1)
+    a, b = np.full(12, 0.85), rng.normal(0.8, 0.01, 12)
+    a[6:] = np.nan
+    judged = verdict(a, b, failed_a=range(6, 12))
+    assert judged.verdict == "undecided" and judged.gaps_decide
+    assert verdict(b, a, failed_b=range(6, 12)).verdict == "undecided"
+    assert verdict(-a, -b, failed_a=range(6, 12), mode="min").verdict == "undecided"
+    assert verdict(b - 0.2, np.where(np.isnan(a), np.nan, b), failed_b=range(6, 12)).verdict == "undecided"
+
+
+def test_one_failure_of_twelve_changes_no_clear_verdict():
+    rng = np.random.default_rng(2)
+    b = rng.normal(0.8, 0.01, 12)
+    a = b + 0.05
+    a[0] = np.nan
+    assert verdict(a, b, failed_a=[0]).verdict == "better"
+    assert verdict(b, a, failed_b=[0]).verdict == "worse"
+
+
+@pytest.mark.slow
+def test_failing_where_it_is_bad_does_not_help():
+    rng, hits = np.random.default_rng(3), 0
+    for _ in range(200):
+        a, b = rng.normal(size=(2, 12))
+        lost = a < np.quantile(a, 0.25)
+        hits += verdict(np.where(lost, np.nan, a), b, failed_a=np.flatnonzero(lost)).verdict == "better"
+    assert hits <= stats.binom.ppf(0.999, 200, 0.025)
+
+
+def test_a_verdict_waits_for_what_is_still_to_run():
+    b = np.random.default_rng(4).normal(size=10)
+    a = b + 5
+    a[9] = np.nan
+    judged = verdict(a, b)
+    assert judged.verdict == "undecided" and judged.gaps_decide and judged.p_value < 0.05
+
+
+def test_every_mean_is_over_the_same_cells():
+    """Cell two is 0.3 harder; a lacks it in one seed, which must not raise a's mean."""
+    rng = np.random.default_rng(5)
+    one, two = (rng.normal(level, 0.01, (2, 6)) for level in (0.8, 0.5))
+    two[0, 0] = np.nan
+    rows = pd.concat([pairs(*one, cell="one"), pairs(*two, cell="two", failed_a=[0])])
+    result = paired_evidence(rows.reset_index(drop=True), Design(seeds=6))
+    expected = ((one[0] - one[1]) + (two[0] - two[1]))[1:].mean() / 2
+    assert result.common.difference == pytest.approx(expected) and result.common.n == 5
+    assert result.gaps == Gaps(failed_a=1, planned=12) and result.a_loses.n == 6
+
+
+def test_no_replicate_in_common_is_no_evidence():
+    assert paired_evidence(pairs([1.0, np.nan], [np.nan, 1.0], failed_a=[1], failed_b=[0]), Design(seeds=2)) is None
