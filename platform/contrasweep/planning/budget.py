@@ -25,16 +25,16 @@ UNITS = {"budget_hours": " h", "budget_gpu_hours": " GPU-hours", "budget_cost": 
 
 @dataclass(frozen=True)
 class Rate:
-    """What an hour of a trial costs: GPUs or the share of one (1 where there is none), and its part of a host's
-    price."""
+    """What an hour of a trial costs: GPUs or the share of one (where there is none, 1, or the part of a place that a
+    member of a cohort holds), and its part of a host's price."""
 
     gpus: float = 1.0
     cost_per_hour: float = 0.0
 
     @classmethod
-    def of(cls, gpus: float | None, cost_per_hour: float | None) -> "Rate":
-        """From what a record or a checkpoint says; None where it does not."""
-        return cls(gpus or 1.0, cost_per_hour or 0.0)
+    def of(cls, gpus: float | None, cost_per_hour: float | None, fused: int | None = None) -> "Rate":
+        """From what a record or a checkpoint says; None where it does not. `fused`: slots of the trial's cohort."""
+        return cls(gpus or 1.0 / (fused or 1), cost_per_hour or 0.0)
 
 
 class Budget:
@@ -81,7 +81,7 @@ class Budget:
         if self.running == {record.trial_id}:
             self.hours += (time.time() - self.since) / 3600
         self.running.discard(record.trial_id)
-        self._add(record.seconds, Rate.of(record.notes.gpus, record.notes.cost_per_hour))
+        self._add(record.seconds, Rate.of(record.notes.gpus, record.notes.cost_per_hour, record.notes.fused))
 
     def spent(self) -> dict[str, float]:
         """What is spent by now, by the names of the budgets."""
@@ -127,14 +127,14 @@ class Budget:
         seconds are kept, so its time counts as if it had trained without a pause."""
         times = [(record.ended - record.seconds, record.ended) for record in known]
         for record in known:
-            self._add(record.seconds, Rate.of(record.notes.gpus, record.notes.cost_per_hour))
+            self._add(record.seconds, Rate.of(record.notes.gpus, record.notes.cost_per_hour, record.notes.fused))
         ended = {record.trial_id for record in known}
         keys = records.store.list(f"{records.study}/trials/")
         for trial_id in {key.split("/")[-3] for key in keys if key.endswith("/checkpoint/latest.json")} - ended:
             if saved := Checkpoints(records.store, records.key(trial_id, "checkpoint")).latest():
-                seconds, started = float(saved.extra.get("seconds", 0.0)), float(saved.extra.get("started", 0.0))
-                self.open[trial_id] = (seconds, Rate.of(saved.extra.get("gpus"), saved.extra.get("cost_per_hour")))
-                times.append((started, started + seconds))
+                extra, started = saved.extra, saved.extra.started or 0.0
+                self.open[trial_id] = (extra.seconds, Rate.of(extra.gpus, extra.cost_per_hour, extra.fused))
+                times.append((started, started + extra.seconds))
         self.hours = covered(times) / 3600
 
     def _add(self, seconds: float, rate: Rate) -> None:

@@ -2,11 +2,33 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from cluster.packing import Placement, slots_on
 from contrasweep.planning.footprints import Footprints, Requirement
 from contrasweep.trial import Trial
+
+
+class GpuShare(TypedDict):
+    """A type of GPU and the share of one, as text (1/4)."""
+
+    gpu: str
+    share: str
+
+
+class CapacityRow(TypedDict):
+    """A `Capacity` for programs: memory in GiB, shares as text; None where no GPU is asked for or no host fits."""
+
+    memory_gib: float | None
+    memory_source: str
+    host_memory_gib: float
+    cpus: float
+    gpu: str | None
+    share: str | None
+    per_gpu: int | None
+    types: list[GpuShare]
+    slots: int
+    infeasible: str | None
 
 
 @dataclass(frozen=True)
@@ -19,8 +41,8 @@ class Capacity:
     slots: int
     why_not: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """For programs: memory in GiB; shares as text, 1/4."""
+    def to_dict(self) -> CapacityRow:
+        """The same for programs."""
         first = self.placements[0] if self.placements else None
         footprint = self.requirement.footprint
         on = footprint.on(first.gpu) if first and first.gpu else footprint

@@ -4,7 +4,7 @@ import math
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from cluster.calibration import MARGIN, MARGIN_UNMEASURED
+from cluster.calibration import HOST_PRIOR, MARGIN, MARGIN_UNMEASURED
 from cluster.errors import ClusterError
 from cluster.footprint import Footprint, LearnedFootprint, OnType
 from cluster.inventory import Inventory
@@ -12,6 +12,7 @@ from cluster.memory import Workload
 from cluster.packing import Placement, default_footprint, options, why_not
 from contrasweep import canonical
 from contrasweep.planning.learned import CPU, Learned, Peak, calibration_key, cell_key
+from contrasweep.stand_ins import absent
 from contrasweep.storage.record import TrialNotes
 from contrasweep.study.study import Study
 from contrasweep.study.trainables import find_trainable
@@ -20,6 +21,8 @@ from contrasweep.trial import Trial
 MEASURED, ESTIMATED, DECLARED, DEFAULT = "measured", "estimated", "declared", "default"
 Cell = tuple[str, str, str]
 """Trainable, config as canonical text, digest of the data: what replicates have in common."""
+MEMBER_GIB = 0.15
+"""Host memory of the process that stands for one member of a cohort: Ray's worker, without torch."""
 GPU_HOST_GIB = 3.0
 """Host memory of a trial on a GPU before it is measured: torch with CUDA's libraries holds two or three GiB."""
 
@@ -68,6 +71,26 @@ class Footprints:
             self._options[footprint] = options(footprint, self.inventory)
         return self._options[footprint]
 
+    def together(self, trial: Trial, slots: int) -> Footprint:
+        """What a cohort of `slots` such trials needs: of their memory, what a process holds anyway counts once."""
+        one = self.of(trial).footprint
+        work = self._workload(trial, cell_of(trial))
+
+        def grown(on_type: OnType) -> OnType:
+            base = self.learned.gpu.constants(calibration_key(on_type.gpu, work.architecture))[0] if work else 0.0
+            memory = _times(slots, on_type.gpu_memory_gib, base)
+            return replace(on_type, gpu_memory_gib=memory, gpu_busy=min(1.0, slots * on_type.gpu_busy))
+
+        several = replace(
+            one,
+            gpu_memory_gib=_times(slots, one.gpu_memory_gib, 0.0),
+            gpu_busy=min(1.0, slots * one.gpu_busy),
+            host_memory_gib=_times(slots, one.host_memory_gib, HOST_PRIOR[0]) + slots * MEMBER_GIB,
+        )
+        if isinstance(several, LearnedFootprint):
+            return replace(several, types=tuple(map(grown, several.types)))
+        return several
+
     def missing(self, trials: Iterable[Trial]) -> Trial | None:
         """If none of `trials` fits a host, the one that needs least."""
         cells = list({self.of(trial): trial for trial in trials}.values())
@@ -91,6 +114,12 @@ class Footprints:
         if work is None or counted is None:
             return TrialNotes()
         return TrialNotes(architecture=work.architecture, counted_gib=round(counted, 4))
+
+    def grow(self, inventory: Inventory) -> None:
+        """From now on, place on these hosts."""
+        self.inventory = inventory
+        self._requirements.clear()
+        self._options.clear()
 
     def learn(self, peak: Peak) -> None:
         """Take note of what one more trial took."""
@@ -125,10 +154,15 @@ class Footprints:
             types=tuple(entry for entry, _ in known),
             host_memory_gib=_rounded(max(hosts, default=base.host_memory_gib)),
             cpus=base.cpus,
-            gpus=hint.gpus if hint else 0.0,
+            gpus=max(hint.gpus if hint else 0.0, self._several_gpus(trial, cell)),
             gpu_types=base.gpu_types,
         )
         return footprint, MEASURED if any(source == MEASURED for _, source in known) else ESTIMATED
+
+    def _several_gpus(self, trial: Trial, cell: Cell) -> float:
+        """The GPUs of a trial that names more than one; 0 where its memory decides what it gets."""
+        work = self._workload(trial, cell)
+        return float(work.gpus) if work is not None and work.gpus > 1 else 0.0
 
     def _undeclared(self, work: Workload | None) -> Footprint:
         """Before its memory is known, where the arm declares nothing: the device and cores that the trainable names."""
@@ -137,7 +171,7 @@ class Footprints:
             return default
         if work.device == "cpu" or (work.device == "auto" and not self.inventory.gpus):
             return replace(default, gpus=0.0, cpus=work.cpus)
-        return replace(default, gpus=1.0, cpus=work.cpus, host_memory_gib=GPU_HOST_GIB)
+        return replace(default, gpus=float(work.gpus), cpus=work.cpus, host_memory_gib=GPU_HOST_GIB)
 
     def _on_type(
         self, gpu: str, base: Footprint, trial: Trial, cell: Cell, seen: Mapping[str, Peak]
@@ -174,9 +208,9 @@ class Footprints:
             try:
                 self._workloads[cell] = hook(trial.config, trial.data) if hook else None
             except ClusterError as error:
-                self._whys[cell] = str(error)
+                self._say_why(cell, str(error))
             except Exception as error:  # the trainable is the user's
-                self._whys[cell] = f"{trial.trainable} cannot say its memory ({type(error).__name__}: {error})"
+                self._say_why(cell, f"{trial.trainable} cannot say its memory ({type(error).__name__}: {error})")
         return self._workloads[cell]
 
     def _counted(self, trial: Trial, cell: Cell) -> float | None:
@@ -184,20 +218,31 @@ class Footprints:
         work = self._workload(trial, cell)
         if work is None:
             return None
-        shape = (work.architecture, work.shape, work.precision, work.optimizer_states, work.resident_bytes)
+        shape = (work.architecture, work.shape, work.precision, work.optimizer_states, work.resident_bytes, work.gpus)
         if shape not in self._counts:
             self._counts[shape] = None
             try:
                 self._counts[shape] = work.count().gib
             except ClusterError as error:
-                self._whys[cell] = str(error)
+                self._say_why(cell, str(error))
         return self._counts[shape]
+
+    def _say_why(self, cell: Cell, why: str) -> None:
+        """Keep why a cell's memory is not known; not where packages are absent, of which the plan says that already."""
+        if not absent():
+            self._whys[cell] = why
 
 
 def cell_of(trial: Trial) -> Cell:
     """What `trial` has in common with its replicates."""
     text = trial.config.text if isinstance(trial.config, canonical.Config) else canonical.dumps(trial.config)
     return trial.trainable, text, trial.data.digest
+
+
+def _times(slots: int, gib: float, base: float) -> float:
+    """Memory of `slots` trials in one process, one of which takes `gib`, of it `base` whatever it trains."""
+    base = min(base, gib)
+    return base + slots * (gib - base)
 
 
 def _rounded(gib: float) -> float:

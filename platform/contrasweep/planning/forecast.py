@@ -1,24 +1,30 @@
 """What a plan will cost and what it can answer, before anything is spent."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cluster.inventory import Inventory, read_inventory, this_machine
-from cluster.packing import place
+from cluster.packing import PackingRow, place
 from cluster.simulate import Makespan
 from contrasweep.planning import text
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.capacity import Capacities, Capacity
-from contrasweep.planning.durations import Durations
+from contrasweep.planning.durations import Durations, duration
+from contrasweep.planning.engines import KnownEngines, device_of
 from contrasweep.planning.footprints import Footprints
+from contrasweep.planning.fused_text import fusion_lines, with_fusion
+from contrasweep.planning.fusion import fusion_of
 from contrasweep.planning.learned import learned_of
 from contrasweep.planning.plan import Lot, Plan
-from contrasweep.statistics import design
+from contrasweep.planning.power import power_lines, power_warnings
+from contrasweep.planning.sizes import PlannedSize, other_question, planned_sizes
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
-from contrasweep.study.study import Study, Sweep
+from contrasweep.study.grid import AblationGrid
+from contrasweep.study.trainables import unchecked_settings
 
 
 @dataclass(frozen=True)
@@ -40,10 +46,13 @@ class Forecast:
     records: Mapping[str, Record]
     lots: tuple[LotForecast, ...]
     inventory: Inventory
-    packing: tuple[dict[str, Any], ...]
+    packing: tuple[PackingRow, ...]
     makespan: Makespan | None
     budget: Budget
     warnings: tuple[str, ...]
+    durations: Durations
+    cohorts: tuple[str, ...] = ()
+    """Lines on which trials are fused, and why others run alone."""
 
     @property
     def hours(self) -> float | None:
@@ -54,6 +63,46 @@ class Forecast:
     def slots(self) -> int:
         """How many trials run concurrently, for the most demanding lot."""
         return max(1, min((lot.capacity.slots for lot in self.lots if lot.capacity.placements), default=1))
+
+    def hours_of(self, trials: Mapping[str, int]) -> float | None:
+        """Wall hours of so many trials of each arm on the hosts planned for, simulated; None before any has finished,
+        or where an arm is not in the plan."""
+        lots = {lot.lot.arm: lot for lot in self.lots}
+        if not set(trials) <= set(lots):
+            return None
+        each = [lots[arm] for arm, count in trials.items() for _ in range(count)]
+        makespan = self.durations.makespan(
+            [lot.capacity.requirement.footprint for lot in each], [self.durations.of(lot.lot.arm) for lot in each]
+        )
+        return makespan.hours if makespan else None
+
+    def power_lines(self) -> list[str]:
+        """What the study decides as it is declared, what it would at two and four times its replicates, with the price
+        of what is beyond the plan, and what its other question could."""
+        study, lines = self.plan.study, power_lines(self.plan.study)
+        for size in self.sizes[1:]:
+            more = "" if size.trials is None else f", {size.trials * (size.times - 1) // size.times} trials more"
+            hours = self.hours_of(self._added(size.times)) if size.trials is not None else None
+            time = "" if hours is None else f", {duration(3600 * hours)}"
+            lines.append(
+                f"  x{size.times}      {size.seeds} seeds{more}{time}: {size.detectable:.2g} standard deviations"
+            )
+        return [*lines, *other_question(study)]
+
+    def _added(self, times: int) -> dict[str, int]:
+        added: dict[str, int] = {}
+        for lot in self.lots:
+            added[lot.lot.arm] = added.get(lot.lot.arm, 0) + (times - 1) * len(lot.lot.trials)
+        return added
+
+    @property
+    def sizes(self) -> list[PlannedSize]:
+        """What the study decides as declared, and at two and four times its replicates; none where it says nothing of
+        noise or looks for itself."""
+        study = self.plan.study
+        if study.replicates is not None or not isinstance(study, AblationGrid):
+            return []
+        return [size for size in planned_sizes(study, self.plan.total) if math.isfinite(size.detectable)]
 
     def to_dict(self) -> dict[str, Any]:
         """What `to_text` shows, for programs."""
@@ -67,6 +116,7 @@ class Forecast:
             "makespan": vars(self.makespan) if self.makespan else None,
             "budget": self.budget.to_dict(),
             "warnings": list(self.warnings),
+            "sizes": [vars(size) for size in self.sizes],
             "table": [{**f.lot.facts, "seconds": f.seconds, **f.capacity.to_dict()} for f in self.lots],
         }
 
@@ -79,43 +129,40 @@ class Forecast:
             "",
             *self.plan.lines(self.records),
             *text.packing_lines(self.packing),
+            *self.cohorts,
             *text.time_lines(self.makespan, self.inventory, self.slots, unknown),
             *text.notes([(f.lot.arm, f.capacity) for f in self.lots], self.inventory),
         ]
-        return "\n".join([*lines, *(f"warning   {line}" for line in self.warnings)])
+        said = [*self.power_lines(), *(f"warning   {line}" for line in self.warnings)]
+        return "\n".join([*lines, *(text.hanging(line, width) for line in said)])
 
 
 def forecast(plan: Plan, storage: str, cluster: Path | None = None) -> Forecast:
     """Look up what has ended and how long it took; `cluster` is an inventory file, else this machine is planned for."""
     records, inventory = StudyRecords(storage, plan.study.name), hosts(cluster)
     known = records.read(sorted(plan.own(records.finished())))
-    capacities = Capacities(Footprints(plan.study, inventory, learned_of(records, known.values())))
+    footprints = Footprints(plan.study, inventory, learned_of(records, known.values()))
+    capacities = Capacities(footprints)
+    fusion = fusion_of(plan, footprints, known, KnownEngines(records.store, device_of(inventory)))
     durations = Durations(known.values(), inventory)
     lots = tuple(
-        LotForecast(lot, capacities.of(lot.samples), durations.of(lot.arm, lot.trials)) for lot in plan.lots(known)
+        LotForecast(lot, capacities.of(lot.samples), durations.of(lot.arm, lot.trials))
+        for lot in with_fusion(plan.lots(known), fusion)
     )
-    packing: list[dict[str, Any]] = []
+    packing: list[PackingRow] = []
     makespan = None
     if (left := plan.left(known)) is not None:
         to_run = [lots[number] for number in left]
-        footprints, seconds = [f.capacity.requirement.footprint for f in to_run], [f.seconds for f in to_run]
-        packing = place(footprints, inventory, seconds=[s or 1.0 for s in seconds]).summary()
-        makespan = durations.makespan(footprints, seconds)
+        needs, seconds = [f.capacity.requirement.footprint for f in to_run], [f.seconds for f in to_run]
+        packing = place(needs, inventory, seconds=[s or 1.0 for s in seconds]).summary()
+        makespan = durations.makespan(needs, seconds)
     budget = Budget(plan.study, records, known.values())
-    warnings = (*durations.warnings(), *budget.warnings(makespan), *power_warnings(plan.study))
-    return Forecast(plan, known, lots, inventory, tuple(packing), makespan, budget, warnings)
+    study = plan.study
+    warnings = (*durations.warnings(), *budget.warnings(makespan), *power_warnings(study), *unchecked_settings(study))
+    cohorts = tuple(fusion_lines([f.lot for f in lots], fusion))
+    return Forecast(plan, known, lots, inventory, tuple(packing), makespan, budget, warnings, durations, cohorts)
 
 
 def hosts(cluster: Path | None) -> Inventory:
     """The inventory in the file `cluster`, or this machine."""
     return read_inventory(cluster) if cluster else this_machine()
-
-
-def power_warnings(study: Study) -> tuple[str, ...]:
-    """What this many paired replicates cannot decide, for a table of all its arms' comparisons."""
-    pairs = len(study.arms) * (len(study.arms) - 1) // 2 if study.reference is None else len(study.arms) - 1
-    fraction = (study.folds - 1) / study.folds if study.folds else None
-    replicates = study.folds if study.folds else len(study.confirm_seeds if isinstance(study, Sweep) else study.seeds)
-    if pairs == 0 or replicates < 2:
-        return ("one replicate a cell: differences cannot be told from noise; add seeds or folds",) if pairs else ()
-    return design(replicates, comparisons=pairs, alpha=study.alpha, train_fraction=fraction).warnings

@@ -3,28 +3,32 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
+from contrasweep.planning.looks import schedule, stage
 from contrasweep.planning.plan import Cell, Lot, Resolve
+from contrasweep.planning.shown import ShownPlan
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
-from contrasweep.study.study import DATA_AXIS, AblationGrid
+from contrasweep.study.cells import DATA_AXIS
+from contrasweep.study.grid import AblationGrid
 from contrasweep.study.trainables import SettingsOfArms, trainable_path
 from contrasweep.trial import Trial
 from contrasweep.tuning.source import FixedSource
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Draft = tuple[str, dict[str, Any], canonical.Config]
 """A cell to be: arm, axis values as they are shown (None: it has none), declared config."""
 
 
-@dataclass(frozen=True)
-class GridPlan:
+@dataclass(frozen=True, repr=False)
+class GridPlan(ShownPlan):
     """The trials of a grid. `cells` are in table order; `trials` are each once, in the order they should
     start: one replicate of every cell before the next replicate of any, so that an early stop leaves pairs."""
 
@@ -52,7 +56,8 @@ class GridPlan:
     @cached_property
     def digest(self) -> str:
         """Digest of what is asked: the set of trials, the metric and its direction."""
-        return canonical.digest([sorted(t.id for t in self.trials), self.study.metric, self.study.mode], length=16)
+        wanted = [sorted(t.id for t in self.trials), self.study.metric, self.study.mode]
+        return canonical.digest([*wanted, *schedule(self.study)], length=16)
 
     @cached_property
     def datasets(self) -> dict[str, Manifest]:
@@ -86,8 +91,11 @@ class GridPlan:
 
     def summary(self) -> dict[str, Any]:
         """Names of the datasets, folds and seeds."""
-        names = ", ".join(data.name for data in self.table_datasets)
-        return {"data": names, "folds": self.study.folds, "seeds": self.study.seeds}
+        study = self.study
+        facts = {"data": ", ".join(data.name for data in self.table_datasets), "folds": study.folds}
+        repeats = {"repeats": study.repeats} if study.repeats else {}
+        replicates = {"replicates": str(study.replicates)} if study.replicates else {}
+        return {**facts, **repeats, "seeds": study.seeds, **replicates}
 
     @property
     def declared_search(self) -> None:
@@ -95,16 +103,27 @@ class GridPlan:
         return None
 
     def complete(self, records: StudyRecords, finished: Collection[str]) -> bool:
-        """Whether every trial of the grid is among those `finished`."""
-        return all(trial.id in finished for trial in self.trials)
+        """Whether every trial is among those `finished`; of a study with looks, whether the last one was taken."""
+        granted = stage(self, records)
+        return granted.over and all(trial.id in finished for trial in granted.trials)
+
+    def stored_frame(self, records: StudyRecords, complete: bool) -> "pd.DataFrame":
+        """The frame of the trials that the looks so far grant."""
+        frame = self.to_frame()
+        granted = {trial.id for trial in stage(self, records).trials}
+        return frame[frame["trial_id"].isin(granted)].reset_index(drop=True)
+
+    def dependent_searches(self, arms: Collection[str]) -> dict[str, str]:
+        """None: a grid searches nothing."""
+        return {}
 
     def own(self, finished: Collection[str]) -> set[str]:
         """Those `finished` that are in the grid; others are left from an earlier, larger one."""
         return {trial.id for trial in self.trials} & set(finished)
 
     def source(self, records: StudyRecords, finished: Collection[str]) -> FixedSource:
-        """The trials that are not `finished`, in the plan's order."""
-        return FixedSource(trial for trial in self.trials if trial.id not in finished)
+        """The trials that are not `finished`, in the plan's order; of a study with looks, those before the next."""
+        return FixedSource(trial for trial in stage(self, records).trials if trial.id not in finished)
 
     def relocated(self, resolve: Resolve) -> "GridPlan":
         """The same cells, with each trial's dataset resolved by its name in the study."""
@@ -115,8 +134,10 @@ class GridPlan:
         )
         return replace(self, cells=cells)
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> "pd.DataFrame":
         """One row a trial, cell by cell."""
+        import pandas as pd
+
         rows = [
             {"trial_id": t.id, "arm": c.arm, **c.axes, "fold": t.fold, "seed": t.seed}
             for c in self.cells
@@ -140,6 +161,10 @@ class GridPlan:
         of_trial = {trial.id: i for i, cell in enumerate(self.cells) for trial in cell.trials}
         return [of_trial[trial.id] for trial in self.trials if trial.id not in known]
 
+    def expected(self, done: Collection[str]) -> Iterable[tuple[Trial, int]]:
+        """The trials that are not `done`, each once."""
+        return ((trial, 1) for trial in self.trials if trial.id not in done)
+
     def totals(self, known: Mapping[str, Record]) -> dict[str, Any]:
         """Numbers of cells, trials, those done and those to run."""
         done = len(self.own(known))
@@ -150,10 +175,21 @@ class GridPlan:
         study, totals = self.study, self.totals(known)
         data = ", ".join(f"{m.name} ({m.digest[:8]})" for m in self.table_datasets)
         folds = f"{study.folds} folds" if study.folds else "the test split"
+        if study.repeats and study.repeats > 1:
+            folds = f"{study.repeats} x {folds}"
+        seeds = len(study.seeds) if not study.replicates or study.replicates.of == "repeats" else study.replicates.most
+        least = [f"trials    {totals['trials']}: {totals['done']} done, {totals['to_run']} to run"]
+        if study.replicates is not None:
+            first = totals["trials"] * study.replicates.first // study.replicates.most
+            least = [
+                f"trials    {first} to {totals['trials']}: {totals['done']} done, at most {totals['to_run']} to run",
+                f"looks     {study.replicates}",
+            ]
+        replicates = f"{folds} x {seeds} seed{'s' * (seeds != 1)}"
         return [
-            f"study     {study.name}: {study.metric} ({study.mode}) on {data}, {folds} x {len(study.seeds)} seeds",
+            f"study     {study.name}: {study.metric} ({study.mode}) on {data}, {replicates}",
             f"cells     {totals['cells']}",
-            f"trials    {totals['trials']}: {totals['done']} done, {totals['to_run']} to run",
+            *least,
         ]
 
 
@@ -171,9 +207,8 @@ def make_plan(study: AblationGrid, resolve: Resolve) -> GridPlan:
     names = dict.fromkeys(axes.get(DATA_AXIS, study.data) for _, axes, _ in drafts)
     manifests = {name: resolve(name) for name in names}
     _check_data(study, manifests)
-    folds = list(range(study.folds)) if study.folds is not None else [None]
     cells = [
-        Cell(arm, axes, tuple(_replicates(study, arm, config, data, folds)))
+        Cell(arm, axes, tuple(_replicates(study, arm, config, data)))
         for arm, axes, config, data in _resolved(settings, drafts, manifests, study)
     ]
     local = {
@@ -184,13 +219,14 @@ def make_plan(study: AblationGrid, resolve: Resolve) -> GridPlan:
     return GridPlan(study, tuple(cells), local, {manifest.digest: name for name, manifest in manifests.items()})
 
 
-def _replicates(
-    study: AblationGrid, arm: str, config: canonical.Config, data: Manifest, folds: list[int] | list[None]
-) -> Iterator[Trial]:
+def _replicates(study: AblationGrid, arm: str, config: canonical.Config, data: Manifest) -> Iterator[Trial]:
+    """The trials of a cell, replicate by replicate: seed by seed, or where partitions are added, these one by one."""
     path = trainable_path(study.arms[arm])
-    for seed in study.seeds:
-        for fold in folds:
-            yield Trial(study=study.name, arm=arm, trainable=path, config=config, data=data, fold=fold, seed=seed)
+    pairs = [(fold, seed) for seed in study.all_seeds for fold in study.all_folds]
+    if study.folds is not None and study.replicates is not None and study.replicates.of == "repeats":
+        pairs.sort(key=lambda pair: (pair[0] or 0) // (study.folds or 1))
+    for fold, seed in pairs:
+        yield Trial(study=study.name, arm=arm, trainable=path, config=config, data=data, fold=fold, seed=seed)
 
 
 def _distinct(study: AblationGrid) -> Iterator[Draft]:
@@ -242,9 +278,17 @@ def _joined(one: Mapping[str, Any], other: Mapping[str, Any], arm: str) -> dict[
 def _check_data(study: AblationGrid, manifests: Mapping[str, Manifest]) -> None:
     split = "test" if study.folds is None else "train"
     for name, manifest in manifests.items():
-        if manifest.rows("train") == 0 or manifest.rows(split) == 0:
+        if manifest.rows("train") == 0 or (manifest.rows(split) == 0 and manifest.labelled):
             hint = "declare folds" if split == "test" else "choose another dataset"
             raise SpecError(f"the dataset has no rows in split {split!r}", place="data", value=name, hint=hint)
+        partitions = len(study.all_folds) > (study.folds or 1)
+        if partitions and manifest.folds is not None and manifest.folds.rule == "given":
+            raise SpecError(
+                "the dataset comes with folds of its own, which are the only partition",
+                place="repeats" if study.repeats else "replicates.of",
+                value=study.repeats or "repeats",
+                hint="add seeds instead",
+            )
         if study.folds is not None and study.folds > manifest.rows("train"):
             raise SpecError(
                 "there cannot be more folds than rows",

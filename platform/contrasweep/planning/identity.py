@@ -2,11 +2,10 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from contrasweep.code import Code, CodeVersion, code_of, difference, dotted_paths
+from contrasweep.code import KEPT, Code, CodeVersion, PresentCode, difference
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.code_files import accepted, read_sources
 from contrasweep.storage.record import Record
@@ -15,22 +14,6 @@ from contrasweep.trial import Trial
 
 UNKNOWN = ""
 """The digest of code that was not kept."""
-
-
-class PresentCode:
-    """The code that trials would run now, worked out once for each trainable and what their configs name by path."""
-
-    def __init__(self, functions: Mapping[str, Callable[..., Any]]) -> None:
-        """`functions`: trainables given as functions, by their dotted path."""
-        self.functions = functions
-        self._known: dict[tuple[str, ...], Code] = {}
-
-    def of(self, trainable: str, config: Mapping[str, Any]) -> Code:
-        """The code of a trial with this trainable and config."""
-        key = (trainable, *sorted(set(dotted_paths(config))))
-        if key not in self._known:
-            self._known[key] = code_of(self.functions.get(trainable, trainable), key[1:])
-        return self._known[key]
 
 
 @dataclass(frozen=True)
@@ -124,7 +107,7 @@ def compare_code(
 def checkpoint_code(records: StudyRecords, trial_id: str) -> str | None:
     """The digest of the code that wrote a trial's newest checkpoint; None where there is no checkpoint."""
     saved = Checkpoints(records.store, records.key(trial_id, "checkpoint")).latest()
-    return None if saved is None else str(saved.extra.get("code", UNKNOWN))
+    return None if saved is None else UNKNOWN if saved.extra.code is None else saved.extra.code
 
 
 def changes_text(records: StudyRecords, old: str, new: Code) -> str:
@@ -134,12 +117,13 @@ def changes_text(records: StudyRecords, old: str, new: Code) -> str:
     sources = read_sources(records, old)
     if sources is None:
         return f"code {old} is now {new.version.digest}, and its sources were not kept"
-    return str(difference(sources, texts(new)))
+    changes = difference(sources, texts(new))
+    return str(changes) if changes.changes else f"code {old} is now {new.version.digest}"
 
 
 def texts(code: Code) -> dict[str, str]:
     """File -> text, as a snapshot holds them."""
-    return {s.file: s.data.decode("utf-8", "replace") for s in code.sources.values() if s.file.endswith(".py")}
+    return {s.file: s.data.decode("utf-8", "replace") for s in code.sources.values() if s.file.endswith(KEPT)}
 
 
 def version_notes(finished: Iterable[Record], present: Iterable[CodeVersion]) -> list[str]:

@@ -6,20 +6,25 @@ Every study has a file of its own, so two drivers never write the same one, and 
 again from the records. Readers take all studies' files together.
 """
 
-import json
+import logging
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
+
+import pydantic
 
 from cluster.calibration import ENOUGH, HOST_PRIOR, MARGIN, MARGIN_UNMEASURED, Calibration
 from contrasweep import canonical
 from contrasweep.errors import StorageError
-from contrasweep.storage.record import Record, Status
+from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.names import Label
+from contrasweep.storage.record import Count, Measure, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import Store
 
+log = logging.getLogger(__name__)
 CPU = "cpu"
 """In the place of a type of GPU: a trial that had none."""
-VERSION = 1
 _FOLDER = "calibration/"
 
 
@@ -31,14 +36,16 @@ class Peak:
     `architecture` and `counted_gib` are those of its `cluster.memory.Workload` ("" where the trainable has none).
     """
 
-    cell: str
-    host: str
-    architecture: str = ""
-    counted_gib: float = 0.0
-    gpu_memory_gib: float = 0.0
-    host_memory_gib: float = 0.0
-    gpu_busy: float = 0.0
-    times: int = 1
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
+
+    cell: Label
+    host: Label
+    architecture: Label = ""
+    counted_gib: Measure = 0.0
+    gpu_memory_gib: Measure = 0.0
+    host_memory_gib: Measure = 0.0
+    gpu_busy: Measure = 0.0
+    times: Count = 1
 
     @property
     def margin(self) -> float:
@@ -52,6 +59,26 @@ class Peak:
             for name in ("gpu_memory_gib", "host_memory_gib", "gpu_busy")
         }
         return replace(other, **high, times=self.times + other.times)
+
+
+@dataclass(frozen=True)
+class StudyPeaks:
+    """What a study's file holds: its rows, and of how many records they were made."""
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
+
+    records: Count
+    peaks: tuple[Peak, ...]
+
+
+def _upgraded(version: int, members: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if name != "version"}
+
+
+PEAKS_FILE = JsonFile(
+    pydantic.TypeAdapter(StudyPeaks), 2, "delete it, and it is written again from the records", _upgraded
+)
+"""calibration/<study>.json, written and read. Version 1 had no digest."""
 
 
 class Learned:
@@ -91,8 +118,13 @@ def cell_key(trainable: str, config_text: str, data_digest: str) -> str:
 
 
 def peak_of(record: Record) -> Peak | None:
-    """The row of one record; None where it has nothing to teach (it did not train to an end, or was not measured)."""
-    if record.status not in (Status.DONE, Status.PRUNED) or not (record.gpu_memory_gib or record.host_memory_gib):
+    """The row of one record; None where it has nothing to teach (it did not train to an end, was not measured, or
+    shared its process with other trials)."""
+    if (
+        record.notes.fused
+        or record.status not in (Status.DONE, Status.PRUNED)
+        or not (record.gpu_memory_gib or record.host_memory_gib)
+    ):
         return None
     notes = record.notes
     return Peak(
@@ -108,22 +140,31 @@ def peak_of(record: Record) -> Peak | None:
     )
 
 
+def peaks_key(records: StudyRecords) -> str:
+    """The key of the study's file."""
+    return f"{_FOLDER}{records.study}.json"
+
+
 def write(records: StudyRecords, known: Iterable[Record]) -> None:
     """Write the study's file from its records."""
     every = list(known)
     rows = Learned(peak for peak in map(peak_of, every) if peak).peaks
-    content = {"version": VERSION, "records": len(every), "peaks": [asdict(row) for row in rows]}
-    records.store.write(f"{_FOLDER}{records.study}.json", json.dumps(content, indent=1).encode())
+    PEAKS_FILE.write(records.store, peaks_key(records), asdict(StudyPeaks(len(every), tuple(rows))))
+
+
+def forget(records: StudyRecords) -> None:
+    """Drop the study's file, because trials were put aside; the next run writes it again from the records."""
+    records.store.delete(f"{_FOLDER}{records.study}.json")
 
 
 def read(records: StudyRecords, finished: set[str]) -> Learned:
     """What all studies in this storage have learned. This one's rows are made again from its records where its file
     does not count as many as are `finished`: its driver was killed before it could write."""
-    own = f"{_FOLDER}{records.study}.json"
+    own = peaks_key(records)
     known = _file(records.store, own) if finished and records.store.exists(own) else None
-    fresh = known is not None and known[0] == len(finished)
+    fresh = known is not None and known.records == len(finished)
     return learned_of(
-        records, [] if fresh else records.read(sorted(finished)).values(), known[1] if known and fresh else ()
+        records, [] if fresh else records.read(sorted(finished)).values(), known.peaks if known and fresh else ()
     )
 
 
@@ -131,8 +172,9 @@ def learned_of(records: StudyRecords, known: Iterable[Record], peaks: Iterable[P
     """The other studies' files, and of this study the records `known` or the rows `peaks`."""
     learned = Learned(peaks)
     for key in records.store.list(_FOLDER):
-        if key != f"{_FOLDER}{records.study}.json":
-            for peak in _file(records.store, key)[1]:
+        if key != peaks_key(records) and "/" not in key.removeprefix(_FOLDER):
+            other = _file(records.store, key)
+            for peak in other.peaks if other else ():
                 learned.add(peak)
     for row in map(peak_of, known):
         if row is not None:
@@ -140,13 +182,10 @@ def learned_of(records: StudyRecords, known: Iterable[Record], peaks: Iterable[P
     return learned
 
 
-def _file(store: Store, key: str) -> tuple[int, list[Peak]]:
+def _file(store: Store, key: str) -> StudyPeaks | None:
+    """The content of a study's file; None where it is broken, which costs an estimate and no plan."""
     try:
-        content = json.loads(store.read(key))
-        if content["version"] != VERSION:
-            raise ValueError(f"its version is {content['version']}, not {VERSION}")
-        return int(content["records"]), [Peak(**row) for row in content["peaks"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(
-            f"{store.uri}/{key} cannot be read ({error}); delete it, and it is written again from the records"
-        ) from None
+        return PEAKS_FILE.read(store, key)
+    except (FileNotFoundError, StorageError) as error:
+        log.warning("%s", error)
+        return None

@@ -2,9 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, Protocol
 
 from contrasweep.data.manifest import Manifest
 from contrasweep.storage.record import Record
@@ -13,6 +11,9 @@ from contrasweep.storage.study_document import DeclaredSearch
 from contrasweep.study.study import Study
 from contrasweep.trial import Trial
 from contrasweep.tuning.source import Source
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Resolve = Callable[[str], Manifest]
 """Dataset name -> manifest, with the study's folds."""
@@ -74,6 +75,10 @@ class Plan(Protocol):
     def digest(self) -> str:
         """Digest of what is asked."""
 
+    def dependent_searches(self, arms: Collection[str]) -> Mapping[str, str]:
+        """Arm -> digest of its search, of the searches of `arms` and of the arms that are frozen on them; {} where
+        nothing is searched."""
+
     @property
     def datasets(self) -> Mapping[str, Manifest]:
         """What trials read, by digest."""
@@ -108,6 +113,9 @@ class Plan(Protocol):
     def complete(self, records: StudyRecords, finished: Collection[str]) -> bool:
         """Whether nothing is left to run, `finished` being the trials with a record."""
 
+    def stored_frame(self, records: StudyRecords, complete: bool) -> "pd.DataFrame | None":
+        """What the storage keeps as the plan of the table; None where what it has is to stay."""
+
     def own(self, finished: Collection[str]) -> set[str]:
         """Those of the `finished` trials that are this plan's."""
 
@@ -117,7 +125,7 @@ class Plan(Protocol):
     def relocated(self, resolve: Resolve) -> "Plan":
         """The same plan with its datasets where `resolve` puts them: same digests, same trial ids."""
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> "pd.DataFrame":
         """One row a trial of the table: trial_id, arm, the axes, fold, seed."""
 
     def lots(self, known: Mapping[str, Record]) -> tuple[Lot, ...]:
@@ -126,6 +134,9 @@ class Plan(Protocol):
     def left(self, known: Mapping[str, Record]) -> Iterable[int] | None:
         """The number of the lot of each trial to run, in the order of their start; None where it is not known how many
         the budget pays for."""
+
+    def expected(self, done: Collection[str]) -> Iterable[tuple[Trial, int]]:
+        """Trials to run beside those `done`, or one of each kind, and how many there are of it."""
 
     def totals(self, known: Mapping[str, Record]) -> dict[str, Any]:
         """How many trials there are and have ended, for programs."""

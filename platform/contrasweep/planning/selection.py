@@ -1,14 +1,15 @@
 """Trials by what a person calls them: an arm, a cell, or a trial's id."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.planning.plan import Plan
 from contrasweep.storage.record import Record
 from contrasweep.study.file import parse_set
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MIN_ID = 6
 """Digits of a trial's id that are enough, if no other begins with them."""
@@ -40,8 +41,10 @@ def selected_trials(plan: Plan, recorded: Mapping[str, Record], words: Iterable[
     return chosen
 
 
-def _cell(frame: pd.DataFrame, arms: list[str], axes: list[str], word: str, place: str) -> set[str]:
+def _cell(frame: "pd.DataFrame", arms: list[str], axes: list[str], word: str, place: str) -> set[str]:
     """`arm/axis=value,axis=value`; without an arm, of all arms."""
+    import pandas as pd
+
     arm = next((a for a in arms if word.startswith(f"{a}/")), None)
     kept = pd.Series(True, frame.index) if arm is None else frame["arm"] == arm
     for part in word.removeprefix(f"{arm}/").split(","):

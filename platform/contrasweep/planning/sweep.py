@@ -1,17 +1,19 @@
 """The plan of a `Sweep`: a search per arm under one budget, then the confirmation."""
 
+import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
-from contrasweep.errors import SpecError
+from contrasweep.errors import BrokenFileError, SpecError
+from contrasweep.planning.looks import stage
 from contrasweep.planning.plan import Cell, Lot, Resolve
+from contrasweep.planning.shown import ShownPlan
+from contrasweep.storage.confirmations import Confirmation, write_confirmation
 from contrasweep.storage.planned import read_planned, write_planned
 from contrasweep.storage.record import Phase, Record
 from contrasweep.storage.records import StudyRecords
@@ -19,16 +21,22 @@ from contrasweep.storage.study_document import DeclaredSearch
 from contrasweep.study import dotted
 from contrasweep.study.arm_budget import search_costs
 from contrasweep.study.file import to_plain
-from contrasweep.study.study import Sweep
-from contrasweep.study.trainables import SettingsOfArms
+from contrasweep.study.sweep import Sweep
+from contrasweep.study.trainables import SettingsOfArms, can_search
 from contrasweep.trial import Trial
-from contrasweep.tuning import searchers
+from contrasweep.tuning import pruners, searchers
 from contrasweep.tuning.design import DEV_SPLITS, SweepDesign, order, point
 from contrasweep.tuning.sweep_source import SweepSource
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-@dataclass(frozen=True)
-class SweepPlan(SweepDesign):
+UNBOUNDED = 1000
+"""Configurations of a search whose budget does not count them, as far as fusing trials goes."""
+
+
+@dataclass(frozen=True, repr=False)
+class SweepPlan(ShownPlan, SweepDesign):
     """The budget of a Sweep's search and, once `best` is known, the trials of its confirmation."""
 
     @property
@@ -65,7 +73,7 @@ class SweepPlan(SweepDesign):
     def digest(self) -> str:
         """Digest of what is asked: the study's question, each arm's search, and the data."""
         searches = {arm: self.search_digest(arm) for arm in self.study.arms}
-        return canonical.digest([self.question, searches, self.data.digest], length=16)
+        return canonical.digest([self.question, searches, self.data.digest, self.study.confirm_folds], length=16)
 
     @property
     def datasets(self) -> dict[str, Manifest]:
@@ -101,7 +109,8 @@ class SweepPlan(SweepDesign):
         """Name of the dataset, folds, searcher and seeds of the confirmation."""
         study = self.study
         facts = {"data": self.data.name, "folds": study.folds, "searcher": study.searcher}
-        return {**facts, "confirmed on seeds": study.confirm_seeds}
+        replicates = {"replicates": str(study.replicates)} if study.replicates else {}
+        return {**facts, "confirmed on seeds": study.confirm_seeds, **replicates}
 
     @property
     def declared_search(self) -> DeclaredSearch:
@@ -109,25 +118,50 @@ class SweepPlan(SweepDesign):
         return DeclaredSearch(self.study.searcher, len(self.search_folds), to_plain(self.study.arm_budget))
 
     def complete(self, records: StudyRecords, finished: Collection[str]) -> bool:
-        """Whether each trial of the stored plan is `finished`; False while none is stored."""
+        """Whether each trial of the stored plan is `finished`, and the last look taken; False while none is stored."""
+        if self.study.replicates is not None and not stage(self, records).over:
+            return False
         try:  # the plan is whole only once the best of every arm is known, as its stored frame says
             return set(read_planned(records)["trial_id"]) <= set(finished)
-        except FileNotFoundError:
+        except BrokenFileError:  # or missing: the run writes it
             return False
+
+    def stored_frame(self, records: StudyRecords, complete: bool) -> "pd.DataFrame | None":
+        """The frame of the confirmation, of a study with looks as far as the first; None where the storage knows more
+        of it: what a search has confirmed."""
+        first = self.study.replicates.first if self.study.replicates else None
+        return None if complete else _frame(replace(self, seeds=first))
+
+    def dependent_searches(self, arms: Collection[str]) -> dict[str, str]:
+        """The searches of `arms` and of what is frozen on them, which starts from what they come to."""
+        dependent: dict[str, str] = {}
+        for arm in order(self.study):
+            if arm in arms or self.study.freeze.get(arm) in dependent:
+                dependent[arm] = self.search_digest(arm)
+        return dependent
 
     def own(self, finished: Collection[str]) -> set[str]:
         """All of them: which trials a search runs is not known beforehand."""
         return set(finished)
 
     def source(self, records: StudyRecords, finished: Collection[str]) -> SweepSource:
-        """The arms' searches, then the confirmation; the plan is stored as each arm's best becomes known."""
-        return SweepSource(self, records, lambda design: write_planned(records, _frame(design)))
+        """The arms' searches, then the confirmation, of a study with looks as far as the first; the plan is stored as
+        each arm's best becomes known."""
+        first = self.study.replicates.first if self.study.replicates else None
+
+        def confirmed(design: SweepDesign) -> None:
+            write_planned(records, _frame(design))
+            write_confirmation(
+                records, Confirmation.of(design.best, self.study.confirm_seeds, self.study.confirm_folds)
+            )
+
+        return SweepSource(replace(self, seeds=first), records, confirmed)
 
     def relocated(self, resolve: Resolve) -> "SweepPlan":
         """The same sweep on its dataset, resolved by its name in the study."""
         return replace(self, data=resolve(self.study.data))
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> "pd.DataFrame":
         """One row a trial of the confirmation; ids that are not known yet say `unknown-...`."""
         return _frame(self)
 
@@ -173,6 +207,18 @@ class SweepPlan(SweepDesign):
             for i in range(trials):
                 yield from (number for number, arm in enumerate(self.study.arms) if i >= ended[arm, phase])
 
+    def expected(self, done: Collection[str]) -> Iterable[tuple[Trial, int]]:
+        """Samples of each arm's space for the trials that its search has at a time, or in all where that is not bounded
+        by `slots`, and the confirmation's."""
+        study = self.study
+        configurations = min(study.arm_budget.trials or UNBOUNDED, study.slots or UNBOUNDED)
+        at_a_time = configurations * len(self.search_folds)
+        for arm in study.arms:
+            samples = self.samples(arm)
+            for sample in samples:
+                yield sample, math.ceil(at_a_time / len(samples))
+        yield from ((trial, 1) for trial in self.trials if trial.id not in done)
+
     def totals(self, known: Mapping[str, Record]) -> dict[str, Any]:
         """Trials in all, of the search, and those that have ended."""
         return {"trials": self.total, "search_trials": self.searched, "ended": len(known)}
@@ -183,7 +229,7 @@ class SweepPlan(SweepDesign):
         on = "the dev split"
         if study.folds is not None:
             on = f"fold{'s' * (len(folds) > 1)} {', '.join(map(str, folds))} of {study.folds}"
-        where = f"{study.folds} folds x " if study.folds and study.confirm_on == "folds" else "the test split, "
+        where = f"{_folds_text(study)} x " if study.folds and study.confirm_on != "test" else "the test split, "
         each = "" if self.searched is None else f", {self.searched // len(study.arms)} trials an arm"
         trials = f"{self.total}: {self.searched} of the search, {self.confirmed} of the confirmation"
         if self.total is None:
@@ -194,18 +240,28 @@ class SweepPlan(SweepDesign):
             f"search    {study.searcher}, {study.pruner or 'no'} early stopping, seed {study.search_seed}, {on}",
             f"budget    equal: {study.arm_budget} an arm{each}",
             *(f"spent     {arm}: {cost.beside(study.arm_budget)}" for arm, cost in costs.items() if cost.trials),
-            f"confirm   each arm's best on {where}{len(study.confirm_seeds)} fresh seeds; only these reach the table",
+            f"confirm   each arm's best on {where}{len(study.all_seeds)} fresh seeds; only these reach the table",
+            *([f"looks     {study.replicates}"] if study.replicates else []),
             f"trials    {trials}, {len(known)} ended",
         ]
+
+
+def _folds_text(study: Sweep) -> str:
+    folds = len(study.confirm_folds)
+    if study.confirm_on == "all":
+        return f"all {folds} folds, searched ones too,"
+    return f"the {folds} folds that are not searched" if folds > 1 else "the fold that is not searched"
 
 
 def _ended(known: Mapping[str, Record]) -> Counter[tuple[str, Phase | None]]:
     return Counter((record.arm, record.notes.phase) for record in known.values())
 
 
-def _frame(design: SweepDesign) -> pd.DataFrame:
+def _frame(design: SweepDesign) -> "pd.DataFrame":
     """One row a confirmation trial. Where the best configuration is not known yet, neither is the trial's id, and the
     row says `unknown-...`."""
+    import pandas as pd
+
     known = {(trial.arm, trial.fold, trial.seed): trial.id for trial in design.trials}
     rows = [
         {
@@ -238,8 +294,9 @@ def make_sweep_plan(study: Sweep, resolve: Resolve) -> SweepPlan:
     data = resolve(study.data)
     _check_data(study, data)
     planned = SweepPlan(study, data, settings=settings)
-    planned.pruner()
-    for name, arm in study.arms.items():
+    if isinstance(pruner := planned.pruner(), pruners.OwnPruner):
+        pruner.try_out()
+    for name, arm in study.arms.items() if can_search() else ():
         _check_searcher(planned.searcher(name, arm.config), study)
     return planned
 

@@ -1,9 +1,10 @@
 """A forecast as people read it."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import textwrap
+from collections.abc import Iterable, Sequence
 
 from cluster.inventory import Inventory
+from cluster.packing import PackingRow
 from cluster.simulate import Makespan
 from contrasweep.planning.capacity import Capacity
 from contrasweep.planning.durations import duration
@@ -14,6 +15,13 @@ from contrasweep.text_table import text_table
 MAX_ROWS = 40
 MAX_NOTES = 5
 UNTIL_ONE_FINISHED = "unknown until a trial has finished"
+
+
+def hanging(line: str, width: int | None) -> str:
+    """A line of a label and a sentence, in a terminal of `width` columns broken below the sentence."""
+    if width is None:
+        return line
+    return textwrap.fill(line, width, subsequent_indent=" " * 10, break_long_words=False, break_on_hyphens=False)
 
 
 def table(lots: Sequence[tuple[Lot, Capacity]], inventory: Inventory, width: int | None = None) -> list[str]:
@@ -46,7 +54,7 @@ def _on_gpu(capacity: Capacity) -> list[str]:
     if facts["gpu"] is None:
         return [memory, "-", "none", "-"]
     more = f" or {', '.join(place['gpu'] for place in facts['types'][1:])}" if len(facts["types"]) > 1 else ""
-    return [memory, facts["share"], facts["gpu"] + more, str(facts["per_gpu"] or "-")]
+    return [memory, facts["share"] or "-", facts["gpu"] + more, str(facts["per_gpu"] or "-")]
 
 
 def _on_host(capacity: Capacity) -> list[str]:
@@ -58,7 +66,7 @@ def _on_host(capacity: Capacity) -> list[str]:
     ]
 
 
-def packing_lines(packing: Iterable[Mapping[str, Any]]) -> list[str]:
+def packing_lines(packing: Iterable[PackingRow]) -> list[str]:
     """Where the trials to run go, by type and share of a GPU, most first."""
     kinds = [row for row in packing if row["gpu"] != "none"]
     lines = [

@@ -1,28 +1,19 @@
 """A study by its name on the command line: `module:NAME`, or a YAML file of the same fields, with `--set` on top."""
 
 import dataclasses
-import importlib
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from contrasweep.errors import ContrasweepError, SpecError, choose_from
-from contrasweep.imports import import_from_here
+from contrasweep.imports import import_from_here, in_one_line
 from contrasweep.schema import json_schema, validate
+from contrasweep.stand_ins import import_with_stand_ins
 from contrasweep.study import dotted
-from contrasweep.study.study import AblationGrid, Study, Sweep
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML 1.1 as PyYAML reads it, but 1e-4 is a number, as in YAML 1.2, JSON and Python."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
+from contrasweep.study.grid import AblationGrid
+from contrasweep.study.study import Study
+from contrasweep.study.sweep import Sweep
+from contrasweep.study.yaml_text import MAX_CHARACTERS, read_yaml
 
 
 def load_study(name: str, sets: Sequence[str] = ()) -> Study:
@@ -35,6 +26,22 @@ def load_study(name: str, sets: Sequence[str] = ()) -> Study:
         return _build(_override(_read_yaml(Path(name)), sets), name)
     study = _import_study(name)
     return _build(_override(to_plain(study), sets), name) if sets else study
+
+
+def as_study(study: Study | str | Path | Mapping[str, Any]) -> Study:
+    """A study in any form in which one may be given: itself, its name or file as for `load_study`, or its fields as a
+    mapping, as a YAML file holds them."""
+    if isinstance(study, AblationGrid | Sweep):
+        return study
+    if isinstance(study, str | Path):
+        return load_study(str(study))
+    if isinstance(study, Mapping):
+        return _build(dict(study), "study")
+    raise SpecError(
+        "a study is an AblationGrid, a Sweep, module:NAME, a .yaml file, or a mapping of its fields",
+        place="STUDY",
+        value=type(study).__name__,
+    )
 
 
 def to_plain(value: Any) -> Any:
@@ -58,10 +65,7 @@ def parse_set(text: str) -> tuple[list[str], Any]:
     path, equals, value = text.partition("=")
     if not equals or not path:
         raise SpecError("--set takes path=value", place="--set", value=text, hint="for example --set folds=3")
-    try:
-        return path.split("."), yaml.load(value, _Loader)
-    except yaml.YAMLError:
-        raise SpecError("the value of --set must be YAML", place=f"--set {path}", value=value) from None
+    return path.split("."), read_yaml(value, f"--set {path}", "the value of --set must be YAML")
 
 
 def _import_study(name: str) -> Study:
@@ -74,16 +78,23 @@ def _import_study(name: str) -> Study:
             hint="for example search_spaces.quickstart:STUDY",
         )
     try:
-        module = importlib.import_module(module_name)
+        module = import_with_stand_ins(module_name)
     except ModuleNotFoundError as error:
         hint = (
             ""
-            if error.name and module_name.startswith(error.name)
+            if error.name and f"{module_name}.".startswith(f"{error.name}.")
             else f"it imports {error.name!r}, which is not installed"
         )
         raise SpecError("there is no such module", place="STUDY", value=module_name, hint=hint) from None
     except ContrasweepError as error:
         raise SpecError(str(error), place=module_name) from None
+    except (Exception, SystemExit) as error:  # the module is someone else's: whatever it raises is named, in one line
+        raise SpecError(
+            "the study's module raises an error when it is imported",
+            place="STUDY",
+            value=module_name,
+            hint=in_one_line(error),
+        ) from None
     study = getattr(module, attribute, None)
     if isinstance(study, AblationGrid | Sweep):
         return study
@@ -98,11 +109,14 @@ def _import_study(name: str) -> Study:
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        fields = yaml.load(path.read_text(), _Loader)
+        with path.open("rb") as file:
+            data = file.read(4 * MAX_CHARACTERS + 1)
+        text = data.decode("utf-8-sig")
     except OSError as error:
         raise SpecError("the study file cannot be read", place=str(path), value=error.strerror) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SpecError("the study file is not YAML", place=str(path), value=" ".join(str(error).split())) from None
+    except UnicodeDecodeError as error:
+        raise SpecError("the study file is not YAML", place=str(path), hint=f"it is no UTF-8: {error}") from None
+    fields = read_yaml(text, str(path))
     if not isinstance(fields, dict):
         raise SpecError("a study file holds a mapping of fields", place=str(path), value=fields)
     return fields
@@ -151,7 +165,7 @@ def _starts(key: str, path: list[str]) -> bool:
 def _build(fields: dict[str, Any], name: str) -> Study:
     kinds: dict[str, Any] = {"ablation_grid": AblationGrid, "sweep": Sweep}
     kind = fields.get("type", "sweep" if {"trials_per_arm", "budget"} & fields.keys() else "ablation_grid")
-    if kind not in kinds:
+    if not isinstance(kind, str) or kind not in kinds:
         raise SpecError(
             "there is no such type of study",
             place=f"{name}: type",

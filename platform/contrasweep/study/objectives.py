@@ -12,7 +12,14 @@ from contrasweep.storage.record import Record
 
 COSTS = ("seconds", "gpu_memory_gib", "host_memory_gib")
 """What the platform measures of every trial, and what is an objective or constraint like a reported metric."""
+UNIT_RANGE = ("accuracy", "balanced_accuracy", "f1", "precision", "recall", "map", "ndcg", "auc", "auroc", "knn", "top")
+"""Metrics whose names begin so lie between 0 and 1, and so do their intervals."""
 CONSTRAINT = re.compile(r"\s*(<=|>=)\s*(\S+)\s*")
+
+
+def metric_range(metric: str) -> tuple[float, float] | None:
+    """The least and the largest value that a metric of this name can have; None where they are not known."""
+    return (0.0, 1.0) if metric.startswith(UNIT_RANGE) else None
 
 
 def value_of(record: Record, metric: str) -> float:

@@ -7,11 +7,18 @@ from typing import Any
 import pydantic
 
 from contrasweep.canonical import Config
+from contrasweep.commands import COMMAND, PATH, words
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
-from contrasweep.imports import import_path
+from contrasweep.imports import errors_named, import_path
 from contrasweep.schema import resolved_config
-from contrasweep.study.study import Arm
+from contrasweep.stand_ins import absent, is_installed
+from contrasweep.study import dotted
+from contrasweep.study.arm import Arm
+from contrasweep.study.cells import DATA_AXIS
+from contrasweep.study.generators import check_trainable
+from contrasweep.study.study import Study
+from contrasweep.study.sweep import Sweep
 
 
 def trainable_path(arm: Arm) -> str:
@@ -22,8 +29,64 @@ def trainable_path(arm: Arm) -> str:
 
 
 def find_trainable(arm: Arm, place: str) -> Callable[..., Any]:
-    """The arm's generator function; `SpecError` at `place` when its path leads nowhere."""
-    return arm.trainable if callable(arm.trainable) else import_path(arm.trainable, place)
+    """The arm's generator function; `SpecError` at `place` when its path leads nowhere, or to something else."""
+    function: Callable[..., Any] = arm.trainable if callable(arm.trainable) else import_path(arm.trainable, place)
+    check_trainable(function, place)
+    return function
+
+
+def unchecked_settings(study: Study) -> tuple[str, ...]:
+    """A sentence on the arms with settings that no plan can check, because their trainables have no `settings`."""
+    axes = set(study.axis_names) - {DATA_AXIS}
+    arms = [
+        name
+        for name, arm in study.arms.items()
+        if (arm.config or arm.space or axes) and not hasattr(find_trainable(arm, f"arms.{name}.trainable"), "settings")
+    ]
+    unplaced = [_unplaced(name, arm, axes) for name, arm in study.arms.items() if arm.trainable == PATH]
+    notes = [_stood_in(), _unasked(study), *unplaced]
+    if not arms:
+        return tuple(filter(None, notes))
+    which = f"arm {arms[0]}: its trainable has" if len(arms) == 1 else f"arms {', '.join(arms)}: their trainables have"
+    return (
+        f"the settings of {which} no `settings`, so they cannot be checked; one that no trial reads is named after "
+        "the run",
+        *filter(None, notes),
+    )
+
+
+def can_search() -> bool:
+    """Whether what searchers are built from is installed; a machine that only plans and submits may do without."""
+    return is_installed("optuna") and is_installed("scipy")
+
+
+def _unasked(study: Study) -> str:
+    if not isinstance(study, Sweep) or can_search():
+        return ""
+    return "the searcher and its options are not checked: optuna and scipy are not both installed here"
+
+
+def _stood_in() -> str:
+    """What of the trainables no plan on this machine can check, because it lacks what they train with."""
+    names = absent()
+    if not names:
+        return ""
+    return (
+        f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not installed here, so the trainables' settings "
+        "are checked, and what they build from them is not: the job checks it before it trains"
+    )
+
+
+def _unplaced(name: str, arm: Arm, axes: Collection[str]) -> str:
+    """What of the settings of an arm with a command no placeholder of it names."""
+    command = arm.config[COMMAND]
+    keys = words.unplaced(command, dict.fromkeys([*dotted.flatten(arm.config), *arm.space, *axes]))
+    return (
+        f"the command of arm {name} has no placeholder for {', '.join(keys)}: whether it reads "
+        f"{'it' if len(keys) == 1 else 'them'} from CONTRASWEEP_TRIAL cannot be checked"
+        if keys
+        else ""
+    )
 
 
 class SettingsOfArms:
@@ -89,12 +152,16 @@ def _check_names(arms: Mapping[str, Arm], functions: Mapping[str, Callable[..., 
 
 def _build(function: Callable[..., Any], config: Config) -> Any:
     settings = getattr(function, "settings", None)
-    return None if settings is None else settings(**config)
+    if settings is None:
+        return None
+    with errors_named(f"the settings of {getattr(function, '__qualname__', function)} cannot be built"):
+        return settings(**config)
 
 
 def _resolve(settings: Any, config: Config, data: Manifest) -> Config:
     if callable(resolve := getattr(settings, "resolve", None)):
-        settings = resolve(data)
+        with errors_named(f"the settings for {data.name} cannot be built"):
+            settings = resolve(data)
     known = dataclasses.is_dataclass(settings) or isinstance(settings, pydantic.BaseModel)
     return Config(resolved_config(settings)) if known else config
 

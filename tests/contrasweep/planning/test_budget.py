@@ -10,7 +10,7 @@ from cluster.inventory import Inventory, Node
 from cluster.simulate import Makespan
 from contrasweep import AblationGrid, Arm, SpecError
 from contrasweep.planning.budget import Budget, Rate, covered
-from contrasweep.storage.checkpoints import Checkpoints
+from contrasweep.storage.checkpoints import Checkpoints, Extra
 from contrasweep.storage.record import DatasetRef, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 
@@ -54,8 +54,8 @@ def test_an_unfinished_trial_counts_up_to_its_checkpoint_and_is_not_counted_twic
     records = StudyRecords(str(tmp_path), "s")
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights" / "w").write_text("w")
-    saved = {"seconds": 7200.0, "started": 0.0, "gpus": 0.25, "cost_per_hour": 1.0}
-    Checkpoints(records.store, records.key("t0", "checkpoint")).save(tmp_path / "weights", 3, **saved)
+    saved = Extra(seconds=7200.0, started=0.0, gpus=0.25, cost_per_hour=1.0)
+    Checkpoints(records.store, records.key("t0", "checkpoint")).save(tmp_path / "weights", 3, saved)
     budget = Budget(study(**ALL), records, [])
     assert budget.spent() == pytest.approx({"budget_hours": 2, "budget_gpu_hours": 0.5, "budget_cost": 2})
     budget.started("t0", Rate(0.25, 1.0))

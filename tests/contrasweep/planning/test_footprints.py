@@ -87,6 +87,7 @@ def test_what_the_arm_declares_where_nothing_is_estimated():
     assert (need.source, shares(options)) == ("declared", {"T4": "1/2"})
 
 
+@pytest.mark.slow
 def test_an_estimate_comes_before_what_is_declared_but_keeps_its_cores_and_types():
     declared = Footprint(gpu_memory_gib=1, cpus=7, host_memory_gib=9, gpu_types=("H100",))
     need, options = needs(Arm(telling, footprint=declared))
@@ -162,16 +163,17 @@ TABLE_1_MIB = [((8, 512), 9753), ((16, 512), 17495), ((8, 256), 4303), ((16, 256
 """LOCAL, Table 1: (pairs a batch, pixels) -> GPU memory, ResNet-50."""
 
 
+@pytest.mark.slow
 def test_the_plan_of_local_shows_its_table_1(monkeypatch, tmp_path):
     from contrasweep.planning.forecast import forecast
     from contrasweep.study.file import load_study
 
     study = load_study("search_spaces.local:TABLE_1")
-    made = make_plan(study, lambda name: PAIRS)
-    found = forecast(made, str(tmp_path)).to_dict()["table"]
-    assert [(row["batch_size"], row["image_size"]) for row in found] == [row for row, _ in TABLE_1_MIB]
+    the_plan = make_plan(study, lambda name: PAIRS)
+    estimate = forecast(the_plan, str(tmp_path)).to_dict()["table"]
+    assert [(row["batch_size"], row["image_size"]) for row in estimate] == [row for row, _ in TABLE_1_MIB]
     (tmp_path / "gpus.yaml").write_text("nodes: [{cpus: 16, memory_gib: 128, gpus: 1, gpu: A100-80G}]")
-    planned = forecast(made, str(tmp_path), tmp_path / "gpus.yaml").to_dict()["table"]
+    planned = forecast(the_plan, str(tmp_path), tmp_path / "gpus.yaml").to_dict()["table"]
     for row, (_, mib) in zip(planned, TABLE_1_MIB, strict=True):
         assert row["memory_source"] == "estimated"
         assert 1024 * row["memory_gib"] == pytest.approx(mib, rel=0.05)

@@ -53,18 +53,19 @@ def cluster(tmp_path):
 
 def planned(study, tmp_path, cluster=None, seconds=None, notes=None):
     """The forecast, with the first trial of each cell done in `seconds` where they are given."""
-    made = make_plan(study, lambda name: DATA)
+    the_plan = make_plan(study, lambda name: DATA)
     records = StudyRecords(str(tmp_path / "runs"), study.name)
-    for cell in made.cells if seconds else ():
+    for cell in the_plan.cells if seconds else ():
         trial = cell.trials[0]
         records.write(
             Record.of(
                 trial, status=Status.DONE, seconds=seconds, started=0.0, ended=seconds, notes=TrialNotes(**notes or {})
             )
         )
-    return forecast(made, str(tmp_path / "runs"), cluster)
+    return forecast(the_plan, str(tmp_path / "runs"), cluster)
 
 
+@pytest.mark.slow
 def test_memory_share_and_type_of_each_cell(tmp_path, cluster):
     lines = planned(grid(), tmp_path, cluster).to_text().splitlines()
     assert lines[0].split() == ["arm", "p", "replicates", "done", "memory", "GiB", "share", "GPU", "per", "GPU"]
@@ -72,15 +73,17 @@ def test_memory_share_and_type_of_each_cell(tmp_path, cluster):
     assert lines[3].split() == ["large", "1", "2", "0", "60.0", "declared", "1", "H100", "1"]
 
 
+@pytest.mark.slow
 def test_where_the_trials_to_run_go(tmp_path, cluster):
     """The large ones have the H100s to themselves, or share them with quarters that would else wait for a T4."""
-    found = planned(grid(seeds=list(range(5))), tmp_path, cluster)
-    told = {(row["gpu"], row["share"]): row["trials"] for row in found.packing}
-    assert sum(told.values()) == 40 and told["H100", "1"] == 20
-    assert told["T4", "1/4"] + told.get(("H100", "1/16"), 0) == 20
-    assert f"packing   {told['T4', '1/4']} trials on 1/4 T4, 16 at once" in found.to_text()
+    estimate = planned(grid(seeds=list(range(5))), tmp_path, cluster)
+    result = {(row["gpu"], row["share"]): row["trials"] for row in estimate.packing}
+    assert sum(result.values()) == 40 and result["H100", "1"] == 20
+    assert result["T4", "1/4"] + result.get(("H100", "1/16"), 0) == 20
+    assert f"packing   {result['T4', '1/4']} trials on 1/4 T4, 16 at once" in estimate.to_text()
 
 
+@pytest.mark.slow
 def test_a_host_without_gpus_shows_the_host(tmp_path):
     text = planned(
         grid(arms={"a": Arm(train), "b": Arm(train, footprint=Footprint(cpus=1, host_memory_gib=2))}), tmp_path
@@ -94,39 +97,42 @@ def test_a_host_without_gpus_shows_the_host(tmp_path):
     assert "GPU" not in text and "cost" not in text
 
 
+@pytest.mark.slow
 def test_cells_that_fit_nowhere_say_why(tmp_path, cluster):
     arms = {
         "fits": Arm(train, footprint=Footprint(gpu_memory_gib=3)),
         "vast": Arm(train, footprint=Footprint(gpu_memory_gib=300)),
     }
-    found = planned(grid(arms=arms), tmp_path, cluster)
+    estimate = planned(grid(arms=arms), tmp_path, cluster)
     assert (
         "infeasible  arm vast: the trial needs 300.0 GiB of GPU memory; the largest GPU, H100, has 79.2 GiB "
-        "(declared) (2 cells)" in found.to_text()
+        "(declared) (2 cells)" in estimate.to_text()
     )
-    rows = found.to_dict()["table"]
+    rows = estimate.to_dict()["table"]
     assert [row["infeasible"] is None for row in rows] == [True, True, False, False]
     assert [row["per_gpu"] for row in rows] == [4, 4, None, None]
 
 
+@pytest.mark.slow
 def test_time_gpu_hours_and_cost_by_hand(tmp_path, cluster):
     """Two trials of a whole H100 are left and two of a quarter of a T4, an hour each: all run at once."""
-    found = planned(grid(), tmp_path, cluster, seconds=3600.0)
-    told = found.to_dict()
-    assert (told["to_run"], told["hours"]) == (4, 1.0)
-    assert told["makespan"]["gpu_hours"] == pytest.approx(2 * 1 + 2 * 0.25)
-    assert told["makespan"]["cost"] == 22.0
-    assert told["makespan"]["trials_cost"] == pytest.approx(2 * 20 / 4 + 2 * 1 / 2 / 4)
-    assert "cost      22 for all hosts as long as it runs, 10.25 for the trials' parts of them" in found.to_text()
+    estimate = planned(grid(), tmp_path, cluster, seconds=3600.0)
+    as_dict = estimate.to_dict()
+    assert (as_dict["to_run"], as_dict["hours"]) == (4, 1.0)
+    assert as_dict["makespan"]["gpu_hours"] == pytest.approx(2 * 1 + 2 * 0.25)
+    assert as_dict["makespan"]["cost"] == 22.0
+    assert as_dict["makespan"]["trials_cost"] == pytest.approx(2 * 20 / 4 + 2 * 1 / 2 / 4)
+    assert "cost      22 for all hosts as long as it runs, 10.25 for the trials' parts of them" in estimate.to_text()
 
 
+@pytest.mark.slow
 def test_what_trials_take_beside_training_is_part_of_the_forecast(tmp_path, cluster):
-    found = planned(grid(), tmp_path, cluster, seconds=3600.0)
+    estimate = planned(grid(), tmp_path, cluster, seconds=3600.0)
     records = StudyRecords(str(tmp_path / "runs"), "s")
     for i in records.finished():
         one = records.read_one(i)
         records.write(dataclasses.replace(one, ended=one.ended + 360))
-    assert forecast(found.plan, str(tmp_path / "runs"), cluster).hours == pytest.approx(1.1)
+    assert forecast(estimate.plan, str(tmp_path / "runs"), cluster).hours == pytest.approx(1.1)
 
 
 def test_a_long_plan_is_simulated_in_part(tmp_path, cluster, monkeypatch):
@@ -139,6 +145,7 @@ def test_a_long_plan_is_simulated_in_part(tmp_path, cluster, monkeypatch):
     assert part.makespan.gpu_hours == pytest.approx(whole.makespan.gpu_hours, rel=0.15)
 
 
+@pytest.mark.slow
 def test_times_from_other_hosts_are_scaled_by_speed_and_said_to_be_from_there(tmp_path, cluster):
     cluster.write_text(CLUSTER.replace("gpu: H100,", "gpu: H100, gpu_speed: 4,"))
     here = planned(grid(), tmp_path, cluster, seconds=900.0, notes={"gpu_type": "H100"})
@@ -149,6 +156,7 @@ def test_times_from_other_hosts_are_scaled_by_speed_and_said_to_be_from_there(tm
     assert "time is what trials took on cpu; these hosts have H100, T4" in cpu.warnings
 
 
+@pytest.mark.slow
 def test_a_forecast_over_budget_is_a_warning(tmp_path, cluster):
     over = planned(grid(budget_gpu_hours=3.0), tmp_path, cluster, seconds=3600.0, notes={"gpus": 0.5})
     assert (
@@ -179,10 +187,10 @@ def test_a_sweep_is_planned_for_by_arm(tmp_path, cluster):
         confirm_seeds=[5, 6],
         searcher="random",
     )
-    found = forecast(make_sweep_plan(study, lambda name: DATA), str(tmp_path), cluster)
-    lines = found.to_text().splitlines()
-    assert lines[1].split() == ["a", "4", "0", "4", "0", "30.0", "declared", "1/2", "H100", "2", "x"]
-    assert found.to_dict()["table"][0]["share"] == "1/2" and found.slots == 8
+    estimate = forecast(make_sweep_plan(study, lambda name: DATA), str(tmp_path), cluster)
+    lines = estimate.to_text().splitlines()
+    assert lines[1].split() == ["a", "4", "0", "2", "0", "30.0", "declared", "1/2", "H100", "2", "x"]
+    assert estimate.to_dict()["table"][0]["share"] == "1/2" and estimate.slots == 8
 
 
 @pytest.mark.parametrize(
@@ -201,6 +209,7 @@ def test_a_wrong_inventory_is_one_line(tmp_path, text, says):
         planned(grid(), tmp_path, tmp_path / "c.yaml")
 
 
+@pytest.mark.slow
 def test_the_inventory_in_the_documentation_works(tmp_path):
     inventory = Path(__file__).resolve().parents[3] / "docs/cluster/example-inventory.yaml"
     done = CliRunner().invoke(

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contrasweep.errors import StorageError
 from contrasweep.planning import learned
 from contrasweep.planning.learned import Learned, Peak, peak_of
 from contrasweep.storage.record import DatasetRef, Record, Status, TrialNotes
@@ -64,22 +63,28 @@ def test_a_file_that_a_killed_driver_did_not_write_is_made_again_from_the_record
 def test_writing_twice_changes_nothing(tmp_path):
     records = stored(tmp_path, "one", [record(i) for i in range(4)])
     file = tmp_path / "calibration" / "one.json"
-    found = records.read(records.finished())
-    learned.write(records, found.values())
+    recorded = records.read(records.finished())
+    learned.write(records, recorded.values())
     before = file.read_bytes()
-    learned.write(records, reversed(found.values()))
+    learned.write(records, reversed(recorded.values()))
     assert file.read_bytes() == before and json.loads(before)["records"] == 4
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", '{"version": 2, "records": 0, "peaks": []}', '{"version": 1, "records": 1, "peaks": [{"x": 1}]}']
+    "text",
+    [
+        "",
+        "{}",
+        '{"format_version": 2, "digest": "x", "records": 0, "peaks": []}',
+        '{"version": 1, "records": 1, "peaks": [{"x": 1}]}',
+    ],
 )
-def test_a_broken_file_is_one_line_that_says_what_to_do(tmp_path, text):
+def test_a_broken_file_costs_no_plan_and_is_one_line_that_says_what_to_do(tmp_path, caplog, text):
     (tmp_path / "calibration").mkdir()
     (tmp_path / "calibration" / "other.json").write_text(text)
-    with pytest.raises(StorageError, match=r"calibration/other\.json cannot be read .*; delete it") as caught:
-        learned.read(StudyRecords(str(tmp_path), "s"), set())
-    assert "\n" not in str(caught.value)
+    assert learned.read(StudyRecords(str(tmp_path), "s"), set()).peaks == []
+    [message] = caplog.messages
+    assert "calibration/other.json is broken (" in message and "; delete it" in message and "\n" not in message
 
 
 def test_a_gpu_is_known_to_be_busy_only_by_whom_it_belonged_to_alone():

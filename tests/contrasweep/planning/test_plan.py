@@ -13,7 +13,7 @@ from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
 from contrasweep.trial import Trial
 
-DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(5))
+DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(5), classes=("x", "y"))
 JSON = st.recursive(
     st.none()
     | st.booleans()
@@ -49,35 +49,35 @@ def test_axes_are_multiplied_and_arms_come_first():
 
 
 def test_zipped_axes_vary_together_and_multiply_with_the_rest():
-    found = plan(axes={"p": [1, 2]}, zipped=[{"q": [3, 4], "r": [5, 6]}], arms={"a": Arm(train)})
-    assert cells(found) == [("a", 1, 3, 5), ("a", 1, 4, 6), ("a", 2, 3, 5), ("a", 2, 4, 6)]
+    planned = plan(axes={"p": [1, 2]}, zipped=[{"q": [3, 4], "r": [5, 6]}], arms={"a": Arm(train)})
+    assert cells(planned) == [("a", 1, 3, 5), ("a", 1, 4, 6), ("a", 2, 3, 5), ("a", 2, 4, 6)]
 
 
 def test_subgrids_add_cells_and_nest():
     inner = SubGrid(axes={"p": [7]}, config={"z": 2})
-    found = plan(axes={"p": [1]}, subgrids=[SubGrid(arms=["b"], config={"w": 1}, axes={"p": [3]}, subgrids=[inner])])
-    assert cells(found) == [("a", 1), ("b", 1), ("b", 3), ("b", 7)]
-    assert dict(found.cells[-1].trials[0].config) == {"x": 9, "w": 1, "z": 2, "p": 7}
+    planned = plan(axes={"p": [1]}, subgrids=[SubGrid(arms=["b"], config={"w": 1}, axes={"p": [3]}, subgrids=[inner])])
+    assert cells(planned) == [("a", 1), ("b", 1), ("b", 3), ("b", 7)]
+    assert dict(planned.cells[-1].trials[0].config) == {"x": 9, "w": 1, "z": 2, "p": 7}
 
 
 def test_a_cell_that_comes_twice_is_run_once():
-    found = plan(axes={"p": [1, 2]}, subgrids=[SubGrid(axes={"p": [2, 3]})])
-    assert len(found.cells) == 6
-    assert len({t.id for t in found.trials}) == len(found.trials) == 30
+    planned = plan(axes={"p": [1, 2]}, subgrids=[SubGrid(axes={"p": [2, 3]})])
+    assert len(planned.cells) == 6
+    assert len({t.id for t in planned.trials}) == len(planned.trials) == 30
 
 
 def test_replicates_are_paired_across_cells():
-    found = plan(axes={"p": [1, 2]}, seeds=[0, 3])
-    assert len({tuple((t.fold, t.seed) for t in c.trials) for c in found.cells}) == 1
-    assert [(t.arm, t.fold, t.seed) for t in found.trials[:4]] == [("a", 0, 0), ("a", 0, 0), ("b", 0, 0), ("b", 0, 0)]
+    planned = plan(axes={"p": [1, 2]}, seeds=[0, 3])
+    assert len({tuple((t.fold, t.seed) for t in c.trials) for c in planned.cells}) == 1
+    assert [(t.arm, t.fold, t.seed) for t in planned.trials[:4]] == [("a", 0, 0), ("a", 0, 0), ("b", 0, 0), ("b", 0, 0)]
 
 
 def test_an_axis_of_datasets_varies_the_data():
     manifests = {n: dataclasses.replace(DATA, name=n, splits={"train": (Shard("a", 100, 1, n),)}) for n in ("u", "v")}
     grid = AblationGrid("s", {"a": Arm(train)}, "u", axes={"data": ["u", "v"]}, folds=5)
-    found = make_plan(grid, manifests.__getitem__)
-    assert [c.trials[0].data.name for c in found.cells] == ["u", "v"]
-    assert "data" not in found.cells[0].trials[0].config
+    planned = make_plan(grid, manifests.__getitem__)
+    assert [c.trials[0].data.name for c in planned.cells] == ["u", "v"]
+    assert "data" not in planned.cells[0].trials[0].config
 
 
 TRIAL = Trial("s", "a", "m:f", {"x": 1}, DATA, fold=0, seed=0)
@@ -105,6 +105,7 @@ def test_where_a_trial_runs_does_not(change):
     assert dataclasses.replace(TRIAL, **change).id == TRIAL.id
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(max_size=4), JSON, max_size=4))
 @settings(max_examples=50, deadline=None)
 def test_a_config_has_one_id_however_it_is_held(config):
@@ -132,6 +133,9 @@ def test_digests_differ_where_values_do(a, b):
         ({"subgrids": [{"arms": ["c"]}]}, "subgrids.0.arms: there is no such arm, got 'c'; known arms: a, b"),
         ({"seeds": [1, 1]}, "seeds must differ"),
         ({"reference": "z"}, "reference: the reference must be an arm"),
+        ({"smallest_difference": -0.01}, "smallest_difference: input should be greater than 0"),
+        ({"smallest_difference": 2}, "smallest_difference: the smallest difference of interest is less than the range"),
+        ({"replicates": {"first": 6, "step": 1, "most": 6}}, "replicates.most: most must be larger than first"),
         ({"metrik": "x"}, "metrik: there is no such field; did you mean 'metric'?"),
         ({"folds": "five"}, "folds: input should be a valid integer"),
         ({"name": "a b"}, "name: string should match pattern"),

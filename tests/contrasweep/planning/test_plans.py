@@ -29,11 +29,11 @@ def ended(study, storage):
     """Hand out every trial of the study's source, each with a record."""
     planned, records = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name)
     source, trials = planned.source(records, records.finished()), []
-    while not isinstance(found := source.next(), Finished):
-        left = record_of(found.trial, found.notes)
+    while not isinstance(answer := source.next(), Finished):
+        left = record_of(answer.trial, answer.notes)
         records.write(left)
         source.done(left)
-        trials.append(found.trial)
+        trials.append(answer.trial)
     assert source.finished and source.warnings() == []
     return planned, records, trials
 
@@ -61,11 +61,12 @@ def test_the_cells_of_a_sweep_are_its_confirmation(tmp_path):
     _, confirmed = drive(sweep(), tmp_path)
     known = confirmed[-1]
     assert [[(t.arm, t.fold, t.seed) for t in cell.trials] for cell in known.cells] == [
-        [(arm, fold, 1000) for fold in range(3)] for arm in ("short", "long")
+        [(arm, fold, 1000) for fold in (1, 2)] for arm in ("short", "long")
     ]
     assert [t.id for cell in known.cells for t in cell.trials] == list(known.to_frame()["trial_id"])
 
 
+@pytest.mark.slow
 def test_one_forecast_counts_what_is_left_of_either(study, tmp_path):
     planned, _, trials = ended(study, tmp_path)
     before = forecast(planned, str(tmp_path / "empty"))

@@ -89,13 +89,13 @@ def test_two_values_of_an_axis_that_come_to_the_same_are_refused():
 
 def test_a_subgrid_that_says_a_default_is_the_same_cell():
     """Of the product, width 24 has the default lr; of the sub-grid, lr 0.1 the default width."""
-    found = plan(axes={"width": [8, 24]}, subgrids=[SubGrid(axes={"lr": [0.1, 0.5]})])
-    assert [cell.axes for cell in found.cells] == [
+    planned = plan(axes={"width": [8, 24]}, subgrids=[SubGrid(axes={"lr": [0.1, 0.5]})])
+    assert [cell.axes for cell in planned.cells] == [
         {"width": 8, "lr": None},
         {"width": 24, "lr": 0.1},
         {"width": None, "lr": 0.5},
     ]
-    assert len({t.id for t in found.trials}) == found.total == len(found.to_frame()) == 15
+    assert len({t.id for t in planned.trials}) == planned.total == len(planned.to_frame()) == 15
 
 
 def test_a_search_and_its_confirmation_keep_every_setting(tmp_path):

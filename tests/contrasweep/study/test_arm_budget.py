@@ -42,8 +42,8 @@ def test_a_search_ends_where_its_budget_has_no_room_for_another_trial(tmp_path, 
     """However long a trial is, an arm spends what it is given; a trial longer than all of it is the one that it costs
     to know that."""
     study = sweep(trials_per_arm=None, budget=budget)
-    told, confirmed = drive(study, tmp_path, record=steps_of)
-    assert (len(searched(told, "short")), len(searched(told, "long"))) == (short, long)
+    ended, confirmed = drive(study, tmp_path, record=steps_of)
+    assert (len(searched(ended, "short")), len(searched(ended, "long"))) == (short, long)
     assert set(confirmed[-1].best) == {"short", "long"}
     records = StudyRecords(str(tmp_path), study.name)
     costs = search_costs(records.read(records.finished()).values(), study.arms)
@@ -68,9 +68,9 @@ def test_a_budget_in_epochs_holds_with_early_stopping_on_several_places(tmp_path
     trials wait may exceed it by what its last bracket's best still have to go."""
     arms = {"long": dataclasses.replace(ARMS["long"], config={"epochs": 9})}
     study = sweep(arms=arms, searcher="random", pruner=pruner, trials_per_arm=None, budget={"epochs": 80})
-    told = step_by_step(study, tmp_path)
-    assert 80 - 9 < len(told) <= (88 if pruner == "halving" else 80)
-    assert len({trial for trial, _ in told}) > (8 if pruner is None else 12) - 1
+    ended = step_by_step(study, tmp_path)
+    assert 80 - 9 < len(ended) <= (88 if pruner == "halving" else 80)
+    assert len({trial for trial, _ in ended}) > (8 if pruner is None else 12) - 1
 
 
 @given(st.integers(1, 9), st.integers(1, 6), st.integers(1, 3), st.integers(0, 400))
@@ -126,8 +126,8 @@ def test_a_grid_is_searched_as_far_as_the_epochs_go(tmp_path):
     study = sweep(
         arms=arms, searcher="grid", searcher_options={"levels": {"lr": 2}}, trials_per_arm=None, budget={"epochs": 25}
     )
-    told, _ = drive(study, tmp_path, record=steps_of)
-    assert len(searched(told, "toy")) == 6
+    ended, _ = drive(study, tmp_path, record=steps_of)
+    assert len(searched(ended, "toy")) == 6
 
 
 def with_dev(planned: SweepPlan, **fields) -> SweepPlan:
@@ -138,9 +138,9 @@ def with_dev(planned: SweepPlan, **fields) -> SweepPlan:
 
 
 def test_a_search_finds_no_test_split_to_look_at(tmp_path):
-    told, _ = drive(sweep(confirm_on="test"), tmp_path)
-    search = next(t for t, notes in told if notes.phase == "search")
-    confirm = [t for t, notes in told if notes.phase == "confirm"]
+    ended, _ = drive(sweep(confirm_on="test"), tmp_path)
+    search = next(t for t, notes in ended if notes.phase == "search")
+    confirm = [t for t, notes in ended if notes.phase == "confirm"]
     assert "test" not in search.data.splits and len(open_dataset(search.data).parts(0)[1]) == 182
     with pytest.raises(DataError):
         open_dataset(search.data).parts(None)

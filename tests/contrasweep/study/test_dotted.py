@@ -25,12 +25,14 @@ NESTED = st.dictionaries(
 COMPONENTS = st.dictionaries(NAMES, TEXTS, max_size=3)
 
 
+@pytest.mark.slow
 @given(NESTED)
 def test_dotted_and_nested_keys_are_one_config(config):
     assert dotted.expand(dotted.flatten(config)) == config
     assert dotted.expand(config) == config
 
 
+@pytest.mark.slow
 @given(NESTED)
 def test_a_config_is_got_by_the_keys_it_is_flattened_to(config):
     for key, value in dotted.flatten(config).items():
@@ -38,6 +40,7 @@ def test_a_config_is_got_by_the_keys_it_is_flattened_to(config):
         assert dotted.get(config, f"{key}.nowhere") is None
 
 
+@pytest.mark.slow
 @given(NESTED, NESTED)
 def test_what_is_merged_last_holds(below, above):
     merged = dotted.merge(below, above)
@@ -46,12 +49,14 @@ def test_what_is_merged_last_holds(below, above):
     assert dotted.merge({}, above) == dotted.merge(above, {}) == above
 
 
+@pytest.mark.slow
 @given(COMPONENTS, COMPONENTS, COMPONENTS)
 @settings(max_examples=300)
 def test_components_merge_in_any_grouping(a, b, c):
     assert dotted.merge(dotted.merge(a, b), c) == dotted.merge(a, dotted.merge(b, c)) == dotted.merge(a, b, c)
 
 
+@pytest.mark.slow
 @given(NESTED, NESTED)
 def test_configs_that_do_not_clash_merge_in_any_order(a, b):
     empty = {} in [*dotted.flatten(a).values(), *dotted.flatten(b).values()]  # sets nothing
@@ -78,15 +83,15 @@ def plan(**fields):
 
 def test_axes_zips_and_subgrids_set_inside_a_component():
     """Without `settings`, too: a trainable of the user's own gets its nested config."""
-    found = plan(
+    planned = plan(
         axes={"loss.temperature": [0.1, 0.2]},
         zipped=[{"head.dim": [8, 16], "head.depth": [1, 2]}],
         subgrids=[SubGrid(arms=["a"], config={"head.dim": 4}, axes={"loss.margin": [1, 2]})],
     )
-    first, last = found.cells[0], found.cells[-1]
+    first, last = planned.cells[0], planned.cells[-1]
     assert first.trials[0].config == {"head": {"depth": 1, "dim": 8}, "loss": {"name": "ocl", "temperature": 0.1}}
     assert last.trials[0].config == {"loss": {"name": "ocl", "margin": 2}, "head": {"dim": 4}}
-    assert list(found.to_frame().columns) == [
+    assert list(planned.to_frame().columns) == [
         *("trial_id", "arm", "loss.temperature", "head.dim", "head.depth", "loss.margin", "fold", "seed")
     ]
     assert (first.axes["head.dim"], last.axes["head.dim"]) == (8, 4)
@@ -178,8 +183,8 @@ def test_a_search_draws_inside_components_and_an_add_on_is_frozen_on_them(tmp_pa
     assert {t.config["head"]["depth"] for t, _ in ended if t.arm == "more"} <= {1, 2, 3}
     searched = [t for t, notes in ended if t.arm == "base" and notes.phase == "search"]
     later = dataclasses.replace(study, name="later", warm_start=["toy-sweep"], search_seed=5)
-    asked = next(t for t, _ in drive(later, tmp_path, record=record)[0] if t.arm == "base")
-    assert asked.config == max(searched, key=nested_value).config
+    outcomes = next(t for t, _ in drive(later, tmp_path, record=record)[0] if t.arm == "base")
+    assert outcomes.config == max(searched, key=nested_value).config
 
 
 STUDY_FILE = {
@@ -220,9 +225,9 @@ def test_set_reaches_inside_components(tmp_path, monkeypatch, sets, at, value, f
 def test_set_adds_and_changes_dotted_axes(tmp_path):
     path = tmp_path / "study.yaml"
     path.write_text(yaml.safe_dump(STUDY_FILE))
-    found = load_study(str(path), ["axes.opt.lr=[1, 2]", "axes.loss.m=[3]", "zipped.0.batch.kind=[a, b]"])
-    assert found.axes == {"opt.lr": [1, 2], "loss.m": [3]}
-    assert found.zipped == [{"batch.size": [1, 2], "batch.kind": ["a", "b"]}]
+    loaded = load_study(str(path), ["axes.opt.lr=[1, 2]", "axes.loss.m=[3]", "zipped.0.batch.kind=[a, b]"])
+    assert loaded.axes == {"opt.lr": [1, 2], "loss.m": [3]}
+    assert loaded.zipped == [{"batch.size": [1, 2], "batch.kind": ["a", "b"]}]
     with pytest.raises(SpecError, match="a plain value has no fields"):
         load_study(str(path), ["name.first=x"])
     with pytest.raises(SpecError, match=r"--set zipped.4.x: there is no such place in the study, got '4'"):

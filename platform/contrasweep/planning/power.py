@@ -1,0 +1,92 @@
+"""What a study will be able to decide: the power of its own family, from its declaration."""
+
+from typing import TYPE_CHECKING
+
+from contrasweep.errors import SpecError
+from contrasweep.stand_ins import is_installed
+from contrasweep.study.grid import AblationGrid
+from contrasweep.study.study import Study
+from contrasweep.study.sweep import Sweep
+
+if TYPE_CHECKING:
+    from contrasweep.statistics.design import Design
+    from contrasweep.statistics.family import Question
+    from contrasweep.statistics.power_of_designs import PlannedPower
+
+
+def study_design(study: Study) -> "Design":
+    """How each cell of the study's table is replicated."""
+    from contrasweep.statistics.design import Design
+
+    seeds = len(study.all_seeds)
+    if study.folds is None or (isinstance(study, Sweep) and study.confirm_on == "test"):
+        return Design(seeds=seeds)
+    repeats = 1 if isinstance(study, Sweep) else len(study.all_folds) // study.folds
+    return Design(folds=study.folds, repeats=repeats, seeds=seeds)
+
+
+def study_power(study: Study, question: "Question | None" = None) -> "PlannedPower | None":
+    """What the study decides in 80 % of studies like it, for its own question (or another one); None where there is
+    nothing to compare, or no SciPy to say so."""
+    if not _has_scipy():
+        return None
+    from contrasweep.statistics.family import Family, family_size
+    from contrasweep.statistics.power_of_designs import planned_power
+
+    cells = _cells(study)
+    asked = question or (study.question if isinstance(study, AblationGrid) else "overall")
+    size = family_size(cells, study.reference, asked)
+    if not size:
+        return None
+    what = asked if len(cells) > 1 else ""
+    margin = study.smallest_difference
+    return planned_power(study_design(study), Family(size, study.alpha, margin), what=what)
+
+
+def check_looks(study: Study) -> None:
+    """`SpecError` where the last look at a study that grows could decide hardly anything; nothing where there is no
+    SciPy to say so, which `power_lines` says."""
+    power = study_power(study) if study.replicates is not None else None
+    if power is None:
+        return
+    from contrasweep.statistics.power_of_designs import HARDLY
+
+    if study.replicates is not None and power.least > HARDLY:
+        raise SpecError(
+            "even the last look can decide hardly anything",
+            place="replicates.most",
+            value=study.replicates.most,
+            hint=f"{power.sentence}; {power.remedy}",
+        )
+
+
+def power_lines(study: Study) -> list[str]:
+    """What the study's question can decide, and what of it single cells could."""
+    if not _has_scipy():
+        return ["decides   not computed: SciPy is not installed here (pip install scipy)"]
+    power = study_power(study)
+    if power is None:
+        return []
+    return [f"decides   {power.sentence}"]
+
+
+def power_warnings(study: Study) -> tuple[str, ...]:
+    """What the study's question cannot decide with this many replicates."""
+    power = study_power(study)
+    return power.warnings if power else ()
+
+
+def _has_scipy() -> bool:
+    """Whether the distributions that power is computed from are installed; a machine that only plans and submits may do
+    without."""
+    return is_installed("scipy")
+
+
+def _cells(study: Study) -> list[set[str]]:
+    """The arms of each cell."""
+    if isinstance(study, Sweep):
+        return [set(study.arms)]
+    cells: dict[str, set[str]] = {}
+    for arm, point, config in study.cells():
+        cells.setdefault(repr((sorted(point.items()), config)), set()).add(arm)
+    return list(cells.values())

@@ -1,0 +1,92 @@
+"""YAML of a study file as plain values, bounded: a file of a few hundred bytes may otherwise stand for gigabytes."""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from contrasweep.errors import SpecError
+
+MAX_CHARACTERS = 500_000
+MAX_NODES = 50_000
+"""Values in a file, those that aliases repeat counted each time."""
+MAX_DEPTH = 40
+MAX_SCALAR = 20_000
+MAX_BITS = 63
+
+_Events: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # twenty times as fast where PyYAML was built with it
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 as PyYAML reads it, but 1e-4 is a number, as in YAML 1.2, JSON and Python."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+def read_yaml(text: str, place: str, rule: str = "the study file is not YAML") -> Any:
+    """The value that `text` holds; `SpecError` at `place` where it is not YAML, or larger than any study."""
+    try:
+        _check_size(text, place)
+        value = yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        raise SpecError(rule, place=place, hint=_line(error)) from None
+    except (ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError) as error:
+        if isinstance(error, SpecError):
+            raise
+        raise SpecError(rule, place=place, hint=f"a value cannot be read: {error}") from None  # such as 2026-13-01
+    _check_numbers(value, place)
+    return value
+
+
+def _check_size(text: str, place: str) -> None:
+    """Count what the text will be, event by event, before anything is built of it."""
+    if len(text) > MAX_CHARACTERS:
+        raise SpecError("a study file is too long", place=place, value=len(text), hint=f"at most {MAX_CHARACTERS}")
+    sizes: dict[str, int] = {}  # of what has an anchor and is whole
+    opened: list[tuple[str | None, int]] = []  # anchor and nodes before it
+    nodes = 0
+    for event in yaml.parse(text, Loader=_Events):
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in sizes:
+                raise SpecError(
+                    "an alias stands for what it is part of, or for nothing", place=place, value=event.anchor
+                )
+            nodes += sizes[event.anchor]
+        elif isinstance(event, yaml.CollectionStartEvent):
+            opened.append((event.anchor, nodes))
+            nodes += 1
+        elif isinstance(event, yaml.ScalarEvent):
+            nodes += 1
+            if event.anchor is not None:
+                sizes[event.anchor] = 1
+            if len(event.value) > MAX_SCALAR:
+                raise SpecError("a value is too long", place=place, value=event.value, hint=f"at most {MAX_SCALAR}")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = opened.pop()
+            if anchor is not None:
+                sizes[anchor] = nodes - before
+        if nodes > MAX_NODES:
+            raise SpecError("a study file holds too many values", place=place, hint=f"at most {MAX_NODES}")
+        if len(opened) > MAX_DEPTH:
+            raise SpecError("values are nested too deeply", place=place, hint=f"at most {MAX_DEPTH} levels")
+
+
+def _check_numbers(value: Any, place: str) -> None:
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        raise SpecError(
+            f"whole numbers have at most {MAX_BITS} bits", place=place, hint=f"one has {value.bit_length()}"
+        )
+    if isinstance(value, float) and not math.isfinite(value):
+        raise SpecError("numbers are finite", place=place, value=value)
+    inner = [*value, *value.values()] if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    for item in inner:
+        _check_numbers(item, place)
+
+
+def _line(error: yaml.YAMLError) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,138 @@
+"""Whatever a study file holds, the answer is a plan or one line that names the place: no traceback, no hang."""
+
+import tracemalloc
+
+import pytest
+import yaml
+from command_line import contrasweep
+
+from contrasweep import AblationGrid, Arm, SpecError, Sweep
+from contrasweep.study.file import load_study
+from contrasweep.study.yaml_text import MAX_DEPTH, MAX_NODES, read_yaml
+
+BASE = "name: s\ndata: digits\nfolds: 2\narms:\n  a: {trainable: 'trainables.contrastive:train'}\n"
+BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{b}: &{b} [{','.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
+)
+HOSTILE = {
+    "a bomb of aliases": (BOMB, "holds too many values"),
+    "an alias of itself": ("a: &a [*a]", "stands for what it is part of"),
+    "a merge of itself": ("a: &a {<<: *a}", "stands for what it is part of"),
+    "deep lists": ("a: " + "[" * 5000 + "]" * 5000, "nested too deeply"),
+    "deep mappings": ("a: " + "{a: " * 400 + "}" * 400, "nested too deeply"),
+    "no such month": (BASE + "description: 2026-13-01", "not YAML; a value cannot be read: month must be in 1..12"),
+    "no number": (BASE + "alpha: !!int x", "not YAML; a value cannot be read"),
+    "a number of 5000 digits": (BASE + "max_failures: " + "9" * 5000, "a value cannot be read"),
+    "a number of 4000 bits": (BASE + "max_failures: 0x" + "f" * 1000, "at most 63 bits"),
+    "not finite": (BASE + "alpha: .inf", "numbers are finite"),
+    "a Python object": ("a: !!python/object/apply:os.system ['touch pwned']", "not YAML"),
+    "a type that is no text": (BASE + "type: [x]", "there is no such type of study"),
+    "a long type": (BASE + f"type: {'x' * 19_000}", "there is no such type of study"),
+    "a long key": (BASE + f"{'x' * 100_000}: 1", "s.yaml: "),
+    "a long name": (BASE.replace("name: s", f"name: {'x' * 15_000}"), "name: string should"),
+    "a key that is a list": (BASE + "axes: {[1, 2]: [3]}", "s.yaml"),
+    "a null byte": (BASE + 'description: "\\0\\e[2J"\nmetric: "a\\e[2J"', "printable characters"),
+    "a reserved study": (BASE.replace("name: s", "name: Calibration"), "a folder of the storage, got 'Calibration'"),
+    "an axis of seeds": (BASE + "axes: {seed: [1, 2]}", "axes.seed: no axis has this name"),
+    "an axis of status": (BASE + "axes: {status: [1, 2]}", "axes.status: no axis has this name"),
+    "an axis in a sub-grid": (BASE + "subgrids: [{axes: {arm: [1]}}]", "subgrids.0.axes.arm: no axis has this name"),
+    "an axis of the metric": (BASE + "metric: batch_size\naxes: {batch_size: [8]}", "have one name"),
+    "a metric of status": (BASE + "metric: status", "metric: no metric has this name"),
+    "an arm like a trial": (BASE.replace("  a:", "  0123456789abcdef:"), "may not look like a trial's id"),
+    "too many trials": (
+        BASE + "seeds: " + str(list(range(20_000))) + "\naxes: {epochs: [1,2,3,4,5,6,7,8,9]}",
+        "at most",
+    ),
+    "a trainable of no module": (BASE.replace("trainables.contrastive:train", ":x"), "arms.a.trainable"),
+    "a trainable of no package": (BASE.replace("trainables.contrastive:train", ".a:b"), "arms.a.trainable"),
+    "a setting called self": (BASE + "axes: {self: [1]}", "self"),
+    "not UTF-8": (b"name: \xff\xfe", "it is no UTF-8"),
+    "empty": ("", "a study file holds a mapping"),
+    "a list": ("[1]", "a study file holds a mapping"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_file_is_one_short_line(case, tmp_path):
+    content, says = HOSTILE[case]
+    (tmp_path / "s.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
+    done = contrasweep("plan", "s.yaml", folder=tmp_path)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("contrasweep: ") and says in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and len(done.stderr) < 3000 and done.stderr.strip().isprintable()
+    assert [path.name for path in tmp_path.iterdir()] == ["s.yaml"]
+
+
+def test_a_bomb_takes_no_memory():
+    tracemalloc.start()
+    with pytest.raises(SpecError):
+        read_yaml(BOMB, "s.yaml")
+    assert tracemalloc.get_traced_memory()[1] < 20e6
+    tracemalloc.stop()
+
+
+MODULES = {
+    "raises": ("x = 1\nraise RuntimeError('boom\\n' * 1000)\n", "RuntimeError: boom"),
+    "exits": ("import sys\nsys.exit(3)\n", "SystemExit: 3"),
+    "is no Python": ("def train(:\n", "invalid syntax"),
+}
+
+
+@pytest.mark.parametrize("case", MODULES)
+def test_code_that_fails_at_import_is_one_line_with_file_and_line(case, tmp_path):
+    text, says = MODULES[case]
+    (tmp_path / "failing_at_import.py").write_text(text)
+    (tmp_path / "s.yaml").write_text(BASE.replace("trainables.contrastive:train", "failing_at_import:train"))
+    for study in ("s.yaml", "failing_at_import:STUDY"):
+        done = contrasweep("plan", study, folder=tmp_path)
+        assert done.returncode == 2 and says in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+        assert "failing_at_import.py, line " in done.stderr and len(done.stderr) < 3000
+
+
+def test_settings_that_fail_are_one_line_with_file_and_line(tmp_path):
+    (tmp_path / "failing_settings.py").write_text(
+        "def settings(**config):\n    return 1 / 0\n\n"
+        "def train(trial, resume=None):\n    yield\n\ntrain.settings = settings\n"
+    )
+    (tmp_path / "s.yaml").write_text(BASE.replace("trainables.contrastive:train", "failing_settings:train"))
+    done = contrasweep("plan", "s.yaml", folder=tmp_path)
+    assert done.returncode == 2 and "ZeroDivisionError: division by zero (failing_settings.py, line 2)" in done.stderr
+
+
+@pytest.mark.slow
+def test_what_is_counted_are_the_values_that_aliases_stand_for():
+    assert read_yaml("a: &a [1, 2]\nb: [*a, *a]\nc: {<<: {d: 1}}", "x") == {
+        "a": [1, 2],
+        "b": [[1, 2]] * 2,
+        "c": {"d": 1},
+    }
+    read_yaml(f"[{'1,' * (MAX_NODES - 10)}]", "x")
+    read_yaml("[" * MAX_DEPTH + "]" * MAX_DEPTH, "x")
+    assert read_yaml("1e-4", "x") == yaml.safe_load("0.0001")
+
+
+def test_python_is_checked_as_files_are():
+    arm = {"a": Arm("m:f")}
+    with pytest.raises(SpecError, match="a folder of the storage"):
+        AblationGrid("datasets", arm, "d")
+    with pytest.raises(SpecError, match="column of every table"):
+        Sweep("s", arm, "d", trials_per_arm=1, metric="fold")
+    with pytest.raises(SpecError, match=r"at most 50,000 cells and 200,000 trials.*1,000,000,000,000 cells"):
+        AblationGrid("s", arm, "d", axes={axis: list(range(1000)) for axis in "pqrt"})
+    assert AblationGrid("s", arm, "d", axes={"p": [1, 2]}, zipped=[{"q": [1, 2, 3], "r": [1, 2, 3]}]).cell_count() == 6
+
+
+def test_a_study_file_of_every_day_is_read(tmp_path):
+    (tmp_path / "s.yaml").write_text("\ufeff" + BASE)
+    assert load_study(str(tmp_path / "s.yaml")).folds == 2
+
+
+def test_a_study_whose_module_lacks_a_package_of_a_shorter_name_says_which(tmp_path, monkeypatch):
+    (tmp_path / "lacked_studies.py").write_text("import lacked\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SpecError, match="got 'lacked_studies'; it imports 'lacked', which is not installed"):
+        load_study("lacked_studies:STUDY")
+    with pytest.raises(SpecError, match=r"there is no such module, got 'lacking\.studies'$"):
+        load_study("lacking.studies:STUDY")
