@@ -2,15 +2,18 @@
 
 from contrasweep.code.difference import Change, Difference, difference
 from contrasweep.code.distributions import installed_version
+from contrasweep.code.present import PresentCode
 from contrasweep.code.roots import dotted_paths
-from contrasweep.code.snapshot import TooLarge, pack, unpack
+from contrasweep.code.snapshot import KEPT, TooLarge, pack, unpack
 from contrasweep.code.version import Code, CodeVersion, code_of, differing_modules, digest_of_module
 
 __all__ = [
+    "KEPT",
     "Change",
     "Code",
     "CodeVersion",
     "Difference",
+    "PresentCode",
     "TooLarge",
     "code_of",
     "difference",

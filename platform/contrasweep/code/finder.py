@@ -63,8 +63,8 @@ class Finder:
         loaded = sys.modules.get(name)
         if loaded is not None:
             return in_standard_library(getattr(loaded, "__file__", None) or "")
-        found = self.find(name)
-        return found is None or in_standard_library(found.file)
+        source = self.find(name)
+        return source is None or in_standard_library(source.file)
 
     def _find(self, name: str) -> Module | None:
         parent, _, last = name.rpartition(".")

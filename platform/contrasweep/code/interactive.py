@@ -134,8 +134,8 @@ def _from_cells(thing: Any) -> str:
     """A class of a notebook: from the newest cell that defines it."""
     for cell in reversed(vars(sys.modules["__main__"])["_ih"]):
         with contextlib.suppress(SyntaxError):
-            if (found := _definition(cell, thing.__name__)) is not None:
-                return found
+            if (definition := _definition(cell, thing.__name__)) is not None:
+                return definition
     raise LookupError(thing.__name__)
 
 
@@ -144,8 +144,8 @@ def _from_files(thing: type) -> str:
     for method in vars(thing).values():
         code = getattr(method, "__code__", None)
         lines = linecache.getlines(code.co_filename) if code is not None else []
-        if lines and (found := _definition("".join(lines), thing.__name__)) is not None:
-            return found
+        if lines and (definition := _definition("".join(lines), thing.__name__)) is not None:
+            return definition
     raise LookupError(thing.__name__)
 
 

@@ -44,12 +44,13 @@ class Meaning:
     exports: tuple[str, ...] = ()
 
 
-def meaning(source: bytes, *, is_main: bool = False) -> Meaning:
+def meaning(source: bytes, *, is_main: bool = False, is_command: bool = False) -> Meaning:
     """The meaning of `source`; one that is not Python of this version counts by its bytes and imports nothing.
 
-    `is_main` is set for the script that runs.
+    `is_main` is set for the script that runs, which holds a trainable; `is_command` for one that a trial runs, of which
+    all counts.
     """
-    return _meaning(source, is_main)
+    return _meaning(source, is_main, is_command)
 
 
 def short_digest(data: bytes) -> str:
@@ -58,12 +59,12 @@ def short_digest(data: bytes) -> str:
 
 
 @functools.lru_cache(_CACHE_SIZE)
-def _meaning(source: bytes, is_main: bool) -> Meaning:
+def _meaning(source: bytes, is_main: bool, is_command: bool) -> Meaning:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of invalid escapes in the user's strings
             tree = ast.parse(source)
-        walk = _Walk(tree, is_main)
+        walk = _Walk(tree, is_main, is_command)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # ValueError: null bytes
         return Meaning(short_digest(source))
     text = "\n".join(walk.words).encode("utf-8", "surrogatepass")
@@ -73,58 +74,65 @@ def _meaning(source: bytes, is_main: bool) -> Meaning:
 class _Walk:
     """One pass over a syntax tree: the words of its normal form, and its imports."""
 
-    def __init__(self, tree: ast.Module, is_main: bool) -> None:
+    def __init__(self, tree: ast.Module, is_main: bool, is_command: bool) -> None:
         self.words: list[str] = []
+        self.write = self.words.append
         self.imports: list[Import] = []
         self.discovers = False
-        self.main_counts = is_main and main_sets_names(tree)
+        self.main_counts = is_command or (is_main and main_sets_names(tree))
         self.declared = study_declarations(tree)
         self.node(tree)
 
     def node(self, node: Any) -> None:
         """Write a node. The commonest kinds come first and by hand: half of the nodes are names."""
-        words, kind = self.words, node.__class__
+        write, kind = self.write, node.__class__
         if kind is ast.Name:
-            words.append(node.id)
+            write(node.id)
             return
         if kind is ast.Constant:
-            words.append(_constant(node.value))
+            write(_constant(node.value))
             return
         if kind is ast.Attribute:
             self.node(node.value)
-            words.append("." + node.attr)
+            write("." + node.attr)
             return
-        if kind in _SPECIAL:
+        opening, fields, special = _SHAPES.get(kind) or _shape(kind)
+        if special:
             if kind is ast.If and self.never_runs(node):
                 for other in node.orelse:
                     self.node(other)
                 return
             self.note(node)
-        words.append(_opening(kind))
+        write(opening)
         values = node.__dict__
-        for name in _fields(kind):
+        for name in fields:
             value = values.get(name)
-            if value is None:
+            if value is None or value == []:
                 continue
-            if value.__class__ is list:
-                if value:
-                    words.append(name)
-                    self.several(_counting(kind, name, value))
+            field = value.__class__
+            if field is ast.Name:
+                write(name)
+                write(value.id)
+            elif field is list:
+                write(name)
+                self.several(_counting(kind, name, value) if kind in _COUNTED else value)
             elif isinstance(value, ast.AST):
-                words.append(name)
+                write(name)
                 self.node(value)
             else:
-                words.append(f"{name}={value}")
-        words.append(")")
+                write(f"{name}={value}")
+        write(")")
 
     def several(self, nodes: list[Any]) -> None:
         """Write a list of nodes; of texts in `global a, b`; with None for the key in `{**mapping}`."""
         for node in nodes:
-            if not isinstance(node, ast.AST):
-                self.words.append(f"={node}")
+            if node.__class__ is ast.Name:
+                self.write(node.id)
+            elif not isinstance(node, ast.AST):
+                self.write(f"={node}")
             elif not (self.declared and node in self.declared):
                 self.node(node)
-        self.words.append("]")
+        self.write("]")
 
     def never_runs(self, node: ast.AST) -> bool:
         test = node.test  # type: ignore[attr-defined]
@@ -178,14 +186,15 @@ def _counting(kind: type[ast.AST], name: str, nodes: list[Any]) -> list[Any]:
 _SPECIAL = frozenset({ast.If, ast.Import, ast.ImportFrom, ast.Call})
 
 
-@functools.cache
-def _opening(kind: Any) -> str:
-    return f"{kind.__name__}("
+_COUNTED = frozenset({*_DOCUMENTED, ast.JoinedStr})
+_SHAPES: dict[type[ast.AST], tuple[str, tuple[str, ...], bool]] = {}
 
 
-@functools.cache
-def _fields(kind: Any) -> tuple[str, ...]:
-    return tuple(name for name in kind._fields if name not in _SKIPPED)
+def _shape(kind: type[ast.AST]) -> tuple[str, tuple[str, ...], bool]:
+    """How a kind of node begins, its fields, and whether it may import something or never run."""
+    fields = tuple(name for name in kind._fields if name not in _SKIPPED)
+    shape = _SHAPES[kind] = f"{kind.__name__}(", fields, kind in _SPECIAL
+    return shape
 
 
 def _constant(value: object) -> str:

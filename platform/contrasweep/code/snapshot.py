@@ -12,6 +12,8 @@ from contrasweep.errors import StorageError
 
 MAX_BYTES = 20 * 2**20  # of sources; code of a person's is a hundredth of it
 MAX_MODULES = 20_000
+KEPT = (".py", ".sh", ".bash", ".R", ".r", ".jl", ".lua", ".js", ".yaml", ".yml", ".toml")
+"""Endings of the files that are kept: modules, and what a command runs."""
 _DATE = (1980, 1, 1, 0, 0, 0)  # one content, one file
 
 
@@ -21,7 +23,7 @@ class TooLarge(StorageError):
 
 def pack(code: Code) -> bytes:
     """The sources of `code` as a zip file. `TooLarge` that says the size where that is over `MAX_BYTES`."""
-    files = {s.file: s.data for s in code.sources.values() if s.file.endswith(".py")}
+    files = {s.file: s.data for s in code.sources.values() if s.file.endswith(KEPT)}
     size = sum(map(len, files.values()))
     if size > MAX_BYTES or len(files) > MAX_MODULES:
         largest = max(files, key=lambda name: len(files[name]))
@@ -55,7 +57,7 @@ def unpack(data: bytes) -> dict[str, str]:
 
 def _check_name(name: str) -> None:
     parts = name.split("/")
-    if name.startswith("/") or not name.endswith(".py") or any(part in ("", ".", "..") for part in parts):
+    if name.startswith("/") or not name.endswith(KEPT) or any(part in ("", ".", "..") for part in parts):
         raise StorageError(f"a code snapshot holds a file of the name {name!r}, which is no module's")
     if any(character in name for character in ("\\", ":", "\0")):
         raise StorageError(f"a code snapshot holds a file of the name {name!r}, which is no module's")

@@ -45,7 +45,7 @@ def study_declarations(tree: ast.Module) -> set[ast.AST]:
     makers = _study_makers(tree)
     if not makers:
         return set()
-    found: dict[str, ast.AST] = {}
+    declarations: dict[str, ast.AST] = {}
     for node in tree.body:
         targets = (
             node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
@@ -54,12 +54,12 @@ def study_declarations(tree: ast.Module) -> set[ast.AST]:
         if len(targets) != 1 or not isinstance(targets[0], ast.Name) or not isinstance(value, ast.Call):
             continue
         if ast.unparse(value.func) in makers:
-            found[targets[0].id] = node
-    inside = {id(part) for node in found.values() for part in ast.walk(node)}
-    for part in ast.walk(tree) if found else ():
+            declarations[targets[0].id] = node
+    inside = {id(part) for node in declarations.values() for part in ast.walk(node)}
+    for part in ast.walk(tree) if declarations else ():
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and id(part) not in inside:
-            found.pop(part.id, None)
-    return set(found.values())
+            declarations.pop(part.id, None)
+    return set(declarations.values())
 
 
 def _study_makers(tree: ast.Module) -> set[str]:

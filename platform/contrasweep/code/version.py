@@ -24,7 +24,8 @@ from contrasweep.code.distributions import distribution_of, installed_version, s
 from contrasweep.code.finder import Finder, Module, in_site_folder
 from contrasweep.code.interactive import bound_values, script_of, source_of
 from contrasweep.code.normalised import Import, Meaning, meaning, short_digest
-from contrasweep.code.roots import module_of
+from contrasweep.code.roots import FILE, module_of
+from contrasweep.imports import project_file
 
 PLATFORM = ("contrasweep", "cluster")
 """Top-level packages of the platform, which count by the version of the distribution `contrasweep`."""
@@ -72,7 +73,7 @@ def code_of(trainable: str | Callable[..., Any], paths: Iterable[str] = ()) -> C
         else:
             walk.module(module_of(trainable))
         for path in paths:
-            walk.module(module_of(path))
+            walk.file(path.removeprefix(FILE)) if path.startswith(FILE) else walk.module(module_of(path))
         walk.follow()
     main = trainable.__module__ if callable(trainable) else module_of(trainable)
     return Code(_version(walk, main), dict(sorted(walk.sources.items())))
@@ -85,7 +86,7 @@ def differing_modules(modules: Mapping[str, str]) -> list[str]:
     return [
         name
         for name, digest in sorted(modules.items())
-        if name != "__main__" and ":" not in name and _digest_here(finder, name) != digest
+        if name != "__main__" and (":" not in name or name.startswith(FILE)) and _digest_here(finder, name) != digest
     ]
 
 
@@ -95,11 +96,19 @@ def digest_of_module(name: str) -> str:
 
 
 def _digest_here(finder: Finder, name: str) -> str:
+    if name.startswith(FILE):
+        path = project_file(name.removeprefix(FILE))
+        return "" if path is None else _meaning_of_file(path, path.read_bytes()).digest
     module = finder.find(name)
     try:
         return _meaning_of(module)[1].digest if module is not None and module.file else ""
     except OSError:
         return ""
+
+
+def _meaning_of_file(path: Path, data: bytes) -> Meaning:
+    """A script's meaning; of a file that is not Python, its bytes."""
+    return meaning(data, is_command=True) if path.suffix == ".py" else Meaning(short_digest(data))
 
 
 def _meaning_of(module: Module) -> tuple[bytes, Meaning]:
@@ -147,6 +156,20 @@ class _Walk:
         if values := bound_values(function):
             self._text(f"{name}:{function.__qualname__}", values)
 
+    def file(self, name: str) -> None:
+        """Follow a file that a command runs: a script's imports too, of modules beside it that are nowhere else."""
+        path = project_file(name)
+        if path is None or f"{FILE}{name}" in self.sources:
+            return
+        data = path.read_bytes()
+        parsed = _meaning_of_file(path, data)
+        self.sources[f"{FILE}{name}"] = Source(f"{FILE}{name}", name.removeprefix("./"), data, parsed.digest, str(path))
+        self._imports(parsed, "")
+        for imported in parsed.imports:
+            beside = Path(name).parent / f"{imported.module.replace('.', '/')}.py"
+            if not imported.level and self.finder.find(imported.module) is None:
+                self.file(str(beside))
+
     def follow(self) -> None:
         """Until nothing new is reached."""
         while self.queue:
@@ -166,12 +189,12 @@ class _Walk:
                 self._installed(module.name, distribution)
                 return
         try:
-            data, found = _meaning_of(module)
+            data, parsed = _meaning_of(module)
         except OSError:
             return
-        self.sources[module.name] = Source(module.name, _file_of(module), data, found.digest, module.file)
-        self._imports(found, module.name if module.folders else module.name.rpartition(".")[0])
-        if found.discovers:
+        self.sources[module.name] = Source(module.name, _file_of(module), data, parsed.digest, module.file)
+        self._imports(parsed, module.name if module.folders else module.name.rpartition(".")[0])
+        if parsed.discovers:
             for part in module.parts():
                 self.module(part)
 
@@ -181,13 +204,13 @@ class _Walk:
 
     def _text(self, module: str, data: bytes, path: str = "") -> None:
         """Source that is no module's file."""
-        found = meaning(data, is_main=True)
+        parsed = meaning(data, is_main=True)
         file = re.sub(r"\W+", "_", module) + ".py"
-        self.sources[module] = Source(module, file, data, found.digest, path)
-        self._imports(found, "")
+        self.sources[module] = Source(module, file, data, parsed.digest, path)
+        self._imports(parsed, "")
 
-    def _imports(self, found: Meaning, package: str) -> None:
-        for imported in found.imports:
+    def _imports(self, parsed: Meaning, package: str) -> None:
+        for imported in parsed.imports:
             name = _absolute(imported, package)
             if not name:
                 continue
@@ -229,7 +252,7 @@ def _file_of(module: Module) -> str:
 
 def _version(walk: _Walk, main: str) -> CodeVersion:
     modules = {name: source.digest for name, source in sorted(walk.sources.items())}
-    own = walk.sources.get(main)
+    own = walk.sources.get(main) or next((s for n, s in walk.sources.items() if n.startswith(FILE)), None)
     checkout = Checkout()
     if own is not None and own.path:
         files = {source.path: source.data for source in walk.sources.values() if source.path}

@@ -1,7 +1,8 @@
 """Datasets: staged once as Parquet, verified, cached once per node, shared by all trials there."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from contrasweep.lazy import importer
 
 if TYPE_CHECKING:
     from contrasweep.data.reading import Dataset, Part, open_dataset
@@ -10,17 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Dataset", "Part", "open_dataset", "resolve", "stage"]
 
-_ELSEWHERE = {
-    "Dataset": "reading",
-    "Part": "reading",
-    "open_dataset": "reading",
-    "resolve": "resolving",
-    "stage": "staging",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Imported when first used: a trial needs the manifest's module, not pyarrow."""
-    if name in _ELSEWHERE:
-        return getattr(importlib.import_module(f"contrasweep.data.{_ELSEWHERE[name]}"), name)
-    raise AttributeError(f"module 'contrasweep.data' has no attribute {name!r}")
+__getattr__ = importer(  # a trial needs the manifest's module, not pyarrow
+    __name__,
+    {"Dataset": "reading", "Part": "reading", "open_dataset": "reading", "resolve": "resolving", "stage": "staging"},
+)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import filelock
 
-from contrasweep.data.staging import sha256
+from contrasweep.data.integrity import sha256
 from contrasweep.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -40,6 +40,15 @@ def limit_bytes() -> int:
         return int(float(text) * 2**30)
     except ValueError:
         raise DataError(f"CONTRASWEEP_CACHE_GIB must be a number of GiB, got {text!r}") from None
+
+
+def decoded_limit_bytes() -> int:
+    """Images of a split that would take more stay encoded: CONTRASWEEP_DECODED_GIB, or a quarter of the cache."""
+    text = os.environ.get("CONTRASWEEP_DECODED_GIB")
+    try:
+        return limit_bytes() // 4 if text is None else int(float(text) * 2**30)
+    except ValueError:
+        raise DataError(f"CONTRASWEEP_DECODED_GIB must be a number of GiB, got {text!r}") from None
 
 
 @contextlib.contextmanager

@@ -60,18 +60,44 @@ def content_digest(rows: pa.Table) -> str:
     """SHA-256 of names, types and values, whatever the chunks, encodings and library versions. 64 hex digits."""
     state = hashlib.sha256()
     for name in rows.column_names:
-        column = rows.column(name).combine_chunks()
-        if isinstance(column, pa.ChunkedArray):  # an empty table has no chunk at all
-            column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+        column = rows.column(name)
         state.update(f"{name}\0{len(column)}\0".encode())
-        _feed(state, column)
+        if _is_bytes(column.type):  # images, mostly: nearly all of a table, so they are not copied into one piece
+            _feed_chunks(state, column.type, column.chunks)
+        else:
+            _feed(state, pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type))
     return state.hexdigest()
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind))
+
+
+def _feed_chunks(state: Any, kind: pa.DataType, chunks: Sequence[pa.Array]) -> None:
+    """Type, which rows are there, for bytes of any length their lengths, and all bytes; nulls have none, or zeros."""
+    state.update(f"{kind}\0".encode())
+    valid = [chunk.is_valid().to_numpy(zero_copy_only=False) for chunk in chunks]
+    state.update(np.packbits(np.concatenate(valid) if valid else np.zeros(0, bool)).tobytes())
+    if pa.types.is_fixed_size_binary(kind):
+        for chunk in chunks:
+            whole = chunk.fill_null(bytes(kind.byte_width)) if chunk.null_count else chunk
+            state.update(to_array(whole, "uint8", [kind.byte_width]).data)
+        return
+    nothing = b"" if pa.types.is_binary(kind) else ""
+    chunks = [chunk.fill_null(nothing) if chunk.null_count else chunk for chunk in chunks]
+    offsets = [np.frombuffer(c.buffers()[1], np.int32, len(c) + 1, c.offset * 4) for c in chunks if len(c)]
+    state.update(np.concatenate([np.zeros(0, "<i8"), *(np.diff(o) for o in offsets)]).astype("<i8").data)
+    for chunk, of_chunk in zip((c for c in chunks if len(c)), offsets, strict=True):
+        if of_chunk[-1] > of_chunk[0]:
+            state.update(memoryview(chunk.buffers()[2])[of_chunk[0] : of_chunk[-1]])
 
 
 def _feed(state: Any, column: pa.Array) -> None:
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _feed(state, column.dictionary_decode())
+    if _is_bytes(kind):
+        return _feed_chunks(state, kind, [column])
     # Parquet renames the field inside a list type, so its text is no part of the content.
     state.update(b"list\0" if pa.types.is_list(kind) else f"{kind}\0".encode())
     state.update(np.packbits(column.is_valid().to_numpy(zero_copy_only=False)).tobytes())
@@ -79,21 +105,6 @@ def _feed(state: Any, column: pa.Array) -> None:
         lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
         state.update(np.ascontiguousarray(lengths, "<i8").data)
         return _feed(state, column.flatten())
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return _feed_bytes(state, column)
-    if pa.types.is_fixed_size_binary(kind):
-        state.update(to_array(column.fill_null(bytes(kind.byte_width)), "uint8", [kind.byte_width]).data)
-        return None
     values = column.fill_null(False if pa.types.is_boolean(kind) else 0).to_numpy(zero_copy_only=False)
     state.update(np.ascontiguousarray(values, values.dtype.newbyteorder("<")).data)
     return None
-
-
-def _feed_bytes(state: Any, column: pa.Array) -> None:
-    """Lengths, then all bytes joined: the value buffer between the first and the last offset."""
-    if column.null_count:
-        column = column.fill_null(b"" if pa.types.is_binary(column.type) else "")
-    offsets = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)
-    state.update(np.ascontiguousarray(np.diff(offsets), "<i8").data)
-    if len(column) and offsets[-1] > offsets[0]:
-        state.update(memoryview(column.buffers()[2])[offsets[0] : offsets[-1]])

@@ -1,7 +1,8 @@
-"""From shards to a cache entry: arrays as .npy, all else as one Arrow file; and the same in the order of its folds."""
+"""From shards to a cache entry: arrays as .npy (images of large splits stay encoded), all else as one Arrow file; and
+the same in the order of its folds."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from contrasweep.data import columns, images
+from contrasweep.data.array_file import ArrayFile, ArrayWriter
+from contrasweep.data.encoded_file import EncodedFile, EncodedWriter
+from contrasweep.data.integrity import check_shard
 from contrasweep.data.manifest import Manifest, Shard
-from contrasweep.data.staging import check_shard
 from contrasweep.errors import DataError
 from contrasweep.storage.store import LocalStore, open_store
 
@@ -21,21 +24,40 @@ log = logging.getLogger(__name__)
 VERSION = 1  # of what lies in an entry; part of its key
 ROWS = "rows.arrow"
 BATCH = 4096
+BATCH_BYTES = 8 * 2**20
+"""What is held at once of a shard, and of decoded rows."""
 Ints = NDArray[np.int64]
 
 
-def decode_split(manifest: Manifest, split: str, folder: Path) -> None:
-    """Read every shard of `split`, checked against its digest, into `folder`."""
-    writers = {name: _writer(folder, name, spec, manifest.rows(split)) for name, spec in manifest.columns.items()}
+def stays_encoded(manifest: Manifest, split: str, limit: int) -> list[str]:
+    """The image columns of `split` that would take more than `limit` bytes if they were decoded."""
+    return [
+        name
+        for name, spec in manifest.columns.items()
+        if spec.get("encoding") == "image" and manifest.rows(split) * int(np.prod(spec["shape"])) > limit
+    ]
+
+
+def decode_split(manifest: Manifest, split: str, folder: Path, encoded: Collection[str] = ()) -> None:
+    """Read every shard of `split`, checked against its digest, into `folder`; the columns `encoded` as they are."""
+    rows = manifest.rows(split)
+    writers = {name: _writer(folder, name, spec, rows, name in encoded) for name, spec in manifest.columns.items()}
     rest: list[pa.Table] = []
     for shard, file in _verified(manifest, split, folder):
-        opened = pq.ParquetFile(file, memory_map=True)
+        opened = pq.ParquetFile(file, memory_map=False, pre_buffer=False)
+        if opened.metadata.num_rows != shard.rows:
+            raise DataError(
+                f"{manifest.uri}/{shard.file} has {opened.metadata.num_rows:,} rows, its manifest says {shard.rows:,}; "
+                "stage the dataset again"
+            )
         arrays = [name for name in writers if name in opened.schema_arrow.names]
         rest.append(_read_rest(opened, arrays))
-        for batch in opened.iter_batches(BATCH, columns=arrays) if arrays else ():
+        step = max(1, min(BATCH, BATCH_BYTES * shard.rows // max(1, shard.bytes)))
+        for batch in opened.iter_batches(step, columns=arrays) if arrays else ():
             for name in arrays:
                 writers[name].add(batch.column(name), f"{manifest.uri}/{shard.file}")
         opened.close()
+        pa.default_memory_pool().release_unused()  # else the pool keeps what the shard took
     for name, writer in writers.items():
         if writer.seen:
             rest = (
@@ -85,12 +107,14 @@ def _with(table: pa.Table, name: str, values: Ints) -> pa.Table:
     return table.append_column(name, pa.array(values))
 
 
-def _writer(folder: Path, name: str, spec: columns.Spec, rows: int) -> Any:
+def _writer(folder: Path, name: str, spec: columns.Spec, rows: int, encoded: bool) -> Any:
+    if encoded:
+        return EncodedWriter(folder / f"{name}.npy")
     return (_Ragged if spec.get("list") else _Array)(folder / f"{name}.npy", spec, rows)
 
 
 class _Array:
-    """One item a row, written in place into a mapped .npy of the final size."""
+    """One item a row, written one after the other into a .npy of the final size."""
 
     def __init__(self, path: Path, spec: columns.Spec, rows: int) -> None:
         self.path, self.spec, self.rows, self.seen = path, spec, rows, 0
@@ -98,27 +122,28 @@ class _Array:
 
     def add(self, column: pa.Array, where: str) -> None:
         if self.out is None:
-            shape = (self.rows, *self.spec["shape"])
-            self.out = np.lib.format.open_memmap(self.path, "w+", np.dtype(self.spec["dtype"]), shape)
-        end = self.seen + len(column)
+            self.out = ArrayWriter(self.path, self.spec["dtype"], (self.rows, *self.spec["shape"]))
         if self.spec.get("encoding") == "image":
             self._decode(column, where)
         else:
-            self.out[self.seen : end] = columns.to_array(column, self.spec["dtype"], self.spec["shape"])
-        self.seen = end
+            self.out.write(columns.to_array(column, self.spec["dtype"], self.spec["shape"]))
+        self.seen += len(column)
 
     def _decode(self, column: pa.Array, where: str) -> None:
-        def one(row: int) -> None:
+        def one(row: int) -> NDArray[np.uint8]:
             try:
-                self.out[self.seen + row] = images.decode(column[row].as_py(), self.spec["shape"])
+                return images.decode(column[row].as_py(), self.spec["shape"])
             except images.BrokenImage as error:
                 raise DataError(f"{where}: image {self.seen + row} {error}; stage the dataset again") from None
 
+        step = max(1, BATCH_BYTES // int(np.prod(self.spec["shape"])))
         with ThreadPoolExecutor() as pool:  # Pillow decodes without the interpreter's lock
-            list(pool.map(one, range(len(column))))
+            for start in range(0, len(column), step):
+                for pixels in pool.map(one, range(start, min(start + step, len(column)))):
+                    self.out.write(pixels)
 
     def close(self) -> Ints | None:
-        self.out.flush()
+        self.out.close()
         return None
 
 
@@ -162,12 +187,12 @@ def fold_order(folds: Ints, count: int) -> tuple[Ints, Ints]:
     return np.concatenate([order, order[: starts[count - 1]]]), starts
 
 
-def write_in_fold_order(base: dict[str, Any], order: Ints, folder: Path) -> None:
+def write_in_order(base: Mapping[str, ArrayFile | EncodedFile], order: Ints, folder: Path) -> None:
     """The arrays of `base`, by column, in `order`."""
     for name, array in base.items():
-        out = np.lib.format.open_memmap(folder / f"{name}.npy", "w+", array.dtype, (len(order), *array.shape[1:]))
-        for start in range(0, len(order), BATCH):
-            out[start : start + BATCH] = array[order[start : start + BATCH]]
-        out.flush()
+        out = ArrayWriter(folder / f"{name}.npy", array.dtype, (len(order), *array.shape[1:]))
+        for rows in array.blocks(order):
+            out.write(array.read(rows))
+        out.close()
     if not base:
         (folder / "empty").touch()

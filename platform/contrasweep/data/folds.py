@@ -4,6 +4,7 @@
 with a numpy release, and then the folds of a finished table would.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,23 @@ def assign(labels: Any, groups: Any, own_folds: Any, folds: Folds) -> Ints:
     if folds.count > len(labels):
         raise SpecError(f"{len(labels)} rows cannot fill {folds.count} folds", place="folds", value=folds.count)
     return RULES[folds.rule](labels, groups, own_folds, folds)
+
+
+def repeated(labels: Any, groups: Any, own_folds: Any, folds: Folds, repeat: int) -> Ints:
+    """The fold of every row in a repeat of the partition: the first, 0, is `assign`'s, each other has a seed of its
+    own. `SpecError` where the rule leaves no choice, so that a repeat would be the same partition again."""
+    first = assign(labels, groups, own_folds, folds)
+    if repeat == 0:
+        return first
+    again = assign(labels, groups, own_folds, replace(folds, seed=folds.seed + repeat))
+    if len(set(zip(first.tolist(), again.tolist(), strict=True))) == folds.count:  # up to the numbers of the folds
+        raise SpecError(
+            f"the rule {folds.rule!r} partitions these rows in one way only",
+            place="repeats",
+            value=repeat + 1,
+            hint="add seeds instead",
+        )
+    return again
 
 
 def stratified(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:

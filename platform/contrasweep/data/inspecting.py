@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from contrasweep.data.columns import content_digest
+from contrasweep.data.integrity import check_shard
 from contrasweep.data.manifest import Manifest, Shard
 from contrasweep.data.resolving import staged_in
-from contrasweep.data.staging import check_shard
 from contrasweep.errors import DataError, StorageError
 from contrasweep.storage.store import Store, open_store
 

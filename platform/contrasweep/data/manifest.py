@@ -1,16 +1,24 @@
 """What a staged dataset is: its shards and their digests, its classes, its folds. Plain and pure."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any, ClassVar
+
+import pydantic
 
 from contrasweep import canonical
-from contrasweep.errors import DataError
+from contrasweep.errors import BrokenFileError, DataError
+from contrasweep.storage.json_file import SCHEMA, read_plain
+from contrasweep.storage.names import FileName, Label, Name
+from contrasweep.storage.record import Count, Seed
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
+REMEDY = "stage the dataset again"
+MAX_ITEM = 2**40  # numbers of one item of an array column
 
 
 @dataclass(frozen=True)
@@ -21,11 +29,13 @@ class Shard:
     Parquet writer changes `sha256`, not `content`, and so not which dataset this is.
     """
 
-    file: str
-    rows: int
-    bytes: int
-    sha256: str
-    content: str = ""
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
+
+    file: FileName
+    rows: Count
+    bytes: Count
+    sha256: Label
+    content: Label = ""
 
 
 @dataclass(frozen=True)
@@ -36,9 +46,11 @@ class Folds:
     `fold` of the data). The assignment itself is a pure function of the data and this rule (`data.folds`).
     """
 
-    count: int
-    rule: str = "stratified"
-    seed: int = 0
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
+
+    count: Count
+    rule: Label = "stratified"
+    seed: Seed = 0
 
 
 @dataclass(frozen=True)
@@ -82,6 +94,11 @@ class Manifest:
         return sum(shard.rows for shard in self.splits.get(split, ()))
 
     @property
+    def labelled(self) -> bool:
+        """Whether its rows can be tested on: images without classes are for pretraining alone."""
+        return self.kind != "image" or bool(self.classes)
+
+    @property
     def synthetic(self) -> bool:
         """Whether any of the data was generated rather than observed; shown wherever a result is."""
         return bool(self.source.get("synthetic", False))
@@ -97,19 +114,51 @@ class Manifest:
         return json.dumps(fields, indent=1, sort_keys=True) + "\n"
 
     @classmethod
-    def from_json(cls, text: str, uri: str) -> "Manifest":
+    def from_json(cls, data: str | bytes, uri: str) -> "Manifest":
         """Read `manifest.json` as found at `uri`; `DataError` when it is not one or its digest is not its own."""
+        data, file = data.encode() if isinstance(data, str) else data, f"{uri}/{MANIFEST}"
         try:
-            fields = json.loads(text)
-            stated = fields.pop("digest")
-            splits = {k: tuple(Shard(**s) for s in v) for k, v in fields.pop("splits").items()}
-            folds = Folds(**f) if (f := fields.pop("folds")) else None
-            manifest = cls(uri=uri, splits=splits, folds=folds, classes=tuple(fields.pop("classes")), **fields)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{uri}/{MANIFEST} is not a dataset manifest ({error}); stage the dataset again") from None
-        if manifest.digest != stated:
+            stored = read_plain(_STORED, data, lambda stored: stored.schema_version, SCHEMA_VERSION, file, REMEDY)
+        except BrokenFileError as error:
+            raise DataError(f"{file} is not a dataset manifest ({error.problem}); {REMEDY}") from None
+        manifest = cls(uri=uri, **{name: value for name, value in vars(stored).items() if name != "digest"})
+        if manifest.digest != stored.digest:
             raise DataError(
-                f"{uri}/{MANIFEST} states digest {stated[:12]} but its content has {manifest.digest[:12]}: "
-                "it was edited; stage the dataset again"
+                f"{file} states digest {stored.digest[:12]} but its content has {manifest.digest[:12]}: "
+                f"it was edited; {REMEDY}"
             )
         return manifest
+
+
+def _checked_column(column: dict[str, Any]) -> dict[str, Any]:
+    """The entry of an array column as it is; ValueError where it has no dtype or no shape."""
+    shape = column.get("shape")
+    if not isinstance(column.get("dtype"), str) or not isinstance(shape, list):
+        raise ValueError("an array column has a dtype and a shape")
+    if not all(type(size) is int and size >= 0 for size in shape) or math.prod(shape) > MAX_ITEM:
+        raise ValueError(f"a shape is of sizes whose product is at most {MAX_ITEM:,}")
+    return column
+
+
+@dataclass
+class _Stored:
+    """The content of manifest.json."""
+
+    __pydantic_config__ = SCHEMA
+
+    name: Label
+    kind: Label
+    splits: Mapping[Name, tuple[Shard, ...]]
+    classes: tuple[str, ...]
+    folds: Folds | None
+    digest: Label
+    columns: Mapping[Name, Annotated[dict[str, Any], pydantic.AfterValidator(_checked_column)]] = field(
+        default_factory=dict
+    )
+    """Their names are those of files in the node's cache."""
+    source: Mapping[str, Any] = field(default_factory=dict)
+    counts: Mapping[Name, dict[str, Any]] = field(default_factory=dict)
+    schema_version: Count = SCHEMA_VERSION
+
+
+_STORED = pydantic.TypeAdapter(_Stored)

@@ -1,14 +1,17 @@
 """Dataset names with parameters, `digits-lt?imbalance_factor=50`, and the importer each one means."""
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
 import yaml
 
-from contrasweep.data.content import Importer
+from contrasweep.data.content import Content, Importer, NoSettings
 from contrasweep.errors import DataError, SpecError, choose_from
+from contrasweep.imports import import_from_here, import_path
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,11 @@ class Name:
     @property
     def folder(self) -> str:
         """The folder's name below `datasets/`; no `=`, which readers of Parquet folders take for a partition."""
-        return "-".join([self.name, *(f"{key}-{value}" for key, value in self.settings.items())]).replace("/", "_")
+        return (
+            "-".join([self.name, *(f"{key}-{value}" for key, value in self.settings.items())])
+            .replace("/", "_")
+            .replace(":", "-")
+        )
 
     def checked(self) -> Any:
         """The importer's settings object; `SpecError` naming the dataset on an unknown or wrong one."""
@@ -48,6 +55,37 @@ def importer(wanted: Name) -> Importer:
     """The dataset's importer; `DataError` listing the known ones."""
     from contrasweep.data.importers import DATASETS  # its modules import scikit-learn
 
+    if wanted.name not in DATASETS and ":" in wanted.name:
+        return own_importer(wanted.name)
     if wanted.name not in DATASETS:
         raise DataError(f"there is no dataset {wanted.name!r}; {choose_from('datasets', list(DATASETS), wanted.name)}")
     return DATASETS[wanted.name]
+
+
+def own_importer(path: str) -> Importer:
+    """The importer at a dotted path: an `Importer`, or a function `(source: Path, settings) -> Content`, whose
+    attribute `settings` is the class of its settings where it has any. `SpecError` for anything else."""
+    import_from_here()
+    target = import_path(path, "dataset", "dataset importer", of=Importer)
+    if isinstance(target, Importer):
+        return target
+    try:
+        inspect.signature(target).bind("source", "settings")
+    except TypeError as error:
+        hint = f"{error}; declare it as def read(source, settings) -> Content"
+        raise SpecError("an importer takes a source and settings", place="dataset", value=path, hint=hint) from None
+
+    def read(source: Path, settings: Any) -> Content:
+        try:
+            content = target(source, settings)
+        except DataError:
+            raise
+        except Exception as error:  # someone else's code
+            raise DataError(f"{path} cannot read {source} ({type(error).__name__}: {error})") from None
+        if not isinstance(content, Content):
+            raise DataError(f"{path} must give a contrasweep.data.content.Content, not {type(content).__name__}")
+        return content
+
+    about = (inspect.getdoc(target) or path).splitlines()[0]
+    settings = getattr(target, "settings", NoSettings)
+    return Importer(read, about, "that of its owner", "what this importer reads", settings, own=True)

@@ -1,6 +1,7 @@
 """Reading a staged dataset: parts of a fold as arrays that are mapped from the node's one decoded copy."""
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,9 @@ from numpy.typing import NDArray
 
 from contrasweep import canonical
 from contrasweep.data import cache, decoding, folds
+from contrasweep.data.array_file import ArrayFile
 from contrasweep.data.columns import Spec
+from contrasweep.data.encoded_file import EncodedFile
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError, choose_from
 
@@ -57,16 +60,17 @@ class Dataset:
     def split(self, name: str) -> "Part":
         """All rows of a split, in their order; `DataError` lists the splits if there is no such one."""
         split = self._split(name)
-        return Part(split, np.arange(split.rows), split.arrays)
+        return Part(split, np.arange(split.rows), lambda: split.arrays)
 
     def parts(self, fold: int | None) -> "tuple[Part, Part]":
         """Training and test part. `fold` None: the splits `train` and `test`; otherwise the rows of the training
-        split outside and inside that fold. `SpecError` on a fold that the manifest does not have."""
+        split outside and inside that fold. Fold numbers from the manifest's count on are those of further partitions
+        by the same rule: of 5 folds, fold 7 is number 2 of the second. `SpecError` on a fold that there is not."""
         if fold is None:
             return self.split("train"), self.split("test")
         count = self.manifest.folds.count if self.manifest.folds else 0
-        if not 0 <= fold < count:
-            have = f"folds 0 to {count - 1}" if count else "no folds: resolve it with folds=N"
+        if not count or fold < 0:
+            have = f"folds from 0, {count} a partition" if count else "no folds: resolve it with folds=N"
             raise SpecError(f"dataset {self.manifest.name!r} has {have}", place="fold", value=fold)
         return self._split("train").parts(fold)
 
@@ -85,13 +89,36 @@ class Split:
     def __init__(self, manifest: Manifest, name: str) -> None:
         self.manifest, self.name, self.rows = manifest, name, manifest.rows(name)
         self.specs: dict[str, Spec] = {}
+        self._fold_orders: dict[int, tuple[Ints, Ints]] = {}  # by repeat
+        self._laid_out: dict[int, dict[str, NDArray[Any]]] = {}  # by repeat
         content = [[shard.rows, shard.content or shard.sha256] for shard in manifest.splits[name]]
-        self.key = canonical.digest({"version": decoding.VERSION, "rows": content, "columns": manifest.columns}, 32)
+        self.encoded = decoding.stays_encoded(manifest, name, cache.decoded_limit_bytes())
+        identity = {"version": decoding.VERSION, "rows": content, "columns": manifest.columns}
+        self.key = canonical.digest(identity | ({"encoded": self.encoded} if self.encoded else {}), 32)
         what = f"{manifest.name} ({name})"
-        with cache.entry(self.key, what, lambda folder: decoding.decode_split(manifest, name, folder)) as folder:
-            self.arrays = _open_arrays(folder)
+
+        def build(folder: Path) -> None:
+            decoding.decode_split(manifest, name, folder, self.encoded)
+
+        with cache.entry(self.key, what, build) as folder:
+            self.mapped = _open_arrays(folder)
+            self.files: dict[str, ArrayFile | EncodedFile] = {
+                **{name: ArrayFile(folder / f"{name}.npy") for name in self.mapped},
+                **{name: EncodedFile(folder, name, manifest.columns[name]) for name in self.encoded},
+            }
             with pa.memory_map(str(folder / decoding.ROWS)) as file:
                 self.table = pa.ipc.open_file(file).read_all()
+
+    @cached_property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Every array column, mapped; what stays encoded is decoded for it, once per node."""
+        if not self.encoded:
+            return self.mapped
+        files, order = {name: self.files[name] for name in self.encoded}, np.arange(self.rows)
+        key = canonical.digest({"of": self.key, "decoded": self.encoded}, 32)
+        what = f"{self.manifest.name} ({self.name}, decoded)"
+        with cache.entry(key, what, lambda folder: decoding.write_in_order(files, order, folder)) as folder:
+            return self.mapped | _open_arrays(folder)
 
     @cached_property
     def labels(self) -> Ints:
@@ -107,39 +134,64 @@ class Split:
 
     @cached_property
     def fold_numbers(self) -> Ints:
-        """The fold of every row [n]."""
+        """The fold of every row [n] in the first partition."""
+        return self._partition(0)
+
+    def _partition(self, repeat: int) -> Ints:
+        """The fold of every row [n] in this repeat of the partition; `SpecError` where the rule gives no other."""
         if self.manifest.folds is None:
             raise DataError(f"dataset {self.manifest.name!r} has no folds")
         have = set(self.table.column_names)
         groups = self.table[GROUP].to_pylist() if GROUP in have else None
         own_folds = self.table["fold"].to_numpy() if "fold" in have else None
         labels = self.labels if "label" in have else np.zeros(self.rows, np.int64)
-        return folds.assign(labels, groups, own_folds, self.manifest.folds)
+        return folds.repeated(labels, groups, own_folds, self.manifest.folds, repeat)
 
-    @cached_property
-    def _fold_order(self) -> "tuple[Ints, Ints, dict[str, NDArray[Any]]]":
-        assert self.manifest.folds is not None
-        order, starts = decoding.fold_order(self.fold_numbers, self.manifest.folds.count)
-        plain = {name: array for name, array in self.arrays.items() if not self.manifest.columns[name].get("list")}
-        key = canonical.digest({"of": self.key, "folds": self.fold_numbers.tolist()}, 32)
-        what = f"{self.manifest.name} ({self.manifest.folds.count} folds)"
-        with cache.entry(key, what, lambda folder: decoding.write_in_fold_order(plain, order, folder)) as folder:
-            return order, starts, _open_arrays(folder)
+    def _fold_order(self, repeat: int) -> tuple[Ints, Ints]:
+        """See `decoding.fold_order`; of this repeat of the partition."""
+        if repeat not in self._fold_orders:
+            assert self.manifest.folds is not None
+            numbers = self.fold_numbers if repeat == 0 else self._partition(repeat)
+            self._fold_orders[repeat] = decoding.fold_order(numbers, self.manifest.folds.count)
+        return self._fold_orders[repeat]
+
+    def _in_fold_order(self, repeat: int) -> "dict[str, NDArray[Any]]":
+        """The arrays laid out in fold order, once per node, when a part's array is asked for."""
+        if repeat not in self._laid_out:
+            assert self.manifest.folds is not None
+            order, _ = self._fold_order(repeat)
+            plain = {name: file for name, file in self.files.items() if not self.manifest.columns[name].get("list")}
+            numbers = self.fold_numbers if repeat == 0 else self._partition(repeat)
+            key = canonical.digest({"of": self.key, "folds": numbers.tolist()}, 32)
+            what = f"{self.manifest.name} ({self.manifest.folds.count} folds)"
+            with cache.entry(key, what, lambda folder: decoding.write_in_order(plain, order, folder)) as folder:
+                self._laid_out[repeat] = _open_arrays(folder)
+        return self._laid_out[repeat]
 
     def parts(self, fold: int) -> "tuple[Part, Part]":
         """Training and test part of a fold: the rows outside and inside it, both views of arrays in fold order."""
-        order, starts, arrays = self._fold_order
+        assert self.manifest.folds is not None
+        repeat, fold = divmod(fold, self.manifest.folds.count)
+        order, starts = self._fold_order(repeat)
         low, high = starts[fold], starts[fold + 1]
         test, train = slice(low, high), slice(high, high + self.rows - (high - low))
-        return Part(self, order[train], _sliced(arrays, train)), Part(self, order[test], _sliced(arrays, test))
+        return (
+            Part(self, order[train], lambda: _sliced(self._in_fold_order(repeat), train)),
+            Part(self, order[test], lambda: _sliced(self._in_fold_order(repeat), test)),
+        )
 
 
 class Part:
     """Some rows of a split. `rows` are their indices in it; `array(name)` is mapped, shared by all processes on
-    the node, and private on write: a trial that changes it changes its own copy only."""
+    the node, and private on write: a trial that changes it changes its own copy only. `read(name, rows)` reads some
+    rows and maps nothing."""
 
-    def __init__(self, split: Split, rows: Ints, arrays: dict[str, NDArray[Any]]) -> None:
-        self.split, self.rows, self._arrays = split, rows, arrays
+    def __init__(self, split: Split, rows: Ints, arrays: Callable[[], dict[str, NDArray[Any]]]) -> None:
+        self.split, self.rows, self._mapped = split, rows, arrays
+
+    @cached_property
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return self._mapped()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -151,18 +203,49 @@ class Part:
             raise DataError(f"split {self.split.name!r} of {self.split.manifest.name!r} has no array {name!r}; {known}")
         return self._arrays[name]
 
+    def file(self, name: str) -> ArrayFile | EncodedFile:
+        """An array column of the whole split as a file, whose rows this part's are by `rows`. Its images are decoded as
+        they are read, where they stay encoded."""
+        if name not in self.split.files:
+            known = choose_from("array columns", list(self.split.files), name)
+            raise DataError(f"split {self.split.name!r} of {self.split.manifest.name!r} has no array {name!r}; {known}")
+        return self.split.files[name]
+
+    def read(self, name: str, rows: Ints, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """These rows of this part (0 is its first) of an array column; see `ArrayFile.read`."""
+        return self.file(name).read(self.rows[rows], out)
+
+    def blocks(self, name: str) -> Iterator[NDArray[Any]]:
+        """All rows of an array column, some MiB of them at a time."""
+        file = self.file(name)
+        return (file.read(rows) for rows in file.blocks(self.rows))
+
+    def once_per_node(self, what: str, compute: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+        """An array that follows from this part's rows alone, computed by the first who asks and kept in the cache."""
+        rows = hashlib.sha256(np.ascontiguousarray(self.rows).tobytes()).hexdigest()
+        key = canonical.digest({"of": self.split.key, "rows": rows, "what": what}, 32)
+        name = f"{self.split.manifest.name} ({what})"
+        with cache.entry(key, name, lambda folder: np.save(folder / "values.npy", compute())) as folder:
+            values: NDArray[Any] = np.load(folder / "values.npy", allow_pickle=False)
+        return values
+
     def ragged(self, name: str) -> Ragged:
         """An array column with several items a row, for example region features float16 [items 2048]."""
         if f"{name}.start" not in self.split.table.column_names:
             raise DataError(f"split {self.split.name!r} has no column {name!r} of several items a row")
         starts = self.split.table[f"{name}.start"].to_numpy()
-        ends = np.append(starts[1:], len(self.split.arrays[name]))
-        return Ragged(self.split.arrays[name], starts[self.rows], (ends - starts)[self.rows])
+        ends = np.append(starts[1:], len(self.split.mapped[name]))
+        return Ragged(self.split.mapped[name], starts[self.rows], (ends - starts)[self.rows])
 
     @property
     def labels(self) -> Ints:
         """Class indices [n] int64."""
         return self.split.labels[self.rows]
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the rows have labels."""
+        return "label" in self.split.table.column_names
 
     @property
     def grouping(self) -> dict[str, list[str]]:

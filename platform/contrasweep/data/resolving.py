@@ -1,6 +1,8 @@
 """From what a study calls its data to a manifest: fast, and without writing where a plan must not."""
 
+import difflib
 import os
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from contrasweep.data.manifest import MANIFEST, Folds, Manifest
 from contrasweep.data.names import Name, importer, parse
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import DataError, SpecError
+from contrasweep.storage.json_file import MAX_BYTES
 from contrasweep.storage.store import open_store
 
 
@@ -33,11 +36,16 @@ def find(name: str, *, storage: str, write: bool = False) -> Manifest:
     return _by_name(parse(name), storage, write) if manifest is None else manifest
 
 
+def storage_of(data: Manifest) -> str:
+    """The storage that `data` lies in, so that `resolve` and `find` look for other datasets beside it."""
+    return data.uri.rstrip("/").rpartition("/")[0].removesuffix("/datasets")
+
+
 def read_manifest(uri: str) -> Manifest | None:
     """The manifest at `uri`; None if there is none. `StorageError` if the place cannot be read."""
     store = open_store(uri)
     try:
-        return Manifest.from_json(store.read(MANIFEST).decode(), store.uri)
+        return Manifest.from_json(store.read(MANIFEST, MAX_BYTES), store.uri)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
@@ -62,11 +70,23 @@ def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
     for place in places:
         if (manifest := read_manifest(place)) is not None:
             return manifest
-    chosen = importer(wanted)
+    try:
+        chosen = importer(wanted)
+    except DataError as error:
+        raise DataError(f"{error}; {_where_looked(wanted, storage, places)}") from None
     if chosen.source:
-        raise DataError(_how_to_stage(wanted, chosen, places[0]))
+        raise DataError(f"{_how_to_stage(wanted, chosen, places[0])}; {_where_looked(wanted, storage, places)}")
     wanted.checked()
-    bundled = _bundled(wanted)
+    try:
+        bundled = _bundled(wanted)
+    except ModuleNotFoundError as error:  # a machine that only plans and submits lacks what stages datasets
+        copies = [manifest for manifest in staged_in(storage) if manifest.name == wanted.text]
+        if len(copies) == 1:
+            return copies[0]
+        raise DataError(
+            f"dataset {wanted.text!r} is not staged, and to stage it here needs the package {error.name} "
+            f"(pip install 'contrasweep[all]'); {_where_looked(wanted, storage, places)}"
+        ) from None
     return staging.copy(bundled, f"{places[0]}-{bundled.digest[:8]}") if write else bundled
 
 
@@ -98,10 +118,18 @@ def _how_to_stage(wanted: Name, chosen: Importer, place: str) -> str:
     )
 
 
+def _where_looked(wanted: Name, storage: str, places: Sequence[str]) -> str:
+    """The places that a name was looked for in, what is staged there, and which of these may have been meant."""
+    names = sorted({manifest.name for manifest in staged_in(storage)})
+    near = difflib.get_close_matches(wanted.name, names, n=1)
+    meant = f"did you mean the staged {near[0]!r}? " if near else ""
+    return f"{meant}looked in {' and '.join(places)}; staged there: {', '.join(names) or 'nothing'}"
+
+
 def _with_folds(manifest: Manifest, count: int | None) -> Manifest:
     staged = manifest.folds
     if count is None:
-        if not manifest.rows("test"):
+        if not manifest.rows("test") and manifest.labelled:
             hint = f"folds={staged.count}" if staged else "folds=5"
             raise SpecError(
                 f"dataset {manifest.name!r} has no test split of its own",
@@ -136,5 +164,5 @@ def staged_in(storage: str) -> list[Manifest]:
         for key in store.list():
             if Path(key).name == MANIFEST:
                 uri = f"{store.uri.rstrip('/')}/{Path(key).parent.as_posix()}"
-                manifests.append(Manifest.from_json(store.read(key).decode(), uri))
+                manifests.append(Manifest.from_json(store.read(key, MAX_BYTES), uri))
     return sorted(manifests, key=lambda manifest: (manifest.name, manifest.uri))

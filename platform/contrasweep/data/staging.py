@@ -5,7 +5,6 @@ different ones never overwrite each other; whoever writes the manifest first has
 killed leaves shards without a manifest, which no reader looks at and the next stage of the same data reuses.
 """
 
-import hashlib
 import logging
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,9 +18,11 @@ import pyarrow.parquet as pq
 from contrasweep.data.columns import content_digest
 from contrasweep.data.content import Content
 from contrasweep.data.folds import NAMELESS
+from contrasweep.data.integrity import check_shard, sha256
 from contrasweep.data.manifest import MANIFEST, Manifest, Shard
 from contrasweep.data.names import Name, importer, parse
 from contrasweep.errors import DataError
+from contrasweep.storage.json_file import MAX_BYTES
 from contrasweep.storage.store import Store, open_store
 
 log = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ def _manifest(name: str, uri: str, content: Content, splits: Any, origin: Any, c
 def publish(manifest: Manifest, store: Store) -> Manifest:
     """Write `manifest` unless it is there; `DataError` if another dataset's is."""
     if not store.write(MANIFEST, manifest.to_json().encode(), if_absent=True):
-        present = Manifest.from_json(store.read(MANIFEST).decode(), store.uri)
+        present = Manifest.from_json(store.read(MANIFEST, MAX_BYTES), store.uri)
         if present.digest != manifest.digest:
             raise DataError(
                 f"{store.uri} already holds dataset {present.name!r} with digest {present.digest[:12]}, "
@@ -107,27 +108,6 @@ def copy(manifest: Manifest, to: str) -> Manifest:
                 check_shard(file, shard, f"{source.uri}/{shard.file}")
                 store.put_file(shard.file, file)
     return publish(Manifest.from_json(manifest.to_json(), store.uri), store)
-
-
-def check_shard(file: Path, shard: Shard, name: str) -> None:
-    """`DataError` naming the object if `file` is not byte for byte what the manifest says of `shard`."""
-    size = file.stat().st_size
-    if size != shard.bytes:
-        raise DataError(
-            f"{name} has {size:,} bytes, its manifest says {shard.bytes:,}: it is truncated or was "
-            "replaced; stage the dataset again"
-        )
-    if (digest := sha256(file)) != shard.sha256:
-        raise DataError(
-            f"{name} has SHA-256 {digest[:12]}, its manifest says {shard.sha256[:12]}: it is damaged; "
-            "stage the dataset again"
-        )
-
-
-def sha256(file: Path) -> str:
-    """The SHA-256 of a file's content, 64 hexadecimal digits."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _source(wanted: Name, source: str | Path | None, scratch: Path) -> Path:

@@ -3,13 +3,39 @@
 `accepted.json` beside them lists the changes of code that somebody has accepted (`--accept-code`).
 """
 
-import json
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from typing import ClassVar
+
+import pydantic
 
 from contrasweep.code import Code, CodeVersion, TooLarge, pack, unpack
-from contrasweep.errors import StorageError
+from contrasweep.errors import BrokenFileError, StorageError
+from contrasweep.storage.json_file import MAX_BYTES, SCHEMA, JsonFile
+from contrasweep.storage.names import Label
 from contrasweep.storage.records import StudyRecords
+
+
+@dataclass(frozen=True)
+class AcceptedChanges:
+    """What accepted.json holds: pairs of digests, before and after. Version 1 was the list alone."""
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
+
+    changes: tuple[tuple[Label, Label], ...] = ()
+
+
+VERSION_FILE = JsonFile(
+    pydantic.TypeAdapter(CodeVersion), 2, "it is kept for readers alone; delete it, or restore it from a backup"
+)
+"""code/<digest>.json, written and read. Version 1 had no digest."""
+ACCEPTED_FILE = JsonFile(
+    pydantic.TypeAdapter(AcceptedChanges),
+    2,
+    "delete it, and accept the changes again with --accept-code",
+    list_name="changes",
+)
+"""code/accepted.json, written and read."""
 
 
 def write_code(records: StudyRecords, code: Code) -> str:
@@ -23,8 +49,7 @@ def write_code(records: StudyRecords, code: Code) -> str:
         records.store.write(_key(records, f"{digest}.zip"), pack(code), if_absent=True)
     except TooLarge as error:
         said = str(error)
-    content = {"format_version": 1, **asdict(code.version)}
-    records.store.write(_key(records, f"{digest}.json"), json.dumps(content, indent=1, sort_keys=True).encode())
+    VERSION_FILE.write(records.store, _key(records, f"{digest}.json"), asdict(code.version))
     return said
 
 
@@ -34,23 +59,27 @@ def read_version(records: StudyRecords, digest: str) -> CodeVersion | None:
         return None
     key = _key(records, f"{digest}.json")
     try:
-        content = json.loads(records.store.read(key))
-        content.pop("format_version")
-        return CodeVersion(**content)
+        version = VERSION_FILE.read(records.store, key)
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"{records.storage}/{key} is broken ({error})") from None
+    if version.digest != digest:
+        raise BrokenFileError(f"{records.store.uri}/{key}", f"it is of code {version.digest[:16]}", VERSION_FILE.remedy)
+    return version
 
 
 def read_sources(records: StudyRecords, digest: str) -> dict[str, str] | None:
     """File -> text of the code of this digest; None where its sources were not kept."""
     if not _is_digest(digest):
         return None
+    key = _key(records, f"{digest}.zip")
     try:
-        return unpack(records.store.read(_key(records, f"{digest}.zip")))
+        return unpack(records.store.read(key, MAX_BYTES))
     except FileNotFoundError:
         return None
+    except BrokenFileError:
+        raise
+    except StorageError as error:
+        raise BrokenFileError(f"{records.store.uri}/{key}", str(error), VERSION_FILE.remedy) from None
 
 
 def kept_codes(records: StudyRecords) -> set[str]:
@@ -62,18 +91,17 @@ def kept_codes(records: StudyRecords) -> set[str]:
 def accepted(records: StudyRecords) -> set[tuple[str, str]]:
     """The changes of code (digest before, digest after) under which trials are kept."""
     try:
-        return {(old, new) for old, new in json.loads(records.store.read(_key(records, "accepted.json")))}
+        return set(ACCEPTED_FILE.read(records.store, _key(records, "accepted.json")).changes)
     except FileNotFoundError:
         return set()
-    except (ValueError, TypeError) as error:
-        raise StorageError(f"{records.storage}/{_key(records, 'accepted.json')} is broken ({error})") from None
 
 
 def accept(records: StudyRecords, changes: Iterable[tuple[str, str]]) -> None:
     """Keep trials under these changes of code from now on."""
     known = accepted(records)
     if not known.issuperset(changes := set(changes)):
-        records.store.write(_key(records, "accepted.json"), json.dumps(sorted(known | changes)).encode())
+        content = AcceptedChanges(tuple(sorted(known | changes)))
+        ACCEPTED_FILE.write(records.store, _key(records, "accepted.json"), asdict(content))
 
 
 def _key(records: StudyRecords, name: str) -> str:

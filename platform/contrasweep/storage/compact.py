@@ -2,6 +2,7 @@
 
     <study>/compact/records.parquet    trial_id, etag, record (its JSON)
     <study>/compact/curves.parquet     trial_id, etag, step, time, the metrics
+    <study>/compact/system.parquet     trial_id, etag, step, time, what was in use
 
 An object store takes minutes for ten thousand small objects and a second for two files. Both are derived and may be
 deleted: a row counts only while its `etag` is the one that the trial's record.json has now (`Store.etags`), and
@@ -10,46 +11,89 @@ whoever reads a study much of which they lack writes them anew, where the storag
 """
 
 import contextlib
-import io
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from contrasweep.errors import StorageError
+from contrasweep.errors import BrokenFileError, StorageError
+from contrasweep.storage.parquet_file import decode_table, encode_table, is_number, is_text
 from contrasweep.storage.record import Record
-from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.records import SYSTEM, StudyRecords
 
-RECORDS, CURVES = "compact/records.parquet", "compact/curves.parquet"
+if TYPE_CHECKING:
+    import pandas as pd
+
+RECORDS, CURVES, SYSTEMS = "compact/records.parquet", "compact/curves.parquet", "compact/system.parquet"
 MIN_OBJECTS_TO_COMPACT = 200  # read singly before a file is written: a small study needs none
 RECOMPACT_FRACTION = 0.1  # of the trials: a growing study is compacted ever more rarely
 THREADS = 16
+MAX_SINGLE = 2**28  # bytes of one trial's file
 
 
-def read_records(records: StudyRecords, etags: Mapping[str, str]) -> dict[str, Record]:
-    """The records of the trials in `etags` (trial id -> etag, from `record_etags`)."""
-    table = _gather(
-        records, RECORDS, etags, list(etags), "record.json", lambda data: pa.table({"record": [data.decode()]})
-    )
-    if not len(table):
-        return {}
-    ids, texts = table["trial_id"].to_pylist(), table["record"].to_pylist()
-    return {trial_id: records.parsed(trial_id, text) for trial_id, text in zip(ids, texts, strict=True)}
+def _is_content(kind: pa.DataType) -> bool:
+    return is_text(kind) or bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def read_curves(records: StudyRecords, etags: Mapping[str, str], trial_ids: Iterable[str]) -> pd.DataFrame:
-    """Every report of `trial_ids`: trial_id, step, time, and the metrics; NaN where a report did not give one."""
+_IDS = {"trial_id": is_text, "etag": is_text}
+_STEPS = {**_IDS, "step": pa.types.is_integer}
+_COLUMNS = {RECORDS: {**_IDS, "record": _is_content}, CURVES: _STEPS, SYSTEMS: _STEPS}
 
-    def decode(data: bytes) -> pa.Table:
-        return pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
 
-    table = _gather(records, CURVES, etags, list(dict.fromkeys(trial_ids)), "metrics.parquet", decode)
+def read_records(
+    records: StudyRecords, etags: Mapping[str, str], broken: list[BrokenFileError] | None = None
+) -> dict[str, Record]:
+    """The records of the trials in `etags` (trial id -> etag, from `record_etags`). What is broken is left out and
+    added to `broken`; without such a list it is raised."""
+
+    def content(trial_id: str, data: bytes) -> pa.Table:
+        return pa.table({"record": pa.array([data], pa.large_binary())})
+
+    table = _gather(records, RECORDS, etags, list(etags), "record.json", content, broken)
+    known = {}
+    for trial_id, data in zip(table["trial_id"].to_pylist(), table["record"].to_pylist(), strict=True):
+        with _collected(broken):
+            known[trial_id] = records.parsed(trial_id, data)
+    return known
+
+
+def read_curves(
+    records: StudyRecords,
+    etags: Mapping[str, str],
+    trial_ids: Iterable[str],
+    broken: list[BrokenFileError] | None = None,
+) -> "pd.DataFrame":
+    """Every report of `trial_ids`: trial_id, step, time, and the metrics; NaN where a report did not give one.
+    `broken` as in `read_records`."""
+    wanted = list(dict.fromkeys(trial_ids))
+    table = _gather(records, CURVES, etags, wanted, "metrics.parquet", records.metrics_table, broken)
     frame: pd.DataFrame = table.drop_columns(["etag"]).to_pandas(strings_to_categorical=True)
     return frame if len(frame) else frame.assign(step=[], time=[])
+
+
+def read_system(
+    records: StudyRecords, etags: Mapping[str, str], trial_ids: Iterable[str], broken: list[BrokenFileError]
+) -> "pd.DataFrame":
+    """What `trial_ids` used over time: trial_id, step, time, and what was in use; `broken` as in `read_records`."""
+    there = {key.split("/")[-2] for key in records.store.etags(f"{records.study}/trials/", SYSTEM)}
+    wanted = [trial_id for trial_id in dict.fromkeys(trial_ids) if trial_id in there]  # short trials have none
+    table = _gather(records, SYSTEMS, etags, wanted, SYSTEM, records.system_table, broken)
+    frame: pd.DataFrame = table.drop_columns(["etag"]).to_pandas(strings_to_categorical=True)
+    return frame
+
+
+@contextlib.contextmanager
+def _collected(broken: list[BrokenFileError] | None) -> Iterator[None]:
+    """What is broken goes into the list, or is raised where there is none."""
+    try:
+        yield
+    except BrokenFileError as error:
+        if broken is None:
+            raise
+        broken.append(error)
 
 
 def record_etags(records: StudyRecords) -> dict[str, str]:
@@ -64,23 +108,31 @@ def _gather(
     etags: Mapping[str, str],
     wanted: list[str],
     single: str,
-    decode: Callable[[bytes], pa.Table],
+    decode: Callable[[str, bytes], pa.Table],
+    broken: list[BrokenFileError] | None,
 ) -> pa.Table:
     """The rows of `wanted` trials: from the compacted file `name` where it has them as they are now, else from each
     trial's own file `single`."""
 
-    def fetch(trial_id: str) -> bytes | None:
+    def fetch(trial_id: str) -> bytes | BrokenFileError | None:
         try:
-            return records.store.read(records.key(trial_id, single))
+            return records.store.read(records.key(trial_id, single), MAX_SINGLE)
         except FileNotFoundError:
             return None
+        except BrokenFileError as error:
+            return error
 
     kept = _load(records, name, etags)
     have = set(kept["trial_id"].unique().to_pylist())
     missing = [trial_id for trial_id in wanted if trial_id not in have]
     with ThreadPoolExecutor(THREADS) as pool:
-        fetched = zip(missing, pool.map(fetch, missing), strict=True)
-        fresh = {trial_id: decode(data) for trial_id, data in fetched if data is not None}
+        fresh = {}
+        for trial_id, data in zip(missing, pool.map(fetch, missing), strict=True):
+            with _collected(broken):
+                if isinstance(data, BrokenFileError):
+                    raise data
+                if data is not None:
+                    fresh[trial_id] = decode(trial_id, data)
     whole = pa.concat_tables([kept, _with_etags(fresh, etags)], promote_options="default")
     if sum(trial_id in etags for trial_id in missing) >= max(MIN_OBJECTS_TO_COMPACT, RECOMPACT_FRACTION * len(etags)):
         _store(records, name, whole.filter(pc.is_valid(whole["etag"])))
@@ -99,22 +151,32 @@ def _with_etags(tables: Mapping[str, pa.Table], etags: Mapping[str, str]) -> pa.
 
 
 def _load(records: StudyRecords, name: str, etags: Mapping[str, str]) -> pa.Table:
-    """The rows that still hold; none where the file is missing or cannot be read."""
+    """The rows that still hold; none where the file is missing or cannot be read, because it can be made again."""
     empty = pa.table({"trial_id": pa.array([], pa.string()), "etag": pa.array([], pa.string())})
+    if name == RECORDS:
+        empty = empty.append_column("record", pa.array([], pa.large_binary()))
     if len(etags) < MIN_OBJECTS_TO_COMPACT:
         return empty
     try:
-        table = pq.read_table(io.BytesIO(records.store.read(f"{records.study}/{name}")))
-    except (FileNotFoundError, pa.ArrowException):
-        return empty
-    if "etag" not in table.column_names:  # an earlier release wrote it
+        table = decode_compact(records.store.read(f"{records.study}/{name}"), name)
+        table = table.cast(pa.schema([(column, _kind(column)) for column in table.column_names]))
+    except (FileNotFoundError, BrokenFileError, pa.ArrowException):
         return empty
     now = pa.array([f"{trial_id} {etag}" for trial_id, etag in etags.items()], pa.string())
     return table.filter(pc.is_in(pc.binary_join_element_wise(table["trial_id"], table["etag"], " "), now))
 
 
+def decode_compact(data: bytes, name: str) -> pa.Table:
+    """The table in the content of one of the compacted files; `BrokenFileError` where it is broken."""
+    remedy = "delete it, and it is made again from the trials' own files"
+    return decode_table(data, name, remedy, _COLUMNS[name], None if name == RECORDS else is_number)
+
+
+def _kind(column: str) -> pa.DataType:
+    kinds = {"trial_id": pa.string(), "etag": pa.string(), "record": pa.large_binary(), "step": pa.int64()}
+    return kinds.get(column, pa.float64())
+
+
 def _store(records: StudyRecords, name: str, table: pa.Table) -> None:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd")
     with contextlib.suppress(StorageError):  # a storage that one may only read is read without
-        records.store.write(f"{records.study}/{name}", sink.getvalue())
+        records.store.write(f"{records.study}/{name}", encode_table(table))

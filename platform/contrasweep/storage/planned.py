@@ -1,27 +1,60 @@
 """The plan of a study beside its study.json, so that results are read without the study's code or data."""
 
-import io
 import json
+from typing import TYPE_CHECKING
 
-import pandas as pd
+import pyarrow as pa
 
+from contrasweep.errors import BrokenFileError
+from contrasweep.storage.names import check_name
+from contrasweep.storage.parquet_file import decode_table, encode_table, is_number, is_text
 from contrasweep.storage.records import StudyRecords
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 PLAN = "plan.parquet"
+_COLUMNS = {"trial_id": is_text, "arm": is_text, "fold": is_number, "seed": is_number}
 
 
-def write_planned(records: StudyRecords, frame: pd.DataFrame) -> None:
+def write_planned(records: StudyRecords, frame: "pd.DataFrame") -> None:
     """Keep the frame of a plan: one row a trial of the table, columns trial_id, arm, the axes, fold, seed."""
     axes = {axis: [json.dumps(value) for value in frame[axis]] for axis in frame.columns[2:-2]}
-    frame = frame.assign(**axes)
-    sink = io.BytesIO()
-    frame.assign(fold=frame["fold"].astype("Int64")).to_parquet(sink, index=False)
-    records.store.write(f"{records.study}/{PLAN}", sink.getvalue())
+    frame = frame.assign(**axes).assign(fold=frame["fold"].astype("Int64"))
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    records.store.write(f"{records.study}/{PLAN}", encode_table(table))
 
 
-def read_planned(records: StudyRecords) -> pd.DataFrame:
-    """What `write_planned` wrote."""
-    frame = pd.read_parquet(io.BytesIO(records.store.read(f"{records.study}/{PLAN}")))
-    for axis in frame.columns[2:-2]:
-        frame[axis] = pd.Series([json.loads(text) for text in frame[axis]], index=frame.index)
+def read_planned(records: StudyRecords) -> "pd.DataFrame":
+    """What `write_planned` wrote; `BrokenFileError` where it is broken or missing."""
+    key = f"{records.study}/{PLAN}"
+    file, remedy = f"{records.store.uri}/{key}", "the next `contrasweep run` of the study writes it again"
+    try:
+        table = decode_table(records.store.read(key), file, remedy, _COLUMNS, is_text)
+        return _frame(table)
+    except FileNotFoundError:
+        raise BrokenFileError(file, "it is missing", remedy) from None
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise BrokenFileError(file, str(error), remedy) from None
+
+
+def _frame(table: pa.Table) -> "pd.DataFrame":
+    import pandas as pd
+
+    names = table.column_names
+    if (*names[:2], *names[-2:]) != tuple(_COLUMNS):
+        raise ValueError("its columns are not trial_id, arm, the axes, fold and seed")
+    if any(table[name].null_count for name in names if name != "fold"):
+        raise ValueError("a trial lacks its id, arm, seed or the value of an axis")
+    ids = table["trial_id"].to_pylist()
+    if len(set(ids)) < len(ids):
+        raise ValueError("a trial stands in it twice")
+    for text in {*ids, *table["arm"].unique().to_pylist()}:
+        check_name(text)
+    frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
+    frame["fold"] = table["fold"].cast(pa.int64()).to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+    frame["seed"] = table["seed"].cast(pa.int64()).to_numpy()
+    for axis in names[2:-2]:
+        values = {text: json.loads(text) for text in table[axis].unique().to_pylist()}
+        frame[axis] = pd.Series([values[text] for text in table[axis].to_pylist()], index=frame.index)
     return frame

@@ -1,25 +1,37 @@
 """`Record`, what a finished trial leaves in the storage as record.json, and the words in it."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Protocol, Self, TypedDict, Unpack
+from typing import Annotated, Any, Protocol, Self, TypedDict, Unpack
 
-from contrasweep.errors import StorageError
+import pydantic
 
-RECORD_FORMAT = 2
-"""Format version of record.json. Version 1 called the candidate `number` and the type of GPU `gpu` in its notes."""
+from contrasweep.rows import Row, metrics_of, step_of
+from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.names import FileName, Label, Name
+
+RECORD_FORMAT = 3
+"""Format version of record.json. Version 2 had no digest; version 1 called the candidate `number` and the type of GPU
+`gpu` in its notes."""
+
+Count = Annotated[int, pydantic.Field(ge=0, le=2**53)]
+Measure = Annotated[float, pydantic.Field(ge=0, le=1e15, allow_inf_nan=False)]
+Time = Annotated[float, pydantic.Field(ge=0, le=1e11, allow_inf_nan=False)]  # unix time, so that it has a date
+Digest = Annotated[str, pydantic.StringConstraints(pattern=r"^[0-9a-f]{0,64}$")]
+Seed = Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)]
 
 
 class Status(StrEnum):
-    """What became of a trial. `infeasible`: it fits no host, which is not a bad score."""
+    """What became of a trial. `infeasible`: it fits no host, which is not a bad score. No record says `pending`
+    (there is none yet) or `broken` (it cannot be read)."""
 
     DONE = "done"
     PRUNED = "pruned"
     FAILED = "failed"
     INFEASIBLE = "infeasible"
     PENDING = "pending"
+    BROKEN = "broken"
 
 
 class Phase(StrEnum):
@@ -85,8 +97,10 @@ class TrialLike(Protocol):
 class DatasetRef:
     """A dataset by name and digest."""
 
-    name: str
-    digest: str = ""
+    __pydantic_config__ = SCHEMA
+
+    name: Label
+    digest: Label = ""
     synthetic: bool = False
 
     @classmethod
@@ -101,10 +115,12 @@ class CodeRef:
     before code was kept. `commit` is of the checkout that holds the trainable, `dirty` whether the code differs from
     it; `earlier` are the digests of other codes that trained the trial up to a checkpoint, if that was accepted."""
 
-    digest: str = ""
-    commit: str = ""
+    __pydantic_config__ = SCHEMA
+
+    digest: Digest = ""
+    commit: Label = ""
     dirty: bool = False
-    earlier: tuple[str, ...] = ()
+    earlier: tuple[Digest, ...] = ()
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
@@ -116,16 +132,21 @@ class CodeRef:
 class TrialNotes:
     """What search and placement say of a trial; None where it does not apply."""
 
+    __pydantic_config__ = SCHEMA
+
     phase: Phase | None = None
-    candidate: int | None = None  # number of the configuration in its arm's search, in the order of asking
-    generation: int | None = None  # of population based training
-    parent: str | None = None  # id of the trial whose checkpoint it went on from
-    from_step: int | None = None  # the step of that checkpoint
-    gpus: float | None = None  # GPUs or the share of one that it held; 0: none
-    gpu_type: str | None = None
-    cost_per_hour: float | None = None  # of the part of a host that it held
-    architecture: str | None = None  # of its `cluster.memory.Workload`
-    counted_gib: float | None = None  # GPU memory that the workload counts
+    candidate: Count | None = None  # number of the configuration in its arm's search, in the order of asking
+    generation: Count | None = None  # of population based training
+    parent: Name | None = None  # id of the trial whose checkpoint it went on from
+    from_step: Count | None = None  # the step of that checkpoint
+    gpus: Measure | None = None  # GPUs or the share of one that it held; 0: none
+    gpu_type: Label | None = None
+    cost_per_hour: Measure | None = None  # of the part of a host that it held
+    architecture: Label | None = None  # of its `cluster.memory.Workload`
+    counted_gib: Measure | None = None  # GPU memory that the workload counts
+    fused: Count | None = None  # slots of the cohort that it was a member of at the end; None: it ran alone
+    engine: Label | None = None  # of that cohort
+    refused_by: str | None = None  # of an infeasible trial: the hosts there were, none of which held it
 
     def joined(self, other: "TrialNotes") -> "TrialNotes":
         """Both together; `other` where both say something."""
@@ -161,50 +182,51 @@ class Measured(TypedDict, total=False):
     notes: TrialNotes
     versions: Mapping[str, str]
     code: CodeRef
+    unread: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Record:
     """What a finished trial leaves. Made by `of`."""
 
-    trial_id: str
-    study: str
-    arm: str
-    trainable: str
+    __pydantic_config__ = SCHEMA
+
+    trial_id: Name
+    study: Name
+    arm: Label
+    trainable: Label
     config: Mapping[str, Any]
     data: DatasetRef
-    fold: int | None
-    seed: int
+    fold: Count | None
+    seed: Seed
     status: Status
-    metrics: Mapping[str, float] = field(default_factory=dict)  # of the last report
-    step: int = 0
-    seconds: float = 0.0  # training time over all attempts
-    started: float = 0.0  # unix time
-    ended: float = 0.0
-    attempts: int = 1
+    metrics: Mapping[Label, float] = field(default_factory=dict)  # of the last report
+    step: Count = 0
+    seconds: Measure = 0.0  # training time over all attempts
+    started: Time = 0.0
+    ended: Time = 0.0
+    attempts: Count = 1
     error: str | None = None  # the traceback of a failed trial
-    host: str = ""
-    gpu_memory_gib: float | None = None  # peak, as is `host_memory_gib`
-    gpu_utilisation: float | None = None  # 0 to 1
-    host_memory_gib: float | None = None
-    items: tuple[str, ...] = ()  # columns of items.parquet
-    artifacts: tuple[str, ...] = ()
+    host: Label = ""
+    gpu_memory_gib: Measure | None = None  # peak, as is `host_memory_gib`
+    gpu_utilisation: Measure | None = None  # 0 to 1
+    host_memory_gib: Measure | None = None
+    items: tuple[Label, ...] = ()  # columns of items.parquet
+    artifacts: tuple[FileName, ...] = ()
     notes: TrialNotes = TrialNotes()
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[Label, Label] = field(default_factory=dict)
     code: CodeRef = CodeRef()
+    unread: tuple[Label, ...] = ()  # dotted keys of the config that its trainable never read, where that is known
 
     @classmethod
-    def of(
-        cls, trial: TrialLike, *, status: Status, rows: Sequence[Mapping[str, Any]] = (), **measured: Unpack[Measured]
-    ) -> Self:
+    def of(cls, trial: TrialLike, *, status: Status, rows: Sequence[Row] = (), **measured: Unpack[Measured]) -> Self:
         """The record of `trial`. `rows` are its reports (step, time, metrics): they give metrics and step, and when it
         started and ended, where `measured` does not."""
         reported: Measured = {}
         if rows:
-            metrics = {name: value for name, value in rows[-1].items() if name not in ("step", "time")}
             reported = {
-                "metrics": metrics,
-                "step": rows[-1]["step"],
+                "metrics": metrics_of(rows[-1]),
+                "step": step_of(rows[-1]),
                 "started": rows[0]["time"],
                 "ended": rows[-1]["time"],
             }
@@ -224,37 +246,25 @@ class Record:
 
     def to_json(self) -> bytes:
         """The content of record.json."""
-        content = asdict(self) | {"notes": self.notes.to_dict(), "format_version": RECORD_FORMAT}
-        return json.dumps(content, sort_keys=True, indent=1).encode()
-
-    @classmethod
-    def from_json(cls, data: bytes | str) -> Self:
-        """The inverse of `to_json`, and of what earlier releases wrote. Raises `StorageError` for a newer format and
-        ValueError, KeyError or TypeError for what is no record."""
-        content = json.loads(data)
-        version = content.pop("format_version")
-        if version > RECORD_FORMAT:
-            raise newer_format(version, RECORD_FORMAT)
-        notes = dict(content["notes"])
-        if version == 1:
-            renamed = {"number": "candidate", "gpu": "gpu_type"}
-            notes = {renamed.get(name, name): value for name, value in notes.items() if (name, value) != ("parent", "")}
-        return cls(
-            **content
-            | {
-                "status": Status(content["status"]),
-                "data": DatasetRef(**content["data"]),
-                "items": tuple(content["items"]),
-                "artifacts": tuple(content["artifacts"]),
-                "notes": TrialNotes.from_dict(notes),
-                "code": CodeRef.from_dict(content.get("code", {})),
-            }
-        )
+        members = asdict(self) | {"notes": self.notes.to_dict()}
+        if not self.unread:
+            del members["unread"]
+        return RECORD_FILE.encode(members)
 
 
-def newer_format(version: int, known: int) -> StorageError:
-    """The error for a file of a later release; whoever knows the file's name puts it in front."""
-    return StorageError(
-        f"has format version {version}, and this release reads versions up to {known}; "
-        f"use the release that wrote it, or a newer one"
-    )
+def _upgraded(version: int, members: dict[str, Any]) -> dict[str, Any]:
+    notes = dict(members["notes"])
+    if version == 1:
+        renamed = {"number": "candidate", "gpu": "gpu_type"}
+        notes = {renamed.get(name, name): value for name, value in notes.items() if (name, value) != ("parent", "")}
+    return members | {"notes": notes}
+
+
+RECORD_FILE = JsonFile(
+    pydantic.TypeAdapter(Record),
+    RECORD_FORMAT,
+    "`contrasweep verify STUDY --repair` puts it aside, and its trial runs again",
+    _upgraded,
+    first_version=0,
+)
+"""record.json, written and read."""

@@ -2,40 +2,61 @@
 
 <study>/study.json                          the resolved spec, versions, plan digest
 <study>/code/<digest>.zip, .json            sources and modules of the code that made trials; see `code_files`
-<study>/superseded/<when>/trials/<id>/...   what was put aside on purpose; see `superseded`
+<study>/superseded/<when>/...               what was put aside on purpose; see `superseded`
 <study>/trials/<id>/metrics.parquet         every report
+<study>/trials/<id>/system.parquet          what it used over time: memory, GPU, the host's cores
 <study>/trials/<id>/items.parquet           one value per test item, where the trainable gives them
+<study>/trials/<id>/log.txt                 what it printed; <study>/trials/<id>/stack.txt: where it hung
 <study>/trials/<id>/artifacts/...           files that the trainable gives
 <study>/trials/<id>/checkpoint/<step>/...   newest usable checkpoint; checkpoint/latest.json names it, written last
 <study>/trials/<id>/record.json             WRITTEN LAST: a trial with a record is done, any other is not
 """
 
-import io
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from contrasweep.errors import SpecError, StorageError
-from contrasweep.storage.record import Record
+from contrasweep.errors import BrokenFileError, SpecError
+from contrasweep.rows import Row
+from contrasweep.storage.json_file import MAX_BYTES
+from contrasweep.storage.names import check_file_name, check_name
+from contrasweep.storage.parquet_file import decode_table, encode_table, is_number, is_value
+from contrasweep.storage.record import RECORD_FILE, Record
 from contrasweep.storage.store import Store, open_store
-from contrasweep.storage.study_document import StudyDocument
+from contrasweep.storage.study_document import STUDY_FILE, StudyDocument
 
-T = TypeVar("T")
+REPORTS = {"step": pa.types.is_integer, "time": pa.types.is_floating}
+"""Columns that metrics.parquet must have, and of which type."""
+GROUP = "group"
+"""The items that are no scores: what each item is from."""
+REPORT_COLUMNS = ("step", "time", "trial_id", "etag")
+"""What a column beside metrics is called, there or where reports of many trials stand together."""
+
+SYSTEM = "system.parquet"
+LOG, STACK = "log.txt", "stack.txt"
+"""What a trial printed, and what it was doing when it did not report any more; each only where there is any."""
 
 
 class StudyRecords:
     """The records of one study in one storage."""
 
-    def __init__(self, storage: str, study: str) -> None:
+    def __init__(self, storage: str, study: str, *, patient: bool = False) -> None:
+        """`patient`: see `open_store`. `SpecError` where `study` can be no study's name."""
+        try:
+            check_name(study)
+        except ValueError as error:
+            raise SpecError(f"there can be no study of this name: {error}", place="STUDY") from None
         self.storage, self.study = storage, study
-        self.store: Store = open_store(storage)
+        self.store: Store = open_store(storage, patient=patient)
 
     def key(self, trial_id: str, name: str) -> str:
-        """The key of one of a trial's objects."""
+        """The key of one of a trial's objects; ValueError where the id or the name would lead out of its folder."""
+        check_name(trial_id)
+        if name:
+            check_file_name(name)
         return f"{self.study}/trials/{trial_id}/{name}"
 
     def claim(self, document: StudyDocument, *, extend: bool = False) -> None:
@@ -44,14 +65,8 @@ class StudyRecords:
         With `extend` the new plan may be a larger one: records already there are kept by their content.
         """
         known = self.document()
-        if known is not None and known.plan_digest != document.plan_digest and not extend:
-            raise SpecError(
-                "a study of this name with another plan is in this storage",
-                place="name",
-                value=self.study,
-                hint=f"choose another name or --storage than {self.storage}, or pass --extend to keep its trials and "
-                f"add to them",
-            )
+        if not extend:
+            self.check_plan(document.plan_digest)
         if known is None or (known.plan_digest, known.format_version) != (
             document.plan_digest,
             document.format_version,
@@ -59,11 +74,22 @@ class StudyRecords:
             self.store.check_writable()
             self.store.write(f"{self.study}/study.json", document.to_json())
 
+    def check_plan(self, plan_digest: str) -> None:
+        """`SpecError` if a study of this name with another plan is in the storage."""
+        known = self.document()
+        if known is not None and known.plan_digest != plan_digest:
+            raise SpecError(
+                "a study of this name with another plan is in this storage",
+                place="name",
+                value=self.study,
+                hint=f"choose another name or --storage than {self.storage}, or pass --extend to keep its trials and "
+                f"add to them",
+            )
+
     def document(self) -> StudyDocument | None:
         """study.json, or None if this study was never run here."""
-        key = f"{self.study}/study.json"
         try:
-            return self._parsed(key, StudyDocument.from_json, self.store.read(key))
+            return STUDY_FILE.read(self.store, f"{self.study}/study.json", self.remedy(STUDY_FILE.remedy))
         except FileNotFoundError:
             return None
 
@@ -90,22 +116,22 @@ class StudyRecords:
     def read_one(self, trial_id: str) -> Record | None:
         """The record of a trial, or None if it has none; `StorageError` if it is broken."""
         try:
-            data = self.store.read(self.key(trial_id, "record.json"))
+            data = self.store.read(self.key(trial_id, "record.json"), MAX_BYTES)
         except FileNotFoundError:
             return None
         return self.parsed(trial_id, data)
 
     def parsed(self, trial_id: str, data: bytes | str) -> Record:
-        """The record in the content of a trial's record.json; `StorageError` that names the file if it is broken."""
-        return self._parsed(self.key(trial_id, "record.json"), Record.from_json, data)
+        """The record in the content of a trial's record.json; `BrokenFileError` if it is broken or another trial's."""
+        file, remedy = f"{self.store.uri}/{self.key(trial_id, 'record.json')}", self.remedy(RECORD_FILE.remedy)
+        record = RECORD_FILE.decode(data, file, remedy)
+        if record.trial_id != trial_id:
+            raise BrokenFileError(file, f"it is the record of trial {record.trial_id}", remedy)
+        return record
 
-    def _parsed(self, key: str, parse: Callable[[bytes | str], T], data: bytes | str) -> T:
-        try:
-            return parse(data)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise StorageError(f"{self.storage}/{key} is broken ({error}); remove it and run again") from None
-        except StorageError as error:
-            raise StorageError(f"{self.storage}/{key} {error}") from None
+    def remedy(self, text: str) -> str:
+        """What to do about a broken file, as a command that can be copied."""
+        return text.replace("STUDY", f"{self.study} --storage {self.storage}")
 
     def write(self, record: Record) -> None:
         """Write a trial's record; with it the trial is finished."""
@@ -115,46 +141,78 @@ class StudyRecords:
         """Drop the record of a trial: it is not finished any more, and goes on from its checkpoint."""
         self.store.delete(self.key(trial_id, "record.json"))
 
-    def write_metrics(self, trial_id: str, rows: list[dict[str, Any]]) -> None:
+    def write_metrics(self, trial_id: str, rows: list[Row]) -> None:
         """All reports of a trial: one row each, columns step, time (unix) and the metrics (float64)."""
-        self.store.write(self.key(trial_id, "metrics.parquet"), _table_bytes(_wide(rows)))
+        self.store.write(self.key(trial_id, "metrics.parquet"), encode_table(_wide(rows)))
 
-    def metrics(self, trial_id: str) -> list[dict[str, Any]]:
+    def metrics(self, trial_id: str) -> list[Row]:
         """Reports as written; [] where there are none. A metric that a report did not give is absent from it."""
         try:
-            table = pq.read_table(io.BytesIO(self.store.read(self.key(trial_id, "metrics.parquet"))))
+            table = self.metrics_table(trial_id, self.store.read(self.key(trial_id, "metrics.parquet")))
         except FileNotFoundError:
             return []
         return [{k: v for k, v in row.items() if v is not None} for row in table.to_pylist()]
 
+    def metrics_table(self, trial_id: str, data: bytes, name: str = "metrics.parquet") -> pa.Table:
+        """The table in the content of a trial's metrics.parquet, or the file `name` of its kind; `BrokenFileError` if
+        it is broken."""
+        file, remedy = f"{self.store.uri}/{self.key(trial_id, name)}", self.remedy(RECORD_FILE.remedy)
+        table = decode_table(data, file, remedy, REPORTS, is_number)
+        try:
+            kinds = {"step": pa.int64()}
+            table = table.cast(pa.schema([(name, kinds.get(name, pa.float64())) for name in table.column_names]))
+            if {"trial_id", "etag"}.intersection(table.column_names) or table["step"].null_count:
+                raise ValueError("its columns are not those of reports")
+        except (pa.ArrowException, ValueError) as error:
+            raise BrokenFileError(file, str(error), remedy) from None
+        return table
+
+    def write_system(self, trial_id: str, rows: list[Row]) -> None:
+        """What a trial used over time, a row every few seconds: columns step (seconds since its first), time (unix) and
+        what was in use (`cluster.usage.Meter.timeline`)."""
+        self.store.write(self.key(trial_id, SYSTEM), encode_table(_wide(rows)))
+
+    def system(self, trial_id: str) -> list[Row]:
+        """The rows as written; [] where there are none."""
+        try:
+            table = self.metrics_table(trial_id, self.store.read(self.key(trial_id, SYSTEM)), SYSTEM)
+        except FileNotFoundError:
+            return []
+        return [{k: v for k, v in row.items() if v is not None} for row in table.to_pylist()]
+
+    def system_table(self, trial_id: str, data: bytes) -> pa.Table:
+        """The table in the content of a trial's system.parquet; `BrokenFileError` if it is broken."""
+        return self.metrics_table(trial_id, data, SYSTEM)
+
     def write_items(self, trial_id: str, items: Mapping[str, Any]) -> None:
         """Write what a trainable gave for each test item: a column per name, a value per item."""
-        self.store.write(
-            self.key(trial_id, "items.parquet"), _table_bytes(pa.table({k: pa.array(v) for k, v in items.items()}))
-        )
+        table = pa.table({k: pa.array(v) for k, v in items.items()})
+        self.store.write(self.key(trial_id, "items.parquet"), encode_table(table))
 
-    def items(self, trial_id: str) -> dict[str, Any]:
-        """One array per name, one value per test item; {} where the trainable gave none."""
+    def items(self, trial_id: str, expected: Iterable[str] = ()) -> dict[str, Any]:
+        """One array per name, one value per test item; {} where the trainable gave none. `BrokenFileError` where the
+        file is broken or lacks one of the names that the record expects."""
+        key = self.key(trial_id, "items.parquet")
+        file, remedy = f"{self.store.uri}/{key}", self.remedy(RECORD_FILE.remedy)
         try:
-            table = pq.read_table(io.BytesIO(self.store.read(self.key(trial_id, "items.parquet"))))
+            data = self.store.read(key)
         except FileNotFoundError:
+            if set(expected):
+                raise BrokenFileError(file, "it is missing", remedy) from None
             return {}
+        columns = {name: is_value if name == GROUP else is_number for name in expected}
+        table = decode_table(data, file, remedy, columns, is_value)
         return {name: table[name].to_numpy() for name in table.column_names}
 
     def artifact(self, trial_id: str, name: str, to: Path) -> Path:
         """Fetch one artifact to the file `to`."""
+        key = self.key(trial_id, f"artifacts/{check_file_name(name)}")
         to.parent.mkdir(parents=True, exist_ok=True)
-        self.store.get_file(self.key(trial_id, f"artifacts/{name}"), to)
+        self.store.get_file(key, to)
         return to
 
 
-def _wide(rows: list[dict[str, Any]]) -> pa.Table:
+def _wide(rows: list[Row]) -> pa.Table:
     names = dict.fromkeys(["step", "time", *(name for row in rows for name in row)])
     kinds = {"step": pa.int64()}
     return pa.table({n: pa.array([row.get(n) for row in rows], kinds.get(n, pa.float64())) for n in names})
-
-
-def _table_bytes(table: pa.Table) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd")
-    return sink.getvalue()

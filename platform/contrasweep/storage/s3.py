@@ -8,27 +8,30 @@ is checked against it when read, so what a proxy cut or a disk flipped is fetche
 import base64
 import functools
 import hashlib
-import logging
 import os
-import random
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import boto3
 import botocore.exceptions as raised
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
-from botocore.parsers import ResponseParserError
-from s3transfer.exceptions import RetriesExceededError, S3DownloadFailedError
 
 from contrasweep.errors import StorageError
+from contrasweep.storage.names import is_key
+from contrasweep.storage.read_limit import MAX_READ, too_large
+from contrasweep.storage.s3_errors import (
+    CONDITION_UNSUPPORTED,
+    PRECONDITION_FAILED,
+    CorruptedObject,
+    error_code,
+    storage_error,
+)
+from contrasweep.storage.s3_retry import Allowance, Retry, positive_number
 
-log = logging.getLogger(__name__)
-T = TypeVar("T")
 PART_BYTES = 8 * 2**20
 THREADS = 4
 LARGE_BYTES = 2 * PART_BYTES  # what is larger travels in parts, by boto3's transfer manager
@@ -36,58 +39,49 @@ TRANSFER = TransferConfig(
     multipart_threshold=LARGE_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=THREADS, num_download_attempts=3
 )
 PART_ATTEMPTS = 3  # of a part's request, before the whole transfer is tried again
-FIRST_WAIT_S, MAX_WAIT_S = 0.2, 10.0
 _connecting = threading.Lock()
 DIGEST = "sha256"
-NOT_FOUND = {"404", "NoSuchKey", "NotFound"}
-ACCESS_DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403", "ExpiredToken", "InvalidToken"}
-PRECONDITION_FAILED = {"PreconditionFailed", "412"}
-CONDITION_UNSUPPORTED = {"NotImplemented", "501"}
-RETRYABLE = {
-    "SlowDown",
-    "RequestTimeout",
-    "ConditionalRequestConflict",
-    "OperationAborted",
-    "BadDigest",
-    "IncompleteBody",
-    "RequestTimeTooSkewed",
-    "NoSuchUpload",
-    "InvalidPart",
-    "409",
-    "408",
-    "429",
-}
-
-
-class CorruptedObject(Exception):
-    """The bytes that arrived are not those that were written."""
 
 
 class S3Store:
-    """Objects below `s3://bucket/prefix`. Calls are retried with growing waits, each retry logged, at most
-    CONTRASWEEP_S3_ATTEMPTS (6) times; then `StorageError` names the object and what to do."""
+    """Objects below `s3://bucket/prefix`. Every call is retried as `s3_retry.Retry` says; then `StorageError` names the
+    object and what to do.
 
-    def __init__(self, uri: str) -> None:
+    `patient`: the server answered this process, or the one that it works for, before.
+    """
+
+    def __init__(self, uri: str, *, patient: bool = False) -> None:
         self.bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+        if "@" in self.bucket:
+            raise StorageError(
+                "an s3:// address has no key or password in it; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            )
         if not self.bucket:
             raise StorageError(f"{uri}: an s3:// address needs a bucket, as in s3://bucket/prefix")
         self.uri = uri.rstrip("/")
         self.prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
-        self.attempts = _number("CONTRASWEEP_S3_ATTEMPTS", 6)
+        self._retry = Retry(self.uri, patient=patient)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return S3Store, (self.uri,)
+        return functools.partial(S3Store, patient=self._retry.patient), (self.uri,)
 
-    def read(self, key: str) -> bytes:
+    def read(self, key: str, limit: int = MAX_READ) -> bytes:
         """The object's bytes, checked against the SHA-256 in its metadata."""
 
-        def fetch() -> bytes:
+        def fetch(allowance: Allowance) -> bytes | int:
             response = self._client.get_object(Bucket=self.bucket, Key=self.prefix + key)
+            if (size := int(response["ContentLength"])) > limit:
+                response["Body"].close()
+                return size
+            allowance.extend(size)
             data: bytes = response["Body"].read()
             _check(hashlib.sha256(data).hexdigest(), response)
             return data
 
-        return self._try("read", key, fetch)
+        answer = self._retry("read", key, fetch)
+        if isinstance(answer, int):
+            raise too_large(self.uri, key, answer, limit)
+        return answer
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
         """Put one object with its SHA-256 in the metadata. With `if_absent`, an object that is there
@@ -96,19 +90,19 @@ class S3Store:
         digest = hashlib.sha256(data).hexdigest()
         tries = 0
 
-        def put() -> None:
+        def put(allowance: Allowance) -> None:
             nonlocal tries
             tries += 1
             self._client.put_object(**place, Body=data, Metadata={DIGEST: digest}, ContentMD5=_md5(data))
 
         try:
-            self._try("write", key, put)
+            self._retry("write", key, put, len(data))
         except raised.ClientError as error:
-            if if_absent and _code(error) in PRECONDITION_FAILED:  # perhaps by our own first try, whose answer was lost
+            if if_absent and error_code(error) in PRECONDITION_FAILED:  # perhaps by our own try, whose answer was lost
                 return tries > 1 and self._has(key, digest)
-            if if_absent and _code(error) in CONDITION_UNSUPPORTED:  # a server without conditions: nearly as good
+            if if_absent and error_code(error) in CONDITION_UNSUPPORTED:  # a server without conditions: nearly as good
                 return not self.exists(key) and self.write(key, data)
-            raise self._error("write", key, error) from None
+            raise storage_error("write", f"{self.uri}/{key}", error) from None
         return True
 
     def exists(self, key: str) -> bool:
@@ -131,27 +125,27 @@ class S3Store:
     def _tagged(self, prefix: str) -> Iterator[tuple[str, str]]:
         token: dict[str, str] = {}
         while True:
-            page = self._try(
-                "list",
-                prefix,
-                functools.partial(
-                    self._client.list_objects_v2, Bucket=self.bucket, Prefix=self.prefix + prefix, **token
-                ),
-            )
-            yield from ((entry["Key"].removeprefix(self.prefix), entry["ETag"]) for entry in page.get("Contents", ()))
+            place = {"Bucket": self.bucket, "Prefix": self.prefix + prefix, **token}
+            page = self._retry("list", prefix, functools.partial(self._page, place))
+            for entry in page.get("Contents", ()):
+                if is_key(key := entry["Key"].removeprefix(self.prefix)):
+                    yield key, entry["ETag"]
             if not page.get("IsTruncated"):
                 return
             token = {"ContinuationToken": page["NextContinuationToken"]}
 
+    def _page(self, place: dict[str, str], allowance: Allowance) -> dict[str, Any]:
+        return dict(self._client.list_objects_v2(**place))
+
     def delete(self, key: str) -> None:
         """Delete one object; the server does not mind if there is none."""
-        self._try("delete", key, lambda: self._client.delete_object(Bucket=self.bucket, Key=self.prefix + key))
+        self._retry("delete", key, lambda _: self._client.delete_object(Bucket=self.bucket, Key=self.prefix + key))
 
     def copy(self, key: str, to: str) -> None:
         """Copy within the bucket, on the server."""
         source = {"Bucket": self.bucket, "Key": self.prefix + key}
         place = {"Bucket": self.bucket, "Key": self.prefix + to}
-        self._try("write", to, lambda: self._client.copy_object(**place, CopySource=source))
+        self._retry("write", to, lambda _: self._client.copy_object(**place, CopySource=source))
 
     def put_file(self, key: str, path: Path) -> None:
         """Upload a file; a large one in parts, each with a CRC32."""
@@ -163,15 +157,15 @@ class S3Store:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         extra = {"Metadata": {DIGEST: digest}, "ChecksumAlgorithm": "CRC32"}
 
-        def upload() -> None:
+        def upload(allowance: Allowance) -> None:
             with path.open("rb") as file:
                 self._transfers.upload_fileobj(file, self.bucket, self.prefix + key, ExtraArgs=extra, Config=TRANSFER)
 
-        self._try("write", key, upload)
+        self._retry("write", key, upload, size)
 
     def get_file(self, key: str, path: Path) -> None:
         """Download an object to `path`."""
-        self._try("read", key, lambda: self._download(key, path))
+        self._retry("read", key, lambda allowance: self._download(key, path, allowance))
 
     def check_writable(self) -> None:
         """Write an empty object under a random name and delete it."""
@@ -179,9 +173,26 @@ class S3Store:
         self.write(key, b"")
         self.delete(key)
 
+    def has_conditional_writes(self) -> bool:
+        """Whether the server heeds `If-None-Match: *`: asked with an object under a random name, which is deleted."""
+        key = f".contrasweep-write-check-{uuid.uuid4().hex}"
+        place = {"Bucket": self.bucket, "Key": self.prefix + key, "IfNoneMatch": "*", "Body": b""}
+        put = functools.partial(self._put_empty, place)
+        try:
+            self._retry("write", key, put)
+            self._retry("write", key, put)
+        except raised.ClientError as error:
+            return error_code(error) in PRECONDITION_FAILED
+        finally:
+            self.delete(key)
+        return False
+
+    def _put_empty(self, place: dict[str, Any], allowance: Allowance) -> None:
+        self._client.put_object(**place)
+
     @property
     def _client(self) -> Any:
-        """The client whose requests `_try` tries again."""
+        """The client whose requests `Retry` makes again."""
         return self._connected(1)
 
     @property
@@ -197,71 +208,12 @@ class S3Store:
         with _connecting:
             return _connect(os.getpid(), aws, attempts)
 
-    def _try(self, verb: str, key: str, call: Callable[[], T]) -> T:
-        """`call()`, again after retryable errors. A missing object is `FileNotFoundError`, a condition that failed the
-        server's own error, all else `StorageError`."""
-        for attempt in range(1, self.attempts + 1):
-            try:
-                return call()
-            except raised.ClientError as error:
-                if _code(error) in NOT_FOUND and verb != "write":
-                    raise FileNotFoundError(f"{self.uri}/{key}") from None
-                if _code(error) in PRECONDITION_FAILED | CONDITION_UNSUPPORTED:
-                    raise
-                if not is_retryable(error) or attempt == self.attempts:
-                    raise self._error(verb, key, error, attempt) from None
-                fault: Exception = error
-            except (
-                raised.NoCredentialsError,
-                raised.PartialCredentialsError,
-                raised.ProfileNotFound,
-                ValueError,
-            ) as error:
-                raise self._error(verb, key, error) from None
-            except (raised.BotoCoreError, ResponseParserError, CorruptedObject, ConnectionError, TimeoutError) as error:
-                if attempt == self.attempts:
-                    raise self._error(verb, key, error, attempt) from None
-                fault = error
-            wait = min(MAX_WAIT_S, FIRST_WAIT_S * 2 ** (attempt - 1)) * random.uniform(0.5, 1)
-            log.warning(
-                "could not %s %s/%s (%s); attempt %d of %d in %.1f s",
-                verb,
-                self.uri,
-                key,
-                _message(fault),
-                attempt + 1,
-                self.attempts,
-                wait,
-            )
-            time.sleep(wait)
-        raise AssertionError("unreachable: the last attempt returns or raises")
-
-    def _error(self, verb: str, key: str, error: Exception, attempts: int = 1) -> StorageError:
-        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "AWS"
-        code = _code(error) if isinstance(error, raised.ClientError) else ""
-        if code == "NoSuchBucket":
-            advice = f"the bucket does not exist on {endpoint}: create it, or correct the address"
-        elif code in ACCESS_DENIED or isinstance(
-            error, raised.NoCredentialsError | raised.PartialCredentialsError | raised.ProfileNotFound
-        ):
-            advice = f"{endpoint} denies access: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy"
-        elif isinstance(error, CorruptedObject):
-            advice = "the stored object is damaged, or something on the way damages it: stage or compute it again"
-        elif isinstance(error, ValueError):
-            advice = "check the address and AWS_ENDPOINT_URL"
-        else:
-            advice = (
-                f"check that the server at {endpoint} is up, then run the same command again: finished work is kept"
-            )
-        times = f" {attempts} times" if attempts > 1 else ""
-        return StorageError(f"could not {verb} {self.uri}/{key}{times} ({_message(error)}); {advice}")
-
     def _head(self, key: str) -> dict[str, Any] | None:
-        def fetch() -> dict[str, Any]:
+        def fetch(allowance: Allowance) -> dict[str, Any]:
             return dict(self._client.head_object(Bucket=self.bucket, Key=self.prefix + key))
 
         try:
-            return self._try("read", key, fetch)
+            return self._retry("read", key, fetch)
         except FileNotFoundError:
             return None
 
@@ -269,10 +221,11 @@ class S3Store:
         head = self._head(key)
         return head is not None and _digest(head) == digest
 
-    def _download(self, key: str, path: Path) -> None:
+    def _download(self, key: str, path: Path, allowance: Allowance) -> None:
         """One version of the object, large ones in parts, into a file beside `path` that then takes its place."""
         place = {"Bucket": self.bucket, "Key": self.prefix + key}
         head = self._client.head_object(**place)
+        allowance.extend(int(head["ContentLength"]))
         scratch = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
         try:
             with scratch.open("wb") as file:
@@ -285,8 +238,6 @@ class S3Store:
             with scratch.open("rb") as file:
                 _check(hashlib.file_digest(file, "sha256").hexdigest(), head)
             scratch.replace(path)
-        except (S3DownloadFailedError, RetriesExceededError) as error:
-            raise CorruptedObject(str(error)) from None
         finally:
             scratch.unlink(missing_ok=True)
 
@@ -301,7 +252,7 @@ def _connect(process: int, environment: tuple[tuple[str, str], ...], attempts: i
         retries={"mode": "standard", "total_max_attempts": attempts},
         max_pool_connections=4 * THREADS,
         connect_timeout=10,
-        read_timeout=_number("CONTRASWEEP_S3_TIMEOUT_S", 60),
+        read_timeout=positive_number("CONTRASWEEP_S3_TIMEOUT_S", 60),
         s3={"addressing_style": "path"} if endpoint else {},
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
@@ -323,27 +274,3 @@ def _digest(response: dict[str, Any]) -> str | None:
 
 def _md5(data: bytes) -> str:
     return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
-
-
-def _code(error: raised.ClientError) -> str:
-    return str(error.response.get("Error", {}).get("Code", ""))
-
-
-def is_retryable(error: raised.ClientError) -> bool:
-    """Whether the same request may succeed later: the server is busy, or lost or broke a part of it."""
-    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    return (status >= 500 and status != 501) or _code(error) in RETRYABLE
-
-
-def _message(error: Exception) -> str:
-    if isinstance(error, raised.ClientError):
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", "")
-        return f"{status} {_code(error)}".strip() if _code(error) != str(status) else str(status)
-    return " ".join(str(error).split())[:200] or type(error).__name__
-
-
-def _number(variable: str, default: int) -> int:
-    try:
-        return max(1, int(os.environ.get(variable, default)))
-    except ValueError:
-        raise StorageError(f"{variable} must be a whole number, got {os.environ[variable]!r}") from None

@@ -1,15 +1,21 @@
 """Where studies and datasets lie: a local folder, or `s3://bucket/prefix`. One protocol, keys with slashes."""
 
 import contextlib
+import errno
 import os
 import shutil
+import stat
 import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from contrasweep.errors import StorageError
+from contrasweep.storage.names import is_key
+from contrasweep.storage.read_limit import MAX_READ, too_large
+
+COPY_BYTES = 2**20
 
 
 class Store(Protocol):
@@ -17,8 +23,8 @@ class Store(Protocol):
 
     uri: str
 
-    def read(self, key: str) -> bytes:
-        """The object's bytes; `FileNotFoundError` if there is none."""
+    def read(self, key: str, limit: int = MAX_READ) -> bytes:
+        """The object's bytes; `FileNotFoundError` if there is none, `BrokenFileError` if it has more than `limit`."""
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
         """Write an object; with `if_absent` only where there is none. Whether it was written."""
@@ -27,7 +33,7 @@ class Store(Protocol):
         """Whether there is such an object."""
 
     def list(self, prefix: str = "") -> Iterator[str]:
-        """The keys that begin with `prefix`, sorted."""
+        """The keys that begin with `prefix`, sorted; those alone that `names.is_key` knows."""
 
     def etags(self, folder: str, name: str) -> dict[str, str]:
         """Of each `<folder><any>/<name>`, by key, a text that changes with its content."""
@@ -47,15 +53,21 @@ class Store(Protocol):
     def check_writable(self) -> None:
         """`StorageError` that says why nothing can be written here; leaves nothing behind."""
 
+    def has_conditional_writes(self) -> bool:
+        """Whether of two that write the same object with `if_absent` only one can; leaves nothing behind."""
 
-def open_store(uri: str) -> Store:
-    """The store at `uri`: `s3://bucket/prefix`, `file:///folder`, or a folder's path."""
+
+def open_store(uri: str, *, patient: bool = False) -> Store:
+    """The store at `uri`: `s3://bucket/prefix`, what fsspec knows (`gs://`, `az://`), `file:///folder`, or a folder.
+    `patient`: its server is known to be there, so that an outage is waited out from the first call on."""
     if uri.startswith("s3://"):
         from contrasweep.storage.s3 import S3Store
 
-        return S3Store(uri)
+        return S3Store(uri, patient=patient)
     if "://" in uri and not uri.startswith("file://"):
-        raise StorageError(f"{uri}: storage must be a folder or an s3:// address")
+        from contrasweep.storage.fsspec_store import FsspecStore
+
+        return FsspecStore(uri)
     return LocalStore(Path(uri.removeprefix("file://")).expanduser().resolve())
 
 
@@ -66,9 +78,12 @@ class LocalStore:
         self.root = root
         self.uri = str(root)
 
-    def read(self, key: str) -> bytes:
-        """The file's content."""
-        return (self.root / key).read_bytes()
+    def read(self, key: str, limit: int = MAX_READ) -> bytes:
+        """The file's content. What is no plain file (a link, a pipe that would never end) is refused."""
+        with self._open(key) as file:
+            if (size := os.fstat(file.fileno()).st_size) > limit:
+                raise too_large(self.uri, key, size, limit)
+            return file.read()
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
         """Write and flush a hidden file, then rename it into place."""
@@ -87,11 +102,12 @@ class LocalStore:
 
     def get_file(self, key: str, path: Path) -> None:
         """Copy the file to `path`."""
-        shutil.copyfile(self.root / key, path)
+        with self._open(key) as file, path.open("wb") as to:
+            shutil.copyfileobj(file, to, COPY_BYTES)
 
     def exists(self, key: str) -> bool:
         """Whether there is such a file."""
-        return (self.root / key).is_file()
+        return self._path(key).is_file()
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """Keys of the files whose keys begin with `prefix`, sorted, without unfinished ones."""
@@ -102,13 +118,15 @@ class LocalStore:
             for name in files
             if not name.startswith(".tmp-")
         )
-        yield from sorted(key for key in keys if key.startswith(prefix))
+        yield from sorted(key for key in keys if key.startswith(prefix) and is_key(key))
 
     def etags(self, folder: str, name: str) -> dict[str, str]:
         """Inode, modification time and size of each file, by key."""
         etags = {}
         with contextlib.suppress(FileNotFoundError), os.scandir(self.root / folder) as entries:
             for entry in entries:
+                if not is_key(entry.name):
+                    continue
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                     at = os.stat(f"{entry.path}/{name}")  # a file is replaced by another inode, never written in place
                     etags[f"{folder}{entry.name}/{name}"] = f"{at.st_ino}-{at.st_mtime_ns}-{at.st_size}"
@@ -116,16 +134,16 @@ class LocalStore:
 
     def delete(self, key: str) -> None:
         """Unlink the file, if there is one."""
-        (self.root / key).unlink(missing_ok=True)
+        self._path(key).unlink(missing_ok=True)
 
     def copy(self, key: str, to: str) -> None:
         """Give the file a second name where the file system can, else copy it."""
 
         def link(temporary: Path) -> None:
             try:  # objects are replaced and never written in place, so two names may share one
-                os.link(self.root / key, temporary)
+                os.link(self._path(key), temporary)
             except OSError:
-                shutil.copyfile(self.root / key, temporary)
+                self.get_file(key, temporary)
 
         self._place(to, link, if_absent=False)
 
@@ -137,22 +155,62 @@ class LocalStore:
         except OSError as error:
             raise StorageError(f"storage {self.uri} cannot be written ({error.strerror} in {nearest})") from None
 
+    def has_conditional_writes(self) -> bool:
+        """Always: a link is made, or a file created, by one process only."""
+        return True
+
     def _place(self, key: str, fill: object, if_absent: bool) -> bool:
-        target = self.root / key
+        target = self._path(key)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             temporary = target.parent / f".tmp-{uuid.uuid4().hex}"
             try:
                 fill(temporary)  # type: ignore[operator]
                 if if_absent:
-                    try:
-                        os.link(temporary, target)
-                    except FileExistsError:
-                        return False
-                else:
-                    temporary.replace(target)
+                    return _create(target, temporary)
+                temporary.replace(target)
             finally:
                 temporary.unlink(missing_ok=True)
         except OSError as error:
             raise StorageError(f"storage {self.uri}: {key} cannot be written ({error})") from error
         return True
+
+    def _path(self, key: str) -> Path:
+        """Where an object lies; `StorageError` where its key would lead out of the folder."""
+        if key.startswith("/") or "\0" in key or ".." in key.split("/"):
+            raise StorageError(f"storage {self.uri}: the key {key[:200]!a} leads out of it; it is not used")
+        return self.root / key
+
+    def _open(self, key: str) -> BinaryIO:
+        """The plain file of this key, open to be read."""
+        path = self._path(key)
+        try:
+            file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+        except FileNotFoundError:
+            raise
+        except NotADirectoryError as error:
+            raise FileNotFoundError(str(error)) from None
+        except OSError as error:
+            why = "it is a link" if error.errno == errno.ELOOP else error.strerror
+            raise StorageError(f"storage {self.uri}: {key} cannot be read ({why})") from None
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.close()
+            raise StorageError(f"storage {self.uri}: {key} is no plain file; it is not read")
+        return file
+
+
+def _create(target: Path, source: Path) -> bool:
+    """Give `target` the content of `source` if there is no such file; whether it did."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return False
+    except OSError:  # no hard links on FUSE, exFAT or SMB: exclusive all the same, but not at once whole
+        try:
+            with target.open("xb") as file:
+                file.write(source.read_bytes())
+                file.flush()
+                os.fsync(file.fileno())
+        except FileExistsError:
+            return False
+    return True

@@ -1,23 +1,59 @@
 """`StudyDocument`: study.json, what a storage keeps of a study beside its trials."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from contrasweep.storage.record import DatasetRef, newer_format
+import pydantic
 
-STUDY_FORMAT = 2
-"""Format version of study.json. Version 1 had the fields of `search` side by side with the others."""
+from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.names import Label, Name
+from contrasweep.storage.record import Count, DatasetRef, Measure, Time
+
+STUDY_FORMAT = 3
+"""Format version of study.json. Version 2 had no digest; version 1 had the fields of `search` side by side with the
+others."""
+
+
+class _Budget(pydantic.BaseModel):
+    model_config = SCHEMA
+
+    trials: Count | None = None
+    epochs: Count | None = None
+    gpu_hours: Measure | None = None
+
+
+def _check_budget(budget: Mapping[str, Any]) -> Mapping[str, Any]:
+    _Budget.model_validate(budget)
+    return budget
 
 
 @dataclass(frozen=True)
 class DeclaredSearch:
     """How a Sweep searches: its searcher, on how many folds, and within which budget an arm (see `ArmBudget`)."""
 
-    searcher: str
-    folds: int
-    budget: Mapping[str, Any]
+    __pydantic_config__ = SCHEMA
+
+    searcher: Label
+    folds: Count
+    budget: Annotated[Mapping[str, Any], pydantic.AfterValidator(_check_budget)]
+
+
+class _DeclaredArm(pydantic.BaseModel):
+    space: Mapping[str, Mapping[str, Any]] | None = None
+
+
+class _Declaration(pydantic.BaseModel):
+    """What is read of a declaration; the rest is kept as it is."""
+
+    arms: Mapping[str, _DeclaredArm] = {}
+    objectives: Mapping[str, Literal["max", "min"]] | None = None
+    constraints: Mapping[str, str] | None = None
+
+
+def _check_declaration(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    _Declaration.model_validate(spec)
+    return spec
 
 
 @dataclass(frozen=True)
@@ -28,24 +64,26 @@ class StudyDocument:
     of the table are scored on the dataset's own test split, `trials` where their number is not known beforehand.
     """
 
-    name: str
-    metric: str
+    __pydantic_config__ = SCHEMA
+
+    name: Name
+    metric: Label
     mode: Literal["max", "min"] = "max"
-    type: str = "ablation_grid"  # or "sweep"
-    plan_digest: str = ""
-    arms: tuple[str, ...] = ()
-    axes: tuple[str, ...] = ()
-    alpha: float = 0.05
-    reference: str | None = None  # the arm that the others are compared with
-    folds: int | None = None
-    trials: int | None = None
+    type: Literal["ablation_grid", "sweep"] = "ablation_grid"
+    plan_digest: Label = ""
+    arms: tuple[Label, ...] = ()
+    axes: tuple[Label, ...] = ()
+    alpha: Annotated[float, pydantic.Field(gt=0, lt=0.5)] = 0.05
+    reference: Label | None = None  # the arm that the others are compared with
+    folds: Annotated[int, pydantic.Field(ge=2, le=2**31)] | None = None
+    trials: Count | None = None
     search: DeclaredSearch | None = None
     description: str = ""
     datasets: tuple[DatasetRef, ...] = ()
     commands: tuple[str, ...] = ()  # that declared the study; none where a program did
-    created: float = 0.0  # unix time
-    versions: Mapping[str, str] = field(default_factory=dict)
-    spec: Mapping[str, Any] = field(default_factory=dict)
+    created: Time = 0.0
+    versions: Mapping[Label, Label] = field(default_factory=dict)
+    spec: Annotated[Mapping[str, Any], pydantic.AfterValidator(_check_declaration)] = field(default_factory=dict)
     format_version: int = field(default=STUDY_FORMAT, compare=False)  # of the file it was read from
 
     @property
@@ -59,6 +97,17 @@ class StudyDocument:
         return dict(self.spec.get("constraints") or {})
 
     @property
+    def question(self) -> Literal["overall", "cells"]:
+        """What the study decides: arms over all cells, or in each cell."""
+        return "cells" if self.spec.get("question") == "cells" else "overall"
+
+    @property
+    def smallest_difference(self) -> float | None:
+        """The smallest difference of interest, in units of the metric, where one was declared."""
+        value = self.spec.get("smallest_difference")
+        return None if value is None else float(value)
+
+    @property
     def train_fraction(self) -> float | None:
         """The part of the data that a fold's trials train on; None where there are no folds."""
         return (self.folds - 1) / self.folds if self.folds else None
@@ -69,32 +118,25 @@ class StudyDocument:
 
     def to_json(self) -> bytes:
         """The content of study.json."""
-        return json.dumps(asdict(self) | {"format_version": STUDY_FORMAT}, indent=1, sort_keys=True).encode()
-
-    @classmethod
-    def from_json(cls, data: bytes | str) -> Self:
-        """The inverse of `to_json`, and of what earlier releases wrote. Raises `StorageError` for a newer format and
-        ValueError, KeyError or TypeError for what is no study."""
-        content = json.loads(data)
-        version = content.pop("format_version")
-        if version > STUDY_FORMAT:
-            raise newer_format(version, STUDY_FORMAT)
-        if version == 1:
-            content = _from_version_1(content)
-        search = content["search"]
-        return cls(
-            **content
-            | {
-                "format_version": version,
-                "search": search and DeclaredSearch(**search),
-                "datasets": tuple(DatasetRef(**entry) for entry in content["datasets"]),
-                **{name: tuple(content[name]) for name in ("arms", "axes", "commands")},
-            }
-        )
+        members = asdict(self)
+        del members["format_version"]
+        return STUDY_FILE.encode(members)
 
 
-def _from_version_1(content: Mapping[str, Any]) -> dict[str, Any]:
-    old = dict(content)
+def _upgraded(version: int, members: dict[str, Any]) -> dict[str, Any]:
+    if version > 1:
+        return members | {"format_version": version}
+    old = dict(members)
     searcher, folds, budget = old.pop("searcher", None), old.pop("search_folds", 1), old.pop("budget", {})
     search = None if searcher is None else {"searcher": searcher, "folds": folds, "budget": budget}
-    return {"search": search, "commands": [], "description": "", **old}
+    return {"search": search, "commands": [], "description": "", **old, "format_version": version}
+
+
+STUDY_FILE = JsonFile(
+    pydantic.TypeAdapter(StudyDocument),
+    STUDY_FORMAT,
+    "`contrasweep verify STUDY --repair` puts it aside, and the next run of the study writes it again",
+    _upgraded,
+    first_version=0,
+)
+"""study.json, written and read."""

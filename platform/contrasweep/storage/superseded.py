@@ -1,95 +1,110 @@
-"""Trials that were put aside on purpose: they move to `<study>/superseded/<when>/trials/<id>/` and are never deleted.
+"""What was put aside on purpose: it moves to `<study>/superseded/<when>/` and is never deleted.
+
+<study>/superseded/<when>/trials/<id>/...          all that the storage holds of a trial
+<study>/superseded/<when>/search/<digest>/...      the candidates of a search that starts anew
 
 A move is killed at any point without loss. Its intention is written first (`superseded/moving.json`), then everything
 is copied, then the intention says so, then the originals are deleted, the record first. What was begun is finished by
 `finish_move`, which whoever changes a study calls before anything else.
 """
 
-import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field
 
-from contrasweep.errors import SpecError, StorageError
-from contrasweep.storage.record import Record
+from contrasweep.errors import BrokenFileError, SpecError, StorageError
+from contrasweep.storage.record import RECORD_FILE, Record
 from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.superseded_files import ABOUT_FILE, MOVE_FILE, About, Move
 
 THREADS = 16
+WHOLE_FILES = ("study.json", "plan.parquet")
+"""Files of a study that are put aside where they are broken; the next run writes them again."""
 
 
 @dataclass(frozen=True)
 class PutAside:
-    """Trials that were put aside together: when (a name in the storage), why, and their ids."""
+    """Trials that were put aside together: when (a name in the storage), why, their ids, and of the arms whose searches
+    started anew then the digest of the search."""
 
     when: str
     reason: str
     trial_ids: tuple[str, ...]
+    searches: Mapping[str, str] = field(default_factory=dict)
 
 
-def put_aside(records: StudyRecords, trial_ids: Iterable[str], reason: str) -> str:
-    """Move all that the storage holds of some trials to superseded/; its name there."""
-    ids = sorted(set(trial_ids))
+def put_aside(
+    records: StudyRecords,
+    trial_ids: Iterable[str],
+    reason: str,
+    searches: Mapping[str, str] | None = None,
+    files: Iterable[str] = (),
+) -> str:
+    """Move all that the storage holds of some trials, the candidates of `searches` (arm -> digest) and some of
+    `WHOLE_FILES` to superseded/; its name there."""
+    ids, searches = sorted(set(trial_ids)), dict(searches or {})
     when = _name(records)
-    about = {"reason": reason, "trials": ids, "moved": time.time()}
-    moves = {_trial(records, i): f"{_folder(records)}/{when}/trials/{i}/" for i in ids}
+    about = About(reason, tuple(ids), searches, time.time())
+    moves = {place: aside for aside, place in _places(records, when, ids, searches).items()}
+    moves |= {f"{records.study}/{file}": f"{_folder(records)}/{when}/{file}" for file in files}
     _begin(records, moves, {f"{_folder(records)}/{when}/about.json": about})
     return when
 
 
-def put_back(records: StudyRecords, when: str, trial_ids: Iterable[str]) -> None:
-    """Move trials from superseded/`when` to where they were. What has been made of them since is put aside first."""
-    ids = sorted(set(trial_ids))
-    if present := [i for i in ids if next(records.store.list(_trial(records, i)), None) is not None]:
-        put_aside(records, present, f"restored as they were {when}")
-    _begin(records, {f"{_folder(records)}/{when}/trials/{i}/": _trial(records, i) for i in ids}, {})
-    if when not in {part.when for part in put_aside_so_far(records)}:
-        records.store.delete(f"{_folder(records)}/{when}/about.json")
+def put_back(records: StudyRecords, part: PutAside, replaced: Iterable[str] = ()) -> None:
+    """Move what was put aside to where it was. What stands in its place since is put aside first, and so are the trials
+    `replaced`, which the searches of since then have chosen."""
+    present = [i for i in {*part.trial_ids, *replaced} if _holds(records, records.key(i, ""))]
+    if present or any(_holds(records, _search(records, digest)) for digest in part.searches.values()):
+        put_aside(records, present, f"restored as they were {part.when}", part.searches)
+    _begin(records, _places(records, part.when, part.trial_ids, part.searches), {})
+    if part.when not in {left.when for left in put_aside_so_far(records)}:
+        records.store.delete(f"{_folder(records)}/{part.when}/about.json")
 
 
 def put_aside_so_far(records: StudyRecords) -> list[PutAside]:
     """What lies in superseded/, the oldest first."""
-    found: dict[str, set[str]] = {}
+    names: dict[str, set[str]] = {}
     for key in records.store.list(f"{_folder(records)}/"):
         parts = key.removeprefix(f"{_folder(records)}/").split("/")
-        if len(parts) > 3 and parts[1] == "trials":
-            found.setdefault(parts[0], set()).add(parts[2])
-    return [PutAside(when, _reason(records, when), tuple(sorted(found[when]))) for when in sorted(found)]
+        if len(parts) > 3 and parts[1] in ("trials", "search"):
+            names.setdefault(parts[0], set()).update({parts[2]} if parts[1] == "trials" else ())
+    return [_part(records, when, names[when]) for when in sorted(names)]
 
 
 def read_put_aside(records: StudyRecords, when: str, trial_id: str) -> Record | None:
     """The record of a trial that was put aside, or None if it has none or is broken."""
     try:
-        return Record.from_json(records.store.read(f"{_folder(records)}/{when}/trials/{trial_id}/record.json"))
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, StorageError):
+        return RECORD_FILE.read(records.store, f"{_folder(records)}/{when}/trials/{trial_id}/record.json")
+    except (FileNotFoundError, StorageError):
         return None
 
 
 def finish_move(records: StudyRecords) -> None:
     """Finish a move that was interrupted; nothing where none was."""
     try:
-        _carry_out(records, json.loads(records.store.read(_intention(records))))
+        move = MOVE_FILE.read(records.store, _intention(records))
     except (FileNotFoundError, NotADirectoryError):
         return
-    except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"{records.storage}/{_intention(records)} is broken ({error})") from None
+    _carry_out(records, move)
 
 
-def _begin(records: StudyRecords, moves: Mapping[str, str], files: Mapping[str, Mapping[str, Any]]) -> None:
+def _begin(records: StudyRecords, moves: Mapping[str, str], files: Mapping[str, About]) -> None:
     """`moves`: prefix -> prefix. `files` are written with them."""
-    intention = {"moves": moves, "copied": False}
-    records.store.write(_intention(records), json.dumps(intention).encode())
-    for key, content in files.items():
-        records.store.write(key, json.dumps(content).encode())
-    _carry_out(records, intention)
+    move = Move(moves, files)
+    MOVE_FILE.write(records.store, _intention(records), asdict(move))
+    _carry_out(records, move)
 
 
-def _carry_out(records: StudyRecords, intention: Mapping[str, Any]) -> None:
-    store, moves = records.store, dict(intention["moves"])
-    inside = (f"{records.study}/trials/", f"{_folder(records)}/")
-    if not all(prefix.startswith(inside) and ".." not in prefix for pair in moves.items() for prefix in pair):
-        raise StorageError(f"{records.storage}/{_intention(records)} names places outside the study")
+def _carry_out(records: StudyRecords, move: Move) -> None:
+    store, moves = records.store, move.moves
+    inside = (f"{records.study}/trials/", f"{records.study}/search/", f"{_folder(records)}/")
+    places = [*moves, *moves.values(), *move.files]
+    if not all(place.startswith(inside) or place in _whole_files(records) for place in places):
+        raise BrokenFileError(
+            f"{records.store.uri}/{_intention(records)}", "it names places outside the study", MOVE_FILE.remedy
+        )
 
     def copy(pair: tuple[str, str]) -> None:
         for key in store.list(pair[0]):
@@ -100,9 +115,11 @@ def _carry_out(records: StudyRecords, intention: Mapping[str, Any]) -> None:
             store.delete(key)
 
     with ThreadPoolExecutor(THREADS) as pool:
-        if not intention["copied"]:
+        if not move.copied:
+            for key, about in move.files.items():
+                ABOUT_FILE.write(store, key, asdict(about))
             list(pool.map(copy, moves.items()))
-            store.write(_intention(records), json.dumps({"moves": moves, "copied": True}).encode())
+            MOVE_FILE.write(store, _intention(records), asdict(Move(moves, copied=True)))
         list(pool.map(delete, moves))
     store.delete(_intention(records))
 
@@ -121,12 +138,27 @@ def _folder(records: StudyRecords) -> str:
     return f"{records.study}/superseded"
 
 
+def _whole_files(records: StudyRecords) -> list[str]:
+    return [f"{records.study}/{file}" for file in WHOLE_FILES]
+
+
 def _intention(records: StudyRecords) -> str:
     return f"{_folder(records)}/moving.json"
 
 
-def _trial(records: StudyRecords, trial_id: str) -> str:
-    return records.key(trial_id, "")
+def _places(records: StudyRecords, when: str, ids: Iterable[str], searches: Mapping[str, str]) -> dict[str, str]:
+    """Place in superseded/`when` -> place in the study, both with a slash at the end."""
+    aside = f"{_folder(records)}/{when}"
+    trials = {f"{aside}/trials/{i}/": records.key(i, "") for i in ids}
+    return trials | {f"{aside}/search/{digest}/": _search(records, digest) for digest in searches.values()}
+
+
+def _search(records: StudyRecords, digest: str) -> str:
+    return f"{records.study}/search/{digest}/"
+
+
+def _holds(records: StudyRecords, prefix: str) -> bool:
+    return next(records.store.list(prefix), None) is not None
 
 
 def _name(records: StudyRecords) -> str:
@@ -144,8 +176,10 @@ def _names(now: str) -> Iterator[str]:
         number += 1
 
 
-def _reason(records: StudyRecords, when: str) -> str:
+def _part(records: StudyRecords, when: str, trial_ids: Iterable[str]) -> PutAside:
+    """With what its about.json says, as far as that can be read."""
     try:
-        return str(json.loads(records.store.read(f"{_folder(records)}/{when}/about.json"))["reason"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return ""
+        about = ABOUT_FILE.read(records.store, f"{_folder(records)}/{when}/about.json")
+    except (FileNotFoundError, StorageError):
+        about = About("")
+    return PutAside(when, about.reason, tuple(sorted(trial_ids)), about.searches)

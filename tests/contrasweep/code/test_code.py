@@ -271,6 +271,7 @@ def test_a_worker_says_which_modules_are_others_there(package):
     assert differing_modules({**modules, "__main__": "x"}) == ["mythesis.deep.numbers", "mythesis.settings"]
 
 
+@pytest.mark.slow
 def test_the_digest_is_the_same_in_every_version_of_python_and_every_process(package):
     done = subprocess.run(
         [

@@ -4,6 +4,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 from contrasweep.code import code_of
 
 NOTEBOOK = [
@@ -47,6 +49,7 @@ def changed(cells, old, new):
     return [cell.replace(old, new) for cell in cells]
 
 
+@pytest.mark.slow
 def test_a_notebook_function_is_its_source_and_all_of_the_notebook_that_it_refers_to(tmp_path):
     before = notebook(tmp_path, NOTEBOOK)
     assert before.endswith("['__main__', 'helpers']")
@@ -64,12 +67,14 @@ def test_a_notebook_function_is_its_source_and_all_of_the_notebook_that_it_refer
         assert notebook(tmp_path, changed(NOTEBOOK, old, new)) != before, new
 
 
+@pytest.mark.slow
 def test_a_cell_that_is_run_again_counts_as_it_is_now(tmp_path):
     again = notebook(tmp_path, [*NOTEBOOK, "class Settings:\n    lr = 0.2", "train.settings = Settings"])
     assert again == notebook(tmp_path, changed(NOTEBOOK, "lr = 0.05", "lr = 0.2"))
     assert again != notebook(tmp_path, NOTEBOOK)
 
 
+@pytest.mark.slow
 def test_the_text_put_together_from_a_notebook_is_a_module_to_read(tmp_path):
     text = notebook(tmp_path, NOTEBOOK, SHOW + "\nprint(_v.sources['__main__'].data.decode())")
     for line in ("from helpers import scale as scale", "import numpy as np", "WIDTH = 16", "class Method(Base):"):
@@ -77,6 +82,7 @@ def test_the_text_put_together_from_a_notebook_is_a_module_to_read(tmp_path):
     assert "UNUSED" not in text
 
 
+@pytest.mark.slow
 def test_a_function_without_any_source_counts_by_its_bytecode(tmp_path):
     def digest(number):
         code = f"def train(t):\n    yield {number}\n"
@@ -88,6 +94,7 @@ def test_a_function_without_any_source_counts_by_its_bytecode(tmp_path):
     assert digest(1) == digest(1) != digest(2)
 
 
+@pytest.mark.slow
 def test_a_script_counts_as_its_file(tmp_path):
     script = tmp_path / "script.py"
 

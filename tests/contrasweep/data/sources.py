@@ -105,6 +105,42 @@ def image_folder(folder: Path) -> Path:
     return folder
 
 
+def png_bytes() -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(RANDOM.randint(0, 256, (10, 12, 3)).astype(np.uint8)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def webdataset(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for shard, n in (("train-000.tar", 6), ("train-001.tar", 5), ("val-000.tar", 4)):
+        with tarfile.open(folder / shard, "w") as archive:
+            for i in range(n):
+                members = {"png": png_bytes(), "cls": str(i % 3).encode(), "json": b'{"kind": 1}'}
+                for extension, data in members.items():
+                    info = tarfile.TarInfo(f"part/{i:04d}.{extension}")
+                    info.size = len(data)
+                    archive.addfile(info, io.BytesIO(data))
+    (folder / "classes.txt").write_text("cat\ndog\nowl\n")
+    return folder
+
+
+def hugging_face(folder: Path) -> Path:
+    """As `datasets` itself writes it."""
+    import datasets
+
+    for split, n in (("train", 7), ("validation", 3)):
+        rows = {
+            "image": [{"bytes": png_bytes(), "path": f"{i}.png"} for i in range(n)],
+            "label": [i % 2 for i in range(n)],
+        }
+        features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])})
+        (folder / "data").mkdir(parents=True, exist_ok=True)
+        data = datasets.Dataset.from_dict(rows, features=features)
+        data.to_parquet(folder / "data" / f"{split}-00000-of-00001.parquet")
+    return folder
+
+
 def image_pairs(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "pairs.csv").open("w", newline="") as file:
@@ -253,6 +289,9 @@ SOURCES = {
     "imagenet-lt": lists(*IMAGENET),
     "inaturalist-lt": lists("iNaturalist18_train.txt", "iNaturalist18_val.txt"),
     "image-folder": image_folder,
+    "images": image_folder,
+    "webdataset": webdataset,
+    "hugging-face": hugging_face,
     "image-pairs": image_pairs,
     "ombria": ombria,
     "xbd": xbd,

@@ -26,13 +26,14 @@ def test_stratified_folds_differ_by_at_most_one_row_in_total_and_per_class(
     labels: list[int], count: int, seed: int
 ) -> None:
     assigned = assign(labels, None, None, Folds(count, "stratified", seed))
-    found = sizes(assigned, count)
-    assert sum(found) == len(labels) and max(found) - min(found) <= 1
+    counted = sizes(assigned, count)
+    assert sum(counted) == len(labels) and max(counted) - min(counted) <= 1
     for label in set(labels):
         members = sizes(assigned[np.asarray(labels) == label], count)
         assert max(members) - min(members) <= 1
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(LABELS, st.integers(2, 6), st.integers(0, 3), st.data())
 def test_grouped_folds_never_split_a_group_and_none_is_empty(

@@ -80,10 +80,10 @@ def test_rows_without_a_crop_are_taken_whole(folder: Path) -> None:
     text = "pre,post,label,x,y,size\na0.png,b0.png,0,8,0,8\na1.png,b1.png,1,,,\n"
     manifest = pairs(folder, text, size=8)
     assert rows(folder, manifest)["x"] == [8, None]
-    found = open_dataset(manifest).split("train").array("pre")
-    assert np.array_equal(found[0], np.asarray(Image.open(folder / "a0.png"))[:8, 8:])
+    result = open_dataset(manifest).split("train").array("pre")
+    assert np.array_equal(result[0], np.asarray(Image.open(folder / "a0.png"))[:8, 8:])
     whole = Image.open(folder / "a1.png").resize((8, 8), Image.Resampling.BICUBIC)
-    assert np.array_equal(found[1], np.asarray(whole))
+    assert np.array_equal(result[1], np.asarray(whole))
 
 
 @pytest.mark.parametrize(
@@ -156,14 +156,14 @@ def test_grey_next_to_colour_is_not_cured_by_a_size(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "line", "value", "last", "found"),
+    ("labels", "line", "value", "last", "among"),
     [((1, 3), 3, 3, 1, "1, 3"), ((10, 20), 2, 10, 1, "10, 20"), ((1, 1), 2, 1, 0, "1"), ((0, 2), 3, 2, 1, "0, 2")],
 )
 def test_numbers_that_leave_a_class_empty_are_refused(
-    folder: Path, labels: tuple[int, int], line: int, value: int, last: int, found: str
+    folder: Path, labels: tuple[int, int], line: int, value: int, last: int, among: str
 ) -> None:
     text = "pre,post,label\n" + "".join(f"a{i}.png,b{i}.png,{label}\n" for i, label in enumerate(labels))
-    rule = rf"line {line}: labels that are numbers must run from 0 to {last} without a gap, got {value} among {found}"
+    rule = rf"line {line}: labels that are numbers must run from 0 to {last} without a gap, got {value} among {among}"
     with pytest.raises(DataError, match=rf"pairs\.csv, {rule}: renumber them, or name .* --set classes="):
         pairs(folder, text)
     classes = [f"class {i}" for i in range(max(labels) + 1)]

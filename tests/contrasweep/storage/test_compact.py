@@ -20,10 +20,10 @@ def _small(monkeypatch):
 @pytest.fixture(params=["folder", "s3"])
 def records(request, tmp_path):
     storage = request.getfixturevalue("s3").uri if request.param == "s3" else str(tmp_path)
-    made = StudyRecords(storage, "compacted")
+    created = StudyRecords(storage, "compacted")
     for i, trial_id in enumerate(TRIALS):
-        finish(made, trial_id, float(i))
-    return made
+        finish(created, trial_id, float(i))
+    return created
 
 
 def finish(records, trial_id, value):
@@ -48,15 +48,15 @@ def read(records, wanted=None):
 
 def assert_true(records):
     """What is read is what each single file holds."""
-    found, curves = read(records)
-    assert found == records.read(records.finished())
+    recorded, curves = read(records)
+    assert recorded == records.read(records.finished())
     assert set(curves["trial_id"]) == records.finished()
     for trial_id, rows in curves.groupby("trial_id", observed=True):
-        told = [
+        result = [
             {k: v for k, v in row.items() if k != "trial_id" and not np.isnan(v)}
             for row in rows.drop(columns="trial_id").to_dict("records")
         ]
-        assert told == records.metrics(trial_id)
+        assert result == records.metrics(trial_id)
 
 
 def test_the_second_reading_needs_two_files(records, monkeypatch):
@@ -96,8 +96,8 @@ def test_what_changed_since_is_seen(records, change):
 
 
 def test_a_record_rewritten_with_another_status_is_read_again(records):
-    found, _ = read(records)
-    records.write(replace(found[TRIALS[0]], status="pruned"))
+    recorded, _ = read(records)
+    records.write(replace(recorded[TRIALS[0]], status="pruned"))
     assert read(records)[0][TRIALS[0]].status == "pruned"
 
 
@@ -118,5 +118,5 @@ def test_a_small_study_is_not_compacted(records, monkeypatch):
 
 
 def test_nothing_at_all(tmp_path):
-    found, curves = read(StudyRecords(str(tmp_path), "empty"))
-    assert found == {} and list(curves.columns) == ["trial_id", "step", "time"] and curves.empty
+    recorded, curves = read(StudyRecords(str(tmp_path), "empty"))
+    assert recorded == {} and list(curves.columns) == ["trial_id", "step", "time"] and curves.empty

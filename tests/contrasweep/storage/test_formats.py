@@ -16,9 +16,9 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.errors import StorageError
 from contrasweep.report import render
 from contrasweep.storage.checkpoints import Checkpoints
-from contrasweep.storage.record import DatasetRef, Phase, Record, Status, TrialNotes
+from contrasweep.storage.record import RECORD_FILE, DatasetRef, Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
-from contrasweep.storage.study_document import DeclaredSearch, StudyDocument
+from contrasweep.storage.study_document import STUDY_FILE, DeclaredSearch, StudyDocument
 from contrasweep.tracking import sync
 from contrasweep.trial import Trial
 
@@ -43,8 +43,8 @@ def old(tmp_path):
 
 
 def test_a_document_is_read_as_it_was_written():
-    assert StudyDocument.from_json(DOCUMENT.to_json()) == DOCUMENT
-    assert StudyDocument.from_json(dataclasses.replace(DOCUMENT, search=None).to_json()).search is None
+    assert STUDY_FILE.decode(DOCUMENT.to_json(), "study.json") == DOCUMENT
+    assert STUDY_FILE.decode(dataclasses.replace(DOCUMENT, search=None).to_json(), "").search is None
     assert (DOCUMENT.goals, DOCUMENT.constraints) == ({"accuracy": "max"}, {"loss": "<= 1"})
     assert (DOCUMENT.space("a"), DOCUMENT.space("b"), DOCUMENT.train_fraction) == ({"lr": {"low": 0.1}}, {}, 0.8)
 
@@ -55,7 +55,7 @@ def test_a_record_is_made_from_its_trial_and_reports():
     record = Record.of(TRIAL, status=Status.DONE, rows=rows, ended=9.0, notes=notes)
     assert (record.trial_id, record.study, record.arm, record.fold, record.seed) == (TRIAL.id, "s", "a", 1, 7)
     assert (record.metrics, record.step, record.started, record.ended) == ({"loss": 1.0}, 2, 5.0, 9.0)
-    assert Record.from_json(record.to_json()) == record
+    assert RECORD_FILE.decode(record.to_json(), "record.json") == record
     content = json.loads(record.to_json())
     assert content["status"] == "done" and content["notes"] == {"phase": "search", "candidate": 0, "gpus": 0.0}
 
@@ -64,7 +64,7 @@ def test_a_record_is_made_from_its_trial_and_reports():
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda content: content | {"format_version": 3}, "has format version 3, .* up to 2; use the release"),
+        (lambda content: content | {"format_version": 4}, "has format version 4, .* up to 3; use the release"),
         (lambda content: content | {"colour": 1}, "is broken"),
         (lambda content: [content], "is broken"),
         (lambda content: {k: v for k, v in content.items() if k != "format_version"}, "is broken"),
@@ -86,11 +86,11 @@ def test_an_old_grid_is_read(old):
     assert (document.arms, document.axes, document.search) == (("supcon", "ocl"), ("batch_size",), None)
     assert document.datasets[0].name == "digits-lt" and document.spec["axes"] == {"batch_size": [128]}
     records = StudyRecords(str(old), "old-grid")
-    found = records.read(records.finished())
-    assert sorted(record.status for record in found.values()) == [Status.DONE, Status.DONE, Status.FAILED]
-    [failed] = [record for record in found.values() if record.status == Status.FAILED]
+    recorded = records.read(records.finished())
+    assert sorted(record.status for record in recorded.values()) == [Status.DONE, Status.DONE, Status.FAILED]
+    [failed] = [record for record in recorded.values() if record.status == Status.FAILED]
     assert "the loss is not finite" in failed.error and failed.config["temperature"] == 0.2
-    notes = {record.fold: record.notes for record in found.values() if record.status == Status.DONE}
+    notes = {record.fold: record.notes for record in recorded.values() if record.status == Status.DONE}
     assert notes[1] == TrialNotes(gpus=0.0)
     assert notes[0] == TrialNotes(
         gpus=0.5, gpu_type="T4", cost_per_hour=1.5, architecture="0123456789abcdef", counted_gib=0.75
@@ -105,6 +105,7 @@ def test_an_unfinished_trial_of_an_old_grid_has_its_checkpoint(old, tmp_path):
     assert saved.step == 2 and (tmp_path / "to" / "state.pt").exists()
 
 
+@pytest.mark.slow
 def test_old_studies_are_reported_as_their_release_did(old):
     grid, sweep = (cs.load(name, storage=str(old)) for name in ("old-grid", "old-sweep"))
     cells = {row[0]: cell for (row, _), cell in grid.table(rows="arm", columns=[]).cells.items()}
@@ -129,6 +130,7 @@ def test_the_notes_of_an_old_search_are_translated(old):
     assert results.document.search == DeclaredSearch("random", 1, {"trials": 2})
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("tracking")
 def test_old_studies_are_synced_into_a_fresh_tracking_store(old, tmp_path):
     from mlflow import MlflowClient

@@ -1,25 +1,33 @@
-"""One suite for every kind of storage: a folder, and a bucket on an S3-protocol server over HTTP."""
+"""One suite for every kind of storage: a folder, fsspec's memory, and buckets on servers of S3's, Google's and Azure's
+protocols over HTTP."""
 
 import hashlib
 import os
 import pickle
 import threading
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from contrasweep.errors import StorageError
-from contrasweep.storage import s3 as s3_module
+from contrasweep.errors import BrokenFileError, StorageError
+from contrasweep.storage import s3_retry
 from contrasweep.storage.s3 import S3Store
 from contrasweep.storage.store import LocalStore, Store, open_store
 
+CLOUDS = [pytest.param("gs", marks=pytest.mark.long), pytest.param("az", marks=pytest.mark.long)]
 
-@pytest.fixture(params=["folder", "s3"])
+
+@pytest.fixture(params=["folder", "s3", "fsspec", *CLOUDS])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "fsspec":
+        return open_store(f"memory://{tmp_path.name}-{uuid.uuid4().hex}/storage")
     if request.param == "folder":
         return open_store(str(tmp_path / "storage"))
-    return open_store(request.getfixturevalue("s3").uri)
+    if request.param == "s3":
+        return open_store(request.getfixturevalue("s3").uri)
+    return open_store(request.getfixturevalue(request.param))
 
 
 def test_what_is_written_is_read(store: Store) -> None:
@@ -119,8 +127,8 @@ def test_a_folder_that_is_a_file_is_a_storage_error(tmp_path: Path) -> None:
 
 
 def test_an_unknown_scheme_is_a_storage_error() -> None:
-    with pytest.raises(StorageError, match="folder or an s3://"):
-        open_store("gs://bucket/x")
+    with pytest.raises(StorageError, match="a folder, an s3:// address, or one that fsspec knows"):
+        open_store("gz://bucket/x")
     with pytest.raises(StorageError, match="needs a bucket"):
         open_store("s3://")
 
@@ -135,7 +143,7 @@ def test_a_server_that_is_not_there_is_named(
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("CONTRASWEEP_S3_ATTEMPTS", "3")
-    monkeypatch.setattr(s3_module, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(s3_retry, "FIRST_WAIT_S", 0.01)
     with pytest.raises(StorageError, match=r"could not read s3://bucket/key 3 times .*127\.0\.0\.1:9.*is up"):
         S3Store("s3://bucket").read("key")
     assert [record.message.split("; ")[1][:15] for record in caplog.records] == ["attempt 2 of 3 ", "attempt 3 of 3 "]
@@ -150,6 +158,7 @@ def test_no_credentials_are_named(monkeypatch: pytest.MonkeyPatch, s3: object, t
         S3Store("s3://bucket").read("key")
 
 
+@pytest.mark.slow
 def test_another_tools_object_is_read_without_a_digest(s3: object) -> None:
     import boto3
 
@@ -161,7 +170,7 @@ def test_another_tools_object_is_read_without_a_digest(s3: object) -> None:
 def test_an_object_whose_bytes_were_changed_is_never_read(s3: object, monkeypatch: pytest.MonkeyPatch) -> None:
     import boto3
 
-    monkeypatch.setattr(s3_module, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(s3_retry, "FIRST_WAIT_S", 0.01)
     store = S3Store(s3.uri)  # type: ignore[attr-defined]
     stated = {"sha256": hashlib.sha256(b"what was written").hexdigest()}
     boto3.session.Session().client("s3").put_object(
@@ -169,3 +178,10 @@ def test_an_object_whose_bytes_were_changed_is_never_read(s3: object, monkeypatc
     )
     with pytest.raises(StorageError, match=r"/k 6 times .*SHA-256.*damaged"):
         store.read("k")
+
+
+def test_an_object_larger_than_what_is_read_is_named(store: Store) -> None:
+    store.write("big", b"x" * 100)
+    assert store.read("big", 100) == b"x" * 100
+    with pytest.raises(BrokenFileError, match=r"big is broken .it has 100 bytes, and 99 are read"):
+        store.read("big", 99)

@@ -1,5 +1,7 @@
 """Putting trials aside and back: nothing is lost, wherever it is killed."""
 
+import contextlib
+
 import pytest
 
 from contrasweep.errors import SpecError, StorageError
@@ -38,11 +40,54 @@ def test_all_of_a_trial_moves_and_comes_back(records):
     assert [(part.when, part.reason, part.trial_ids) for part in put_aside_so_far(records)] == [
         (when, "because", ("a",))
     ]
-    put_back(records, when, ["a"])
+    put_back(records, check_name(records, when))
     assert contents(records, "s/trials/a/") == trial("a")
     assert put_aside_so_far(records) == []
 
 
+def test_a_search_moves_with_its_trials_and_comes_back_for_the_one_since_then(records):
+    def written(text):
+        filled(records, text, "a")
+        for number in range(2):
+            records.store.write(f"s/search/0123/{number:06d}.json", f"{text} {number}".encode())
+        return contents(records, "s/search/")
+
+    first = written("first")
+    records.store.write("s/search/4567/000000.json", b"of another arm")
+    when = put_aside(records, ["a"], "because", {"arm": "0123"})
+    assert contents(records, "s/search/") == {"4567/000000.json": "of another arm"}
+    assert contents(records, f"s/superseded/{when}/search/") == first
+    second = written("second")
+    put_back(records, check_name(records, when), replaced=["b"])
+    assert contents(records, "s/search/") == first | {"4567/000000.json": "of another arm"}
+    assert (contents(records, "s/trials/a/"), contents(records, "s/trials/b/")) == (trial("a"), {})
+    (part,) = put_aside_so_far(records)
+    assert (part.trial_ids, part.searches) == (("a", "b"), {"arm": "0123"})
+    assert (
+        contents(records, f"s/superseded/{part.when}/search/0123/").items()
+        <= {key.removeprefix("0123/"): text for key, text in second.items()}.items()
+    )
+
+
+@pytest.mark.parametrize("kill_at", range(20))
+def test_killed_anywhere_a_search_is_whole_in_one_of_its_places(tmp_path, kill_at, monkeypatch):
+    monkeypatch.setattr("contrasweep.storage.superseded.THREADS", 1)
+    records = filled(StudyRecords(str(tmp_path), "s"), ids="a")
+    for number in range(3):
+        records.store.write(f"s/search/0123/{number:06d}.json", b"{}")
+    left = killed_after(records.store, kill_at)
+    with contextlib.suppress(Killed):
+        put_aside(records, ["a"], "because", {"arm": "0123"})
+    left[0] = -1  # the next process
+    aside = [contents(records, f"s/superseded/{p.when}/search/0123/") for p in put_aside_so_far(records)]
+    assert 3 in {len(contents(records, "s/search/0123/")), *map(len, aside)}
+    finish_move(records)
+    moved = kill_at > 0
+    assert len(contents(records, "s/search/0123/")) == (0 if moved else 3)
+    assert [len(p.searches) for p in put_aside_so_far(records)] == [1] * moved
+
+
+@pytest.mark.slow
 def test_the_same_trial_can_be_put_aside_again_and_again(records):
     names = []
     for text in ("first", "second", "third"):
@@ -57,7 +102,7 @@ def test_the_same_trial_can_be_put_aside_again_and_again(records):
 def test_what_stands_in_the_place_of_a_restored_trial_is_put_aside(records):
     when = put_aside(records, ["a"], "first")
     filled(records, "second", "a")
-    put_back(records, when, ["a"])
+    put_back(records, check_name(records, when))
     assert contents(records, "s/trials/a/") == trial("a", "first")
     (part,) = put_aside_so_far(records)
     assert contents(records, f"s/superseded/{part.when}/trials/a/") == trial("a", "second")
@@ -123,9 +168,10 @@ def test_killed_anywhere_a_restore_loses_neither_the_old_nor_the_new(tmp_path, k
     records = filled(StudyRecords(str(tmp_path), "s"), ids="a")
     when = put_aside(records, ["a"], "first")
     filled(records, "second", "a")
+    part = check_name(records, when)
     left = killed_after(records.store, kill_at)
     try:
-        put_back(records, when, ["a"])
+        put_back(records, part)
         assert kill_at >= 28, "fourteen to put aside, thirteen to put back, the reason of the first"
     except Killed:
         pass
@@ -136,7 +182,7 @@ def test_killed_anywhere_a_restore_loses_neither_the_old_nor_the_new(tmp_path, k
     assert trial("a", "first") in held and trial("a", "second") in held
     for part in put_aside_so_far(records):
         if part.when == when:
-            put_back(records, when, ["a"])
+            put_back(records, part)
     assert contents(records, "s/trials/a/") == trial("a", "first")
     (part,) = put_aside_so_far(records)
     assert contents(records, f"s/superseded/{part.when}/trials/a/") == trial("a", "second")
@@ -153,9 +199,11 @@ def test_a_place_that_cannot_be_written_is_one_error_and_changes_nothing(tmp_pat
 
 def test_an_intention_that_leads_out_of_the_study_is_refused(tmp_path):
     records = filled(StudyRecords(str(tmp_path), "s"))
-    records.store.write("s/superseded/moving.json", b'{"moves": {"s/trials/a/": "s/trials/../../x/"}, "copied": true}')
-    with pytest.raises(StorageError, match="outside the study"):
-        finish_move(records)
+    for place in ("s/trials/../../x/", "t/trials/a/", "/etc/"):
+        move = b'{"moves": {"s/trials/a/": "%s"}, "copied": true}' % place.encode()
+        records.store.write("s/superseded/moving.json", move)
+        with pytest.raises(StorageError, match=r"moving.json is broken .*outside"):
+            finish_move(records)
     assert contents(records, "s/trials/a/") == trial("a")
 
 

@@ -19,11 +19,38 @@ CHANNELS = 3
 
 @dataclass(frozen=True)
 class File:
-    """An image file: where it is, what it is called in the dataset, its class."""
+    """An image file: where it is, what it is called in the dataset, its class (None: it has none)."""
 
     path: Path
     name: str
-    label: int
+    label: int | None
+
+    @property
+    def where(self) -> str:
+        """What messages call it."""
+        return str(self.path)
+
+    def read(self) -> bytes:
+        """Its bytes; `OSError` where they cannot be read."""
+        return self.path.read_bytes()
+
+
+@dataclass(frozen=True)
+class Member:
+    """An image that was read out of a larger file: its bytes, what it is called in the dataset, its class."""
+
+    data: bytes
+    name: str
+    label: int | None
+
+    @property
+    def where(self) -> str:
+        """What messages call it."""
+        return self.name
+
+    def read(self) -> bytes:
+        """Its bytes."""
+        return self.data
 
 
 def spec(size: int | None) -> dict[str, columns.Spec]:
@@ -32,9 +59,12 @@ def spec(size: int | None) -> dict[str, columns.Spec]:
     return {"image": {"dtype": "uint8", "encoding": "image", **shape}}
 
 
-def tables(files: Iterable[File], specs: dict[str, Any], size: int | None, rejected: Rejected) -> Iterator[pa.Table]:
-    """Columns `image` (encoded), `label`, `path`. Missing, broken and oversized files are left out and counted by
-    name. `DataError` if images differ in size and no `size` to bring them to was set."""
+Encoded = File | Member
+
+
+def tables(files: Iterable[Encoded], specs: dict[str, Any], size: int | None, rejected: Rejected) -> Iterator[pa.Table]:
+    """Columns `image` (encoded), `label` (where files have one), `path`. Missing, broken and oversized files are left
+    out and counted by name. `DataError` if images differ in size and no `size` to bring them to was set."""
     waiting = iter(files)
     with ThreadPoolExecutor() as pool:
         while batch := list(islice(waiting, BATCH)):
@@ -46,27 +76,32 @@ def tables(files: Iterable[File], specs: dict[str, Any], size: int | None, rejec
                 _check_size(file, list(shape), specs["image"], size)
                 kept.append((data, file))
             if kept:
-                yield columns.table(
-                    {
-                        "image": pa.array([data for data, _ in kept], pa.binary()),
-                        "label": pa.array([file.label for _, file in kept], pa.int32()),
-                        "path": pa.array([file.name for _, file in kept], pa.string()),
-                    },
-                    specs,
-                )
+                yield _table(kept, specs)
 
 
-def _check_size(file: File, shape: list[int], spec: dict[str, Any], size: int | None) -> None:
+def _table(kept: list[tuple[bytes, Encoded]], specs: dict[str, Any]) -> pa.Table:
+    labels = [file.label for _, file in kept]
+    return columns.table(
+        {
+            "image": pa.array([data for data, _ in kept], pa.binary()),
+            **({} if None in labels else {"label": pa.array(labels, pa.int32())}),
+            "path": pa.array([file.name for _, file in kept], pa.string()),
+        },
+        specs,
+    )
+
+
+def _check_size(file: Encoded, shape: list[int], spec: dict[str, Any], size: int | None) -> None:
     if size is None and spec.setdefault("shape", shape) != shape:
         raise DataError(
-            f"{file.path} is {shape[0]} x {shape[1]}, those before it {spec['shape'][0]} x {spec['shape'][1]}: "
+            f"{file.where} is {shape[0]} x {shape[1]}, those before it {spec['shape'][0]} x {spec['shape'][1]}: "
             "set the size to bring all of them to, for example --set size=224"
         )
 
 
-def _load(file: File) -> tuple[bytes, tuple[int, ...], str]:
+def _load(file: Encoded) -> tuple[bytes, tuple[int, ...], str]:
     try:
-        data = file.path.read_bytes()
+        data = file.read()
     except OSError:
         return b"", (), "missing image"
     try:

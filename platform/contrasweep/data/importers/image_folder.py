@@ -53,6 +53,26 @@ def _files(folder: Path, classes: list[str]) -> list[File]:
     ]
 
 
+def read_unlabelled(source: Path, settings: Settings) -> Content:
+    """All image files below `source`, without labels."""
+    if not source.is_dir():
+        raise DataError(f"{source} is not a folder of images")
+    files = sorted(path for path in source.rglob("*") if path.suffix.lower() in SUFFIXES)
+    specs, rejected = encoded_images.spec(settings.size), Rejected()
+    named = (File(path, path.relative_to(source).as_posix(), None) for path in files)
+    return Content(
+        "image", {"train": encoded_images.tables(named, specs, settings.size, rejected)}, (), specs, rejected=rejected
+    )
+
+
+IMAGES = Importer(
+    read_unlabelled,
+    "any folder of images without labels, for pretraining",
+    "that of its owner",
+    "a folder with image files, at any depth",
+    Settings,
+    own=True,
+)
 IMAGE_FOLDER = Importer(
     read,
     "any folder of images with one folder a class",

@@ -1,0 +1,125 @@
+"""Image datasets of Hugging Face as Parquet: `data/train-00000-of-00001.parquet` with an image and a label column."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pydantic
+
+from contrasweep.data.content import Content, Importer, Rejected
+from contrasweep.data.importers import encoded_images
+from contrasweep.data.importers.encoded_images import Member
+from contrasweep.data.importers.split_names import by_split
+from contrasweep.errors import DataError, choose_from
+from contrasweep.schema import checked
+
+BATCH = 64
+
+
+@checked
+class Settings:
+    """Which columns to read."""
+
+    size: Annotated[int, pydantic.Field(ge=1)] | None = None
+    """Every image is scaled to cover a square of this side and cut about its centre, once per node."""
+    image: str = ""
+    """The column of images; empty: the only one."""
+    label: str = ""
+    """The column of class numbers; empty: the only one with class names, else `label`; `none`: without labels."""
+
+
+def read(source: Path, settings: Settings) -> Content:
+    """The images, still encoded, with the class names that the files' metadata hold."""
+    files = by_split(source, ".parquet")
+    schema = _schema(files["train"][0])
+    image, label = _image(schema, settings.image, source), _label(schema, settings.label, source)
+    classes = _names(schema).get(label) or _numbers(files, label)
+    specs, rejected = encoded_images.spec(settings.size), Rejected()
+    splits = {
+        split: encoded_images.tables(_members(parts, image, label), specs, settings.size, rejected)
+        for split, parts in files.items()
+    }
+    return Content("image", splits, tuple(classes), specs, rejected=rejected)
+
+
+def _schema(file: Path) -> pa.Schema:
+    try:
+        return pq.read_schema(file)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{file} is not a readable Parquet file ({error})") from None
+
+
+def _image(schema: pa.Schema, wanted: str, source: Path) -> str:
+    columns = [f.name for f in schema if pa.types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0] + [
+        f.name for f in schema if pa.types.is_binary(f.type)
+    ]
+    if (wanted and wanted not in columns) or (not wanted and len(columns) != 1):
+        hint = choose_from("columns of images", columns, wanted) if columns else "it has none"
+        raise DataError(f"{source}: set the column of images, --set image=NAME; {hint}")
+    return wanted or columns[0]
+
+
+def _label(schema: pa.Schema, wanted: str, source: Path) -> str:
+    if wanted == "none":
+        return ""
+    named = list(_names(schema))
+    numbers = [f.name for f in schema if pa.types.is_integer(f.type)]
+    label = wanted or (named[0] if len(named) == 1 else "label" if "label" in numbers else "")
+    if wanted and wanted not in numbers:
+        raise DataError(f"{source}: {choose_from('columns of class numbers', numbers, wanted)}")
+    if not label:
+        raise DataError(f"{source}: set the column of class numbers, --set label=NAME (or none); it has {numbers}")
+    return label
+
+
+def _names(schema: pa.Schema) -> dict[str, list[str]]:
+    """Column -> names of its classes, as `datasets` writes them into the schema."""
+    try:
+        features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
+        return {name: f["names"] for name, f in features.items() if isinstance(f, dict) and f.get("names")}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _numbers(files: dict[str, list[Path]], label: str) -> list[str]:
+    """Numbers for names, up to the largest label."""
+    if not label:
+        return []
+    columns = (pq.read_table(file, columns=[label])[label] for parts in files.values() for file in parts)
+    most = max((max(column.to_pylist(), default=-1) for column in columns), default=-1)
+    return [str(number) for number in range(most + 1)]
+
+
+def _members(files: list[Path], image: str, label: str) -> Iterator[Member]:
+    for file in files:
+        with pq.ParquetFile(file, pre_buffer=False) as opened:
+            row = 0
+            for batch in opened.iter_batches(BATCH, columns=[image, *([label] if label else [])]):
+                labels = batch.column(label).to_pylist() if label else [None] * len(batch)
+                for value, number in zip(batch.column(image).to_pylist(), labels, strict=True):
+                    name = f"{file.name}/{row}"
+                    if label and (number is None or number < 0):
+                        raise DataError(
+                            f"{name} has no label ({label!r} is {number}); --set label=none leaves them out"
+                        )
+                    yield Member(_bytes(value), name, number)
+                    row += 1
+
+
+def _bytes(value: Any) -> bytes:
+    """What an image cell holds; empty where only a path on somebody's disk is kept, which counts as broken."""
+    data = value.get("bytes") if isinstance(value, dict) else value
+    return bytes(data or b"")
+
+
+HUGGING_FACE = Importer(
+    read,
+    "any image dataset of Hugging Face, downloaded as Parquet",
+    "that of its owner",
+    "a folder with train-*.parquet and test-*.parquet (or validation-*), as in the dataset's data/ folder",
+    Settings,
+    own=True,
+)

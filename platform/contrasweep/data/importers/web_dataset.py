@@ -1,0 +1,122 @@
+"""WebDataset tars: `train-000.tar`, ... with `KEY.jpg` and `KEY.cls` (or a field of `KEY.json`) for each image."""
+
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import pydantic
+
+from contrasweep.data.content import Content, Importer, Rejected
+from contrasweep.data.importers import encoded_images
+from contrasweep.data.importers.encoded_images import Member
+from contrasweep.data.importers.split_names import by_split
+from contrasweep.data.safety import check_member
+from contrasweep.errors import DataError
+from contrasweep.schema import checked
+
+IMAGES = {"png", "jpg", "jpeg", "webp", "bmp", "tif", "tiff"}
+CLASSES = "classes.txt"
+MOST_BYTES = 2**26
+"""Of one member: a larger one is no image that would be decoded."""
+
+
+@checked
+class Settings:
+    """What to read of each sample."""
+
+    size: Annotated[int, pydantic.Field(ge=1)] | None = None
+    """Every image is scaled to cover a square of this side and cut about its centre, once per node."""
+    label: Annotated[str, pydantic.Field(pattern=r"^(none|\w+|json:\w+)$")] = "cls"
+    """The member that holds the class's number (`cls`), a field of the sample's JSON (`json:label`), or `none`."""
+
+
+def read(source: Path, settings: Settings) -> Content:
+    """The images of each sample, still encoded; two passes over the tars, of which the first reads labels alone."""
+    tars = by_split(source, ".tar")
+    labelled = settings.label != "none"
+    most = max((number for files in tars.values() for number in _labels(files, settings.label)), default=-1)
+    if labelled and most < 0:
+        raise DataError(f"{source} has no sample with a label; --set label=none stages images without labels")
+    classes = _classes(source, most + 1) if labelled else ()
+    specs, rejected = encoded_images.spec(settings.size), Rejected()
+    splits = {
+        split: encoded_images.tables(_members(files, settings.label), specs, settings.size, rejected)
+        for split, files in tars.items()
+    }
+    return Content("image", splits, classes, specs, rejected=rejected)
+
+
+def _classes(source: Path, count: int) -> tuple[str, ...]:
+    """The names in classes.txt, one a line, or numbers."""
+    file = source / CLASSES
+    names = file.read_text().split("\n") if source.is_dir() and file.is_file() else []
+    names = [name.strip() for name in names if name.strip()]
+    if names and len(names) < count:
+        raise DataError(f"{file} names {len(names)} classes; labels go up to {count - 1}")
+    return tuple(names) or tuple(map(str, range(count)))
+
+
+def _samples(file: Path, wanted: set[str]) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """Key and members, by extension, of each sample: neighbours whose names are alike up to the first dot."""
+    key = ""
+    members: dict[str, bytes] = {}
+    try:
+        with tarfile.open(file, "r:") as archive:
+            for info in archive:
+                if not info.isreg():
+                    continue
+                name = check_member(info.name, str(file))
+                folder, _, base = name.rpartition("/")
+                stem, _, extension = base.partition(".")
+                own = f"{folder}/{stem}" if folder else stem
+                if own != key:
+                    if members:
+                        yield key, members
+                    key, members = own, {}
+                if extension.lower() in wanted and info.size <= MOST_BYTES:
+                    opened = archive.extractfile(info)
+                    members[extension.lower()] = b"" if opened is None else opened.read()
+    except tarfile.TarError as error:
+        raise DataError(f"{file} is not a readable tar ({error})") from None
+    if members:
+        yield key, members
+
+
+def _labels(files: list[Path], label: str) -> Iterator[int]:
+    if label == "none":
+        return
+    for file in files:
+        for key, members in _samples(file, {label.partition(":")[0]}):
+            yield _label(members, label, f"{file}: {key}")
+
+
+def _members(files: list[Path], label: str) -> Iterator[Member]:
+    for file in files:
+        for key, members in _samples(file, IMAGES | {label.partition(":")[0]}):
+            image = next((data for extension, data in members.items() if extension in IMAGES), None)
+            if image is not None:
+                number = None if label == "none" else _label(members, label, f"{file}: {key}")
+                yield Member(image, f"{file.name}/{key}", number)
+
+
+def _label(members: dict[str, bytes], label: str, where: str) -> int:
+    kind, _, field = label.partition(":")
+    try:
+        number = int(json.loads(members[kind])[field] if field else members[kind])
+    except (KeyError, ValueError, TypeError) as error:
+        raise DataError(f"{where} has no label {label!r} ({type(error).__name__}: {error})") from None
+    if number < 0:
+        raise DataError(f"{where} has label {number}; labels are class numbers from 0")
+    return number
+
+
+WEB_DATASET = Importer(
+    read,
+    "any WebDataset of images in tar files",
+    "that of its owner",
+    "a folder with train-*.tar and test-*.tar (or val-*.tar), or tars of any name, or one tar; perhaps classes.txt",
+    Settings,
+    own=True,
+)

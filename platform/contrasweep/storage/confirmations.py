@@ -1,0 +1,88 @@
+"""The confirmations that a sweep has made, in its folder: `confirmations.json`. A second one, with other seeds or of
+another best, is a second draw from the same hat, and whoever reads the table should know of the first."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar, Self
+
+import pydantic
+
+from contrasweep import canonical
+from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.records import StudyRecords
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """What one confirmation trains: the digest of each arm's configuration, on which seeds and which folds (None: the
+    test split), and when it began."""
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
+
+    arms: Mapping[str, str]
+    seeds: tuple[int, ...]
+    folds: tuple[int | None, ...]
+    began: float = 0.0  # unix time
+
+    @classmethod
+    def of(cls, best: Mapping[str, Mapping[str, Any]], seeds: Sequence[int], folds: Sequence[int | None]) -> Self:
+        """Of the arms' best configurations so far."""
+        return cls({arm: canonical.digest(config, 12) for arm, config in best.items()}, tuple(seeds), tuple(folds))
+
+    def goes_on(self, earlier: Self) -> bool:
+        """Whether this is `earlier` itself, as far as that was known: more arms, or more seeds of the same list."""
+        same = all(self.arms.get(arm) == digest for arm, digest in earlier.arms.items())
+        return same and self.folds == earlier.folds and self.seeds[: len(earlier.seeds)] == earlier.seeds
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The confirmations of a study, the oldest first."""
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
+
+    confirmations: tuple[Confirmation, ...] = ()
+
+
+LEDGER_FILE = JsonFile(pydantic.TypeAdapter(Ledger), 1, "restore it from a backup")
+"""confirmations.json, written and read."""
+
+
+def read_confirmations(records: StudyRecords) -> tuple[Confirmation, ...]:
+    """The confirmations so far, the oldest first. `StorageError` if the file is broken."""
+    try:
+        return LEDGER_FILE.read(records.store, _key(records)).confirmations
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+
+
+def write_confirmation(records: StudyRecords, confirmation: Confirmation) -> None:
+    """Add a confirmation that begins, or go on with the last one."""
+    known = read_confirmations(records)
+    if not confirmation.arms or any(earlier.goes_on(confirmation) for earlier in known):
+        return
+    began = known[-1].began if known and confirmation.goes_on(known[-1]) else time.time()
+    kept = known[:-1] if known and confirmation.goes_on(known[-1]) else known
+    LEDGER_FILE.write(records.store, _key(records), asdict(Ledger((*kept, replace(confirmation, began=began)))))
+
+
+def confirmation_notes(spec: Mapping[str, Any], records: StudyRecords) -> list[str]:
+    """What a reader of the table must know of how a sweep (`spec`: as declared) confirmed; nothing of a grid."""
+    if "confirm_on" not in spec:
+        return []
+    notes = []
+    if spec["confirm_on"] == "all":
+        notes.append("confirmed on all folds, also those that the search chose by, where its choice has an advantage")
+    known = read_confirmations(records)
+    if len(known) > 1:
+        dates = ", ".join(time.strftime("%Y-%m-%d", time.gmtime(c.began)) for c in known[:-1])
+        notes.append(
+            f"this is confirmation {len(known)} of the study (before: {dates}), with other seeds, folds or "
+            "configurations; its p-values do not count the earlier ones"
+        )
+    return notes
+
+
+def _key(records: StudyRecords) -> str:
+    return f"{records.study}/confirmations.json"

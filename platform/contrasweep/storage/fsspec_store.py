@@ -1,0 +1,158 @@
+"""Any file system that fsspec knows as a storage: `gs://bucket/prefix` (gcsfs), `az://container/prefix` (adlfs), ...
+
+Writes are whole objects, which the object stores of the clouds replace in one step. Where two writers can be told apart
+(`CONDITIONAL`), an object is created only where there is none; elsewhere this is looked up first, and a study must have
+one driver.
+"""
+
+import contextlib
+import functools
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from contrasweep.errors import StorageError
+from contrasweep.storage.names import is_key
+from contrasweep.storage.read_limit import MAX_READ, too_large
+
+T = TypeVar("T")
+
+CONDITIONAL = ("gs", "gcs", "az", "abfs", "memory")
+"""Protocols whose file systems create an object only where there is none, in one step."""
+TAGS = ("etag", "ETag", "md5Hash", "content_md5", "generation", "mtime", "created", "LastModified", "last_modified")
+"""What file systems say of an object that changes when it is replaced."""
+
+
+class FsspecStore:
+    """The objects below an address. Nothing is remembered: each listing asks again."""
+
+    def __init__(self, uri: str) -> None:
+        import fsspec
+
+        self.uri, self.protocol = uri.rstrip("/"), uri.partition("://")[0]
+        try:
+            self.fs, root = fsspec.core.url_to_fs(self.uri, use_listings_cache=False)
+        except ImportError as error:
+            raise StorageError(f"{uri}: this storage needs a package ({error})") from None
+        except ValueError as error:
+            raise StorageError(
+                f"{uri}: storage must be a folder, an s3:// address, or one that fsspec knows, such as gs:// or az:// "
+                f"({error})"
+            ) from None
+        except Exception as error:  # whatever the file system raises, for credentials say
+            raise StorageError(f"{uri}: the storage cannot be opened ({_line(error)})") from None
+        self.root = root.rstrip("/")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FsspecStore, (self.uri,)
+
+    def read(self, key: str, limit: int = MAX_READ) -> bytes:
+        """The object's bytes. What has more than `limit` is refused once it is here."""
+        data: bytes = self._do("read", key, lambda: self.fs.cat_file(self._path(key)))
+        if len(data) > limit:
+            raise too_large(self.uri, key, len(data), limit)
+        return data
+
+    def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
+        """Put one object."""
+        if if_absent and self.protocol in CONDITIONAL:
+            try:
+                self._do("write", key, lambda: self._put(key, data, mode="create"))
+            except FileExistsError:
+                return False
+            return True
+        if if_absent and self.exists(key):
+            return False
+        self._do("write", key, lambda: self._put(key, data))
+        return True
+
+    def exists(self, key: str) -> bool:
+        """Whether there is such an object."""
+        found: bool = self._do("look up", key, lambda: self.fs.isfile(self._path(key)))
+        return found
+
+    def list(self, prefix: str = "") -> Iterator[str]:
+        """Keys that begin with `prefix`, sorted."""
+        yield from sorted(key for key in self._found(prefix.rpartition("/")[0]) if key.startswith(prefix))
+
+    def etags(self, folder: str, name: str) -> dict[str, str]:
+        """Size and what the file system says of its version, by key."""
+        return {
+            key: "-".join(str(info.get(tag)) for tag in ("size", *TAGS) if info.get(tag) is not None)
+            for key, info in sorted(self._found(folder.rstrip("/")).items())
+            if key.endswith(f"/{name}") and key.count("/") == folder.count("/") + 1
+        }
+
+    def delete(self, key: str) -> None:
+        """Delete the object, if there is one."""
+        with contextlib.suppress(FileNotFoundError):
+            self._do("delete", key, lambda: self.fs.rm_file(self._path(key)))
+
+    def copy(self, key: str, to: str) -> None:
+        """Copy one object on the server."""
+
+        def copy() -> None:
+            self.fs.makedirs(self._path(to).rpartition("/")[0], exist_ok=True)
+            self.fs.cp_file(self._path(key), self._path(to))
+
+        self._do("copy", key, copy)
+
+    def put_file(self, key: str, path: Path) -> None:
+        """Write an object from a local file."""
+
+        def put() -> None:
+            self.fs.makedirs(self._path(key).rpartition("/")[0], exist_ok=True)
+            self.fs.put_file(str(path), self._path(key))
+
+        self._do("write", key, put)
+
+    def get_file(self, key: str, path: Path) -> None:
+        """Write the object to a hidden file, then rename it."""
+        temporary = path.with_name(f".tmp-{uuid.uuid4().hex}")
+        try:
+            self._do("read", key, lambda: self.fs.get_file(self._path(key), str(temporary)))
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def check_writable(self) -> None:
+        """Write and delete a small object."""
+        key = f".tmp-{uuid.uuid4().hex}"
+        self.write(key, b"")
+        self.delete(key)
+
+    def has_conditional_writes(self) -> bool:
+        """Whether it says so by its protocol: a probe of one process cannot tell."""
+        return self.protocol in CONDITIONAL
+
+    def _put(self, key: str, data: bytes, **options: Any) -> None:
+        self.fs.makedirs(self._path(key).rpartition("/")[0], exist_ok=True)
+        self.fs.pipe_file(self._path(key), data, **options)
+
+    def _found(self, folder: str) -> dict[str, dict[str, Any]]:
+        """Key -> what the file system says of it, of all objects below a folder."""
+        where = f"{self.root}/{folder}".rstrip("/")
+        try:
+            below: dict[str, Any] = self._do("list", folder, functools.partial(self.fs.find, where, detail=True))
+        except FileNotFoundError:
+            return {}
+        start = len(self.root) + 1
+        keys = {path[start:]: info for path, info in below.items() if path.startswith(f"{self.root}/")}
+        return {key: info for key, info in keys.items() if is_key(key)}
+
+    def _path(self, key: str) -> str:
+        return f"{self.root}/{key}"
+
+    def _do(self, what: str, key: str, call: Callable[[], T]) -> T:
+        """`call`, whose errors are a `StorageError` in one line, except that there is, or is not, such an object."""
+        try:
+            return call()
+        except (FileNotFoundError, FileExistsError):
+            raise
+        except Exception as error:  # file systems raise what their client libraries raise
+            raise StorageError(f"storage {self.uri}: cannot {what} {key} ({_line(error)})") from None
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

@@ -1,0 +1,193 @@
+"""One writer for a study: a lease that its holder renews, on any store that can create an object only where there is
+none.
+
+    <study>/lease/00000007.json    the 7th lease: its holder, how often it was renewed, whether it was given back
+
+The newest lease counts. It is taken by creating the next one, which only one of many can, and renewed by its holder
+alone. Nobody's clock is believed: whoever waits sees the holder live by its renewals, and takes over once there was
+none for EXPIRY_S on the waiting process's own clock. A holder that was stopped for so long finds a newer lease, and
+ends.
+"""
+
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, ClassVar
+
+import pydantic
+
+from contrasweep.errors import BrokenFileError, ContrasweepError, StorageError
+from contrasweep.processes import machine, process_identity
+from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.names import Label
+from contrasweep.storage.records import StudyRecords
+
+HEARTBEAT_S, EXPIRY_S = 5.0, 30.0
+POLL_S = 1.0
+_held_here: set[str] = set()  # tokens of the leases that this process holds
+RELEASE_TIMEOUT_S = 5.0  # an interrupted run does not wait longer for a storage that does not answer
+
+
+class StudyHeld(ContrasweepError):
+    """Another process holds the study's lease and is alive."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a lease. `process` is the same for two processes only if they are one; "" where that is not known."""
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
+
+    host: Label = ""
+    pid: Annotated[int, pydantic.Field(ge=0, lt=2**31)] = 0
+    process: Label = ""
+    token: Label = ""
+    renewals: Annotated[int, pydantic.Field(ge=0)] = 0
+    released: bool = False
+
+    @classmethod
+    def here(cls) -> "Holder":
+        """This process."""
+        return cls(socket.gethostname(), os.getpid(), process_identity(os.getpid()), uuid.uuid4().hex)
+
+    @property
+    def lives_here(self) -> bool | None:
+        """Whether it is a living process of this machine; None where that cannot be seen from here."""
+        here = machine()
+        if not here or not self.process.startswith(here):
+            return None
+        if self.pid == os.getpid() and self.token not in _held_here:
+            return False
+        return process_identity(self.pid) == self.process
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}" if self.host else "another process"
+
+
+HOLDER_FILE = JsonFile(pydantic.TypeAdapter(Holder), 2, "the next run of the study takes it over")
+"""lease/<number>.json, written and read. Version 1 had no digest."""
+
+
+class Lease:
+    """The lease of a study, held from `acquire` to `release`."""
+
+    def __init__(self, records: StudyRecords, on_message: Callable[[str], object]) -> None:
+        self.records, self.on_message = records, on_message
+        self.store, self.folder = records.store, f"{records.study}/lease/"
+        self.holder = Holder.here()
+        self.generation = 0
+        self.lost = ""  # why this process holds it no more
+        self.on_lost: Callable[[str], object] = lambda reason: None
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
+
+    def acquire(self) -> None:
+        """Take the lease, after a holder that does not live any more too; `StudyHeld` if another process has it."""
+        if not self.store.has_conditional_writes():
+            self.on_message(
+                f"{self.store.uri} has no conditional writes: of two runs of {self.records.study} that start within "
+                f"the same second, both may go on; do not start a second one"
+            )
+        while True:
+            generation, holder = self._newest()
+            if holder is not None and not holder.released:
+                self._wait_for_end(generation, holder)
+            if self._create(generation + 1):
+                break
+        self.generation = generation + 1
+        for key in self._keys():
+            if key < self._key(self.generation):
+                self.store.delete(key)
+        _held_here.add(self.holder.token)
+        self._thread.start()
+
+    def release(self) -> None:
+        """Give the lease back, so that the next process need not wait."""
+        self._end.set()
+        self._thread.join(RELEASE_TIMEOUT_S)
+        _held_here.discard(self.holder.token)
+
+    def _newest(self) -> tuple[int, Holder | None]:
+        """The number and the holder of the newest lease; 0 and None before the first one."""
+        keys = self._keys()
+        if not keys:
+            return 0, None
+        return int(keys[-1].removeprefix(self.folder).removesuffix(".json")), self._read(keys[-1])
+
+    def _keys(self) -> list[str]:
+        named = (key for key in self.store.list(self.folder) if key.removeprefix(self.folder)[:8].isdecimal())
+        return [key for key in named if key == self._key(int(key.removeprefix(self.folder)[:8]))]
+
+    def _key(self, generation: int) -> str:
+        return f"{self.folder}{generation:08d}.json"
+
+    def _read(self, key: str) -> Holder:
+        """The holder in a lease; one of whom nothing is known where it cannot be read, as while it is written."""
+        try:
+            return HOLDER_FILE.read(self.store, key)
+        except (FileNotFoundError, BrokenFileError):
+            return Holder()
+
+    def _create(self, generation: int) -> bool:
+        key = self._key(generation)
+        if not self.store.write(key, self._content(), if_absent=True):
+            return False
+        return self._read(key).token == self.holder.token  # of a store without conditions the last writer has it
+
+    def _content(self) -> bytes:
+        return HOLDER_FILE.encode(asdict(self.holder))
+
+    def _wait_for_end(self, generation: int, holder: Holder) -> None:
+        """Return once the lease may be taken; `StudyHeld` if its holder lives."""
+        study = self.records.study
+        if holder.lives_here:
+            raise self._held(holder)
+        if holder.lives_here is False:
+            self.on_message(f"{holder}, which was running {study}, has ended; this run takes over")
+            return
+        self.on_message(f"{holder} was running {study}; waiting {EXPIRY_S:.0f} s at most to see whether it still is")
+        since = time.monotonic()
+        while time.monotonic() - since < EXPIRY_S:
+            asked = time.monotonic()
+            time.sleep(POLL_S)
+            now = self._newest()
+            if now[0] != generation or now[1] is None or now[1].released:
+                return
+            if now[1].renewals > holder.renewals:
+                raise self._held(now[1])
+            if (
+                time.monotonic() - asked > POLL_S + HEARTBEAT_S
+            ):  # the storage did not answer us, and perhaps nor the holder
+                since = time.monotonic()
+        self.on_message(f"{holder} has given no sign for {EXPIRY_S:.0f} s; this run takes {study} over")
+
+    def _held(self, holder: Holder) -> StudyHeld:
+        return StudyHeld(
+            f"study {self.records.study} is being run by another process on {self.records.storage} ({holder})"
+        )
+
+    def _renew(self) -> None:
+        """The thread: renew until released or lost. A storage that does not answer is asked again."""
+        while not self._end.wait(HEARTBEAT_S):
+            try:
+                generation, holder = self._newest()
+                if generation != self.generation or holder is None or holder.token not in ("", self.holder.token):
+                    self.lost = (
+                        f"study {self.records.study} was taken over by {holder or 'another process'}, because this one "
+                        f"gave no sign for {EXPIRY_S:.0f} s; nothing is lost"
+                    )
+                    self.on_lost(self.lost)
+                    return
+                self.holder = replace(self.holder, renewals=self.holder.renewals + 1)
+                self.store.write(self._key(self.generation), self._content())
+            except (StorageError, OSError):
+                continue
+        try:
+            self.holder = replace(self.holder, released=True)
+            self.store.write(self._key(self.generation), self._content())
+        except (StorageError, OSError):
+            return  # it ends by itself

@@ -1,0 +1,67 @@
+"""Names that come out of a storage, or from a trainable, are checked here before a path is made of them."""
+
+import re
+from typing import Annotated
+
+import pydantic
+
+MAX_NAME = 200
+MAX_FILE_NAME = 500
+MAX_LEVELS = 20
+MAX_KEY, MAX_KEY_LEVELS = 1024, 100  # a name of a file below those of its study, trial and checkpoint
+_ORDINARY = re.compile(r"(?:[\w-][\w.=-]{0,199}/){0,99}[\w-][\w.=-]{0,199}", re.ASCII)
+
+
+def check_name(name: str) -> str:
+    """`name`, if it can be one level of a key or path and nothing else; ValueError that says why not."""
+    if not name or name in (".", "..") or len(name) > MAX_NAME:
+        raise ValueError(f"{_quoted(name)} is no name of a file or folder")
+    if any(character in "/\\" or not character.isprintable() for character in name):
+        raise ValueError(f"the name {_quoted(name)} has a slash, a backslash or a control character")
+    if name.startswith(".tmp-"):
+        raise ValueError(f"the name {_quoted(name)} is kept for files that are being written")
+    name.encode()  # a name that is no Unicode is none in a bucket
+    return name
+
+
+def check_file_name(name: str) -> str:
+    """`name`, if it is a relative path that stays below the folder it is put into; ValueError that says why not."""
+    parts = name.split("/")
+    if len(name) > MAX_FILE_NAME or len(parts) > MAX_LEVELS:
+        raise ValueError(f"the file name {_quoted(name)} is longer or deeper than {MAX_FILE_NAME} and {MAX_LEVELS}")
+    if ".." in parts or parts[0] == "":
+        raise ValueError(f"the file name {_quoted(name)} points outside its folder")
+    for part in parts:
+        check_name(part)
+    return name
+
+
+def is_key(key: str) -> bool:
+    """Whether a key can be one of ours. Stores do not list any other: whoever may write to a bucket can name objects
+    as they like, and nothing here would write, read or print such a name."""
+    if len(key) > MAX_KEY or key.count("/") >= MAX_KEY_LEVELS:
+        return False
+    if _ORDINARY.fullmatch(key):
+        return True
+    try:
+        for part in key.split("/"):
+            check_name(part)
+    except ValueError:
+        return False
+    return True
+
+
+def check_label(text: str) -> str:
+    """`text`, if it is a short line without control characters, which a terminal would obey; else ValueError."""
+    if len(text) > MAX_NAME or not text.isprintable():
+        raise ValueError(f"{_quoted(text)} is no line of at most {MAX_NAME} printable characters")
+    return text
+
+
+Name = Annotated[str, pydantic.AfterValidator(check_name)]
+FileName = Annotated[str, pydantic.AfterValidator(check_file_name)]
+Label = Annotated[str, pydantic.AfterValidator(check_label)]
+
+
+def _quoted(name: str) -> str:
+    return ascii(name if len(name) <= 60 else f"{name[:57]}...")

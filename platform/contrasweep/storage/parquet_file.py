@@ -1,0 +1,106 @@
+"""The one way in which Parquet files of a storage are written and read: with a digest, and checked columns.
+
+The digest is a SHA-256 that stands between a file's last column and its footer, where every reader of Parquet finds
+nothing: DuckDB, Polars and pandas read these files as they read any other. What earlier releases wrote has none.
+"""
+
+import hashlib
+import io
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from contrasweep.errors import BrokenFileError
+from contrasweep.storage.names import check_label
+
+MAX_ROWS = 50_000_000
+MAX_VALUES = 1_000_000_000
+MAX_COLUMNS = 10_000
+MAX_BYTES = 4 * 2**30
+_MARK = b"contrasweep-sha256:"
+_SEAL = len(_MARK) + 32
+
+Check = Callable[[pa.DataType], bool]
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column holds text."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a column holds numbers, truth values or nothing."""
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
+    )
+
+
+def is_value(kind: pa.DataType) -> bool:
+    """Whether a column holds text or numbers."""
+    return is_text(kind) or is_number(kind)
+
+
+def encode_table(table: pa.Table) -> bytes:
+    """The content of a Parquet file of `table`, with its digest."""
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd")
+    data = sink.getvalue()
+    at = _footer(data)
+    return data[:at] + _MARK + hashlib.sha256(data).digest() + data[at:]
+
+
+def decode_table(data: bytes, file: str, remedy: str, columns: Mapping[str, Check], others: Check | None) -> pa.Table:
+    """The table in the content of `file`. `columns` are those that it must have, `others` says of which type further
+    ones are (None: there are none). `BrokenFileError` that names the file where it is no such table."""
+    try:
+        _check_digest(data)
+        opened = pq.ParquetFile(pa.BufferReader(data), thrift_string_size_limit=2**27)
+        _check_size(opened.metadata)
+        _check_columns(opened.schema_arrow, columns, others)
+        return opened.read(use_threads=False)
+    except (pa.ArrowException, ValueError, OSError, KeyError, OverflowError, MemoryError) as error:
+        raise BrokenFileError(file, str(error) or "it is no Parquet file", remedy) from None
+
+
+def _footer(data: bytes) -> int:
+    """Where the footer begins."""
+    at = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    if len(data) < 12 or data[-4:] != b"PAR1" or at < 4:
+        raise ValueError("it is no Parquet file, or not all of one")
+    return at
+
+
+def _check_digest(data: bytes) -> None:
+    at = _footer(data)
+    seal = data[at - _SEAL : at]
+    if not seal.startswith(_MARK):
+        return
+    view = memoryview(data)
+    digest = hashlib.sha256(view[: at - _SEAL])
+    digest.update(view[at:])
+    if digest.digest() != seal[len(_MARK) :]:
+        raise ValueError("its digest is not that of its content: it was damaged")
+
+
+def _check_size(about: pq.FileMetaData) -> None:
+    """A few bytes may stand for any number of rows."""
+    values = about.num_rows * max(1, about.num_columns)
+    size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
+    if about.num_rows > MAX_ROWS or about.num_columns > MAX_COLUMNS or values > MAX_VALUES or size > MAX_BYTES:
+        raise ValueError(
+            f"it has {about.num_rows:,} rows of {about.num_columns:,} columns in {size:,} bytes, more than is read"
+        )
+
+
+def _check_columns(schema: pa.Schema, columns: Mapping[str, Check], others: Check | None) -> None:
+    for name in columns:
+        if schema.names.count(name) != 1:
+            raise ValueError(f"it has no column {name!r}, or several")
+    if len(set(schema.names)) < len(schema.names):
+        raise ValueError("two of its columns have one name")
+    for name, kind in zip(schema.names, schema.types, strict=True):
+        check_label(name)
+        check = columns.get(name, others)
+        if check is None or not check(kind):
+            raise ValueError(f"its column {name!r} is of type {str(kind)[:50]}")

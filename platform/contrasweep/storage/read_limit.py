@@ -1,0 +1,11 @@
+"""How large an object may be that is read at once: a forged one may have any size."""
+
+from contrasweep.errors import BrokenFileError
+
+MAX_READ = 4 * 2**30  # bytes
+
+
+def too_large(uri: str, key: str, size: int, limit: int) -> BrokenFileError:
+    """What is said of an object that is not read for its size."""
+    problem = f"it has {size:,} bytes, and {limit:,} are read"
+    return BrokenFileError(f"{uri}/{key}", problem, "nothing here writes such a one; delete it")

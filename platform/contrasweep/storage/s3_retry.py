@@ -1,0 +1,145 @@
+"""One retry for every call to an object store: growing waits, and a deadline for all attempts together.
+
+A server that was reached before is waited for until the deadline (CONTRASWEEP_S3_DEADLINE_S, 180 s), so that an outage
+of a minute or two costs no trial; one that never answered is asked CONTRASWEEP_S3_ATTEMPTS (6) times, because its
+address is probably wrong; set, that number holds for every call. An attempt that takes longer than
+CONTRASWEEP_S3_TIMEOUT_S (60 s, and a second for each MB) is left alone and made again: a body that comes at a byte a
+second satisfies every timeout of a socket.
+"""
+
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from contrasweep.errors import StorageError
+from contrasweep.storage.s3_errors import (
+    CONDITION_UNSUPPORTED,
+    NOT_FOUND,
+    PRECONDITION_FAILED,
+    AttemptTimeout,
+    CorruptedObject,
+    error_code,
+    is_denied,
+    is_refusal,
+    is_retryable,
+    message,
+    storage_error,
+)
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+FIRST_WAIT_S, MAX_WAIT_S = 0.2, 10.0
+DENIED_ATTEMPTS = 4  # keys that were just given take a second to be known; then a refusal is final, and said once
+MIN_BYTES_PER_S = 1e6
+
+
+class Allowance:
+    """Until when one attempt may take, on the monotonic clock."""
+
+    def __init__(self, seconds: float) -> None:
+        self.until = time.monotonic() + seconds
+        self.extra_s = 0.0
+
+    def extend(self, size: int) -> None:
+        """Allow the time that so many bytes take on a slow line."""
+        self.extra_s = size / MIN_BYTES_PER_S
+        self.until += self.extra_s
+
+
+class Retry:
+    """Calls for one address. `patient`: its server answered before."""
+
+    def __init__(self, uri: str, *, patient: bool = False) -> None:
+        self.uri, self.patient = uri, patient
+        self.attempts = positive_number("CONTRASWEEP_S3_ATTEMPTS", 6)
+        self.always_counted = "CONTRASWEEP_S3_ATTEMPTS" in os.environ
+        self.attempt_s = positive_number("CONTRASWEEP_S3_TIMEOUT_S", 60)
+        self.deadline_s = positive_number("CONTRASWEEP_S3_DEADLINE_S", 180)
+
+    def __call__(self, verb: str, key: str, call: Callable[[Allowance], T], size: int = 0) -> T:
+        """`call()`, again after retryable errors; `size` bytes are sent. A missing object is `FileNotFoundError`, a
+        condition that failed the server's own error, all else `StorageError`."""
+        place = f"{self.uri}/{key}"
+        deadline = time.monotonic() + self.deadline_s + 3 * size / MIN_BYTES_PER_S
+        attempt = 0
+        while True:
+            attempt += 1
+            allowance = Allowance(min(self.attempt_s, max(1.0, deadline - time.monotonic())))
+            allowance.extend(size)
+            try:
+                result = bounded(call, allowance)
+            except Exception as error:
+                deadline += 3 * allowance.extra_s if not size else 0.0
+                if self._is_answer(verb, error):
+                    self.patient = True
+                    if error_code(error) in NOT_FOUND:
+                        raise FileNotFoundError(place) from None
+                    raise
+                wait = min(MAX_WAIT_S, FIRST_WAIT_S * 2 ** (attempt - 1)) * random.uniform(0.5, 1)
+                if not self._again(error, attempt, deadline - wait):
+                    raise storage_error(verb, place, error, attempt) from None
+                self._log(verb, place, error, attempt, wait)
+                time.sleep(wait)
+                continue
+            self.patient = True
+            return result
+
+    def _is_answer(self, verb: str, error: Exception) -> bool:
+        """Whether the call did what it should: there is no such object, or a condition does not hold."""
+        code = error_code(error)
+        return code in PRECONDITION_FAILED | CONDITION_UNSUPPORTED or (code in NOT_FOUND and verb != "write")
+
+    def _again(self, error: Exception, attempt: int, deadline: float) -> bool:
+        if is_refusal(error):
+            return attempt < DENIED_ATTEMPTS
+        if not is_retryable(error):
+            return False
+        if self._is_counted(error):
+            return attempt < self.attempts and time.monotonic() < deadline
+        return time.monotonic() < deadline
+
+    def _is_counted(self, error: Exception) -> bool:
+        return self.always_counted or not self.patient or isinstance(error, CorruptedObject)
+
+    def _log(self, verb: str, place: str, error: Exception, attempt: int, wait: float) -> None:
+        if is_denied(error):  # said once, when it is final
+            return
+        of = f" of {self.attempts}" if self._is_counted(error) else ""
+        what = message(error)
+        log.warning("could not %s %s (%s); attempt %d%s in %.1f s", verb, place, what, attempt + 1, of, wait)
+
+
+def bounded(call: Callable[[Allowance], T], allowance: Allowance) -> T:
+    """`call(allowance)`, or `AttemptTimeout` when its time is over: it runs in a thread of its own, which is then left
+    to itself, because nothing ends a read of a socket that is given a byte now and then."""
+    outcome: list[Any] = []
+    ended = threading.Event()
+
+    def work() -> None:
+        try:
+            outcome.append((call(allowance), None))
+        except BaseException as error:
+            outcome.append((None, error))
+        ended.set()
+
+    began = time.monotonic()
+    threading.Thread(target=work, name="s3-call", daemon=True).start()
+    while not ended.wait(max(0.0, allowance.until - time.monotonic())):
+        if time.monotonic() >= allowance.until:
+            raise AttemptTimeout(f"no whole answer within {time.monotonic() - began:.0f} s")
+    result, error = outcome[0]
+    if error is not None:
+        raise error
+    return result  # type: ignore[no-any-return]
+
+
+def positive_number(variable: str, default: int) -> int:
+    """A whole number of at least 1 from the environment; `StorageError` for anything else."""
+    try:
+        return max(1, int(os.environ.get(variable, default)))
+    except ValueError:
+        raise StorageError(f"{variable} must be a whole number, got {os.environ[variable]!r}") from None

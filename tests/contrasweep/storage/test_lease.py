@@ -1,0 +1,160 @@
+"""One process runs a study, on a folder and on object stores: others are refused, or take over from one that died."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contrasweep.storage import lease as lease_module
+from contrasweep.storage.lease import Lease, StudyHeld
+from contrasweep.storage.records import StudyRecords
+
+CLOUDS = [pytest.param("gs", marks=pytest.mark.long), pytest.param("az", marks=pytest.mark.long)]
+
+
+@pytest.fixture(params=["folder", "s3", *CLOUDS])
+def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(lease_module, "HEARTBEAT_S", 0.1)
+    monkeypatch.setattr(lease_module, "EXPIRY_S", 0.6)
+    monkeypatch.setattr(lease_module, "POLL_S", 0.05)
+    if request.param == "folder":
+        return str(tmp_path)
+    uri = request.getfixturevalue(request.param)
+    return uri.uri if request.param == "s3" else str(uri)
+
+
+@pytest.fixture
+def messages() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def a_lease(storage: str, messages: list[str]) -> Any:
+    """Leases as different machines have them: none sees the processes of another."""
+    leases: list[Lease] = []
+
+    def make(host: str) -> Lease:
+        lease = Lease(StudyRecords(storage, "study"), messages.append)
+        lease.holder = replace(lease.holder, host=host, process=f"machine of {host}")
+        leases.append(lease)
+        return lease
+
+    yield make
+    for lease in leases:
+        lease._end.set()
+
+
+def test_a_second_driver_is_refused_while_the_first_lives(a_lease: Any, messages: list[str]) -> None:
+    first = a_lease("one")
+    first.acquire()
+    with pytest.raises(
+        StudyHeld, match=rf"study study is being run by another process on .* \(process {os.getpid()} on"
+    ):
+        a_lease("two").acquire()
+    assert messages == [
+        f"process {os.getpid()} on one was running study; waiting 1 s at most to see whether it still is"
+    ]
+    first.release()
+    third = a_lease("three")
+    third.acquire()
+    assert (third.generation, first.lost, len(messages)) == (2, "", 1), "what was given back is taken without a wait"
+
+
+@pytest.mark.slow
+def test_a_driver_that_died_is_succeeded_and_one_that_only_slept_learns_of_it(
+    a_lease: Any, messages: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = a_lease("one")
+    reasons: list[str] = []
+    lost = threading.Event()
+    first.on_lost = lambda reason: (reasons.append(reason), lost.set())
+    awake = threading.Event()
+    newest = first._newest
+    monkeypatch.setattr(first, "_renew", lambda: (awake.wait(30), Lease._renew(first)))
+    first._thread = threading.Thread(target=first._renew, daemon=True)
+    first.acquire()
+    second = a_lease("two")
+    second.acquire()
+    assert messages[-1] == f"process {os.getpid()} on one has given no sign for 1 s; this run takes study over"
+    assert newest()[0] == second.generation == 2
+    awake.set()
+    assert lost.wait(30)
+    assert reasons == [first.lost] and "study study was taken over by process" in first.lost and "on two" in first.lost
+    assert newest()[1].token == second.holder.token, "the first has touched nothing"
+
+
+def test_of_many_that_start_at_once_one_runs(a_lease: Any) -> None:
+    def attempt(number: int) -> Lease | None:
+        lease: Lease = a_lease(f"host{number}")
+        try:
+            lease.acquire()
+        except StudyHeld:
+            return None
+        return lease
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sum(lease is not None for lease in pool.map(attempt, range(6))) == 1
+
+
+def test_a_half_written_lease_is_waited_for_and_then_taken(storage: str, a_lease: Any) -> None:
+    StudyRecords(storage, "study").store.write("study/lease/00000004.json", b'{"host"')
+    lease = a_lease("one")
+    lease.acquire()
+    assert lease.generation == 5
+
+
+HOLD = """
+import sys, time
+from contrasweep.running.locks import exclusive_driver
+from contrasweep.storage.records import StudyRecords
+with exclusive_driver(StudyRecords(sys.argv[1], "study")):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_driver_of_this_machine_is_succeeded_at_once(tmp_path: Path) -> None:
+    """With the times that users have: a process that has ended here is seen to have ended."""
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    messages: list[str] = []
+    with pytest.raises(StudyHeld, match=f"process {holder.pid} on"):
+        Lease(StudyRecords(str(tmp_path), "study"), messages.append).acquire()
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    lease = Lease(StudyRecords(str(tmp_path), "study"), messages.append)
+    lease.acquire()
+    lease.release()
+    assert len(messages) == 1 and "has ended; this run takes over" in messages[0]
+    (file,) = (tmp_path / "study" / "lease").iterdir()
+    assert json.loads(file.read_text())["released"] is True
+
+
+def test_a_folder_without_hard_links_is_a_storage_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*args: Any) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    store = StudyRecords(str(tmp_path), "study").store
+    with ThreadPoolExecutor(8) as pool:
+        wrote = list(pool.map(lambda i: store.write("claim", str(i).encode() * 1000, if_absent=True), range(8)))
+    assert sum(wrote) == 1
+    assert store.read("claim") == str(wrote.index(True)).encode() * 1000
+    store.copy("claim", "copy")
+    assert store.read("copy") == store.read("claim")
+
+
+def test_a_server_with_conditions_is_known(s3: Any) -> None:
+    store = StudyRecords(s3.uri, "study").store
+    assert store.has_conditional_writes()
+    assert list(store.list()) == []

@@ -1,0 +1,82 @@
+"""One retry for all that an S3 server and the wire do: what passes costs nothing, what stays is one error in time."""
+
+from typing import Any
+
+import pytest
+
+from contrasweep.errors import StorageDenied, StorageError
+from contrasweep.storage import s3_retry
+from contrasweep.storage.s3 import S3Store
+
+
+@pytest.fixture
+def store(s3: Any, faults: Any) -> S3Store:
+    store = S3Store(s3.uri)
+    store.write("there", b"content")
+    return store
+
+
+@pytest.mark.parametrize("fault", ["cut", "reset", "short", "500"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_fault_in_the_answer_that_there_is_no_object_is_no_other_answer(
+    fault: str, method: str, store: S3Store, faults: Any
+) -> None:
+    faults.on(method, "missing", fault, fault)
+    if method == "HEAD":
+        assert not store.exists("missing")
+    else:
+        with pytest.raises(FileNotFoundError):
+            store.read("missing")
+    assert faults.done
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["there", "missing"])
+def test_a_body_of_a_byte_now_and_then_ends_at_the_deadline(
+    key: str, s3: Any, store: S3Store, faults: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONTRASWEEP_S3_TIMEOUT_S", "1")
+    monkeypatch.setenv("CONTRASWEEP_S3_DEADLINE_S", "2")
+    faults.on("GET", key, "drip", "...")
+    with pytest.raises(
+        StorageError, match=rf"could not read .*{key} \d times \(no whole answer within 1 s\); check that"
+    ):
+        S3Store(s3.uri, patient=True).read(key)
+
+
+def test_one_dripping_answer_is_asked_for_again(
+    s3: Any, store: S3Store, faults: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONTRASWEEP_S3_TIMEOUT_S", "1")
+    faults.on("GET", "there", "drip")
+    assert S3Store(s3.uri).read("there") == b"content"
+
+
+def test_a_refusal_is_final_after_a_second_and_not_logged(
+    store: S3Store, faults: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults.on("PUT", "new", "403", "...")
+    with pytest.raises(StorageDenied, match=r"could not write .*/new 4 times \(403 AccessDenied\); .* denies access"):
+        store.write("new", b"x")
+    assert len(faults.done) == s3_retry.DENIED_ATTEMPTS
+    assert not caplog.records
+
+
+def test_a_refusal_that_passes_is_survived(store: S3Store, faults: Any) -> None:
+    faults.on("PUT", "new", "403", "403")
+    assert store.write("new", b"x")
+    assert store.read("new") == b"x"
+
+
+def test_a_server_that_was_there_is_waited_for(store: S3Store, faults: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Far more often than a server that never answered is asked."""
+    monkeypatch.setattr(s3_retry, "MAX_WAIT_S", 0.02)
+    faults.on("GET", "there", *["reset"] * 20)
+    assert store.read("there") == b"content"
+    assert len(faults.done) == 20
+
+
+def test_a_full_disk_here_is_no_fault_of_the_server(store: S3Store, tmp_path: Any) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match=r"could not read .*there \(.*Not a directory.*a file of this machine"):
+        store.get_file("there", tmp_path / "file" / "to")
