@@ -1,10 +1,14 @@
 """The trials that were handed out and have no record yet: what is known of each, and how it ends."""
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from contrasweep.planning.budget import Budget
+from contrasweep.rows import Row, step_of
+from contrasweep.running.deferred import DeferredTrials
 from contrasweep.running.listener import RunListener
+from contrasweep.running.overdue import Overdue
 from contrasweep.running.placement import Placements
 from contrasweep.running.study_code import StudyCode
 from contrasweep.running.versions import versions
@@ -25,13 +29,19 @@ class ActiveTrials:
         listener: RunListener,
         budget: Budget,
         code: StudyCode,
+        overdue: Overdue | None = None,
+        deferred: DeferredTrials | None = None,
+        refused: Mapping[str, Record] | None = None,
     ) -> None:
+        """`deferred` keeps what fits no host yet; without it, such a trial ends at once. `refused` are the records of
+        trials that fitted no host in an earlier run."""
         self.source, self.records, self.placements, self.code = source, records, placements, code
-        self.listener, self.budget = listener, budget
-        self.running: dict[str, tuple[Trial, TrialNotes]] = {}  # by trial id
+        self.listener, self.budget, self.overdue = listener, budget, overdue or Overdue()
+        self.deferred, self.refused = deferred, dict(refused or {})
+        self.running: dict[str, tuple[Trial, TrialNotes]] = {}  # by trial id, with the notes of its source
         self.stopped: set[str] = set()  # ids of trials that the source stopped early
         self.ended = 0
-        self.fault = ""  # why nothing more may run, as a worker said
+        self.fault = ""  # why nothing more may run
         self._seconds: dict[str, float] = {}  # trial id -> training time so far, as its worker last reported
         self._furthest: dict[str, int] = {}  # trial id -> last step that was reported
 
@@ -39,36 +49,100 @@ class ActiveTrials:
         """Tune pickles what it was configured with, for a restore that we never do; open files cannot be."""
         return object, ()
 
+    def stop(self, reason: str) -> None:
+        """Nothing more may run; the first reason stands."""
+        self.fault = self.fault or reason
+
     def closing(self) -> bool:
         """Whether nothing more is started: one of the study's budgets is used up, or a worker has other code."""
         return bool(self.fault or self.budget.used_up())
 
     def next(self) -> Next | Finished | None:
-        """The source's next trial that fits some host; those that fit none end here, `infeasible`."""
-        while isinstance(candidate := self.source.next(), Next) and not self.placements.fits(candidate.trial):
-            trial = candidate.trial
-            self.running[trial.id] = (trial, candidate.notes)
-            self.give_up(trial.id, f"{self.placements.why_not(trial)}\n", Status.INFEASIBLE)
+        """The next trial that fits some host; those that fit none wait while there may be a larger one, and end
+        `infeasible` after that."""
+        if self.deferred is not None and (candidate := self.deferred.take()) is not None:
+            return self._taken_up(candidate)
+        while True:
+            if self.deferred and self.source.adaptive:  # what it suggests next should know more
+                following: Next | Finished | None = None
+            else:
+                following = self.source.next()
+            if isinstance(following, Next):
+                if not self.placements.fits(following.trial):
+                    if self.deferred is None or not self.deferred.put(following):
+                        self._refuse(following)
+                elif self._refused_here(following.trial.id):
+                    self._end_as_recorded(following)
+                else:
+                    return self._taken_up(following)
+                continue
+            if not self.deferred:
+                return following
+            if self.running or (refused := self.deferred.refuse()) is None:
+                return None
+            self._refuse(refused)
+
+    def _taken_up(self, candidate: Next) -> Next:
+        """A trial that an earlier run refused has no record from now on."""
+        if self.refused.pop(candidate.trial.id, None) is not None:
+            self.records.reopen(candidate.trial.id)
         return candidate
+
+    def _refused_here(self, trial_id: str) -> bool:
+        """Whether the very hosts that there are refused a trial before: it ran out of memory on the largest."""
+        record = self.refused.get(trial_id)
+        return record is not None and record.notes.refused_by == str(self.placements.inventory)
+
+    def _end_as_recorded(self, candidate: Next) -> None:
+        self.running[candidate.trial.id] = (candidate.trial, candidate.notes)
+        self.end(self.refused.pop(candidate.trial.id))
+
+    def _refuse(self, candidate: Next) -> None:
+        trial = candidate.trial
+        self.running[trial.id] = (trial, candidate.notes)
+        if self._refused_here(trial.id):
+            self._end_as_recorded(candidate)
+            return
+        if self.refused.pop(trial.id, None) is not None:
+            self.records.reopen(trial.id)
+        self.give_up(trial.id, f"{self.placements.why_not(trial)}\n", Status.INFEASIBLE)
 
     def begin(self, trial: Trial, notes: TrialNotes) -> TrialNotes:
         """Hand out `trial`; the notes for its record, with those of its placement."""
-        notes = notes.joined(self.placements.notes(trial))
+        self.placements.place(trial)
         self.running[trial.id] = (trial, notes)
         self.stopped.discard(trial.id)  # a search may let a stopped trial go on
-        return notes
+        return self.notes(trial.id)
 
-    def report(self, trial_id: str, reports: list[dict[str, Any]], seconds: float) -> bool:
+    def notes(self, trial_id: str) -> TrialNotes:
+        """What the record of a running trial says of its source, and of the place that it has by now."""
+        trial, notes = self.running[trial_id]
+        return notes.joined(self.placements.notes(trial)) if trial_id in self.placements.placed else notes
+
+    def start(self, trial_id: str) -> None:
+        """A worker begins a trial, or goes on with it."""
+        if (entry := self.running.get(trial_id)) is not None:
+            self.overdue.started(trial_id, entry[0].arm, self._seconds.get(trial_id, 0.0), time.monotonic())
+            self.listener.on_start(entry[0])
+
+    def report(self, trial_id: str, reports: list[Row], seconds: float) -> bool:
         """Take what a worker reports, after so many `seconds` of training in all; whether the trial got further than
         it ever was."""
         self._seconds[trial_id] = seconds
+        self.overdue.reported(trial_id, len(reports), seconds, time.monotonic())
         self.budget.trained(trial_id, seconds)
         further = bool(reports) and reports[-1]["step"] > self._furthest.get(trial_id, 0)
         if further:
-            self._furthest[trial_id] = reports[-1]["step"]
+            self._furthest[trial_id] = step_of(reports[-1])
         return further
 
-    def should_continue(self, trial_id: str, reports: list[dict[str, Any]]) -> bool:
+    def peers(self, reports: Mapping[str, Row]) -> None:
+        """Reports, by trial, of members of a cohort that train in step: known before any of them is decided on."""
+        for trial_id, row in reports.items():
+            if trial_id in self.running and trial_id not in self.stopped:
+                self.source.peer_reported(trial_id, row)
+
+    def should_continue(self, trial_id: str, reports: list[Row]) -> bool:
         """Whether a trial goes on after these reports: the source may stop it early, a used-up budget stops all."""
         if not all(self.source.keep_going(trial_id, [row]) for row in reports):
             self.stopped.add(trial_id)
@@ -76,6 +150,7 @@ class ActiveTrials:
 
     def end(self, record: Record) -> None:
         """The trial has its record: the source and the listener are given it."""
+        self.overdue.ended(record.trial_id)
         if self.running.pop(record.trial_id, None) is not None:
             self.ended += 1
             self.source.done(record)
@@ -93,7 +168,9 @@ class ActiveTrials:
         if (recorded := self.records.read_one(trial_id)) is not None:
             self.end(recorded)
             return
-        trial, notes = self.running[trial_id]
+        (trial, _), notes = self.running[trial_id], self.notes(trial_id)
+        if status is Status.INFEASIBLE:
+            notes = notes.joined(TrialNotes(refused_by=str(self.placements.inventory)))
         rows = self.records.metrics(trial_id)
         now = time.time()
         record = Record.of(

@@ -132,7 +132,9 @@ def nested(flat: Mapping[str, Any], moved: Mapping[str, str]) -> dict[str, Any]:
 def _declares(document: StudyDocument, plan: Plan) -> bool:
     """Whether an earlier release's study.json is of the same study, as far as it does not depend on settings' names."""
     study = plan.study
-    now = (study.type, study.metric, study.mode, set(study.arms), plan.table_folds, plan.total)
+    # A search confirmed on all folds then, and does on those not searched now.
+    total = plan.total if plan.declared_search is None else document.trials
+    now = (study.type, study.metric, study.mode, set(study.arms), plan.table_folds, total)
     then = (document.type, document.metric, document.mode, set(document.arms), document.folds, document.trials)
     return now == then and {d.digest for d in document.datasets} == {d.digest for d in plan.table_datasets}
 

@@ -3,17 +3,20 @@
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from contrasweep.planning.identity import PresentCode
+from contrasweep.code import PresentCode
+from contrasweep.planning.looks import check_log
 from contrasweep.planning.plan import Plan
 from contrasweep.running.adoption import decide_adoption
 from contrasweep.running.code_changes import Changed, decide
 from contrasweep.running.versions import versions
+from contrasweep.secrets import redacted
+from contrasweep.storage.looks import read_looks, write_looks
 from contrasweep.storage.planned import write_planned
-from contrasweep.storage.record import DatasetRef
+from contrasweep.storage.record import DatasetRef, Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
 from contrasweep.storage.superseded import finish_move
@@ -23,10 +26,12 @@ from contrasweep.tracking import TrackedStudy
 
 @dataclass(frozen=True)
 class Remaining:
-    """What there is of a plan: ids of the trials with a record, and whether nothing is left to run."""
+    """What there is of a plan: ids of the trials with a record, whether nothing is left to run, and the records of
+    those that fitted no host so far, which are not `finished`."""
 
     finished: set[str]
     complete: bool
+    refused: Mapping[str, Record]
 
 
 def claim(
@@ -44,20 +49,36 @@ def claim(
     `ContrasweepError` if another plan has the study's name, unless `extend`, and if recorded trials were made by other
     code and `changed` is "stop"; nothing has changed then."""
     finish_move(records)
+    log = read_looks(records)
+    check_log(plan.study.replicates, log)
     adoption = decide_adoption(plan, records, extend=extend)
     decision = decide(
         plan, records, code, changed=changed, rerun=rerun, retry_failed=retry_failed, adopted=adoption.records
     )
     adoption.carry_out(records)
+    if extend:
+        from contrasweep.results.extensions import count_look  # brings pandas, which `plan` and `submit` do without
+
+        count_look(plan, records)
     records.claim(study_document(plan), extend=extend or adoption.same_plan)
-    finished = records.finished() - decision.carry_out(records)
+    recorded = records.finished()
+    put_aside = decision.carry_out(records)
+    if log is not None and log.looks and (put_aside - decision.failed) & recorded:
+        write_looks(records, log.begun_anew())
+    finished = records.finished() - put_aside
     for note in (*adoption.notes, *decision.notes):
         print(note, file=sys.stderr)
     complete = plan.complete(records, finished)
-    frame = plan.to_frame()
-    if not complete or len(plan.trials) == len(frame):  # else the storage has more of it: what a search has confirmed
+    if (frame := plan.stored_frame(records, complete)) is not None:
         write_planned(records, frame)
-    return Remaining(finished, complete)
+    refused = {i: record for i, record in decision.refused.items() if i in finished}
+    return Remaining(finished - refused.keys(), complete and not refused, refused)
+
+
+def check_name(plan: Plan, records: StudyRecords, *, extend: bool) -> None:
+    """`SpecError` where `claim` would refuse the study's name, because another plan has it; nothing is changed."""
+    if not extend and not decide_adoption(plan, records, extend=extend).same_plan:
+        records.check_plan(plan.digest)
 
 
 def study_document(plan: Plan) -> StudyDocument:
@@ -110,4 +131,4 @@ def tracked_study(plan: Plan, storage: str) -> TrackedStudy:
 def _command() -> tuple[str, ...]:
     """The command that declared the study, for whoever runs it again; none where a program did."""
     ours = Path(sys.argv[0]).name == "contrasweep" or sys.argv[0].endswith("contrasweep/__main__.py")
-    return (shlex.join(["contrasweep", *sys.argv[1:]]),) if ours else ()
+    return (redacted(shlex.join(["contrasweep", *sys.argv[1:]])),) if ours else ()

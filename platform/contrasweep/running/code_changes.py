@@ -1,18 +1,22 @@
 """Before a run spends anything: which recorded trials would this code make otherwise, and what of them runs again."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from contrasweep.code import PresentCode
 from contrasweep.errors import ContrasweepError, SpecError, choose_from
-from contrasweep.planning.identity import CodeComparison, PresentCode, compare_code, version_notes
+from contrasweep.planning import learned
+from contrasweep.planning.identity import CodeComparison, compare_code, version_notes
 from contrasweep.planning.plan import Plan
 from contrasweep.planning.selection import selected_trials
+from contrasweep.running.adoption import decide_adoption
 from contrasweep.storage import compact
 from contrasweep.storage.code_files import accept
-from contrasweep.storage.record import Record, Status
+from contrasweep.storage.record import Phase, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.superseded import put_aside
+from contrasweep.tuning.earlier_study import earlier_results
 
 Changed = Literal["stop", "rerun", "accept"]
 """What becomes of trials of other code: the run stops; they are put aside and run again; they are kept."""
@@ -20,6 +24,15 @@ Changed = Literal["stop", "rerun", "accept"]
 
 class CodeChanged(ContrasweepError):
     """Recorded trials were made by other code, and nothing says what is to become of them."""
+
+
+@dataclass(frozen=True)
+class NewSearches:
+    """Searches that start anew (arm -> digest), because results of other code have chosen their candidates, and all
+    trials of their arms."""
+
+    searches: Mapping[str, str] = field(default_factory=dict)
+    trial_ids: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -32,19 +45,26 @@ class Decision:
     failed: frozenset[str]  # that failed and run again; of them `restarted` from their beginning
     restarted: frozenset[str]
     notes: tuple[str, ...]
+    anew: NewSearches
+    refused: Mapping[str, Record]  # of a grid's trials that fitted no host; they run where one does now
 
     def carry_out(self, records: StudyRecords) -> set[str]:
         """Put trials aside, or accept the changes; the ids of those that are not finished any more."""
+        ids = set(self.comparison.trial_ids()) if self.changed == "rerun" else set()
         if self.selected:
-            put_aside(records, self.selected, "run again as asked")
+            searches = self.anew if not ids else NewSearches()
+            put_aside(records, {*self.selected, *searches.trial_ids}, "run again as asked", searches.searches)
         if self.restarted:
             put_aside(records, self.restarted, "failed, and the code has changed since")
         for trial_id in self.failed - self.restarted - self.selected:
             records.reopen(trial_id)
-        again = {*self.selected, *self.failed}
-        if self.changed == "rerun" and (ids := self.comparison.trial_ids()):
-            put_aside(records, ids, self.comparison.line(all_=True))
-            again |= set(ids)
+        again = {*self.selected, *self.failed, *self.anew.trial_ids}
+        if ids:
+            moved = {*ids, *self.anew.trial_ids} - self.selected
+            put_aside(records, moved, self.comparison.line(all_=True), self.anew.searches)
+            again |= ids
+        if ids or self.selected or self.restarted:
+            learned.forget(records)
         if self.changed == "accept":
             accept(records, [(other.old, other.new) for other in self.comparison.pending()])
         return again
@@ -82,7 +102,35 @@ def decide(
             f"keep them (every table says so); see contrasweep code {records.study} --storage {records.storage}"
         )
     restarted = set() if changed == "accept" else {i for i in lost if _is_other(kept[i], present)}
-    return Decision(comparison, changed, frozenset(selected), frozenset(lost), frozenset(restarted), tuple(notes))
+    anew = new_searches(plan, recorded, present, selected, comparison if changed == "rerun" else None)
+    if anew.searches:
+        many = len(anew.searches) > 1
+        notes.append(f"the search{'es' * many} of {', '.join(anew.searches)} start{'s' * (not many)} anew")
+    grid = plan.declared_search is None
+    refused = {i: record for i, record in kept.items() if grid and record.status is Status.INFEASIBLE}
+    return Decision(
+        comparison, changed, frozenset(selected), frozenset(lost), frozenset(restarted), tuple(notes), anew, refused
+    )
+
+
+def new_searches(
+    plan: Plan,
+    recorded: Mapping[str, Record],
+    present: PresentCode,
+    selected: Collection[str],
+    comparison: CodeComparison | None,
+) -> NewSearches:
+    """The searches of which trials of other code run again: all that `comparison` has, or a whole arm's that were
+    `selected`."""
+    arms = {recorded[i].arm for i in selected if i in recorded and _is_other(recorded[i], present)}
+    searched = {i: r for i, r in recorded.items() if r.notes.phase == Phase.SEARCH}
+    arms -= {record.arm for i, record in searched.items() if i not in selected}
+    for other in comparison.others if comparison else ():
+        arms |= {searched[i].arm for i in other.trial_ids if i in searched}
+        if other.unfinished:  # of which only the code is known
+            arms |= {t.arm for t in plan.sample_trials if present.of(t.trainable, t.config).version.digest == other.new}
+    dependent = plan.dependent_searches(arms)
+    return NewSearches(dependent, frozenset(i for i, r in recorded.items() if r.arm in dependent))
 
 
 def compared(
@@ -97,12 +145,30 @@ def compared(
     scored = [record for record in recorded.values() if record.status not in (Status.FAILED, Status.INFEASIBLE)]
     trials = [trial for trial in (*plan.trials, *plan.sample_trials) if trial.id not in without]
     notes = version_notes(scored, [present.of(t.trainable, t.config).version for t in plan.sample_trials])
+    notes += _warm_start_notes(plan, records, present)
     return compare_code(records, scored, trials, present, plan.total), notes
 
 
-def compare_plan(plan: Plan, records: StudyRecords) -> tuple[CodeComparison, list[str]]:
-    """The same for a plan that nobody runs yet."""
-    return compared(plan, records, PresentCode(plan.functions), plan_records(plan, records))
+def _warm_start_notes(plan: Plan, records: StudyRecords, present: PresentCode) -> list[str]:
+    """A line for each study to start from of which trials were made by other code."""
+    trainables = {trial.trainable for trial in plan.sample_trials}
+    notes = []
+    for name in getattr(plan.study, "warm_start", ()):
+        _, others = earlier_results(StudyRecords(records.storage, name), trainables, present)
+        if others:
+            notes.append(
+                f"warm_start: {len(others)} trials of {name} were made by other code and are left out; run {name} with "
+                f"--rerun-changed, or with --accept-code to learn from them"
+            )
+    return notes
+
+
+def compare_plan(plan: Plan, records: StudyRecords, *, extend: bool = False) -> tuple[CodeComparison, list[str]]:
+    """The same for a plan that nobody runs yet, with what `run` will make of an earlier release's trials."""
+    adoption = decide_adoption(plan, records, extend=extend)
+    recorded = {**plan_records(plan, records), **adoption.records}
+    comparison, notes = compared(plan, records, PresentCode(plan.functions), recorded, adoption.obsolete)
+    return comparison, [*(f"run: {note}" for note in adoption.notes), *notes]
 
 
 def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:

@@ -1,13 +1,15 @@
 """Run or resume a study: claim its name, plan, train what has no record yet, publish."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from contrasweep.defaults import STORAGE, TRACKING
+from contrasweep.code import PresentCode
+from contrasweep.defaults import OF_STUDY, STORAGE
+from contrasweep.errors import StorageError
 from contrasweep.planning import learned
 from contrasweep.planning.facade import plan, staged
-from contrasweep.planning.identity import PresentCode
 from contrasweep.results.results import Results
 from contrasweep.running.claim import claim, tracked_study
 from contrasweep.running.code_changes import Changed
@@ -16,16 +18,16 @@ from contrasweep.running.publish import publish
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.study.study import Study
-from contrasweep.tracking import checked_uri, open_tracker
+from contrasweep.tracking import checked_tracking, open_tracker, tracking_of
 
 INTERRUPT_FLUSH_TIMEOUT_S = 5.0  # how long an interrupted run may still talk to the tracking store
 
 
 def run(
-    study: Study,
+    study: Study | str | Path | Mapping[str, Any],
     *,
     storage: str = STORAGE,
-    tracking: str = TRACKING,
+    tracking: str | Sequence[str] | None = OF_STUDY,
     max_concurrent: int | None = None,
     extend: bool = False,
     retry_failed: bool = False,
@@ -35,6 +37,9 @@ def run(
 ) -> Results:
     """Run what of `study` has no record yet, here or on the Ray cluster in RAY_ADDRESS, and return its results.
 
+    `study` may also be its name (`module:NAME`), a YAML file, or a mapping of its fields. `tracking` is an
+    MLflow store, `tensorboard:FOLDER`, `wandb:FOLDER` or your own tracker's `package.module:Class`, or a list of these;
+    None is none; left out, it is the study's own `tracking`, or `sqlite:///mlflow.db`.
     `cluster` is an inventory file of the hosts that the cluster has or can start, with their prices; without it, trials
     are placed on the hosts that Ray lists. `rerun` names arms, cells (`ARM/axis=value`) or trials that run again. Where
     trials were made by other code, `changed` says whether to stop, to run them again, or to keep them; what runs again
@@ -44,28 +49,30 @@ def run(
     again it goes on from there. Raises `ContrasweepError` for bad input before anything is written.
     """
     storage = open_store(storage).uri  # whole, because workers have another working directory
+    if storage.startswith("memory://"):
+        raise StorageError(f"storage {storage} is seen by this process alone, and trials run in others; take a folder")
     planned = plan(study, storage=storage)
-    tracking = checked_uri(tracking)
-    records = StudyRecords(storage, study.name)
+    trackers = checked_tracking(tracking_of(tracking, planned.study.tracking))
+    records = StudyRecords(storage, planned.study.name)
     records.store.check_writable()
-    with exclusive_driver(records):
+    with exclusive_driver(records) as lease:
         code = PresentCode(planned.functions)
         remaining = claim(
             planned, records, code, extend=extend, retry_failed=retry_failed, rerun=rerun, changed=changed
         )
         tracked = tracked_study(planned, storage)
-        tracker = open_tracker(tracking, tracked, records)
+        tracker = open_tracker(trackers, tracked, records)
         stopped = ""
         try:
             if not remaining.complete:
                 from contrasweep.running.training import train  # Ray comes with it, which a finished study needs not
 
                 planned = staged(planned, storage)
-                stopped = train(planned, remaining.finished, records, tracker, code, max_concurrent, cluster)
+                stopped = train(planned, remaining, records, tracker, code, lease, max_concurrent, cluster)
         except BaseException:
             tracker.close(timeout_s=INTERRUPT_FLUSH_TIMEOUT_S)  # what is not sent now, `sync` or the next run sends
             raise
-        results = replace(Results.load(study.name, storage), stopped=stopped)
+        results = replace(Results.load(records.study, storage), stopped=stopped)
         if not remaining.complete:
             learned.write(records, [*results.trial_records.values(), *results.search_records.values()])
-        return publish(results, tracker, tracking, tracked, planned.datasets, ran=not remaining.complete)
+        return publish(results, tracker, trackers.store, tracked, planned.datasets, ran=not remaining.complete)

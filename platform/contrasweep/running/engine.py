@@ -7,18 +7,22 @@ nothing: `fit` runs again over what is still without a record.
 import logging
 import os
 import shutil
-import tempfile
-from pathlib import Path
+import time
 
 import ray
 from ray import tune
 from ray.air._internal import usage
+from ray.tune.execution import class_cache
 
 from contrasweep.errors import ContrasweepError
+from contrasweep.processes import scratch_folder
 from contrasweep.running.active_trials import ActiveTrials
+from contrasweep.running.cohort_actor import end_hosts
 from contrasweep.running.placement import bundles
-from contrasweep.running.tune_hooks import Bridge, Decider, Events
-from contrasweep.running.worker import RunContext, TuneTrial
+from contrasweep.running.probing import Probes
+from contrasweep.running.run_context import RunContext
+from contrasweep.running.tune_hooks import Bridge, Decider, Events, Silent
+from contrasweep.running.worker import TuneTrial
 
 TUNE_ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # 40 ms a trial, for files that nobody reads
@@ -33,6 +37,7 @@ TUNE_ENVIRONMENT = {
     "RAY_worker_niceness": "0",  # Ray's 15 starves training beside anything else that the host does
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
+FAULT_PAUSE_S = 3.0  # in which a Ray that has died is seen, see `ray_watch`
 MAX_PENDING_TRIALS = "16"
 """Trials of a plan that wait as placement groups, which is the demand that an autoscaler sees; not more, because a
 trial is placed by what is known when it is handed out. Of a search one waits, or as many as `max_concurrent`: a
@@ -48,11 +53,19 @@ class Engine:
         """`max_failures`: how often a trial, or Tune, may fail in a row without getting further."""
         self.context, self.trials = context, trials
         self.max_failures, self.max_concurrent = max_failures, max_concurrent
+        fusion = trials.placements.fusion
+        self.probes = Probes(fusion, context, trials.listener.on_message) if fusion and fusion.used else None
 
     def run(self) -> None:
         """Until the source is empty and every trial it gave has its record, or a budget is used up. A fault that ends
         Tune's own loop (a host whose memory ran out, say) leaves the finished trials alone; `max_failures` of them in a
         row, with no trial ended between, are survived."""
+        try:
+            self._run()
+        finally:
+            end_hosts(self.context)
+
+    def _run(self) -> None:
         faults = 0
         while faults <= self.max_failures:
             ended = self.trials.ended
@@ -63,6 +76,9 @@ class Engine:
             except (RuntimeError, ray.exceptions.RayError, tune.TuneError) as error:
                 reason = str(error).splitlines()[0] if str(error) else repr(error)
                 self.trials.listener.on_message(f"Ray Tune stopped and is started again ({reason})")
+                for trial_id in self.trials.running:
+                    self.trials.listener.on_lost(trial_id)
+                time.sleep(FAULT_PAUSE_S)
                 self.trials.end_recorded()
             if self.trials.fault:
                 raise ContrasweepError(self.trials.fault)
@@ -79,8 +95,10 @@ class Engine:
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = "auto" if adaptive else MAX_PENDING_TRIALS
         # Usage statistics are off; counting callbacks for them would import MLflow, for seconds.
         usage.tag_callbacks = lambda callbacks: False
+        # Tune would copy the driver's AWS keys into its actors' environments, which Ray writes to readable logs.
+        class_cache.ENV_VARS_TO_PROPAGATE = class_cache.TRAIN_ENV_VARS_TO_PROPAGATE
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # `Events` reports lost workers, in one line each
-        folder = Path(tempfile.mkdtemp(prefix="contrasweep-tune-"))
+        folder = scratch_folder("tune")
         try:
             tune.Tuner(
                 tune.with_resources(tune.with_parameters(TuneTrial, context=self.context), bundles),
@@ -96,7 +114,8 @@ class Engine:
                     name="study",
                     storage_path=str(folder),
                     verbose=0,
-                    callbacks=[Events(self.trials)],
+                    progress_reporter=Silent(),
+                    callbacks=[Events(self.trials, self.probes)],
                     failure_config=tune.FailureConfig(max_failures=self.max_failures),
                     checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
                 ),

@@ -1,12 +1,12 @@
 """One trial from its generator to its record. Knows nothing of Ray; works in any process that sees the storage."""
 
+import logging
 import math
 import shutil
 import socket
-import tempfile
 import time
 import traceback
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,23 +14,29 @@ from typing import Any
 
 from cluster import out_of_memory
 from cluster.usage import Meter
-from contrasweep.errors import SpecError, StorageError
+from contrasweep.errors import BrokenFileError, ProcessLostError, SpecError, StorageError
+from contrasweep.processes import scratch_folder
+from contrasweep.rows import Row
+from contrasweep.running.cohort_member import CohortMember
+from contrasweep.running.cohort_messages import MemberFailed
+from contrasweep.running.output import Output
+from contrasweep.running.recorded_config import RecordedConfig
 from contrasweep.running.signals import Termination
 from contrasweep.running.versions import versions
-from contrasweep.storage.checkpoints import Checkpoints
+from contrasweep.storage.checkpoints import Checkpoints, Extra, Saved
+from contrasweep.storage.names import check_file_name, check_label
 from contrasweep.storage.record import CodeRef, Record, Status, TrialNotes
-from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.records import REPORT_COLUMNS, StudyRecords
 from contrasweep.trial import Report, Trial
 
-BUDGETED = ("gpus", "cost_per_hour")
-"""Notes that a checkpoint keeps too, so that an unfinished trial counts in the study's budgets."""
+log = logging.getLogger(__name__)
 
 
 @dataclass
 class StepResult:
     """What `advance` returns: the new reports as {step, time, metrics}, and the record once there is one."""
 
-    reports: list[dict[str, Any]] = field(default_factory=list)
+    reports: list[Row] = field(default_factory=list)
     record: Record | None = None
 
 
@@ -49,38 +55,47 @@ class Execution:
         code: CodeRef | None = None,
         packages: Mapping[str, str] | None = None,
         limits: AbstractContextManager[None] | None = None,
+        output: Output | None = None,
     ) -> None:
         """`notes`, `code` and `packages` (name -> version, of what the code imports) go into the record; `limits` (see
-        `cluster.guard`) are open from before the trial's first step to its end."""
+        `cluster.guard`) are open from before the trial's first step to its end; `output`, which takes what it prints,
+        is open already and closed with it."""
         self.trial, self.records, self.metric = trial, records, metric
-        self.notes = notes or TrialNotes()
+        self.notes, self.output = notes or TrialNotes(), output
         self.code, self.packages = code or CodeRef(), dict(packages or {})
-        self.meter = Meter().start()
+        self.fused = function if isinstance(function, CohortMember) else None
+        self.meter = Meter().start() if self.fused is None else self.fused.meter
         self.checkpoints = Checkpoints(records.store, records.key(trial.id, "checkpoint"))
-        self.scratch = Path(tempfile.mkdtemp(prefix="contrasweep-"))
+        self.scratch = scratch_folder("trial")
         saved = self.checkpoints.fetch(_fresh(self.scratch / "resume"))
-        extra = saved.extra if saved else {}
-        self.rows = [row for row in records.metrics(trial.id) if saved and row["step"] <= saved.step]
-        self.seconds = float(extra.get("seconds", 0.0))
-        self.started = float(extra.get("started", time.time()))
-        self.attempts = int(extra.get("attempts", 0)) + 1
+        self.rows = _reports_until(saved, records, trial.id)
+        saved = saved if self.rows else None
+        extra = saved.extra if saved else Extra()
+        self.seconds = extra.seconds
+        self.started = time.time() if extra.started is None else extra.started
+        self.attempts = extra.attempts + 1
         self.step = saved.step if saved else 0
-        self.items: tuple[str, ...] = tuple(extra.get("items", ()))
-        self.artifacts: tuple[str, ...] = tuple(extra.get("artifacts", ()))
+        self.items: tuple[str, ...] = extra.items
+        self.artifacts: tuple[str, ...] = extra.artifacts
         self.code = _went_on(self.code, extra) if saved else self.code
         self.finished = False
+        self._written = self._returned = 0  # rows of the meter's timeline
+        self._earlier_system = _system_before(self.started, records, trial.id) if saved else []
         self.limits = ExitStack()
         self.limits.enter_context(limits or nullcontext())
         self.termination = self.limits.enter_context(Termination())
-        self.generator = function(trial, resume=self.scratch / "resume" if saved else None)
+        known = self.fused is not None or hasattr(function, "settings")
+        self.watched = None if known else RecordedConfig(trial.config)
+        given = trial if self.watched is None else replace(trial, config=self.watched)
+        self.generator = _reports(function, given, self.scratch / "resume" if saved else None)
 
     def advance(self, at_least_s: float = 0.0) -> StepResult:
         """Train until a report is there and `at_least_s` have passed, or the trial ends.
 
-        A trainable that raises ends its trial as `failed`, with the traceback in the record. Raised instead are
-        out-of-memory errors, because the scheduler answers them with more memory, and `StorageError` and, of a process
-        that received SIGTERM, `SystemExit`, because these are no fault of the trial, which goes on from its checkpoint
-        when it is run again.
+        A trainable that raises, or calls `sys.exit`, ends its trial as `failed`, with the traceback in the record.
+        Raised instead are out-of-memory errors, because the scheduler answers them with more memory, and
+        `StorageError`, `ProcessLostError` and, of a process that received SIGTERM, `SystemExit`, because these are no
+        fault of the trial, which goes on from its checkpoint when it is run again.
         """
         result = StepResult()
         began = time.monotonic()
@@ -90,25 +105,45 @@ class Execution:
             except StopIteration:
                 self._exit_if_terminated()
                 result.record = self._end()
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._exit_if_terminated()
-                if isinstance(error, StorageError) or out_of_memory.which(error) is not None:
+                if isinstance(error, StorageError | ProcessLostError) or out_of_memory.which(error) is not None:
                     self.close()
                     raise
-                result.record = self.finish(Status.FAILED, error="".join(traceback.format_exception(error)))
+                text = error.text if isinstance(error, MemberFailed) else "".join(traceback.format_exception(error))
+                result.record = self.finish(Status.FAILED, error=text)
             except BaseException:
                 self.close()
                 raise
             self._exit_if_terminated()
         if result.record is None:
             self.records.write_metrics(self.trial.id, self.rows)
+            self._write_system()
         return result
+
+    def new_system(self) -> list[Row]:
+        """What the trial used over time, as far as this was not returned before."""
+        rows = [self._system_row(row) for row in self.meter.timeline[self._returned :]]
+        self._returned += len(rows)
+        return rows
+
+    def _write_system(self) -> None:
+        if (count := len(self.meter.timeline)) > self._written:
+            self._written = count
+            rows = [self._system_row(row) for row in self.meter.timeline[:count]]
+            self.records.write_system(self.trial.id, [*self._earlier_system, *rows])
+
+    def _system_row(self, row: Mapping[str, float]) -> Row:
+        """A row of the meter with its step, the seconds since the trial began."""
+        return {"step": round(row["time"] - self.started), **row}
 
     def finish(self, status: Status, *, error: str | None = None) -> Record:
         """End the trial with `status`: the metrics first, the record last."""
         if self.rows:
             self.records.write_metrics(self.trial.id, self.rows)
+        self._write_system()
         used = self.meter.to_dict()
+        self._close_output()  # what belongs to a record is written before it
         record = Record.of(
             self.trial,
             status=status,
@@ -125,9 +160,10 @@ class Execution:
             host_memory_gib=used["peak_host_memory_gib"],
             items=self.items,
             artifacts=self.artifacts,
-            notes=self.notes,
+            notes=self.notes if self.fused is None else self.notes.joined(self.fused.notes),
             versions=self.packages | versions(),
             code=self.code,
+            unread=() if self.watched is None else self.watched.unread(),
         )
         self.records.write(record)
         self.close()
@@ -140,8 +176,13 @@ class Execution:
         try:
             self.generator.close()
         finally:
+            self._close_output()
             self.limits.close()
             shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def _close_output(self) -> None:
+        if self.output is not None:
+            self.output.close()
 
     def _exit_if_terminated(self) -> None:
         """`SystemExit` where the process received SIGTERM, unless the trial has its record."""
@@ -156,19 +197,36 @@ class Execution:
         finally:
             self.seconds += time.perf_counter() - began
 
-    def _take(self, report: Report) -> dict[str, Any]:
+    def _take(self, report: Report) -> Row:
         """Keep a report. Its checkpoint goes to the storage after all that came with it and before, so that they
         agree; items and artifacts go there at once, because the trainable may drop its files when it goes on."""
+        if not isinstance(report, Report):
+            raise SpecError(
+                "a trainable yields reports",
+                place=self.trial.trainable,
+                value=report,
+                hint="use `yield Report(step, metrics)`, from contrasweep import Report",
+            )
         if report.step <= self.step:
             raise SpecError("reports count their steps up", place=self.trial.trainable, value=(self.step, report.step))
+        if report.checkpoint is not None and not Path(report.checkpoint).is_dir():
+            raise SpecError(
+                "a report's checkpoint is a folder of files",
+                place=self.trial.trainable,
+                value=report.checkpoint,
+                hint="make the folder, write the files into it, then yield Report(step, metrics, checkpoint=folder)",
+            )
         self.step = report.step
-        metrics = {name: float(value) for name, value in report.metrics.items()}
+        metrics = {_checked_metric(name): _number(name, value) for name, value in report.metrics.items()}
         row = {"step": report.step, "time": time.time(), **metrics}
         self.rows.append(row)
         for name, path in report.artifacts.items():
+            _check_names(check_file_name, "an artifact", name)
             self.records.store.put_file(self.records.key(self.trial.id, f"artifacts/{name}"), path)
         self.artifacts = tuple(dict.fromkeys([*self.artifacts, *report.artifacts]))
         if report.items:
+            for name in report.items:
+                _check_names(check_label, "a score of items", name)
             self.records.write_items(self.trial.id, report.items)
             self.items = tuple(report.items)
         if report.checkpoint is not None:
@@ -176,14 +234,18 @@ class Execution:
             self.checkpoints.save(
                 report.checkpoint,
                 report.step,
-                seconds=self.seconds,
-                started=self.started,
-                attempts=self.attempts,
-                items=self.items,
-                artifacts=self.artifacts,
-                code=self.code.digest,
-                earlier_code=self.code.earlier,
-                **{name: value for name, value in self.notes.to_dict().items() if name in BUDGETED},
+                Extra(
+                    seconds=self.seconds,
+                    started=self.started,
+                    attempts=self.attempts,
+                    items=self.items,
+                    artifacts=self.artifacts,
+                    code=self.code.digest,
+                    earlier_code=self.code.earlier,
+                    gpus=self.notes.gpus,
+                    fused=self.notes.fused,
+                    cost_per_hour=self.notes.cost_per_hour,
+                ),
             )
         return row
 
@@ -198,9 +260,67 @@ class Execution:
         )
 
 
-def _went_on(code: CodeRef, checkpoint: Mapping[str, Any]) -> CodeRef:
+def _reports(
+    function: Callable[..., Generator[Report, None, None]], trial: Trial, resume: Path | None
+) -> Generator[Report, None, None]:
+    """The reports of a trainable, which is called with the first: what it raises then is a failure like any other."""
+    reports = function(trial, resume=resume)
+    if not isinstance(reports, Iterator):
+        raise SpecError(
+            "a trainable returns an iterator of reports",
+            place=trial.trainable,
+            value=reports,
+            hint="use `yield Report(step, metrics)`",
+        )
+    yield from reports
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"a metric is one number ({error})", place=f"Report.metrics.{name}", value=value) from None
+
+
+def _reports_until(saved: Saved | None, records: StudyRecords, trial_id: str) -> list[Row]:
+    """The reports up to a checkpoint; none where there is no checkpoint or they are not whole, so that the trial starts
+    over: a curve with a hole is worse than one that is trained again."""
+    if saved is None:
+        return []
+    try:
+        rows = [row for row in records.metrics(trial_id) if row["step"] <= saved.step]
+    except BrokenFileError as error:
+        log.warning("%s; trial %s starts over", error.problem, trial_id)
+        return []
+    return rows if rows and rows[-1]["step"] == saved.step else []
+
+
+def _system_before(started: float, records: StudyRecords, trial_id: str) -> list[Row]:
+    """What earlier attempts of a trial used; nothing where that is broken, for it decides nothing."""
+    try:
+        return [row for row in records.system(trial_id) if row["time"] >= started]
+    except BrokenFileError as error:
+        log.warning("%s; what trial %s used before is left out", error.problem, trial_id)
+        return []
+
+
+def _checked_metric(name: str) -> str:
+    _check_names(check_label, "a metric", name)
+    if name in REPORT_COLUMNS:
+        raise SpecError("a metric may not have this name", place="Report.metrics", value=name, hint="choose another")
+    return name
+
+
+def _check_names(check: Callable[[str], str], kind: str, name: str) -> None:
+    try:
+        check(name)
+    except ValueError as error:
+        raise SpecError(f"a trainable may not use this name for {kind}: {error}", place="Report") from None
+
+
+def _went_on(code: CodeRef, checkpoint: Extra) -> CodeRef:
     """`code` with the others that trained up to the checkpoint that it goes on from."""
-    before = [*checkpoint.get("earlier_code", ()), str(checkpoint.get("code", ""))]
+    before = [*checkpoint.earlier_code, checkpoint.code or ""]
     return replace(code, earlier=tuple(dict.fromkeys(digest for digest in before if digest != code.digest)))
 
 

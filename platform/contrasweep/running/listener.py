@@ -1,12 +1,12 @@
 """What happens to trials while a study runs, passed on to whom it concerns."""
 
-from typing import Any
-
+from contrasweep.live.progress import Progress
 from contrasweep.planning.budget import Budget
+from contrasweep.rows import Row, metrics_of, step_of
+from contrasweep.running.failures import failure_line
 from contrasweep.running.placement import Placements
-from contrasweep.running.progress import Progress
 from contrasweep.storage.record import Record, Status
-from contrasweep.tracking import Tracker
+from contrasweep.tracking import Tracker, system_metrics
 from contrasweep.trial import Trial
 
 
@@ -23,12 +23,24 @@ class RunListener:
         self.tracker.start(trial)
         self.progress.started(trial)
 
-    def on_report(self, trial_id: str, reports: list[dict[str, Any]]) -> None:
+    def on_report(self, trial_id: str, reports: list[Row]) -> None:
         """New reports of a trial, each with `step`, `time` (unix) and its metrics."""
         for row in reports:
-            metrics = {name: value for name, value in row.items() if name not in ("step", "time")}
-            self.tracker.report(trial_id, row["step"], metrics, row["time"])
+            self.tracker.report(trial_id, step_of(row), metrics_of(row), row["time"])
         self.progress.reported(trial_id, reports)
+
+    def on_system(self, trial_id: str, rows: list[Row]) -> None:
+        """What a trial used since this was last said, each row with `step` and `time`."""
+        for row in rows:
+            self.tracker.report(trial_id, step_of(row), system_metrics(row), row["time"])
+
+    def on_lost(self, trial_id: str) -> None:
+        """A trial's worker is lost; it will be started again."""
+        self.progress.lost(trial_id)
+
+    def on_silence(self, trial_id: str, silence: str) -> None:
+        """A running trial does not report as it used to."""
+        self.progress.hangs(trial_id, silence)
 
     def on_end(self, record: Record) -> None:
         """A trial has its record."""
@@ -37,8 +49,7 @@ class RunListener:
         self.tracker.finish(record)
         self.progress.ended(record)
         if record.status == Status.FAILED:
-            last = (record.error or "").strip().splitlines()[-1:] or ["unknown error"]
-            self.progress.say(f"failed: {record.arm} fold={record.fold} seed={record.seed}: {last[0]}")
+            self.progress.say(failure_line(record, self.progress.state.storage))
 
     def on_message(self, text: str) -> None:
         """A line for whoever watches."""

@@ -1,28 +1,19 @@
 """One driver per study: two would train the same trials twice."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import filelock
-
-from contrasweep.errors import ContrasweepError
+from contrasweep.storage.lease import Lease
 from contrasweep.storage.records import StudyRecords
 
 
 @contextmanager
-def exclusive_driver(records: StudyRecords) -> Iterator[None]:
-    """Hold the study's lock in its local storage; `ContrasweepError` if another process holds it.
-
-    An object store has no lock: records are content-addressed, so a second driver wastes work and harms nothing.
-    """
-    if records.storage.startswith("s3://"):
-        yield
-        return
-    root = records.store.root  # type: ignore[attr-defined]
-    (root / records.study).mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(root / records.study / ".driver.lock", timeout=0)
+def exclusive_driver(records: StudyRecords) -> Iterator[Lease]:
+    """Hold the study's lease in its storage; `ContrasweepError` if another process holds it and lives."""
+    lease = Lease(records, lambda text: print(text, file=sys.stderr, flush=True))
+    lease.acquire()
     try:
-        with lock:
-            yield
-    except filelock.Timeout:
-        raise ContrasweepError(f"study {records.study} is being run by another process on {records.storage}") from None
+        yield lease
+    finally:
+        lease.release()

@@ -7,12 +7,16 @@ from typing import Any
 from ray.tune import PlacementGroupFactory
 
 from cluster import out_of_memory
+from cluster.footprint import Footprint
+from cluster.inventory import Inventory
 from cluster.packing import Placement, slots_on
 from contrasweep.errors import SpecError
 from contrasweep.planning.budget import Rate
 from contrasweep.planning.footprints import Cell, Footprints, cell_of
+from contrasweep.planning.fusion import Fused, Fusion
 from contrasweep.planning.learned import peak_of
-from contrasweep.storage.record import Record, TrialNotes
+from contrasweep.running.cohort_messages import CohortFault
+from contrasweep.storage.record import Record, Status, TrialNotes
 from contrasweep.trial import Trial
 
 
@@ -23,8 +27,10 @@ class Placements:
     the type that has the least waiting. Trials end `infeasible` that fit no host, or ran out of memory on the largest.
     """
 
-    def __init__(self, footprints: Footprints) -> None:
-        self.footprints, self.inventory = footprints, footprints.inventory
+    def __init__(self, footprints: Footprints, fusion: Fusion | None = None) -> None:
+        """`fusion` says which trials are members of cohorts; without it, none is."""
+        self.footprints, self.inventory, self.fusion = footprints, footprints.inventory, fusion
+        self.fused: dict[str, Fused] = {}  # trials that were placed as members, by id
         self.placed: dict[str, tuple[Trial, Placement]] = {}  # by trial id, from its handing out to its record
         self.raised: dict[tuple[str, Cell], Placement] = {}  # of cells of which a trial ran out of memory
         self.infeasible: set[str] = set()
@@ -32,6 +38,15 @@ class Placements:
     def fits(self, trial: Trial) -> bool:
         """Whether some host can hold `trial`."""
         return trial.id in self.placed or bool(self.footprints.options(trial))
+
+    def grow(self, inventory: Inventory) -> None:
+        """From now on, place on these hosts."""
+        self.footprints.grow(inventory)
+        self.inventory = inventory
+
+    def footprint(self, trial: Trial) -> Footprint:
+        """What `trial` needs."""
+        return self.footprints.of(trial).footprint
 
     def why_not(self, trial: Trial) -> str:
         """Why no host can."""
@@ -49,27 +64,43 @@ class Placements:
     def place(self, trial: Trial) -> Placement:
         """The place of `trial`; the same until it has ended or ran out of memory."""
         if trial.id not in self.placed:
+            choice = None if self.fusion is None else self.fusion.of(trial)
+            if isinstance(choice, Fused):
+                self.fused[trial.id] = choice
             self.placed[trial.id] = trial, self._choose(trial)
         return self.placed[trial.id][1]
 
     def described(self, trial: Trial) -> dict[str, Any]:
         """The placement of `trial` as plain values, for its worker and `bundles`."""
         placement, hint = self.place(trial), self.footprints.study.arms[trial.arm].footprint
-        return {
+        place = {
             "resources": placement.resources(),
             "labels": placement.label_selector(),
             "limit_host_memory": hint is not None and not placement.gpu,
         }
+        if fused := self.fused.get(trial.id):
+            share = float(placement.share * fused.slots)
+            place["cohort"] = {"key": fused.key, "slots": fused.slots, "engine": fused.engine, "gpu_share": share}
+        return place
+
+    def described_again(self, described: Mapping[str, Any]) -> dict[str, Any]:
+        """The placement that a trial, as the engine describes it, has by now."""
+        return self.described(self.placed[described["id"]][0])
 
     def notes(self, trial: Trial) -> TrialNotes:
         """What the record of `trial` says of its place and its memory."""
-        return TrialNotes(gpus=float(self.place(trial).share)).joined(self.footprints.notes(trial))
+        notes = TrialNotes(gpus=float(self.place(trial).share)).joined(self.footprints.notes(trial))
+        fused = self.fused.get(trial.id)
+        return notes if fused is None else notes.joined(TrialNotes(fused=fused.slots, engine=fused.engine))
 
     def rate(self, trial: Trial) -> Rate:
         """What an hour of `trial` costs the study's budgets."""
         placement = self.place(trial)
-        share = float(placement.share)
-        return Rate(share or 1.0, self.inventory.share_cost_per_hour(placement.gpu, share, placement.cpus))
+        share, fused = float(placement.share), self.fused.get(trial.id)
+        return Rate(
+            share or 1.0 / (fused.slots if fused else 1),
+            self.inventory.share_cost_per_hour(placement.gpu, share, placement.cpus),
+        )
 
     def of(self, described: Mapping[str, Any]) -> Placement:
         """The place of a trial as the engine describes it."""
@@ -79,9 +110,11 @@ class Placements:
         """New bundles for a trial that ended in `error`; None if the error has nothing to do with memory or no
         host has more, which makes the trial infeasible."""
         memory = out_of_memory.which(error)
+        trial, now = self.placed[described["id"]]
+        if (fused := self.fused.get(trial.id)) is not None:
+            return self._separated(trial, fused, error) if CohortFault.__name__ in error else None
         if memory is None:
             return None
-        trial, now = self.placed[described["id"]]
         if memory == "gpu" and now.gpu is not None:
             self.footprints.overflowed(trial, now.gpu, self.inventory.gpu(now.gpu).memory_gib * float(now.share))
         more = out_of_memory.retry(now, memory, self.inventory)
@@ -93,6 +126,16 @@ class Placements:
         self.raised[key] = max(more, self.raised.get(key, more), key=lambda place: (place.share, place.host_memory_gib))
         return bundles({"place": self.described(trial)})
 
+    def _separated(self, trial: Trial, fused: Fused, error: str) -> PlacementGroupFactory:
+        """New bundles for a member whose cohort failed: of half the slots where memory ran out, else alone."""
+        assert self.fusion is not None
+        if out_of_memory.which(error) is not None:
+            self.fusion.overflowed(fused.key, fused.slots)
+        else:
+            self.fusion.separate(fused.key, "its cohort failed")
+        del self.fused[trial.id], self.placed[trial.id]
+        return bundles({"place": self.described(trial)})
+
     def is_infeasible(self, described: Mapping[str, Any]) -> bool:
         """Whether a trial, as the engine describes it, ran out of memory where no host has more."""
         return described["id"] in self.infeasible
@@ -100,6 +143,9 @@ class Placements:
     def ended(self, record: Record) -> None:
         """Free the trial's placement and learn from its record how much memory it took."""
         trial, _ = self.placed.pop(record.trial_id, (None, None))
+        fused = self.fused.pop(record.trial_id, None)
+        if self.fusion is not None and trial is not None and fused is None and record.status == Status.DONE:
+            self.fusion.ended(trial, record.seconds)
         if trial is not None and record.gpu_memory_gib:  # what it took is known now
             self.raised.pop((trial.arm, cell_of(trial)), None)
         if (peak := peak_of(record)) is not None:
@@ -107,14 +153,25 @@ class Placements:
 
     def slots(self, trials: Iterable[Trial]) -> int:
         """How many trials run concurrently on the whole cluster, of the kind of which it holds the most."""
-        kinds = {placement for trial in trials for placement in self.footprints.options(trial)}
+        kinds = {placement for trial in trials for placement in self.options(trial)}
         nodes = self.inventory.nodes
         return max((sum(slots_on(kind, node) * node.count for node in nodes) for kind in kinds), default=1)
 
+    def options(self, trial: Trial) -> list[Placement]:
+        """Every way to place `trial`, alone or as a member of a cohort."""
+        choice = None if self.fusion is None else self.fusion.of(trial)
+        if isinstance(choice, Fused) and self.fusion is not None:
+            return self.fusion.options(trial, choice.slots)
+        return self.footprints.options(trial)
+
     def _choose(self, trial: Trial) -> Placement:
-        if (more := self.raised.get((trial.arm, cell_of(trial)))) is not None:
+        fused = self.fused.get(trial.id)
+        if fused is None and (more := self.raised.get((trial.arm, cell_of(trial)))) is not None:
             return more
-        options = self.footprints.options(trial)
+        if fused is not None and self.fusion is not None:
+            options = self.fusion.options(trial, fused.slots)
+        else:
+            options = self.footprints.options(trial)
         load: defaultdict[str | None, float] = defaultdict(float)  # GPUs of each type that trials hold
         for _, placement in self.placed.values():
             load[placement.gpu] += float(placement.share)

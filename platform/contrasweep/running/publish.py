@@ -10,7 +10,7 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.results.results import Results
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import Record, Status
-from contrasweep.tracking import StudyPages, TrackedStudy, Tracker, load_checkpoint, sync, write_links
+from contrasweep.tracking import StudyPages, TrackedStudy, Tracker, TrackingAddress, load_checkpoint, sync, write_links
 from contrasweep.trial import Trial
 
 FLUSH_TIMEOUT_S = 20.0  # what was logged last is sent by then, or the report has fewer links
@@ -20,7 +20,7 @@ MAX_MODELS = 8  # of the first arms, where there are very many
 def publish(
     results: Results,
     tracker: Tracker,
-    tracking: str,
+    tracking: TrackingAddress,
     tracked: TrackedStudy,
     datasets: Mapping[str, Manifest],
     *,
@@ -48,7 +48,7 @@ def publish(
     return _linked(results, tracker, tracking)
 
 
-def _linked(results: Results, tracker: StudyPages, tracking: str) -> Results:
+def _linked(results: Results, tracker: StudyPages, tracking: TrackingAddress) -> Results:
     """The results with the run URLs that the tracker knows, which are kept in the storage too."""
     urls = {trial_id: url for trial_id in tracker.run_ids() if (url := tracker.run_url(trial_id))}
     write_links(results.records, tracking, tracker.run_url(), urls)

@@ -11,10 +11,12 @@ import ray
 
 from cluster.demand import wait_for_hosts
 from cluster.footprint import Footprint
+from cluster.growth import ClusterHosts, FixedHosts, Hosts
 from cluster.inventory import Inventory, ray_inventory
 from cluster.node_versions import check_nodes
 from contrasweep.errors import ContrasweepError
 from contrasweep.running.engine import TUNE_ENVIRONMENT
+from contrasweep.running.ray_watch import RayWatch
 
 RAY_INIT_ATTEMPTS = 3  # a busy machine may take longer to start Ray than Ray waits
 
@@ -43,14 +45,18 @@ def connected() -> Iterator[Inventory]:
                 else f"no Ray cluster at RAY_ADDRESS={address}"
             )
             raise ContrasweepError(f"{what} ({str(error).splitlines()[0]})") from None
+    watch = RayWatch()
     try:
         if address != "local":
             check_nodes()
+        watch.start()
         yield ray_inventory(ray.nodes())
     finally:
+        watch.leave()
         # Tune leaves cycles with references into Ray; freed after the shutdown, by any thread, they end the process
         gc.collect()
         ray.shutdown()
+        watch.stop()
 
 
 def cluster_hosts(missing: Callable[[Inventory], Footprint | None], inventory: Inventory) -> Inventory:
@@ -59,6 +65,11 @@ def cluster_hosts(missing: Callable[[Inventory], Footprint | None], inventory: I
     if _address() == "local":
         return inventory
     return wait_for_hosts(inventory, missing, lambda text: print(text, file=sys.stderr, flush=True))
+
+
+def growing_hosts(inventory: Inventory) -> Hosts:
+    """The hosts of a run that begins with `inventory`: of a cluster more may join, this machine stays as it is."""
+    return FixedHosts() if _address() == "local" else ClusterHosts(inventory, ray.nodes)
 
 
 def _address() -> str:

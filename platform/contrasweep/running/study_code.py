@@ -4,9 +4,8 @@ import functools
 import socket
 from collections.abc import Callable, Mapping
 
-from contrasweep.code import CodeVersion, differing_modules, digest_of_module, installed_version
+from contrasweep.code import CodeVersion, PresentCode, differing_modules, digest_of_module, installed_version
 from contrasweep.errors import ContrasweepError
-from contrasweep.planning.identity import PresentCode
 from contrasweep.storage.code_files import read_version, write_code
 from contrasweep.storage.record import CodeRef
 from contrasweep.storage.records import StudyRecords

@@ -1,21 +1,28 @@
 """A study as a job on a cluster: what of it travels, and a handle on it afterwards."""
 
+import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from cluster import submission
 from cluster.inventory import read_inventory
+from contrasweep.defaults import OF_STUDY
+from contrasweep.errors import StorageError
+from contrasweep.planning.facade import plan
+from contrasweep.running.claim import check_name
 from contrasweep.running.code_changes import Changed
 from contrasweep.running.submitted_code import write_submitted
 from contrasweep.running.versions import versions
+from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
-from contrasweep.study.file import load_study, to_plain
+from contrasweep.study.file import as_study, load_study, to_plain
 from contrasweep.study.study import Study
-from contrasweep.tracking import checked_uri
+from contrasweep.tracking import checked_tracking, tracking_of
 
 STUDY_FILE, HOSTS_FILE = "submitted-study.yaml", "submitted-hosts.yaml"
 CODE_FILE = "submitted-code.json"
@@ -46,11 +53,11 @@ class Job:
 
 
 def submit(
-    study: Study | str,
+    study: Study | str | Path | Mapping[str, Any],
     *,
     address: str,
     storage: str,
-    tracking: str,
+    tracking: str | Sequence[str] | None = OF_STUDY,
     sets: Sequence[str] = (),
     max_concurrent: int | None = None,
     extend: bool = False,
@@ -64,14 +71,20 @@ def submit(
     inventory file `cluster` of the hosts that there are or can be started, if it is given.
 
     The study travels as a file of its resolved fields, so that what runs is what was read here, and the job stops
-    before anything is spent if its code is not the code here. Checked before anything is queued: the study, the
-    address, the token, versions, that the cluster reaches `storage` and `tracking`, and that no other job is running
-    the study there. Raises `SpecError` or `cluster.errors.SubmissionError`.
+    before anything is spent if its code is not the code here. Checked before anything is queued: the study, its
+    datasets and its name in `storage`, the address, the token, versions, that the cluster reaches `storage` and
+    `tracking`, and that no other job is running the study there. Raises `ContrasweepError` or
+    `cluster.errors.SubmissionError`.
     """
-    declared = load_study(study, sets) if isinstance(study, str) else study
+    declared = load_study(str(study), sets) if isinstance(study, str | Path) else as_study(study)
     storage = open_store(storage).uri  # whole, because the job has another working directory
-    tracking = checked_uri(tracking, connect=False)  # a server is the cluster's to reach
-    words = ["python", "-m", "contrasweep", "run", STUDY_FILE, "--storage", storage, "--tracking", tracking]
+    try:
+        check_name(plan(declared, storage=storage), StudyRecords(storage, declared.name), extend=extend)
+    except StorageError as error:  # a laptop need not reach it; the cluster is asked below whether it does
+        print(f"the study's data and name are not checked before it is submitted: {error}", file=sys.stderr)
+    addresses = tracking_of(tracking, declared.tracking)
+    trackers = checked_tracking(addresses, connect=False)  # a server is the cluster's to reach
+    words = ["python", "-m", "contrasweep", "run", STUDY_FILE, "--storage", storage, "--tracking", str(trackers)]
     words += ["--max-concurrent", str(max_concurrent)] if max_concurrent else []
     words += ["--submitted-code", CODE_FILE]
     words += ["--extend"] * extend + ["--retry-failed"] * retry_failed
@@ -91,7 +104,7 @@ def submit(
             words,
             address=address,
             working_dir=Path(working_dir or Path.cwd()),
-            uris={"storage": storage, "tracking": tracking},
+            uris={"storage": storage, "tracking": trackers.store.reveal()},
             name=declared.name,
             files=files,
             metadata={"commit": versions().get("commit", "")},

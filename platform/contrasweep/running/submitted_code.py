@@ -38,8 +38,8 @@ def check_submitted(study: Study, file: Path) -> None:
     differing = [name for name in names if modules.get(name) != here.modules.get(name)]
     first = differing[0]
     more = f" and {len(differing) - 1} more modules differ" if len(differing) > 1 else ""
-    found = here.modules.get(first) or digest_of_module(first) or "none (there is no such module)"
+    digest = here.modules.get(first) or digest_of_module(first) or "none (there is no such module)"
     raise ContrasweepError(
-        f"{socket.gethostname()} has other code than was submitted from {host}: module {first} has digest {found} "
+        f"{socket.gethostname()} has other code than was submitted from {host}: module {first} has digest {digest} "
         f"here, {modules.get(first, 'none')} there{more}; submit from a folder that holds all of the study's code"
     )

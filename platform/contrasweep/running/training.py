@@ -1,66 +1,119 @@
 """Train what of a plan has no record yet, on hosts and placements, until no trial is left or a budget is used up."""
 
 import sys
-from contextlib import closing
+from collections import deque
 from pathlib import Path
 
 from cluster.footprint import Footprint
+from cluster.growth import FixedHosts
 from cluster.inventory import Inventory, read_inventory
+from contrasweep.code import PresentCode
 from contrasweep.planning import learned
 from contrasweep.planning.budget import Budget
+from contrasweep.planning.engines import KnownEngines, device_of
 from contrasweep.planning.footprints import Footprints
-from contrasweep.planning.identity import PresentCode
+from contrasweep.planning.fusion import Fusion, fusion_of
 from contrasweep.planning.learned import Learned
 from contrasweep.planning.plan import Plan
+from contrasweep.processes import sweep_scratch
 from contrasweep.running.active_trials import ActiveTrials
+from contrasweep.running.claim import Remaining
+from contrasweep.running.deferred import DeferredTrials
 from contrasweep.running.engine import Engine
 from contrasweep.running.listener import RunListener
+from contrasweep.running.looks import LookingSource
+from contrasweep.running.overdue import Overdue
 from contrasweep.running.placement import Placements
-from contrasweep.running.progress import Progress
-from contrasweep.running.session import cluster_hosts, connected
+from contrasweep.running.run_context import RunContext
+from contrasweep.running.session import cluster_hosts, connected, growing_hosts
+from contrasweep.running.showing import showing
 from contrasweep.running.signals import interruptible
 from contrasweep.running.study_code import StudyCode
-from contrasweep.running.worker import RunContext
+from contrasweep.storage.lease import Lease
 from contrasweep.storage.records import StudyRecords
+from contrasweep.study.study import Study
 from contrasweep.tracking import Tracker
+from contrasweep.tuning.source import FixedSource, Source
 
 REPORT_INTERVAL_S = 1.0  # a trial reports to the driver about this often where nobody prunes
 
 
 def train(
     plan: Plan,
-    finished: set[str],
+    remaining: Remaining,
     records: StudyRecords,
     tracker: Tracker,
     code: PresentCode,
+    lease: Lease,
     max_concurrent: int | None = None,
     inventory_file: Path | None = None,
 ) -> str:
-    """Train what of the plan is not `finished`; if a budget has ended it, which one, in a line.
+    """Train what of the plan is `remaining`; if a budget has ended it, which one, in a line.
 
     Trials are placed on the hosts of `inventory_file`, or without one on those of the connected Ray. Raises
     KeyboardInterrupt on SIGINT and SIGTERM, and `SpecError` if no trial fits a host.
     """
+    finished = remaining.finished
     source, budget = plan.source(records, finished), Budget(plan.study, records)
+    if plan.study.replicates is not None:
+        source = LookingSource(plan, source, records, lambda line: print(line, file=sys.stderr))
     used_up = "" if source.finished else budget.used_up()
     if not source.finished and not used_up:
+        sweep_scratch()
         peaks = learned.read(records, records.finished())
         with connected() as detected, interruptible():
             inventory = _hosts(plan, peaks, detected, inventory_file)
+            hosts = FixedHosts() if inventory_file else growing_hosts(inventory)
             budget.check_prices(inventory)
-            placements = Placements(Footprints(plan.study, inventory, peaks))
+            footprints = Footprints(plan.study, inventory, peaks)
+            known_engines = KnownEngines(records.store, device_of(inventory))
+            fusion = fusion_of(plan, footprints, finished, known_engines)
+            placements = Placements(footprints, fusion)
+            _keep_arranged(source, fusion)
             placements.check(plan.sample_trials)
             slots = max_concurrent or placements.slots(plan.sample_trials)
-            with closing(Progress(plan.total, len(plan.own(finished)), slots)) as progress:
+            with showing(plan, records, finished, slots) as progress:
                 listener = RunListener(progress, tracker, placements, budget)
+                if isinstance(source, LookingSource):
+                    source.say = listener.on_message
                 kept_code = StudyCode(records, code, listener.on_message)
-                trials = ActiveTrials(source, records, placements, listener, budget, kept_code)
+                deferred = DeferredTrials(placements, hosts, listener.on_message)
+                trials = ActiveTrials(
+                    source,
+                    records,
+                    placements,
+                    listener,
+                    budget,
+                    kept_code,
+                    _limits(plan.study),
+                    deferred,
+                    remaining.refused,
+                )
+                lease.on_lost = trials.stop
                 context = _context(plan, records, inventory)
                 Engine(context, trials, max_failures=plan.study.max_failures, max_concurrent=max_concurrent).run()
         used_up = budget.used_up()
     for warning in source.warnings():
         print(warning, file=sys.stderr)
     return used_up
+
+
+def _keep_arranged(source: Source, fusion: Fusion) -> None:
+    """Have trials of one cohort key handed out together, now and when a probe has shown that it pays to fuse them."""
+    planned = source.inner if isinstance(source, LookingSource) else source
+
+    def arrange() -> None:
+        if isinstance(planned, FixedSource) and fusion.used:
+            planned.waiting = deque(fusion.arranged(planned.waiting))
+
+    arrange()
+    fusion.on_verdict = arrange
+
+
+def _limits(study: Study) -> Overdue:
+    """The study's limits of time, in seconds."""
+    hours, minutes = study.trial_hours, study.report_minutes
+    return Overdue(None if hours is None else 3600 * hours, None if minutes is None else 60 * minutes)
 
 
 def _hosts(plan: Plan, peaks: Learned, detected: Inventory, inventory_file: Path | None) -> Inventory:

@@ -8,17 +8,26 @@ from pathlib import Path
 from typing import Any
 
 from ray import tune
+from ray.tune.progress_reporter import ProgressReporter
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from cluster import out_of_memory
+from contrasweep.errors import StorageError
 from contrasweep.running.active_trials import ActiveTrials
-from contrasweep.running.worker import FAULT, RunContext
+from contrasweep.running.probing import Probes
+from contrasweep.running.run_context import RunContext
+from contrasweep.running.watchdog import Watchdog
+from contrasweep.running.worker import FAULT
 from contrasweep.storage.record import Status
 from contrasweep.tuning.source import Finished
 
 log = logging.getLogger(__name__)
 
+LOST = (
+    "its process was lost each time: it called os._exit, crashed in compiled code, or was killed from outside, as the "
+    "kernel does where memory runs out; its log has what it printed"
+)
 IDLE_S, IDLE_REPEAT_S = 30.0, 300.0
 """After so long without a running trial, and again after so long, a message says what is waited for."""
 
@@ -55,6 +64,18 @@ class Bridge(Searcher):  # type: ignore[misc]
         """See `save`."""
 
 
+class Silent(ProgressReporter):  # type: ignore[misc]
+    """Tune's own table of trials, switched off. Without it, in a notebook, Tune clears what the cell shows, the
+    display of the run with it."""
+
+    def should_report(self, trials: list[Any], done: bool = False) -> bool:
+        """Never."""
+        return False
+
+    def report(self, trials: list[Any], done: bool, *sys_info: str) -> None:
+        """Nothing."""
+
+
 class Decider(FIFOScheduler):  # type: ignore[misc]
     """Which trial goes on: stops what the source or a budget ends, and gives a trial that ran out of memory more of
     it."""
@@ -66,17 +87,23 @@ class Decider(FIFOScheduler):  # type: ignore[misc]
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """CONTINUE or STOP."""
         if fault := result.get(FAULT):
-            self.trials.fault = fault
+            self.trials.stop(fault)
         trial_id, reports = trial.config["id"], result.get("reports") or []
         if self.trials.report(trial_id, reports, result.get("seconds", 0.0)):
             trial.run_metadata.num_failures = 0  # what counts is failing again and again without getting further
+        self.trials.peers(result.get("peers") or {})
         go_on = self.trials.should_continue(trial_id, [] if result.get("done") else reports)
         return TrialScheduler.CONTINUE if go_on else TrialScheduler.STOP  # type: ignore[no-any-return]
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
         """After running out of memory, the trial is retried with more."""
+        if trial.config["id"] not in self.trials.running:
+            super().on_trial_error(tune_controller, trial)
+            return
         resources = self.trials.placements.after_error(trial.config, _error_text(trial))
         if resources is not None:
+            trial.config["place"] = self.trials.placements.described_again(trial.config)
+            trial.config["notes"] = self.trials.notes(trial.config["id"]).to_dict()
             trial.update_resources(resources)
         super().on_trial_error(tune_controller, trial)
 
@@ -91,26 +118,32 @@ class Decider(FIFOScheduler):  # type: ignore[misc]
 class Events(tune.Callback):  # type: ignore[misc]
     """What became of each trial. Nothing here may raise: that would end the whole study."""
 
-    def __init__(self, trials: ActiveTrials) -> None:
-        self.trials = trials
+    def __init__(self, trials: ActiveTrials, probes: Probes | None = None) -> None:
+        self.trials, self.watchdog, self.probes = trials, Watchdog(trials), probes
         self.idle_message_at = time.monotonic() + IDLE_S
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """Each turn of Tune's loop."""
         self._safely(self._watch, trials)
+        self._safely(self.watchdog.check, trials)
+        if self.probes is not None:
+            self._safely(self.probes.check)
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """A trial whose worker failed will be retried."""
+        self.trials.overdue.ended(trial.config["id"])  # until a worker begins it again
+        if trial.config["id"] not in self.trials.running:  # it has its record, and the worker was ended on purpose
+            return
         fields = trial.config["trial"]
-        replicate = f"{fields['arm']} fold={fields['fold']} seed={fields['seed']}"
+        fold = "" if fields["fold"] is None else f" fold={fields['fold']}"
+        replicate = f"{fields['arm']}{fold} seed={fields['seed']}"
+        self._safely(self.trials.listener.on_lost, trial.config["id"])
         reason = _reason(_error_text(trial))
         self._safely(self.trials.listener.on_message, f"again: {replicate}: {reason}; it resumes from its checkpoint")
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """A worker begins."""
-        entry = self.trials.running.get(trial.config["id"])
-        if entry is not None:
-            self._safely(self.trials.listener.on_start, entry[0])
+        self._safely(self.trials.start, trial.config["id"])
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
@@ -118,6 +151,8 @@ class Events(tune.Callback):  # type: ignore[misc]
         """New reports."""
         if result.get("reports"):
             self._safely(self.trials.listener.on_report, result["id"], result["reports"])
+        if result.get("system"):
+            self._safely(self.trials.listener.on_system, result["id"], result["system"])
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """The worker has written the record, or the trial was stopped early."""
@@ -153,6 +188,8 @@ class Events(tune.Callback):  # type: ignore[misc]
     def _safely(self, call: Callable[..., Any], *arguments: Any) -> None:
         try:
             call(*arguments)
+        except StorageError as error:  # after minutes of trying, or denied: nothing can be recorded any more
+            self.trials.stop(str(error))
         except Exception:
             log.exception("an event of a trial was lost; the records in the storage are whole")
 
@@ -162,12 +199,17 @@ def _error_text(trial: Any) -> str:
     path = getattr(trial, "error_file", None)
     if not path or not Path(path).exists():
         return "the trial's worker was lost\n"
-    return re.split(r"^Failure # \d+ .*\n", Path(path).read_text(), flags=re.MULTILINE)[-1]
+    error = re.split(r"^Failure # \d+ .*\n", Path(path).read_text(), flags=re.MULTILINE)[-1]
+    return error if _raised(error) or out_of_memory.which(error) else f"{error.rstrip()}\n{LOST}\n"
 
 
 def _reason(error: str) -> str:
     """A failure that left no record, in a line."""
     if out_of_memory.which(error):
         return "its memory ran out"
-    raised = re.match(r"(\x1b\[\d+m)?ray::", error)  # so Ray begins the traceback of what a living worker raised
-    return error.strip().splitlines()[-1] if raised else "its worker or host was lost"
+    return error.strip().splitlines()[-1] if _raised(error) else "its worker or host was lost"
+
+
+def _raised(error: str) -> bool:
+    """Whether a living worker raised it: so Ray begins the traceback."""
+    return re.match(r"(\x1b\[\d+m)?ray::", error) is not None

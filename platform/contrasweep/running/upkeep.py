@@ -1,6 +1,7 @@
 """Upkeep of a study in a storage: take trials out of it, and put them back. Nothing is deleted."""
 
 from contrasweep.errors import SpecError, choose_from
+from contrasweep.planning import learned
 from contrasweep.running.locks import exclusive_driver
 from contrasweep.storage import compact
 from contrasweep.storage.record import Status
@@ -36,6 +37,7 @@ def remove(records: StudyRecords, trial_ids: list[str]) -> str:
     """Put trials aside; the name under which they can be restored. Raises `ContrasweepError` while the study runs."""
     with exclusive_driver(records):
         finish_move(records)
+        learned.forget(records)
         return put_aside(records, trial_ids, "removed")
 
 
@@ -45,8 +47,18 @@ def restore(records: StudyRecords, when: str | None = None) -> PutAside:
     with exclusive_driver(records):
         finish_move(records)
         part = restorable(records, when)
-        put_back(records, part.when, part.trial_ids)
+        learned.forget(records)
+        put_back(records, part, _replaced(records, part))
         return part
+
+
+def _replaced(records: StudyRecords, part: PutAside) -> set[str]:
+    """Trials of the arms whose searches have started anew since `part` was put aside: the restored searches have not
+    chosen them."""
+    if not part.searches:
+        return set()
+    recorded = compact.read_records(records, compact.record_etags(records))
+    return {trial_id for trial_id, record in recorded.items() if record.arm in part.searches}
 
 
 def restorable(records: StudyRecords, when: str | None = None) -> PutAside:

@@ -1,64 +1,27 @@
 """The one adapter from a trainable generator to Ray Tune. Its actors are reused, so torch is imported once."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from contextlib import ExitStack, closing
 from typing import Any
 
 from ray import tune
 
-from cluster.inventory import Inventory
-from contrasweep.data.manifest import Manifest
-from contrasweep.imports import import_path
+from contrasweep.errors import StorageDenied
+from contrasweep.processes import sweep_scratch
+from contrasweep.rows import Row
 from contrasweep.running.assigned_resources import AssignedResources
+from contrasweep.running.cohort_member import CohortMember
+from contrasweep.running.compile_cache import share_compiled
 from contrasweep.running.execution import Execution
+from contrasweep.running.output import Output
+from contrasweep.running.run_context import RunContext
+from contrasweep.running.stacks import answer_signal
 from contrasweep.running.study_code import OtherCodeHere, checked_packages
 from contrasweep.storage.record import CodeRef, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
-from contrasweep.trial import Trial
 
 STATUS = "contrasweep_status"
 FAULT = "contrasweep_fault"
 """In a result: why no trial of this study may run in this process, which ends the run."""
-
-
-class RunContext:
-    """What all trials of a run have in common; sent to every worker once.
-
-    `chunk_s`: reports go to the driver in chunks of this many seconds (0: one by one, where a pruner decides).
-    """
-
-    def __init__(
-        self,
-        storage: str,
-        study: str,
-        metric: str,
-        datasets: Mapping[str, Manifest],
-        functions: Mapping[str, Callable[..., Any]],
-        chunk_s: float,
-        inventory: Inventory,
-    ) -> None:
-        self.storage, self.study, self.metric, self.inventory = storage, study, metric, inventory
-        self.datasets, self.functions, self.chunk_s = dict(datasets), dict(functions), chunk_s
-
-    def describe(self, trial: Trial, place: Mapping[str, Any], notes: TrialNotes, code: CodeRef) -> dict[str, Any]:
-        """`trial` and its place as Tune's config: small and plain, because Tune copies and snapshots it often."""
-        fields = {
-            "arm": trial.arm,
-            "trainable": trial.trainable,
-            "config": dict(trial.config),
-            "fold": trial.fold,
-            "seed": trial.seed,
-        }
-        plain = {"place": place, "notes": notes.to_dict(), "code": asdict(code), "trial": fields}
-        return {"id": trial.id, "data": trial.data.digest, **plain}
-
-    def trial(self, described: Mapping[str, Any]) -> Trial:
-        """The trial that `describe` described."""
-        return Trial(study=self.study, data=self.datasets[described["data"]], **described["trial"])
-
-    def function(self, path: str) -> Callable[..., Any]:
-        """The trainable at a dotted path, or the function that the study declared in its place."""
-        return self.functions.get(path) or import_path(path, "trainable")
 
 
 class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
@@ -68,11 +31,14 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         """A new actor, with its first trial."""
         if context is None:
             raise ValueError("TuneTrial is started with its RunContext")
+        answer_signal()
+        sweep_scratch()
+        share_compiled()
         self.context = context
         self.execution: Execution | None = None
         self.cuda_failed = False
         self.described = config
-        self.records = StudyRecords(context.storage, context.study)
+        self.records = StudyRecords(context.storage, context.study, patient=True)  # the driver has reached it
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """The next trial in this actor; False if the process cannot take one."""
@@ -82,16 +48,23 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
 
     def step(self) -> dict[str, Any]:
         """Train on; the new reports, and the last result once the trial has its record."""
+        try:
+            return self._step()
+        except (OtherCodeHere, StorageDenied) as error:
+            return {"id": self.described["id"], "reports": [], FAULT: str(error)}
+
+    def _step(self) -> dict[str, Any]:
         if (recorded := self._recorded_already()) is not None:
             return recorded
-        try:
-            execution = self.execution or self._begin()
-        except OtherCodeHere as error:
-            return {"id": self.described["id"], "reports": [], FAULT: str(error)}
+        execution = self.execution or self._begin()
         stepped = execution.advance(self.context.chunk_s)
         result: dict[str, Any] = {"id": self.described["id"], "reports": stepped.reports, "seconds": execution.seconds}
         if (value := _last(stepped.reports, self.context.metric)) is not None:
             result[self.context.metric] = value
+        if system := execution.new_system():
+            result["system"] = system
+        if execution.fused is not None and execution.fused.peers:
+            result["peers"] = execution.fused.peers
         if stepped.record is not None:
             result |= {"done": True, STATUS: stepped.record.status}
             # An error of CUDA leaves the process unusable for the next trial.
@@ -113,16 +86,22 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         code = CodeRef.from_dict(self.described["code"])
         packages = checked_packages(self.context.storage, self.context.study, code.digest)
         resources = AssignedResources.here(self.context.inventory)
-        self.execution = Execution(
-            trial,
-            self.context.function(trial.trainable),
-            self.records,
-            metric=self.context.metric,
-            notes=TrialNotes.from_dict(self.described["notes"]).joined(resources.notes),
-            code=code,
-            packages=packages,
-            limits=resources.limits(host_memory=self.described["place"]["limit_host_memory"]),
-        )
+        place = self.described["place"]
+        fused = "cohort" in place
+        with ExitStack() as opened:
+            output = opened.enter_context(closing(Output(self.records, trial.id).open()))
+            self.execution = Execution(
+                trial,
+                CohortMember(self.context, self.described) if fused else self.context.function(trial.trainable),
+                self.records,
+                metric=self.context.metric,
+                notes=TrialNotes.from_dict(self.described["notes"]).joined(resources.notes),
+                code=code,
+                packages=packages,
+                limits=None if fused else resources.limits(host_memory=place["limit_host_memory"]),
+                output=output,
+            )
+            opened.pop_all()  # from here on the execution closes it
         return self.execution
 
     def _recorded_already(self) -> dict[str, Any] | None:
@@ -137,5 +116,5 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         self.execution = None
 
 
-def _last(reports: list[dict[str, Any]], metric: str) -> float | None:
+def _last(reports: list[Row], metric: str) -> float | None:
     return next((row[metric] for row in reversed(reports) if metric in row), None)

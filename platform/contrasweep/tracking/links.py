@@ -5,14 +5,31 @@
 Written when a study has been run or synced; the last one to write is believed.
 """
 
-import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Annotated, ClassVar
 
+import pydantic
+
+from contrasweep.errors import StorageError
+from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.names import Label, Name
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tracking.mlflow import address
+from contrasweep.tracking.mlflow.address import TrackingAddress, is_server
 
 FILE = "mlflow.json"
+_PAGE = re.compile(r"(https?://[!-~]+)?")
+
+
+def _check_page(url: str) -> str:
+    """A page that a report may link to: anything but http is a script or a file of whoever opens it."""
+    if not _PAGE.fullmatch(url) or len(url) > 2000:
+        raise ValueError("it has the address of a page that is none")
+    return url
+
+
+Page = Annotated[str, pydantic.AfterValidator(_check_page)]
 
 
 @dataclass(frozen=True)
@@ -20,26 +37,33 @@ class Links:
     """The pages of a study and its trials. `tracking` is the store they are in, without its password; where it is
     no server, they are there while `contrasweep ui` serves it."""
 
-    tracking: str = ""
-    study: str = ""
-    runs: Mapping[str, str] = field(default_factory=dict)
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
+
+    tracking: Label = ""
+    study: Page = ""
+    runs: Mapping[Name, Page] = field(default_factory=dict)
 
     @property
     def served(self) -> bool:
         """Whether the store is a server, so that its pages can be opened at any time."""
-        return address.is_server(self.tracking)
+        return is_server(self.tracking)
 
 
-def write_links(records: StudyRecords, tracking: str, study: str | None, runs: Mapping[str, str]) -> None:
+LINKS_FILE = JsonFile(pydantic.TypeAdapter(Links), 2, "`contrasweep sync` writes it again")
+"""mlflow.json, written and read. Version 1 had no digest."""
+
+
+def write_links(records: StudyRecords, tracking: TrackingAddress, study: str | None, runs: Mapping[str, str]) -> None:
     """Keep where the runs are; nothing where nothing is known."""
     if runs:
-        links = Links(address.without_password(tracking), study or "", dict(sorted(runs.items())))
-        records.store.write(f"{records.study}/{FILE}", json.dumps(asdict(links)).encode())
+        links = Links(str(tracking), study or "", dict(sorted(runs.items())))
+        LINKS_FILE.write(records.store, f"{records.study}/{FILE}", asdict(links))
 
 
 def read_links(records: StudyRecords) -> Links:
-    """What `write_links` wrote; empty where the study was never tracked."""
+    """What `write_links` wrote; empty where the study was never tracked, or the file is broken: no result depends on
+    it, and `contrasweep sync` writes it again."""
     try:
-        return Links(**json.loads(records.store.read(f"{records.study}/{FILE}")))
-    except (FileNotFoundError, ValueError, TypeError):
+        return LINKS_FILE.read(records.store, f"{records.study}/{FILE}")
+    except (FileNotFoundError, StorageError):
         return Links()

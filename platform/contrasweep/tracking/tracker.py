@@ -5,8 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from contrasweep.rows import metrics_of
 from contrasweep.storage.record import Record
 from contrasweep.trial import Trial
+
+
+def system_metrics(row: Mapping[str, float]) -> dict[str, float]:
+    """A row of what a trial used as metrics; MLflow shows those below `system/` in a tab of their own."""
+    return {f"system/{name}": value for name, value in metrics_of(row).items()}
 
 
 @dataclass(frozen=True)
@@ -17,13 +23,11 @@ class SyncGap:
     tracker: str
     trials: tuple[str, ...]
     reason: str
+    remedy: str = "the records have everything: run `contrasweep sync` for this study"
 
     def __str__(self) -> str:
         missing = f"{len(self.trials)} trial{'s' * (len(self.trials) != 1)}" if self.trials else "the summary"
-        return (
-            f"{self.tracker} lacks {missing} of study {self.study} ({self.reason}); "
-            "the records have everything: run `contrasweep sync` for this study"
-        )
+        return f"{self.tracker} lacks {missing} of study {self.study} ({self.reason}); {self.remedy}"
 
 
 class Tracker(Protocol):

@@ -8,20 +8,20 @@ so that an interrupted search goes on with the same candidates, from their check
 every finished one again, in order of number.
 """
 
-import json
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from contrasweep import canonical
+from contrasweep.rows import Row, step_of
 from contrasweep.storage.record import Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.study.arm_budget import Spending
 from contrasweep.trial import Trial
 from contrasweep.tuning.candidate import Candidate, Outcome
+from contrasweep.tuning.candidate_file import read_candidate, write_candidate
 from contrasweep.tuning.design import SweepDesign, fixed_of
-from contrasweep.tuning.pruners import CONTINUE
+from contrasweep.tuning.pruners import CONTINUE, ComparesPeers
 from contrasweep.tuning.source import Next
 
 
@@ -54,16 +54,22 @@ class ArmSearch:
         trial = self.waiting.popleft()
         return Next(trial, self._notes(self.of[trial.id]))
 
-    def keep_going(self, trial_id: str, reports: list[dict[str, Any]]) -> bool:
+    def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
         """Count the reported steps as spent; False as soon as the pruner says pause or stop."""
         for row in reports:
-            self.spending.report(trial_id, row["step"])
+            self.spending.report(trial_id, step_of(row))
         if self.pruner is None:
             return True
         metric = self.study.metric
         return all(
-            self.pruner.on_report(trial_id, row["step"], row[metric]) is CONTINUE for row in reports if metric in row
+            self.pruner.on_report(trial_id, step_of(row), row[metric]) is CONTINUE for row in reports if metric in row
         )
+
+    def peer_reported(self, trial_id: str, report: Row) -> None:
+        """The pruner compares others with a trial that trains in step with them, before it decides on it."""
+        metric = self.study.metric
+        if isinstance(self.pruner, ComparesPeers) and metric in report:
+            self.pruner.on_peer_report(trial_id, step_of(report), report[metric])
 
     def done(self, record: Record) -> None:
         """Take a trial's record; tell the searcher of candidates that are complete with it."""
@@ -114,11 +120,13 @@ class ArmSearch:
         whoever ran them: the same trial has the same result."""
         if not self.spending.room(len(self.candidates), self._running):
             return False
+        if not all(candidate.learned for candidate in self.candidates[: self._due]):
+            return False
         config = self._ask()
         if config is None:
             self._close()
             return True
-        self.records.store.write(self._key(len(self.candidates)), canonical.dumps(config).encode())
+        write_candidate(self.records, self._key(len(self.candidates)), config)
         candidate = self._add(config)
         known = self.records.read([trial.id for trial in candidate.trials])
         self.waiting = deque(trial for trial in self.waiting if trial.id not in known)
@@ -151,11 +159,22 @@ class ArmSearch:
     def _restore(self) -> None:
         """The candidates and their outcomes, from the storage. Trials without a record run again."""
         for key in sorted(self.records.store.list(self._key(None)))[: self.study.arm_budget.trials]:
-            config = json.loads(self.records.store.read(key))
+            config = read_candidate(self.records, key, self.study.arms[self.arm].space)
+            if self.study.slots is not None:
+                self._tell()
             self.searcher.replay(config)
-            self._add(config)
-        known = self.records.read(list(self.of))
-        for candidate in self.candidates:
+            candidate = self._add(config)
+            if self.study.slots is not None:
+                self._hear_again([candidate])
+        if self.study.slots is None:
+            self._hear_again(self.candidates)
+        self._tell()
+        self._settle()
+
+    def _hear_again(self, candidates: list[Candidate]) -> None:
+        """What the trials of these candidates left in the storage: their reports, for the pruner, and records."""
+        known = self.records.read([trial.id for candidate in candidates for trial in candidate.trials])
+        for candidate in candidates:
             for trial in candidate.trials:
                 rows = self.records.metrics(trial.id) if self.pruner is not None or trial.id not in known else []
                 going = [self.keep_going(trial.id, [row]) for row in rows]
@@ -164,8 +183,6 @@ class ArmSearch:
                 if trial.id in known:
                     self._take(known[trial.id])
         self.waiting = deque(trial for trial in self.waiting if trial.id not in known)
-        self._tell()
-        self._settle()
 
     def _add(self, config: dict[str, Any]) -> Candidate:
         number = len(self.candidates)
@@ -178,7 +195,7 @@ class ArmSearch:
                 self.pruner.add(trial.id, number, trial.fold if trial.fold is not None else 0)
         return candidate
 
-    def _stopped(self, candidate: Candidate, trial: Trial, rows: list[dict[str, Any]]) -> Record:
+    def _stopped(self, candidate: Candidate, trial: Trial, rows: list[Row]) -> Record:
         """Write the record of a trial that reported what stops it when the driver died."""
         seconds = rows[-1]["time"] - rows[0]["time"]
         record = Record.of(trial, status=Status.PRUNED, rows=rows, seconds=seconds, notes=self._notes(candidate))
@@ -207,9 +224,21 @@ class ArmSearch:
                 self.waiting.append(next(t for t in candidate.trials if t.id == trial_id))
         self._tell()
 
+    @property
+    def _due(self) -> int:
+        """How many candidates, from the first on, have to be told before the next is asked for; with declared slots
+        they are the only ones that may be."""
+        slots = self.study.slots
+        return 0 if slots is None else max(0, len(self.candidates) + 1 - slots)
+
     def _tell(self) -> None:
-        for candidate in self.candidates:
-            if candidate.learned or not candidate.whole or any(self._open(trial.id) for trial in candidate.trials):
+        in_order = self.study.slots is not None and not self.closed
+        for candidate in self.candidates[: self._due] if in_order else self.candidates:
+            if candidate.learned:
+                continue
+            if not candidate.whole or any(self._open(trial.id) for trial in candidate.trials):
+                if in_order:
+                    return
                 continue
             candidate.learned = True
             outcome = self._outcome(candidate)

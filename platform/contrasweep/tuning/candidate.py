@@ -8,7 +8,7 @@ from typing import Any
 
 from contrasweep.storage.record import Record, Status
 from contrasweep.study.objectives import value_of, violation
-from contrasweep.study.study import Sweep
+from contrasweep.study.sweep import Sweep
 from contrasweep.trial import Trial
 
 

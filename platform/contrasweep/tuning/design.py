@@ -9,9 +9,10 @@ from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
 from contrasweep.study import dotted
+from contrasweep.study.arm import Arm
 from contrasweep.study.file import to_plain
 from contrasweep.study.space import sample
-from contrasweep.study.study import Arm, Sweep
+from contrasweep.study.sweep import Sweep
 from contrasweep.study.trainables import SettingsOfArms, trainable_path
 from contrasweep.trial import Trial
 from contrasweep.tuning import pruners, searchers
@@ -19,7 +20,10 @@ from contrasweep.tuning.pruners import scheduled
 
 DEV_SPLITS = ("dev", "validation")
 """Splits of a dataset that a search without folds looks at."""
-NO_RESULT = ("name", "description", "max_failures", "budget_hours", "budget_gpu_hours", "budget_cost")
+NO_RESULT = (
+    *("name", "description", "labels", "tracking", "max_failures", "budget_hours", "budget_gpu_hours", "budget_cost"),
+    *("question", "smallest_difference", "trial_hours", "report_minutes", "cohort"),
+)
 """Fields of a study that change no result."""
 SEARCH_FIELDS = (
     *("searcher", "searcher_options", "pruner", "pruner_options", "search_seed", "metric", "mode"),
@@ -30,11 +34,13 @@ SEARCH_FIELDS = (
 
 @dataclass(frozen=True)
 class SweepDesign:
-    """The trials that a Sweep may run. `best` has the whole config of each arm whose search is over."""
+    """The trials that a Sweep may run. `best` has the whole config of each arm whose search is over, `seeds` says how
+    many of the confirmation's seeds are granted (None: all)."""
 
     study: Sweep
     data: Manifest
     best: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    seeds: int | None = None
     settings: SettingsOfArms = field(default=None, repr=False, compare=False)  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
@@ -71,9 +77,7 @@ class SweepDesign:
     @property
     def replicates(self) -> list[tuple[int | None, int]]:
         """(fold, seed) of each confirmation trial of an arm; the same for every arm."""
-        on_folds = self.study.folds is not None and self.study.confirm_on == "folds"
-        folds: list[int | None] = list(range(self.study.folds or 0)) if on_folds else [None]
-        return [(fold, seed) for seed in self.study.confirm_seeds for fold in folds]
+        return [(fold, seed) for seed in self.study.all_seeds[: self.seeds] for fold in self.study.confirm_folds]
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
@@ -97,12 +101,17 @@ class SweepDesign:
             trainable_path(self.study.arms[arm]),
             to_plain(self.study.arms[arm].space),
             [trial.config for trial in self.samples(arm)],
-            {key: self.question.get(key) for key in SEARCH_FIELDS},
+            {key: self.question.get(key) for key in SEARCH_FIELDS} | {k: v for k, v in self._slots.items() if v},
             self.search_folds,
             self.search_data.digest,
             self.search_digest(base) if base else None,
         ]
         return canonical.digest(parts, length=12)
+
+    @property
+    def _slots(self) -> dict[str, int | None]:
+        """What of the search only counts where it is declared."""
+        return {"slots": self.study.slots}
 
     def trial(self, arm: str, config: Mapping[str, Any], fold: int | None, seed: int) -> Trial:
         """A trial of the confirmation."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from contrasweep.rows import Row
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
@@ -69,9 +70,12 @@ class PopulationSearch:
         )
         return Next(trial, notes)
 
-    def keep_going(self, trial_id: str, reports: list[dict[str, Any]]) -> bool:
+    def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
         """Always: a generation is trained to its end."""
         return True
+
+    def peer_reported(self, trial_id: str, report: Row) -> None:
+        """A generation is compared when it has ended."""
 
     def done(self, record: Record) -> None:
         """Take a trial's record; the last of a generation begins the next one."""

@@ -3,8 +3,9 @@
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
+from contrasweep.rows import Row
 from contrasweep.storage.record import Record, TrialNotes
 from contrasweep.trial import Trial
 
@@ -35,8 +36,12 @@ class Source(Protocol):
     def next(self) -> Next | Finished | None:
         """The next trial; None: not now, ask again after the next result."""
 
-    def keep_going(self, trial_id: str, reports: list[dict[str, Any]]) -> bool:
+    def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
         """Whether a trial that has made these new reports goes on; else it ends as `pruned`."""
+
+    def peer_reported(self, trial_id: str, report: Row) -> None:
+        """A trial has made this report, which `keep_going` will be asked about: from now on others may be compared with
+        it. So the order in which trials that train in step are asked about does not count."""
 
     def done(self, record: Record) -> None:
         """A trial has ended."""
@@ -62,9 +67,12 @@ class FixedSource:
         """The next of them; `Finished` after the last."""
         return Next(self.waiting.popleft()) if self.waiting else Finished()
 
-    def keep_going(self, trial_id: str, reports: list[dict[str, Any]]) -> bool:
+    def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
         """Always: nothing stops a planned trial early."""
         return True
+
+    def peer_reported(self, trial_id: str, report: Row) -> None:
+        """Nothing is compared."""
 
     def done(self, record: Record) -> None:
         """A plan does not change with its results."""

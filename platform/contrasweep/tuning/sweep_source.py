@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from contrasweep import canonical
+from contrasweep.code import PresentCode
 from contrasweep.errors import SpecError
-from contrasweep.storage.record import Phase, Record, Status, TrialNotes
+from contrasweep.rows import Row
+from contrasweep.storage.record import Phase, Record, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.study.space import drawn_from
@@ -18,6 +20,7 @@ from contrasweep.tuning import searchers as search
 from contrasweep.tuning.arm_search import ArmSearch
 from contrasweep.tuning.candidate import Outcome
 from contrasweep.tuning.design import SweepDesign, fixed_of, order
+from contrasweep.tuning.earlier_study import earlier_results
 from contrasweep.tuning.source import Finished, Next
 
 
@@ -36,8 +39,11 @@ class Search(Protocol):
     def next(self) -> Next | None:
         """A trial to start now, or None: not now, or never again."""
 
-    def keep_going(self, trial_id: str, reports: list[dict[str, Any]]) -> bool:
+    def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
         """Whether a trial goes on after these new reports."""
+
+    def peer_reported(self, trial_id: str, report: Row) -> None:
+        """A trial has made this report, on which it is not decided yet."""
 
     def done(self, record: Record) -> None:
         """A trial has its record."""
@@ -57,6 +63,7 @@ class SweepSource:
 
     def __init__(self, plan: SweepDesign, records: StudyRecords, confirmed: Callable[[SweepDesign], None]) -> None:
         self.plan, self.records, self.confirmed = plan, records, confirmed
+        self.present = PresentCode(plan.functions)
         self.searches: dict[str, Search] = {}
         self.turns = deque(order(plan.study))
         self.confirmation: dict[str, deque[Trial]] = {}
@@ -83,10 +90,15 @@ class SweepSource:
         """Whether every trial has been handed out."""
         return len(self.confirmation) == len(self.turns) and not any(self.confirmation.values())
 
-    def keep_going(self, trial_id: str, reports: list[dict[str, Any]]) -> bool:
+    def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
         """As the search of its arm says; trials of the confirmation always go on."""
         arm = self._arm(trial_id)
         return arm is None or arm.keep_going(trial_id, reports)
+
+    def peer_reported(self, trial_id: str, report: Row) -> None:
+        """Told to the search of its arm."""
+        if (arm := self._arm(trial_id)) is not None:
+            arm.peer_reported(trial_id, report)
 
     def done(self, record: Record) -> None:
         """Pass a record of the search on to its arm; the confirmation's records change nothing."""
@@ -132,22 +144,17 @@ class SweepSource:
         return {**(self._tuned(below) if below else {}), **(best.config if best else {})}
 
     def _priors(self, arm: str, tuned: Mapping[str, Any]) -> list[Outcome]:
-        """Earlier studies' outcomes of configurations that this arm could have tried: the same trainable, dataset and
-        settings but for what is searched, defaults included. Trials that saw a test split are left out."""
+        """Earlier studies' outcomes of configurations that this arm could have tried: the same trainable, code, dataset
+        and settings but for what is searched, defaults included. Trials that saw a test split are left out."""
         declared, study = self.plan.study.arms[arm], self.plan.study
         fixed = fixed_of(declared, tuned)
         trainable = trainable_path(declared)
         known: dict[str, list[Record]] = {}
         for name in study.warm_start:
             earlier = StudyRecords(self.records.storage, name)
-            for record in earlier.read(sorted(earlier.finished())).values():
+            for record in earlier_results(earlier, [trainable], self.present)[0]:
                 searched = drawn_from(declared.space, record.config)
-                alike = (
-                    record.trainable == trainable
-                    and record.status == Status.DONE
-                    and record.data.name == self.plan.data.name
-                    and self._unseen(record)
-                )
+                alike = record.data.name == self.plan.data.name and self._unseen(record)
                 fits = alike and search.fits(declared.space, searched, record.config)
                 if fits and self._same_settings(arm, dotted.merge(fixed, dotted.expand(searched)), record):
                     known.setdefault(canonical.dumps(searched), []).append(record)

@@ -3,15 +3,14 @@
 import contextlib
 import dataclasses
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from command_line import contrasweep
 
 import contrasweep as cs
-from contrasweep.planning.identity import PresentCode
+from contrasweep.code import PresentCode
 from contrasweep.report import render
 from contrasweep.running.adoption import decide_adoption, nested
 from contrasweep.running.claim import claim
@@ -103,7 +102,7 @@ def test_old_trials_are_filed_under_the_ids_of_the_plan(old, capsys):
     said = capsys.readouterr().err
     assert "3 trials are filed under the ids that they have now" in said
     assert "1 trial is put aside and started over" in said
-    put_back(records, part.when, sorted(then))
+    put_back(records, dataclasses.replace(part, trial_ids=tuple(sorted(then))))
     assert {i: records.read_one(i) for i in then} == then
     assert claimed(old)[2].finished >= set(now)
 
@@ -115,13 +114,26 @@ def test_nothing_changes_until_somebody_accepts_that_the_code_is_unknown(old):
     assert files(old) == before
 
 
+def test_plan_and_code_say_what_a_run_will_make_of_it(old, tmp_path):
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(to_plain(GRID)))
+    before = files(old)
+    planned = contrasweep("plan", "study.yaml", "--storage", str(old), folder=tmp_path)
+    assert planned.returncode == 0, planned.stderr
+    text = " ".join(planned.stdout.split())
+    assert "run: 3 trials are filed under the ids that they have now; an earlier release recorded them" in text
+    assert "run: 1 trial is put aside and started over" in text and "recorded before code was kept" in text
+    code = contrasweep("code", "old-grid", "--storage", str(old), folder=tmp_path)
+    assert "recorded by an earlier release: contrasweep plan says" in code.stdout
+    assert files(old) == before
+
+
 def test_the_command_stops_with_status_2(old, tmp_path):
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(to_plain(GRID)))
     before = files(old)
     options = ["--storage", str(old), "--tracking", "sqlite:///t.db"]
-    command = [sys.executable, "-m", "contrasweep", "run", "study.yaml", *options]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 2 and files(old) == before | {Path("old-grid/.driver.lock"): b""}
+    done = contrasweep("run", "study.yaml", *options, folder=tmp_path)
+    lease = Path("old-grid/lease/00000001.json")
+    assert done.returncode == 2 and {*files(old)} - {*before} == {lease} and before.items() <= files(old).items()
     [line] = done.stderr.splitlines()
     assert (
         "2 of 4 trials were made and 1 unfinished trial was begun by other code: recorded before code was kept" in line
@@ -219,11 +231,11 @@ def test_an_old_search_starts_anew(old, capsys):
     assert records.document().format_version == STUDY_FORMAT
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("ray")
-def test_an_old_grid_is_run_to_its_end_and_synced(old, tmp_path, ray_session):
+def test_an_old_grid_is_run_to_its_end_and_synced(old, tmp_path, template, mlflow_uri, ray_core):
     then = {(r.arm, r.fold): r for r in cs.load("old-grid", storage=str(old)).trial_records.values()}
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    options = {"storage": str(old), "tracking": uri}
+    options = {"storage": str(old), "tracking": mlflow_uri}
     results = cs.run(GRID, **options, changed="accept", retry_failed=True)
     now = {(r.arm, r.fold): r for r in results.trial_records.values()}
     assert {r.status for r in now.values()} == {Status.DONE} and len(now) == 4
@@ -233,5 +245,5 @@ def test_an_old_grid_is_run_to_its_end_and_synced(old, tmp_path, ray_session):
     cells = {row[0]: cell for (row, _), cell in results.table(rows="arm", columns=[]).cells.items()}
     assert (cells["supcon"].mean, cells["supcon"].n) == (0.6170250852652521, 2)
     assert "0.62 [0.00, 1.00]†" in render(results, "text").decode().replace(" †", "†")
-    fresh = sync(StudyRecords(str(old), "old-grid"), f"sqlite:///{tmp_path}/fresh.db")
+    fresh = sync(StudyRecords(str(old), "old-grid"), f"sqlite:///{shutil.copy(template, tmp_path / 'fresh.db')}")
     assert fresh.added == 4

@@ -3,7 +3,7 @@
 import pytest
 
 from contrasweep import AblationGrid, Arm, SpecError, plan
-from contrasweep.planning.identity import PresentCode
+from contrasweep.code import PresentCode
 from contrasweep.running.code_changes import CodeChanged, decide
 from contrasweep.running.execution import Execution
 from contrasweep.running.study_code import StudyCode

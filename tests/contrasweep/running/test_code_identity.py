@@ -7,9 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import filelock
 import pytest
+from command_line import contrasweep
 
+from contrasweep.running.locks import exclusive_driver
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.superseded import put_aside_so_far
 
@@ -28,6 +29,11 @@ def train(trial, resume=None):
 
 train.settings = Settings
 """
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("code identity"),
+]  # one Ray and one finished study for all of them
+
 FILES = {
     "mythesis/__init__.py": "",
     "mythesis/method.py": METHOD,
@@ -43,7 +49,7 @@ class Thesis:
     """A folder with a package and a study in it, and the command line there."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self.edits = folder, 0
         self.records = StudyRecords(str(folder / "contrasweep-runs"), "own")
 
     def write(self):
@@ -55,22 +61,19 @@ class Thesis:
         text = (self.folder / name).read_text()
         assert old in text
         (self.folder / name).write_text(text.replace(old, new))
+        self.edits += 1  # a compiled file counts as new as long as its source has the same size and second
+        os.utime(self.folder / name, (0, self.edits))
 
-    def __call__(self, *words, start=("-m", "contrasweep")):
-        done = subprocess.run(
-            [sys.executable, *start, *words],
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "CONTRASWEEP_TRACKING": "none"},
-        )
-        assert "Traceback" not in done.stderr, done.stderr
-        return done
+    def __call__(self, *words):
+        return contrasweep(*words, folder=self.folder)
 
     def installed(self, *words):
-        """The command as it is installed, which imports nothing from the current folder of itself."""
+        """The command as it is installed, in a process of its own, which imports nothing from the current folder of
+        itself."""
         start = "import sys; del sys.path[0]; from contrasweep.cli import main; main()"
-        return self(*words, start=("-c", start))
+        return subprocess.run(
+            [sys.executable, "-c", start, *words], cwd=self.folder, capture_output=True, text=True, check=True
+        )
 
     def run(self, *words, status=0):
         done = self("run", "study.yaml", *words)
@@ -78,8 +81,8 @@ class Thesis:
         return done
 
     def values(self):
-        found = self.records.read(self.records.finished()).values()
-        return {(r.arm, r.fold): r.metrics["accuracy"] for r in found if r.metrics}
+        recorded = self.records.read(self.records.finished()).values()
+        return {(r.arm, r.fold): r.metrics["accuracy"] for r in recorded if r.metrics}
 
     def codes(self):
         return {r.code.digest for r in self.records.read(self.records.finished()).values()}
@@ -87,22 +90,33 @@ class Thesis:
     def state(self):
         """Every object of the study with its content."""
         store = self.records.store
-        return {key: store.read(key) for key in store.list("own/") if not key.endswith(".lock")}
+        return {key: store.read(key) for key in store.list("own/") if not key.startswith("own/lease/")}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def untracked():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONTRASWEEP_TRACKING", "none")
+        yield
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished(local_ray, ray_core, tmp_path_factory):
     """A study that has run once."""
-    thesis = Thesis(tmp_path_factory.mktemp("thesis"))
+    thesis = Thesis(local_ray.importable)
     thesis.write()
     thesis.run()
-    return thesis.folder
+    moved = local_ray.importable.rename(tmp_path_factory.mktemp("finished") / "thesis")
+    local_ray.importable.mkdir()
+    return moved
 
 
 @pytest.fixture
-def thesis(finished, tmp_path):
-    """The same in a place of its own."""
-    return Thesis(Path(shutil.copytree(finished, tmp_path / "thesis")))
+def thesis(finished, local_ray):
+    """The same where Ray's workers find it, and nobody else after the test."""
+    yield Thesis(Path(shutil.copytree(finished, local_ray.importable, dirs_exist_ok=True)))
+    shutil.rmtree(local_ray.importable)
+    local_ray.importable.mkdir()
 
 
 CHANGED = "6 of 6 trials were made by other code: mythesis/method.py changed (1 line) since 20"
@@ -206,8 +220,7 @@ def test_trials_are_removed_and_restored_by_arm_and_status(thesis):
         done = thesis(*words)
         assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), (words, done.stderr)
         assert says in done.stderr
-    lock = filelock.FileLock(thesis.folder / "contrasweep-runs/own/.driver.lock")
-    with lock:
+    with exclusive_driver(StudyRecords(str(thesis.folder / "contrasweep-runs"), "own")):
         running = thesis("remove", "own", "--yes")
     assert running.returncode == 2 and "is being run by another process" in running.stderr
     assert thesis.state() == before

@@ -156,6 +156,24 @@ def test_steps_must_count_up(trial, tmp_path):
     assert "reports count their steps up" in record.error
 
 
+@pytest.mark.parametrize("written", ["nothing", "a file"])
+def test_a_checkpoint_that_is_no_folder_ends_the_trial_and_leaves_the_one_before(trial, tmp_path, written):
+    """It had been kept as one without files, in place of the one before."""
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "w").write_text("1")
+    (tmp_path / "model.pt").write_text("2")
+
+    def careless(trial, resume=None):
+        yield Report(1, {"accuracy": 0.1}, checkpoint=tmp_path / "state")
+        yield Report(2, {"accuracy": 0.2}, checkpoint=tmp_path / ("model.pt" if written == "a file" else "nowhere"))
+
+    execution = Execution(trial, careless, StudyRecords(str(tmp_path), "s"), metric="accuracy")
+    record = finish(execution)
+    assert record.status == "failed" and record.step == 1
+    assert "a report's checkpoint is a folder of files" in record.error
+    assert execution.checkpoints.latest().step == 1
+
+
 def test_out_of_memory_is_left_to_the_scheduler(trial, tmp_path):
     def greedy(trial, resume=None):
         raise MemoryError
@@ -191,8 +209,8 @@ def test_a_checkpoint_knows_what_the_trial_held(trial, tmp_path):
     execution.advance()
     execution.close()
     extra = Checkpoints(records.store, records.key(trial.id, "checkpoint")).latest().extra
-    assert (extra["gpus"], extra["cost_per_hour"]) == (0.25, 2.0) and extra["seconds"] > 0
-    assert execution.notes.phase == "search" and "phase" not in extra
+    assert (extra.gpus, extra.cost_per_hour) == (0.25, 2.0) and extra.seconds > 0
+    assert execution.notes.phase == "search" and not hasattr(extra, "phase")
 
 
 def test_closing_runs_the_trainables_clean_up(trial, tmp_path):

@@ -9,7 +9,7 @@ from PIL import Image
 from contrasweep.cli import main
 from contrasweep.storage.records import StudyRecords
 
-pytestmark = [pytest.mark.xdist_group("running"), pytest.mark.usefixtures("ray_session")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("running"), pytest.mark.usefixtures("ray_core")]
 
 STUDY = """
 name: named
@@ -64,14 +64,14 @@ def test_as_an_axis_they_are_refused_and_alone_they_are_the_same_trial_and_loss(
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert "two cells of arm 'supcon' are the same trials" in line and "name one of them" in line
     assert not (staged / "runs/named").exists(), "nothing was spent"
-    found = {}
+    collected = {}
     for name in NAMES:
         run(staged, name)
         records = StudyRecords(str(staged / "runs"), "named")
         (trial_id,) = records.finished()
         record = records.read_one(trial_id)
         assert record.config["augmentation"]["name"] == "photos"
-        found[name] = (trial_id, [row["loss"] for row in records.metrics(trial_id)])
+        collected[name] = (trial_id, [row["loss"] for row in records.metrics(trial_id)])
         (staged / "runs/named").rename(staged / f"ran-on-{name}")
-    assert found["faces"] == found["mnist-faces"]
-    assert len(found["faces"][1]) == 2 and found["faces"][1][0] != found["faces"][1][1]
+    assert collected["faces"] == collected["mnist-faces"]
+    assert len(collected["faces"][1]) == 2 and collected["faces"][1][0] != collected["faces"][1][1]

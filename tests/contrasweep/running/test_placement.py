@@ -5,9 +5,7 @@ memory is not.
 """
 
 import json
-import os
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 import torch
@@ -27,8 +25,7 @@ from contrasweep.running.placement import Placements, bundles
 from contrasweep.storage.record import Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 
-pytestmark = pytest.mark.xdist_group("placement")  # one Ray for all of them
-SUPPORT = Path(__file__).resolve().parents[2] / "support"
+pytestmark = pytest.mark.xdist_group("gpu")  # one Ray for all of them
 DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(5))
 MIXED = Inventory(
     (Node(8, 64, 1, Gpu("T4", 14.7), cost_per_hour=1.0), Node(32, 256, 1, Gpu("H100", 79.2), cost_per_hour=8.0))
@@ -118,8 +115,8 @@ def test_what_an_hour_costs():
 def test_ray_is_asked_by_plain_values():
     placements, (trial, *_) = placed(a=Footprint(gpu_memory_gib=6, cpus=2, host_memory_gib=4))
     described = json.loads(json.dumps({"place": placements.described(trial)}))
-    asked = bundles(described)
-    assert asked.bundles == [{"CPU": 2.0, "GPU": 0.5, "memory": 4.0 * 2**30}]
+    requested = bundles(described)
+    assert requested.bundles == [{"CPU": 2.0, "GPU": 0.5, "memory": 4.0 * 2**30}]
 
 
 def test_a_share_holds_the_context_too():
@@ -136,29 +133,12 @@ def test_more_than_the_share_is_refused_on_a_gpu():
     torch.empty(total // 3, dtype=torch.uint8, device="cuda")
 
 
-@pytest.fixture(scope="module")
-def one_gpu(tmp_path_factory):
-    """A Ray that was told of one T4, for 3 an hour."""
-    import ray
-
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
-    ray.init(
-        num_cpus=4,
-        num_gpus=1,
-        include_dashboard=False,
-        log_to_driver=False,
-        _temp_dir=f"/tmp/cs-gpu-{os.getpid()}",
-        labels={"ray.io/accelerator-type": "T4", "cost-per-hour": "3"},
-    )
-    yield
-    ray.shutdown()
-
-
 def toy(arms):
     return AblationGrid(name="toy", data="digits-lt", folds=3, arms=arms)
 
 
-def test_cells_that_fit_run_and_the_others_are_infeasible(one_gpu, tmp_path):
+@pytest.mark.slow
+def test_cells_that_fit_run_and_the_others_are_infeasible(ray_gpu, tmp_path):
     arms = {
         "fits": Arm("toy:train", config={"epochs": 2}, footprint=Footprint(gpu_memory_gib=5)),
         "vast": Arm("toy:train", config={"epochs": 2}, footprint=Footprint(gpu_memory_gib=50)),
@@ -172,8 +152,8 @@ def test_cells_that_fit_run_and_the_others_are_infeasible(one_gpu, tmp_path):
     assert "infeasible" in results.table().to_text()
 
 
-@pytest.mark.slow
-def test_out_of_memory_on_a_gpu_resumes_from_the_checkpoint_with_twice_the_share(one_gpu, tmp_path):
+@pytest.mark.long
+def test_out_of_memory_on_a_gpu_resumes_from_the_checkpoint_with_twice_the_share(ray_gpu, tmp_path):
     def train(trial, resume=None):
         """Runs out of memory after its second report unless it has the whole GPU."""
         import ray
@@ -199,15 +179,16 @@ def test_out_of_memory_on_a_gpu_resumes_from_the_checkpoint_with_twice_the_share
     assert all([row["step"] for row in results.records.metrics(i)] == [1, 2, 3, 4] for i in results.trial_records)
 
 
-def test_nothing_is_queued_of_a_study_that_fits_nowhere(one_gpu, tmp_path):
+@pytest.mark.slow
+def test_nothing_is_queued_of_a_study_that_fits_nowhere(ray_gpu, tmp_path):
     arms = {"vast": Arm("toy:train", footprint=Footprint(gpu_memory_gib=50))}
     with pytest.raises(SpecError, match=r"of the smallest one: the trial needs 50\.0 GiB"):
         run(toy(arms), storage=str(tmp_path), tracking="none")
     assert StudyRecords(str(tmp_path), "toy").finished() == set()
 
 
-@pytest.mark.slow
-def test_a_budget_ends_a_run_gracefully_and_a_larger_one_goes_on(one_gpu, tmp_path):
+@pytest.mark.long
+def test_a_budget_ends_a_run_gracefully_and_a_larger_one_goes_on(ray_gpu, tmp_path):
     """Through the command line: a budget for less than half of the trials' GPU-seconds, then enough."""
     (tmp_path / "study.yaml").write_text(
         "name: toy\ndata: digits-lt\nfolds: 3\nmetric: accuracy\narms:\n"
@@ -221,7 +202,7 @@ def test_a_budget_ends_a_run_gracefully_and_a_larger_one_goes_on(one_gpu, tmp_pa
     before = records.finished()
     assert len(before) < 3
     assert CliRunner().invoke(app, [*command, "--set", "budget_gpu_hours=1"]).exit_code == 0
-    found = records.read(records.finished())
-    assert len(found) == 3 and before <= set(found)
-    assert all([row["step"] for row in records.metrics(i)] == [1, 2, 3, 4, 5] for i in found)
-    assert max(record.attempts for record in found.values()) == 2, "those that the budget stopped went on"
+    recorded = records.read(records.finished())
+    assert len(recorded) == 3 and before <= set(recorded)
+    assert all([row["step"] for row in records.metrics(i)] == [1, 2, 3, 4, 5] for i in recorded)
+    assert max(record.attempts for record in recorded.values()) == 2, "those that the budget stopped went on"

@@ -18,7 +18,7 @@ from trainables import checkpoint
 from trainables.contrastive import Contrastive
 from trainables.contrastive_settings import Settings
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 LOAD = """
 import sys, mlflow, numpy, torch
 torch.set_num_threads(1)
@@ -30,24 +30,23 @@ with torch.no_grad():
 
 
 def test_the_best_model_of_a_real_study_is_loaded_in_another_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, mlflow_uri: str, ray_core: None
 ) -> None:
     """It embeds the real held-out images as the checkpoint of its trial does, to the bit."""
     from mlflow import MlflowClient
 
-    monkeypatch.setenv("RAY_TMPDIR", f"/tmp/cs-h{os.getpid()}")
     config = {"encoder": {"name": "cnn", "width": 8}, "epochs": 1}
     arms = {loss: Arm("trainables.contrastive:train", config=config | {"loss": loss}) for loss in ("supcon", "ocl")}
     grid = AblationGrid("handed-over", arms, "digits-lt", folds=2, metric="f1_macro")
-    storage, uri = str(tmp_path / "runs"), f"sqlite:///{tmp_path}/mlflow.db"
-    results = run(grid, storage=storage, tracking=uri, max_concurrent=1)
+    storage, uri = str(tmp_path / "runs"), mlflow_uri
+    results = run(grid, storage=storage, tracking=uri)
 
     client = MlflowClient(uri)
     (experiment,) = [e for e in client.search_experiments() if e.name == "handed-over"]
     runs = {
         r.data.tags["trial_id"]: r for r in client.search_runs([experiment.experiment_id]) if "trial_id" in r.data.tags
     }
-    modelled = {trial_id for trial_id, found in runs.items() if found.outputs and found.outputs.model_outputs}
+    modelled = {trial_id for trial_id, entry in runs.items() if entry.outputs and entry.outputs.model_outputs}
     frame = results.to_frame()
     best = frame.loc[frame.groupby("arm")["f1_macro"].idxmax()]
     assert modelled == set(best["trial_id"])
@@ -56,8 +55,8 @@ def test_the_best_model_of_a_real_study_is_loaded_in_another_process(
     assert {"report.html", "table.tex", "table.csv", "comparisons.csv", "trials.csv"} <= set(files)
     means = frame.groupby("arm")["f1_macro"].mean()
     assert parent.data.metrics == {f"f1_macro/{arm}": pytest.approx(mean) for arm, mean in means.items()}
-    assert all(found.inputs.dataset_inputs[0].dataset.name == "digits-lt" for found in runs.values())
-    assert all(found.data.metrics["system/training_seconds"] > 0 for found in runs.values())
+    assert all(entry.inputs.dataset_inputs[0].dataset.name == "digits-lt" for entry in runs.values())
+    assert all(entry.data.metrics["system/training_seconds"] > 0 for entry in runs.values())
     again = Results.load("handed-over", storage)
     assert {i: url.split("/runs/")[1].split("?")[0] for i, url in again.run_urls.items()} == {
         i: r.info.run_id for i, r in runs.items()

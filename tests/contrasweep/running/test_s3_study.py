@@ -1,20 +1,16 @@
 """A study whose data and storage both lie on an S3 server, killed and resumed."""
 
-import os
-import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from drivers import ray_folder, start_driver
 
 from contrasweep.data import stage
 from contrasweep.storage.records import StudyRecords
 
-pytestmark = pytest.mark.slow
-SUPPORT = Path(__file__).resolve().parents[2] / "support"
+pytestmark = pytest.mark.long
 STUDY = """
 name: on-s3
 data: {data}
@@ -30,18 +26,10 @@ def test_a_study_from_s3_to_s3_survives_a_kill(s3: Any, tmp_path: Path, monkeypa
     manifest = stage("digits-lt", f"{s3.uri}/lake/digits-lt")
     study = tmp_path / "study.yaml"
     study.write_text(STUDY.format(data=manifest.uri))
-    temporary = Path("/tmp") / f"cs-s3-{os.getpid()}"  # short: a Unix socket's path has at most 107 characters
-    environment = os.environ | {"PYTHONPATH": str(SUPPORT), "OMP_NUM_THREADS": "1", "RAY_TMPDIR": str(temporary)}
-    command = [sys.executable, "-m", "contrasweep", "run", str(study), "--storage", s3.uri, "--tracking", "none"]
+    words = ["run", str(study), "--storage", s3.uri, "--tracking", "none"]
     records = StudyRecords(s3.uri, "on-s3")
-
-    def start() -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-
-    try:
-        first = start()
+    with ray_folder() as ray:
+        first = start_driver(*words, folder=tmp_path, ray=ray)
         until = time.monotonic() + 180
         while len(records.finished()) < 2:
             assert first.poll() is None, first.communicate()[1]
@@ -51,11 +39,9 @@ def test_a_study_from_s3_to_s3_survives_a_kill(s3: Any, tmp_path: Path, monkeypa
         first.communicate(timeout=60)
         before = {i: record.ended for i, record in records.read(records.finished()).items()}
         assert 2 <= len(before) < 6
-        second = start()
-        printed, told = second.communicate(timeout=270)
-        assert second.returncode == 0, told
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        second = start_driver(*words, folder=tmp_path, ray=ray)
+        printed, errors = second.communicate(timeout=270)
+        assert second.returncode == 0, errors
     after = records.read(records.finished())
     assert len(after) == 6 and {record.status for record in after.values()} == {"done"}
     assert before.items() <= {i: record.ended for i, record in after.items()}.items(), "nothing was trained twice"

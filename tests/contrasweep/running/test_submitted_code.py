@@ -1,5 +1,6 @@
 """Code that reaches a cluster, or a worker, as another than the study was planned with."""
 
+import dataclasses
 import shutil
 from pathlib import Path
 
@@ -7,12 +8,14 @@ import pytest
 
 from contrasweep import AblationGrid, Arm
 from contrasweep.code import code_of
-from contrasweep.errors import ContrasweepError, SpecError
+from contrasweep.errors import ContrasweepError, DataError, SpecError, StorageError
 from contrasweep.running import submit as submitting
+from contrasweep.running.driver import run
 from contrasweep.running.study_code import OtherCodeHere, checked_packages
 from contrasweep.running.submitted_code import check_submitted
 from contrasweep.storage.code_files import write_code
 from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.study_document import StudyDocument
 
 STUDY = AblationGrid("s", {"a": Arm("thesis_method:train", config={"loss": "thesis_loss:loss"})}, "digits-lt", folds=3)
 
@@ -50,6 +53,28 @@ def test_a_job_runs_the_code_that_was_submitted_or_stops(package, tmp_path, monk
         check_submitted(STUDY, sent["code"])
 
 
+def test_what_a_run_would_refuse_is_not_submitted(package, tmp_path, monkeypatch, capsys):
+    sent = []
+    monkeypatch.setattr(submitting.submission, "submit", lambda words, **options: sent.append(words) or "job")
+    places = {"address": "http://head:8265", "tracking": "none"}
+    with pytest.raises(DataError, match=f"no dataset 'birds'; .*looked in {tmp_path}/datasets/birds; staged there: no"):
+        submitting.submit(dataclasses.replace(STUDY, data="birds"), storage=str(tmp_path), **places)
+    records = StudyRecords(str(tmp_path), "s")
+    records.claim(StudyDocument(name="s", metric="accuracy", plan_digest="another"))
+    with pytest.raises(SpecError, match="another plan is in this storage"):
+        submitting.submit(STUDY, storage=str(tmp_path), **places)
+    assert sent == []
+    submitting.submit(STUDY, storage=str(tmp_path), extend=True, **places)
+    monkeypatch.setattr(submitting, "plan", refuse)
+    submitting.submit(STUDY, storage=str(tmp_path), **places)
+    assert len(sent) == 2
+    assert "not checked before it is submitted: no credentials" in capsys.readouterr().err
+
+
+def refuse(study, *, storage):
+    raise StorageError("no credentials")
+
+
 def test_a_file_that_was_not_submitted_is_refused(tmp_path):
     for content in ("", "[]", "{}"):
         (tmp_path / "file").write_text(content)
@@ -69,3 +94,27 @@ def test_a_worker_with_other_code_says_both_versions_and_one_with_the_same_its_p
     theirs = code_of("thesis_method:train").version.modules["thesis_method"]
     assert f"module thesis_method has digest {theirs}, the study's has {ours}" in str(raised.value)
     assert checked_packages(records.storage, "s", "") == {}, "nothing is known of code that was not kept"
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("running")
+def test_a_run_ends_where_a_worker_of_ray_imports_other_code(local_ray, ray_core, tmp_path, monkeypatch):
+    """The driver finds one version of a module, Ray's workers another; nothing is trained."""
+    here, there = tmp_path / "here", local_ray.importable
+    here.mkdir()
+    for folder, width in ((here, 16), (there, 32)):
+        text = (
+            f"WIDTH = {width}\ndef train(trial, resume=None):\n    raise AssertionError('it was trained')\n    yield\n"
+        )
+        (folder / "split_method.py").write_text(text)
+    monkeypatch.syspath_prepend(str(here))
+    study = AblationGrid("split", {"a": Arm("split_method:train")}, "digits-lt", folds=2)
+    code = code_of("split_method:train").version
+    try:
+        with pytest.raises(ContrasweepError) as raised:
+            run(study, storage=str(tmp_path / "runs"), tracking="none")
+    finally:
+        (there / "split_method.py").unlink()
+    assert "imports other code than the study runs: module split_method has digest" in str(raised.value)
+    assert f"the study's has {code.modules['split_method']}" in str(raised.value)
+    assert StudyRecords(str(tmp_path / "runs"), "split").finished() == set()

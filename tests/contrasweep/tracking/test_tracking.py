@@ -1,5 +1,6 @@
 """Every tracking store passes one suite: a sqlite file, and a real MLflow server over HTTP."""
 
+import json
 import os
 import shutil
 import signal
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from benchmarks.tracking_services import mlflow_server, wait_until
 from contrasweep.data.manifest import Manifest, Shard
 from contrasweep.errors import ContrasweepError
-from contrasweep.storage.record import CodeRef, Record, Status
+from contrasweep.storage.record import RECORD_FILE, CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.dotted import flatten
 from contrasweep.tracking import (
@@ -35,6 +36,7 @@ from contrasweep.tracking import (
     sync,
 )
 from contrasweep.tracking.mlflow.description import describe_run, metric_key, record_digest, run_name
+from contrasweep.tracking.mlflow.view import shared_view
 from contrasweep.trial import Trial
 
 pytestmark = pytest.mark.xdist_group("tracking")  # one server for all of them
@@ -92,7 +94,7 @@ class Study:
         """Write what a trial leaves in the storage."""
         rows = make_rows(trial) if rows is None else rows
         self.records.write_metrics(trial.id, rows)
-        made = Record.of(
+        created = Record.of(
             trial,
             rows=rows,
             **{
@@ -106,8 +108,8 @@ class Study:
                 **fields,
             },
         )
-        self.records.write(made)
-        return made
+        self.records.write(created)
+        return created
 
     def runs(self) -> list[Any]:
         experiment = self.client.get_experiment_by_name(self.name)
@@ -124,8 +126,8 @@ class Study:
         return parent
 
     def history(self, run: Any, key: str) -> list[tuple[int, float, int]]:
-        found = self.client.get_metric_history(run.info.run_id, key)
-        return sorted((metric.step, metric.value, metric.timestamp) for metric in found)
+        points = self.client.get_metric_history(run.info.run_id, key)
+        return sorted((metric.step, metric.value, metric.timestamp) for metric in points)
 
     def assert_shows(self, trial: Trial, rows: list[dict[str, Any]] | None = None) -> None:
         """The run's histories are exactly those rows: nothing lost, nothing twice."""
@@ -171,16 +173,6 @@ def view(run: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty MLflow database: making its tables takes seconds, copying it none."""
-    from contrasweep.tracking.mlflow.server import new_client
-
-    path = tmp_path_factory.mktemp("template") / "mlflow.db"
-    new_client(f"sqlite:///{path}")
-    return path
-
-
-@pytest.fixture(scope="session")
 def server_uri(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("server")
     shutil.copy(template, folder / "mlflow.db")
@@ -194,7 +186,7 @@ def sqlite_uri(tmp_path_factory: pytest.TempPathFactory, template: Path) -> str:
     return f"sqlite:///{shutil.copy(template, folder / 'mlflow.db')}"
 
 
-@pytest.fixture(params=["sqlite", "server"])
+@pytest.fixture(params=["sqlite", pytest.param("server", marks=pytest.mark.slow)])
 def study(request: pytest.FixtureRequest, tmp_path: Path) -> Study:
     from mlflow import MlflowClient
 
@@ -240,8 +232,10 @@ def test_numeric_settings_filter_by_size(study: Study) -> None:
         run_live(study, tracker, trial)
     assert tracker.close() is None
     experiment = study.client.get_experiment_by_name(study.name).experiment_id
-    found = study.client.search_runs([experiment], "metrics.`system/param.batch_size` > 8")
-    assert {run.data.tags["trial_id"] for run in found} == {t.id for t in study.trials if t.config["batch_size"] == 32}
+    history = study.client.search_runs([experiment], "metrics.`system/param.batch_size` > 8")
+    assert {run.data.tags["trial_id"] for run in history} == {
+        t.id for t in study.trials if t.config["batch_size"] == 32
+    }
 
 
 def test_nothing_is_shown_twice(study: Study) -> None:
@@ -310,6 +304,28 @@ def test_reports_that_memory_does_not_hold_come_from_the_records(study: Study) -
     assert tracker.close() is None
     for trial in study.trials[:2]:
         study.assert_shows(trial)
+
+
+def test_a_gap_counts_what_the_driver_could_not_hand_over_in_time(study: Study) -> None:
+    """A driver that ends while most of its trials have not been looked at yet says how many MLflow lacks."""
+    tracker = study.tracker()
+    for trial in study.trials:
+        tracker.start(trial)
+        tracker.finish(study.record(trial))
+    gap = tracker.close(timeout_s=0.0)
+    assert isinstance(gap, SyncGap)
+    tracker._thread.join(60)  # the batch under way when it gave up is sent
+    shown = [run for run in study.children().values() if run.info.status == "FINISHED"]
+    assert len(study.trials) - len(shown) <= len(gap.trials) <= len(study.trials)
+    result = sync(study.records, study.uri, study.tracked)
+    assert result.added + result.mended == len(study.trials) - len(shown)
+
+
+def test_the_shared_view_groups_the_metric_by_arm(study: Study) -> None:
+    view = json.loads(shared_view(study.tracked))
+    assert view["groupBy"]["groupByKeys"] == [{"mode": "param", "groupByData": "arm"}]
+    assert {chart["metricKey"] for chart in view["compareRunCharts"]} == {"accuracy"}
+    assert {chart["metricSectionId"] for chart in view["compareRunCharts"]} == {view["compareRunSections"][0]["uuid"]}
 
 
 def test_a_gap_is_told_and_sync_fills_it(study: Study) -> None:
@@ -521,7 +537,7 @@ def test_a_sync_keeps_where_the_runs_are(study: Study) -> None:
     assert links.served == study.uri.startswith("http") and links.study.startswith("http://127.0.0.1:")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_dead_server_loses_nothing_and_no_trial_waits(tmp_path: Path, template: Path) -> None:
     """All trials train to their end while the server is dead. One driver gives up on it, and `sync` fills its
@@ -561,8 +577,9 @@ def test_a_dead_server_loses_nothing_and_no_trial_waits(tmp_path: Path, template
 @pytest.mark.timeout(900)
 def test_processes_that_open_a_fresh_store_at_once_share_it(tmp_path: Path) -> None:
     code = (
-        "import sys; from contrasweep.tracking.mlflow.server import new_client; "
-        "new_client(sys.argv[1]).create_experiment(sys.argv[2])"
+        "import sys; from contrasweep.tracking.mlflow.client import new_client; "
+        "from contrasweep.tracking import TrackingAddress; "
+        "new_client(TrackingAddress(sys.argv[1])).create_experiment(sys.argv[2])"
     )
     uri = f"sqlite:///{tmp_path}/fresh.db"
     running = [subprocess.Popen([sys.executable, "-c", code, uri, f"study-{i}"]) for i in range(2)]
@@ -580,7 +597,7 @@ def test_there_is_no_ui_without_tracking() -> None:
         serve("none")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_ui_shows_a_study_until_it_is_ended(tmp_path: Path, template: Path) -> None:
     """`serve` in a process of its own, as `contrasweep ui` runs it: the address it tells has the study."""
@@ -635,7 +652,7 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
 
 def test_a_relative_sqlite_address_holds_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert checked_uri("sqlite:///mlflow.db") == f"sqlite:///{tmp_path.resolve()}/mlflow.db"
+    assert str(checked_uri("sqlite:///mlflow.db")) == f"sqlite:///{tmp_path.resolve()}/mlflow.db"
     assert not list(tmp_path.iterdir())
 
 
@@ -676,8 +693,8 @@ configs = st.dictionaries(
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(configs, min_size=1, max_size=4))
-def test_all_trials_of_a_study_have_the_same_params(found: list[dict[str, Any]]) -> None:
-    trials = [Trial("s", "a", "m:f", config, DATA) for config in found]
+def test_all_trials_of_a_study_have_the_same_params(configs: list[dict[str, Any]]) -> None:
+    trials = [Trial("s", "a", "m:f", config, DATA) for config in configs]
     cards = [describe_run(TrackedStudy.of("s", trials), trial) for trial in trials]
     assert len({frozenset(c.params) for c in cards}) == 1
     for trial, shown in zip(trials, cards, strict=True):
@@ -703,5 +720,5 @@ def test_run_names_are_readable() -> None:
 def test_a_record_that_differs_in_what_is_shown_has_another_digest(tmp_path: Path) -> None:
     study = Study("none", "s", make_trials("s"), StudyRecords(str(tmp_path), "s"), None)
     record = study.record(study.trials[0])
-    assert record_digest(record) == record_digest(Record.from_json(record.to_json()))
+    assert record_digest(record) == record_digest(RECORD_FILE.decode(record.to_json(), "record.json"))
     assert record_digest(record) != record_digest(replace(record, metrics={"loss": 1.0}))

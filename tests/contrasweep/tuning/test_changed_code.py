@@ -1,15 +1,20 @@
 """A search whose code has changed: the run stops, or every trial of it runs again, and no record of both is mixed."""
 
-import pytest
-from sweeps import LR, drive, record_of, sweep, value_of
+import dataclasses
 
-from contrasweep import Arm
+import pytest
+from sweeps import LR, drive, record_of, sweep
+
+from contrasweep import Arm, Float
+from contrasweep.code import PresentCode
+from contrasweep.planning import learned
 from contrasweep.planning.facade import plan
-from contrasweep.planning.identity import PresentCode
 from contrasweep.running.code_changes import CodeChanged, decide
 from contrasweep.running.study_code import StudyCode
+from contrasweep.running.upkeep import restore
 from contrasweep.storage.records import StudyRecords
-from contrasweep.storage.superseded import put_aside_so_far, put_back, read_put_aside
+from contrasweep.storage.superseded import put_aside_so_far, read_put_aside
+from contrasweep.tuning.pruners import scheduled
 
 METHOD = """
 STEP = 1
@@ -18,27 +23,51 @@ def train(trial, resume=None):
 """
 
 
+WIDTH = {"width": Float(0.1, 1.0)}
+ARMS = {name: Arm("searched_method:train", space=LR) for name in ("a", "b")}
+TPE = {"searcher": "tpe", "searcher_options": {"n_startup_trials": 2}, "trials_per_arm": 6}
+KINDS = {
+    "tpe": sweep(arms=ARMS, **TPE),
+    "frozen": sweep(arms=ARMS | {"b": Arm("searched_method:train", space=WIDTH)}, freeze={"b": "a"}, **TPE),
+    "population": sweep(
+        arms=ARMS,
+        searcher="random",
+        pruner="pbt",
+        pruner_options={"max_step": 4, "interval": 2},
+        trials_per_arm=3,
+        search_folds=[0],
+    ),
+}
+
+
 class Search:
     """A sweep of a method in a file that a test edits, driven without training."""
 
     def __init__(self, folder):
         self.file, self.storage = folder / "searched_method.py", str(folder / "storage")
         self.file.write_text(METHOD)
-        arms = {name: Arm("searched_method:train", space=LR) for name in ("a", "b")}
-        self.study = sweep(arms=arms, searcher="tpe", searcher_options={"n_startup_trials": 2}, trials_per_arm=6)
+        self.study = KINDS["tpe"]
         self.records = StudyRecords(self.storage, self.study.name)
 
     def edit(self):
         self.file.write_text(self.file.read_text().replace("STEP = 1", "STEP = 2"))
 
-    def drive(self, **options):
-        code = StudyCode(self.records, PresentCode({}), print)
+    def recorder(self, records):
+        code = StudyCode(records, PresentCode({}), print)
         sign = 1 if "STEP = 1" in self.file.read_text() else -1
 
         def record(trial, notes, status="done"):
-            return record_of(trial, notes, status, metrics={"accuracy": sign * value_of(trial)}, code=code.of(trial))
+            settings = scheduled.last_settings(trial.config)
+            value = sign * abs(settings["lr"] - 0.1 * settings.get("width", 1.0)) + 0.001 * (trial.fold or 0)
+            return record_of(trial, notes, status, metrics={"accuracy": value}, code=code.of(trial))
 
-        return drive(self.study, self.storage, record=record, **options)[0]
+        return record
+
+    def drive(self, **options):
+        return drive(self.study, self.storage, record=self.recorder(self.records), **options)[0]
+
+    def values(self):
+        return {i: r.metrics for i, r in self.records.read(self.records.finished()).items()}
 
     def decide(self, **options):
         return decide(plan(self.study, storage=self.storage), self.records, PresentCode({}), **options)
@@ -50,26 +79,99 @@ def search(tmp_path, monkeypatch):
     return Search(tmp_path)
 
 
+def candidates(records):
+    """Every file of the searches with its content."""
+    return {key: records.store.read(key) for key in records.store.list(f"{records.study}/search/")}
+
+
+def from_scratch(search, folder):
+    """What the study comes to in an empty storage: ids of its trials, candidates."""
+    fresh = StudyRecords(str(folder), search.study.name)
+    trials, _ = drive(search.study, folder, record=search.recorder(fresh))
+    return {trial.id for trial, _ in trials}, candidates(fresh)
+
+
 @pytest.mark.parametrize("stop_after", [7, 10**9])
-def test_a_search_of_other_code_stops_the_run_and_is_run_again(search, stop_after):
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_search_of_other_code_stops_the_run_and_is_run_again(search, tmp_path, kind, stop_after):
+    search.study = KINDS[kind]
     old = search.drive(stop_after=stop_after)
+    before = candidates(search.records), search.values()
     assert search.decide().comparison.line() == ""
     search.edit()
-    with pytest.raises(CodeChanged, match=r"trials were made by other code: searched_method.py changed \(1 line\)"):
+    with pytest.raises(CodeChanged, match=r"by other code: searched_method.py changed \(1 line\)"):
         search.decide()
+    assert (candidates(search.records), search.values()) == before, "nothing has changed"
     search.decide(changed="rerun").carry_out(search.records)
-    assert search.records.finished() == set()
+    assert search.records.finished() == set() and candidates(search.records) == {}
     (part,) = put_aside_so_far(search.records)
     assert set(part.trial_ids) == {trial.id for trial, _ in old}
     again = search.drive()
-    made = search.records.read(search.records.finished())
-    assert len({record.code.digest for record in made.values()}) == 1
-    assert set(made) == {trial.id for trial, _ in again} and sum(n.phase == "search" for _, n in again) == 12
+    recorded = search.records.read(search.records.finished())
+    assert len({record.code.digest for record in recorded.values()}) == 1
+    assert set(recorded) == {trial.id for trial, _ in again}
+    assert (set(recorded), candidates(search.records)) == from_scratch(search, tmp_path / "empty")
     search.decide()
-    put_back(search.records, part.when, part.trial_ids)
-    restored = search.records.read(part.trial_ids)
-    assert {record.metrics["accuracy"] for record in restored.values()} == {value_of(trial) for trial, _ in old}
+    restore(search.records, part.when)
+    assert (candidates(search.records), search.values()) == before
     aside = {
         i: read_put_aside(search.records, p.when, i) for p in put_aside_so_far(search.records) for i in p.trial_ids
     }
-    assert aside == {i: made[i] for i in made.keys() & restored.keys()}, "what was made in their place"
+    assert aside == recorded, "what was made in their place"
+
+
+def test_one_trial_that_is_run_again_leaves_its_search_as_it_is(search):
+    old = search.drive()
+    search.edit()
+    search.decide(changed="accept").carry_out(search.records)
+    before = candidates(search.records)
+    search.decide(rerun=[old[0][0].id]).carry_out(search.records)
+    assert candidates(search.records) == before
+    assert search.records.finished() == {trial.id for trial, _ in old[1:]}
+
+
+def test_an_arm_that_is_run_again_with_other_code_is_searched_anew(search):
+    search.drive()
+    same = candidates(search.records)
+    search.decide(rerun=["a"]).carry_out(search.records)
+    assert candidates(search.records) == same, "the same code comes to the same candidates"
+    search.drive()
+    search.edit()
+    search.decide(changed="accept").carry_out(search.records)
+    search.decide(rerun=["a"]).carry_out(search.records)
+    kept = plan(search.study, storage=search.storage).search_digest("b")
+    assert {key.split("/")[-2] for key in candidates(search.records)} == {kept}
+    assert {record.arm for record in search.records.read(search.records.finished()).values()} == {"b"}
+
+
+def test_a_warm_start_learns_nothing_from_other_code_unless_it_was_accepted(search):
+    search.drive()
+    recorded = search.records.read(search.records.finished()).values()
+    best = max(recorded, key=lambda record: record.metrics["accuracy"]).config["lr"]
+
+    def first(name):
+        """The first configuration that a study asks for that starts from this one, and what is noted of that."""
+        later = dataclasses.replace(search.study, name=name, warm_start=[search.study.name], search_seed=5)
+        records = StudyRecords(search.storage, name)
+        notes = decide(plan(later, storage=search.storage), records, PresentCode({})).notes
+        trials, _ = drive(later, search.storage, record=search.recorder(records), stop_after=1)
+        return trials[0][0].config["lr"], [note for note in notes if "warm_start" in note]
+
+    assert first("same") == (best, [])
+    search.edit()
+    lr, (note,) = first("other")
+    assert lr != best
+    assert f"{len(recorded)} trials of toy-sweep were made by other code and are left out" in note
+    search.decide(changed="accept").carry_out(search.records)
+    assert first("accepted") == (best, [])
+
+
+def test_what_trials_of_other_code_took_is_forgotten_with_them(search):
+    search.drive()
+    finished = search.records.finished()
+    learned.write(search.records, search.records.read(finished).values())
+    assert search.records.store.exists("calibration/toy-sweep.json")
+    search.edit()
+    search.decide(changed="rerun").carry_out(search.records)
+    assert not search.records.store.exists("calibration/toy-sweep.json")
+    assert learned.read(search.records, search.records.finished()).peaks == []

@@ -15,7 +15,7 @@ from contrasweep.schema import resolved_config
 from contrasweep.storage.record import TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import search_costs
-from contrasweep.study.study import Sweep
+from contrasweep.study.sweep import Sweep
 from contrasweep.tuning.pbt import Member, exploited
 from contrasweep.tuning.pruners import Population
 from contrasweep.tuning.pruners.scheduled import train
@@ -38,6 +38,7 @@ def study(**fields) -> Sweep:
         "pruner_options": {"max_step": 6, "interval": 2},
         "trials_per_arm": 6,
         "search_folds": [0, 2],
+        "confirm_on": "all",
     }
     return sweep(**base | fields)
 
@@ -48,12 +49,12 @@ def search(declared, storage, *, stop_after=10**9, last_first=False):
     source = SweepSource(plan(declared, storage=str(storage)), records, lambda _: None)
     waiting = []
     while True:
-        while isinstance(found := source.next(), Next) and found.notes.phase == "search":
-            waiting.append(found)
+        while isinstance(answer := source.next(), Next) and answer.notes.phase == "search":
+            waiting.append(answer)
         if not waiting:
             return source
-        found = waiting.pop(-1 if last_first else 0)
-        execution = Execution(found.trial, train, records, metric="accuracy", notes=found.notes)
+        answer = waiting.pop(-1 if last_first else 0)
+        execution = Execution(answer.trial, train, records, metric="accuracy", notes=answer.notes)
         record = None
         while record is None:
             if reports == stop_after:
@@ -75,31 +76,32 @@ def test_the_worst_go_on_from_the_best_with_settings_of_the_space():
     ]
     for mode, best, worst in (("max", {6, 7}, {0, 1}), ("min", {0, 1}, {6, 7})):
         for seed in range(5):
-            found = exploited(members, SPACE, Population(8, 2), mode, [seed, 2])
-            assert found == exploited(members, SPACE, Population(8, 2), mode, [seed, 2])
-            assert set(found) == worst and {parent for parent, _ in found.values()} <= best
+            result = exploited(members, SPACE, Population(8, 2), mode, [seed, 2])
+            assert result == exploited(members, SPACE, Population(8, 2), mode, [seed, 2])
+            assert set(result) == worst and {parent for parent, _ in result.values()} <= best
             assert all(
                 SPACE[name].holds(value) and (name != "width" or value % 2 == 0)
-                for _, settings in found.values()
+                for _, settings in result.values()
                 for name, value in settings.items()
             )
     failed = [Member(m.number, m.schedule, (), m.value if m.number > 5 else -math.inf) for m in members]
     assert {parent for parent, _ in exploited(failed, SPACE, Population(8, 2), "max", [0, 2]).values()} <= {6, 7}
 
 
+@pytest.mark.slow
 def test_a_record_says_with_which_settings_every_step_was_trained(tmp_path):
     """Every generation's metrics are those of its schedule trained from its start, and what it goes on from is a part
     of it; so the whole search costs the population's whole trials and no more."""
     source = search(study(), tmp_path)
-    found, records = left(tmp_path)
+    result, records = left(tmp_path)
     planned = plan(study(), storage=str(tmp_path))
-    for record in found.values():
+    for record in result.values():
         ends = [step for step, _ in record.config["schedule"]] + [record.config["until"]]
         assert ends == sorted(set(ends)) and record.step == record.config["until"]
-        if parent := found.get(record.notes.parent):
+        if parent := result.get(record.notes.parent):
             assert parent.step == record.notes.from_step == record.step - 2 and parent.fold == record.fold
             assert record.config["schedule"][: len(parent.config["schedule"])] == parent.config["schedule"]
-    changed = [r for r in found.values() if r.step == 6 and len(r.config["schedule"]) > 1]
+    changed = [r for r in result.values() if r.step == 6 and len(r.config["schedule"]) > 1]
     assert changed
     for record in changed[:2]:
         trial = next(t for t in planned.search_trials("toy", record.config) if t.id == record.trial_id)
@@ -118,6 +120,7 @@ def test_a_record_says_with_which_settings_every_step_was_trained(tmp_path):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kill", [7, 31])
 def test_a_killed_population_goes_on_as_if_it_were_not(tmp_path, kill):
     search(study(), tmp_path / "calm")
@@ -180,8 +183,9 @@ def test_what_pbt_cannot_do_is_refused(tmp_path, fields, says):
     assert says in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_population_costs_its_members_whole_trials(tmp_path):
     search(study(search_folds=[0]), tmp_path)
-    found, _ = left(tmp_path)
+    result, _ = left(tmp_path)
     assert plan(study(search_folds=[0]), storage=str(tmp_path)).searched == 18
-    assert search_costs(found.values(), ["toy"])["toy"].epochs == 6 * 6
+    assert search_costs(result.values(), ["toy"])["toy"].epochs == 6 * 6

@@ -14,7 +14,7 @@ from contrasweep.statistics import compare_paired
 FILE = Path(__file__).resolve().parents[3] / "benchmarks" / "search.py"
 SPACE = {"lr": Float(1e-5, 100.0, log=True), "batch_size": Int(4, 180, log=True)}
 BUDGET, SEEDS = 180, 10
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("epochs")]  # measured once for all of them
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("epochs")]  # measured once for all of them
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +29,13 @@ def epochs(tmp_path_factory):
         budget={"epochs": BUDGET},
     )
     methods = {name: benchmark.METHODS[name] for name in ("random", "random + ASHA", "TPE + ASHA")}
-    found = benchmark.measure(
+    result = benchmark.measure(
         study, BUDGET, methods, range(SEEDS), str(tmp_path_factory.mktemp("data")), pd.DataFrame()
     )
-    return found.pivot(index="seed", columns="method", values="epochs").fillna(2 * BUDGET)
+    return result.pivot(index="seed", columns="method", values="epochs").fillna(2 * BUDGET)
 
 
 @pytest.mark.parametrize("method", ["random + ASHA", "TPE + ASHA"])
 def test_random_searchs_best_is_reached_with_fewer_epochs_than_random_search_spends(epochs, method):
-    found = compare_paired([BUDGET] * SEEDS, epochs[method], mode="max")
-    assert found.low > 0, found
+    comparison = compare_paired([BUDGET] * SEEDS, epochs[method], mode="max")
+    assert comparison.low > 0, comparison

@@ -14,14 +14,14 @@ from contrasweep.tuning.sweep_source import SweepSource
 
 
 def test_every_arm_gets_the_same_budget_in_turns(tmp_path):
-    told, confirmed = drive(sweep(), tmp_path)
-    searched = [trial.arm for trial, notes in told if notes.phase == "search"]
+    ended, confirmed = drive(sweep(), tmp_path)
+    searched = [trial.arm for trial, notes in ended if notes.phase == "search"]
     assert [list(c.best) for c in confirmed] == [["short"], ["short", "long"]]
     assert searched == ["short", "long"] * 5
-    assert [(t.fold, t.seed) for t, _ in told[:10]] == [(0, 0)] * 10
-    rest = [(t.arm, t.fold, t.seed) for t, notes in told[10:] if notes.phase == "confirm"]
-    assert sorted(rest) == [(arm, fold, 1000) for arm in ("long", "short") for fold in range(3)]
-    best = max((t for t, n in told[:10] if t.arm == "long"), key=value_of)
+    assert [(t.fold, t.seed) for t, _ in ended[:10]] == [(0, 0)] * 10
+    rest = [(t.arm, t.fold, t.seed) for t, notes in ended[10:] if notes.phase == "confirm"]
+    assert sorted(rest) == [(arm, fold, 1000) for arm in ("long", "short") for fold in (1, 2)]
+    best = max((t for t, n in ended[:10] if t.arm == "long"), key=value_of)
     assert confirmed[-1].best["long"] == best.config
 
 
@@ -45,6 +45,7 @@ SCHEDULES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pruner", list(SCHEDULES))
 @pytest.mark.parametrize("kill", [9, 26])
 def test_early_stopping_outlives_the_driver(tmp_path, pruner, kill):
@@ -73,24 +74,24 @@ def test_what_was_asked_and_not_finished_is_run_again_unchanged(tmp_path):
     study, storage = sweep(), str(tmp_path)
     source = SweepSource(plan(study, storage=storage), StudyRecords(storage, study.name), lambda _: None)
     lost = [source.next().trial.id for _ in range(4)]
-    told, _ = drive(study, tmp_path)
-    assert [trial.id for trial, _ in told[:4]] == lost
+    ended, _ = drive(study, tmp_path)
+    assert [trial.id for trial, _ in ended[:4]] == lost
 
 
 def test_a_configuration_is_judged_by_the_mean_over_its_folds(tmp_path):
-    told, confirmed = drive(sweep(search_folds=[0, 2]), tmp_path)
-    searched = [t for t, notes in told if notes.phase == "search" and t.arm == "short"]
+    ended, confirmed = drive(sweep(search_folds=[0, 2]), tmp_path)
+    searched = [t for t, notes in ended if notes.phase == "search" and t.arm == "short"]
     assert [t.fold for t in searched] == [0, 2] * 5
     assert confirmed[-1].best["short"] == max(searched, key=value_of).config
 
 
 def test_failed_trials_are_never_the_best(tmp_path):
-    told, confirmed = drive(
+    ended, confirmed = drive(
         sweep(), tmp_path, statuses=lambda t: "failed" if t.config["lr"] < 0.3 and t.seed == 0 else "done"
     )
     assert all(config["lr"] >= 0.3 for config in confirmed[-1].best.values())
-    told, confirmed = drive(sweep(), tmp_path / "none", statuses=lambda t: "failed")
-    assert confirmed[-1].best == {} and len(told) == 10
+    ended, confirmed = drive(sweep(), tmp_path / "none", statuses=lambda t: "failed")
+    assert confirmed[-1].best == {} and len(ended) == 10
 
 
 def test_an_add_on_starts_from_its_base_at_its_best(tmp_path):
@@ -98,18 +99,18 @@ def test_an_add_on_starts_from_its_base_at_its_best(tmp_path):
         "tuned": Arm("toy:train", config={"epochs": 2}, space={"batch_size": Choice([16, 32, 64])}),
         "base": ARMS["short"],
     }
-    told, confirmed = drive(sweep(arms=arms, freeze={"tuned": "base"}, trials_per_arm=3), tmp_path)
-    assert [t.arm for t, _ in told[:6]] == ["base"] * 3 + ["tuned"] * 3
+    ended, confirmed = drive(sweep(arms=arms, freeze={"tuned": "base"}, trials_per_arm=3), tmp_path)
+    assert [t.arm for t, _ in ended[:6]] == ["base"] * 3 + ["tuned"] * 3
     best = confirmed[-1].best
-    assert {t.config["lr"] for t, _ in told[3:6]} == {best["base"]["lr"]} == {best["tuned"]["lr"]}
+    assert {t.config["lr"] for t, _ in ended[3:6]} == {best["base"]["lr"]} == {best["tuned"]["lr"]}
 
 
 def test_a_warm_start_asks_for_the_best_of_the_earlier_study_first(tmp_path):
     earlier, _ = drive(sweep(name="earlier"), tmp_path)
-    told, _ = drive(sweep(warm_start=["earlier"], search_seed=5), tmp_path)
+    ended, _ = drive(sweep(warm_start=["earlier"], search_seed=5), tmp_path)
     known = [t for t, _ in earlier if t.arm == "short"]
     means = pd.DataFrame([{"lr": t.config["lr"], "value": value_of(t)} for t in known]).groupby("lr")["value"].mean()
-    assert told[0][0].config["lr"] == means.idxmax()
+    assert ended[0][0].config["lr"] == means.idxmax()
 
 
 def test_an_arm_is_confirmed_while_others_still_search(tmp_path):
@@ -119,10 +120,10 @@ def test_an_arm_is_confirmed_while_others_still_search(tmp_path):
     short, long = source.next(), source.next()
     assert source.next() is None
     source.done(record_of(short.trial, short.notes))
-    assert [source.next().trial.arm for _ in range(3)] == ["short"] * 3
+    assert [source.next().trial.arm for _ in range(2)] == ["short"] * 2
     assert source.next() is None and not source.finished
     source.done(record_of(long.trial, long.notes))
-    assert [source.next().notes.phase for _ in range(3)] == ["confirm"] * 3
+    assert [source.next().notes.phase for _ in range(2)] == ["confirm"] * 2
     assert isinstance(source.next(), Finished)
 
 
@@ -131,7 +132,7 @@ def test_an_equal_budget_is_what_the_plan_says(tmp_path):
 
     text = forecast(plan(sweep(search_folds=[0, 1]), storage=str(tmp_path)), str(tmp_path)).to_text()
     assert "equal: 5 configurations an arm, 10 trials an arm" in text
-    assert "26: 20 of the search, 6 of the confirmation, 0 ended" in text
+    assert "22: 20 of the search, 2 of the confirmation, 0 ended" in text
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Tracking addresses: checked before anything is spent, without importing mlflow."""
+"""Tracking addresses: checked before anything is spent, without importing mlflow, and never shown with a password."""
 
 import os
 import sqlite3
@@ -8,37 +8,109 @@ import urllib.request
 from pathlib import Path
 
 from contrasweep.errors import SpecError, StorageError
+from contrasweep.secrets import redacted, remember, secret_from_environment
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 UI_PORT = 5000
 DATABASES = ("postgresql", "mysql")  # besides sqlite
+PASSWORD = "CONTRASWEEP_TRACKING_PASSWORD"
+"""The variable with the password of a database; with _FILE behind it, the name of a file that has it."""
 
-_USE = f"use {DEFAULT_URI}, http(s)://HOST:PORT of an MLflow server, postgresql://USER:PASSWORD@HOST/DATABASE, or none"
+_USE = f"use {DEFAULT_URI}, http(s)://HOST:PORT of an MLflow server, postgresql://USER@HOST/DATABASE, or none"
+_PASSWORDS = f"the password of a database in {PASSWORD}, or in the file that {PASSWORD}_FILE names"
 
 
-def checked_uri(uri: str, *, timeout_s: float = 5.0, connect: bool = True) -> str:
-    """`uri` as it must be written for any working directory; a one-line error if it cannot work.
+class TrackingAddress:
+    """Where MLflow's runs are. Its text is without a password; only `reveal` gives that, to the engine."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri, self._shown = uri, redacted(uri)
+        remember(_password(uri))
+
+    def __str__(self) -> str:
+        return self._shown
+
+    def __repr__(self) -> str:
+        return f"TrackingAddress({self._shown!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TrackingAddress) and other._uri == self._uri
+
+    def __hash__(self) -> int:
+        return hash(self._shown)
+
+    def __reduce__(self) -> str:
+        raise TypeError("a tracking address stays in its process, because it may have a password")
+
+    def reveal(self) -> str:
+        """The address with its password, as MLflow and the database take it."""
+        return self._uri
+
+    @property
+    def is_none(self) -> bool:
+        """Whether nothing is tracked."""
+        return self._uri == "none"
+
+    @property
+    def is_server(self) -> bool:
+        """Whether this is an MLflow server rather than its database."""
+        return is_server(self._uri)
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether this is a file of sqlite."""
+        return self._uri.startswith("sqlite")
+
+    @property
+    def sqlite_path(self) -> Path:
+        """The file of a sqlite address: three slashes before a relative path, four before an absolute one."""
+        return _sqlite_path(self._uri)
+
+    @property
+    def ui_base(self) -> str:
+        """Where a browser finds the runs: the server, or where `contrasweep ui` puts one up by default."""
+        return self._shown.rstrip("/") if self.is_server else f"http://127.0.0.1:{UI_PORT}"
+
+    def artifact_root(self, storage: str, study: str) -> str | None:
+        """Where a study's artifacts go: beside a sqlite file, in the storage for another database; None: the
+        server decides."""
+        if self.is_sqlite:
+            return (self.sqlite_path.parent / "mlartifacts" / study).as_uri()
+        if self.is_server or not storage:
+            return None
+        root = storage if "://" in storage else Path(storage).expanduser().resolve().as_uri()
+        return f"{root.rstrip('/')}/{study}/mlflow-artifacts"
+
+
+def checked_uri(uri: str | TrackingAddress, *, timeout_s: float = 5.0, connect: bool = True) -> TrackingAddress:
+    """The address as it must be for any working directory; a one-line error if it cannot work.
 
     `SpecError` for an address that names no kind of store we know, `StorageError` for one that nothing can be
     written to. `none` stands for no tracking. Without `connect` servers are not asked: another machine will.
     """
+    if isinstance(uri, TrackingAddress):
+        return uri
     scheme = uri.split(":", 1)[0].split("+", 1)[0] if "://" in uri else ""
     if uri == "none":
-        return uri
+        return TrackingAddress(uri)
     if scheme == "sqlite":
-        return _checked_sqlite(uri)
+        return TrackingAddress(_checked_sqlite(uri))
     if scheme in ("http", "https"):
-        return _checked_http(uri, timeout_s) if connect else uri.rstrip("/")
+        _check_no_user(uri)
+        return TrackingAddress(_checked_http(uri, timeout_s) if connect else uri.rstrip("/"))
     if scheme in DATABASES:
-        return _checked_database(uri) if connect else uri
+        address = TrackingAddress(_with_password(uri) if connect else uri)
+        if connect:
+            _check_database(address)
+        return address
     if scheme in ("", "file"):
         raise SpecError(
             "a folder is no tracking store: MLflow 3 keeps its runs in a database",
             place="tracking",
-            value=uri,
+            value=redacted(uri),
             hint=_USE,
         )
-    raise SpecError("unknown kind of tracking store", place="tracking", value=uri, hint=_USE)
+    raise SpecError("unknown kind of tracking store", place="tracking", value=redacted(uri), hint=_USE)
 
 
 def is_server(uri: str) -> bool:
@@ -46,37 +118,40 @@ def is_server(uri: str) -> bool:
     return uri.startswith(("http://", "https://"))
 
 
-def sqlite_path(uri: str) -> Path:
-    """The file of a sqlite address: three slashes before a relative path, four before an absolute one."""
+def _sqlite_path(uri: str) -> Path:
     return Path(uri.split(":///", 1)[1].split("?", 1)[0]).expanduser().resolve()
 
 
-def artifact_root(uri: str, storage: str, study: str) -> str | None:
-    """Where a study's artifacts go: beside a sqlite file, in the storage for another database; None: the
-    server decides."""
-    if uri.startswith("sqlite"):
-        return (sqlite_path(uri).parent / "mlartifacts" / study).as_uri()
-    if is_server(uri) or not storage:
-        return None
-    root = storage if "://" in storage else Path(storage).expanduser().resolve().as_uri()
-    return f"{root.rstrip('/')}/{study}/mlflow-artifacts"
+def _password(uri: str) -> str:
+    return urllib.parse.unquote(urllib.parse.urlsplit(uri).password or "")
 
 
-def ui_base(uri: str) -> str:
-    """Where a browser finds the runs: the server, or where `contrasweep ui` puts one up by default."""
-    return uri.rstrip("/") if is_server(uri) else f"http://127.0.0.1:{UI_PORT}"
-
-
-def without_password(uri: str) -> str:
-    """`uri` as it may be printed and logged."""
+def _with_password(uri: str) -> str:
+    """A database's address with the password that the environment or a file has, if its own has none."""
     parts = urllib.parse.urlsplit(uri)
-    return uri.replace(f":{parts.password}@", ":***@") if parts.password else uri
+    password = "" if parts.password else secret_from_environment(PASSWORD)
+    if not password:
+        return uri
+    if not parts.username:
+        raise SpecError(f"{PASSWORD} is set, so the address must name the user", place="tracking", value=uri, hint=_USE)
+    user, _, host = parts.netloc.rpartition("@")
+    return parts._replace(netloc=f"{user.removesuffix(':')}:{urllib.parse.quote(password, safe='')}@{host}").geturl()
+
+
+def _check_no_user(uri: str) -> None:
+    if urllib.parse.urlsplit(uri).username is not None:
+        raise SpecError(
+            "the address of an MLflow server has no user or password in it",
+            place="tracking",
+            value=redacted(uri),
+            hint="set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN",
+        )
 
 
 def _checked_sqlite(uri: str) -> str:
     if ":///" not in uri or not uri.split(":///", 1)[1]:
         raise SpecError("a sqlite store needs a file", place="tracking", value=uri, hint=f"for example {DEFAULT_URI}")
-    path = sqlite_path(uri)
+    path = _sqlite_path(uri)
     nearest = next(parent for parent in path.parents if parent.exists())
     if path.is_dir() or not nearest.is_dir() or not os.access(path if path.exists() else nearest, os.W_OK):
         raise StorageError(f"tracking {uri}: {path} cannot be written; choose another file for --tracking")
@@ -108,20 +183,19 @@ def _checked_http(uri: str, timeout_s: float) -> str:
         raise StorageError(f"tracking {uri}: no MLflow server answers there ({cause}); {start}") from None
 
 
-def _checked_database(uri: str) -> str:
+def _check_database(address: TrackingAddress) -> None:
     import sqlalchemy
 
-    shown = without_password(uri)
     try:
-        sqlalchemy.create_engine(uri, connect_args={"connect_timeout": 5}).connect().close()
+        sqlalchemy.create_engine(address.reveal(), connect_args={"connect_timeout": 5}).connect().close()
     except ModuleNotFoundError as error:
         raise SpecError(
             f"this database needs the Python package {error.name}",
             place="tracking",
-            value=shown,
+            value=str(address),
             hint=f"pip install {error.name}",
         ) from None
-    except sqlalchemy.exc.SQLAlchemyError as error:
-        first = str(error).splitlines()[0]
-        raise StorageError(f"tracking {shown}: the database cannot be reached ({first})") from None
-    return uri
+    except (sqlalchemy.exc.SQLAlchemyError, ValueError) as error:
+        first = redacted(str(error).splitlines()[0])
+        hint = f"; give {_PASSWORDS}" if "password" in first else ""
+        raise StorageError(f"tracking {address}: the database cannot be reached ({first}){hint}") from None

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from contrasweep.data.manifest import Manifest
+from contrasweep.markdown_text import fenced, markdown_text
+from contrasweep.rows import Row, metrics_of, step_of
 from contrasweep.storage.record import DatasetRef, Record, Status
 from contrasweep.study import dotted
 from contrasweep.tracking.tracked_study import TrackedStudy
@@ -27,7 +29,6 @@ CODE_TAG, DIRTY_TAG, COMMIT_TAG = "code", "code.dirty", "mlflow.source.git.commi
 """Tags of a trial's run and of the study's: digest of the code, whether it differs from its commit, the commit."""
 
 ROLE_TAG = "contrasweep.role"  # "study" on the parent run
-_NAME_COLUMN = "attributes.`Run Name`"
 MAX_TAG_CHARACTERS = 5000  # characters; MLflow cuts at 8000 bytes
 
 TrialOrRecord = Trial | Record
@@ -100,7 +101,7 @@ def final_tags(record: Record) -> dict[str, str]:
         tags["versions"] = ", ".join(f"{name} {version}" for name, version in sorted(record.versions.items()))
     if record.error:
         lines = record.error.strip().splitlines()
-        tags |= {"error": lines[-1][:500], "mlflow.note.content": f"```\n{record.error[-MAX_TAG_CHARACTERS:]}\n```"}
+        tags |= {"error": lines[-1][:500], "mlflow.note.content": fenced(record.error[-MAX_TAG_CHARACTERS:])}
     return {key: value[: MAX_TAG_CHARACTERS + 100] for key, value in tags.items() if value}
 
 
@@ -140,37 +141,18 @@ def setting_points(record: Record) -> list[Point]:
     ]
 
 
-def shared_view(study: TrackedStudy) -> str:
-    """How MLflow's page of the study opens by our link (the JSON of a shared view): best trials first, with
-    the columns that tell them apart. Sorted by a metric it lists trials instead of folding them under the study."""
-    params = dict.fromkeys(["arm", *study.axes, "fold", "seed"])
-    columns = [*(f"params.`{name}`" for name in params), "tags.`status`"]
-    view: dict[str, Any] = {"columnOrder": [_NAME_COLUMN], "columnWidths": {_NAME_COLUMN: _name_width(study)}}
-    if study.metric:
-        best = f"metrics.`{metric_key(study.metric)}`"
-        columns.insert(0, best)
-        view |= {"orderByKey": best, "orderByAsc": study.mode == "min"}
-    return json.dumps(view | {"selectedColumns": columns})
-
-
-def _name_width(study: TrackedStudy) -> int:
-    """Pixels that show a run's whole name, about: MLflow cuts it, and fold and seed stand last."""
-    letters = 28 + sum(len(axis) + 8 for axis in study.axes)
-    return min(560, max(330, 60 + round(6.4 * letters)))
-
-
 def points(metrics: Mapping[str, Any], step: int, time: float) -> list[Point]:
     """One report as points. What is no number (the row's own step and time, text) is left out."""
     return [
         (metric_key(name), float(value), milliseconds(time), step)
-        for name, value in metrics.items()
-        if name not in ("step", "time") and isinstance(value, int | float)
+        for name, value in metrics_of(metrics).items()
+        if isinstance(value, int | float)
     ]
 
 
-def row_points(rows: Iterable[Mapping[str, Any]]) -> list[Point]:
+def row_points(rows: Iterable[Row]) -> list[Point]:
     """Rows of `StudyRecords.metrics` as points."""
-    return [point for row in rows for point in points(row, int(row["step"]), row["time"])]
+    return [point for row in rows for point in points(row, step_of(row), row["time"])]
 
 
 def record_digest(record: Record) -> str:
@@ -182,18 +164,28 @@ def record_digest(record: Record) -> str:
 
 def study_note(study: TrackedStudy, table: str = "") -> str:
     """The study's description (Markdown): the result table first, then what the study is."""
-    goal = f"Best by `{study.metric}` ({study.mode})." if study.metric else ""
+    description = "\n".join(map(markdown_text, study.description.splitlines()))
+    goal = f"Best by {markdown_text(study.metric)} ({study.mode})." if study.metric else ""
     rows = {"trials": study.trials, **study.extra, "plan": study.plan_digest[:16], "storage": study.storage}
-    table_rows = "\n".join(f"| {key} | {_text(value)} |" for key, value in rows.items() if value not in (None, ""))
+    table_rows = "\n".join(
+        f"| {markdown_text(key)} | {markdown_text(_text(value))} |"
+        for key, value in rows.items()
+        if value not in (None, "")
+    )
     legend = (
         "One child run a trial; replicates (fold, seed) are paired across arms. Filter for example by "
         "`tags.status = 'failed'` or ``metrics.`system/param.batch_size` > 8``. `contrasweep report` prints the table "
-        "with "
-        "its tests; MLflow is a view of the storage, brought up to date by `contrasweep sync`."
+        "with its tests; MLflow is a view of the storage, brought up to date by `contrasweep sync`."
     )
     return "\n\n".join(
         part
-        for part in (study.description, table, goal, f"| study | {study.name} |\n|---|---|\n{table_rows}", legend)
+        for part in (
+            description,
+            table,
+            goal,
+            f"| study | {markdown_text(study.name)} |\n|---|---|\n{table_rows}",
+            legend,
+        )
         if part
     )
 

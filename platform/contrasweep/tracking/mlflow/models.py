@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from contrasweep.tracking.mlflow.server import Server, translate_errors
+from contrasweep.tracking.mlflow.address import TrackingAddress
+from contrasweep.tracking.mlflow.client import translate_errors
+from contrasweep.tracking.mlflow.server import Server
 from contrasweep.trial import Trial
 
 MODEL_TAG = "contrasweep.model"
@@ -48,12 +50,12 @@ def _save(module: Any, model_id: str, run_id: str, step: int) -> None:
 
 
 @contextmanager
-def _current_store(uri: str) -> Iterator[None]:
+def _current_store(uri: TrackingAddress) -> Iterator[None]:
     """MLflow's `log_model` writes to the process's current store: ours, for as long as this lasts."""
     import mlflow
 
     before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(uri)
+    mlflow.set_tracking_uri(uri.reveal())
     try:
         yield
     finally:

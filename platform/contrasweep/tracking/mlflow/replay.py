@@ -1,5 +1,6 @@
 """`sync`: the records of a study shown in MLflow. Idempotent: what is there already is not sent again."""
 
+import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -8,14 +9,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from contrasweep.errors import SpecError, StorageError
+from contrasweep.errors import BrokenFileError, SpecError, StorageError
+from contrasweep.rows import Row
 from contrasweep.storage.record import Record
-from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.records import LOG, StudyRecords
 from contrasweep.tracking.links import write_links
-from contrasweep.tracking.mlflow import address
+from contrasweep.tracking.mlflow.address import TrackingAddress, checked_uri
+from contrasweep.tracking.mlflow.client import TrackingError
 from contrasweep.tracking.mlflow.description import describe_run, row_points
-from contrasweep.tracking.mlflow.server import Run, Server, TrackingError
+from contrasweep.tracking.mlflow.server import Run, Server
 from contrasweep.tracking.tracked_study import TrackedStudy
+from contrasweep.tracking.tracker import system_metrics
 
 HTTP_CONNECTIONS = 8
 
@@ -41,7 +45,7 @@ class SyncSummary:
 
 def sync(
     records: StudyRecords,
-    uri: str,
+    uri: str | TrackingAddress,
     study: TrackedStudy | None = None,
     *,
     on_progress: Callable[[int, int], None] | None = None,
@@ -50,27 +54,27 @@ def sync(
 
     Without `study`, what the records and study.json tell of it is used. `on_progress(done, of)`.
     """
-    begun, uri = time.time(), address.checked_uri(uri)
-    if uri == "none":
-        raise SpecError("there is nothing to bring up to date without tracking", place="tracking", value=uri)
+    begun, tracking = time.time(), checked_uri(uri)
+    if tracking.is_none:
+        raise SpecError("there is nothing to bring up to date without tracking", place="tracking", value="none")
     records_by_id = records.read(records.finished())
-    server = Server(uri, _with_all_keys(study or _tracked_study(records), records_by_id))
+    server = Server(tracking, _with_all_keys(study or _tracked_study(records), records_by_id))
     server.began = min((record.started for record in records_by_id.values()), default=begun)
     try:
         server.connect()
         outdated = [record for record in records_by_id.values() if not server.is_current(record)]
         added = sum(record.trial_id not in server.runs for record in outdated)
-        with ThreadPoolExecutor(HTTP_CONNECTIONS if address.is_server(uri) else 1) as pool:
+        with ThreadPoolExecutor(HTTP_CONNECTIONS if tracking.is_server else 1) as pool:
             for done, _ in enumerate(pool.map(lambda record: _replay(server, record, records), outdated), 1):
                 if on_progress is not None:
                     on_progress(done, len(outdated))
         server.end_study(max((record.ended for record in records_by_id.values()), default=None))
-        write_links(records, uri, server.url(), {i: url for i in records_by_id if (url := server.url(i))})
+        write_links(records, tracking, server.url(), {i: url for i in records_by_id if (url := server.url(i))})
     except TrackingError as error:
-        raise StorageError(f"tracking {address.without_password(uri)}: {error}") from None
+        raise StorageError(f"tracking {tracking}: {error}") from None
     return SyncSummary(
         records.study,
-        uri,
+        str(tracking),
         added,
         len(outdated) - added,
         len(records_by_id) - len(outdated),
@@ -81,16 +85,29 @@ def sync(
 
 def write_record(server: Server, run: Run, record: Record, records: StudyRecords) -> None:
     """Fill a run with what the storage has of its trial and it has not, and end it."""
-    server.fill(run, row_points(records.metrics(record.trial_id)))
+    used = [{"step": row["step"], "time": row["time"], **system_metrics(row)} for row in _system(records, record)]
+    server.fill(run, [*row_points(records.metrics(record.trial_id)), *row_points(used)])
     with _artifacts(records, record) as files:
         server.finish(run, record, files, complete=True)
 
 
+def _system(records: StudyRecords, record: Record) -> list[Row]:
+    """What the trial used over time; nothing where that is broken."""
+    try:
+        return records.system(record.trial_id)
+    except BrokenFileError:
+        return []
+
+
 @contextmanager
 def _artifacts(records: StudyRecords, record: Record) -> Iterator[dict[str, Path]]:
-    """The trial's artifacts as local files, by name; gone afterwards."""
+    """The trial's artifacts as local files, by name, and what it printed; gone afterwards."""
     with tempfile.TemporaryDirectory() as folder:
-        yield {name: records.artifact(record.trial_id, name, Path(folder) / name) for name in record.artifacts}
+        files = {name: records.artifact(record.trial_id, name, Path(folder) / name) for name in record.artifacts}
+        with contextlib.suppress(FileNotFoundError):
+            records.store.get_file(records.key(record.trial_id, LOG), Path(folder) / LOG)
+            files.setdefault(LOG, Path(folder) / LOG)
+        yield files
 
 
 def _replay(server: Server, record: Record, records: StudyRecords) -> None:

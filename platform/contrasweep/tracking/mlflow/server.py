@@ -1,27 +1,21 @@
 """One study's runs on an MLflow store. Blocks; raises `TrackingError`."""
 
-import hashlib
 import json
-import os
-import re
-import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from contrasweep.storage.record import Record, Status
-from contrasweep.tracking.mlflow import address
+from contrasweep.tracking.mlflow.address import TrackingAddress
+from contrasweep.tracking.mlflow.client import TrackingError, new_client, translate_errors
 from contrasweep.tracking.mlflow.description import (
     DIGEST_TAG,
     ROLE_TAG,
     RUN_STATUS,
-    DescribedDataset,
     Point,
     RunDescription,
     final_tags,
@@ -29,51 +23,20 @@ from contrasweep.tracking.mlflow.description import (
     milliseconds,
     record_digest,
     setting_points,
-    shared_view,
     study_code_tags,
     study_note,
     system_points,
 )
+from contrasweep.tracking.mlflow.entities import dataset_input, metric_entity, source_tags
+from contrasweep.tracking.mlflow.view import shared_view
 from contrasweep.tracking.tracked_study import TrackedStudy
 
 METRICS_PER_CALL = 1000  # MLflow's limits on log_batch
 PARAMS_PER_CALL = 100
 RUNS_PER_PAGE = 1000
-DATASET_DIGEST_DIGITS = 12  # the compare view prints it; the whole digest is in the dataset's profile
-
-SETTINGS = {
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # we retry ourselves: MLflow's retry of create_run makes second runs
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_LOGGING_LEVEL": "WARNING",
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-}
-_FINAL = {
-    "INVALID_PARAMETER_VALUE",
-    "BAD_REQUEST",
-    "PERMISSION_DENIED",
-    "UNAUTHENTICATED",
-    "INVALID_STATE",
-    "ENDPOINT_NOT_FOUND",
-    "FEATURE_DISABLED",
-    "RESOURCE_DOES_NOT_EXIST",
-    "RESOURCE_ALREADY_EXISTS",
-}
-
 
 PAGE_KIND = "workflowType=machine_learning"  # MLflow's menus for training; its default ones are for language models
 VIEW_TAG, VIEW = "mlflow.sharedViewState.", "trials"
-
-
-class TrackingError(Exception):
-    """A call to the tracking store that failed. `retryable`: it may work later (no answer, 5xx, a locked file).
-    `not_found`: what it names does not exist (any more)."""
-
-    def __init__(self, message: str, *, retryable: bool, not_found: bool = False) -> None:
-        self.retryable, self.not_found = retryable, not_found
-        if silent := re.match(r"API request to \S+ failed with exception .*?(\w+Error)\(", message):
-            message = f"the server does not answer ({silent[1]})"
-        super().__init__(" ".join(message.split())[:300])
 
 
 @dataclass
@@ -92,7 +55,7 @@ class Run:
 class Server:
     """The experiment of one study: its parent run and one run a trial, found by the tag `trial_id`."""
 
-    def __init__(self, uri: str, study: TrackedStudy) -> None:
+    def __init__(self, uri: TrackingAddress, study: TrackedStudy) -> None:
         self.uri, self.study = uri, study
         self.experiment_id = self.parent_id = ""
         self.began = time.time()  # when the study did, if this is the first to tell of it
@@ -171,11 +134,7 @@ class Server:
             for name, value in record.metrics.items()
             if complete and metric_key(name) not in run.steps
         ]
-        for folder_and_name, path in files.items():
-            folder = Path(folder_and_name).parent.as_posix()
-            translate_errors(
-                lambda f=folder, p=path: self.client.log_artifact(run.run_id, str(p), None if f == "." else f)
-            )
+        self._log_files(run.run_id, files)
         if record.status == Status.FAILED and record.error:
             translate_errors(lambda: self.client.log_text(run.run_id, record.error, "traceback.txt"))
         status = RUN_STATUS.get(record.status, "KILLED")
@@ -245,11 +204,7 @@ class Server:
 
     def describe_study(self, files: Mapping[str, Path], table: str | None, metrics: Mapping[str, float]) -> None:
         """Figures, tables and the description of the study: on the parent run, the text on the experiment too."""
-        for name, path in files.items():
-            folder = Path(name).parent.as_posix()
-            translate_errors(
-                lambda f=folder, p=path: self.client.log_artifact(self.parent_id, str(p), None if f == "." else f)
-            )
+        self._log_files(self.parent_id, files)
         if table is not None:
             note = study_note(self.study, table)
             translate_errors(lambda: self.client.set_tag(self.parent_id, "mlflow.note.content", note[:7900]))
@@ -258,12 +213,12 @@ class Server:
             )
         if metrics:
             now = milliseconds(time.time())
-            batch = [_metric((metric_key(k), float(v), now, 0)) for k, v in metrics.items()]
+            batch = [metric_entity((metric_key(k), float(v), now, 0)) for k, v in metrics.items()]
             translate_errors(lambda: self.client.log_batch(self.parent_id, metrics=batch))
 
     def url(self, trial_id: str | None = None) -> str | None:
         """The page of a trial's run, or of the study; None while it is not known."""
-        base = address.ui_base(self.uri)
+        base = self.uri.ui_base
         if trial_id is None:
             return f"{base}/{study_page(self.experiment_id)}" if self.experiment_id else None
         run = self.runs.get(trial_id)
@@ -280,7 +235,7 @@ class Server:
         tags[VIEW_TAG + VIEW] = shared_view(study)
         experiment = self.client.get_experiment_by_name(study.name)
         if experiment is None:
-            root = address.artifact_root(self.uri, study.storage, study.name)
+            root = self.uri.artifact_root(study.storage, study.name)
             return str(self.client.create_experiment(study.name, artifact_location=root, tags=tags))
         if experiment.lifecycle_stage == "deleted":  # MLflow keeps its name taken
             self.client.restore_experiment(experiment.experiment_id)
@@ -294,7 +249,7 @@ class Server:
             "plan_digest": study.plan_digest,
             "storage": study.storage,
             "mlflow.note.content": study_note(study)[:7900],
-            **_source(),
+            **source_tags(),
         }
         began = milliseconds(self.began)
         entity = translate_errors(
@@ -335,7 +290,7 @@ class Server:
             translate_errors(lambda: self.client.delete_run(other.run_id))
 
     def _create(self, description: RunDescription, started: float) -> Run:
-        tags = dict(description.tags) | {"mlflow.parentRunId": self.parent_id, "status": "running", **_source()}
+        tags = dict(description.tags) | {"mlflow.parentRunId": self.parent_id, "status": "running", **source_tags()}
         entity = translate_errors(
             lambda: self.client.create_run(
                 self.experiment_id, start_time=milliseconds(started), tags=tags, run_name=description.name
@@ -346,7 +301,7 @@ class Server:
 
     def _describe(self, run: Run, description: RunDescription) -> None:
         with self._inputs:
-            translate_errors(lambda: self.client.log_inputs(run.run_id, datasets=[_dataset_input(description.dataset)]))
+            translate_errors(lambda: self.client.log_inputs(run.run_id, datasets=[dataset_input(description.dataset)]))
         missing = sorted(set(description.params) - run.params)
         for start in range(0, len(missing), PARAMS_PER_CALL):
             names = missing[start : start + PARAMS_PER_CALL]
@@ -358,7 +313,7 @@ class Server:
         """One log_batch call; `run` is brought up to date once it has worked."""
         from mlflow.entities import Param, RunTag
 
-        metrics = [_metric(point) for point in points]
+        metrics = [metric_entity(point) for point in points]
         entities = {
             "params": [Param(k, v) for k, v in (params or {}).items()],
             "tags": [RunTag(k, v) for k, v in tags.items()],
@@ -375,72 +330,3 @@ class Server:
 def study_page(experiment_id: str) -> str:
     """The page of a study below the UI's address, with our columns and the best trials first."""
     return f"#/experiments/{experiment_id}/runs?{PAGE_KIND}&viewStateShareKey={VIEW}"
-
-
-def new_client(uri: str) -> Any:
-    """An MLflow client on a store that is there; raises `TrackingError`."""
-    for name, value in SETTINGS.items():  # before mlflow is imported, by `calling` at the latest
-        os.environ.setdefault(name, value)
-    return translate_errors(lambda: _open_sqlite(uri) if uri.startswith("sqlite") else _open(uri))
-
-
-def _open(uri: str) -> Any:
-    from mlflow import MlflowClient
-
-    return MlflowClient(uri)
-
-
-def _open_sqlite(uri: str) -> Any:
-    """A fresh file is made by one process at a time: two at once break its schema."""
-    path = address.sqlite_path(uri)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    name = hashlib.sha256(f"{os.getuid()}:{path}".encode()).hexdigest()[:16]
-    with FileLock(Path(tempfile.gettempdir()) / f"contrasweep-{name}.lock"):  # not beside the file: it stays
-        client = _open(uri)
-        client.search_experiments(max_results=1)
-    return client
-
-
-def translate_errors(function: Callable[..., Any]) -> Any:
-    """What `function` returns; what it raises becomes a `TrackingError`."""
-    from mlflow.exceptions import MlflowException
-
-    try:
-        return function()
-    except TrackingError:
-        raise
-    except MlflowException as error:
-        not_found = error.error_code == "RESOURCE_DOES_NOT_EXIST" or "'active' state" in str(error)
-        clash = "IntegrityError" in str(error)  # with another process that writes the same row just now
-        raise TrackingError(
-            str(error), retryable=clash or error.error_code not in _FINAL, not_found=not_found
-        ) from error
-    except Exception as error:  # artifact stores raise what their own libraries raise
-        raise TrackingError(f"{type(error).__name__}: {error}", retryable=True) from error
-
-
-def _metric(point: Point) -> Any:
-    from mlflow.entities import Metric
-
-    return Metric(*point)
-
-
-def _dataset_input(dataset: DescribedDataset) -> Any:
-    from mlflow.entities import Dataset as Entity
-    from mlflow.entities import DatasetInput, InputTag
-
-    digits = dataset.digest[:DATASET_DIGEST_DIGITS]
-    profile = {"digest": dataset.digest, "rows": dict(dataset.rows), "synthetic": dataset.synthetic}
-    source_type = "s3" if dataset.uri.startswith("s3://") else "local"
-    entity = Entity(dataset.name, digits, source_type, json.dumps({"uri": dataset.uri}), profile=json.dumps(profile))
-    return DatasetInput(entity, [InputTag("mlflow.data.context", "training")])
-
-
-def _source() -> dict[str, str]:
-    import getpass
-
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):  # a container without a passwd entry
-        user = "unknown"
-    return {"mlflow.user": user, "mlflow.source.name": "contrasweep", "mlflow.source.type": "LOCAL"}

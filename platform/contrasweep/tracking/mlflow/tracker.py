@@ -8,7 +8,7 @@ from typing import Any
 
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tracking.mlflow import address
+from contrasweep.tracking.mlflow.address import TrackingAddress
 from contrasweep.tracking.mlflow.description import points
 from contrasweep.tracking.mlflow.writer import FLUSH_S, MAX_BACKLOG_POINTS, Inbox, Writer
 from contrasweep.tracking.tracked_study import TrackedStudy
@@ -25,16 +25,17 @@ class MlflowTracker:
 
     def __init__(
         self,
-        uri: str,
+        uri: str | TrackingAddress,
         study: TrackedStudy,
         records: StudyRecords | None = None,
         *,
         flush_s: float = FLUSH_S,
         backlog: int = MAX_BACKLOG_POINTS,
     ) -> None:
-        self.uri, self.study = uri, study
+        self.uri, self.study = uri if isinstance(uri, TrackingAddress) else TrackingAddress(uri), study
+        self._finished: set[str] = set()
         self._inbox = Inbox(backlog)
-        self._writer = Writer(uri, study, records, self._inbox, flush_s)
+        self._writer = Writer(self.uri, study, records, self._inbox, flush_s)
         self._thread = threading.Thread(target=self._writer.work, name="tracking", daemon=True)
         self._thread.start()
 
@@ -54,6 +55,7 @@ class MlflowTracker:
 
     def finish(self, record: Record) -> None:
         """A trial has its record in the storage."""
+        self._finished.add(record.trial_id)
         self._inbox.put(lambda writer: writer.on_finish(record))
 
     def log_study_artifacts(
@@ -82,15 +84,15 @@ class MlflowTracker:
 
     def run_ids(self) -> dict[str, str]:
         """Trial id -> MLflow run id, as far as known."""
-        return {trial_id: run.run_id for trial_id, run in list(self._writer.server.runs.items())}
+        return {trial_id: run.run_id for trial_id, run in self._writer.server.runs.copy().items()}
 
     def close(self, timeout_s: float = 30.0) -> SyncGap | None:
         """Send the rest, for at most `timeout_s` seconds; what could not be sent, if anything."""
         self._inbox.close()
         self._thread.join(timeout_s)
         self._inbox.stop()
-        unsynced, reason = self._writer.unsynced()
+        unsynced, reason = self._writer.unsynced(self._finished)
         if not unsynced and not reason and not self._thread.is_alive():
             return None
-        where = f"MLflow at {address.without_password(self.uri)}"
+        where = f"MLflow at {self.uri}"
         return SyncGap(self.study.name, where, unsynced, reason or f"it took longer than {timeout_s:g} s")

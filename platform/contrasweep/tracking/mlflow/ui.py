@@ -11,38 +11,39 @@ import urllib.request
 from collections.abc import Callable
 
 from contrasweep.errors import SpecError, StorageError
-from contrasweep.tracking.mlflow.address import UI_PORT, checked_uri, is_server
-from contrasweep.tracking.mlflow.server import (
-    PAGE_KIND,
-    SETTINGS,
-    TrackingError,
-    new_client,
-    study_page,
-    translate_errors,
-)
+from contrasweep.tracking.mlflow.address import UI_PORT, TrackingAddress, checked_uri
+from contrasweep.tracking.mlflow.client import SETTINGS, TrackingError, new_client, translate_errors
+from contrasweep.tracking.mlflow.server import PAGE_KIND, study_page
 
 PORTS_TRIED = 20
 START_S = 240.0  # on a busy machine; 10 s on an idle one
 
 
-def serve(uri: str, port: int = UI_PORT, study: str | None = None, *, on_ready: Callable[[str], None] = print) -> int:
+def serve(
+    uri: str | TrackingAddress,
+    port: int = UI_PORT,
+    study: str | None = None,
+    *,
+    on_ready: Callable[[str], None] = print,
+) -> int:
     """Show the runs at `uri` until interrupted; the exit status. `on_ready` gets the address to open.
 
     For a store that is a server already, it gets the address at once. A taken port gives way to the
     next free one.
     """
-    uri = checked_uri(uri)
-    if uri == "none":
-        raise SpecError("there is nothing to show without tracking", place="tracking", value=uri)
-    client = new_client(uri)  # makes a fresh database, before the server's workers would each try to
+    address = checked_uri(uri)
+    if address.is_none:
+        raise SpecError("there is nothing to show without tracking", place="tracking", value="none")
+    client = new_client(address)  # makes a fresh database, before the server's workers would each try to
     page = _page(client, study)
-    if is_server(uri):
-        on_ready(f"{uri}/{page}")
+    if address.is_server:
+        on_ready(f"{address}/{page}")
         return 0
     port = _free_port(port)
     settings = {**os.environ, **SETTINGS, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    settings["MLFLOW_BACKEND_STORE_URI"] = address.reveal()  # not a word of the command, which everybody can read
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does: with the server
-    server = subprocess.Popen(_command(uri, port), env=settings, start_new_session=True)
+    server = subprocess.Popen(_command(port), env=settings, start_new_session=True)
     try:
         _wait_until_up(server, port)
         on_ready(f"http://127.0.0.1:{port}/{page}  (Ctrl-C ends it)")
@@ -56,14 +57,12 @@ def serve(uri: str, port: int = UI_PORT, study: str | None = None, *, on_ready: 
         signal.signal(signal.SIGTERM, before)
 
 
-def _command(uri: str, port: int) -> list[str]:
+def _command(port: int) -> list[str]:
     return [
         sys.executable,
         "-m",
         "mlflow",
         "server",
-        "--backend-store-uri",
-        uri,
         "--host",
         "127.0.0.1",
         "--port",

@@ -6,7 +6,7 @@ lost with an earlier driver. The records are the truth, and MLflow a view of the
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -16,10 +16,12 @@ from typing import Any
 from contrasweep.errors import ContrasweepError
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tracking.mlflow import address, models
+from contrasweep.tracking.mlflow import models
+from contrasweep.tracking.mlflow.address import TrackingAddress
+from contrasweep.tracking.mlflow.client import TrackingError
 from contrasweep.tracking.mlflow.description import Point, TrialOrRecord, describe_run
 from contrasweep.tracking.mlflow.replay import write_record
-from contrasweep.tracking.mlflow.server import Server, TrackingError
+from contrasweep.tracking.mlflow.server import Server
 from contrasweep.tracking.tracked_study import TrackedStudy
 
 logger = logging.getLogger("contrasweep.tracking")
@@ -112,16 +114,17 @@ class Writer:
     """The thread's side of a tracker. Only `unsynced` and `error` are for others."""
 
     def __init__(
-        self, uri: str, study: TrackedStudy, records: StudyRecords | None, inbox: Inbox, flush_s: float
+        self, uri: TrackingAddress, study: TrackedStudy, records: StudyRecords | None, inbox: Inbox, flush_s: float
     ) -> None:
         self.study, self.records, self.server = study, records, Server(uri, study)
         self.error = ""
         self._uri, self._inbox, self._flush_s = uri, inbox, flush_s
         self._open: dict[str, PendingTrial] = {}
+        self._complete: set[str] = set()  # trials whose runs show their records
         self._jobs: list[Callable[[], None]] = []
         self._rejected_job = ""
         self._connected = False
-        self._pool = ThreadPoolExecutor(HTTP_CONNECTIONS if address.is_server(uri) else 1, "tracking")
+        self._pool = ThreadPoolExecutor(HTTP_CONNECTIONS if uri.is_server else 1, "tracking")
 
     def on_start(self, trial: Any, now: float) -> None:
         """A trial begins, at `now` in unix seconds; nothing changes for one that is already open."""
@@ -151,11 +154,15 @@ class Writer:
         """Call `notify` when all that came before it is sent."""
         self._jobs.append(notify)  # jobs come after the trials
 
-    def unsynced(self) -> tuple[tuple[str, ...], str]:
-        """Trials whose runs lack something, and why: "" while there is no reason but time."""
-        entries = list(self._open.items())
+    def unsynced(self, finished: Collection[str]) -> tuple[tuple[str, ...], str]:
+        """Trials whose runs lack something, and why: "" while there is no reason but time. `finished` are all that have
+        a record: what the thread has not come to yet lies in its inbox."""
+        entries = self._open.copy().items()  # the thread goes on
         reasons = [self.error, *(entry.rejected for _, entry in entries), self._rejected_job]
-        return tuple(i for i, entry in entries if entry.rejected or entry.has_data), next(filter(None, reasons), "")
+        waiting = (i for i, entry in entries if entry.rejected or entry.has_data)
+        complete = self._complete | {i for i, entry in entries if entry.done}
+        unseen = (i for i in finished if i not in complete)
+        return tuple(dict.fromkeys([*waiting, *unseen])), next(filter(None, reasons), "")
 
     def work(self) -> None:
         """The thread: until closed and all is sent, or stopped. Whatever breaks here, training goes on."""
@@ -197,6 +204,7 @@ class Writer:
             unreachable: list[TrackingError] = []
             waiting = [entry for entry in self._open.values() if entry.has_data]
             list(self._pool.map(self._send_trial, waiting, repeat(unreachable)))
+            self._complete |= {i for i, entry in self._open.items() if entry.done}
             self._open = {i: entry for i, entry in self._open.items() if not entry.done}
             if unreachable:
                 raise unreachable[0]

@@ -15,8 +15,9 @@ from typing import Any
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import import_path
 from contrasweep.tuning.pruners.halving import Brackets, FoldHalving, HyperBand
+from contrasweep.tuning.pruners.own import OwnPruner, own_pruner
 from contrasweep.tuning.pruners.population import Population, population_of
-from contrasweep.tuning.pruners.pruner import CONTINUE, PAUSE, STOP, Decision, Pruner
+from contrasweep.tuning.pruners.pruner import CONTINUE, PAUSE, STOP, ComparesPeers, Decision, Pruner
 from contrasweep.tuning.pruners.stopping_rule import Asha, Median, StoppingRule
 
 __all__ = [
@@ -25,7 +26,9 @@ __all__ = [
     "PRUNERS",
     "RULES",
     "STOP",
+    "ComparesPeers",
     "Decision",
+    "OwnPruner",
     "Population",
     "Pruner",
     "StoppingRule",
@@ -54,20 +57,14 @@ def build(pruner: str, *, mode: str, budget: int | None, folds: int = 1, **optio
             value=pruner,
             hint=choose_from("pruners", [*PRUNERS, "package.module:Class"], pruner),
         )
-    kind = RULES[pruner] if pruner in RULES else import_path(pruner, "pruner", "pruner")
+    if pruner not in RULES:
+        return own_pruner(pruner, import_path(pruner, "pruner", "pruner"), mode, budget, options)
+    kind = RULES[pruner]
     if isinstance(kind, type) and issubclass(kind, Brackets):
         options = {**options, "folds": folds}
     try:
-        built = kind(mode, budget, **options)
+        return kind(mode, budget, **options)
     except TypeError as error:
         raise SpecError(
             "the pruner does not take these options", place="pruner_options", value=options, hint=str(error)
         ) from None
-    if not isinstance(built, Pruner):
-        raise SpecError(
-            "the pruner lacks methods of contrasweep.tuning.pruners.Pruner",
-            place="pruner",
-            value=pruner,
-            hint="derive it from contrasweep.tuning.pruners.StoppingRule",
-        )
-    return built

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from contrasweep.errors import SpecError
-from contrasweep.study.study import Sweep
+from contrasweep.study.sweep import Sweep
 from contrasweep.tuning.pruners.pruner import at_least
 
 

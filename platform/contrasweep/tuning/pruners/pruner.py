@@ -44,6 +44,15 @@ class Pruner(Protocol):
         """Whether `trial` has stopped and may still be resumed."""
 
 
+@runtime_checkable
+class ComparesPeers(Protocol):
+    """A pruner whose decision depends on which trials have reported before. Of trials that train in step it is told all
+    reports before it decides on the first."""
+
+    def on_peer_report(self, trial: str, step: int, value: float) -> None:
+        """`trial` has reported `value` at `step`; `on_report` will ask what it does."""
+
+
 def first_from(history: dict[int, float], rung: float) -> float | None:
     """The value at the first step not below `rung`."""
     steps = [step for step in history if step >= rung]

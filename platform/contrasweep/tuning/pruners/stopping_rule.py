@@ -37,9 +37,13 @@ class StoppingRule(ABC):
         """Never."""
         return False
 
-    def on_report(self, trial: str, step: int, value: float) -> Decision:
-        """`CONTINUE` or `STOP`, by the rule's comparison with the reports of its fold; not finite is worst."""
+    def on_peer_report(self, trial: str, step: int, value: float) -> None:
+        """Others are compared with it from now on; not finite is worst."""
         self.histories[trial][step] = self.sign * value if math.isfinite(value) else -math.inf
+
+    def on_report(self, trial: str, step: int, value: float) -> Decision:
+        """`CONTINUE` or `STOP`, by the rule's comparison with the reports of its fold."""
+        self.on_peer_report(trial, step, value)
         peers = {t: h for t, h in self.histories.items() if t != trial and self.folds.get(t) == self.folds.get(trial)}
         return CONTINUE if self.should_continue(self.histories[trial], step, peers) else STOP
 

@@ -8,7 +8,7 @@ What is asked depends on the seed, the number of the ask and what was told, and 
 
 from contrasweep.tuning.searchers.finite import configurations, fits
 from contrasweep.tuning.searchers.named import SEARCHERS, build
-from contrasweep.tuning.searchers.pedanova import importance
+from contrasweep.tuning.searchers.pedanova import Importance, importance
 from contrasweep.tuning.searchers.searcher import Problem, Searcher
 
-__all__ = ["SEARCHERS", "Problem", "Searcher", "build", "configurations", "fits", "importance"]
+__all__ = ["SEARCHERS", "Importance", "Problem", "Searcher", "build", "configurations", "fits", "importance"]

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from contrasweep.errors import SpecError, choose_from
+from contrasweep.imports import import_path
 from contrasweep.study.space import Choice, Space, sample
 from contrasweep.tuning.searchers.finite import product
+from contrasweep.tuning.searchers.own import own_searcher
 from contrasweep.tuning.searchers.samplers import optuna_searcher
 from contrasweep.tuning.searchers.searcher import Config, ListSearcher, Problem, Searcher
 
@@ -110,7 +112,8 @@ SEARCHERS: dict[str, Callable[..., Searcher]] = {
     "gp": _gp,
     "nsga2": _nsga2,
 }
-"""Searchers by name; an Optuna sampler of another is `package.module:Class`."""
+"""Searchers by name; another, or an Optuna sampler, is `package.module:Class`: a `Searcher` that is built as
+`Class(problem, **options)`."""
 
 
 def build(
@@ -136,12 +139,15 @@ def build(
                 "the searcher does not take these options", place="searcher_options", value=options, hint=str(error)
             ) from None
     if ":" in searcher:
-        return optuna_searcher(searcher, problem, options, fresh=False)
+        target = import_path(searcher, "searcher", "searcher")
+        if hasattr(target, "sample_relative"):
+            return optuna_searcher(searcher, problem, options, fresh=False)
+        return own_searcher(searcher, target, problem, options)
     raise SpecError(
         "there is no such searcher",
         place="searcher",
         value=searcher,
-        hint=choose_from("searchers", [*SEARCHERS, "package.module:Sampler"], searcher),
+        hint=choose_from("searchers", [*SEARCHERS, "package.module:Class"], searcher),
     )
 
 

@@ -1,29 +1,53 @@
-"""Which settings matter."""
+"""Which settings matter, and what scores that depend on no setting would show."""
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from contrasweep.study.space import Space
 from contrasweep.tuning.searchers.forms import coordinate, distribution
 
+MIN_CONFIGURATIONS = 4
+SHUFFLES = 39
+"""Scores shuffled so often; with the scores as they are 40 orders, of which 2 (5 %) reach the second largest."""
+ABOVE = 2
+
+
+@dataclass(frozen=True)
+class Importance:
+    """Of the settings of one arm: the share of each in what tells the best tenth apart, most important first, and the
+    share that it would reach by noise alone (`noise`: in 5 % of the orders in which the scores could stand beside the
+    configurations it reaches more). Both are empty where there is nothing to tell from."""
+
+    configurations: int
+    shares: Mapping[str, float] = field(default_factory=dict)
+    noise: Mapping[str, float] = field(default_factory=dict)
+
 
 def importance(
-    configs: Sequence[tuple[Mapping[str, Any], float]], space: Space, *, mode: str = "max"
-) -> dict[str, float]:
-    """The share of each searched setting in what tells the best tenth apart, most important first.
+    configs: Sequence[tuple[Mapping[str, Any], float]], space: Space, *, mode: str = "max", seed: int = 0
+) -> Importance:
+    """The importance of each searched setting, from (config, value) pairs.
 
-    PED-ANOVA (Watanabe et al. 2023), from (config, value) pairs; {} where fewer than four configurations or no two
-    different values are there. A conditional setting counts where it exists.
+    PED-ANOVA (Watanabe et al. 2023) says how far a setting's values among the best tenth differ from those of all;
+    the shares are these divergences over their sum. The noise of a setting is the divergence of the same
+    configurations under shuffled scores, as a share of the same sum (at most 1), so that a setting is compared with
+    itself whatever the others do. A permutation test for configurations that were drawn independently of the scores;
+    of an adaptive searcher it is approximate. Without four configurations and two different values the shares are
+    empty. A conditional setting counts where it exists.
     """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     usable = [({n: c[n] for n in space if n in c}, v) for c, v in configs if math.isfinite(v)]
     usable = [(c, v) for c, v in usable if all(space[n].holds(value) for n, value in c.items())]
-    if len(usable) < 4 or len({v for _, v in usable}) < 2:
-        return {}
-    study = optuna.create_study(direction="maximize" if mode == "max" else "minimize")
+    if len(usable) < MIN_CONFIGURATIONS or len({v for _, v in usable}) < 2:
+        return Importance(len(usable))
+    study = optuna.create_study()
     for config, value in usable:
         trial = optuna.trial.create_trial(
             value=value,
@@ -31,5 +55,20 @@ def importance(
             distributions={n: distribution(space[n]) for n in config},
         )
         study.add_trial(trial)
-    shares = optuna.importance.get_param_importances(study, evaluator=optuna.importance.PedAnovaImportanceEvaluator())
-    return {name: float(share) for name, share in shares.items()}
+    evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+    losses = np.array([value for _, value in usable]) * (-1 if mode == "max" else 1)
+
+    def divergences(order: Any) -> dict[str, float]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            warnings.simplefilter("ignore", UserWarning)  # that a target is given, and is minimised
+            return dict(evaluator.evaluate(study, target=lambda trial: float(losses[order[trial.number]])))
+
+    seen, rng = divergences(np.arange(len(losses))), np.random.default_rng(seed)
+    total = sum(seen.values())
+    if not total > 0:
+        return Importance(len(usable))
+    shuffled = [divergences(rng.permutation(len(losses))) for _ in range(SHUFFLES)]
+    names = sorted(seen, key=lambda name: -seen[name])
+    noise = {name: min(1.0, sorted(d[name] for d in shuffled)[-ABOVE] / total) for name in names}
+    return Importance(len(usable), {name: float(seen[name] / total) for name in names}, noise)

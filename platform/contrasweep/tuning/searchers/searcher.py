@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from contrasweep import canonical
 from contrasweep.study.space import Space
@@ -24,6 +24,7 @@ class Problem:
     constraints: int = 0
 
 
+@runtime_checkable
 class Searcher(Protocol):
     """Suggests configurations of a space and learns what became of them."""
 

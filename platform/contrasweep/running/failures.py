@@ -1,0 +1,34 @@
+"""A failed trial in a line: what was raised, where in whose code, and the command that shows the rest."""
+
+import re
+import sysconfig
+from pathlib import Path
+
+from contrasweep.storage.record import Record
+
+FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+), in ', re.MULTILINE)
+OURS = Path(__file__).parents[1]
+INSTALLED = (Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("stdlib")), OURS)
+"""Folders whose code is not the study's own."""
+OUR_ERRORS = re.compile(r"^contrasweep\.errors\.\w+: ")
+SHORT_ID = 8
+
+
+def failure_line(record: Record, storage: str) -> str:
+    """`failed: ARM fold=0 seed=1: ValueError: ... (method.py:12); traceback: contrasweep logs STUDY ID`, and how it
+    runs again."""
+    text = (record.error or "").strip()
+    last = OUR_ERRORS.sub("", text.splitlines()[-1]) if text else "unknown error"
+    where = f" ({place})" if (place := place_of(text)) else ""
+    fold = "" if record.fold is None else f" fold={record.fold}"
+    whole = f"contrasweep logs {record.study} {record.trial_id[:SHORT_ID]} --storage {storage}"
+    return (
+        f"failed: {record.arm}{fold} seed={record.seed}: {last[:300]}{where}; all of it: {whole}; again: --retry-failed"
+    )
+
+
+def place_of(error: str) -> str:
+    """The innermost line of a traceback that is the study's own code, `method.py:12`; "" where none is."""
+    frames = [(Path(match["file"]), match["line"]) for match in FRAME.finditer(error)]
+    own = [frame for frame in frames if not any(folder in frame[0].parents for folder in INSTALLED)]
+    return f"{own[-1][0].name}:{own[-1][1]}" if own else ""

@@ -1,0 +1,117 @@
+"""What a trial prints: standard output and error of this process, with what subprocesses and compiled code write there,
+go to the trial's log while it runs.
+
+The log is a file: a trial that dies without a word leaves what it printed. On a local storage it is the object itself,
+elsewhere a file of this machine that is sent to the storage every few seconds and when the trial ends. It is opened to
+be appended to, so that it can be shortened while it is written.
+"""
+
+import contextlib
+import datetime
+import os
+import socket
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from pathlib import Path
+from typing import Self
+
+from contrasweep.errors import StorageError
+from contrasweep.storage.records import LOG, StudyRecords
+from contrasweep.storage.store import LocalStore
+
+LIMIT, HEAD, TAIL = 4 * 2**20, 2**18, 2**20
+"""Bytes of a log; of a longer one its beginning and its end are kept."""
+CHECK_S, SEND_S = 0.25, 5.0
+SHARE = 0.01  # of the time that may go into sending a log
+
+
+class Output:
+    """Takes what this process prints from `open` to `close`, for one trial."""
+
+    def __init__(self, records: StudyRecords, trial_id: str) -> None:
+        self.store, self.key = records.store, records.key(trial_id, LOG)
+        self.local = self.store.root / self.key if isinstance(self.store, LocalStore) else None
+        self.path = self.local or Path(tempfile.gettempdir()) / f"contrasweep-{os.getpid()}-{trial_id}.log"
+        self.left_out = 0
+        self.sent, self.due = 0, time.monotonic() + SEND_S
+        self._saved: tuple[int, int] | None = None
+        self._open = contextlib.ExitStack()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="trial-log", daemon=True)
+
+    def open(self) -> Self:
+        """Begin."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.local is None:
+            with contextlib.suppress(FileNotFoundError):  # of an earlier attempt
+                self.store.get_file(self.key, self.path)
+        _flush()
+        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        if os.fstat(file).st_size:
+            now = datetime.datetime.now(datetime.UTC)
+            os.write(file, f"--- again on {socket.gethostname()}, {now:%Y-%m-%d %H:%M:%S} UTC\n".encode())
+        self._saved = os.dup(1), os.dup(2)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        os.close(file)
+        # A warning that an earlier trial of this process caused is shown again.
+        self._open.enter_context(warnings.catch_warnings())
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """Give standard output and error back, and keep the log; a log without a word is not kept."""
+        if self._saved is None:
+            return
+        self._stopping.set()
+        self._thread.join()
+        _flush()
+        self._open.close()
+        for number, before in zip((1, 2), self._saved, strict=True):
+            os.dup2(before, number)
+            os.close(before)
+        self._saved = None
+        self._shorten()
+        if self.path.stat().st_size == 0:
+            self.path.unlink()
+        elif self.local is None:
+            self._send()
+            self.path.unlink()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(CHECK_S):
+            with contextlib.suppress(OSError):
+                self._shorten()
+                if self.local is None and time.monotonic() >= self.due and self.path.stat().st_size != self.sent:
+                    self._send()
+
+    def _send(self) -> None:
+        began = time.monotonic()
+        try:
+            self.sent = self.path.stat().st_size
+            self.store.put_file(self.key, self.path)
+        except StorageError:  # said by the records, which are written there too
+            pass
+        self.due = time.monotonic() + max(SEND_S, (time.monotonic() - began) / SHARE)
+
+    def _shorten(self) -> None:
+        """Leave out the middle of a log that is too long. What is written meanwhile may be lost with it."""
+        if (size := self.path.stat().st_size) <= LIMIT:
+            return
+        self.left_out += size - HEAD - TAIL
+        mark = f"\n--- {self.left_out:,} bytes are left out here\n".encode()
+        with self.path.open("r+b") as file:
+            file.seek(-TAIL, os.SEEK_END)
+            kept = mark + file.read(TAIL)
+            file.seek(HEAD)
+            file.write(kept)
+            file.truncate()
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()

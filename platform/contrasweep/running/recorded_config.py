@@ -1,0 +1,95 @@
+"""A config that knows which of its settings were read: where a trainable says nothing of its settings, what it never
+reads is probably misspelt."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from contrasweep import canonical
+
+
+class RecordedConfig(canonical.Config):
+    """A trial's config, nested mappings too, in which each setting that is read is noted. Asking for the keys reads
+    nothing; copying, merging and pickling it reads all."""
+
+    def __init__(self, config: Mapping[str, Any], place: str = "", read: set[str] | None = None) -> None:
+        """`place` is the dotted key of a nested one, `read` where it notes what was read."""
+        super().__init__({})
+        self.place, self.read = place, set[str]() if read is None else read
+        self.text = canonical.dumps(config)
+        for key, value in config.items():
+            dict.__setitem__(
+                self, key, RecordedConfig(value, self._at(key), self.read) if isinstance(value, Mapping) else value
+            )
+
+    def unread(self) -> tuple[str, ...]:
+        """Dotted keys of the settings that nobody has read, in the order of the config."""
+        return tuple(self._unread())
+
+    def _unread(self) -> Iterator[str]:
+        for key, value in dict.items(self):
+            if isinstance(value, RecordedConfig) and len(value):
+                yield from value._unread()
+            elif self._at(key) not in self.read:
+                yield self._at(key)
+
+    def _at(self, key: str) -> str:
+        return f"{self.place}.{key}".lstrip(".")
+
+    def _note(self, key: object) -> None:
+        if isinstance(key, str):
+            self.read.add(self._at(key))
+
+    def _all(self) -> dict[str, Any]:
+        """All of it as plain mappings, and all of it read."""
+        return {key: value._all() if isinstance(value, RecordedConfig) else value for key, value in self.items()}
+
+    def __getitem__(self, key: str) -> Any:
+        self._note(key)
+        return super().__getitem__(key)
+
+    def __contains__(self, key: object) -> bool:
+        self._note(key)
+        return super().__contains__(key)
+
+    def __iter__(self) -> Iterator[str]:  # overridden, `**config` and dict(config) come by way of __getitem__
+        return super().__iter__()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value, or `default`."""
+        self._note(key)
+        return super().get(key, default)
+
+    def pop(self, key: str, *default: Any) -> Any:
+        """Remove and return the value."""
+        self._note(key)
+        return super().pop(key, *default)
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """The value, `default` from now on where there is none."""
+        self._note(key)
+        return super().setdefault(key, default)
+
+    def items(self) -> Any:
+        """All keys with their values."""
+        for key in dict.keys(self):
+            self._note(key)
+        return super().items()
+
+    def values(self) -> Any:
+        """All values."""
+        for key in dict.keys(self):
+            self._note(key)
+        return super().values()
+
+    def copy(self) -> dict[str, Any]:
+        """A plain copy."""
+        return self._all()
+
+    def __or__(self, other: Any) -> Any:
+        return self._all() | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | self._all()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (self._all(),)

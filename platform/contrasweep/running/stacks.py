@@ -1,0 +1,64 @@
+"""What a worker is doing: the stack of its threads, asked for from outside while its trainable does not come back."""
+
+import contextlib
+import faulthandler
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+PY_SPY_S, TASK_S = 30, 60
+SIGNAL = signal.SIGUSR2
+FRAME = re.compile(r"^    (?P<function>\S.*) \((?P<place>[^()]+:\d+)\)$")
+
+
+def answer_signal() -> None:
+    """Have this process write the stacks of its threads to standard error at the signal, whatever it is doing."""
+    with contextlib.suppress(OSError, ValueError, RuntimeError):  # standard error may be closed
+        if signal.getsignal(SIGNAL) is signal.SIG_DFL:
+            faulthandler.register(SIGNAL, file=2, all_threads=True)
+
+
+def stack_of_actor(actor: Any) -> str:
+    """The stacks of an actor's process, from the node where it lives; "" where they are in its own log instead."""
+    from ray._private import state
+
+    entry = state.actors(actor._actor_id.hex())
+    pid, node = int(entry["Pid"]), entry["Address"]["NodeID"]
+    if node == ray.get_runtime_context().get_node_id():
+        return stack_of(pid)
+    there = ray.remote(stack_of).options(
+        num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+    )
+    return str(ray.get(there.remote(pid), timeout=TASK_S))
+
+
+def stack_of(pid: int) -> str:
+    """The stacks of a process of this host by py-spy; without it, the process writes them to its own log."""
+    spy = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
+    if spy is not None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            done = subprocess.run([spy, "dump", "--pid", str(pid)], capture_output=True, text=True, timeout=PY_SPY_S)
+            if done.returncode == 0:
+                return done.stdout
+    os.kill(pid, SIGNAL)
+    return ""
+
+
+def innermost(stack: str) -> str:
+    """Where the main thread is, `train (method.py:12)`, from what py-spy prints; "" where that is not said."""
+    main = stack.partition('"MainThread"')[2] or stack
+    frames = [match for line in main.splitlines() if (match := FRAME.match(line))]
+    if not frames:
+        return ""
+    own = next(
+        (f for f in frames if not re.search(r"site-packages|/lib/python|contrasweep/running", f["place"])), frames[0]
+    )
+    return f"{own['function']} ({own['place'].rsplit('/', 1)[-1]})"

@@ -1,0 +1,175 @@
+"""`contrasweep verify`: every file of a study is read again; what is broken is put aside, and its trials run again."""
+
+import functools
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from contrasweep.code.version import digest_of
+from contrasweep.errors import BrokenFileError, StorageError
+from contrasweep.planning.learned import PEAKS_FILE, peaks_key
+from contrasweep.running.locks import exclusive_driver
+from contrasweep.running.trial_verification import trial_problems
+from contrasweep.storage.code_files import ACCEPTED_FILE, VERSION_FILE, read_sources, read_version
+from contrasweep.storage.compact import CURVES, RECORDS, decode_compact
+from contrasweep.storage.confirmations import read_confirmations
+from contrasweep.storage.looks import read_looks
+from contrasweep.storage.names import check_name
+from contrasweep.storage.planned import PLAN, read_planned
+from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.superseded import finish_move, put_aside
+from contrasweep.storage.superseded_files import ABOUT_FILE, MOVE_FILE
+from contrasweep.tracking.links import FILE as LINKS
+from contrasweep.tracking.links import LINKS_FILE
+from contrasweep.tuning.candidate_file import CANDIDATE_FILE
+
+Repair = Literal["trial", "search", "file", "delete", "rewrite", ""]
+"""What mends it: the trial, the arm's search or the file is put aside; what is derived from other files is deleted;
+the next run writes it; or nothing that a command could do."""
+THREADS = 16
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A broken file: which, what is wrong, what mends it, and of which trial or search it is."""
+
+    file: str
+    problem: str
+    repair: Repair = ""
+    of: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """What `--repair` does about it."""
+        return {
+            "trial": "the trial is put aside and runs again",
+            "search": "the arm's search is put aside and starts anew",
+            "file": "the file is put aside and the next run writes it again",
+            "delete": "the file is deleted; it is made again from others",
+            "rewrite": "the next run of the study writes it again",
+            "": "restore it from a backup",
+        }[self.repair]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was read, what of it is broken, and where what was repaired lies now (empty: nowhere)."""
+
+    study: str
+    files: int
+    trials: int
+    findings: tuple[Finding, ...]
+    superseded: str = ""
+    repaired: bool = False
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing broken is left."""
+        return all(self.repaired and finding.repair for finding in self.findings)
+
+
+def verify(records: StudyRecords, *, repair: bool = False) -> Verification:
+    """Read everything that the storage holds of a study again. With `repair`, what is broken is put aside, or deleted
+    where it is derived; `ContrasweepError` then while the study runs."""
+    if not repair:
+        return _examined(records)
+    with exclusive_driver(records):
+        finish_move(records)
+        seen = _examined(records)
+        when = _repair(records, seen.findings)
+        return Verification(seen.study, seen.files, seen.trials, seen.findings, when, repaired=True)
+
+
+def _examined(records: StudyRecords) -> Verification:
+    keys = [key.removeprefix(f"{records.study}/") for key in records.store.list(f"{records.study}/")]
+    trials = sorted({key.split("/")[1] for key in keys if key.startswith("trials/") and key.count("/") > 1})
+    findings: list[Finding] = []
+    with ThreadPoolExecutor(THREADS) as pool:
+        for problems in pool.map(functools.partial(_trial, records), trials):
+            findings.extend(problems)
+    for key in keys:
+        findings.extend(_file(records, key))
+    if not {"study.json", PLAN} <= set(keys):
+        missing = sorted({"study.json", PLAN} - set(keys))
+        findings.extend(Finding(f"{records.study}/{name}", "it is missing", "rewrite") for name in missing)
+    findings.extend(
+        _attempt(f"{peaks_key(records)}", "delete", lambda: PEAKS_FILE.read(records.store, peaks_key(records)))
+    )
+    return Verification(records.study, len(keys), len(trials), tuple(findings))
+
+
+def _trial(records: StudyRecords, trial_id: str) -> list[Finding]:
+    try:
+        check_name(trial_id)
+    except ValueError as error:
+        return [Finding(f"{records.study}/trials/{ascii(trial_id)[:80]}", f"{error}; nothing reads it")]
+    with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
+        return [
+            Finding(records.key(trial_id, name), problem, "trial" if mends else "", trial_id)
+            for name, problem, mends in trial_problems(records, trial_id, Path(folder))
+        ]
+
+
+def _file(records: StudyRecords, key: str) -> Iterator[Finding]:
+    """What is wrong with one of a study's files beside its trials."""
+    store, whole = records.store, f"{records.study}/{key}"
+    folder, _, name = key.partition("/")
+    stem = name.rpartition("/")[2].partition(".")[0]
+    if key == "study.json":
+        yield from _attempt(whole, "file", records.document)
+    elif key == PLAN:
+        yield from _attempt(whole, "file", lambda: read_planned(records))
+    elif key == "looks.json":
+        yield from _attempt(whole, "", lambda: read_looks(records))
+    elif key == "confirmations.json":
+        yield from _attempt(whole, "", lambda: read_confirmations(records))
+    elif key == LINKS:
+        yield from _attempt(whole, "delete", lambda: LINKS_FILE.read(store, whole))
+    elif key in (RECORDS, CURVES):
+        yield from _attempt(whole, "delete", lambda: decode_compact(store.read(whole), key))
+    elif folder == "search" and key.endswith(".json"):
+        for finding in _attempt(whole, "search", lambda: CANDIDATE_FILE.read(store, whole)):
+            yield Finding(finding.file, finding.problem, "search", name.partition("/")[0])
+    elif key == "code/accepted.json":
+        yield from _attempt(whole, "", lambda: ACCEPTED_FILE.read(store, whole))
+    elif folder == "code" and key.endswith(".json"):
+        yield from _attempt(whole, "", lambda: _check_code(records, stem))
+    elif folder == "code" and key.endswith(".zip"):
+        yield from _attempt(whole, "", lambda: read_sources(records, stem))
+    elif key == "superseded/moving.json":
+        yield from _attempt(whole, "", lambda: MOVE_FILE.read(store, whole))
+    elif folder == "superseded" and key.endswith("/about.json"):
+        yield from _attempt(whole, "", lambda: ABOUT_FILE.read(store, whole))
+
+
+def _check_code(records: StudyRecords, digest: str) -> None:
+    version = read_version(records, digest)
+    if version is not None and digest_of(version.modules) != digest:
+        raise BrokenFileError("", "its modules come to another digest", VERSION_FILE.remedy)
+
+
+def _attempt(key: str, repair: Repair, read: Callable[[], object]) -> Iterator[Finding]:
+    try:
+        read()
+    except FileNotFoundError:
+        return
+    except BrokenFileError as error:
+        yield Finding(key, error.problem, repair)
+    except StorageError as error:
+        yield Finding(key, str(error))
+
+
+def _repair(records: StudyRecords, findings: tuple[Finding, ...]) -> str:
+    """Carry out what mends the findings; the name in superseded/ of what was put aside, if anything was."""
+    for finding in findings:
+        if finding.repair == "delete":
+            records.store.delete(finding.file)
+    trials = sorted({finding.of for finding in findings if finding.repair == "trial"})
+    searches = {finding.of: finding.of for finding in findings if finding.repair == "search"}
+    files = [finding.file.removeprefix(f"{records.study}/") for finding in findings if finding.repair == "file"]
+    if not (trials or searches or files):
+        return ""
+    return put_aside(records, trials, "broken", searches, files)

@@ -1,0 +1,61 @@
+"""TensorBoard's event files: `--tracking tensorboard:FOLDER` writes what `tensorboard --logdir FOLDER` shows."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from contrasweep.storage.record import Record
+from contrasweep.study import dotted
+from contrasweep.tracking.tracked_study import TrackedStudy
+from contrasweep.tracking.tracker import SyncGap
+from contrasweep.trial import Trial
+
+
+class TensorBoardTracker:
+    """Writes `<folder>/<study>/<arm>-<axes>-<fold>-<seed>-<id>/events...`: each metric by step, the config as text and,
+    at the end, as hyperparameters."""
+
+    def __init__(self, folder: str, study: TrackedStudy) -> None:
+        self.folder, self.study = Path(folder).expanduser().resolve() / study.name, study
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.writers: dict[str, Any] = {}
+
+    def start(self, trial: Trial) -> None:
+        """Open the trial's event file; a next attempt adds another one to its folder."""
+        from tensorboardX import SummaryWriter
+
+        self._drop(trial.id)
+        writer = SummaryWriter(str(self.folder / trial_name(trial, self.study.axes)))
+        writer.add_text("config", f"```\n{json.dumps(trial.config, indent=1)}\n```")
+        self.writers[trial.id] = writer
+
+    def report(self, trial_id: str, step: int, metrics: Mapping[str, float], time: float) -> None:
+        """Each metric as a scalar."""
+        for name, value in metrics.items():
+            self.writers[trial_id].add_scalar(name, value, step, walltime=time)
+
+    def finish(self, record: Record) -> None:
+        """Write the config as hyperparameters, and close the file."""
+        if (writer := self.writers.get(record.trial_id)) is not None and record.metrics:
+            flat = {"arm": record.arm, "seed": record.seed, "fold": record.fold, **dotted.flatten(record.config)}
+            plain = {k: v if isinstance(v, bool | int | float | str) else json.dumps(v) for k, v in flat.items()}
+            writer.add_hparams(plain, {name: float(v) for name, v in record.metrics.items()}, name="hparams")
+        self._drop(record.trial_id)
+
+    def close(self, timeout_s: float = 30.0) -> SyncGap | None:
+        """Close all files."""
+        for trial_id in list(self.writers):
+            self._drop(trial_id)
+        return None
+
+    def _drop(self, trial_id: str) -> None:
+        if (writer := self.writers.pop(trial_id, None)) is not None:
+            writer.close()
+
+
+def trial_name(trial: Trial, axes: tuple[str, ...]) -> str:
+    """A name that sorts by arm and axes, and is one trial's alone."""
+    values = [f"{axis}={value}" for axis in axes if (value := dotted.get(trial.config, axis)) is not None]
+    fold = [] if trial.fold is None else [f"fold={trial.fold}"]
+    return "-".join([trial.arm, *values, *fold, f"seed={trial.seed}", trial.id[:8]]).replace("/", "_")

@@ -1,0 +1,131 @@
+"""Trackers by their addresses, one or several: MLflow's store, `tensorboard:FOLDER`, `wandb:FOLDER`, an own class."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from contrasweep.defaults import OF_STUDY, TRACKING
+from contrasweep.errors import SpecError, choose_from
+from contrasweep.imports import import_from_here, import_path
+from contrasweep.secrets import redacted
+from contrasweep.storage.records import StudyRecords
+from contrasweep.tracking.background import BackgroundTracker
+from contrasweep.tracking.event_files import TensorBoardTracker
+from contrasweep.tracking.mlflow.address import TrackingAddress, checked_uri
+from contrasweep.tracking.mlflow.tracker import MlflowTracker
+from contrasweep.tracking.several import Several, SeveralWithPages
+from contrasweep.tracking.tracked_study import TrackedStudy
+from contrasweep.tracking.tracker import NoTracker, Tracker
+from contrasweep.tracking.weights_and_biases import WandbTracker, check_installed
+
+NONE = "none"
+FOLDERS: dict[str, Callable[[str, TrackedStudy], Tracker]] = {"tensorboard": TensorBoardTracker, "wandb": WandbTracker}
+"""Kinds of trackers that write into a folder: `KIND:FOLDER`."""
+TRACKERS: dict[str, Any] = {"mlflow": MlflowTracker, **FOLDERS}
+CALLS: dict[str, tuple[str, ...]] = {
+    "start": ("trial",),
+    "report": ("trial_id", "step", "metrics", "time"),
+    "finish": ("record",),
+    "close": ("timeout_s",),
+}
+"""What a tracker has, with what each call is given."""
+
+
+@dataclass(frozen=True)
+class Trackers:
+    """Checked addresses: MLflow's store (which may be none), and the others'."""
+
+    store: TrackingAddress
+    others: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        stores = [] if self.store.is_none and self.others else [str(self.store)]
+        return ",".join([*stores, *self.others])
+
+
+def tracking_of(
+    tracking: str | Sequence[str] | None, declared: str | Sequence[str] | None
+) -> str | Sequence[str] | None:
+    """The addresses that hold: `tracking`, or where that is OF_STUDY, those `declared` by the study, or the default."""
+    if tracking != OF_STUDY:
+        return tracking
+    return TRACKING if declared is None else declared
+
+
+def checked_tracking(
+    tracking: str | Sequence[str] | TrackingAddress | Trackers | None, *, connect: bool = True
+) -> Trackers:
+    """The addresses as they must be for any working directory. One text may hold several, with commas between them.
+    `SpecError` or `StorageError` for one that cannot work."""
+    if isinstance(tracking, Trackers):
+        return tracking
+    if isinstance(tracking, TrackingAddress):
+        return Trackers(tracking)
+    stores, others = parted(tracking)
+    if len(stores) > 1:
+        raise SpecError("one MLflow store at a time", place="tracking", value=[redacted(uri) for uri in stores])
+    return Trackers(checked_uri(*stores or [NONE], connect=connect), tuple(map(_checked, others)))
+
+
+def parted(tracking: str | Sequence[str] | None) -> tuple[list[str], list[str]]:
+    """MLflow's addresses, and those of other trackers; without `none`."""
+    texts = tracking.split(",") if isinstance(tracking, str) else list(tracking or ())
+    uris = [text.strip() for text in texts if text.strip() not in ("", NONE)]
+    return [uri for uri in uris if _is_mlflow(uri)], [uri for uri in uris if not _is_mlflow(uri)]
+
+
+def open_trackers(trackers: Trackers, study: TrackedStudy, records: StudyRecords | None = None) -> Tracker:
+    """All of them as one."""
+    others: list[Tracker] = [_behind_thread(uri, study) for uri in trackers.others]
+    if trackers.store.is_none:
+        return others[0] if len(others) == 1 else Several(others) if others else NoTracker()
+    mlflow = MlflowTracker(trackers.store, study, records)
+    return SeveralWithPages(mlflow, [mlflow, *others]) if others else mlflow
+
+
+def _is_mlflow(uri: str) -> bool:
+    return "://" in uri or ":" not in uri or uri.startswith((".", "/"))
+
+
+def _checked(uri: str) -> str:
+    kind, _, place = uri.partition(":")
+    if kind in FOLDERS:
+        if not place:
+            raise SpecError(
+                "this tracker needs a folder", place="tracking", value=uri, hint=f"for example {kind}:./runs"
+            )
+        if kind == "wandb":
+            check_installed(uri)
+        return uri
+    import_from_here()
+    target = import_path(uri, "tracking", "tracker")
+    for name in CALLS:
+        if not callable(getattr(target, name, None)):
+            raise SpecError(
+                f"a tracker has the calls {', '.join(CALLS)}",
+                place="tracking",
+                value=uri,
+                hint=f"it has no {name}; {choose_from('kinds', list(TRACKERS), kind)}",
+            )
+    try:
+        inspect.signature(target).bind("study")
+    except TypeError as error:
+        hint = f"{error}; it is built as Class(study), a contrasweep.tracking.TrackedStudy"
+        raise SpecError("a tracker takes the study", place="tracking", value=uri, hint=hint) from None
+    for name, given in CALLS.items():
+        own = () if isinstance(inspect.getattr_static(target, name), staticmethod | classmethod) else ("self",)
+        try:
+            inspect.signature(getattr(target, name)).bind(*own, *given)
+        except TypeError as error:
+            rule = f"{uri}.{name} takes ({', '.join(given)})"
+            raise SpecError(rule, place="tracking", hint=str(error)) from None
+    return uri
+
+
+def _behind_thread(uri: str, study: TrackedStudy) -> Tracker:
+    kind, _, place = uri.partition(":")
+    if kind in FOLDERS:
+        return BackgroundTracker(uri, study.name, lambda: FOLDERS[kind](place, study))
+    target = import_path(uri, "tracking", "tracker")
+    return BackgroundTracker(uri, study.name, lambda: target(study))

@@ -1,0 +1,86 @@
+"""An MLflow client that says what went wrong in one way, whatever store is behind it: `TrackingError`."""
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from contrasweep.secrets import redacted
+from contrasweep.tracking.mlflow.address import TrackingAddress
+
+SETTINGS = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # we retry ourselves: MLflow's retry of create_run makes second runs
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
+_FINAL = {
+    "INVALID_PARAMETER_VALUE",
+    "BAD_REQUEST",
+    "PERMISSION_DENIED",
+    "UNAUTHENTICATED",
+    "INVALID_STATE",
+    "ENDPOINT_NOT_FOUND",
+    "FEATURE_DISABLED",
+    "RESOURCE_DOES_NOT_EXIST",
+    "RESOURCE_ALREADY_EXISTS",
+}
+
+
+class TrackingError(Exception):
+    """A call to the tracking store that failed. `retryable`: it may work later (no answer, 5xx, a locked file).
+    `not_found`: what it names does not exist (any more)."""
+
+    def __init__(self, message: str, *, retryable: bool, not_found: bool = False) -> None:
+        self.retryable, self.not_found = retryable, not_found
+        if silent := re.match(r"API request to \S+ failed with exception .*?(\w+Error)\(", message):
+            message = f"the server does not answer ({silent[1]})"
+        super().__init__(redacted(" ".join(message.split()))[:300])
+
+
+def new_client(uri: TrackingAddress) -> Any:
+    """An MLflow client on a store that is there; raises `TrackingError`."""
+    for name, value in SETTINGS.items():  # before mlflow is imported, which `translate_errors` does
+        os.environ.setdefault(name, value)
+    return translate_errors(lambda: _open_sqlite(uri) if uri.is_sqlite else _open(uri))
+
+
+def _open(uri: TrackingAddress) -> Any:
+    from mlflow import MlflowClient
+
+    return MlflowClient(uri.reveal())
+
+
+def _open_sqlite(uri: TrackingAddress) -> Any:
+    """A fresh file is made by one process at a time: two at once break its schema."""
+    path = uri.sqlite_path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    name = hashlib.sha256(f"{os.getuid()}:{path}".encode()).hexdigest()[:16]
+    with FileLock(Path(tempfile.gettempdir()) / f"contrasweep-{name}.lock"):  # not beside the file: it stays
+        client = _open(uri)
+        client.search_experiments(max_results=1)
+    return client
+
+
+def translate_errors(function: Callable[..., Any]) -> Any:
+    """What `function` returns; what it raises becomes a `TrackingError`."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return function()
+    except TrackingError:
+        raise
+    except MlflowException as error:
+        not_found = error.error_code == "RESOURCE_DOES_NOT_EXIST" or "'active' state" in str(error)
+        clash = "IntegrityError" in str(error)  # with another process that writes the same row just now
+        raise TrackingError(
+            str(error), retryable=clash or error.error_code not in _FINAL, not_found=not_found
+        ) from error
+    except Exception as error:  # artifact stores raise what their own libraries raise
+        raise TrackingError(f"{type(error).__name__}: {error}", retryable=True) from error

@@ -1,0 +1,62 @@
+"""Weights & Biases, offline: `--tracking wandb:FOLDER` writes runs for `wandb sync FOLDER/wandb/offline-run-*`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from contrasweep.errors import SpecError
+from contrasweep.storage.record import Record, Status
+from contrasweep.tracking.event_files import trial_name
+from contrasweep.tracking.tracked_study import TrackedStudy
+from contrasweep.tracking.tracker import SyncGap
+from contrasweep.trial import Trial
+
+
+class WandbTracker:
+    """One offline run a trial: the project is the study, the group the arm, the id the trial's."""
+
+    def __init__(self, folder: str, study: TrackedStudy) -> None:
+        self.folder, self.study = Path(folder).expanduser().resolve(), study
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.runs: dict[str, Any] = {}
+
+    def start(self, trial: Trial) -> None:
+        """Begin the trial's run."""
+        import wandb
+
+        self.runs[trial.id] = wandb.init(
+            mode="offline",
+            dir=str(self.folder),
+            project=self.study.name,
+            group=trial.arm,
+            id=trial.id,
+            name=trial_name(trial, self.study.axes),
+            config={"arm": trial.arm, "fold": trial.fold, "seed": trial.seed, "data": trial.data.name, **trial.config},
+            reinit="create_new",
+            settings=wandb.Settings(silent=True, console="off", x_disable_stats=True, save_code=False),
+        )
+
+    def report(self, trial_id: str, step: int, metrics: Mapping[str, float], time: float) -> None:
+        """One step of the run."""
+        self.runs[trial_id].log(dict(metrics), step=step)
+
+    def finish(self, record: Record) -> None:
+        """End the run; with exit code 1 where the trial failed."""
+        if (run := self.runs.pop(record.trial_id, None)) is not None:
+            run.summary["status"] = record.status.value
+            run.finish(exit_code=0 if record.status in (Status.DONE, Status.PRUNED) else 1)
+
+    def close(self, timeout_s: float = 30.0) -> SyncGap | None:
+        """End the runs that are open."""
+        for run in self.runs.values():
+            run.finish(exit_code=1)
+        self.runs.clear()
+        return None
+
+
+def check_installed(place: str) -> None:
+    """`SpecError` where the package is missing."""
+    import importlib.util
+
+    if importlib.util.find_spec("wandb") is None:
+        raise SpecError("the package wandb is not installed", place="tracking", value=place, hint="pip install wandb")

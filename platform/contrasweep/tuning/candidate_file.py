@@ -1,0 +1,46 @@
+"""A candidate of a search in the storage: the searched settings, written before any trial of it runs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pydantic
+
+from contrasweep import canonical
+from contrasweep.errors import BrokenFileError
+from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.records import StudyRecords
+from contrasweep.study.space import Space
+
+
+@dataclass(frozen=True)
+class CandidateSettings:
+    """What such a file holds."""
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
+
+    config: Mapping[str, Any]
+
+
+_REMEDY = "restore it from a backup, or `contrasweep verify STUDY --repair` puts the arm's search aside, to start anew"
+CANDIDATE_FILE = JsonFile(
+    pydantic.TypeAdapter(CandidateSettings),
+    2,
+    _REMEDY,
+    lambda version, members: members if version > 1 else {"config": members},
+)
+"""search/<digest>/<number>.json, written and read. Version 1 was the settings alone."""
+
+
+def write_candidate(records: StudyRecords, key: str, config: Mapping[str, Any]) -> None:
+    """Keep a candidate."""
+    CANDIDATE_FILE.write(records.store, key, {"config": canonical.canonical(config)})
+
+
+def read_candidate(records: StudyRecords, key: str, space: Space) -> dict[str, Any]:
+    """What `write_candidate` wrote; `BrokenFileError` where it is broken or no point of `space`."""
+    remedy = records.remedy(_REMEDY)
+    config = dict(CANDIDATE_FILE.read(records.store, key, remedy).config)
+    if wrong := [name for name, value in config.items() if name not in space or not space[name].holds(value)]:
+        raise BrokenFileError(f"{records.store.uri}/{key}", f"{wrong[0]} is not in the arm's space", remedy)
+    return config

@@ -1,0 +1,145 @@
+"""No password and no key is in anything that a run leaves or shows: a real PostgreSQL and a real S3 server."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from benchmarks.tracking_services import postgres, postgres_missing
+from contrasweep.errors import SpecError
+from contrasweep.secrets import check_arguments, redacted, secret_from_environment
+from contrasweep.storage.store import open_store
+from contrasweep.tracking import TrackingAddress
+
+SUPPORT = Path(__file__).resolve().parents[2] / "support"
+SECRETS = {
+    "CONTRASWEEP_TRACKING_PASSWORD": "marked-postgres/p@ss:word",
+    "AWS_SECRET_ACCESS_KEY": "marked-aws-secret-key",
+    "AWS_SESSION_TOKEN": "marked-aws-session-token",
+    "MLFLOW_TRACKING_PASSWORD": "marked-mlflow-password",
+    "MLFLOW_TRACKING_TOKEN": "marked-mlflow-token",
+    "RAY_AUTH_TOKEN": "marked-ray-token",
+}
+MARK = "marked-"
+STUDY = """
+name: secret
+data: digits-lt
+folds: 2
+arms:
+  a: {trainable: 'toy:train', config: {epochs: 2, pause_s: 0.2}}
+"""
+
+
+class Watch:
+    """Looks at the arguments of every process until it ends."""
+
+    def __init__(self) -> None:
+        self.leaks: set[str] = set()
+        self.processes: set[int] = set()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> "Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._end.wait(0.1):
+            for process in psutil.process_iter(["pid", "cmdline"]):
+                self.processes.add(process.info["pid"])
+                self.leaks |= {word for word in process.info["cmdline"] or () if MARK in word}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(280)
+@pytest.mark.skipif(bool(postgres_missing()), reason=postgres_missing())
+def test_six_secrets_are_nowhere(s3: Any, s3_client: Any, tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text(STUDY)
+    temporary = Path("/tmp") / f"cs-secret-{os.getpid()}"  # short: a Unix socket's path has at most 107 characters
+    environment = os.environ | SECRETS
+    environment |= {
+        "PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]),
+        "RAY_TMPDIR": str(temporary),
+    }
+    shown: dict[str, str] = {}
+    with postgres(SECRETS["CONTRASWEEP_TRACKING_PASSWORD"]) as address, Watch() as watch:
+
+        def contrasweep(*words: str) -> int:
+            command = [sys.executable, "-m", "contrasweep", *words]
+            done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+            shown[words[0]] = done.stdout + done.stderr
+            return done.returncode
+
+        places = ["--storage", s3.uri, "--tracking", address]
+        assert contrasweep("run", "study.yaml", *places) == 0, shown["run"]
+        assert contrasweep("sync", "study.yaml", *places, "--json") == 0, shown["sync"]
+        assert contrasweep("report", "secret", *places[:2], "--format", "html", "--output", "report.html") == 0
+        assert contrasweep("doctor", *places) == 0, shown["doctor"]
+        environment["CONTRASWEEP_TRACKING_PASSWORD"] = "marked-wrong-password"
+        assert contrasweep("sync", "study.yaml", *places) == 2
+        login = os.environ | {"PGPASSWORD": SECRETS["CONTRASWEEP_TRACKING_PASSWORD"]}
+        dump = subprocess.run(["pg_dump", address], env=login, capture_output=True, text=True, check=True).stdout
+    store = open_store(s3.uri)
+    stored = {key: store.read(key) for key in store.list()}
+    logs = {path: path.read_bytes() for path in temporary.rglob("*") if path.is_file()}
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert "INSERT INTO public.runs" in dump or "COPY public.runs" in dump
+    assert len(stored) > 10 and len(logs) > 5 and len(watch.processes) > 10 and tmp_path / "report.html" in files
+    leaks = [key for key, content in {**stored, **logs, **files}.items() if MARK.encode() in content]
+    assert leaks == [] and MARK not in dump and watch.leaks == set()
+    assert [name for name, text in shown.items() if MARK in text] == []
+    assert "password authentication failed" in shown["sync"] and "CONTRASWEEP_TRACKING_PASSWORD" in shown["sync"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql://u:pw@h/d and more", "postgresql://u:***@h/d and more"),
+        ("--tracking=mysql+pymysql://u:p%40@h", "--tracking=mysql+pymysql://u:***@h"),
+        ("postgresql://h/d?user=u&password=pw&x=1", "postgresql://h/d?user=u&password=***&x=1"),
+        ("http://h/?access_token=pw", "http://h/?access_token=***"),
+        ("postgresql://u@h:5432/d", "postgresql://u@h:5432/d"),
+        ("s3://bucket/prefix http://h:5000/a:b@c", "s3://bucket/prefix http://h:5000/a:b@c"),
+        ("loss=token", "loss=token"),
+    ],
+)
+def test_a_text_is_shown_without_its_passwords(text: str, shown: str) -> None:
+    assert redacted(text) == shown
+
+
+def test_an_address_is_shown_without_its_password_and_stays_in_its_process() -> None:
+    import pickle
+
+    address = TrackingAddress("postgresql://u:hun%40ter2@h/d")
+    assert f"{address} {address!r}" == "postgresql://u:***@h/d TrackingAddress('postgresql://u:***@h/d')"
+    assert address.reveal() == "postgresql://u:hun%40ter2@h/d"
+    assert redacted('FATAL: no user "u" with hun@ter2') == 'FATAL: no user "u" with ***'
+    with pytest.raises(TypeError, match="stays in its process"):
+        pickle.dumps(address)
+
+
+def test_a_password_among_the_arguments_is_refused_without_repeating_it() -> None:
+    with pytest.raises(SpecError, match="can be read by every user") as caught:
+        check_arguments(["run", "study.yaml", "--tracking", "postgresql://u:hunter2@h/d"])
+    assert "hunter2" not in str(caught.value) and "CONTRASWEEP_TRACKING_PASSWORD_FILE" in str(caught.value)
+    check_arguments(["run", "a:B", "--set", "arms.a.config.token=x", "--tracking", "postgresql://u@h/d"])
+
+
+def test_a_password_comes_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PW", raising=False)
+    monkeypatch.setenv("PW_FILE", str(tmp_path / "pw"))
+    with pytest.raises(SpecError, match=r"PW_FILE.*cannot be read"):
+        secret_from_environment("PW")
+    (tmp_path / "pw").write_text("from a file\n")
+    assert secret_from_environment("PW") == "from a file"
+    monkeypatch.setenv("PW", "directly")
+    assert secret_from_environment("PW") == "directly"

@@ -1,0 +1,80 @@
+"""Two runs of one study on one S3 prefix: the second is refused, and takes over once the first is killed."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from drivers import Driver, ray_folder, start_driver
+
+from contrasweep.storage.records import StudyRecords
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(550)]
+STUDY = """
+name: two-drivers
+data: digits-lt
+folds: 3
+arms:
+  a: {{trainable: 'toy:train', config: {{epochs: 4, pause_s: 0.4, log: {log}, wait_at: 3, gate: {gate}}}}}
+"""
+
+
+class Drivers:
+    """Runs of one study; `trained` has the (trial, epoch) that any of them trained."""
+
+    def __init__(self, folder: Path, storage: str, environment: dict[str, str], opened: ExitStack) -> None:
+        self.folder, self.log, self.gate = folder, folder / "trained", folder / "gate"
+        (folder / "study.yaml").write_text(STUDY.format(log=self.log, gate=self.gate))
+        self.records = StudyRecords(storage, "two-drivers")
+        self.environment, self.opened = environment, opened
+        self.processes: list[Driver] = []
+
+    def start(self) -> Driver:
+        words = ["run", "study.yaml", "--storage", self.records.storage, "--tracking", "none", "--max-concurrent", "1"]
+        ray = self.opened.enter_context(ray_folder())
+        self.processes.append(start_driver(*words, folder=self.folder, ray=ray, environment=self.environment))
+        return self.processes[-1]
+
+    @property
+    def trained(self) -> list[str]:
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+
+@pytest.fixture
+def drivers(s3: Any, tmp_path: Path) -> Iterator[Drivers]:
+    with ExitStack() as opened:
+        drivers = Drivers(tmp_path, s3.uri, s3.env, opened)
+        yield drivers
+        for process in drivers.processes:
+            process.kill()
+            process.communicate()
+
+
+def test_of_two_runs_on_one_prefix_one_trains_and_the_next_takes_over(drivers: Drivers) -> None:
+    first, until = drivers.start(), time.monotonic() + 250
+    while not drivers.records.finished():
+        assert first.poll() is None and time.monotonic() < until
+        time.sleep(0.1)
+    drivers.gate.touch()  # the next trial waits, so that the first run goes on as long as it takes
+    before = {i: record.ended for i, record in drivers.records.read(drivers.records.finished()).items()}
+    assert 1 <= len(before) < 3, "one of the last two trials is held"
+    second = drivers.start()
+    _, errors = second.communicate(timeout=100)
+    assert second.returncode == 2, errors
+    assert (
+        f"study two-drivers is being run by another process on {drivers.records.storage} (process {first.pid}" in errors
+    )
+    assert first.poll() is None
+    first.kill()
+    first.wait()
+    drivers.gate.unlink()
+    third = drivers.start()
+    _, errors = third.communicate(timeout=200)
+    assert third.returncode == 0, errors
+    assert f"process {first.pid} on" in errors and "has ended; this run takes over" in errors
+    after = {i: record.ended for i, record in drivers.records.read(drivers.records.finished()).items()}
+    assert len(after) == 3 and before.items() <= after.items()
+    again = [line for line in drivers.trained if drivers.trained.count(line) > 1]
+    assert len(again) <= 2, "no more than the epoch that was cut off is trained again"

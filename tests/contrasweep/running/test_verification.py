@@ -1,0 +1,171 @@
+"""`contrasweep verify`: whatever file of a study is damaged is named, and --repair lets its trials run again."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from command_line import contrasweep
+
+from contrasweep import AblationGrid, Arm, load
+from contrasweep.code import code_of
+from contrasweep.data.manifest import Folds, Manifest, Shard
+from contrasweep.planning import learned
+from contrasweep.planning.grid import make_plan
+from contrasweep.running.claim import study_document
+from contrasweep.running.verification import verify
+from contrasweep.storage.checkpoints import Checkpoints, Extra
+from contrasweep.storage.code_files import accept, write_code
+from contrasweep.storage.planned import write_planned
+from contrasweep.storage.record import CodeRef, Record, Status
+from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.superseded import put_aside
+from contrasweep.tracking.links import write_links
+from contrasweep.tuning.candidate_file import write_candidate
+
+DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(2))
+
+
+def train(trial, resume=None):
+    yield
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """The storage of a study that has left every kind of file."""
+    folder = tmp_path_factory.mktemp("whole")
+    grid = AblationGrid("s", {"a": Arm(train), "b": Arm(train)}, "d", folds=2)
+    plan, records = make_plan(grid, lambda name: DATA), StudyRecords(str(folder / "storage"), "s")
+    records.claim(study_document(plan))
+    write_planned(records, plan.to_frame())
+    (folder / "files").mkdir()
+    (folder / "files" / "w").write_text("weights")
+    code = code_of("toy:train")
+    write_code(records, code)
+    accept(records, [("aa", "bb")])
+    for i, trial in enumerate(plan.trials):
+        rows = [{"step": step, "time": 1.0 * step, "accuracy": step / 10} for step in (1, 2)]
+        records.write_metrics(trial.id, rows)
+        records.write_items(trial.id, {"hits": [0.0, 1.0]})
+        Checkpoints(records.store, records.key(trial.id, "checkpoint")).save(folder / "files", 2, Extra(seconds=1.0))
+        records.store.put_file(records.key(trial.id, "artifacts/w"), folder / "files" / "w")
+        if i:  # the first one is not finished
+            done = {
+                "items": ("hits",),
+                "artifacts": ("w",),
+                "host_memory_gib": 1.0,
+                "code": CodeRef(code.version.digest),
+            }
+            records.write(Record.of(trial, status=Status.DONE, rows=rows, **done))
+    write_links(records, "http://mlflow:5000", "http://mlflow:5000/#/1", {plan.trials[1].id: "http://mlflow:5000/#/2"})
+    learned.write(records, records.read(records.finished()).values())
+    write_candidate(records, "s/search/0123/000000.json", {"lr": 0.1})
+    put_aside(records, [plan.trials[-1].id], "a test")
+    return folder / "storage"
+
+
+@pytest.fixture
+def records(whole, tmp_path) -> StudyRecords:
+    return StudyRecords(str(shutil.copytree(whole, tmp_path / "storage")), "s")
+
+
+def test_a_sound_study_has_nothing_broken(records):
+    result = verify(records)
+    assert (result.findings, result.sound, result.trials) == ((), True, 3)
+    assert result.files == len(list(records.store.list("s/")))
+
+
+DAMAGES = {
+    "truncated": lambda data: data[: len(data) // 2],
+    "empty": lambda data: b"",
+    "flipped": lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :],
+    "another": lambda data: b"[7]",
+}
+UNCHECKED = ("/artifacts/", "/superseded/", ".zip")
+"""Files whose damage is not seen in each form: a figure, what was put aside, and a zip's own headers."""
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_to_any_file_is_named_and_repaired(records, damage):
+    for key in [*records.store.list("s/"), "calibration/s.json"]:
+        if any(part in key for part in UNCHECKED) and not key.endswith("/about.json"):
+            continue
+        before = records.store.read(key)
+        records.store.write(key, DAMAGES[damage](before))
+        [*findings] = verify(records).findings
+        place = f"{key.partition('/checkpoint/')[0]}/checkpoint/latest.json" if "/checkpoint/" in key else key
+        assert [finding.file for finding in findings] == [place], key
+        records.store.write(key, before)
+    assert verify(records).sound
+
+
+def test_repair_puts_aside_what_runs_again_and_leaves_the_rest(records):
+    finished = sorted(records.finished())
+    broken, sound = finished[0], finished[1]
+    records.store.write(records.key(broken, "record.json"), b"{")
+    records.store.write("s/mlflow.json", b"{")
+    records.store.write("s/search/0123/000000.json", b"{")
+    assert load("s", storage=records.storage).counts["broken"] == 1
+    result = verify(records, repair=True)
+    assert result.sound and {finding.repair for finding in result.findings} == {"trial", "delete", "search"}
+    assert verify(records).findings == ()
+    assert records.finished() == {sound} and records.begun() & {broken} == set()
+    aside = list(records.store.list(f"s/superseded/{result.superseded}/"))
+    assert f"s/superseded/{result.superseded}/trials/{broken}/checkpoint/latest.json" in aside
+    assert f"s/superseded/{result.superseded}/search/0123/000000.json" in aside
+    assert load("s", storage=records.storage).counts == {"pending": 3, "done": 1}
+
+
+def test_a_broken_study_and_plan_are_put_aside_for_the_next_run(records):
+    for name in ("study.json", "plan.parquet"):
+        records.store.write(f"s/{name}", b"PAR1")
+    result = verify(records, repair=True)
+    assert {finding.repair for finding in result.findings} == {"file"} and result.sound
+    assert records.document() is None
+    assert [f.problem for f in verify(records).findings] == ["it is missing", "it is missing"]
+
+
+def test_files_that_contradict_each_other_are_named(records):
+    one, other = sorted(records.finished())
+    for name, problem in (("metrics.parquet", "last report"), ("artifacts/w", "missing"), ("items.parquet", "missing")):
+        before = records.store.read(records.key(one, name))
+        if name == "metrics.parquet":
+            records.write_metrics(one, [{"step": 1, "time": 1.0, "accuracy": 0.9}])
+        else:
+            records.store.delete(records.key(one, name))
+        [finding] = verify(records).findings
+        assert problem in finding.problem and finding.of == one
+        records.store.write(records.key(one, name), before)
+    records.store.copy(records.key(other, "record.json"), records.key(one, "record.json"))
+    [finding] = verify(records).findings
+    assert finding.problem == f"it is the record of trial {other}"
+
+
+def test_a_record_of_other_settings_than_its_id_is_named(records):
+    one = sorted(records.finished())[0]
+    record = records.read_one(one)
+    records.write(Record(**{**vars(record), "seed": 99}))
+    assert [f.problem for f in verify(records).findings] == [
+        "its settings, data, fold and seed are those of another trial"
+    ]
+
+
+def test_the_command_says_what_is_broken_and_what_mends_it(records, tmp_path):
+    trial = sorted(records.finished())[0]
+    words = ("verify", "s", "--storage", records.storage)
+    done = contrasweep(*words, folder=tmp_path)
+    assert done.returncode == 0 and done.stdout.endswith("of 3 trials read, 0 broken\n")
+    records.store.write(records.key(trial, "record.json"), b"\x00")
+    done = contrasweep(*words, folder=tmp_path)
+    assert done.returncode == 1
+    assert f"s/trials/{trial}/record.json: " in done.stdout and "with --repair the trial is put aside" in done.stdout
+    shown = json.loads(contrasweep(*words, "--json", folder=tmp_path).stdout)
+    assert (shown["sound"], shown["findings"][0]["of"], shown["findings"][0]["repair"]) == (False, trial, "trial")
+    report = contrasweep("report", "s", "--storage", records.storage, folder=tmp_path)
+    text = " ".join(report.stdout.split())
+    assert report.returncode == 0 and "--repair` puts it aside" in text and "1 broken" in text
+    done = contrasweep(*words, "--repair", folder=tmp_path)
+    assert done.returncode == 0 and "run the study again" in done.stdout
+    assert contrasweep(*words, folder=tmp_path).returncode == 0
+    none = contrasweep("verify", "other", "--storage", records.storage, folder=tmp_path)
+    assert none.returncode == 2 and "there is no such study" in none.stderr

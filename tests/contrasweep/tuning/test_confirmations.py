@@ -1,0 +1,128 @@
+"""What a confirmation may rest on, and that each is written down: the search's findings 12 to 14, and the ledger."""
+
+import random
+
+import numpy as np
+import pytest
+from sweeps import ARMS, drive, finished, record_of, sweep
+
+from contrasweep import Arm, Float
+from contrasweep.errors import BrokenFileError
+from contrasweep.planning.facade import plan
+from contrasweep.results.results import Results
+from contrasweep.storage.confirmations import Confirmation, read_confirmations, write_confirmation
+from contrasweep.storage.record import Phase
+from contrasweep.storage.records import StudyRecords
+from contrasweep.tuning.source import Next
+from contrasweep.tuning.sweep_source import SweepSource
+
+
+def exchangeable(trial, notes, status="done"):
+    """A value of the configuration and the fold alone, by which no configuration is better than another."""
+    seed = [round(1e9 * trial.config["lr"]), trial.fold or 0]
+    return record_of(trial, notes, status, metrics={"accuracy": 0.5 + 0.1 * np.random.default_rng(seed).normal()})
+
+
+def test_finding_12_the_searched_fold_confirms_nothing(tmp_path):
+    """The best of thirty equal configurations is far ahead on the fold it was chosen by, and on no other; so the
+    confirmation is on the others by default."""
+    ahead, confirmed = [], []
+    for seed in range(6):
+        study = sweep(arms={"a": ARMS["long"]}, trials_per_arm=30, searcher="random", folds=5, search_seed=seed)
+        trials, _ = drive(study, tmp_path / str(seed), record=exchangeable)
+        by_phase = {phase: {t.fold for t, n in trials if n.phase == phase} for phase in Phase}
+        assert by_phase == {Phase.SEARCH: {0}, Phase.CONFIRM: {1, 2, 3, 4}}
+        best = next(t for t, n in trials if n.phase == Phase.CONFIRM).config["lr"]
+        searched = {t.config["lr"]: exchangeable(t, n).metrics["accuracy"] for t, n in trials if t.fold == 0}
+        assert searched[best] == max(searched.values())
+        ahead.append(searched[best] - np.mean(list(searched.values())))
+        confirmed += [exchangeable(t, n).metrics["accuracy"] - 0.5 for t, n in trials if n.phase == Phase.CONFIRM]
+    assert np.mean(ahead) > 0.15 and abs(np.mean(confirmed)) < 0.05
+
+
+def test_finding_13_arms_of_one_definition_search_each_for_itself(tmp_path):
+    """In one folder they would end each other's budgets, and the same command would train more and move an arm."""
+    study = sweep(arms={"a": ARMS["long"], "b": ARMS["long"]})
+    planned = plan(study, storage=str(tmp_path))
+    assert planned.search_digest("a") != planned.search_digest("b")
+    first, _ = drive(study, tmp_path)
+    assert drive(study, tmp_path)[0] == []
+    counts = [sum(t.arm == arm and n.phase == Phase.SEARCH for t, n in first) for arm in "ab"]
+    assert counts == [5, 5]
+
+
+@pytest.mark.parametrize("searcher", ["tpe", "random"])
+def test_finding_14_a_parallel_search_is_that_of_its_seed(tmp_path, searcher):
+    """Four trials at a time that end in any order: with declared slots the configurations are the same ones."""
+
+    def asked(order):
+        study = sweep(arms={"a": ARMS["long"]}, trials_per_arm=12, slots=4, searcher=searcher)
+        records = StudyRecords(str(tmp_path / f"{searcher}{order}"), study.name)
+        source, running, seen = SweepSource(plan(study, storage=str(tmp_path)), records, lambda _: None), [], []
+        shuffled = random.Random(order)
+        while True:
+            while isinstance(given := source.next(), Next) and given.notes.phase == Phase.SEARCH:
+                running.append(given)
+                seen.append(given.trial.id)
+            if not running:
+                return seen
+            ended = running.pop(shuffled.randrange(len(running)))
+            record = record_of(ended.trial, ended.notes)
+            records.write(record)
+            source.done(record)
+
+    assert asked(0) == asked(1) == asked(2) and len(asked(3)) == 12
+
+
+def test_a_confirmation_is_written_down_and_one_that_goes_on_is_the_same(tmp_path):
+    records = StudyRecords(str(tmp_path), "toy-sweep")
+    assert read_confirmations(records) == ()
+    one = {"short": {"lr": 0.1}}
+    write_confirmation(records, Confirmation.of({}, [1], [None]))
+    assert read_confirmations(records) == ()
+    for best in (one, one | {"long": {"lr": 0.2}}, one):
+        write_confirmation(records, Confirmation.of(best, [1000, 1001], [1, 2]))
+    (only,) = read_confirmations(records)
+    assert set(only.arms) == {"short", "long"} and only.seeds == (1000, 1001) and only.began > 0
+    write_confirmation(records, Confirmation.of(one | {"long": {"lr": 0.2}}, [1000, 1001, 1002], [1, 2]))
+    assert [c.seeds for c in read_confirmations(records)] == [(1000, 1001, 1002)]
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        Confirmation.of({"short": {"lr": 0.3}}, [1000], [1]),
+        Confirmation.of({"short": {"lr": 0.1}}, [2000], [1]),
+        Confirmation.of({"short": {"lr": 0.1}}, [1000], [1, 2]),
+    ],
+)
+def test_another_best_other_seeds_and_other_folds_are_a_second_confirmation(tmp_path, again):
+    records = StudyRecords(str(tmp_path), "toy-sweep")
+    write_confirmation(records, Confirmation.of({"short": {"lr": 0.1}}, [1000], [1]))
+    write_confirmation(records, again)
+    assert len(read_confirmations(records)) == 2
+
+
+def test_a_second_confirmation_is_said_below_the_table(tmp_path):
+    results, _ = finished(sweep(confirm_seeds=[1000, 1001]), tmp_path)
+    assert not [note for note in results.table().notes if "confirmation" in note]
+    for seed in (1000, 7):
+        again = Confirmation.of({"short": {"lr": 0.1}}, [seed], [1])
+        write_confirmation(StudyRecords(str(tmp_path), "toy-sweep"), again)
+    (note,) = (n for n in Results.load("toy-sweep", str(tmp_path)).table().notes if "confirmation" in n)
+    assert "this is confirmation 2 of the study" in note
+
+
+def test_a_broken_ledger_is_said_and_not_taken_for_none(tmp_path):
+    records = StudyRecords(str(tmp_path), "toy-sweep")
+    write_confirmation(records, Confirmation.of({"short": {"lr": 0.1}}, [7], [1]))
+    (tmp_path / "toy-sweep/confirmations.json").write_text("{")
+    with pytest.raises(BrokenFileError, match=r"confirmations\.json"):
+        read_confirmations(records)
+
+
+def test_a_confirmation_on_searched_folds_is_marked(tmp_path):
+    results, _ = finished(
+        sweep(confirm_on="all", arms={"a": Arm("toy:train", space={"lr": Float(0.1, 1.0)})}), tmp_path
+    )
+    assert any("also those that the search chose by" in note for note in results.table().notes)
