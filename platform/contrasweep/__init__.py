@@ -7,13 +7,19 @@ results = cs.run(grid)    # run or resume
 results.table()           # the table; results.compare("ocl", "scl")
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from contrasweep import _own_packages  # noqa: F401 first: it sees that nothing hides our packages
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import ContrasweepError, DataError, SpecError, StorageError
-from contrasweep.results.rendering import Renderer, use_renderer
+from contrasweep.lazy import importer
+from contrasweep.results.rendering import Plots, Renderer, use_plots, use_renderer
+from contrasweep.study.arm import Arm
+from contrasweep.study.cells import SubGrid
+from contrasweep.study.grid import AblationGrid
+from contrasweep.study.replicates import Replicates
 from contrasweep.study.space import Choice, Float, Int
-from contrasweep.study.study import AblationGrid, Arm, SubGrid, Sweep
+from contrasweep.study.sweep import Sweep
 
 if TYPE_CHECKING:
     from contrasweep.planning.facade import plan
@@ -34,6 +40,7 @@ __all__ = [
     "Float",
     "Int",
     "Plan",
+    "Replicates",
     "Report",
     "Results",
     "SpecError",
@@ -47,16 +54,19 @@ __all__ = [
     "submit",
 ]
 
-_ELSEWHERE = {  # imported when first used: a plan must not wait for Ray, a report not for torch
-    "Comparison": "contrasweep.statistics",
-    "Plan": "contrasweep.planning.plan",
-    "Report": "contrasweep.trial",
-    "Trial": "contrasweep.trial",
-    "Results": "contrasweep.results.results",
-    "submit": "contrasweep.running.submit",
-    "plan": "contrasweep.planning.facade",
-    "run": "contrasweep.running.driver",
-}
+__getattr__ = importer(
+    __name__,
+    {
+        "Comparison": "statistics",
+        "Plan": "planning.plan",
+        "Report": "trial",
+        "Trial": "trial",
+        "Results": "results.results",
+        "submit": "running.submit",
+        "plan": "planning.facade",
+        "run": "running.driver",
+    },
+)
 
 
 def load(name: str, *, storage: str = STORAGE) -> "Results":
@@ -72,14 +82,15 @@ def _renderer() -> Renderer:
     return render_as
 
 
+def _plots(results: "Results") -> Plots:
+    from contrasweep.report.plots import StudyPlots
+
+    return StudyPlots(results)
+
+
 use_renderer(_renderer)
+use_plots(_plots)
 
 
-def __getattr__(name: str) -> Any:
-    import importlib
-
-    if name in _ELSEWHERE:
-        value = getattr(importlib.import_module(_ELSEWHERE[name]), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'contrasweep' has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return [*__all__, *(name for name in globals() if name.startswith("__"))]

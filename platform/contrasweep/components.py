@@ -80,7 +80,7 @@ class Component:
 
 class Table(Mapping[str, E], Generic[E]):
     """The components of one `kind` by name. `takes` says which parameters an entry has (see the module), `find` what
-    stands at a dotted path that is not in the table."""
+    stands at a dotted path that is not in the table, and `knows` which other names it finds."""
 
     def __init__(
         self,
@@ -90,10 +90,12 @@ class Table(Mapping[str, E], Generic[E]):
         plural: str = "",
         takes: Callable[[E, Mapping[str, Any]], type] | None = None,
         find: Callable[[str], E] | None = None,
+        knows: Callable[[str], bool] | None = None,
     ) -> None:
         self.kind, self.plural, self._entries = kind, plural or f"{kind}s", dict(entries)
         self.takes = takes or (lambda entry, given: parameters_of(entry))
         self.find = find or (lambda path: import_path(path, kind=kind))
+        self.knows = knows or (lambda name: False)
 
     def __getitem__(self, name: str) -> E:
         return self._entries[name]
@@ -138,7 +140,7 @@ class Table(Mapping[str, E], Generic[E]):
         does."""
         if name in self._entries:
             return self._entries[name]
-        if ":" in name:
+        if ":" in name or self.knows(name):
             try:
                 return self.find(name)
             except SpecError as error:

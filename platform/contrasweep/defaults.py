@@ -2,3 +2,5 @@
 
 STORAGE = "./contrasweep-runs"
 TRACKING = "sqlite:///mlflow.db"
+OF_STUDY = "study"
+"""In place of a tracking address: the study's own `tracking`, and where it has none, TRACKING."""

@@ -17,10 +17,10 @@ class SpecError(ContrasweepError, ValueError):
         super().__init__(rule)
 
     def __str__(self) -> str:
-        where = f"{self.place}: " if self.place else ""
+        where = f"{clipped(self.place, 300)}: " if self.place else ""
         got = "" if self.value is None else f", got {_short(self.value)}"
-        hint = f"; {self.hint}" if self.hint else ""
-        return f"{where}{self.rule}{got}{hint}"
+        hint = f"; {clipped(self.hint, 1500)}" if self.hint else ""
+        return f"{where}{clipped(self.rule, 500)}{got}{hint}"
 
     def at(self, place: str) -> "SpecError":
         """The same error seen from one level further out: `place` goes in front of its own."""
@@ -48,8 +48,37 @@ class StorageError(ContrasweepError):
     """The object store cannot be read or written."""
 
 
+class ProcessLostError(ContrasweepError):
+    """A process that a trial consists of has ended: no fault of the trial, which goes on from its checkpoint."""
+
+
+class StorageDenied(StorageError):
+    """The object store refuses the credentials, which no further try mends."""
+
+
+class BrokenFileError(StorageError):
+    """A file of the storage is not what it should be: which, what is wrong with it, and what to do."""
+
+    def __init__(self, file: str, problem: str, remedy: str) -> None:
+        self.file, self.problem, self.remedy = file, clipped(problem, 300), remedy
+        super().__init__(f"{file} is broken ({self.problem}); {remedy}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return BrokenFileError, (self.file, self.problem, self.remedy)
+
+
+def clipped(text: str, limit: int) -> str:
+    """`text` as one line of at most `limit` characters that a terminal prints and does not obey."""
+    line = "".join(character if character.isprintable() else " " for character in text[: 2 * limit])
+    line = " ".join(line.split())
+    return line if len(line) <= limit else f"{line[: limit - 3]}..."
+
+
 def _short(value: object, limit: int = 120) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # a number of too many digits, or somebody's own class
+        text = f"a value of type {type(value).__name__}"
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 

@@ -1,32 +1,68 @@
 """What stands at a dotted path: how a trainable, a loss or any other component of someone else's package is named."""
 
+import contextlib
 import importlib
+import importlib.util
+import os
 import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from contrasweep.errors import SpecError, choose_from
+from contrasweep._own_packages import check_own_packages
+from contrasweep.errors import SpecError, choose_from, clipped
+from contrasweep.stand_ins import import_with_stand_ins
+
+_INSTALLED = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platlib", "purelib"))
 
 
 def import_from_here() -> None:
-    """Make the current folder one to import from, as it is for a script that lies in it."""
+    """Make the current folder one to import from, as it is for a script that lies in it. Raises `SpecError` where it
+    hides a package of our own."""
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
+        importlib.invalidate_caches()
+    check_own_packages()
 
 
-def import_path(path: str, place: str = "", kind: str = "trainable", extra: str = "") -> Any:
-    """The class or function at `package.module:name`; `SpecError` at `place` when the path leads nowhere.
+def project_folders() -> list[Path]:
+    """Where a project's own files are looked for: the folder in which the process was started (in a worker of Ray Tune
+    too, which changes it), then those to import from that hold no installed packages."""
+    first = os.environ.get("TUNE_ORIG_WORKING_DIR") or Path.cwd()
+    folders = dict.fromkeys(Path(place) for place in (first, *sys.path) if place)
+    return [folder for folder in folders if folder.is_dir() and not _holds_packages(folder)]
 
-    `kind` says what it should be, and `extra` what to install where its package is missing.
+
+def project_file(name: str) -> Path | None:
+    """The file of a project that a relative `name` means, or an absolute one in it; None for anything else."""
+    for folder in project_folders():
+        path = folder / name
+        installed = (path.parent.parent / "pyvenv.cfg").is_file()  # a virtual environment's program
+        if path.is_file() and folder in path.parents and ".." not in Path(name).parts and not installed:
+            return path
+    return None
+
+
+def project_folder(words: Sequence[str]) -> Path:
+    """The folder that a command runs in: the first that has a file which it names, else the first of all."""
+    for folder in project_folders():
+        if any((folder / word).is_file() and not Path(word).is_absolute() for word in words):
+            return folder
+    return project_folders()[0]
+
+
+def import_path(path: str, place: str = "", kind: str = "trainable", extra: str = "", of: type | None = None) -> Any:
+    """The class or function at `package.module:name`; `SpecError` at `place` when the path leads nowhere, its module
+    cannot be imported, or what stands there cannot be called.
+
+    `kind` says what it should be, `extra` what to install where its package is missing, and `of` which objects will do
+    that cannot be called.
     """
     module_name, _, name = path.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        hint = f"{error}; {extra}" if extra else str(error)
-        raise SpecError(f"the {kind}'s module cannot be imported", place=place, value=path, hint=hint) from None
-    target = getattr(module, name, None)
-    if not callable(target):
+    module = _import(module_name, path, place, kind, extra)
+    if not hasattr(module, name):
         public = {n: v for n, v in vars(module).items() if callable(v) and not n.startswith("_")}
         own = [n for n, v in public.items() if getattr(v, "__module__", "") == module_name]
         raise SpecError(
@@ -35,4 +71,73 @@ def import_path(path: str, place: str = "", kind: str = "trainable", extra: str 
             value=path,
             hint=choose_from("names", own or list(public), name),
         )
+    target = getattr(module, name)
+    if not callable(target) and not (of and isinstance(target, of)):
+        raise SpecError(
+            f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} is a function or class",
+            place=place,
+            value=path,
+            hint=f"{name} is of type {type(target).__name__}",
+        )
     return target
+
+
+def _holds_packages(folder: Path) -> bool:
+    """Whether installed packages, programs or the standard library lie in a folder."""
+    standard = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    installed = {"site-packages", "dist-packages", "lib-dynload"} & set(folder.parts)
+    return bool(installed) or folder.name == standard or folder == Path(sys.executable).parent
+
+
+def _import(name: str, path: str, place: str, kind: str, extra: str) -> Any:
+    try:
+        return import_with_stand_ins(name)
+    except (Exception, SystemExit) as error:  # the module is someone else's: whatever it raises is named, in one line
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+            rule = f"the {kind}'s module cannot be imported"
+            hint = "; ".join(filter(None, (str(error), extra or _looked(error.name))))
+        elif isinstance(error, ImportError):
+            rule, hint = f"the {kind}'s module cannot be imported", f"{clipped(str(error), 900)}{failing_line(error)}"
+        else:
+            hint = in_one_line(error)
+            if isinstance(error, SystemExit):
+                hint += '; put what a script does below `if __name__ == "__main__":`'
+            rule = f"the {kind}'s module raises an error when it is imported"
+        raise SpecError(rule, place=place, value=path, hint=hint) from None
+
+
+def _looked(name: str) -> str:
+    """Where an import looks, for a module that is nowhere."""
+    if "." in name:
+        return ""
+    return f"it is looked for in the current folder ({Path.cwd()}) and among the installed packages"
+
+
+@contextlib.contextmanager
+def errors_named(rule: str, place: str = "") -> Iterator[None]:
+    """Calls of someone else's code: what they raise is a `SpecError` of this rule and place, in one line; but not
+    ours."""
+    try:
+        yield
+    except SpecError:
+        raise
+    except Exception as error:
+        raise SpecError(rule, place=place, hint=in_one_line(error)) from None
+
+
+def in_one_line(error: BaseException) -> str:
+    """An error of someone else's code: its type, what it says, and where it was raised."""
+    return f"{type(error).__name__}: {clipped(str(error), 900)}{failing_line(error)}"
+
+
+def failing_line(error: BaseException) -> str:
+    """Where in someone else's code an import failed: ` (mine.py, line 3)`; empty where that is not known."""
+    if isinstance(error, SyntaxError):
+        return ""  # its text says where
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _machinery(f.filename)]
+    theirs = [f for f in frames if not f.filename.startswith(_INSTALLED)] or frames  # not what their code called
+    return f" ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})" if theirs else ""
+
+
+def _machinery(file: str) -> bool:
+    return file.startswith("<") or file in (__file__, importlib.__file__)

@@ -22,8 +22,12 @@ default means "as before" (or that says where a trial runs, not what it is) has 
 left out while it has that default, so that adding the field changes no id.
 """
 
+import ast
 import dataclasses
 import functools
+import inspect
+import itertools
+import textwrap
 import typing
 from collections.abc import Hashable, Mapping
 from pathlib import PurePath
@@ -39,9 +43,7 @@ C = TypeVar("C", bound=type)
 OMIT_DEFAULT = object()
 """In a field's `Annotated` type: leave it out of the resolved config while it has its default."""
 
-CONFIG = pydantic.ConfigDict(
-    extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False, use_attribute_docstrings=True
-)
+CONFIG = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False)
 
 
 @dataclass_transform(frozen_default=True)
@@ -49,6 +51,8 @@ def checked(cls: C, *, extra: Literal["forbid", "allow"] = "forbid") -> C:
     """Make `cls` a frozen dataclass that rejects unknown fields (unless `extra` is "allow") and wrong types with a
     one-line `SpecError`."""
     config = pydantic.ConfigDict(**{**CONFIG, "extra": extra})
+    if "__get_pydantic_json_schema__" not in vars(cls):
+        cls.__get_pydantic_json_schema__ = classmethod(_described_schema)  # type: ignore[attr-defined]
     wrapped: Any = pydantic.dataclasses.dataclass(cls, frozen=True, config=config)
     build = wrapped.__init__
 
@@ -66,8 +70,9 @@ def checked(cls: C, *, extra: Literal["forbid", "allow"] = "forbid") -> C:
 def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
     """The first of pydantic's findings as one line: place, rule, value, and for an unknown field the known ones."""
     first = error.errors(include_url=False)[0]
-    if first["loc"] and isinstance(first["loc"][0], int) and dataclasses.is_dataclass(cls):  # given by position
-        first["loc"] = (dataclasses.fields(cls)[first["loc"][0]].name, *first["loc"][1:])
+    at, names = first["loc"][:1], [f.name for f in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else []
+    if at and isinstance(at[0], int) and 0 <= at[0] < len(names):  # given by position
+        first["loc"] = (names[at[0]], *first["loc"][1:])
     if isinstance(cause := first.get("ctx", {}).get("error"), SpecError):
         return cause.at(_place(first["loc"]))
     place, value = _place(first["loc"]), first.get("input")
@@ -117,10 +122,16 @@ def validate(cls: Any, value: object) -> Any:
 
 def json_schema(cls: Any, ref_template: str = "#/$defs/{model}") -> dict[str, Any]:
     """JSON schema of `cls`, for editors; `ref_template` says where the classes that it uses will stand."""
-    schema = pydantic.TypeAdapter(cls).json_schema(ref_template=ref_template)
-    for name, text in field_help(cls).items():  # pydantic knows the help of a class's own fields only
-        if text and name in schema.get("properties", {}):
-            schema["properties"][name].setdefault("description", text)
+    return pydantic.TypeAdapter(cls).json_schema(ref_template=ref_template)
+
+
+def _described_schema(cls: Any, core: Any, handler: pydantic.GetJsonSchemaHandler) -> dict[str, Any]:
+    """The JSON schema of a `@checked` class with the help of its fields."""
+    schema = handler(core)
+    properties = handler.resolve_ref_schema(schema).get("properties", {})
+    for name, text in field_help(cls).items():
+        if text and name in properties:
+            properties[name].setdefault("description", text)
     return schema
 
 
@@ -131,8 +142,13 @@ def resolved_config(settings: Any) -> dict[str, Any]:
     return {
         name: plain(value)
         for name, value in vars(settings).items()
-        if not name.startswith("_") and not (name in omitted and value == omitted[name])
+        if not name.startswith("_") and not (name in omitted and _is_default(value, omitted[name]))
     }
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    """Whether a field has its default; a component, whose default is a name, where it is that name alone."""
+    return bool(plain(value) == {"name": default} if hasattr(value, "to_plain") else value == default)
 
 
 def omitted_fields(cls: Any) -> dict[str, Any]:
@@ -169,6 +185,27 @@ def field_help(cls: Any) -> dict[str, str]:
     said."""
     texts: dict[str, str] = {}
     for base in reversed(getattr(cls, "__mro__", ())):
+        docstrings = _attribute_docstrings(base) if "__pydantic_fields__" in vars(base) else {}
         for name, info in vars(base).get("__pydantic_fields__", {}).items():
-            texts[name] = " ".join((info.description or "").split()) or texts.get(name, "")
+            text = info.description or docstrings.get(name, "")
+            texts[name] = " ".join(text.split()) or texts.get(name, "")
     return texts
+
+
+@functools.cache
+def _attribute_docstrings(cls: Any) -> dict[str, str]:
+    """Field -> the docstring below it in the source of `cls`. Read when somebody asks for help: pydantic's own
+    `use_attribute_docstrings` reads every class's source as it is defined, which was half of the time to import."""
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0].body  # type: ignore[attr-defined]
+    except (OSError, TypeError, SyntaxError):  # defined without a source file
+        return {}
+    return {
+        field.target.id: text.value.value
+        for field, text in itertools.pairwise(body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }

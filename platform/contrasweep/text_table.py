@@ -32,5 +32,5 @@ def text_table(rows: Sequence[Sequence[str]], *, rule: bool = False, width: int 
         table.add_row(*map(Text, row))
     columns = UNLIMITED if width is None else max(width, (NARROWEST + 2) * len(rows[0]))
     sink = io.StringIO()
-    Console(file=sink, width=columns, color_system=None, force_terminal=False).print(table)
+    Console(file=sink, width=columns, color_system=None, force_terminal=False, force_jupyter=False).print(table)
     return [line.rstrip() for line in sink.getvalue().splitlines()]

@@ -1,36 +1,22 @@
-"""A local Ray, and an S3-protocol server over HTTP, for the tests of this area."""
+"""Servers of the object stores' protocols, and a way to S3's on which faults happen, for the tests of this area."""
 
 import contextlib
 import http.client
 import os
-import socket
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+import cloud_servers
 import pytest
+from cloud_servers import free_port
 
-SUPPORT = Path(__file__).resolve().parents[1] / "support"
-
-
-@pytest.fixture(scope="module")
-def ray_session() -> Iterator[None]:
-    """One local Ray for the tests of a module that run in this process."""
-    import ray
-
-    from contrasweep.running.engine import TUNE_ENVIRONMENT
-
-    os.environ.update(TUNE_ENVIRONMENT)  # Ray reads its part as it starts
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
-    folder = f"/tmp/cs-ray-{os.getpid()}"  # short: a Unix socket's path has at most 107 characters
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _temp_dir=folder)
-    yield
-    ray.shutdown()
+from benchmarks.fault_proxy import Faults, faulty_proxy
+from contrasweep.storage import s3_retry
 
 
 @dataclass(frozen=True)
@@ -40,12 +26,6 @@ class S3:
     endpoint: str
     uri: str
     env: dict[str, str]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def s3_environment(endpoint: str) -> dict[str, str]:
@@ -111,3 +91,42 @@ def s3(s3_endpoint: str, s3_client: Any, monkeypatch: pytest.MonkeyPatch) -> S3:
     bucket = f"test-{uuid.uuid4().hex[:12]}"
     s3_client.create_bucket(Bucket=bucket)
     return S3(s3_endpoint, f"s3://{bucket}/runs", env)
+
+
+@pytest.fixture
+def faults(s3: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
+    """A proxy in front of the S3 server; this process's S3 requests go through it."""
+    with faulty_proxy(s3.endpoint) as faults:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", faults.endpoint)
+        monkeypatch.setattr(s3_retry, "FIRST_WAIT_S", 0.01)
+        yield faults
+
+
+@pytest.fixture(scope="session")
+def google_server() -> Iterator[dict[str, str]]:
+    """What reaches a server of Google's protocol."""
+    with cloud_servers.google() as environment:
+        yield environment
+
+
+@pytest.fixture(scope="session")
+def azure_server() -> Iterator[dict[str, str]]:
+    """What reaches a server of Azure's protocol."""
+    with cloud_servers.azure() as environment:
+        yield environment
+
+
+@pytest.fixture
+def gs(google_server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of a fresh bucket; the environment points at its server."""
+    for name, value in google_server.items():
+        monkeypatch.setenv(name, value)
+    return cloud_servers.google_bucket(google_server)
+
+
+@pytest.fixture
+def az(azure_server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of a fresh container; the environment points at its server."""
+    for name, value in azure_server.items():
+        monkeypatch.setenv(name, value)
+    return cloud_servers.azure_container(azure_server)

@@ -1,48 +1,21 @@
 """The command line as a person uses it: exit statuses, one-line errors, nothing written on bad input."""
 
-import contextlib
-import io
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import jsonschema
 import pytest
 import yaml
+from command_line import contrasweep
 
-from contrasweep.cli import main
+from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study.file import load_study, study_schema, to_plain
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = "search_spaces.quickstart:STUDY"
-
-
-@dataclass(frozen=True)
-class Done:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def contrasweep(*words: str, folder: Path) -> Done:
-    """The command in this process, which has imported everything already; what it found in `folder` is forgotten."""
-    out, err = io.StringIO(), io.StringIO()
-    places, status = list(sys.path), 0
-    with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(sys, "argv", ["contrasweep", *words])
-                main()
-        except SystemExit as end:
-            status = end.code if isinstance(end.code, int) else int(end.code is not None)
-        finally:
-            sys.path[:] = places
-            for name, module in list(sys.modules.items()):
-                if str(getattr(module, "__file__", None) or "").startswith(f"{folder}/"):
-                    del sys.modules[name]
-    return Done(status, out.getvalue(), err.getvalue())
 
 
 BAD = {
@@ -57,14 +30,15 @@ BAD = {
         "arms.ocl.config.epoch: there is no such field; did you mean 'epochs'?",
     ),
     "empty axis": (["--set", "axes.batch_size=[]"], "axes.batch_size: list should have at least 1 item"),
-    "folds above rows": (["--set", "folds=100000"], "folds: 544 rows cannot fill 100000 folds"),
+    "folds above rows": (["--set", "folds=10000"], "folds: 544 rows cannot fill 10000 folds"),
     "missing dataset": (
         ["--set", "data=mnist"],
         "dataset 'mnist' is not staged; stage it with: contrasweep data stage mnist",
     ),
     "unknown dataset": (["--set", "data=digitz"], "there is no dataset 'digitz'; did you mean 'digits'?"),
     "unwritable storage": (["--storage", "/proc/x"], "storage /proc/x cannot be written"),
-    "unknown storage": (["--storage", "gs://b/x"], "gs://b/x: storage must be a folder or an s3:// address"),
+    "unknown storage": (["--storage", "gz://b/x"], "gz://b/x: storage must be a folder, an s3:// address, or one"),
+    "storage of one process": (["--storage", "memory://b/x"], "memory://b/x is seen by this process alone"),
     "folder as tracking store": (["--tracking", "./mlruns"], "a folder is no tracking store"),
     "malformed --set": (["--set", "folds"], "--set: --set takes path=value, got 'folds'"),
 }
@@ -80,6 +54,7 @@ def test_bad_input_is_one_line_and_writes_nothing(case, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_bad_input_ends_the_process_itself_with_one_line(tmp_path):
     words, says = BAD["unknown field"]
     done = subprocess.run(
@@ -110,6 +85,27 @@ def test_a_wrong_command_line_is_one_line(words, says, tmp_path):
     assert done.stdout == ""
 
 
+@pytest.mark.slow
+def test_a_plan_of_another_study_of_this_name_is_refused_as_the_run_would_be(tmp_path):
+    storage = StudyRecords(str(tmp_path), "quickstart")
+    storage.claim(StudyDocument(name="quickstart", metric="accuracy", plan_digest="another"))
+    done = contrasweep("plan", QUICK, "--storage", str(tmp_path), folder=tmp_path)
+    assert done.returncode == 2
+    assert "0 done, 30 to run" in done.stdout, "what would run is shown all the same"
+    assert "another plan is in this storage" in done.stderr and "--extend" in done.stderr
+    assert contrasweep("plan", QUICK, "--storage", str(tmp_path), "--extend", folder=tmp_path).returncode == 0
+
+
+def test_data_commands_and_their_errors_name_the_storage_of_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("CONTRASWEEP_STORAGE", str(tmp_path / "there"))
+    assert contrasweep("data", "stage", "digits", folder=tmp_path).returncode == 0
+    assert (tmp_path / "there" / "datasets" / "digits" / "manifest.json").exists()
+    assert contrasweep("data", "list", "--json", folder=tmp_path).stdout.count('"name": "digits"') == 1
+    unknown = contrasweep("plan", QUICK, "--set", "data=birds", folder=tmp_path).stderr
+    assert "there is no dataset 'birds'" in unknown
+    assert f"looked in {tmp_path}/there/datasets/birds; staged there: digits" in unknown
+
+
 def test_an_error_in_a_file_names_file_and_field(tmp_path):
     (tmp_path / "s.yaml").write_text(
         "name: s\ndata: digits\narms:\n  a: {trainable: 'trainables.contrastive:train', cfg: {}}\n"
@@ -127,16 +123,18 @@ def test_plan_shows_cells_and_warns_of_five_folds(tmp_path):
     done = contrasweep("plan", QUICK, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "trials    30: 0 done, 30 to run" in done.stdout
-    assert "0.0625" in done.stdout
+    assert "decides   overall, 3 comparisons" in done.stdout
+    assert "only large differences are decided; 12 seeds a fold would decide 1 standard deviation" in done.stdout
     assert list(tmp_path.iterdir()) == []
-    told = json.loads(contrasweep("plan", QUICK, "--json", "--set", "seeds=[0,1]", folder=tmp_path).stdout)
-    assert (told["cells"], told["trials"], told["to_run"]) == (6, 60, 60)
+    shown = json.loads(contrasweep("plan", QUICK, "--json", "--set", "seeds=[0,1]", folder=tmp_path).stdout)
+    assert (shown["cells"], shown["trials"], shown["to_run"]) == (6, 60, 60)
 
 
 def test_yaml_and_python_declare_the_same_study():
     assert load_study(str(ROOT / "search_spaces" / "quickstart.yaml")) == load_study(QUICK)
 
 
+@pytest.mark.slow
 def test_a_trainable_beside_the_study_file_is_found_by_the_installed_command(tmp_path):
     """Unlike `python -m`, the script does not begin with the current folder on its path."""
     (tmp_path / "mine.py").write_text("def train(trial, resume=None):\n    yield\n")
@@ -179,9 +177,9 @@ def test_the_schema_accepts_our_studies_and_refuses_typing_errors():
     ["methods", "losses", "similarities", "datasets", "encoders", "augmentations", "optimizers", "heads", "studies"],
 )
 def test_list_names_and_describes_all(kind, tmp_path):
-    found = json.loads(contrasweep("list", kind, "--json", folder=tmp_path).stdout)
-    assert found and all(text and "object at 0x" not in text and "function" not in text for text in found.values()), (
-        found
+    shown = json.loads(contrasweep("list", kind, "--json", folder=tmp_path).stdout)
+    assert shown and all(text and "object at 0x" not in text and "function" not in text for text in shown.values()), (
+        shown
     )
 
 
@@ -247,6 +245,7 @@ def test_list_prints_what_the_components_of_a_method_take():
     assert rows["batch_size"].help.startswith("Images of a step") and "loss.entry" not in rows
 
 
+@pytest.mark.slow
 def test_the_printed_schema_knows_the_settings_of_each_method(tmp_path):
     schema = json.loads(contrasweep("schema", folder=tmp_path).stdout)
     jsonschema.Draft202012Validator.check_schema(schema)

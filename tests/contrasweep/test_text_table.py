@@ -25,6 +25,11 @@ def test_a_narrow_terminal_breaks_entries_and_loses_nothing(width, rule):
     assert sorted(letters) == sorted("".join(entry for row in ROWS for entry in row).replace(" ", ""))
 
 
+def test_in_a_notebook_a_table_is_text_too(monkeypatch):
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert text_table(ROWS, rule=True)[0].startswith("arm ")
+
+
 def test_characters_of_two_columns_are_counted_as_two():
     first, second = text_table([["統計", "a"], ["abcd", "b"]])
     assert first == "統計  a" and second == "abcd  b"

@@ -5,6 +5,11 @@ import sys
 from typing import NoReturn
 
 INTERRUPTED = 130
+PACKAGES_OF_ALL = {
+    *("cmaes", "matplotlib", "mlflow", "optuna", "pandas", "ray", "scipy", "sklearn", "tensorboardX", "torch"),
+    "torchvision",
+}
+"""What the extra `all` installs, as it is imported."""
 
 
 def main() -> None:
@@ -15,23 +20,41 @@ def main() -> None:
     from cluster.errors import ClusterError
     from contrasweep.cli.app import app
     from contrasweep.errors import ContrasweepError
+    from contrasweep.running.signals import interruption
+    from contrasweep.secrets import check_arguments
+    from contrasweep.terminal_text import guarded
 
+    interruption.ends_process = True
+    sys.stdout, sys.stderr = guarded(sys.stdout), guarded(sys.stderr)
     try:
+        check_arguments(sys.argv[1:])
         status = app(standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except (ContrasweepError, ClusterError) as error:
         _fail(str(error))
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in PACKAGES_OF_ALL:
+            raise
+        _fail(
+            f"this command needs the package {package}, which is not installed here; planning, submitting and watching "
+            "do without: pip install 'contrasweep[all]'"
+        )
     except typer.Abort:  # a question that was answered with no, or by nobody
         _fail("nothing was changed")
     except Exception as error:
         if not hasattr(error, "format_message"):  # what Click raises for wrong options, and Typer's own copy of Click
             raise
         if type(error).__name__ == "NoArgsIsHelpError":
-            print(error.format_message())
+            sys.stdout.write(f"{error.format_message()}\n")
             sys.exit(0)
         command = getattr(getattr(error, "ctx", None), "command_path", "contrasweep")
         _fail(f"{error.format_message()} (see {command} --help)")
     if status == INTERRUPTED:
-        print("contrasweep: interrupted; the same command goes on from here", file=sys.stderr, flush=True)
+        print(f"contrasweep: {interruption}", file=sys.stderr, flush=True)
         os._exit(INTERRUPTED)  # threads of Ray and MLflow may hang on a half-closed connection
     sys.exit(status)
 
@@ -39,8 +62,9 @@ def main() -> None:
 def _fail(message: str) -> NoReturn:
     """Print an error as one line, and as JSON where that was asked for; exit with 2."""
     from contrasweep.cli.options import wants_json
+    from contrasweep.errors import clipped
 
-    text = " ".join(message.split())
+    text = clipped(message, 2500)
     if wants_json():
         import json
 

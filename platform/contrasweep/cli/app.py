@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from contrasweep.cli import code, jobs, reports
+from contrasweep.cli import code, jobs, reports, skeleton, verification, watching
 from contrasweep.cli import data as data_commands
+from contrasweep.cli.examples import add_examples
 from contrasweep.cli.options import (
     AcceptCode,
     Cluster,
@@ -21,12 +22,14 @@ from contrasweep.cli.options import (
     Sets,
     Storage,
     Study,
+    StudyTracking,
     Tracking,
     changed_code,
     print_json,
     width,
 )
-from contrasweep.defaults import STORAGE, TRACKING
+from contrasweep.defaults import OF_STUDY, STORAGE, TRACKING
+from contrasweep.secrets import redacted
 from contrasweep.study.file import load_study
 from contrasweep.text_table import WIDTH, text_table
 
@@ -35,15 +38,27 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Declare a table of contrastive-learning runs; get it back with intervals and paired tests.",
 )
-app.add_typer(data_commands.app, name="data", help="Stage datasets as Parquet, list, verify and show them.")
-jobs.add_to(app)
-reports.add_to(app)
-code.add_to(app)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"contrasweep {version('contrasweep')}")
+        raise typer.Exit
+
+
+@app.callback(no_args_is_help=True)
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Declare a table of contrastive-learning runs; get it back with intervals and paired tests."""
 
 
 @app.command()
@@ -53,22 +68,35 @@ def plan(
     storage: Storage = STORAGE,
     json: Json = False,
     cluster: Annotated[Path | None, typer.Option(help="Inventory file of a cluster to plan for.")] = None,
+    extend: Extend = False,
 ) -> None:
     """Show what would run: cells, replicates, what is done already; memory and packing of each cell, hours and cost on
     this machine or on the hosts of an inventory; and what the design can answer."""
     from contrasweep.planning import forecast
     from contrasweep.planning.facade import plan as plan_study
+    from contrasweep.running.claim import check_name
     from contrasweep.running.code_changes import compare_plan
     from contrasweep.storage.records import StudyRecords
 
     planned = plan_study(load_study(study, sets or []), storage=storage)
     expected = forecast.forecast(planned, storage, cluster)
-    comparison, notes = compare_plan(planned, StudyRecords(storage, planned.study.name))
+    records = StudyRecords(storage, planned.study.name)
+    comparison, notes = compare_plan(planned, records, extend=extend)
     lines = [line for line in (comparison.line(all_=True), *notes) if line]
-    if json:
-        print_json(expected.to_dict() | {"other_code": lines})
-    else:
+    if not json:  # what would run is worth reading where `run` would refuse it
         print("\n".join([expected.to_text(width()), *lines]))
+    check_name(planned, records, extend=extend)
+    advised = None
+    if expected.records and (document := records.document()) and document.plan_digest == planned.digest:
+        from contrasweep.results.results import Results
+
+        advised = Results.load(document.name, storage).advice(expected.hours_of)
+    if json:
+        print_json(
+            expected.to_dict() | {"other_code": lines, "advice": advised.to_dict() if advised is not None else None}
+        )
+    elif advised:
+        print("\n" + advised.to_text(width() or WIDTH).rstrip())
 
 
 @app.command()
@@ -76,7 +104,7 @@ def run(
     study: Study,
     sets: Sets = None,
     storage: Storage = STORAGE,
-    tracking: Tracking = TRACKING,
+    tracking: StudyTracking = OF_STUDY,
     json: Json = False,
     max_concurrent: MaxConcurrent = None,
     extend: Extend = False,
@@ -110,22 +138,31 @@ def run(
         print_json(reports.summary(results))
     else:
         print(results.table().to_text(width() or WIDTH))
+        if advised := results.advice().to_text(width() or WIDTH).rstrip():
+            print("\n" + advised)
         print("\n" + search_notes(results).to_text(width()) if results.spent() else "")
         print(f"\nrecords:  {storage}/{results.name}\nreport:   contrasweep report {results.name} --storage {storage}")
-        if tracking != "none":
-            print(f"MLflow:   contrasweep ui --tracking {tracking} --study {results.name}")
+        from contrasweep.tracking import parted, tracking_of
+
+        for store in parted(tracking_of(tracking, declared.tracking))[0]:
+            print(f"MLflow:   contrasweep ui --tracking {redacted(store)} --study {results.name}")
+    for line in results.unread:
+        print(f"warning: {line}", file=sys.stderr)
     if results.stopped:
         print(results.stopped, file=sys.stderr)
     raise typer.Exit(3 if results.stopped else 0 if results.complete else 1)
 
 
 @app.command()
-def sync(study: Study, storage: Storage = STORAGE, tracking: Tracking = TRACKING, json: Json = False) -> None:
+def sync(study: Study, storage: Storage = STORAGE, tracking: StudyTracking = OF_STUDY, json: Json = False) -> None:
     """Replay a study's records into MLflow: what is missing there is added, nothing twice."""
     from contrasweep.results.results import Results
+    from contrasweep.tracking import parted, tracking_of
     from contrasweep.tracking import sync as replay
 
-    summary = replay(Results.load(reports.name(study), storage).records, tracking)
+    results = Results.load(reports.name(study), storage)
+    stores, _ = parted(tracking_of(tracking, results.document.spec.get("tracking")))
+    summary = replay(results.records, ",".join(stores) or "none")
     print_json(vars(summary)) if json else print(summary)
 
 
@@ -146,8 +183,8 @@ def list_(
     kind: Annotated[
         str,
         typer.Argument(
-            help="methods, losses, similarities, encoders, heads, augmentations, optimizers, datasets, searchers, "
-            "pruners or studies."
+            help="methods, losses, targets, similarities, encoders, heads, augmentations, optimizers, datasets, "
+            "searchers, pruners, trackers or studies."
         ),
     ],
     name: Annotated[str | None, typer.Argument(help="One of them, or package.module:name: print its settings.")] = None,
@@ -162,6 +199,8 @@ def list_(
             print_json(entries)
             return
         print("\n".join(text_table(list(entries.items()), width=width())))
+        if signature := catalogue.SIGNATURES.get(kind):
+            print(f"\nyour own, by package.module:name: {signature}")
         return
     settings = catalogue.settings(kind, name)
     print_json([vars(setting) for setting in settings]) if json else print(_settings_text(name, settings))
@@ -187,6 +226,16 @@ def doctor(storage: Storage = STORAGE, tracking: Tracking = TRACKING, json: Json
     else:
         print("\n".join(str(f) for f in findings))
     raise typer.Exit(0 if all(f.works for f in findings) else 1)
+
+
+reports.add_to(app)
+watching.add_to(app)
+code.add_to(app)
+verification.add_to(app)
+jobs.add_to(app)
+skeleton.add_to(app)
+app.add_typer(data_commands.app, name="data", help="Stage datasets as Parquet, list, verify and show them.")
+add_examples(app)
 
 
 def _settings_text(name: str, settings: list["Setting"]) -> str:

@@ -19,11 +19,13 @@ from contrasweep.components import Declared, Table, declared
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import import_from_here, import_path
 from contrasweep.schema import field_help, json_schema
-from contrasweep.study.study import AblationGrid, Sweep
+from contrasweep.study.grid import AblationGrid
+from contrasweep.study.sweep import Sweep
 
 TABLES = {
     "methods": "trainables.methods:METHODS",
     "losses": "trainables.losses:LOSSES",
+    "targets": "trainables.targets:TARGETS",
     "similarities": "trainables.similarities:SIMILARITIES",
     "encoders": "trainables.encoders:ENCODERS",
     "heads": "trainables.encoders:HEADS",
@@ -32,8 +34,23 @@ TABLES = {
     "datasets": "contrasweep.data.importers:DATASETS",
     "searchers": "contrasweep.tuning.searchers:SEARCHERS",
     "pruners": "contrasweep.tuning.pruners:PRUNERS",
+    "trackers": "contrasweep.tracking:TRACKERS",
 }
 """Kind of thing -> the table of its names, as `package.module:TABLE`."""
+SIGNATURES = {
+    "methods": "a generator function (trial, resume=None)",
+    "losses": "a function (scores, positives, negatives, **options) or (embeddings, labels, **options), or a class",
+    "similarities": "",
+    "encoders": "a callable (shape, **options) that gives a torch module with dim; torchvision's by name, timm:NAME",
+    "heads": "a callable (features, **options) that gives a torch module",
+    "augmentations": "a function (image, **options), or a class whose objects take one: torchvision.transforms.v2:NAME",
+    "optimizers": "a class (parameters, lr, **options) as in torch.optim, whose own go by their names",
+    "datasets": "a function (source, settings) that gives a Content, or an Importer",
+    "searchers": "a class (problem, **options) with ask, tell and replay, or an Optuna sampler",
+    "pruners": "a class (mode, budget, **options): contrasweep.tuning.pruners.Pruner",
+    "trackers": "a class (study) with start, report, finish and close",
+}
+"""Kind -> what one of your own is, at `package.module:name`."""
 STUDIES = "search_spaces"
 """The package whose modules hold studies."""
 

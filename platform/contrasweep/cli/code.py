@@ -36,17 +36,21 @@ def code(
     ] = None,
 ) -> None:
     """List which code made which trials of a study, and what was put aside."""
+    from contrasweep.storage.study_document import STUDY_FORMAT
     from contrasweep.storage.superseded import put_aside_so_far
 
     records = _records(study, storage)
-    made = _by_code(records)
+    by_code = _by_code(records)
     if diff is not None:
-        _print_difference(records, made, diff, json)
+        _print_difference(records, by_code, diff, json)
         return
     aside = put_aside_so_far(records)
-    rows = [_row(records, digest, trials) for digest, trials in made.items()]
+    rows = [_row(records, digest, trials) for digest, trials in by_code.items()]
     if json:
-        superseded = [{"name": part.when, "reason": part.reason, "trials": list(part.trial_ids)} for part in aside]
+        superseded = [
+            {"name": p.when, "reason": p.reason, "trials": list(p.trial_ids), "searches": dict(p.searches)}
+            for p in aside
+        ]
         print_json({"code": rows, "superseded": superseded})
         return
     for row in rows:
@@ -54,6 +58,8 @@ def code(
         if row["digest"]:
             commit = f"commit {row['commit'][:12]}{' with changes' * row['dirty']}" if row["commit"] else "no commit"
             print(f"{'':<16}  {commit}; {', '.join(row['modules'][:4])}{' ...' * (len(row['modules']) > 4)}")
+    if (document := records.document()) is not None and document.format_version < STUDY_FORMAT:
+        print("recorded by an earlier release: contrasweep plan says what run will make of these trials")
     for part in aside:
         print(f"superseded {part.when}: {len(part.trial_ids)} trials ({part.reason})")
 
@@ -118,12 +124,12 @@ def _by_code(records: "StudyRecords") -> "dict[str, list[Record]]":
     """Digest -> the records of trials that ran it, in the order in which the codes were used."""
     from contrasweep.storage import compact
 
-    made: dict[str, list[Record]] = defaultdict(list)
+    by_code: dict[str, list[Record]] = defaultdict(list)
     recorded = compact.read_records(records, compact.record_etags(records)).values()
     for record in sorted(recorded, key=lambda record: record.ended):
         for digest in (*record.code.earlier, record.code.digest):
-            made[digest].append(record)
-    return dict(made)
+            by_code[digest].append(record)
+    return dict(by_code)
 
 
 def _row(records: "StudyRecords", digest: str, trials: "list[Record]") -> dict[str, Any]:
@@ -144,23 +150,23 @@ def _row(records: "StudyRecords", digest: str, trials: "list[Record]") -> dict[s
 
 
 def _print_difference(
-    records: "StudyRecords", made: "dict[str, list[Record]]", pair: tuple[str, str], json: bool
+    records: "StudyRecords", by_code: "dict[str, list[Record]]", pair: tuple[str, str], json: bool
 ) -> None:
     from contrasweep.code import difference
 
-    sides = [_resolved(made, word, other) for word, other in ((pair[0], pair[1]), (pair[1], pair[0]))]
-    found = difference(_texts(records, made, *sides[0]), _texts(records, made, *sides[1]), (pair[0], pair[1]))
+    sides = [_resolved(by_code, word, other) for word, other in ((pair[0], pair[1]), (pair[1], pair[0]))]
+    changes = difference(_texts(records, by_code, *sides[0]), _texts(records, by_code, *sides[1]), (pair[0], pair[1]))
     if json:
-        changes = [vars(change) for change in found.changes]
-        print_json({"a": pair[0], "b": pair[1], "changes": changes, "diff": found.diff})
+        rows = [vars(change) for change in changes.changes]
+        print_json({"a": pair[0], "b": pair[1], "changes": rows, "diff": changes.diff})
     else:
-        sys.stdout.write(found.diff)
-        print(f"{found}")
+        sys.stdout.write(changes.diff)
+        print(f"{changes}")
 
 
-def _resolved(made: "dict[str, list[Record]]", word: str, other: str) -> tuple[str, str]:
+def _resolved(by_code: "dict[str, list[Record]]", word: str, other: str) -> tuple[str, str]:
     """The digest that begins with `word`, and whose trials' present code is meant by `now`."""
-    known = [digest for digest in made if digest]
+    known = [digest for digest in by_code if digest]
 
     def one(text: str) -> str:
         matches = [digest for digest in known if digest.startswith(text)]
@@ -176,16 +182,17 @@ def _resolved(made: "dict[str, list[Record]]", word: str, other: str) -> tuple[s
     return (NOW, one(other)) if word == NOW else (one(word), "")
 
 
-def _texts(records: "StudyRecords", made: "dict[str, list[Record]]", digest: str, like: str) -> dict[str, str]:
+def _texts(records: "StudyRecords", by_code: "dict[str, list[Record]]", digest: str, like: str) -> dict[str, str]:
     """File -> text of a code; of `now`, of what the trials of the code `like` would run."""
+    from contrasweep.code import PresentCode
     from contrasweep.errors import StorageError
     from contrasweep.imports import import_from_here
-    from contrasweep.planning.identity import PresentCode, texts
+    from contrasweep.planning.identity import texts
     from contrasweep.storage.code_files import read_sources
 
     if digest == NOW:
         import_from_here()  # the trials' package is found where `run` finds it
-        record = made[like][0]
+        record = by_code[like][0]
         return texts(PresentCode({}).of(record.trainable, record.config))
     sources = read_sources(records, digest)
     if sources is None:

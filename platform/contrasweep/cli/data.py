@@ -13,7 +13,9 @@ from contrasweep.text_table import text_table
 
 app = typer.Typer(no_args_is_help=True, help="Stage datasets as Parquet, list, show and verify them.")
 
-Storage = Annotated[str, typer.Option(help="Folder or s3:// address below which datasets/ lies.")]
+Storage = Annotated[
+    str, typer.Option(help="Folder or s3:// address below which datasets/ lies.", envvar="CONTRASWEEP_STORAGE")
+]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 

@@ -1,10 +1,12 @@
 """Commands on jobs: submit a study to a cluster, ask for its status, read its log, stop it."""
 
 import sys
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
+from contrasweep.cli import reports, watching
 from contrasweep.cli.options import (
     AcceptCode,
     Cluster,
@@ -17,13 +19,20 @@ from contrasweep.cli.options import (
     Sets,
     Storage,
     Study,
-    Tracking,
+    StudyTracking,
     changed_code,
     print_json,
 )
-from contrasweep.defaults import STORAGE, TRACKING
+from contrasweep.defaults import OF_STUDY, STORAGE
+from contrasweep.errors import SpecError
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, as `submit` printed it.")]
+JobOrStudy = Annotated[
+    str, typer.Argument(metavar="JOB|STUDY", help="A job's id, or a study: its name, module:NAME, or a .yaml file.")
+]
+AnAddress = Annotated[
+    str | None, typer.Option(help="The cluster's dashboard, http://HEAD:8265.", envvar="RAY_API_SERVER_ADDRESS")
+]
 Address = Annotated[
     str, typer.Option(help="The cluster's dashboard, http://HEAD:8265.", envvar="RAY_API_SERVER_ADDRESS")
 ]
@@ -41,7 +50,7 @@ def submit(
     study: Study,
     address: Address,
     storage: Storage = STORAGE,
-    tracking: Tracking = TRACKING,
+    tracking: StudyTracking = OF_STUDY,
     sets: Sets = None,
     follow: Follow = False,
     json: Json = False,
@@ -77,25 +86,67 @@ def submit(
             f"log:      contrasweep logs {job.id} --address {address} --follow"
         )
     if follow:
-        raise typer.Exit(EXIT.get(job.follow(sys.stdout.write), 1))
+        raise typer.Exit(EXIT.get(job.follow(_write), 1))
 
 
-def status(job: Job, address: Address, json: Json = False) -> None:
-    """Print PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED."""
+def status(name: JobOrStudy, address: AnAddress = None, storage: Storage = STORAGE, json: Json = False) -> None:
+    """Print a job's status, PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED; or how far a study is, from its storage."""
+    from contrasweep.storage.records import StudyRecords
+
+    study = reports.name(name)
+    if (document := StudyRecords(storage, study).document()) is not None:
+        from contrasweep.live.overview import overview
+
+        entry = overview(StudyRecords(storage, study), document)
+        print_json(asdict(entry) | {"state": entry.state}) if json else watching.print_overview(entry)
+        return
+    if address is None:
+        watching.known_study(study, storage)
     from cluster import submission
 
-    state = submission.status(job, address=address)
-    print_json({"job": job, "status": state}) if json else print(state)
+    state = submission.status(name, address=str(address))
+    print_json({"job": name, "status": state}) if json else print(state)
     raise typer.Exit(EXIT.get(state, 1))
 
 
-def logs(job: Job, address: Address, follow: Follow = False) -> None:
-    """Print what a job has printed so far, or follow it; following attaches again when the connection breaks."""
+def logs(
+    name: JobOrStudy,
+    trial: Annotated[str | None, typer.Argument(help="A trial's id, or its beginning: print that trial's log.")] = None,
+    address: AnAddress = None,
+    storage: Storage = STORAGE,
+    follow: Follow = False,
+) -> None:
+    """Print what a trial of a study has printed, with its traceback; or what a job has printed so far. Following a job
+    attaches again when the connection breaks."""
+    if trial is not None:
+        from contrasweep.live import logs as trial_logs
+
+        records = watching.known_study(reports.name(name), storage)
+        trial_id = trial_logs.find_trial(records, trial)
+        if follow:
+            trial_logs.follow(records, trial_id, _write)
+            return
+        _write(trial_logs.read_log(records, trial_id))
+        _write(trial_logs.ending(records, trial_id, records.read_one(trial_id)))
+        return
+    if address is None:
+        raise SpecError(
+            "the log of a job needs --address, that of a trial its id",
+            place="logs",
+            value=name,
+            hint=f"contrasweep logs {name} TRIAL, or contrasweep logs {name} --address http://HEAD:8265",
+        )
     from cluster import submission
 
     if follow:
-        raise typer.Exit(EXIT.get(submission.follow(job, address=address, write=sys.stdout.write), 1))
-    sys.stdout.write(submission.logs(job, address=address))
+        raise typer.Exit(EXIT.get(submission.follow(name, address=address, write=_write), 1))
+    _write(submission.logs(name, address=address))
+
+
+def _write(text: str) -> None:
+    """To standard output, at once."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def stop(job: Job, address: Address) -> None:

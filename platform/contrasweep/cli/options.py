@@ -19,7 +19,20 @@ Storage = Annotated[
     str, typer.Option(help="Folder or s3://bucket/prefix for records and checkpoints.", envvar="CONTRASWEEP_STORAGE")
 ]
 Tracking = Annotated[
-    str, typer.Option(help="MLflow tracking store; none for no tracking.", envvar="CONTRASWEEP_TRACKING")
+    str,
+    typer.Option(
+        help="MLflow store, tensorboard:FOLDER, wandb:FOLDER, package.module:Class, or several with commas; or none.",
+        envvar="CONTRASWEEP_TRACKING",
+    ),
+]
+StudyTracking = Annotated[
+    str,
+    typer.Option(
+        help="As for `ui`, one or several with commas; or none. Left out: the study's `tracking`, or "
+        "sqlite:///mlflow.db.",
+        envvar="CONTRASWEEP_TRACKING",
+        show_default=False,
+    ),
 ]
 MaxConcurrent = Annotated[int | None, typer.Option(min=1, help="Trials at once, at most.")]
 Extend = Annotated[bool, typer.Option("--extend", help="Keep the trials of another plan of this name and add to them.")]
@@ -53,8 +66,8 @@ def wants_json() -> bool:
 
 def width() -> int | None:
     """Columns of the terminal; None where the output goes into a file or a pipe, which has any number of them."""
-    if columns := int(os.environ.get("COLUMNS", 0)):
-        return columns
+    if (columns := os.environ.get("COLUMNS", "")).isdecimal() and int(columns):
+        return int(columns)
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

@@ -1,5 +1,6 @@
 """Commands on what a study has found: its report, and one arm against another."""
 
+from collections.abc import Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,10 +12,12 @@ from contrasweep.study.file import load_study
 from contrasweep.text_table import WIDTH
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from contrasweep.results.results import Results
     from contrasweep.results.table import Table
 
-Metric = Annotated[str | None, typer.Option(help="Another metric than the study's.")]
+Metric = Annotated[str | None, typer.Option(help="Another metric than the study's; of a table several: a,b.")]
 OverWhat = Annotated[
     Literal["replicates", "groups"],
     typer.Option(help="groups: all folds' test items by the groups they come from; --metric is a score of items."),
@@ -32,25 +35,38 @@ def report(
     study: Study,
     storage: Storage = STORAGE,
     json: Json = False,
-    format: Annotated[str, typer.Option(help="text, markdown, latex, html, csv or parquet.")] = "text",
+    format: Annotated[
+        str, typer.Option(help="text, markdown, latex, html, csv, parquet, or yaml: a study of the best settings.")
+    ] = "text",
     rows: Annotated[list[str] | None, typer.Option(help="arm or an axis; repeatable.")] = None,
     columns: Annotated[list[str] | None, typer.Option(help="arm or an axis; repeatable.")] = None,
     metric: Metric = None,
     spread: Annotated[bool, typer.Option("--spread", help="Show (min–max) in the cells.")] = False,
     over: OverWhat = "replicates",
     output: Output = None,
+    caption: Annotated[str, typer.Option(help="Of a paper's table, instead of the legend.")] = "",
+    label: Annotated[str, typer.Option(help="Of a paper's table, for LaTeX's \\ref.")] = "",
+    digits: Annotated[int | None, typer.Option(help="Of a paper's table: digits after the point.")] = None,
+    percent: Annotated[bool, typer.Option("--percent", help="A paper's table in percent.")] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve the HTML report and keep it true while it runs.")
+    ] = False,
+    host: Annotated[str, typer.Option(help="Of --serve: 0.0.0.0 lets other machines read it.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Of --serve: 0 takes a free one.", min=0, max=65535)] = 8080,
 ) -> None:
     """Print or write the table of a study, as it stands now; a csv or parquet file gets NAME.comparisons beside it."""
-    from contrasweep.report import write_report
+    from contrasweep.report import serve_report, write_report
+    from contrasweep.report.paper import PaperStyle
 
     results = load(study, storage)
+    if serve:
+        serve_report(results, lambda: load(study, storage), metric=metric, host=host, port=port, announce=_served)
+        return
     if json:
         table = results.table(rows or None, columns or None, metric, over=over)
-        print_json(
-            summary(results, table)
-            | {"rows": results.to_frame().astype(object).where(lambda f: f.notna(), None).to_dict("records")}
-        )
+        print_json(summary(results, table) | {"rows": _rows(results.to_frame())})
         return
+    paper = caption or label or percent or digits is not None
     write_report(
         results,
         format,
@@ -61,7 +77,12 @@ def report(
         spread=spread,
         over=over,
         width=(width() if output is None else None) or WIDTH,
+        style=PaperStyle(digits, percent, caption, label) if paper else None,
     )
+
+
+def _served(address: str) -> None:
+    print(f"serving the report at {address} until interrupted", flush=True)
 
 
 def compare(
@@ -104,6 +125,15 @@ def summary(results: "Results", table: "Table | None" = None) -> dict[str, objec
         "study": results.name,
         "trials": results.counts,
         "complete": results.complete,
+        "broken": [str(error) for error in results.broken],
         "stopped": results.stopped,
         "table": (table or results.table()).to_frame().to_dict("records"),
+        "advice": results.advice().to_dict(),
+        "best": [vars(entry) for entry in results.best_settings],
+        "importance": _rows(results.importance()),
     }
+
+
+def _rows(frame: "pd.DataFrame") -> list[dict[Hashable, object]]:
+    """The rows of a frame as JSON has them: None where there is no value."""
+    return frame.astype(object).where(lambda f: f.notna(), None).to_dict("records")

@@ -1,0 +1,58 @@
+"""An example of every command, shown at the end of its `--help`; a test parses each of them."""
+
+import typer
+
+STUDY = "search_spaces.quickstart:STUDY"
+ADDRESS = "--address http://HEAD:8265"
+EXAMPLES = {
+    "plan": [f"contrasweep plan {STUDY}", "contrasweep plan study.yaml --cluster inventory.yaml --set folds=3"],
+    "run": [f"contrasweep run {STUDY}", "contrasweep run study.yaml --storage s3://BUCKET/studies --retry-failed"],
+    "sync": ["contrasweep sync quickstart --tracking http://MLFLOW:5000"],
+    "ui": ["contrasweep ui --study quickstart --port 5001"],
+    "init": ["contrasweep init mythesis"],
+    "list": [
+        "contrasweep list losses",
+        "contrasweep list losses ocl",
+        "contrasweep list methods mypackage.method:train",
+    ],
+    "schema": ["contrasweep schema > study.schema.json"],
+    "doctor": ["contrasweep doctor --storage s3://BUCKET/studies"],
+    "report": [
+        "contrasweep report quickstart --format latex",
+        "contrasweep report quickstart --format html --output report.html",
+        "contrasweep report quickstart --format latex --metric knn1,knn5 --percent --digits 1 --label tab:main",
+        "contrasweep report quickstart --serve --port 8080",
+        "contrasweep report quickstart --rows batch_size --columns arm --metric accuracy",
+    ],
+    "compare": [
+        "contrasweep compare quickstart ocl supcon",
+        "contrasweep compare quickstart ocl supcon --at batch_size=8",
+    ],
+    "submit": [f"contrasweep submit {STUDY} {ADDRESS} --storage s3://BUCKET/studies --tracking http://MLFLOW:5000"],
+    "status": [f"contrasweep status JOB {ADDRESS}", "contrasweep status quickstart"],
+    "logs": [f"contrasweep logs JOB {ADDRESS} --follow", "contrasweep logs quickstart 3f2a91c0 --follow"],
+    "watch": ["contrasweep watch quickstart --storage s3://BUCKET/studies"],
+    "studies": ["contrasweep studies --storage s3://BUCKET/studies"],
+    "jobs": [f"contrasweep jobs {ADDRESS}"],
+    "stop": [f"contrasweep stop JOB {ADDRESS}"],
+    "code": ["contrasweep code quickstart", "contrasweep code quickstart --diff 3f2a now"],
+    "remove": ["contrasweep remove quickstart --arm ocl --status failed"],
+    "restore": ["contrasweep restore quickstart"],
+    "verify": ["contrasweep verify quickstart", "contrasweep verify quickstart --repair"],
+    "data stage": ["contrasweep data stage digits-lt", "contrasweep data stage ombria --source OMBRIA/"],
+    "data list": ["contrasweep data list --known"],
+    "data show": ["contrasweep data show digits-lt"],
+    "data verify": ["contrasweep data verify digits-lt"],
+}
+"""Command, with the group it stands in -> lines that can be typed."""
+
+
+def add_examples(app: typer.Typer, group: str = "") -> None:
+    """Show each command's examples below its help."""
+    for command in app.registered_commands:
+        name = command.name or (command.callback.__name__ if command.callback else "")
+        lines = EXAMPLES.get(f"{group}{name}", [])
+        command.epilog = "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {x}" for x in lines)])
+    for part in app.registered_groups:
+        if part.typer_instance is not None:
+            add_examples(part.typer_instance, f"{group}{part.name} ")

@@ -1,0 +1,127 @@
+"""Commands on what runs or has run: watch a study, list a storage's studies, list a cluster's jobs."""
+
+import datetime
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from contrasweep.cli import reports
+from contrasweep.cli.options import Json, Storage, Study, print_json, width
+from contrasweep.defaults import STORAGE
+from contrasweep.errors import SpecError
+from contrasweep.text_table import text_table
+
+if TYPE_CHECKING:
+    from contrasweep.live.overview import Overview
+    from contrasweep.storage.records import StudyRecords
+
+ClusterAddress = Annotated[
+    str, typer.Option(help="The cluster's dashboard, http://HEAD:8265.", envvar="RAY_API_SERVER_ADDRESS")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to the main application."""
+    for command in (watch, studies, jobs):
+        app.command()(command)
+
+
+def watch(
+    study: Study,
+    storage: Storage = STORAGE,
+    once: Annotated[bool, typer.Option("--once", help="Show how it stands and end.")] = False,
+    json: Json = False,
+) -> None:
+    """Watch a study that any machine runs, from its storage alone: what `run` shows, until it ends."""
+    from contrasweep.live.displays import display_here
+    from contrasweep.live.live_file import read_live
+    from contrasweep.live.watching import watch as watch_run
+
+    records = known_study(reports.name(study), storage)
+    if json:
+        state = read_live(records)
+        print_json(None if state is None else asdict(state))
+        return
+    try:
+        state = watch_run(records, display_here(), once=once)
+    except KeyboardInterrupt:  # nothing but the watching ends
+        return
+    if state is None:
+        print(f"{records.study} keeps no state of a run: it was run by an earlier release", file=sys.stderr)
+    elif state.ended:
+        print(f"ended: {state.ended}; contrasweep report {records.study} --storage {storage}")
+
+
+def studies(storage: Storage = STORAGE, json: Json = False) -> None:
+    """List the studies of a storage: trials by status, when each began, its last sign of life, its best."""
+    from contrasweep.live.overview import overviews
+
+    listed = list(overviews(storage))
+    if json:
+        print_json([asdict(entry) | {"state": entry.state} for entry in listed])
+    elif not listed:
+        print(f"there are no studies in {storage}")
+    else:
+        head = ["study", "state", "trials", "began", "last sign of life", "metric", "best"]
+        print("\n".join(text_table([head, *map(_row, listed)], rule=True, width=width())))
+
+
+def jobs(address: ClusterAddress, json: Json = False) -> None:
+    """List the jobs that `submit` has sent to a cluster, the newest first."""
+    from cluster import submission
+
+    listed = submission.jobs(address=address)
+    if json:
+        print_json(listed)
+    elif not listed:
+        print(f"no study was submitted to {address} since its head started")
+    else:
+        rows = [[job["id"], job["study"], job["status"], _date(job["start"]), _date(job["end"])] for job in listed]
+        print("\n".join(text_table([["job", "study", "status", "began", "ended"], *rows], rule=True, width=width())))
+
+
+def known_study(study: str, storage: str) -> "StudyRecords":
+    """The records of a study; `SpecError` that names those there are, where it was never run in this storage."""
+    from contrasweep.errors import choose_from
+    from contrasweep.live.overview import study_names
+    from contrasweep.storage.records import StudyRecords
+
+    records = StudyRecords(storage, study)
+    if records.document() is None:
+        names = study_names(storage)
+        hint = choose_from("studies", names, study) if names else "there are none"
+        raise SpecError(f"there is no such study in {storage}", place="STUDY", value=study, hint=hint)
+    return records
+
+
+def print_overview(entry: "Overview") -> None:
+    """A study in a few lines."""
+    rows = [
+        ["state", entry.state + (f", {entry.running} trials running" if entry.alive else "")],
+        ["trials", _trials(entry)],
+        ["began", _date(entry.started)],
+        ["last sign of life", _date(entry.last_sign)],
+        ["best", f"{entry.metric} {_best(entry)}" if entry.best is not None else "–"],
+    ]
+    print("\n".join(text_table(rows, width=width())))
+
+
+def _row(entry: "Overview") -> list[str]:
+    times = [_date(entry.started), _date(entry.last_sign)]
+    return [entry.study, entry.state, _trials(entry), *times, entry.metric, _best(entry)]
+
+
+def _trials(entry: "Overview") -> str:
+    of = "" if entry.trials is None else f" of {entry.trials}"
+    counts = ", ".join(f"{n} {status}" for status, n in sorted(entry.statuses.items()))
+    return f"{sum(entry.statuses.values())}{of}" + (f": {counts}" if counts else "")
+
+
+def _best(entry: "Overview") -> str:
+    return "–" if entry.best is None else f"{entry.best:.4g} ({entry.best_arm})"
+
+
+def _date(seconds: float | None) -> str:
+    return "–" if not seconds else f"{datetime.datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M}"

@@ -1,0 +1,49 @@
+"""The two parts of a trial's dataset as files that any program reads: `train.image.npy`, `train.label.npy`,
+`train.columns.parquet`, and the same for `test`."""
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from contrasweep import canonical
+from contrasweep.data import cache
+from contrasweep.data.manifest import Manifest
+from contrasweep.data.reading import Part, open_dataset
+
+
+def export(manifest: Manifest, fold: int | None, folder: Path) -> Path:
+    """Put the parts into `folder`. They are written once per node and fold, and linked from there."""
+    key = canonical.digest({"exported": 1, "data": manifest.digest, "fold": fold}, 32)
+    what = f"{manifest.name} (fold {fold}, as files)" if fold is not None else f"{manifest.name} (as files)"
+    folder.mkdir(parents=True, exist_ok=True)
+    with cache.entry(key, what, lambda place: _write(manifest, fold, place)) as entry:
+        for file in entry.iterdir():
+            if file.suffix in (".npy", ".parquet"):
+                _link(file, folder / file.name)
+    return folder
+
+
+def _write(manifest: Manifest, fold: int | None, folder: Path) -> None:
+    for name, part in zip(("train", "test"), open_dataset(manifest).parts(fold), strict=True):
+        for column, spec in manifest.columns.items():
+            if not spec.get("list"):
+                np.save(folder / f"{name}.{column}.npy", part.array(column), allow_pickle=False)
+        if "label" in part.split.names:
+            np.save(folder / f"{name}.label.npy", part.labels, allow_pickle=False)
+        pq.write_table(_columns(part, manifest), folder / f"{name}.columns.parquet")
+
+
+def _columns(part: Part, manifest: Manifest) -> pa.Table:
+    names = [name for name in part.split.names if name not in manifest.columns]
+    return pa.table({name: part.column(name) for name in names})
+
+
+def _link(file: Path, to: Path) -> None:
+    try:  # a second name keeps the content when the cache drops its own
+        os.link(file, to)
+    except OSError:
+        shutil.copyfile(file, to)

@@ -1,0 +1,20 @@
+"""Names of a package that are imported when they are first used: a plan must not wait for Ray, SciPy or torch."""
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def importer(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """A `__getattr__` for `package`, of name -> the package's module that has it. None of these modules may have the
+    name of what is imported from it: importing it would put the module in that name's place."""
+
+    def get(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return get

@@ -1,0 +1,1 @@
+"""What is seen of a study while it runs: its state, on a terminal, in a notebook, as lines, and from the storage."""

@@ -1,0 +1,72 @@
+"""What a trial printed, read from the storage: as it is now, or followed until the trial has ended."""
+
+import time
+from collections.abc import Callable
+
+from contrasweep.errors import SpecError
+from contrasweep.live.live_file import read_live
+from contrasweep.storage.record import Record
+from contrasweep.storage.records import LOG, STACK, StudyRecords
+
+POLL_S = 1.0
+MAX_LOG = 2**26  # bytes; ours have a sixteenth of it
+KNOWN = 200  # characters by which the place is found again in a log that was shortened
+
+
+def find_trial(records: StudyRecords, prefix: str) -> str:
+    """The id that begins with `prefix`; `SpecError` where none or several do."""
+    folder = f"{records.study}/trials/"
+    ids = {key.removeprefix(folder).split("/")[0] for key in records.store.list(folder + prefix)}
+    if (live := read_live(records)) is not None:
+        ids |= {trial_id for trial_id in live.running if trial_id.startswith(prefix)}
+    if len(ids) == 1:
+        return ids.pop()
+    hint = f"it begins {len(ids)}: {', '.join(sorted(ids)[:5])}" if ids else "contrasweep report lists all trials"
+    raise SpecError("the id of one trial of this study, or its beginning", place="TRIAL", value=prefix, hint=hint)
+
+
+def read_log(records: StudyRecords, trial_id: str) -> str:
+    """What a trial has printed so far; "" where that is nothing."""
+    return _text(records, trial_id, LOG)
+
+
+def ending(records: StudyRecords, trial_id: str, record: Record | None) -> str:
+    """What is known of a trial beside its log: how it ended with its traceback, and where it was when it hung."""
+    if record is None:
+        stack = _text(records, trial_id, STACK)
+        return f"--- it did not report, and was here:\n{stack}" if stack else ""
+    where = f" on {record.host}" if record.host else ""
+    return f"--- {record.status}{where}\n{record.error or ''}"
+
+
+def follow(records: StudyRecords, trial_id: str, write: Callable[[str], object], poll_s: float = POLL_S) -> None:
+    """Write what a trial prints until it has a record."""
+    written = ""
+    while True:
+        record = records.read_one(trial_id)  # before the log, which is whole once there is a record
+        text = read_log(records, trial_id)
+        write(_new(written, text))
+        written = text
+        if record is not None:
+            write(ending(records, trial_id, record))
+            return
+        time.sleep(poll_s)
+
+
+def _new(written: str, text: str) -> str:
+    """What of `text` comes after what was `written`, also where its middle was left out meanwhile."""
+    if text.startswith(written):
+        return text[len(written) :]
+    place = text.rfind(written[-KNOWN:])
+    return (
+        text[place + len(written[-KNOWN:]) :]
+        if place >= 0
+        else "\n--- some of it was too quick\n" + text[-KNOWN * 50 :]
+    )
+
+
+def _text(records: StudyRecords, trial_id: str, name: str) -> str:
+    try:
+        return records.store.read(records.key(trial_id, name), MAX_LOG).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""

@@ -1,0 +1,83 @@
+"""What a storage says of its studies: which there are, how far each is, and when its driver was last alive."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from contrasweep.live.live_file import SILENT_S, read_live
+from contrasweep.live.state import ArmState, RunState
+from contrasweep.storage import compact
+from contrasweep.storage.record import Status
+from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.store import open_store
+from contrasweep.storage.study_document import StudyDocument
+
+
+@dataclass(frozen=True)
+class Overview:
+    """A study as its storage has it. Times are unix seconds; `running` counts the trials of a living driver."""
+
+    study: str
+    metric: str
+    trials: int | None  # None: as many as its budget pays for
+    statuses: dict[str, int]
+    running: int
+    alive: bool
+    started: float
+    last_sign: float
+    best: float | None
+    best_arm: str
+
+    @property
+    def state(self) -> str:
+        """`running`, `complete`, or what it is otherwise."""
+        if self.alive:
+            return "running"
+        finished = sum(self.statuses.values())
+        if self.trials is not None and finished >= self.trials:
+            return "failures" if self.statuses.get(Status.FAILED) else "complete"
+        return "stopped"
+
+
+def study_names(storage: str) -> list[str]:
+    """The studies of a storage, sorted."""
+    return sorted(key.split("/")[0] for key in open_store(storage).etags("", "study.json"))
+
+
+def overviews(storage: str) -> Iterator[Overview]:
+    """All studies of a storage."""
+    for name in study_names(storage):
+        records = StudyRecords(storage, name)
+        if (document := records.document()) is not None:
+            yield overview(records, document)
+
+
+def overview(records: StudyRecords, document: StudyDocument) -> Overview:
+    """One study, from its records and from what its newest run keeps of itself."""
+    recorded = compact.read_records(records, compact.record_etags(records)).values()
+    live = read_live(records)
+    arms: dict[str, ArmState] = {}
+    for record in recorded:
+        if record.status is Status.DONE and (value := record.metrics.get(document.metric)) is not None:
+            arms.setdefault(record.arm, ArmState()).score(value, "", document.mode)
+    alive = live is not None and is_alive(live, time.time())
+    summary = RunState(document.name, document.metric, document.mode, records.storage, None, 0, 1, 0.0, arms=arms)
+    best_arm, best = summary.best or ("", None)
+    return Overview(
+        study=document.name,
+        metric=document.metric,
+        trials=document.trials,
+        statuses=dict(Counter(str(record.status) for record in recorded)),
+        running=len(live.running) if live is not None and alive else 0,
+        alive=alive,
+        started=document.created,
+        last_sign=max([document.created, live.updated if live else 0.0, *(record.ended for record in recorded)]),
+        best=best.best if best else None,
+        best_arm=best_arm,
+    )
+
+
+def is_alive(state: RunState, now: float) -> bool:
+    """Whether the process of a run was seen alive lately."""
+    return not state.ended and now - state.updated < SILENT_S

@@ -1,0 +1,75 @@
+"""How long what is left of a run will take, learned from each trial that ends and from the steps of those that run."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from contrasweep.live.state import RunningTrial
+
+Cell = tuple[str, str]
+"""An arm and its axes' values as text."""
+
+
+class _Mean:
+    def __init__(self) -> None:
+        self.count, self.value = 0, 0.0
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        self.value += (value - self.value) / self.count
+
+
+class Pace:
+    """Seconds and steps of a trial: the mean of its cell's ended trials, else of its arm's, else of all."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[Cell | str, _Mean] = defaultdict(_Mean)
+        self._any = _Mean()  # stopped early or not: what a trial of a search takes
+        self._steps: dict[Cell | str, int] = {}
+
+    def ended(self, cell: Cell, seconds: float, steps: int, *, whole: bool = True) -> None:
+        """Learn from a trial that was trained to its end, or stopped early (`whole` false)."""
+        self._any.add(seconds)
+        if not whole:
+            return
+        for key in (cell, cell[0], ""):
+            self._seconds[key].add(seconds)
+        for key in (cell, cell[0]):
+            self._steps[key] = max(steps, self._steps.get(key, 0))
+
+    def steps(self, cell: Cell) -> int | None:
+        """The last step of such a trial; None before one of its arm has ended."""
+        return self._steps.get(cell) or self._steps.get(cell[0])
+
+    def seconds(self, cell: Cell) -> float | None:
+        """Expected seconds of such a trial; None before any has ended."""
+        known = [self._seconds[key] for key in (cell, cell[0], "") if key in self._seconds]
+        return known[0].value if known else None
+
+    def eta_s(
+        self, waiting: Counter[Cell], unknown: int, running: Iterable[RunningTrial], slots: float, now: float
+    ) -> float | None:
+        """Seconds until nothing is left: `waiting` trials by cell, `unknown` ones of no known cell, and what the
+        running ones lack; None where nothing is known of the length of any."""
+        guesses = {cell: self.seconds(cell) for cell in waiting}
+        left, longest = 0.0, 0.0
+        lengths = []
+        for trial in running:
+            spent = now - trial.started
+            length = self._length(trial, spent)
+            if length is not None:
+                lengths.append(length)
+                left += max(0.0, length - spent)
+                longest = max(longest, length - spent)
+        usual = self._any.value if self._any.count else sum(lengths) / len(lengths) if lengths else None
+        if usual is None:
+            return 0.0 if not (sum(waiting.values()) or unknown) and not lengths else None
+        ahead = sum(n * (guesses[cell] or usual) for cell, n in waiting.items()) + unknown * usual
+        places = max(1.0, min(slots, sum(waiting.values()) + unknown + len(lengths)))
+        return max(longest, (left + ahead) / places)
+
+    def _length(self, trial: RunningTrial, spent: float) -> float | None:
+        """Seconds that a running trial takes in all: by its steps so far, else by those that ended."""
+        if trial.step and trial.steps and trial.reported is not None:
+            return (trial.reported - trial.started) * trial.steps / trial.step
+        known = self.seconds((trial.arm, trial.settings))
+        return None if known is None else max(known, spent)

@@ -1,0 +1,197 @@
+"""`Progress`: hears what happens in a run, keeps its state, and has it shown and kept in the storage."""
+
+import copy
+import math
+import os
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from contrasweep.live.lines import start_line
+from contrasweep.live.pace import Cell, Pace
+from contrasweep.live.state import ArmState, RunningTrial, RunState
+from contrasweep.rows import Row, step_of
+from contrasweep.storage.record import Record, Status
+from contrasweep.study import dotted
+from contrasweep.trial import Trial
+
+TICK_S = 1.0
+EPOCHS = "epochs"
+"""The setting that says how many steps a trial reports, before one of its arm has ended."""
+
+
+class Display(Protocol):
+    """Where a run is shown. Called from one thread at a time."""
+
+    def show(self, state: RunState) -> None:
+        """The state as it is now; called once a second."""
+
+    def say(self, text: str) -> None:
+        """A line of its own."""
+
+    def close(self, state: RunState) -> None:
+        """The run is over."""
+
+
+class Progress:
+    """The state of a run. Its methods may be called from any thread, and never raise or wait for a display."""
+
+    def __init__(
+        self,
+        state: RunState,
+        axes: Sequence[str],
+        displays: Sequence[Display],
+        planned: Mapping[str, Cell] | None = None,
+        earlier: Sequence[Record] = (),
+    ) -> None:
+        """`planned` are the cells of the trials to run, by trial id, where they are known beforehand; `earlier` the
+        records there are."""
+        self.state, self.axes, self.displays = state, list(axes), list(displays)
+        self.state.host, self.state.pid = socket.gethostname(), os.getpid()
+        self.pace = Pace()
+        self.planned = dict(planned or {})
+        self.waiting: Counter[Cell] = Counter(self.planned.values())
+        self.over: dict[str, Status] = {}  # by trial id
+        self._said: list[str] = []
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        for name in state.arms:
+            planned_here = sum(n for (arm, _), n in self.waiting.items() if arm == name)
+            state.arms[name].total = planned_here or None
+        for record in earlier:
+            arm = state.arms.setdefault(record.arm, ArmState())
+            if arm.total is not None:
+                arm.total += 1
+            self._count(record, record.seconds)
+
+    def open(self) -> None:
+        """Say what the run will do, and begin to show it."""
+        with self._lock:
+            self._estimate(time.time())
+            self._said.append(start_line(self.state))
+        self._update()
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+        self._thread.start()
+
+    def started(self, trial: Trial) -> None:
+        """A worker begins a trial, or goes on with it."""
+        with self._lock:
+            if trial.id in self.over:  # a stopped trial that goes on after all
+                self.state.statuses[self.over.pop(trial.id)] -= 1
+                self.state.arms[trial.arm].ended -= 1
+            elif trial.id not in self.state.running and (cell := self.planned.get(trial.id)) is not None:
+                self.waiting[cell] -= 1
+            axes = axes_as_text(self.axes, trial.config, trial.data.name)
+            steps = self.pace.steps(cell_of(trial.arm, axes)) or _epochs(trial.config)
+            self.state.running[trial.id] = RunningTrial(
+                trial.id, trial.arm, axes, trial.fold, trial.seed, time.time(), steps=steps
+            )
+
+    def reported(self, trial_id: str, reports: Sequence[Row]) -> None:
+        """New reports of a running trial."""
+        with self._lock:
+            trial = self.state.running.get(trial_id)
+            if trial is not None and reports:
+                trial.step, trial.reported, trial.note = step_of(reports[-1]), float(reports[-1]["time"]), ""
+                value = next((r[self.state.metric] for r in reversed(reports) if self.state.metric in r), math.nan)
+                trial.value = float(value) if math.isfinite(value) else None
+                if trial.steps is not None and trial.step > trial.steps:
+                    trial.steps = None
+
+    def hangs(self, trial_id: str, note: str) -> None:
+        """Mark a running trial with what is odd about it."""
+        with self._lock:
+            if trial_id in self.state.running:
+                self.state.running[trial_id].note = note
+
+    def lost(self, trial_id: str) -> None:
+        """A trial's worker is lost; it waits to be started again."""
+        with self._lock:
+            if self.state.running.pop(trial_id, None) is not None and (cell := self.planned.get(trial_id)) is not None:
+                self.waiting[cell] += 1
+
+    def ended(self, record: Record) -> None:
+        """A trial has its record."""
+        with self._lock:
+            trial = self.state.running.pop(record.trial_id, None)
+            if trial is None and (cell := self.planned.get(record.trial_id)) is not None:
+                self.waiting[cell] -= 1
+            self.state.statuses[record.status] = self.state.statuses.get(record.status, 0) + 1
+            self.over[record.trial_id] = record.status
+            self._count(record, record.seconds if trial is None else time.time() - trial.started)
+
+    def say(self, text: str) -> None:
+        """A line for whoever watches."""
+        with self._lock:
+            self.state.event(time.time(), text)
+            self._said.append(text)
+
+    def close(self, reason: str = "") -> None:
+        """The run is over, for this reason; "" where it came to its end."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+        self.state.ended = reason or "complete"
+        self._update()
+        for display in self.displays:
+            display.close(self.state)
+
+    def _count(self, record: Record, seconds: float) -> None:
+        arm = self.state.arms.setdefault(record.arm, ArmState())
+        arm.ended += 1
+        cell = cell_of(record.arm, axes_as_text(self.axes, record.config, record.data.name))
+        value = record.metrics.get(self.state.metric)
+        if record.status in (Status.DONE, Status.PRUNED):
+            whole = record.status is Status.DONE
+            self.pace.ended(cell, seconds, record.step, whole=whole)
+        if record.status is Status.DONE and value is not None and math.isfinite(value):
+            fold = "" if record.fold is None else f"fold={record.fold}"
+            where = " ".join(filter(None, [cell[1], fold, f"seed={record.seed}"]))
+            arm.score(value, where, self.state.mode)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(TICK_S):
+            self._update()
+
+    def _update(self) -> None:
+        with self._lock:
+            self._said, said = [], self._said
+            self._estimate(time.time())
+            snapshot = copy.deepcopy(self.state)
+        for display in self.displays:
+            for text in said:
+                display.say(text)
+            display.show(snapshot)
+
+    def _estimate(self, now: float) -> None:
+        state = self.state
+        state.updated, state.eta_s = now, None
+        if state.total is not None:
+            left = state.total - state.done - len(state.running)
+            unknown = max(0, left - sum(self.waiting.values()))
+            state.eta_s = self.pace.eta_s(self.waiting, unknown, state.running.values(), state.slots, now)
+
+
+def axes_as_text(axes: Sequence[str], config: Mapping[str, Any], data: str) -> dict[str, str]:
+    """The values that a trial has of the study's axes, or of what is searched, as people read them."""
+    values = {**config, "data": data}
+    shown = {axis: dotted.name(dotted.get(values, axis)) for axis in axes}
+    return {
+        axis: f"{value:.4g}" if isinstance(value, float) else str(value)
+        for axis, value in shown.items()
+        if value is not None
+    }
+
+
+def cell_of(arm: str, axes: Mapping[str, str]) -> Cell:
+    """The cell of a trial, from its axes as text."""
+    return arm, " ".join(f"{axis}={value}" for axis, value in axes.items())
+
+
+def _epochs(config: Mapping[str, Any]) -> int | None:
+    value = dotted.get(config, EPOCHS)
+    return value if type(value) is int else None

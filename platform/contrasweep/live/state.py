@@ -1,0 +1,113 @@
+"""`RunState`: what a run looks like at a moment, as the process that runs it knows it. Plain data, so that it can be
+kept in the storage and shown on any machine."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+import pydantic
+
+from contrasweep.storage.json_file import SCHEMA
+from contrasweep.storage.names import Label, Name
+from contrasweep.storage.record import Count, Measure, Seed, Status, Time
+
+MAX_EVENTS, MAX_LINE = 20, 1000
+
+
+def one_line(text: str) -> str:
+    """`text` as a line that is not too long and has nothing in it that a terminal would obey."""
+    return "".join(c if c.isprintable() else " " for c in text)[:MAX_LINE]
+
+
+Line = Annotated[str, pydantic.AfterValidator(one_line)]
+
+
+@dataclass
+class RunningTrial:
+    """A trial that a worker trains. Times are unix seconds; `step` 0: it has not reported yet."""
+
+    __pydantic_config__ = SCHEMA
+
+    trial_id: Name
+    arm: Label
+    axes: dict[Label, Line]
+    fold: Count | None
+    seed: Seed
+    started: Time
+    step: Count = 0
+    steps: Count | None = None  # of how many; None: not known
+    value: float | None = None  # the study's metric, as it was last reported
+    reported: Time | None = None
+    note: Line = ""  # what is odd about it: that it does not report
+
+    @property
+    def settings(self) -> str:
+        """Its axes, `batch_size=16 lr=0.1`."""
+        return " ".join(f"{axis}={value}" for axis, value in self.axes.items())
+
+
+@dataclass
+class ArmState:
+    """What an arm's trials that were scored came to."""
+
+    __pydantic_config__ = SCHEMA
+
+    ended: Count = 0
+    total: Count | None = None
+    scored: Count = 0
+    mean: float = 0.0
+    best: float | None = None
+    best_where: Line = ""
+
+    def score(self, value: float, where: str, mode: str) -> None:
+        """Count a finished trial's value of the metric."""
+        self.scored += 1
+        self.mean += (value - self.mean) / self.scored
+        if self.best is None or (value > self.best) == (mode == "max"):
+            self.best, self.best_where = value, where
+
+
+@dataclass
+class RunState:
+    """A run: `before` trials were done when it began at `began`, `slots` run at once. `ended` says why it is over;
+    empty as long as it runs. `updated` is the moment that this describes, unix seconds on the host that runs it."""
+
+    __pydantic_config__ = SCHEMA
+
+    study: Name
+    metric: Label
+    mode: Literal["max", "min"]
+    storage: Line
+    total: Count | None
+    before: Count
+    slots: Measure
+    began: Time
+    host: Label = ""
+    pid: Count = 0
+    updated: Time = 0.0
+    eta_s: Measure | None = None
+    statuses: dict[Label, Count] = field(default_factory=dict)  # of the trials that ended since it began
+    running: dict[Name, RunningTrial] = field(default_factory=dict)  # by trial id
+    arms: dict[Label, ArmState] = field(default_factory=dict)
+    events: list[tuple[Time, Line]] = field(default_factory=list)  # the newest last
+    ended: Line = ""
+
+    @property
+    def done(self) -> int:
+        """Trials that need not run any more."""
+        return self.before + sum(self.statuses.values())
+
+    @property
+    def bad(self) -> list[str]:
+        """Counts of what ended otherwise than done: `2 failed`."""
+        return [f"{n} {status}" for status, n in sorted(self.statuses.items()) if n and status != Status.DONE]
+
+    @property
+    def best(self) -> tuple[str, ArmState] | None:
+        """The arm with the best trial so far."""
+        scored = [(name, arm) for name, arm in self.arms.items() if arm.best is not None]
+        pick = max if self.mode == "max" else min
+        return pick(scored, key=lambda entry: entry[1].best or 0.0) if scored else None
+
+    def event(self, now: float, text: str) -> None:
+        """Keep a line for whoever watches."""
+        self.events = [*self.events, (now, one_line(text))][-MAX_EVENTS:]

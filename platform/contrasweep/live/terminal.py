@@ -1,0 +1,147 @@
+"""A run as tables for a terminal: the trials that run, what each arm came to, and one line of counts."""
+
+from collections.abc import Collection, Iterator, Sequence
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from contrasweep.live.lines import counts_line, elapsed
+from contrasweep.live.state import RunningTrial, RunState
+from contrasweep.terminal_text import printable
+
+MAX_RUNNING, MAX_ARMS = 12, 8
+LEAST = 8  # letters that are left of a text
+STYLES = {"failed:": "red", "silent:": "yellow", "again:": "yellow", "no sign of life": "yellow"}
+SHORT_ARM = 16
+NOTE = "odd"
+NARROW = 100  # columns below which settings are shown under the arm's name instead of beside it
+
+
+class View:
+    """A state as rich renders it, by the width and height of what it is shown on."""
+
+    def __init__(self, state: RunState) -> None:
+        self.state = state
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Group(*self._parts(options.max_width, options.size.height))
+
+    def _parts(self, width: int, height: int) -> Iterator[RenderableType]:
+        state = self.state
+        arms = min(len(state.arms), MAX_ARMS)
+        rows = max(2, min(MAX_RUNNING, height - arms - 8))
+        yield Text("")
+        if state.running:
+            yield _running(state, width, rows)
+        if len(state.running) > rows:
+            yield Text(f"and {len(state.running) - rows} more", style="dim")
+        if any(arm.scored for arm in state.arms.values()):
+            yield Text("")
+            yield _arms(state, width)
+        yield Text("")
+        yield Text(printable(counts_line(state)), style="bold", overflow="fold")
+
+
+class Terminal:
+    """Shows a run in place on a terminal; what is said scrolls away above it."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+        self.opened = False
+
+    def show(self, state: RunState) -> None:
+        """Draw it anew."""
+        if not self.opened:
+            self.opened = True
+            self.live.start()
+        self.live.update(View(state), refresh=True)
+
+    def say(self, text: str) -> None:
+        """Print a line above."""
+        self.console.print(Text(printable(text), style=_style(text), overflow="fold"), soft_wrap=True)
+
+    def close(self, state: RunState) -> None:
+        """Leave what was shown last on the terminal."""
+        if self.opened:
+            self.show(state)
+            self.live.stop()
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[str], yields: str) -> Table:
+    """Rows under `columns`, of which `numbers` stand to the right. Where there is too little room the column `yields`
+    and then texts are cut; numbers never are."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for place, name in enumerate(columns):
+        widest = max(len(name), *(len(row[place]) for row in rows))
+        is_number = name in numbers
+        table.add_column(
+            printable(name),
+            justify="right" if is_number else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            min_width=widest if is_number else min(widest, LEAST),
+            max_width=widest,
+            ratio=1 if name == yields else None,
+            style="yellow" if name == NOTE else "",
+        )
+    for row in rows:
+        table.add_row(*(Text(printable(text)) for text in row))
+    return table
+
+
+def _running(state: RunState, width: int, rows: int) -> Table:
+    wide = width >= NARROW
+    shown = list(state.running.values())[:rows]
+    axes = list(dict.fromkeys(axis for trial in shown for axis in trial.axes)) if wide else []
+    folds = ["fold"] if any(trial.fold is not None for trial in shown) else []
+    noted = [NOTE] if any(trial.note for trial in shown) else []
+    numbers = [*folds, "seed", "step", state.metric, "elapsed"]
+    texts = []
+    for trial in shown:
+        name = trial.arm if wide else f"{_short(trial.arm)} {trial.settings}".rstrip()
+        fold = [] if not folds else ["" if trial.fold is None else str(trial.fold)]
+        spent = elapsed(state.updated - trial.started)
+        own = [name, *(trial.axes.get(axis, "") for axis in axes), *fold, str(trial.seed)]
+        note = [_note(trial, wide)] if noted else []
+        texts.append([*own, _step(trial), _number(trial.value), spent, *note])
+    return _table(["running", *axes, *numbers, *noted], texts, numbers, "running")
+
+
+def _style(text: str) -> str:
+    """The colour of a line by its first word."""
+    return next((style for word, style in STYLES.items() if text.startswith(word)), "")
+
+
+def _short(arm: str) -> str:
+    """An arm's name that leaves room for its settings."""
+    return arm if len(arm) <= SHORT_ARM else f"{arm[: SHORT_ARM - 1]}…"
+
+
+def _note(trial: RunningTrial, wide: bool) -> str:
+    return trial.note if wide else "!" * bool(trial.note)
+
+
+def _arms(state: RunState, width: int) -> Table:
+    rows = []
+    for name, arm in list(state.arms.items())[:MAX_ARMS]:
+        done = str(arm.ended) if arm.total is None else f"{arm.ended}/{arm.total}"
+        shown = name if width >= NARROW else _short(name)
+        rows.append([shown, done, _number(arm.mean if arm.scored else None), _number(arm.best), arm.best_where])
+    if len(state.arms) > MAX_ARMS:
+        rows.append([f"and {len(state.arms) - MAX_ARMS} more", "", "", "", ""])
+    return _table(
+        ["arm", "done", f"mean {state.metric}", "best", "of"], rows, ("done", f"mean {state.metric}", "best"), "of"
+    )
+
+
+def _step(trial: RunningTrial) -> str:
+    if not trial.step:
+        return "–" if trial.steps is None else f"–/{trial.steps}"
+    return str(trial.step) if trial.steps is None else f"{trial.step}/{trial.steps}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"

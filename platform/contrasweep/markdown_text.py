@@ -1,0 +1,17 @@
+"""Names and texts in Markdown as what they are: no markup, no link, no picture that is fetched from somewhere."""
+
+import re
+
+_ESCAPED = re.compile(r"\\(?=[!-/:-@\[-`{-~])|<(?=[A-Za-z/!?])|\[(?=\^)|(?<=\])[(\[:]|\|")
+
+
+def markdown_text(text: str) -> str:
+    """`text` as a Markdown reader shows it letter by letter, in a line or a cell of a table."""
+    return _ESCAPED.sub(lambda match: f"\\{match[0]}", " ".join(text.split()))
+
+
+def fenced(text: str) -> str:
+    """`text` as a block of code, whose fence is longer than any in it."""
+    longest = max((len(ticks) for ticks in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"

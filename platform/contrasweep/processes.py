@@ -1,0 +1,60 @@
+"""Which process is which, also after it has ended, and folders that are cleared once their process is gone."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+PREFIX = "contrasweep-scratch-"
+
+
+def machine() -> str:
+    """The boot of this machine, and its processes as a container sees them; "" where that is not known."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}:{os.readlink('/proc/self/ns/pid')}:"
+    except OSError:
+        return ""
+
+
+def process_identity(pid: int) -> str:
+    """This machine, `pid` and when that process began; "" for no process, and where that is not known."""
+    began = began_at(pid)
+    return f"{machine()}{pid}:{began}" if began and machine() else ""
+
+
+def began_at(pid: int) -> str:
+    """When the process `pid` began, in ticks since the boot; "" for no process, and where that is not known."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def scratch_folder(of: str) -> Path:
+    """A new temporary folder whose name says which process it belongs to; what `of` is for tells a person."""
+    return Path(tempfile.mkdtemp(prefix=scratch_prefix(of)))
+
+
+def scratch_prefix(of: str) -> str:
+    """How the name of a temporary folder begins that `sweep_scratch` clears once this process is gone."""
+    pid = os.getpid()
+    return f"{PREFIX}{_namespace()}-{pid}-{began_at(pid)}-{of}-"
+
+
+def sweep_scratch() -> int:
+    """Remove the scratch folders of processes that were killed; how many. Those of other containers stay."""
+    swept = 0
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}{_namespace()}-*-*-*"):
+        pid, began = folder.name.removeprefix(f"{PREFIX}{_namespace()}-").split("-")[:2]
+        with contextlib.suppress(OSError):
+            if began and pid.isdecimal() and began_at(int(pid)) != began and folder.stat().st_uid == os.getuid():
+                shutil.rmtree(folder)
+                swept += 1
+    return swept
+
+
+def _namespace() -> str:
+    """A number for what this container sees as its processes; "0" where that is not known."""
+    return "".join(filter(str.isdecimal, machine().partition(":")[2])) or "0"

@@ -1,0 +1,17 @@
+"""`Row`, the numbers of a trial at one step, as they pass from its process to the files and the trackers."""
+
+from collections.abc import Mapping
+
+Row = dict[str, float]
+"""A report, or what a trial used at a time: `step` (counts up from 1; seconds for what it used), `time` (seconds since
+1970) and numbers by name."""
+
+
+def step_of(row: Mapping[str, float]) -> int:
+    """The step that a row is of."""
+    return int(row["step"])
+
+
+def metrics_of(row: Mapping[str, float]) -> dict[str, float]:
+    """What a report measured: the row without its step and time."""
+    return {name: value for name, value in row.items() if name not in ("step", "time")}

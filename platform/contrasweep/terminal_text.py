@@ -1,0 +1,53 @@
+"""The one place where text goes to a terminal: control characters of names, logs and messages are shown, not obeyed.
+
+What a trial printed and what a storage's files say is not trusted. A terminal obeys escape sequences: they move the
+cursor over what was printed before, set the window's title and the clipboard, and on some terminals type commands.
+Into a file or a pipe text goes as it is.
+"""
+
+import re
+from typing import Any, TextIO
+
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+_OBEYED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def printable(text: str) -> str:
+    r"""`text` without colours, and with each control character but newline and tab as its escape (`\x1b`), those that
+    turn the direction of writing too. A carriage return begins a new line: nothing is printed over."""
+    text = _COLOUR.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    return _OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+class PrintableStream:
+    """A stream of a terminal that writes `printable` text and is otherwise the stream."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write it; how many characters of `text` that was, which is all."""
+        self.stream.write(printable(text))
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        """Write each."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def guarded(stream: TextIO) -> TextIO:
+    """`stream`, which shows control characters where it is a terminal's."""
+    if isinstance(stream, PrintableStream) or not stream.isatty():
+        return stream
+    return PrintableStream(stream)  # type: ignore[return-value]  # it is one by its methods
+
+
+def unguarded(stream: TextIO) -> TextIO:
+    """What `guarded` was given: for whoever draws by escape sequences of their own, from texts that are `printable`."""
+    return stream.stream if isinstance(stream, PrintableStream) else stream

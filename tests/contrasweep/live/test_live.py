@@ -1,0 +1,213 @@
+"""What is seen of a run: its state from the events, the time to go, lines, tables at two widths, HTML, and the file."""
+
+import dataclasses
+import io
+import time
+from collections import Counter
+
+import pytest
+from rich.console import Console
+
+from contrasweep.data.manifest import Manifest
+from contrasweep.live.lines import Lines, progress_line, start_line
+from contrasweep.live.live_file import LIVE, LiveFile, read_live
+from contrasweep.live.notebook import to_html
+from contrasweep.live.pace import Pace
+from contrasweep.live.progress import Progress, axes_as_text, cell_of
+from contrasweep.live.state import ArmState, RunningTrial, RunState
+from contrasweep.live.terminal import View
+from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
+from contrasweep.trial import Trial
+
+DATA = Manifest("digits", "/nowhere", "image", {})
+
+
+def trial(arm="ocl", batch_size=16, seed=0, **config):
+    return Trial("s", arm, "m:train", {"batch_size": batch_size, **config}, DATA, 2, seed)
+
+
+def state(**fields):
+    base = {"study": "s", "metric": "f1", "mode": "max", "storage": "/st", "total": 4, "before": 0, "slots": 2}
+    return RunState(**base | {"began": 100.0, "updated": 160.0, "arms": {"ocl": ArmState()}} | fields)
+
+
+def progress(trials, **fields):
+    planned = {t.id: cell_of(t.arm, axes_as_text(["batch_size"], t.config, "digits")) for t in trials}
+    shown = state(total=len(trials), arms={arm: ArmState() for arm in dict.fromkeys(t.arm for t in trials)}, **fields)
+    return Progress(shown, ["batch_size"], [], planned)
+
+
+def ended(t, value, status=Status.DONE, seconds=10.0):
+    metrics = {} if value is None else {"f1": value}
+    return Record.of(t, status=status, metrics=metrics, seconds=seconds, step=4)
+
+
+def test_the_state_follows_the_events():
+    trials = [trial(seed=seed, epochs=8) for seed in range(3)] + [trial("scl")]
+    watched = progress(trials)
+    watched.started(trials[0])
+    running = watched.state.running[trials[0].id]
+    assert (running.axes, running.fold, running.step, running.steps) == ({"batch_size": "16"}, 2, 0, 8)
+    watched.reported(trials[0].id, [{"step": 3, "time": 1.0, "f1": 0.25}, {"step": 4, "time": 2.0, "f1": 0.5}])
+    assert (running.step, running.value) == (4, 0.5)
+    watched.hangs(trials[0].id, "no report for 5 min")
+    watched.reported(trials[0].id, [{"step": 5, "time": 3.0, "f1": float("nan")}])
+    assert (running.step, running.value, running.note) == (5, None, "")
+    for t, value in zip(trials[:2], (0.6, 0.8), strict=True):
+        watched.ended(ended(t, value))
+    watched.ended(ended(trials[3], None, Status.FAILED))
+    arm = watched.state.arms["ocl"]
+    assert (arm.ended, arm.total, arm.scored, arm.best) == (2, 3, 2, 0.8)
+    assert arm.mean == pytest.approx(0.7) and arm.best_where == "batch_size=16 fold=2 seed=1"
+    assert watched.state.bad == ["1 failed"] and watched.state.done == 3 and not watched.state.running
+    assert watched.waiting.total() == 1
+    assert watched.pace.steps(("ocl", "batch_size=16")) == 4, "learned, whatever the setting says"
+
+
+def test_a_lost_trial_waits_and_a_stopped_one_that_goes_on_is_not_counted_twice():
+    (one,) = trials = [trial()]
+    watched = progress(trials)
+    watched.started(one)
+    watched.lost(one.id)
+    assert watched.waiting.total() == 1 and not watched.state.running
+    watched.started(one)
+    watched.ended(ended(one, None, Status.PRUNED))
+    assert watched.state.done == 1
+    watched.started(one)
+    assert watched.state.done == 0 and watched.waiting.total() == 0
+
+
+def test_smaller_is_better_where_the_study_says_so():
+    arms = {"a": ArmState(), "b": ArmState()}
+    for name, values in (("a", (3.0, 1.0)), ("b", (2.0,))):
+        for value in values:
+            arms[name].score(value, "", "min")
+    assert arms["a"].best == 1.0
+    assert state(mode="min", arms=arms).best[0] == "a"
+
+
+def test_the_time_to_go_is_learned():
+    pace = Pace()
+    slow, quick = ("a", "x=1"), ("a", "x=2")
+    assert pace.eta_s(Counter({slow: 2}), 0, [], 2, 0.0) is None
+    half = RunningTrial("i", "a", {"x": "1"}, None, 0, started=0.0, step=5, steps=10, reported=50.0)
+    assert pace.eta_s(Counter({slow: 2}), 0, [half], 1, 50.0) == pytest.approx(50 + 200), "by its own steps"
+    pace.ended(slow, 40.0, 10)
+    pace.ended(quick, 10.0, 10)
+    assert pace.eta_s(Counter({slow: 3, quick: 2}), 0, [], 1, 0.0) == pytest.approx(3 * 40 + 2 * 10)
+    assert pace.eta_s(Counter({("b", ""): 2}), 1, [], 2, 0.0) == pytest.approx(3 * 25 / 2), "of all, on two slots"
+    pace.ended(quick, 1.0, 1, whole=False)
+    assert pace.seconds(quick) == 10.0, "one that was stopped early says nothing of a whole one"
+    overdue = RunningTrial("i", "a", {"x": "2"}, None, 0, started=0.0)
+    assert pace.eta_s(Counter(), 0, [overdue], 2, 500.0) == 0.0
+
+
+def test_the_first_line_says_what_the_run_will_do():
+    assert start_line(state(total=30, before=12, eta_s=170.0)) == ("s: 30 trials, 12 done before, 2 slots, about 3 min")
+    assert "how long it takes is known once" in start_line(state())
+    assert start_line(state(total=None, slots=1)).startswith("s: trials until the budget is used up, 1 slot;")
+
+
+def test_a_line_names_metric_and_best():
+    arms = {"ocl": ArmState(), "scl": ArmState()}
+    arms["scl"].score(0.91, "fold=1 seed=0", "max")
+    running = {"i": RunningTrial("i", "ocl", {}, 0, 0, 100.0, step=3, value=0.5, reported=150.0)}
+    shown = state(arms=arms, running=running, statuses={"done": 1, "failed": 1}, eta_s=200.0)
+    assert progress_line(shown) == (
+        "2/4 trials, 1 running, 1 failed, 1:00 so far, about 3 min to go; f1 0.5 of ocl at step 3; "
+        "best f1 0.91: scl fold=1 seed=0"
+    )
+
+
+def test_without_a_terminal_there_is_a_line_at_the_start_every_so_often_and_at_the_end():
+    stream = io.StringIO()
+    watched = progress([trial()])
+    watched.displays = [Lines(stream, every_s=0.0)]
+    watched.open()
+    watched.say("failed: something")
+    watched.close("interrupted")
+    lines = stream.getvalue().splitlines()
+    assert lines[0].startswith("s: 1 trial, 2 slots")
+    assert "0/1 trials, 0 running" in lines[1]
+    assert "failed: something" in lines
+    assert "interrupted" in lines[-1]
+
+
+def example(trials=3):
+    running = {
+        f"i{n}": RunningTrial(
+            f"i{n}",
+            "orthonormal-contrastive",
+            {"batch_size": "16", "lr": "0.001"},
+            n % 5,
+            n,
+            100.0,
+            7,
+            200,
+            0.61,
+            159.0,
+        )
+        for n in range(trials)
+    }
+    arms = {name: ArmState(total=30) for name in ("orthonormal-contrastive", "supcon")}
+    arms["supcon"].score(0.7312, "batch_size=16 lr=0.001 fold=2 seed=1", "max")
+    arms["supcon"].ended = 1
+    return state(running=running, arms=arms, statuses={"done": 1}, total=60, eta_s=3000.0)
+
+
+def drawn(shown, width, height=40):
+    console = Console(file=io.StringIO(), width=width, height=height, color_system=None)
+    console.print(View(shown))
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_tables_fit_the_terminal_and_lose_no_number(width):
+    lines = drawn(example(), width)
+    text = "\n".join(lines)
+    assert max(map(len, lines)) <= width
+    for part in ("7/200", "0.61", "1:00", "1/30", "0.7312", "1/60 trials, 3 running", "about 50 min to go"):
+        assert part in text
+    assert text.count("orthonormal-co") == 4 and text.count("lr=0.001" if width < 100 else "0.001") >= 3
+
+
+def test_many_running_trials_leave_room_for_the_rest():
+    lines = drawn(example(40), 100, height=20)
+    assert len(lines) <= 20
+    assert "and 30 more" in lines
+
+
+def test_what_is_odd_about_a_trial_stands_in_its_row():
+    shown = example(1)
+    shown.running["i0"].note = "no report for 6 min"
+    assert any("0.61" in line and "no report for 6 min" in line for line in drawn(shown, 200))
+
+
+def test_a_notebook_shows_the_same_as_html():
+    page = to_html(example(), ["failed: <b>"])
+    assert "7/200" in page and "0.7312" in page
+    assert "failed: &lt;b&gt;" in page and page.count("<pre") == 1
+
+
+def test_a_run_is_read_again_from_the_storage_and_a_broken_file_is_none(tmp_path):
+    records = StudyRecords(str(tmp_path), "s")
+    assert read_live(records) is None
+    shown = example()
+    shown.event(time.time(), "failed: \x1b[31mred\n")
+    LiveFile(records).close(shown)
+    assert read_live(records) == shown
+    assert shown.events[0][1] == "failed:  [31mred "
+    content = (tmp_path / "s" / LIVE).read_bytes()
+    for broken in (b"", b"[]", content[:-40], content.replace(b"0.61", b"0.62")):
+        (tmp_path / "s" / LIVE).write_bytes(broken)
+        assert read_live(records) is None
+
+
+def test_states_are_written_at_intervals_and_never_by_whoever_shows_them(tmp_path):
+    records = StudyRecords(str(tmp_path), "s")
+    file = LiveFile(records, every_s=3600)
+    file.show(example())
+    file.show(dataclasses.replace(example(), eta_s=1.0))
+    file._thread.join()
+    assert read_live(records).eta_s == 3000.0

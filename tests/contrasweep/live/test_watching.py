@@ -1,0 +1,147 @@
+"""A study seen from its storage alone: `watch`, `studies`, `status` and `logs`, while it runs and when it is over."""
+
+import dataclasses
+import io
+import json
+import threading
+import time
+
+import pytest
+from command_line import contrasweep
+
+from contrasweep.data.manifest import Manifest
+from contrasweep.live import live_file, logs
+from contrasweep.live.lines import Lines
+from contrasweep.live.live_file import LIVE, LIVE_FILE
+from contrasweep.live.state import ArmState, RunningTrial, RunState
+from contrasweep.live.watching import watch
+from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.study_document import StudyDocument
+from contrasweep.trial import Trial
+
+DATA = Manifest("digits", "/nowhere", "image", {})
+TRIALS = [Trial("s", "ocl", "m:train", {"lr": 0.1}, DATA, None, seed) for seed in range(3)]
+
+
+@pytest.fixture
+def records(tmp_path):
+    """A study of three trials: one done, one failed, one that a driver runs."""
+    records = StudyRecords(str(tmp_path), "s")
+    records.claim(StudyDocument(name="s", metric="f1", trials=3, arms=("ocl",), created=time.time() - 60))
+    done, failed, _ = TRIALS
+    records.write(Record.of(done, status=Status.DONE, metrics={"f1": 0.75}, ended=time.time() - 5))
+    error = 'Traceback (most recent call last):\n  File "/me/method.py", line 3, in train\nValueError: on purpose\n'
+    records.write(Record.of(failed, status=Status.FAILED, error=error, host="h1"))
+    records.store.write(records.key(failed.id, "log.txt"), b"what it \x1b[31mprinted\n")
+    return records
+
+
+def keep(records, **fields):
+    now = time.time()
+    running = {TRIALS[2].id: RunningTrial(TRIALS[2].id, "ocl", {}, None, 2, now - 30, 4, 9, 0.5, now - 1)}
+    arms = {"ocl": ArmState(ended=2, total=3, scored=1, mean=0.75, best=0.75, best_where="seed=0")}
+    base = {"total": 3, "before": 0, "slots": 1, "began": now - 60, "updated": now, "running": running, "arms": arms}
+    state = RunState("s", "f1", "max", records.storage, **base | {"statuses": {"done": 1, "failed": 1}} | fields)
+    LIVE_FILE.write(records.store, f"s/{LIVE}", dataclasses.asdict(state))
+    return state
+
+
+def test_studies_lists_what_runs_and_what_has_stopped(records, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    listed = contrasweep("studies", "--storage", records.storage, folder=tmp_path).stdout
+    assert "stopped" in listed and "2 of 3: 1 done, 1 failed" in listed and "0.75 (ocl)" in listed
+    keep(records)
+    (entry,) = json.loads(contrasweep("studies", "--storage", records.storage, "--json", folder=tmp_path).stdout)
+    assert (entry["study"], entry["state"], entry["running"], entry["best"]) == ("s", "running", 1, 0.75)
+    keep(records, updated=time.time() - 3600)
+    assert "stopped" in contrasweep("studies", "--storage", records.storage, folder=tmp_path).stdout
+    assert "no studies in" in contrasweep("studies", "--storage", str(tmp_path / "none"), folder=tmp_path).stdout
+
+
+def test_status_takes_a_study_too(records, tmp_path):
+    keep(records)
+    shown = contrasweep("status", "s", "--storage", records.storage, folder=tmp_path)
+    assert shown.returncode == 0 and "running, 1 trials running" in shown.stdout and "f1 0.75 (ocl)" in shown.stdout
+    unknown = contrasweep("status", "t", "--storage", records.storage, folder=tmp_path)
+    assert (
+        unknown.returncode == 2
+        and "there is no such study in" in unknown.stderr
+        and "known studies: s" in unknown.stderr
+    )
+
+
+def test_watch_shows_the_run_of_another_process(records, tmp_path):
+    keep(records, events=[(time.time(), "failed: ocl seed=1: ValueError")])
+    seen = contrasweep("watch", "s", "--storage", records.storage, "--once", folder=tmp_path)
+    assert "2/3 trials, 1 running, 1 failed" in seen.stderr and "f1 0.5 of ocl at step 4" in seen.stderr
+    assert "failed: ocl seed=1: ValueError" in seen.stderr
+    state = json.loads(contrasweep("watch", "s", "--storage", records.storage, "--json", folder=tmp_path).stdout)
+    assert state["running"][TRIALS[2].id]["value"] == 0.5
+
+
+def test_watch_ends_with_the_run_and_says_each_event_once(records):
+    stream = io.StringIO()
+    keep(records, events=[(1.0, "the first")])
+    watcher = threading.Thread(target=watch, args=(records, Lines(stream, every_s=0.0)), kwargs={"poll_s": 0.01})
+    watcher.start()
+    while "the first" not in stream.getvalue():
+        time.sleep(0.01)
+    keep(records, events=[(1.0, "the first"), (2.0, "the second")], ended="complete", running={})
+    watcher.join(30)
+    assert not watcher.is_alive()
+    lines = stream.getvalue().splitlines()
+    assert lines.count("the first") == 1 and lines.count("the second") == 1
+    assert "ended" in lines[-1]
+
+
+def test_a_driver_that_died_is_said_to_give_no_sign_of_life(records):
+    keep(records, updated=time.time() - 600, host="gpu1", pid=123)
+    stream = io.StringIO()
+    watch(records, Lines(stream), once=True)
+    assert "no sign of life for 10 min from process 123 on gpu1" in stream.getvalue()
+    assert live_file.SILENT_S < 600
+
+
+def test_a_trial_s_log_and_its_traceback_are_printed(records, tmp_path):
+    failed = TRIALS[1].id
+    shown = contrasweep("logs", "s", failed[:6], "--storage", records.storage, folder=tmp_path)
+    assert shown.returncode == 0
+    assert shown.stdout.index("printed") < shown.stdout.index("--- failed on h1") < shown.stdout.index("on purpose")
+    for words, says in (
+        (["s", "zz"], "the id of one trial"),
+        (["t", failed], "there is no such study"),
+        (["s"], "--address"),
+    ):
+        wrong = contrasweep("logs", *words, "--storage", records.storage, folder=tmp_path)
+        assert wrong.returncode == 2 and says in wrong.stderr
+
+
+def test_a_log_is_followed_until_the_trial_has_its_record(records):
+    running, written = TRIALS[2], []
+    key = records.key(running.id, "log.txt")
+    records.store.write(key, b"one\n")
+    keep(records)
+    assert logs.find_trial(records, running.id[:7]) == running.id
+    follower = threading.Thread(target=logs.follow, args=(records, running.id, written.append), kwargs={"poll_s": 0.01})
+    follower.start()
+    while "".join(written) != "one\n":
+        time.sleep(0.01)
+    records.store.write(key, b"one\ntwo\n")
+    records.write(Record.of(running, status=Status.DONE))
+    follower.join(30)
+    assert "".join(written) == "one\ntwo\n--- done\n"
+
+
+def test_a_log_that_was_shortened_is_followed_from_where_it_was():
+    begun = "a\n" + "x" * 300 + "the last that was read\n"
+    assert logs._new(begun, begun + "more\n") == "more\n"
+    assert logs._new(begun, "a\n--- 40 bytes are left out here\n" + begun[-210:] + "more\n") == "more\n"
+    assert "too quick" in logs._new(begun, "a\n--- left out\nnothing that was read\n")
+
+
+@pytest.mark.parametrize("field", ["began", "updated", "eta_s", "slots", "total", "before", "pid"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e308, 10**400, "\x1b[2J"])
+def test_a_state_that_cannot_be_is_none(records, field, value):
+    keep(records, **{field: value})
+    assert live_file.read_live(records) is None

@@ -1,0 +1,136 @@
+"""Looks at growing data: critical values against rpact's and gsDesign's, and what a family comes to after each look."""
+
+import numpy as np
+import pytest
+from scipy import special
+
+from contrasweep import SpecError
+from contrasweep.statistics.family import Family
+from contrasweep.statistics.group_sequential import judge_looks
+from contrasweep.statistics.spending import Looks, conditional_power
+
+LOOKS = Looks.of(range(5, 41, 5))
+
+
+@pytest.mark.parametrize(
+    ("spending", "looks", "values"),
+    [  # getDesignGroupSequential(alpha = 0.025, typeOfDesign = "asOF" / "asKD", gammaA = 2)
+        ("obrien-fleming", 2, [2.9626, 1.9686]),
+        ("obrien-fleming", 3, [3.7103, 2.5114, 1.9930]),
+        ("obrien-fleming", 5, [4.8769, 3.3570, 2.6803, 2.2898, 2.0310]),
+        ("power", 5, [3.0902, 2.7141, 2.4728, 2.2799, 2.1140]),
+    ],
+)
+def test_critical_values_are_those_of_rpact(spending, looks, values):
+    assert Looks.of(range(1, looks + 1), spending).critical_values(0.05) == pytest.approx(values, abs=1e-4)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.01, 0.05 / 18])
+@pytest.mark.parametrize("look", [2, 4, 7])
+def test_a_p_at_the_nominal_level_has_alpha_as_its_sequential_p(alpha, look):
+    p = np.full(look + 1, 0.9)
+    p[look] = LOOKS.nominal_levels(alpha)[look]
+    assert LOOKS.sequential_p(p) == pytest.approx(alpha, rel=2e-3)
+    p[look] *= 1.05
+    assert LOOKS.sequential_p(p) > alpha
+
+
+def test_a_sequential_p_never_rises_and_one_look_is_an_ordinary_test():
+    rng = np.random.default_rng(0)
+    p = rng.uniform(size=(200, 8))
+    path = np.stack([LOOKS.sequential_p(p[:, : k + 1]) for k in range(8)], axis=1)
+    assert (np.diff(path, axis=1) <= 0).all() and (path[:, -1] >= p.min(axis=1) * 0.99).all()
+    only = np.array([[0.004], [0.04], [0.3]])
+    assert Looks.of([10]).sequential_p(only) == pytest.approx(only[:, 0], rel=5e-3)
+
+
+def test_what_was_spent_before_an_extension_stays_spent():
+    """Extended from 20 to 40 after a look at 10 of 20, the looks to come have less than those of a new study."""
+    extended = Looks((10.0, 20.0, 30.0, 40.0), (0.5, 2 / 3, 5 / 6, 1.0), "power")
+    fresh = Looks.of([10, 20, 30, 40], "power")
+    assert extended.critical_values(0.05)[0] == pytest.approx(Looks.of([10, 20], "power").critical_values(0.05)[0])
+    assert extended.critical_values(0.05)[-1] > fresh.critical_values(0.05)[-1]
+
+
+@pytest.mark.parametrize("bad", [((), ()), ((5.0, 5.0), (0.5, 1.0)), ((5.0, 10.0), (0.5, 1.2))])
+def test_looks_that_do_not_follow_one_another_are_refused(bad):
+    with pytest.raises(SpecError, match="looks come one after the other"):
+        Looks(*bad)
+
+
+def test_conditional_power_is_the_chance_by_simulation():
+    rng, time, drift, critical = np.random.default_rng(1), 0.4, 3.0, 2.2
+    first = rng.normal(np.sqrt(time) * drift, 1, 400_000)
+    chosen = first[np.abs(first - 1.0) < 0.05]
+    last = np.sqrt(time) * chosen + np.sqrt(1 - time) * rng.normal(np.sqrt(1 - time) * drift, 1, len(chosen))
+    assert conditional_power(1.0, time, critical, drift) == pytest.approx((last >= critical).mean(), abs=0.01)
+
+
+def p_of(z):
+    return [2 * special.ndtr(-abs(x)) for x in z]
+
+
+def test_a_comparison_that_is_decided_passes_its_level_on_to_the_others():
+    strict, mild = (LOOKS.critical_values(level)[3] + 0.01 for level in (0.05 / 2, 0.05))
+    clear, less, none = (p_of([0.5, 0.9, 1.2, z]) for z in (strict, mild, 0.1))
+    decided = [
+        [s.decision in ("better", "worse") for s in judge_looks(pair, [1.0, 1.0], LOOKS, Family(2))]
+        for pair in ([clear, none], [less, none], [less, clear])
+    ]
+    assert mild < strict and decided == [[True, False], [False, False], [True, True]]
+
+
+def test_no_difference_is_futile_before_the_end_and_undecided_at_it():
+    standings = [judge_looks([p_of([0.1] * k)], [0.01], LOOKS, Family(18))[0].decision for k in range(1, 9)]
+    assert standings[0] == "open" and standings[5] == "futile" and standings[-1] == "open"
+
+
+def test_with_a_margin_a_small_difference_is_equivalent_before_it_is_futile():
+    fits = {"equivalence_p": [[0.4, 0.1, 0.001, 1e-6]], "standard_errors": [0.1]}
+    standing = judge_looks([p_of([0.1] * 4)], [0.01], LOOKS, Family(3, margin=0.5), **fits)[0]
+    assert standing.decision == "equivalent" and standing.equivalence_p <= 0.05
+    coarse = judge_looks(
+        [p_of([0.1] * 6)], [0.01], LOOKS, Family(3, margin=0.1), equivalence_p=[[0.4] * 6], standard_errors=[0.1]
+    )
+    assert coarse[0].decision == "futile"
+
+
+@pytest.mark.slow
+def test_a_family_with_looks_keeps_alpha_and_spares_trials():
+    """3 comparisons that do not differ, normal, 8 looks: any decided in at most 5 %; most stop before the last look."""
+    rng, wrong, looked = np.random.default_rng(2), 0, []
+    for _ in range(300):
+        d = rng.normal(size=(3, 40))
+        p = np.full((3, 8), np.nan)
+        for k in range(8):
+            n = 5 * (k + 1)
+            t = d[:, :n].mean(axis=1) / (d[:, :n].std(axis=1, ddof=1) / np.sqrt(n))
+            p[:, k] = 2 * special.stdtr(n - 1, -np.abs(t))
+            standings = judge_looks(p[:, : k + 1], d.mean(axis=1), LOOKS, Family(3))
+            if all(s.decision != "open" for s in standings):
+                break
+        looked.append(k + 1)
+        wrong += any(s.decision in ("better", "worse") for s in standings)
+    assert wrong <= 300 * 0.05 + 2 * np.sqrt(300 * 0.05 * 0.95)
+    assert np.mean(looked) < 7
+
+
+@pytest.mark.parametrize(("looks", "most"), [([2, 3, 4, 5], 1.35), ([6, 8, 10, 12], 1.2), ([5, 20], 1.06)])
+def test_looks_at_t_statistics_hold_their_level_once_their_inflation_is_counted(looks, most):
+    """By other draws than those that it is measured by; without it they err more often than alpha."""
+    planned, alpha, studies = Looks.of(looks, "power"), 0.05, 60_000
+    inflation = planned.t_inflation(alpha)
+    assert 1 <= inflation < most and Looks.of([5]).t_inflation(alpha) == pytest.approx(1, abs=0.02)
+    values = np.random.default_rng(7).normal(size=(studies, looks[-1]))
+    p = [
+        2 * special.stdtr(n - 1, -np.abs(values[:, :n].mean(1) / values[:, :n].std(1, ddof=1) * np.sqrt(n)))
+        for n in looks
+    ]
+    sequential = planned.sequential_p(np.stack(p, axis=1))
+    plain, counted = (sequential <= alpha).mean(), (sequential * inflation <= alpha).mean()
+    assert counted == pytest.approx(alpha, abs=3 * np.sqrt(alpha / studies)) and plain >= counted
+
+
+def test_an_inflation_makes_every_sequential_p_larger():
+    plain, strict = (judge_looks([[0.3, 0.004]], [1.0], LOOKS, Family(1), inflation=x)[0] for x in (1.0, 1.2))
+    assert strict.sequential_p == pytest.approx(1.2 * plain.sequential_p)

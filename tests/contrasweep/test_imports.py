@@ -1,0 +1,56 @@
+"""A dotted path that leads nowhere, or to the wrong thing: one line that says where and what was expected."""
+
+import sys
+
+import pytest
+
+from contrasweep.errors import SpecError
+from contrasweep.imports import import_path
+
+MODULES = {
+    "raises_here": "import math\n\nraise ValueError('no such device')\n",
+    "exits_here": "import argparse\nargparse.ArgumentParser(prog='x').parse_args(['--no-such-option'])\n",
+    "misses_a_package": "import package_that_is_not_installed\n",
+    "broken_here": "def train(:\n",
+    "holds_a_number": "train = 3\n\ndef trains():\n    yield\n",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def modules(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("modules")
+    for name, text in MODULES.items():
+        (folder / f"{name}.py").write_text(text)
+    sys.path.insert(0, str(folder))
+    yield
+    sys.path.remove(str(folder))
+    for name in MODULES:
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("no_such_module:train", "module cannot be imported, got 'no_such_module:train'; No module named"),
+        ("no_such_module:train", "it is looked for in the current folder ("),
+        (
+            "raises_here:train",
+            "raises an error when it is imported, got 'raises_here:train'; ValueError: no such device",
+        ),
+        ("raises_here:train", "(raises_here.py, line 3)"),
+        ("exits_here:train", "SystemExit: 2 (exits_here.py, line"),
+        ("exits_here:train", 'put what a script does below `if __name__ == "__main__":`'),
+        ("misses_a_package:train", "No module named 'package_that_is_not_installed' (misses_a_package.py, line 1)"),
+        ("broken_here:train", "SyntaxError: invalid syntax (broken_here.py, line 1)"),
+        (
+            "holds_a_number:train",
+            "a trainable is a function or class, got 'holds_a_number:train'; train is of type int",
+        ),
+        ("holds_a_number:trian", "no such function or class, got 'holds_a_number:trian'; did you mean 'trains'?"),
+    ],
+)
+def test_a_path_that_leads_nowhere_says_why(path, says):
+    with pytest.raises(SpecError) as caught:
+        import_path(path, "arms.a.trainable")
+    text = str(caught.value)
+    assert text.startswith("arms.a.trainable: ") and says in text and len(text.splitlines()) == 1
