@@ -6,6 +6,7 @@ any part of them. So the views depend neither on the batch size nor on the devic
 
 import math
 import typing
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -15,9 +16,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from contrasweep.components import Component, Table, parameters_class
+from contrasweep.components import Component, Table, parameters_class, parameters_of
 from contrasweep.data.manifest import Manifest
 from contrasweep.schema import checked
+from trainables import external_augmentations
+from trainables.external_augmentations import ExternalAugmentation, ExternalDraws
 
 Probability = Annotated[float, pydantic.Field(ge=0, le=1)]
 Strength = Annotated[float, pydantic.Field(ge=0)]
@@ -55,7 +58,11 @@ def _preset(name: str, about: str, **defaults: Any) -> type[Policy]:
     return policy
 
 
-AUGMENTATIONS: Table[type[Policy | Auto]] = Table(
+def _takes(entry: Any, given: Mapping[str, Any]) -> type:
+    return external_augmentations.settings(entry) if isinstance(entry, ExternalAugmentation) else parameters_of(entry)
+
+
+AUGMENTATIONS: Table[Any] = Table(
     "augmentation",
     {
         "auto": Auto,
@@ -88,8 +95,11 @@ AUGMENTATIONS: Table[type[Policy | Auto]] = Table(
         ),
         "none": _preset("none", "both views are the image itself", aspect=(1.0, 1.0)),
     },
+    takes=_takes,
+    find=external_augmentations.find,
 )
-"""name -> a class of policies with these defaults. Adding one is a line."""
+"""name -> a class of policies with these defaults. Adding one is a line; your own, or a torchvision v2 transform, is
+named by its dotted path: see `external_augmentations`."""
 
 PHOTOGRAPHS_IN_GRAY = ("fashion-mnist",)
 """Importers of one-channel photographs, for manifests that were staged before importers said `content`."""
@@ -131,9 +141,33 @@ class Draws:
         return Draws(*move)  # type: ignore[arg-type]
 
 
+Transform = Callable[[Tensor], Any]
+"""Somebody else's view of one image [c h w]."""
+
+
+def policy_of(augmentation: Component) -> Policy | Transform:
+    """What `draw` takes: the policy that a component of the table means, or somebody else's transform of one image."""
+    if isinstance(augmentation.entry, ExternalAugmentation):
+        return external_augmentations.transform_of(augmentation)
+    policy: Policy = augmentation.settings
+    return policy
+
+
+@typing.overload
 def draw(policy: Policy, n: int, channels: int, generator: torch.Generator) -> Draws:
+    """Of a policy of ours."""
+
+
+@typing.overload
+def draw(policy: Policy | Transform, n: int, channels: int, generator: torch.Generator) -> Draws | ExternalDraws:
+    """Of either."""
+
+
+def draw(policy: Policy | Transform, n: int, channels: int, generator: torch.Generator) -> Draws | ExternalDraws:
     """Draw the view of each of `n` images. Every policy uses the generator equally often, so that two policies
     differ in what they do and not in their luck."""
+    if not isinstance(policy, Policy):
+        return ExternalDraws(policy, torch.randint(2**62, (n,), generator=generator))
     u = torch.rand(12, n, generator=generator)
     affine = _affine(policy, u[:6])
     if policy.jitter_share == 0 and policy.grayscale == 0:
@@ -148,12 +182,14 @@ def draw(policy: Policy, n: int, channels: int, generator: torch.Generator) -> D
     return Draws(affine, _colour(brightness, saturation, hue, channels), contrast)
 
 
-def apply(images: Float[Tensor, "n c h w"], draws: Draws) -> Float[Tensor, "n c h w"]:
+def apply(images: Float[Tensor, "n c h w"], draws: Draws | ExternalDraws) -> Float[Tensor, "n c h w"]:
     """The drawn view of each image; values are in [0, 1] before and after.
 
     Deviation from torchvision: brightness, saturation and hue are one linear map (hue turns in YIQ, not HSV),
     contrast comes last, and values are clamped once at the end rather than after each of the four.
     """
+    if isinstance(draws, ExternalDraws):
+        return draws.apply(images)
     grid = F.affine_grid(draws.affine, list(images.shape), align_corners=False)
     views = F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
     if draws.colour is None or draws.contrast is None:

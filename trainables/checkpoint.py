@@ -10,16 +10,18 @@ import torch
 from contrasweep.errors import StorageError
 
 FILE = "state.pt"
+StateDict = dict[str, Any]
+"""Tensors and plain values by name, as torch's modules and optimizers have it."""
 
 
 @runtime_checkable
 class Stateful(Protocol):
     """A model, an optimiser, a gradient scaler."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Its state: tensors and plain values."""
 
-    def load_state_dict(self, state_dict: dict[str, Any], /) -> Any:
+    def load_state_dict(self, state_dict: StateDict, /) -> Any:
         """Take over the state that `state_dict` gave."""
 
 
@@ -39,9 +41,9 @@ def save(folder: Path, parts: Mapping[str, Stateful], **facts: Any) -> Path:
     return folder
 
 
-def part(folder: Path, name: str) -> dict[str, Any]:
+def part(folder: Path, name: str) -> StateDict:
     """The state of one part as `save` wrote it to `folder`; nothing else is touched."""
-    state: dict[str, Any] = _read(folder)["parts"][name]
+    state: StateDict = _read(folder)["parts"][name]
     return state
 
 

@@ -4,13 +4,14 @@ Workload."""
 from torch import nn
 
 from cluster.errors import ClusterError
-from cluster.memory import Workload
+from cluster.memory import GIB, Workload
 from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
 from trainables.contrastive_settings import Settings
 from trainables.encoders import Shape
 from trainables.images import CHUNK
 from trainables.optimisation import optimizer_states
+from trainables.prefetching import AHEAD
 
 FLOAT = 4  # bytes
 
@@ -32,10 +33,15 @@ def workload(settings: Settings, data: Manifest) -> Workload:
     """
     shape, half = image_shape(data, "image"), settings.autocast
     pixels = shape[0] * shape[1] * shape[2]
-    rows = 2 * settings.batch_size
+    processes = settings.resources.size
+    rows = 2 * settings.batch_size // processes
     rows = min(rows, settings.chunk_rows) if settings.chunk_rows else rows
     images = data.rows("train") + data.rows("test")
     ahead = min(images, max(settings.batch_size, CHUNK["cuda"] // pixels))
+    resident = 0 if images * pixels > settings.resident_gib * GIB else images * pixels
+    views = 3 * ahead * pixels * FLOAT
+    if not resident:  # streamed: more of them wait, as prefetched batches
+        views += (AHEAD + 1) * 2 * settings.batch_size * pixels * FLOAT
 
     def build() -> nn.Module:
         encoder = settings.encoder.build(shape)
@@ -48,7 +54,8 @@ def workload(settings: Settings, data: Manifest) -> Workload:
         inputs=(rows, *shape),
         optimizer_states=optimizer_states(settings.optimizer),
         precision="bf16" if half else "fp32",
-        resident_bytes=images * pixels + 3 * ahead * pixels * FLOAT,
+        resident_bytes=resident + views,
         device=settings.device,
-        cpus=float(settings.threads),
+        cpus=float(settings.threads * processes),
+        gpus=max(1, settings.resources.gpus),
     )

@@ -10,12 +10,32 @@ from contrasweep.components import Component
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
 from contrasweep.schema import OMIT_DEFAULT, checked
-from trainables import losses
+from trainables import external_augmentations, external_encoders, losses, temperature, torch_optimizers
 from trainables.augmentations import AUGMENTATIONS, resolved
 from trainables.encoders import ENCODERS, HEADS
-from trainables.fields import Count, Device, MaybeCount, Positive
-from trainables.losses import LOSSES
+from trainables.fields import BelowOne, Count, Device, MaybeCount, NotNegative, Positive
+from trainables.losses import LOSSES, external_check
 from trainables.optimisation import OPTIMIZERS
+from trainables.targets import TARGETS, table
+from trainables.transfer import with_digests
+from trainables.weights import with_digest
+
+RESIDENT_GIB = 8.0
+
+
+@checked
+class Resources:
+    """Processes of one trial, which divide each batch among them."""
+
+    gpus: MaybeCount = 0
+    """Whole GPUs, with a process for each. 0: one, or the share of one that the trial's memory needs."""
+    processes: MaybeCount = 0
+    """Processes of a trial without GPUs. 0: one."""
+
+    @property
+    def size(self) -> int:
+        """Processes of the trial."""
+        return self.gpus or self.processes or 1
 
 
 @checked
@@ -43,6 +63,11 @@ class Settings:
 
     loss: Component = LOSSES.setting("supcon")
     """The loss, its similarity and reduction, and its own parameters."""
+    targets: Annotated[Component, OMIT_DEFAULT] = TARGETS.setting("batch")
+    """What embeddings are compared with: the batch, a queue of past ones (`moco`, `xbm`), or a momentum encoder's
+    projections (`byol`, whatever the loss)."""
+    learnable_temperature: Annotated[bool, OMIT_DEFAULT] = False
+    """Whether the temperature is learned with the network, from loss.temperature on."""
     encoder: Component = ENCODERS.setting("cnn")
     """The network from images to features."""
     projection: Component = HEADS.setting("mlp")
@@ -57,6 +82,10 @@ class Settings:
     """What the two views of an image may differ in; `auto` is decided by the dataset's manifest."""
     optimizer: Component = OPTIMIZERS.setting("sgd", weight_decay=1e-4)
     """What takes the steps."""
+    clip: Annotated[NotNegative, OMIT_DEFAULT] = 0.0
+    """The largest norm of a step's gradients, of all together; longer ones are scaled down to it (0: any)."""
+    ema: Annotated[BelowOne, OMIT_DEFAULT] = 0.0
+    """Decay of an exponential moving average of the weights, evaluated and exported in their place (0: none)."""
     learning_rate: Positive = 0.1
     """The largest learning rate."""
     schedule: Literal["cosine", "constant"] = "cosine"
@@ -85,21 +114,81 @@ class Settings:
     """Threads of torch."""
     checkpoint_every: MaybeCount = 5
     """Epochs between checkpoints (0: only at the end)."""
+    transfer: Annotated[tuple[str, ...], OMIT_DEFAULT] = ()
+    """Other datasets on whose images the frozen network is scored at the end: `knn1_on_NAME`, `knn5_on_NAME` and
+    `probe_on_NAME`. On their own train and test split, or where the trial has a fold, on as many folds of theirs."""
+    resources: Annotated[Resources, OMIT_DEFAULT] = Resources()
+    """Several GPUs for one trial: the loss, its gradient and batch normalisation are those of the whole batch."""
+    resident_gib: Annotated[NotNegative, OMIT_DEFAULT] = RESIDENT_GIB
+    """Decoded images of a part up to so many GiB lie whole on the device; those of larger parts stay in the node's
+    cache and are read batch by batch. The numbers are the same to the bit."""
+    reports_per_epoch: Annotated[Count, OMIT_DEFAULT] = 1
+    """Reports, and so possible checkpoints and evaluations, of an epoch. Above 1, `step`, `checkpoint_every` and
+    `evaluate_every` count parts of an epoch, so that a trial resumes in the middle of one."""
     order_seed: Annotated[int | None, OMIT_DEFAULT] = None
     """Seed of the order of the data alone (None: the trial's own). As an axis it tells what the order does from what
     the initial weights do."""
 
     def __post_init__(self) -> None:
-        self.build_loss()
+        loss = self.build_loss()
+        table.check(self.targets, loss)
+        if self.learnable_temperature:
+            temperature.check(loss)
+        if self.targets.name != "batch" and self.chunk_rows:
+            raise SpecError(
+                "a batch is encoded in chunks with targets: batch only", place="chunk_rows", value=self.chunk_rows
+            )
+        self._check_resources()
+        if self.targets.name == "byol" and self.learnable_temperature:
+            raise SpecError("byol has no temperature", place="learnable_temperature", value=True)
+
+    def _check_resources(self) -> None:
+        size = self.resources.size
+        if self.resources.gpus and self.resources.processes:
+            raise SpecError(
+                "a trial has gpus or processes, not both", place="resources", value=self.resources.processes
+            )
+        if self.batch_size % size:
+            raise SpecError(f"{size} processes divide a batch equally", place="batch_size", value=self.batch_size)
+        if size > 1 and self.targets.name != "batch":
+            raise SpecError("several processes go with targets: batch only", place="targets", value=self.targets.name)
 
     def resolve(self, data: Manifest) -> "Settings":
         """The same settings with everything concrete that depends on other settings or on the dataset."""
         warmup = self.warmup_epochs
         if warmup is None:
             warmup = 10 if self.batch_size > 256 and self.epochs > 50 else 0
-        return replace(self, augmentation=resolved(self.augmentation, data), warmup_epochs=warmup)
+        if not data.classes and self.needs_labels:
+            raise SpecError(
+                f"dataset {data.name!r} has no labels, which this loss needs",
+                place="loss",
+                value=self.loss.name,
+                hint="take infonce, barlow_twins or vicreg, or targets: byol",
+            )
+        encoder = with_digest(self.encoder)
+        external_check.check(self.loss)
+        torch_optimizers.check(self.optimizer, self.learning_rate)
+        if "image" in data.columns and "shape" in data.columns["image"]:
+            height, width, channels = data.columns["image"]["shape"]
+            external_encoders.check(encoder, self.projection, (channels, height, width))
+            external_augmentations.check(self.augmentation, (channels, height, width))
+        return replace(
+            self,
+            encoder=encoder,
+            augmentation=resolved(self.augmentation, data),
+            warmup_epochs=warmup,
+            transfer=with_digests(self.transfer, data),
+        )
 
-    def build_loss(self) -> losses.ComposedLoss | losses.ExternalLoss:
+    @property
+    def needs_labels(self) -> bool:
+        """Whether training looks at labels."""
+        loss = self.build_loss()
+        by_views = isinstance(loss, losses.ComposedViewsLoss)
+        by_instance = isinstance(loss, losses.ComposedLoss) and loss.loss.positives == "instances"
+        return self.sampling == "class_balanced" or not (by_views or by_instance or self.targets.name == "byol")
+
+    def build_loss(self) -> losses.AnyLoss:
         """The loss as a function of (embeddings, labels, instance_ids); `SpecError` if it cannot be built."""
         try:
             return losses.compose(self.loss)

@@ -13,6 +13,7 @@ from torch import Tensor
 from trainables.losses.composed import ComposedLoss
 from trainables.losses.ids import Ids, members, valid_anchors
 from trainables.losses.reductions import REDUCTIONS, Terms
+from trainables.losses.views import ComposedViewsLoss
 from trainables.similarities import unit
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ def of_batch(
     losses `collapse_value`, `collapse_distance` = value - collapse_value, and `collapsed`, 1 where the loss stands
     within 1 % of its collapse value and the embeddings coincide (up to their length, where the similarity knows one:
     then a scale far below the margin or temperature has the same effect)."""
-    ids = loss.ids(labels, instance_ids) if isinstance(loss, ComposedLoss) else labels
+    ids = loss.ids(labels, instance_ids) if isinstance(loss, ComposedLoss | ComposedViewsLoss) else labels
     z = embeddings.detach().to(torch.promote_types(embeddings.dtype, torch.float32))
     metrics = {
         "valid_anchors": float(valid_anchors(ids)),

@@ -4,12 +4,16 @@ Adding one is a function and its line in the table; its keyword-only parameters 
 initialised from torch's global generator, so seed it before.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from contrasweep.components import Table
+from contrasweep.components import Table, parameters_of
+from contrasweep.schema import OMIT_DEFAULT
+from trainables import external_encoders
+from trainables import weights as weight_files
 from trainables.fields import Count
 
 Shape = tuple[int, int, int]
@@ -48,7 +52,9 @@ def resnet(depth: int) -> Callable[[Shape], Encoder]:
     """torchvision's ResNet of this depth, without weights. Images up to 64 pixels get SupContrast's small-image
     stem: a 3x3 convolution with stride 1 and no pooling, because the ImageNet stem would shrink 32 pixels to 8."""
 
-    def build(shape: Shape) -> Encoder:
+    def build(
+        shape: Shape, *, weights: Annotated[str, OMIT_DEFAULT] = "", sha256: Annotated[str, OMIT_DEFAULT] = ""
+    ) -> Encoder:
         import torchvision  # costs more than a second, so only those who need it pay
 
         net = getattr(torchvision.models, f"resnet{depth}")(weights=None)
@@ -60,16 +66,28 @@ def resnet(depth: int) -> Callable[[Shape], Encoder]:
             net.conv1 = nn.Conv2d(shape[0], 64, 7, stride=2, padding=3, bias=False)
         dim = net.fc.in_features
         net.fc = nn.Identity()
+        if weights:
+            weight_files.load(net, weights, sha256)
         return Encoder(net, dim)
 
     build.__doc__ = f"torchvision's ResNet-{depth}, with a 3x3 stem for images up to 64 pixels."
     return build
 
 
-ENCODERS: Table[Callable[..., Encoder]] = Table(
-    "encoder", {"cnn": small_cnn, "mlp": mlp, "resnet18": resnet(18), "resnet34": resnet(34), "resnet50": resnet(50)}
+def _takes(entry: Any, given: Mapping[str, Any]) -> type:
+    external = isinstance(entry, external_encoders.ExternalEncoder)
+    return external_encoders.settings(entry) if external else parameters_of(entry)
+
+
+ENCODERS: Table[Callable[..., Any]] = Table(
+    "encoder",
+    {"cnn": small_cnn, "mlp": mlp, "resnet18": resnet(18), "resnet34": resnet(34), "resnet50": resnet(50)},
+    takes=_takes,
+    find=external_encoders.find,
+    knows=external_encoders.is_torchvision,
 )
-"""name -> (shape of the images, parameters) -> encoder."""
+"""name -> (shape of the images, parameters) -> encoder. One that is not here is torchvision's by its name, timm's by
+`timm:NAME`, or your own by dotted path: see `external_encoders`."""
 
 
 def mlp_head(features: int, *, dim: Count = 128) -> nn.Module:

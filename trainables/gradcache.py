@@ -42,8 +42,8 @@ def chunked_step(
 ) -> Step:
     """The loss of `encoder(inputs)` and its gradients, with graphs of at most `rows` inputs at a time.
 
-    `loss` takes the embeddings [n d]. Dropout draws the same numbers in both passes, and running statistics are
-    updated once. Runs under the caller's autocast.
+    `loss` takes the embeddings [n d]; it may have parameters of its own among `parameters`. Dropout draws the same
+    numbers in both passes, and running statistics are updated once. Runs under the caller's autocast.
     """
     if rows < 1:
         raise ValueError(f"rows: a chunk must hold at least 1 input, got {rows}")
@@ -55,9 +55,9 @@ def chunked_step(
             parts.append(encoder(chunk))
     embeddings = torch.cat(parts).detach().requires_grad_()
     value = loss(embeddings)
-    (upstream,) = torch.autograd.grad(value, embeddings)
+    upstream, *direct = torch.autograd.grad(value, [embeddings, *parameters], allow_unused=True)
     after = _random_state(inputs.device)
-    gradients = [torch.zeros_like(p) for p in parameters]
+    gradients = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, direct, strict=True)]
     for chunk, state, part in zip(chunks, states, torch.split(upstream, rows), strict=True):
         _set_random_state(state, inputs.device)
         slopes = torch.autograd.grad(encoder(chunk), parameters, part, allow_unused=True)

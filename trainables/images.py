@@ -1,47 +1,124 @@
-"""Images of a dataset's part, whole on the device as uint8, and the two augmented views of a batch."""
+"""Images of a dataset's part, whole on the device as uint8 or read batch by batch, and the two augmented views of a
+batch."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Generator, Iterator
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
+from contrasweep.data.reading import Part
 from contrasweep.errors import DataError
 from trainables import augmentations, seeding
+from trainables.prefetching import prefetched
 
+IMAGE = "image"
 CHUNK = {"cpu": 2**21, "cuda": 2**26}
 """Values of one view that are augmented at once: some batches of small images, so that the cost a call is shared."""
 
+SUMMED = 2**18
+"""Values that are squared and summed at once."""
+
 
 class Images:
-    """`pixels` uint8 [n c h w] and `labels` int64 [n] on `device`, in the part's own order of rows."""
+    """`pixels` uint8 [n c h w] and `labels` int64 [n] on `device`, in the part's own order of rows. Where the data have
+    no labels (`labelled` False), each image is a class of its own."""
 
-    def __init__(self, part: Any, device: torch.device) -> None:
-        array = part.array("image")
-        if array.ndim != 4 or array.dtype != np.uint8:
-            raise DataError(f"images must be uint8 [n h w c], got {array.dtype} {list(array.shape)}")
-        self.pixels = torch.tensor(array).permute(0, 3, 1, 2).contiguous().to(device)
-        self.labels = torch.tensor(part.labels).to(device)
+    streamed = False
+
+    def __init__(self, part: Part, device: torch.device) -> None:
+        self._describe(part, device)
+        self.pixels = torch.empty((len(part), *self.shape), dtype=torch.uint8, device=device)
+        start = 0
+        for block in part.blocks(IMAGE):
+            self.pixels[start : start + len(block)] = torch.from_numpy(block).permute(0, 3, 1, 2)
+            start += len(block)
+
+    def _describe(self, part: Part, device: torch.device) -> None:
+        file = part.file(IMAGE)
+        if len(file.shape) != 4 or file.dtype != np.uint8:
+            raise DataError(f"images must be uint8 [n h w c], got {file.dtype} {list(file.shape)}")
+        _, h, w, c = file.shape
+        self.device, self.shape = device, (c, h, w)
+        self.labelled = part.labelled
+        self.labels = (torch.tensor(part.labels) if self.labelled else torch.arange(len(part))).to(device)
         self.grouping = part.grouping
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """channels, height, width"""
-        _, c, h, w = self.pixels.shape
-        return c, h, w
+    def take(self, rows: Int[Tensor, " k"]) -> UInt8[Tensor, "k c h w"]:
+        """The images of these rows, on the device."""
+        return self.pixels[rows.to(self.device)]
+
+    def stretches(self) -> Iterator[UInt8[Tensor, "k c h w"]]:
+        """All images in their order, on the device."""
+        yield self.pixels
 
     def moments(self) -> tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]:
-        """Mean and standard deviation of each channel, of values in [0, 1]; 1 for a channel that never varies."""
-        values = self.pixels.transpose(0, 1).flatten(1)
-        mean = torch.stack([v.double().mean() for v in values]) / 255
-        std = torch.stack([v.double().std(correction=0) for v in values]) / 255
+        """Mean and standard deviation of each channel, of values in [0, 1]; 1 for a channel that never varies.
+
+        From sums of integers, which come out the same whatever they are summed on and in which parts.
+        """
+        n, totals, squares = 0, [0] * self.shape[0], [0] * self.shape[0]
+        for stretch in self.stretches():
+            for block in torch.split(stretch, max(1, SUMMED // stretch[0].numel())):
+                values = block.int()
+                n += values[:, 0].numel()
+                totals = [a + b for a, b in zip(totals, _sums(values), strict=True)]
+                squares = [a + b for a, b in zip(squares, _sums(values * values), strict=True)]
+        mean = torch.tensor([total / n for total in totals], dtype=torch.float64) / 255
+        variance = [(n * square - total**2) / n**2 for total, square in zip(totals, squares, strict=True)]
+        std = torch.tensor(variance, dtype=torch.float64).sqrt() / 255
         std = torch.where(std > 0, std, torch.ones_like(std))
-        return mean.float()[:, None, None], std.float()[:, None, None]
+        return mean.float()[:, None, None].to(self.device), std.float()[:, None, None].to(self.device)
+
+
+class StreamedImages(Images):
+    """Images that stay in the node's cache, which all trials there share, and are read batch by batch: for datasets
+    larger than the device or the host. The same numbers as `Images` gives, to the bit."""
+
+    streamed = True
+
+    def __init__(self, part: Part, device: torch.device) -> None:
+        self._describe(part, device)
+        self.part, self.pinned = part, device.type == "cuda"
+
+    def take(self, rows: Int[Tensor, " k"]) -> UInt8[Tensor, "k c h w"]:
+        """The images of these rows, by way of pinned memory where the device is a GPU."""
+        c, h, w = self.shape
+        host = torch.empty((len(rows), h, w, c), dtype=torch.uint8, pin_memory=self.pinned)
+        self.part.read(IMAGE, rows.cpu().numpy(), host.numpy())
+        return host.to(self.device, non_blocking=True).permute(0, 3, 1, 2).contiguous()
+
+    def stretches(self) -> Iterator[UInt8[Tensor, "k c h w"]]:
+        """All images in their order, some of them at a time."""
+        step = max(1, 2 * CHUNK["cpu"] // int(np.prod(self.shape)))
+        for rows in torch.split(torch.arange(len(self)), step):
+            yield self.take(rows)
+
+    def moments(self) -> tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]:
+        """As `Images.moments`; computed once on a node, because it reads every image."""
+        mean, std = self.part.once_per_node(
+            "moments", lambda: np.stack([m.cpu().numpy() for m in Images.moments(self)])
+        )
+        return torch.tensor(mean).to(self.device), torch.tensor(std).to(self.device)
+
+
+def open_images(part: Part, device: torch.device, resident_gib: float) -> Images:
+    """The images of `part`: whole on the device up to `resident_gib`, streamed above."""
+    return (StreamedImages if image_bytes(part) > resident_gib * 2**30 else Images)(part, device)
+
+
+def image_bytes(part: Part) -> int:
+    """Bytes of the decoded images of a part."""
+    return len(part) * int(np.prod(part.file(IMAGE).shape[1:]))
+
+
+def _sums(values: Int[Tensor, "n c h w"]) -> list[int]:
+    sums: list[int] = values.sum((0, 2, 3), dtype=torch.int64).tolist()
+    return sums
 
 
 class Normalise:
@@ -58,31 +135,57 @@ class Normalise:
 def batches(
     images: Images,
     normalise: Normalise,
-    policy: augmentations.Policy,
+    policy: augmentations.Policy | augmentations.Transform,
     order: Int[Tensor, " m"],
     size: int,
     *key: int | None,
-) -> Iterator[tuple[Float[Tensor, "b2 c h w"], Int[Tensor, " b"]]]:
+    places: range | None = None,
+    share: tuple[int, int] = (0, 1),
+) -> Generator[tuple[Float[Tensor, "b2 c h w"], Int[Tensor, " b"]]]:
     """One epoch in batches: (both views of `size` images, one view after the other; their rows).
 
     Views are drawn from `key` (seed, fold, epoch) for each place in `order`, so they do not depend on `size`, and a
     row that is drawn twice looks different each time. The last, smaller batch is left out (it is another in each
-    epoch) unless it is the only one.
+    epoch) unless it is the only one. `places` are the batches wanted, by number (None: all), and `share` the part of
+    each (its number and how many there are): the views of a part are those it has in the whole batch. Images that are
+    streamed are read and augmented by a thread, ahead of the batches that are asked for.
     """
+    stream = _batches(images, normalise, policy, order, size, key, places, share)
+    ahead = images.streamed and isinstance(policy, augmentations.Policy)  # others draw from torch's global generator
+    return prefetched(stream) if ahead else stream
+
+
+def _batches(
+    images: Images,
+    normalise: Normalise,
+    policy: augmentations.Policy | augmentations.Transform,
+    order: Int[Tensor, " m"],
+    size: int,
+    key: tuple[int | None, ...],
+    places: range | None,
+    share: tuple[int, int],
+) -> Generator[tuple[Float[Tensor, "b2 c h w"], Int[Tensor, " b"]]]:
     draws = [
         augmentations.draw(policy, len(order), images.shape[0], seeding.generator(*key, f"view {view}"))
         for view in (1, 2)
     ]
     size = min(size, len(order))
-    step = size * max(1, CHUNK[images.pixels.device.type] // (size * images.pixels[0].numel()))
-    whole = len(order) // size * size
-    for start in range(0, whole, step):
-        places = slice(start, min(start + step, whole))
-        rows = order[places]
-        pixels = images.pixels[rows.to(images.pixels.device)].float() / 255
-        views = [normalise(augmentations.apply(pixels, d[places].to(pixels.device))) for d in draws]
-        for i in range(0, len(rows), size):
-            yield torch.cat([view[i : i + size] for view in views]), rows[i : i + size]
+    step = size * max(1, CHUNK[images.device.type] // (size * int(np.prod(images.shape))))
+    wanted = places or range(len(order) // size)
+    for start in range(wanted.start * size, wanted.stop * size, step):
+        whole = slice(start, min(start + step, wanted.stop * size))
+        part = whole if share[1] == 1 else _share_of(whole, size, *share)
+        rows = order[part]
+        pixels = images.take(rows).float() / 255
+        views = [normalise(augmentations.apply(pixels, d[part].to(pixels.device))) for d in draws]
+        each = size // share[1]
+        for i in range(0, len(rows), each):
+            yield torch.cat([view[i : i + each] for view in views]), rows[i : i + each]
+
+
+def _share_of(places: slice, size: int, number: int, count: int) -> Int[Tensor, " k"]:
+    """The places of one of `count` equal parts of each batch of `size` places."""
+    return torch.arange(places.start, places.stop).view(-1, count, size // count)[:, number].reshape(-1)
 
 
 def epoch_order(labels: Int[Tensor, " n"], sampling: str, generator: torch.Generator) -> Int[Tensor, " n"]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 import torch
 from torch import Tensor
 
+from contrasweep.processes import scratch_prefix
 from contrasweep.trial import Report, Trial
 from trainables import checkpoint
 from trainables.diagnostics import gradient_norm
@@ -83,7 +84,9 @@ class Evaluation(NamedTuple):
 class Method(Protocol):
     """A trial in training, as the loop sees it."""
 
-    guard: Guard
+    @property
+    def guard(self) -> Guard:
+        """What takes the optimiser steps."""
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
@@ -102,6 +105,64 @@ class Method(Protocol):
         """
 
 
+class Training:
+    """A trial on its way through its epochs: which one comes next, what is due after it, and its report.
+
+    Used as a context, whose end removes the files of the last reports. Who trains the epochs may be `run` below, which
+    has one trial, or a cohort (`trainables.cohorts`), which has several at once.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        trial: Trial,
+        resume: Path | None = None,
+        *,
+        evaluate_every: int = 0,
+        checkpoint_every: int = 1,
+    ) -> None:
+        self.method, self.checkpoint_every = method, checkpoint_every
+        self.evaluate_every = 0 if trial.fold is None else evaluate_every
+        self.epoch = 0 if resume is None else restore(resume, method)
+        self.ended = self.epoch > 0 and method.ends(self.epoch)
+        self._scratch = tempfile.TemporaryDirectory(prefix=scratch_prefix("training"))
+
+    def __enter__(self) -> "Training":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the files of the last reports."""
+        self._scratch.cleanup()
+
+    @property
+    def folder(self) -> Path:
+        """Where checkpoints and artifacts are written before they are reported."""
+        return Path(self._scratch.name)
+
+    @property
+    def state_needed(self) -> bool:
+        """Whether the report of the next epoch looks at the weights as they are after it."""
+        epoch = self.epoch + 1
+        due = _due(epoch, self.evaluate_every) or _due(epoch, self.checkpoint_every)
+        return due or self.method.ends(epoch)
+
+    def report(self, metrics: Mapping[str, float]) -> Report:
+        """The report of the next epoch, which has been trained and gave these metrics: with its checkpoint and its
+        evaluation where they are due."""
+        method, self.epoch = self.method, self.epoch + 1
+        epoch, metrics = self.epoch, {**metrics, "nonfinite_steps": float(self.method.guard.nonfinite_steps)}
+        final = self.ended = method.ends(epoch)
+        due = final or _due(epoch, self.checkpoint_every)
+        saved = _save(self.folder / "checkpoint", method, epoch) if due else None
+        if not (final or _due(epoch, self.evaluate_every)):
+            return Report(epoch, metrics, saved)
+        scores = method.evaluate(final, self.folder / "artifacts")
+        return Report(epoch, metrics | dict(scores.metrics), saved, scores.items, scores.artifacts)
+
+
 def run(
     method: Method, trial: Trial, resume: Path | None = None, *, evaluate_every: int = 0, checkpoint_every: int = 1
 ) -> Generator[Report, None, None]:
@@ -110,23 +171,10 @@ def run(
     `evaluate_every` and `checkpoint_every` are in epochs, 0 for the last one only. A trial without a fold is
     evaluated once, at the end: its test part is the dataset's own.
     """
-    epoch = 0 if resume is None else _restore(resume, method)
-    if epoch and method.ends(epoch):
-        return
-    if trial.fold is None:
-        evaluate_every = 0
-    with tempfile.TemporaryDirectory(prefix="contrasweep-") as name:
-        folder, final = Path(name), False
-        while not final:
-            epoch += 1
-            metrics: dict[str, float] = {**method.epoch(epoch), "nonfinite_steps": float(method.guard.nonfinite_steps)}
-            final = method.ends(epoch)
-            saved = _save(folder / "checkpoint", method, epoch) if final or _due(epoch, checkpoint_every) else None
-            if final or _due(epoch, evaluate_every):
-                scores = method.evaluate(final, folder / "artifacts")
-                yield Report(epoch, metrics | dict(scores.metrics), saved, scores.items, scores.artifacts)
-            else:
-                yield Report(epoch, metrics, saved)
+    every = {"evaluate_every": evaluate_every, "checkpoint_every": checkpoint_every}
+    with Training(method, trial, resume, **every) as training:
+        while not training.ended:
+            yield training.report(method.epoch(training.epoch + 1))
 
 
 def _due(epoch: int, every: int) -> bool:
@@ -138,7 +186,7 @@ def _save(folder: Path, method: Method, epoch: int) -> Path:
     return checkpoint.save(folder, method.parts, epoch=epoch, **state)
 
 
-def _restore(folder: Path, method: Method) -> int:
+def restore(folder: Path, method: Method) -> int:
     """Bring the method back to where the checkpoint left it; the number of epochs that it has been trained for."""
     state = checkpoint.restore(folder, method.parts)
     method.guard.nonfinite_steps = state.get("nonfinite_steps", 0)

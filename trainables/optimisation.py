@@ -6,15 +6,19 @@ updates are those of torch.optim, which the tests compare.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from contrasweep.components import Component, Table
-from trainables.fields import BelowOne, NotNegative
+from contrasweep.components import Component, Table, parameters_of
+from contrasweep.schema import OMIT_DEFAULT
+from trainables import torch_optimizers
+from trainables.checkpoint import StateDict
+from trainables.fields import BelowOne, NotNegative, Positive
+from trainables.torch_optimizers import DecayOn
 
 
 @runtime_checkable
@@ -27,41 +31,63 @@ class Optimizer(Protocol):
     def step(self, gradients: list[Tensor]) -> None:
         """Move the parameters once; `gradients` are in their order and may be overwritten."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """What the next step depends on beside parameters and `lr`."""
 
-    def load_state_dict(self, state: dict[str, Any], /) -> None:
+    def load_state_dict(self, state: StateDict, /) -> None:
         """Copy in the state that `state_dict` gave."""
 
 
-class SGD:
-    """Stochastic gradient descent with momentum and L2 weight decay: torch.optim.SGD's update."""
+class _Momentum:
+    """Parameters with a velocity each, which gathers gradients: what SGD and LARS share."""
 
     states: ClassVar[float] = 1.0
 
-    def __init__(
-        self, parameters: Iterable[Tensor], lr: float, *, weight_decay: NotNegative = 0.0, momentum: BelowOne = 0.9
-    ) -> None:
+    def __init__(self, parameters: Iterable[Tensor], lr: float, momentum: float) -> None:
         self.parameters = [p for p in parameters if p.requires_grad]
-        self.lr, self.weight_decay, self.momentum = lr, weight_decay, momentum
+        self.lr, self.momentum = lr, momentum
         self.velocity = [torch.zeros_like(p) for p in self.parameters]
+
+    def move(self, gradients: list[Tensor]) -> None:
+        """Move the parameters along their velocities, to which `gradients` are added."""
+        torch._foreach_mul_(self.velocity, self.momentum)
+        torch._foreach_add_(self.velocity, gradients)
+        torch._foreach_add_(self.parameters, self.velocity, alpha=-self.lr)
+
+    def state_dict(self) -> StateDict:
+        """The velocities, one tensor a parameter."""
+        return {"velocity": self.velocity}
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        """Copy the velocities in place."""
+        _copy(self.velocity, state["velocity"])
+
+
+class SGD(_Momentum):
+    """Stochastic gradient descent with momentum and L2 weight decay: torch.optim.SGD's update."""
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        lr: float,
+        *,
+        weight_decay: NotNegative = 0.0,
+        momentum: BelowOne = 0.9,
+        decay_on: Annotated[DecayOn, OMIT_DEFAULT] = "all",
+    ) -> None:
+        super().__init__(parameters, lr, momentum)
+        self.weight_decay, self.decayed = weight_decay, decayed(self.parameters, decay_on)
 
     def step(self, gradients: list[Tensor]) -> None:
         """Move the parameters against `gradients`, which this may overwrite."""
         with torch.no_grad():
             if self.weight_decay:
-                torch._foreach_add_(gradients, self.parameters, alpha=self.weight_decay)
-            torch._foreach_mul_(self.velocity, self.momentum)
-            torch._foreach_add_(self.velocity, gradients)
-            torch._foreach_add_(self.parameters, self.velocity, alpha=-self.lr)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The velocities, one tensor a parameter."""
-        return {"velocity": self.velocity}
-
-    def load_state_dict(self, state: dict[str, Any], /) -> None:
-        """Copy the velocities in place."""
-        _copy(self.velocity, state["velocity"])
+                torch._foreach_add_(
+                    [gradients[i] for i in self.decayed],
+                    [self.parameters[i] for i in self.decayed],
+                    alpha=self.weight_decay,
+                )
+            self.move(gradients)
 
 
 class AdamW:
@@ -77,8 +103,10 @@ class AdamW:
         weight_decay: NotNegative = 0.0,
         betas: tuple[BelowOne, BelowOne] = (0.9, 0.999),
         eps: NotNegative = 1e-8,
+        decay_on: Annotated[DecayOn, OMIT_DEFAULT] = "all",
     ) -> None:
         self.parameters = [p for p in parameters if p.requires_grad]
+        self.decayed = decayed(self.parameters, decay_on)
         self.lr, self.weight_decay, self.betas, self.eps = lr, weight_decay, betas, eps
         self.mean = [torch.zeros_like(p) for p in self.parameters]
         self.square = [torch.zeros_like(p) for p in self.parameters]
@@ -89,7 +117,7 @@ class AdamW:
         self.steps += 1
         first, second = self.betas
         with torch.no_grad():
-            torch._foreach_mul_(self.parameters, 1 - self.lr * self.weight_decay)
+            torch._foreach_mul_([self.parameters[i] for i in self.decayed], 1 - self.lr * self.weight_decay)
             torch._foreach_lerp_(self.mean, gradients, 1 - first)
             torch._foreach_mul_(self.square, second)
             torch._foreach_addcmul_(self.square, gradients, gradients, value=1 - second)
@@ -98,19 +126,65 @@ class AdamW:
             torch._foreach_add_(scale, self.eps)
             torch._foreach_addcdiv_(self.parameters, self.mean, scale, value=-self.lr / (1 - first**self.steps))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Both moments, one tensor a parameter each, and the number of steps."""
         return {"mean": self.mean, "square": self.square, "steps": self.steps}
 
-    def load_state_dict(self, state: dict[str, Any], /) -> None:
+    def load_state_dict(self, state: StateDict, /) -> None:
         """Copy both moments in place and set the number of steps."""
         _copy(self.mean, state["mean"])
         _copy(self.square, state["square"])
         self.steps = state["steps"]
 
 
-OPTIMIZERS: Table[Any] = Table("optimizer", {"sgd": SGD, "adamw": AdamW})
-"""name -> (parameters, learning rate, its own parameters) -> optimizer."""
+class LARS(_Momentum):
+    """Layer-wise adaptive rates on SGD with momentum (You, Gitman & Ginsburg 2017), as SimCLR uses it: a parameter's
+    step is scaled by `trust` |w| / |g + weight_decay w|. Biases and normalisation (one dimension) are neither scaled
+    nor decayed."""
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        lr: float,
+        *,
+        weight_decay: NotNegative = 0.0,
+        momentum: BelowOne = 0.9,
+        trust: Positive = 0.001,
+    ) -> None:
+        super().__init__(parameters, lr, momentum)
+        self.weight_decay, self.trust = weight_decay, trust
+
+    def step(self, gradients: list[Tensor]) -> None:
+        """Move the parameters against `gradients`, which this may overwrite."""
+        with torch.no_grad():
+            for parameter, gradient in zip(self.parameters, gradients, strict=True):
+                if parameter.ndim > 1:
+                    gradient.add_(parameter, alpha=self.weight_decay)
+                    size, slope = parameter.norm(), gradient.norm()
+                    scale = torch.where((size > 0) & (slope > 0), self.trust * size / slope, torch.ones_like(size))
+                    gradient.mul_(scale)
+            self.move(gradients)
+
+
+def decayed(parameters: list[Tensor], decay_on: DecayOn) -> list[int]:
+    """The numbers of the parameters that weight decay is for: all, or without biases and normalisation."""
+    return [i for i, parameter in enumerate(parameters) if decay_on == "all" or parameter.ndim > 1]
+
+
+def _takes(entry: Any, given: Mapping[str, Any]) -> type:
+    external = isinstance(entry, torch_optimizers.ExternalOptimizer)
+    return torch_optimizers.settings(entry) if external else parameters_of(entry)
+
+
+OPTIMIZERS: Table[Any] = Table(
+    "optimizer",
+    {"sgd": SGD, "adamw": AdamW, "lars": LARS},
+    takes=_takes,
+    find=torch_optimizers.find,
+    knows=torch_optimizers.is_torchs,
+)
+"""name -> (parameters, learning rate, its own parameters) -> optimizer. One that is not here is torch.optim's class of
+that name, or your own by dotted path: see `torch_optimizers`."""
 
 
 def optimizer_states(chosen: Component) -> float:

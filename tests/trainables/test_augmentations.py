@@ -25,10 +25,10 @@ def views(policy: Policy, images: torch.Tensor = IMAGES, seed: int = 0) -> torch
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_policy_gives_images_of_the_same_kind(name: str, channels: int) -> None:
     images = torch.rand(9, channels, 8, 8)
-    found = views(POLICIES[name], images)
-    assert found.shape == images.shape and found.min() >= 0 and found.max() <= 1
-    assert torch.equal(found, views(POLICIES[name], images))
-    assert name == "none" or not torch.equal(found, views(POLICIES[name], images, seed=1))
+    changed = views(POLICIES[name], images)
+    assert changed.shape == images.shape and changed.min() >= 0 and changed.max() <= 1
+    assert torch.equal(changed, views(POLICIES[name], images))
+    assert name == "none" or not torch.equal(changed, views(POLICIES[name], images, seed=1))
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -81,10 +81,10 @@ def test_colours_are_torchvisions(brightness: float, contrast: float, saturation
     base = draw(POLICIES["none"], 6, 3, torch.Generator())
     one = torch.ones(6)
     colour = _colour(brightness * one, saturation * one, 0 * one, 3)
-    found = apply(images, dataclasses.replace(base, colour=colour, contrast=contrast * one))
+    changed = apply(images, dataclasses.replace(base, colour=colour, contrast=contrast * one))
     expected = reference.adjust_saturation(reference.adjust_brightness(images, brightness), saturation)
     expected = reference.adjust_contrast(expected, contrast)
-    assert torch.allclose(found, expected, atol=2e-3)  # torchvision rounds the luma weights
+    assert torch.allclose(changed, expected, atol=2e-3)  # torchvision rounds the luma weights
 
 
 def test_hue_turns_back_to_where_it_was() -> None:
@@ -99,8 +99,10 @@ def test_hue_turns_back_to_where_it_was() -> None:
 
 
 def test_grayscale_images_have_three_equal_channels() -> None:
-    found = views(Policy(grayscale=1.0, aspect=(1, 1)))
-    assert torch.allclose(found[:, 0], found[:, 1], atol=1e-6) and torch.allclose(found[:, 0], found[:, 2], atol=1e-6)
+    changed = views(Policy(grayscale=1.0, aspect=(1, 1)))
+    assert torch.allclose(changed[:, 0], changed[:, 1], atol=1e-6) and torch.allclose(
+        changed[:, 0], changed[:, 2], atol=1e-6
+    )
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ def numbers(reports: list[Report]) -> list[tuple[Any, ...]]:
     return [(r.step, dict(r.metrics), {k: np.asarray(v).tobytes() for k, v in r.items.items()}) for r in reports]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["supcon", "sincere", "ocl", "infonce"])
 def test_it_learns(make_trial: MakeTrial, loss: str) -> None:
     reports = list(train(make_trial(loss={"name": loss, "temperature": 0.1}, encoder="cnn", epochs=10)))
@@ -70,6 +71,7 @@ def test_it_learns(make_trial: MakeTrial, loss: str) -> None:
     assert all(np.isfinite(value) for r in reports for value in r.metrics.values())
 
 
+@pytest.mark.slow
 def test_the_headline_scores_are_those_of_the_classifier(make_trial: MakeTrial) -> None:
     knn, probe = (list(train(make_trial(classifier=name)))[-1] for name in ("knn", "probe"))
     assert knn.metrics["accuracy"] == knn.metrics["knn1"] == knn.items["knn1"].mean()
@@ -86,6 +88,7 @@ def test_items_name_their_groups_where_the_data_do(make_trial: MakeTrial, monkey
     assert list(train(trial))[-1].items["group"] == names
 
 
+@pytest.mark.slow
 def test_the_same_trial_gives_the_same_numbers_to_the_bit(make_trial: MakeTrial) -> None:
     first = numbers(list(train(make_trial())))
     torch.manual_seed(99), random.seed(99), np.random.seed(99)
@@ -95,6 +98,7 @@ def test_the_same_trial_gives_the_same_numbers_to_the_bit(make_trial: MakeTrial)
     assert numbers(list(train(make_trial(fold=1)))) != first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_a_resumed_trial_continues_to_the_bit(make_trial: MakeTrial, tmp_path: Path, optimizer: str) -> None:
     trial = make_trial(optimizer=optimizer, learning_rate=0.01, encoder={"width": 8})
@@ -108,6 +112,7 @@ def test_a_resumed_trial_continues_to_the_bit(make_trial: MakeTrial, tmp_path: P
         assert numbers(resumed) == numbers(whole[step:]), step
 
 
+@pytest.mark.slow
 def test_checkpoints_come_as_often_as_asked_and_at_the_end(make_trial: MakeTrial) -> None:
     def steps(**config: int) -> list[int]:
         return [r.step for r in train(make_trial(epochs=5, **config)) if r.checkpoint is not None]
@@ -183,6 +188,7 @@ def test_class_balanced_batches_draw_every_class_alike() -> None:
     assert torch.equal(plain.sort().values, torch.arange(1000))
 
 
+@pytest.mark.slow
 def test_the_test_split_is_looked_at_once(make_trial: MakeTrial) -> None:
     on_fold, on_test = (
         [("accuracy" in r.metrics) for r in train(make_trial(fold=fold, evaluate_every=2, epochs=5))]
@@ -212,6 +218,7 @@ def test_a_collapsed_trial_says_so_once(make_trial: MakeTrial, caplog: pytest.Lo
     assert stuck.id in caplog.text
 
 
+@pytest.mark.slow
 def test_encoding_in_chunks_is_recorded_and_learns_the_same(make_trial: MakeTrial) -> None:
     whole, chunked = (list(train(make_trial(chunk_rows=rows, projection="linear", epochs=2))) for rows in (0, 32))
     assert "gradcache_chunks" not in whole[-1].metrics
@@ -219,10 +226,11 @@ def test_encoding_in_chunks_is_recorded_and_learns_the_same(make_trial: MakeTria
     assert chunked[-1].metrics["loss"] == pytest.approx(whole[-1].metrics["loss"], rel=0.1)
 
 
+@pytest.mark.slow
 def test_figures_are_artifacts_of_the_last_report(make_trial: MakeTrial) -> None:
     for report in train(make_trial(figures=True, epochs=2)):
-        found = {name: path.read_bytes()[:4] for name, path in report.artifacts.items()}
-    assert found == {f"similarities_{name}.png": b"\x89PNG" for name in ("cosine", "neg_arc_length")}
+        result = {name: path.read_bytes()[:4] for name, path in report.artifacts.items()}
+    assert result == {f"similarities_{name}.png": b"\x89PNG" for name in ("cosine", "neg_arc_length")}
 
 
 def test_a_diverging_trial_says_what_to_change(make_trial: MakeTrial) -> None:
@@ -230,6 +238,7 @@ def test_a_diverging_trial_says_what_to_change(make_trial: MakeTrial) -> None:
         list(train(make_trial(learning_rate=1e30, loss={"similarity": "dot"}, epochs=3)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -319,6 +328,7 @@ def test_other_kinds_of_data_are_refused(make_trial: MakeTrial, digits: Manifest
         next(train(make_trial(data=replace(digits, kind="text-pair"))))
 
 
+@pytest.mark.slow
 def test_a_trial_imports_nothing_slow(make_trial: MakeTrial, tmp_path: Path) -> None:
     """Each of these costs a worker seconds or breaks the direction of imports."""
     manifest = make_trial().data

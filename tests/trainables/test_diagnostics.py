@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from trainables import diagnostics
-from trainables.losses import LOSSES, build
+from trainables.losses import LOSSES, Loss, build
 from trainables.similarities import SIMILARITIES, unit
 
 LABELS = torch.tensor([0, 0, 0, 0, 1, 1, 2])
@@ -38,13 +38,15 @@ def test_collapse_constants(loss: str, params: dict[str, Any], expected: float) 
     assert diagnostics.collapse_value(build(loss, "cosine", **params), ids) == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize(("loss", "similarity"), [(x.name, s) for x in LOSSES.values() for s in x.similarities])
+@pytest.mark.parametrize(
+    ("loss", "similarity"), [(x.name, s) for x in LOSSES.values() if isinstance(x, Loss) for s in x.similarities]
+)
 def test_the_collapse_value_is_the_loss_of_equal_embeddings(loss: str, similarity: str) -> None:
     z = torch.tensor([[0.6, -0.8, 1.1]], dtype=torch.float64).repeat(len(LABELS), 1)
     built = build(loss, similarity)
-    found = diagnostics.of_batch(built, built(z, LABELS, LABELS), z, LABELS, LABELS)
-    assert found["collapse_distance"] == pytest.approx(0, abs=1e-5)  # the arc's clamp: 1e-7 / temperature
-    assert found["collapsed"] == 1 and found["alignment"] == pytest.approx(0, abs=1e-12)
+    values = diagnostics.of_batch(built, built(z, LABELS, LABELS), z, LABELS, LABELS)
+    assert values["collapse_distance"] == pytest.approx(0, abs=1e-5)  # the arc's clamp: 1e-7 / temperature
+    assert values["collapsed"] == 1 and values["alignment"] == pytest.approx(0, abs=1e-12)
 
 
 def test_alignment_and_uniformity_are_those_of_loops() -> None:
@@ -61,8 +63,8 @@ def test_alignment_and_uniformity_are_those_of_loops() -> None:
 def test_a_healthy_batch_is_not_collapsed() -> None:
     z = torch.eye(3)[LABELS]
     built = build("supcon", "cosine")
-    found = diagnostics.of_batch(built, built(z, LABELS), z, LABELS)
-    assert found["valid_anchors"] == 6 and found["collapsed"] == 0 and found["collapse_distance"] < -0.3
+    values = diagnostics.of_batch(built, built(z, LABELS), z, LABELS)
+    assert values["valid_anchors"] == 6 and values["collapsed"] == 0 and values["collapse_distance"] < -0.3
     hot = build("supcon", "cosine", temperature=1000.0)  # near log(n - 1) whatever the embeddings
     assert diagnostics.of_batch(hot, hot(z, LABELS), z, LABELS)["collapsed"] == 0
 
@@ -81,8 +83,8 @@ def test_small_batches_have_diagnostics() -> None:
     built = build("supcon", "cosine")
     for n in (1, 2):
         z, labels = torch.randn(n, 3, generator=torch.Generator().manual_seed(n)), torch.arange(n)
-        found = diagnostics.of_batch(built, built(z, labels), z, labels)
-        assert found["valid_anchors"] == 0 and math.isnan(found["alignment"])
+        values = diagnostics.of_batch(built, built(z, labels), z, labels)
+        assert values["valid_anchors"] == 0 and math.isnan(values["alignment"])
 
 
 def test_an_outside_loss_has_what_needs_no_formula() -> None:

@@ -10,6 +10,7 @@ from trainables.encoders import ENCODERS, HEADS
 torch.set_num_threads(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32)])
 @pytest.mark.parametrize("name", ENCODERS)
 def test_an_encoder_gives_as_many_features_as_it_says(name: str, shape: tuple[int, int, int]) -> None:
@@ -26,6 +27,7 @@ def test_an_encoder_gives_as_many_features_as_it_says(name: str, shape: tuple[in
         assert torch.allclose(encoder(images)[:1], encoder(images[:1]), atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENCODERS)
 def test_the_same_seed_gives_the_same_weights(name: str) -> None:
     weights = []

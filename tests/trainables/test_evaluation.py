@@ -50,29 +50,29 @@ def test_target_and_noise_are_the_reference(golden: dict[str, Any], golden_neigh
 def test_the_similarity_margin_is_the_reference(golden: dict[str, Any]) -> None:
     train, test = torch.tensor(golden["train_embeddings"]), torch.tensor(golden["test_embeddings"])
     labels = torch.tensor(golden["train_labels"]), torch.tensor(golden["test_labels"])
-    found = evaluate(train, labels[0], test, labels[1], 3)
-    assert found.metrics["similarity_margin"] == pytest.approx(golden["target_noise"]["median_margin"], abs=1e-6)
+    evaluation = evaluate(train, labels[0], test, labels[1], 3)
+    assert evaluation.metrics["similarity_margin"] == pytest.approx(golden["target_noise"]["median_margin"], abs=1e-6)
 
 
 def test_histogram_is_the_reference(golden: dict[str, Any]) -> None:
     series = golden["target_noise"]
-    found = target_noise.histogram(np.array(series["target_sim"]), np.array(series["noise_sim"]))
-    for counts, name in ((found.target, "target"), (found.noise, "noise")):
+    histogram_ = target_noise.histogram(np.array(series["target_sim"]), np.array(series["noise_sim"]))
+    for counts, name in ((histogram_.target, "target"), (histogram_.noise, "noise")):
         assert {str(i): int(counts[i]) for i in np.flatnonzero(counts)} == golden["histogram"][f"{name}_counts_nonzero"]
-    assert [share.sum() for share in found.shares()] == pytest.approx([1, 1])
+    assert [share.sum() for share in histogram_.shares()] == pytest.approx([1, 1])
 
 
 @pytest.mark.parametrize("pair", ["A", "B", "C", "D", "A-B", "A-C", "A-D"])
 def test_paired_bootstrap_is_the_reference(golden: dict[str, Any], pair: str) -> None:
     models = [np.array(golden["bootstrap"][f"correct_{name}"]) for name in pair.split("-")]
     expected = golden["bootstrap"]["results"][pair]
-    found = bootstrap.interval(*models)
-    assert found.value == pytest.approx(expected.get("accuracy", expected.get("diff")), abs=1e-9)
-    assert (found.low, found.high) == pytest.approx((expected["ci_low"], expected["ci_high"]), abs=1e-6)
+    intervals = bootstrap.interval(*models)
+    assert intervals.value == pytest.approx(expected.get("accuracy", expected.get("diff")), abs=1e-9)
+    assert (intervals.low, intervals.high) == pytest.approx((expected["ci_low"], expected["ci_high"]), abs=1e-6)
     if "boot_mean" in expected:
-        assert found.mean == pytest.approx(expected["boot_mean"], abs=1e-6)
+        assert intervals.mean == pytest.approx(expected["boot_mean"], abs=1e-6)
     if "significant" in expected:
-        assert found.significant is expected["significant"]
+        assert intervals.significant is expected["significant"]
 
 
 def test_a_model_never_differs_from_itself() -> None:
@@ -88,9 +88,9 @@ def test_paired_scores_of_unlike_length_are_an_error() -> None:
 
 
 def test_histogram_drops_nothing() -> None:
-    found = target_noise.histogram(np.array([-1.0, 0.5, 1.0]), np.array([-np.inf, 2.0, -0.1]), bins=11)
-    assert found.target.sum() == 3 and found.noise.sum() == 2 and found.missing == (0, 1)
-    assert found.target[0] == 1 and found.noise[-1] == 1
+    histogram_ = target_noise.histogram(np.array([-1.0, 0.5, 1.0]), np.array([-np.inf, 2.0, -0.1]), bins=11)
+    assert histogram_.target.sum() == 3 and histogram_.noise.sum() == 2 and histogram_.missing == (0, 1)
+    assert histogram_.target[0] == 1 and histogram_.noise[-1] == 1
 
 
 def test_arc_length_of_known_angles() -> None:
@@ -98,6 +98,7 @@ def test_arc_length_of_known_angles() -> None:
     assert angles.tolist() == pytest.approx([1.0, 0.5, 0.0, 2 / 3, -math.inf])
 
 
+@pytest.mark.slow
 def test_the_figure_is_a_png(tmp_path: Path) -> None:
     counts = target_noise.histogram(np.random.default_rng(0).random(50), np.zeros(50))
     path = target_noise.figure(counts, tmp_path / "similarities.png", title="t", axis="cosine")
@@ -175,12 +176,12 @@ def test_scores_are_scikit_learns(n: int, classes: int, seed: int) -> None:
 
     rng = np.random.default_rng(seed)
     labels, predicted = rng.integers(classes, size=n), rng.integers(classes, size=n)
-    found = scores.classification(torch.tensor(predicted), torch.tensor(labels), classes)
-    assert found["accuracy"] == pytest.approx(accuracy_score(labels, predicted))
-    assert found["f1_macro"] == pytest.approx(f1_score(labels, predicted, average="macro"))
+    scored = scores.classification(torch.tensor(predicted), torch.tensor(labels), classes)
+    assert scored["accuracy"] == pytest.approx(accuracy_score(labels, predicted))
+    assert scored["f1_macro"] == pytest.approx(f1_score(labels, predicted, average="macro"))
     occurring = sorted({*labels, *predicted})
     each = f1_score(labels, predicted, average=None, labels=occurring)
-    assert {k: v for k, v in found.items() if "class" in k} == pytest.approx(
+    assert {k: v for k, v in scored.items() if "class" in k} == pytest.approx(
         {f"f1_class_{c}": v for c, v in zip(occurring, each, strict=True)}
     )
 
@@ -212,7 +213,7 @@ def test_evaluate_gives_every_score_from_one_call() -> None:
     generator = torch.Generator().manual_seed(1)
     labels = torch.arange(60) % 3
     z = F.one_hot(labels, 3).float() + 0.1 * torch.randn(60, 3, generator=generator)
-    found = evaluate(z[:40], labels[:40], z[40:], labels[40:], 3, classifier="probe")
+    evaluation = evaluate(z[:40], labels[:40], z[40:], labels[40:], 3, classifier="probe")
     assert {
         "accuracy",
         "f1_macro",
@@ -227,8 +228,8 @@ def test_evaluate_gives_every_score_from_one_call() -> None:
         "target_similarity",
         "noise_similarity",
         "similarity_margin",
-    } <= set(found.metrics)
-    assert found.metrics["accuracy"] == found.metrics["probe"] == 1.0
-    assert found.metrics["similarity_margin"] > 0.5
-    assert {name: len(values) for name, values in found.items.items()} == dict.fromkeys(found.items, 20)
-    assert found.items["knn1"].mean() == found.metrics["knn1"]
+    } <= set(evaluation.metrics)
+    assert evaluation.metrics["accuracy"] == evaluation.metrics["probe"] == 1.0
+    assert evaluation.metrics["similarity_margin"] > 0.5
+    assert {name: len(values) for name, values in evaluation.items.items()} == dict.fromkeys(evaluation.items, 20)
+    assert evaluation.items["knn1"].mean() == evaluation.metrics["knn1"]

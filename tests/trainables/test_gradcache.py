@@ -29,8 +29,8 @@ def test_chunks_give_the_gradient_of_the_whole_batch(rows: int) -> None:
     expected = torch.autograd.grad(value, parameters)
     step = gradcache.chunked_step(encoder, x, lambda z: loss(z, LABELS), parameters, rows)
     torch.testing.assert_close(step.loss, value.detach(), rtol=1e-12, atol=0)
-    for found, wanted in zip(step.gradients, expected, strict=True):
-        torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
+    for entry, wanted in zip(step.gradients, expected, strict=True):
+        torch.testing.assert_close(entry, wanted, rtol=1e-10, atol=1e-12)
     assert step.exact and step.chunks == -(-20 // rows)
     assert step.metrics == {"gradcache_chunks": float(step.chunks), "gradcache_exact": 1.0}
 
@@ -45,8 +45,8 @@ def test_dropout_is_the_same_in_both_passes() -> None:
     value = loss(torch.cat([encoder(part) for part in torch.split(x, 8)]), LABELS)
     assert torch.equal(torch.rand(1), after)
     torch.testing.assert_close(step.loss, value.detach())
-    for found, wanted in zip(step.gradients, torch.autograd.grad(value, parameters), strict=True):
-        torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
+    for entry, wanted in zip(step.gradients, torch.autograd.grad(value, parameters), strict=True):
+        torch.testing.assert_close(entry, wanted, rtol=1e-10, atol=1e-12)
 
 
 def test_batch_normalisation_is_recorded_and_its_statistics_move_once() -> None:
@@ -55,8 +55,8 @@ def test_batch_normalisation_is_recorded_and_its_statistics_move_once() -> None:
     assert not step.exact and step.metrics["gradcache_exact"] == 0
     for part in torch.split(inputs(), 10):
         twin(part)
-    for found, wanted in zip(encoder.buffers(), twin.buffers(), strict=True):
-        torch.testing.assert_close(found, wanted)
+    for entry, wanted in zip(encoder.buffers(), twin.buffers(), strict=True):
+        torch.testing.assert_close(entry, wanted)
     encoder.eval()
     assert gradcache.chunked_step(encoder, inputs(), lambda z: z.sum(), list(encoder.parameters()), 10).exact
 

@@ -8,30 +8,17 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from loss_batches import EDGES, batch, value_and_gradient
 
-from trainables.losses import LOSSES, REDUCTIONS, NotFiniteError, build
+from trainables.losses import LOSSES as ALL_LOSSES
+from trainables.losses import REDUCTIONS, Loss, NotFiniteError, build
 from trainables.losses.ids import masks
 from trainables.similarities import SIMILARITIES
 
+LOSSES = {name: loss for name, loss in ALL_LOSSES.items() if isinstance(loss, Loss)}
+"""Those of scores; losses of two views have tests of their own."""
 PAIRS = [(loss.name, similarity) for loss in LOSSES.values() for similarity in loss.similarities]
 NAMES = [f"{loss}-{similarity}" for loss, similarity in PAIRS]
-
-
-def batch(
-    n: int, d: int, classes: int, seed: int, dtype: torch.dtype = torch.float64
-) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    z = torch.randn(n, d, generator=generator, dtype=torch.float64).to(dtype)
-    return z, torch.randint(classes, (n,), generator=generator)
-
-
-def value_and_gradient(loss: Any, z: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The value under the caller's autocast, the gradient outside of it."""
-    z = z.clone().requires_grad_()
-    value = loss(z, labels, labels)
-    with torch.autocast("cpu", enabled=False):
-        gradient = torch.autograd.grad(value, z)[0]
-    return value.detach(), gradient
 
 
 @pytest.mark.parametrize(("loss", "similarity"), PAIRS, ids=NAMES)
@@ -72,24 +59,7 @@ def test_gradients_are_derivatives(loss: str, similarity: str) -> None:
             assert torch.autograd.gradcheck(lambda x, built=built: built(x, labels, labels), (z,))
 
 
-EDGES = {
-    "duplicates": (torch.ones(6, 4), [0, 0, 1, 1, 2, 2]),
-    "zeros": (torch.zeros(6, 4), [0, 0, 1, 1, 2, 2]),
-    "some zeros": (torch.eye(6, 4), [0, 1, 0, 1, 0, 1]),
-    "antipodes": (torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]), [0, 0, 1, 1]),
-    "antipodal negatives": (torch.tensor([[1.0, 0.0], [-1.0, 0.0], [1.0, 1e-4], [-1.0, 1e-4]]), [0, 1, 0, 1]),
-    "near duplicates": (torch.ones(4, 3) + 1e-6 * torch.eye(4, 3), [0, 0, 1, 1]),
-    "singletons": (torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), [0, 1, 2, 3, 4]),
-    "one class": (torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), [0, 0, 0, 0, 0]),
-    "one row": (torch.tensor([[1.0, 2.0]]), [0]),
-    "two alike": (torch.tensor([[1.0, 2.0], [2.0, 1.0]]), [0, 0]),
-    "two unlike": (torch.tensor([[1.0, 2.0], [2.0, 1.0]]), [0, 1]),
-    "no row": (torch.zeros(0, 3), []),
-    "large": (1e4 * torch.randn(6, 4, generator=torch.Generator().manual_seed(1)), [0, 0, 1, 1, 2, 2]),
-    "tiny": (1e-18 * torch.randn(6, 4, generator=torch.Generator().manual_seed(1)), [0, 0, 1, 1, 2, 2]),
-}
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("edge", EDGES)
 def test_values_and_gradients_are_finite_at_edges(edge: str) -> None:
     embeddings, names = EDGES[edge]
@@ -150,12 +120,12 @@ def test_with_one_positive_each_supcon_sincere_and_infonce_agree(
 ) -> None:
     z, _ = batch(2 * pairs, 4, 1, seed)
     labels = torch.arange(pairs).repeat(2)
-    found = [
+    built = [
         build(loss, similarity, temperature=temperature, epsilon=epsilon)(z, labels, labels)
         for loss in ("supcon", "sincere", "infonce")
     ]
-    torch.testing.assert_close(found[0], found[1], rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(found[0], found[2], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(built[0], built[1], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(built[0], built[2], rtol=1e-10, atol=1e-10)
 
 
 @settings(max_examples=20, deadline=None)
@@ -388,10 +358,10 @@ def test_the_table_tells_what_spaces_need() -> None:
     for name, loss in LOSSES.items():
         assert loss.name == name and loss.description
         for similarity in loss.similarities:
-            chosen = LOSSES.choose({"name": name, "similarity": similarity})  # defaults are valid values
+            chosen = ALL_LOSSES.choose({"name": name, "similarity": similarity})  # defaults are valid values
             assert set(chosen.parameters) == {"similarity", "reduction", *loss.parameters}
-            assert LOSSES.choose(chosen.to_plain()) == chosen
-    chosen = LOSSES.choose({"name": "margin_contrastive", "similarity": "neg_arc_length"})
+            assert ALL_LOSSES.choose(chosen.to_plain()) == chosen
+    chosen = ALL_LOSSES.choose({"name": "margin_contrastive", "similarity": "neg_arc_length"})
     assert chosen.parameters == {
         "similarity": "neg_arc_length",
         "reduction": "mean",

@@ -10,9 +10,9 @@ import joined_losses
 import pytest
 import torch
 
-pytestmark = pytest.mark.xdist_group("distributed")  # one group of processes for all of them
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("distributed")]  # one group of processes for all of them
 SIZE = 2
-JOBS = [
+JOBS: list[tuple[str, str | None, str | None, dict[str, Any]]] = [
     ("supcon", "cosine", "valid_anchors", {"temperature": 0.1}),
     ("supcon", "cosine", "valid_anchors", {"temperature": 0.1, "epsilon": 0.25}),
     ("sincere", "dot", "all_anchors", {"temperature": 0.5}),
@@ -22,11 +22,13 @@ JOBS = [
     ("sincere", "cosine", "mean_nonzero", {}),
     ("triplet", "cosine", "mean", {"margin": 0.2}),
     ("lifted_structured", "neg_euclidean", "mean", {}),
+    ("barlow_twins", None, None, {}),
+    ("vicreg", None, None, {}),
     ("joined_losses:alike", "own", None, {}),
 ]
 
 
-def job(loss: str, similarity: str, reduction: str | None, params: dict[str, Any]) -> dict[str, Any]:
+def job(loss: str, similarity: str | None, reduction: str | None, params: dict[str, Any]) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(3)
     inputs = torch.randn(23, 5, generator=generator, dtype=torch.float64)
     labels = torch.randint(4, (23,), generator=generator)

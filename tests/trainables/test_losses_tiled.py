@@ -7,22 +7,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainables.losses import LOSSES, build, tiled
+from trainables.losses import LOSSES, Loss, build, tiled
 from trainables.losses.composed import ComposedLoss
 
 TILED = [
     (loss.name, similarity)
     for loss in LOSSES.values()
-    if loss.family == "cross_entropy"
+    if isinstance(loss, Loss) and loss.family == "cross_entropy"
     for similarity in loss.similarities
 ]
 REDUCTIONS = ("valid_anchors", "all_anchors", "positive_pairs", "mean")
 
 
 def made(loss: str, similarity: str, reduction: str | None = None, **params: Any) -> ComposedLoss:
-    found = build(loss, similarity, reduction=reduction, **params)
-    assert isinstance(found, ComposedLoss)
-    return found
+    built = build(loss, similarity, reduction=reduction, **params)
+    assert isinstance(built, ComposedLoss)
+    return built
 
 
 def value_and_gradient(function: Any, z: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -37,6 +37,7 @@ def batches(n: int, d: int, classes: int, seed: int) -> tuple[torch.Tensor, torc
     return z, torch.randint(classes, (n,), generator=generator)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("loss", "similarity"), TILED)
 @settings(max_examples=8, deadline=None)
 @given(
@@ -83,6 +84,7 @@ def test_a_base_temperature_scales_tiles_too() -> None:
     torch.testing.assert_close(composed.in_tiles(z, ids), composed.dense(z, ids), rtol=1e-12, atol=0)
 
 
+@pytest.mark.slow
 def test_tiles_hold_no_matrix_of_all_scores() -> None:
     """The largest tensor made in a forward and backward pass has fewer elements than half the score matrix."""
     n = 3000

@@ -33,7 +33,7 @@ def steps(make: Any, count: int, ours: bool) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
 def test_the_update_is_torchs(name: str, weight_decay: float) -> None:
     theirs = {
         "sgd": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=weight_decay),
@@ -84,8 +84,8 @@ def test_the_warm_up_is_a_line_from_its_start_to_the_cosine() -> None:
 
 
 def test_an_unknown_optimizer_lists_the_known_ones() -> None:
-    with pytest.raises(SpecError, match="known optimizers: adamw, sgd"):
-        OPTIMIZERS.choose("lars")
+    with pytest.raises(SpecError, match="known optimizers: adamw, lars, sgd"):
+        OPTIMIZERS.choose("adamx")
 
 
 def test_an_optimizer_is_checked_against_its_own_constructor() -> None:

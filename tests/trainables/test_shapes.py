@@ -37,6 +37,7 @@ def test_an_int_may_stand_for_a_float() -> None:
     assert torch.isfinite(build("supcon", "cosine", temperature=1)(z, labels))
 
 
+@pytest.mark.slow
 def test_nothing_is_checked_outside_the_tests() -> None:
     code = (
         "import sys, torch\n"

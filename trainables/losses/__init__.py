@@ -3,27 +3,32 @@
     loss = build("sincere", "neg_arc_length", temperature=0.1)
     loss(embeddings, labels).backward()
 
-Adding a loss is a function and its line in `LOSSES`: its keyword-only parameters are what can be set of it. Never
+Adding a loss is a function and its line in `LOSSES`: its keyword-only parameters are what can be set of it. Losses of
+two views (`views`) are functions of two matrices of embeddings instead. Never
 rank trials by the value of a loss across losses, temperatures, epsilons or batch sizes: rank them by a validation
 metric.
 """
 
 from trainables.losses.batches import NotFiniteError
-from trainables.losses.build import build, compose
+from trainables.losses.build import AnyLoss, build, compose
 from trainables.losses.composed import ComposedLoss
 from trainables.losses.external import ExternalLoss
 from trainables.losses.loss import Loss
 from trainables.losses.reductions import REDUCTIONS, Terms
 from trainables.losses.table import LOSSES
+from trainables.losses.views import ComposedViewsLoss, ViewsLoss
 
 __all__ = [
     "LOSSES",
     "REDUCTIONS",
+    "AnyLoss",
     "ComposedLoss",
+    "ComposedViewsLoss",
     "ExternalLoss",
     "Loss",
     "NotFiniteError",
     "Terms",
+    "ViewsLoss",
     "build",
     "compose",
 ]

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from contrasweep.errors import SpecError
@@ -33,14 +33,19 @@ class ComposedLoss:
     similarity: Similarity
     reduction: str
     params: Mapping[str, Any]
+    scale: Tensor | None = None
+    """What scores are multiplied by, where it is learned (see `temperature`); batches are not tiled then."""
 
     def __call__(self, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None) -> Scalar:
-        check_batch(embeddings, labels, instance_ids)
+        shared = distributed.processes() > 1
+        if not shared:  # processes check what they have gathered, so that all of them come to the same end
+            check_batch(embeddings, labels, instance_ids)
         with torch.autocast(embeddings.device.type, enabled=False):
             z = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
             ids = self.ids(labels, instance_ids)
-            if shared := distributed.processes() > 1:
+            if shared:
                 z, ids = distributed.gather_with_gradient(z), distributed.gather(ids)
+                check_batch(z, ids, None)
             if not len(z):
                 return z.sum()
             if self.can_tile and (shared or tiled.wanted(z)):
@@ -49,16 +54,26 @@ class ComposedLoss:
 
     def dense(self, z: Float[Tensor, "n d"], ids: Ids) -> Scalar:
         """From the matrix of all scores."""
-        positives, negatives = masks(ids)
-        pairs = positives.sum(1).to(z.dtype)
-        terms = self.terms(self.similarity(z, z), positives, negatives)
+        return self.between(z, z, *masks(ids))
+
+    def between(
+        self,
+        anchors: Float[Tensor, "n d"],
+        others: Float[Tensor, "m d"],
+        positives: Bool[Tensor, "n m"],
+        negatives: Bool[Tensor, "n m"],
+    ) -> Scalar:
+        """The loss of `anchors` against the rows of another matrix; pairs in neither mask count nowhere. Not for a loss
+        whose values need the scores of other rows (`Loss.all_pairs`)."""
+        pairs = positives.sum(1).to(anchors.dtype)
+        terms = self.terms(self.similarity(anchors, others), positives, negatives)
         return torch.stack([REDUCTIONS[self.reduction](part, pairs) for part in terms]).sum()
 
     @property
     def can_tile(self) -> bool:
         """Whether each anchor's value and weight can be had from its own row of scores: in the cross-entropy family,
-        unless the reduction asks how many values are above zero."""
-        return self.loss.family == "cross_entropy" and self.reduction != "mean_nonzero"
+        unless the reduction asks how many values are above zero, or the scale of scores has a gradient too."""
+        return self.loss.family == "cross_entropy" and self.reduction != "mean_nonzero" and self.scale is None
 
     def in_tiles(self, z: Float[Tensor, "n d"], ids: Ids, *, scores: int | None = None, shared: bool = False) -> Scalar:
         """The same number and gradient from tiles of at most `scores` scores."""
@@ -99,6 +114,7 @@ class ComposedLoss:
 
     def terms(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Terms, ...]:
         """The loss's terms; where it gives a value per anchor, an anchor with a positive is one term."""
+        scores = scores if self.scale is None else scores * self.scale
         values = self.loss.function(scores, positives, negatives, **self.params)
         if isinstance(values, Tensor):
             valid = positives.any(1)

@@ -20,6 +20,11 @@ def processes() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
+def place() -> tuple[int, int]:
+    """The rank of this process and how many there are."""
+    return (dist.get_rank(), processes()) if processes() > 1 else (0, 1)
+
+
 def share(rows: int) -> range:
     """This process's part of so many rows; the parts differ by one row at most."""
     rank, size = dist.get_rank(), processes()

@@ -83,11 +83,14 @@ class ExternalLoss:
     def __call__(
         self, embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], instance_ids: Int[Tensor, " n"] | None = None
     ) -> Float[Tensor, ""]:
-        check_batch(embeddings, labels, instance_ids)
+        shared = distributed.processes() > 1
+        if not shared:
+            check_batch(embeddings, labels, instance_ids)
         with torch.autocast(embeddings.device.type, enabled=False):
             z = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
-            if distributed.processes() > 1:
+            if shared:
                 z, labels = distributed.gather_with_gradient(z), distributed.gather(labels)
+                check_batch(z, labels, None)
             value = self.function(z, labels)
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise SpecError(f"{self.name} must give one number", value=value)

@@ -6,16 +6,19 @@ from typing import Any
 from contrasweep.components import Table
 from trainables.losses import cross_entropy, external, margin, tiled
 from trainables.losses.loss import SIGNED, Loss, loss_settings
+from trainables.losses.views import ViewsLoss, barlow_twins, vicreg
 
 
 def _takes(entry: Any, given: Mapping[str, Any]) -> type:
     similarity = given.get("similarity", "cosine")
+    if isinstance(entry, ViewsLoss):
+        return entry.settings
     if isinstance(entry, Loss):
         return loss_settings(entry, similarity if isinstance(similarity, str) else "cosine")
     return external.settings(entry)
 
 
-LOSSES: Table[Loss] = Table(
+LOSSES: Table[Loss | ViewsLoss] = Table(
     "loss",
     {
         loss.name: loss
@@ -46,6 +49,8 @@ LOSSES: Table[Loss] = Table(
             Loss("triplet", "margin", margin.triplet, reduction="mean"),
             Loss("lifted_structured", "margin", margin.lifted_structured, reduction="mean", all_pairs=True),
             Loss("batch_hard", "margin", margin.batch_hard, reduction="mean"),
+            ViewsLoss("barlow_twins", barlow_twins),
+            ViewsLoss("vicreg", vicreg),
         )
     },
     plural="losses",

@@ -10,7 +10,7 @@ from contrasweep.errors import SpecError, choose_from
 from contrasweep.schema import OMIT_DEFAULT, checked
 from trainables.encoders import HEADS
 from trainables.fields import Count, Device, MaybeCount, NotNegative, Positive, Share
-from trainables.losses import LOSSES, ComposedLoss, ExternalLoss, compose
+from trainables.losses import LOSSES, ComposedLoss, ComposedViewsLoss, ExternalLoss, compose
 from trainables.optimisation import OPTIMIZERS
 from trainables.paired.samplers import SAMPLERS
 from trainables.paired.schedules import ALPHAS
@@ -127,7 +127,7 @@ class Recipe:
     def build_loss(self) -> ComposedLoss | ExternalLoss:
         """C as a function of (embeddings, labels); `SpecError` where its positives are not the rows of a class."""
         loss = compose(self.loss)
-        if isinstance(loss, ComposedLoss) and loss.loss.positives == "instances":
+        if isinstance(loss, ComposedViewsLoss) or _of_instances(loss):
             raise SpecError(
                 "positives are views of one image here, and this family's are the rows of a class",
                 place="loss",
@@ -135,6 +135,10 @@ class Recipe:
                 hint="take supcon, sincere or ocl",
             )
         return loss
+
+
+def _of_instances(loss: ComposedLoss | ExternalLoss) -> bool:
+    return isinstance(loss, ComposedLoss) and loss.loss.positives == "instances"
 
 
 def _require_known(kind: str, table: Mapping[str, Any], place: str, value: str) -> None:

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from contrasweep.data import Part, open_dataset
 from contrasweep.errors import DataError
 from contrasweep.trial import Trial
 from trainables import seeding
+from trainables.files import checked_file
 from trainables.review_helpfulness.batch import Corpus, Inputs
 from trainables.review_helpfulness.settings import Settings
 from trainables.review_helpfulness.vocabulary import OOV, Characters, Vocabulary, word_vectors
@@ -91,7 +91,7 @@ def prepare(
     review_words = Vocabulary.build(train.text, settings.min_word_count)
     categories = sorted(set(products.category))
     rng = np.random.default_rng(seeding.derive(*key, "word vectors"))
-    path = Path(settings.word_vectors).expanduser() if settings.word_vectors else None
+    path = checked_file(settings.word_vectors, "word_vectors") if settings.word_vectors else None
     vectors = [torch.from_numpy(word_vectors(v, settings.word_dim, rng, path)) for v in (product_words, review_words)]
     characters = Characters.build(review_words.words)
     table = torch.from_numpy(characters.table(review_words))

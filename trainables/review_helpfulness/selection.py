@@ -1,9 +1,9 @@
 """What validation decides after each epoch: the next learning rate, and which epoch's weights are tested."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
+
+from trainables.checkpoint import StateDict
 
 
 class PlateauSchedule:
@@ -20,11 +20,11 @@ class PlateauSchedule:
         if self.waited > self.patience:
             self.lr, self.waited = self.lr * self.factor, 0
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """What a checkpoint keeps."""
         return {"lr": self.lr, "best": self.best, "waited": self.waited}
 
-    def load_state_dict(self, state: dict[str, Any], /) -> None:
+    def load_state_dict(self, state: StateDict, /) -> None:
         """Go on from `state`."""
         self.lr, self.best, self.waited = state["lr"], state["best"], state["waited"]
 
@@ -41,10 +41,10 @@ class BestWeights:
             weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
             self.value, self.epoch, self.weights = value, epoch, weights
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """What a checkpoint keeps."""
         return {"value": self.value, "epoch": self.epoch, "weights": self.weights}
 
-    def load_state_dict(self, state: dict[str, Any], /) -> None:
+    def load_state_dict(self, state: StateDict, /) -> None:
         """Go on from `state`."""
         self.value, self.epoch, self.weights = state["value"], state["epoch"], state["weights"]

@@ -7,9 +7,11 @@ from typing import Annotated, ClassVar
 import pydantic
 
 from contrasweep.components import Component
+from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
 from contrasweep.schema import OMIT_DEFAULT, checked
 from trainables.fields import Count, Device, MaybeCount, Positive
+from trainables.files import with_digest
 from trainables.review_helpfulness.batch import HelpfulnessModel, Inputs
 from trainables.review_helpfulness.losses import LOSSES
 from trainables.review_helpfulness.models import MODELS
@@ -91,7 +93,7 @@ class Settings:
     word_dim: Count = 300
     """Size of a word vector."""
     word_vectors: str | None = None
-    """A GloVe or fastText text file of initial word vectors; null: random ones."""
+    """A GloVe or fastText text file of initial word vectors; null: random ones. A plan adds its digest."""
     distances: bool = False
     """Add the distances of Tables 7-8 to the last report."""
     evaluation_rows: Count = 64
@@ -111,6 +113,12 @@ class Settings:
                 value=self.model.name,
                 hint=f"known: {', '.join(name for name, model in MODELS.items() if model.gives_features)}",
             )
+
+    def resolve(self, data: Manifest) -> "Settings":
+        """The same settings with the digest of the file of word vectors, whose content is part of what a trial is."""
+        if self.word_vectors is None:
+            return self
+        return dataclasses.replace(self, word_vectors=with_digest(self.word_vectors, "word_vectors"))
 
     def build_model(self, inputs: Inputs) -> HelpfulnessModel:
         """The model with its initial weights, drawn from torch's random state."""

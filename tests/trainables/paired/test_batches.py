@@ -114,6 +114,7 @@ def test_scores_agree_with_scikit_learn_and_shots_with_the_counts() -> None:
         assert scores[f"accuracy_{shot}"] == pytest.approx((labels == predicted)[rows].mean())
 
 
+@pytest.mark.slow
 @given(rows=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40))
 @settings(max_examples=50, deadline=None)
 def test_scores_of_rows_average_to_accuracy_and_mean_recall(rows: list[tuple[int, int]]) -> None:
@@ -136,6 +137,7 @@ def test_geometry_knows_collapsed_orthogonal_and_simplex_centres() -> None:
     assert missing[2].isnan().all() and missing[0, 1] == 0
 
 
+@pytest.mark.slow
 def test_one_scale_serves_both_sides_of_the_pairs() -> None:
     pre, post = (torch.randint(0, high, (7, 3, 5, 5), dtype=torch.uint8, generator=drawn()) for high in (100, 255))
     mean, std = moments((pre, post))

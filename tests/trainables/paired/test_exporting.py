@@ -17,6 +17,7 @@ from trainables.paired.images.settings import Settings
 from trainables.paired_images import load_model, train
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [{"centre": "dataset"}, {"centre": "item"}, {"centre": "both"}, {"colour_units": 8}])
 def test_a_module_embeds_raw_pairs_as_in_its_trial(
     make_trial: Callable[..., Trial], tmp_path: Path, config: dict[str, Any]

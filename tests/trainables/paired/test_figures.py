@@ -32,6 +32,7 @@ def test_bands_are_of_the_finished_replicates(band: str, low: float, high: float
     assert bands.loc["local"].index.tolist() == [8, 32]
 
 
+@pytest.mark.slow
 def test_scores_against_an_axis_are_drawn(tmp_path: Path) -> None:
     drawn = figures.scores_against(FRAME, "batch_size", tmp_path / "new" / "batch.png")
     other = figures.scores_against(FRAME.assign(accuracy=0.1), "batch_size", tmp_path / "other.png")

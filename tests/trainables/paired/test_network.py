@@ -196,6 +196,7 @@ def test_groupnorm_of_a_narrow_network_is_refused_and_says_what_works() -> None:
         build(**{"encoder.bn": "groupnorm", "encoder.width": 12})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backbone", ["resnet18", "resnet34", "resnet50"])
 def test_torchvisions_weights_load_and_give_its_features(backbone: str, tmp_path: Path) -> None:
     import torchvision
@@ -204,7 +205,7 @@ def test_torchvisions_weights_load_and_give_its_features(backbone: str, tmp_path
     theirs = getattr(torchvision.models, backbone)(weights=None).eval()
     torch.save(theirs.state_dict(), tmp_path / "weights.pt")
     encoder = {"name": backbone, "stem": "imagenet", "pretrained": str(tmp_path / "weights.pt")}
-    ours = Settings(encoder=encoder).encoder.build(3).eval()
+    ours = Settings(encoder=encoder).encoder.build((3, 64, 64)).eval()
     theirs.fc = torch.nn.Identity()
     x = torch.randn(1, 3, 64, 64)
     with torch.no_grad():

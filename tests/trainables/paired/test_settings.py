@@ -43,6 +43,7 @@ def test_every_automatic_value_becomes_concrete(
     assert settings.resolve(pairs) == settings == images.Settings(**config)
 
 
+@pytest.mark.slow
 def test_the_name_of_a_dataset_decides_nothing(pairs: Manifest, make_trial: Callable[..., Trial]) -> None:
     for given in ({}, {"input": "pre_single", "beta": 0.0}):
         resolved = [images.Settings(**given).resolve(replace(pairs, name=name)) for name in ("mnist", "cifar10", "")]
@@ -57,7 +58,7 @@ def test_the_name_of_a_dataset_decides_nothing(pairs: Manifest, make_trial: Call
 @pytest.mark.parametrize("stem", ["small", "imagenet"])
 @pytest.mark.parametrize("encoder", ["resnet10", "resnet50"])
 def test_the_sides_of_stages_are_those_of_the_network(side: int, stem: str, encoder: str) -> None:
-    network = images.Settings(encoder={"name": encoder, "stem": stem}).encoder.build(3).eval()
+    network = images.Settings(encoder={"name": encoder, "stem": stem}).encoder.build((3, 64, 64)).eval()
     with torch.no_grad():
         maps = network(torch.zeros(1, 3, side, side))
     assert [m.shape[2:] for m in maps] == [(stage_side(side, stem, stage),) * 2 for stage in (1, 2, 3, 4)]

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from contrasweep.data import open_dataset, resolve, stage
+from contrasweep.data import open_dataset, resolve
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trial import Report, Trial
@@ -41,6 +41,7 @@ def numbers(reports: list[Report]) -> list[tuple[Any, ...]]:
     return [(r.step, dict(r.metrics), {k: np.asarray(v).tobytes() for k, v in r.items.items()}) for r in reports]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_system_learns_and_reports_scores_and_geometry(make_trial: MakeTrial, system: str) -> None:
     reports = list(train(make_trial(**SYSTEMS[system], epochs=6, alpha=0.5, learning_rate=3e-3, augmentation=STILL)))
@@ -70,6 +71,7 @@ def test_every_system_learns_and_reports_scores_and_geometry(make_trial: MakeTri
     assert {len(scores) for scores in reports[-1].items.values()} == {len(reports[-1].items["group"])}
 
 
+@pytest.mark.slow
 def test_the_same_trial_gives_the_same_numbers_to_the_bit(make_trial: MakeTrial) -> None:
     trial = make_trial(n_views=2)
     runs = []
@@ -81,6 +83,7 @@ def test_the_same_trial_gives_the_same_numbers_to_the_bit(make_trial: MakeTrial)
     assert numbers(list(train(make_trial(n_views=2, seed=1)))) != runs[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config", [{}, {"optimizer": "sgd", "sampler": "at_least_2_per_class", "encoder.bn": "frozen"}]
 )
@@ -99,6 +102,7 @@ def test_resumed_in_mid_training_it_continues_bit_for_bit(
     assert numbers(list(train(trial, resume=tmp_path / "saved"))) == numbers(whole[2:])
 
 
+@pytest.mark.slow
 def test_that_a_trial_is_stuck_is_said_once_also_after_a_resume(
     make_trial: MakeTrial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -113,6 +117,7 @@ def test_that_a_trial_is_stuck_is_said_once_also_after_a_resume(
     assert caplog.text.count("stands at its collapse value") == 1
 
 
+@pytest.mark.slow
 def test_arms_of_a_replicate_start_alike(make_trial: MakeTrial) -> None:
     """Same weights, same order, same views for every loss: with alpha 0 the arms cannot be told apart."""
     runs = [numbers(list(train(make_trial(loss=loss, alpha=0.0, beta=0.0)))) for loss in ("supcon", "ocl")]
@@ -162,6 +167,7 @@ def test_pixels_of_one_level_are_all_counted() -> None:
     assert float(mean) == pytest.approx(0.1, abs=1e-7) and float(std) == pytest.approx(0.3, abs=1e-7)
 
 
+@pytest.mark.slow
 def test_embeddings_of_one_dimension_have_tables_too(make_trial: MakeTrial) -> None:
     last = list(train(make_trial(epochs=1, projection={"dim": 1}, artifacts="tables")))[-1]
     assert "embeddings.parquet" in last.artifacts
@@ -203,11 +209,11 @@ def test_a_group_never_crosses_a_fold(pairs: Manifest) -> None:
     check_groups(pairs, 5)
 
 
-def test_ombrias_own_folds_are_taken_and_never_crossed(shared: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_ombrias_own_folds_are_taken_and_never_crossed(shared: Path, staged: Callable[[str], str]) -> None:
     import pandas as pd
 
-    stage("ombria", str(tmp_path / "ombria"), source=shared / "data" / "ombria")
-    manifest = resolve(str(tmp_path / "ombria"), folds=5, storage=str(tmp_path))
+    manifest = resolve(staged("ombria"), folds=5, storage="unused")
     check_groups(manifest, 5)
     given = pd.read_csv(shared / "data" / "ombria" / "pairs_5class.csv")
     for fold in range(5):
@@ -226,6 +232,7 @@ def check_groups(manifest: Manifest, folds: int) -> None:
     assert len(held_out) == len(set(held_out))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("input_", ["pre", "post"])
 def test_one_side_fed_twice_shows_no_difference(make_trial: MakeTrial, input_: str) -> None:
     last = list(train(make_trial(input=input_, augmentation={"name": "pairs", "jitter": 0.0})))[-1].metrics
@@ -233,12 +240,14 @@ def test_one_side_fed_twice_shows_no_difference(make_trial: MakeTrial, input_: s
     assert np.isfinite(list(last.values())).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("input_", ["pre_single", "post_single"])
 def test_one_side_as_a_single_image(make_trial: MakeTrial, input_: str) -> None:
     last = list(train(make_trial(input=input_, beta=0.0, n_views=2)))[-1].metrics
     assert last["z_raw"] == pytest.approx(1.0, abs=1e-5) and last["anchors"] == 1.0
 
 
+@pytest.mark.slow
 def test_single_images_of_the_long_tailed_digits(tmp_path: Path, make_trial: MakeTrial) -> None:
     digits = resolve("digits-lt", folds=None, storage=str(tmp_path))
     config = {"input": "single", "beta": 0.0, "n_views": 2, "epochs": 2, "batch_size": 64}
@@ -246,6 +255,7 @@ def test_single_images_of_the_long_tailed_digits(tmp_path: Path, make_trial: Mak
     assert {"accuracy_many", "accuracy_few"} & set(last) and len([k for k in last if k.startswith("f1_class_")]) == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config",
     [
@@ -264,12 +274,14 @@ def test_no_setting_makes_nan(make_trial: MakeTrial, config: dict[str, Any]) -> 
         assert np.isfinite(list(report.metrics.values())).all() and report.metrics["nonfinite_steps"] == 0
 
 
+@pytest.mark.slow
 def test_bfloat16_stays_close_over_an_epoch(make_trial: MakeTrial) -> None:
     exact, rough = (list(train(make_trial(epochs=1, autocast=flag)))[-1].metrics for flag in (False, True))
     assert rough["wce"] == pytest.approx(exact["wce"], rel=0.03)
     assert rough["contrast_z"] == pytest.approx(exact["contrast_z"], rel=0.03)
 
 
+@pytest.mark.slow
 def test_artifacts_are_tables_that_agree_with_the_metrics(make_trial: MakeTrial, pairs: Manifest) -> None:
     running = train(make_trial(epochs=1, artifacts="figures"))
     report = next(running)
@@ -301,6 +313,7 @@ def test_closing_it_leaves_nothing_behind(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit", "said"), [(-1.1, 1), (1.1, 0)])
 def test_centres_above_the_limit_are_warned_of(
     make_trial: MakeTrial, monkeypatch: pytest.MonkeyPatch, limit: float, said: int

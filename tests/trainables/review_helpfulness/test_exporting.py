@@ -15,6 +15,7 @@ from trainables.review_helpfulness.corpora import load
 from trainables.review_helpfulness.trainer import Trainer
 
 
+@pytest.mark.slow
 def test_a_module_scores_as_the_best_epoch_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "cache"))
     data = stage("synthetic-reviews?products=30&roi_dim=8", str(tmp_path / "planted"))

@@ -53,6 +53,7 @@ def test_a_score_that_is_no_number_is_refused() -> None:
         ranking_metrics(labels=[1], scores=[0.0, 1.0], products=[1, 1], threshold=0)
 
 
+@pytest.mark.slow
 def test_random_order_has_its_expectation() -> None:
     """One relevant review of two: its average precision is 1 or 1/2, so 3/4 on average."""
     result = random_order_metrics(labels=[4, 0], products=["a", "a"], threshold=1, draws=2000)

@@ -46,6 +46,7 @@ def numbers(report: Report) -> dict[str, float]:
     return dict(report.metrics)
 
 
+@pytest.mark.slow
 def test_reports_and_items(planted: Manifest) -> None:
     reports = list(train(trial(planted, model={"name": "prh_net", "dim": 8})))
     assert [report.step for report in reports] == [1, 2, 3]
@@ -60,6 +61,7 @@ def test_reports_and_items(planted: Manifest) -> None:
         assert last.metrics[name] == pytest.approx(np.mean(last.items[name]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["proposed", "sse_cross"])
 def test_resumed_after_any_report_it_gives_the_same_to_the_bit(model: str, planted: Manifest, tmp_path: Path) -> None:
     """Dropout, swaps, the learning rate's course and the best epoch's weights all survive."""
@@ -83,6 +85,7 @@ def test_the_datasets_name_changes_nothing(planted: Manifest) -> None:
     assert numbers(runs[0][-1]) == numbers(runs[1][-1])
 
 
+@pytest.mark.slow
 def test_training_stops_when_nothing_gets_better(planted: Manifest) -> None:
     config = {"model": {"name": "prh_net", "dim": 4}, "learning_rate": 1e-9, "patience": 2, "epochs": 20}
     reports = list(train(trial(planted, **config)))
@@ -120,6 +123,7 @@ def test_a_dataset_of_images_is_refused(planted: Manifest) -> None:
         next(train(trial(dataclasses.replace(planted, kind="image"))))
 
 
+@pytest.mark.slow
 def test_distances_of_the_test_part(planted: Manifest) -> None:
     model = {"name": "proposed", "dim": 8, "depth": 1, "region_layers": 1}
     config = {"model": model, "distances": True, "epochs": 1}
@@ -164,8 +168,8 @@ def test_the_planted_set_says_that_it_is_synthetic(planted: Manifest) -> None:
 @pytest.mark.slow
 def test_models_that_see_images_beat_those_that_only_read(tmp_path: Path) -> None:
     """Half of the helpfulness shows in the words, half in the regions."""
-    data = stage("synthetic-reviews?products=100", str(tmp_path))
-    small = {"epochs": 3, "sampler": {**TINY["sampler"], "max_groups": 240}, "word_dim": 16}
+    data = stage("synthetic-reviews?products=60", str(tmp_path))
+    small = {"epochs": 3, "sampler": {**TINY["sampler"], "max_groups": 120}, "word_dim": 16}
     results = {}
     for model in ("eg_cnn", "prh_net", "dr_net", "sse_cross"):
         width = {"filters": 16} if model == "eg_cnn" else {"dim": 16}

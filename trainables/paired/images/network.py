@@ -25,11 +25,11 @@ def image_model(settings: Settings, shape: tuple[int, int, int], classes: int) -
             "nothing here; give pretrained weights or take 'train' or 'groupnorm'",
             stacklevel=2,
         )
-    encoder = settings.encoder.build(channels)
+    encoder = settings.encoder.build((channels, *shape[1:]))
     with torch.no_grad():
         encoder.eval()
         sides = [tuple(m.shape[2:]) for m in encoder(torch.zeros(1, channels, *shape[1:]))]
-    size = (settings.latent.size,) * 2 if settings.latent.size else sides[2]
+    size = (settings.latent.size,) * 2 if settings.latent.size else sides[min(2, len(sides) - 1)]
     if settings.beta > 0 and rank([sides[i] for i in chosen(settings.latent.blocks)], size) < classes:
         warnings.warn(
             f"l cannot hold {classes} orthogonal classes: the maps of blocks {settings.latent.blocks} at {shape[1]} x "

@@ -1,7 +1,7 @@
 """The encoders of images: ResNets that show their four stages. One table; adding one is a line.
 
-An entry takes the channels of its input and gives a network from images [n c h w] to the maps of its stages
-[n C_i *size_i], first to last, whose channels are its `dims`.
+An entry takes the shape of its input (channels, height, width) and gives a network from images [n c h w] to the maps of
+its stages [n C_i *size_i], first to last, whose channels are its `dims`.
 """
 
 import pickle
@@ -17,7 +17,12 @@ from torch import Tensor, nn
 
 from contrasweep.components import Table, parameters_of
 from contrasweep.errors import SpecError
-from contrasweep.schema import checked
+from contrasweep.schema import OMIT_DEFAULT, checked
+from trainables import weights as weight_files
+from trainables.external_encoders import TIMM, is_torchvision
+from trainables.external_encoders import settings as settings_of
+from trainables.paired.images import external
+from trainables.paired.images.external import ExternalStages
 
 SMALL_STEM_PIXELS = 64
 """Up to this side, stem `auto` is the small one."""
@@ -33,6 +38,10 @@ class ResNetParameters:
     """BatchNorm of the batch (`train`), on its running statistics (`frozen`), or GroupNorm instead (`groupnorm`)."""
     pretrained: str = "none"
     """`none`, or the path of a torchvision state_dict."""
+    weights: Annotated[str, OMIT_DEFAULT] = ""
+    """The same, known by its digest, which is part of the trial's id: another file at the path is refused."""
+    sha256: Annotated[str, OMIT_DEFAULT] = ""
+    """The digest of `weights`; filled in by the plan."""
 
 
 @checked
@@ -65,12 +74,25 @@ class ResNet:
         """The class of its parameters."""
         return BasicResNetParameters if self.block == "BasicBlock" else ResNetParameters
 
-    def __call__(self, channels: int, *, width: int = 64, stem: str, bn: str, pretrained: str) -> "Stages":
-        """The network for images of `channels`, initialised from torch's global generator."""
-        return Stages(channels, self.block, self.depths, width=width, stem=stem, bn=bn, pretrained=pretrained)
+    def __call__(
+        self,
+        shape: tuple[int, int, int],
+        *,
+        width: int = 64,
+        stem: str,
+        bn: str,
+        pretrained: str,
+        weights: str = "",
+        sha256: str = "",
+    ) -> "Stages":
+        """The network for images of `shape` (channels, height, width), initialised from torch's global generator."""
+        net = Stages(shape[0], self.block, self.depths, width=width, stem=stem, bn=bn, pretrained=pretrained)
+        if weights:
+            weight_files.load(net, weights, sha256)
+        return net
 
 
-ENCODERS = Table(
+ENCODERS: Table[Any] = Table(
     "encoder",
     {
         "resnet10": ResNet("BasicBlock", (1, 1, 1, 1)),
@@ -78,8 +100,16 @@ ENCODERS = Table(
         "resnet34": ResNet("BasicBlock", (3, 4, 6, 3)),
         "resnet50": ResNet("Bottleneck", (3, 4, 6, 3)),
     },
-    takes=lambda entry, given: entry.parameters if isinstance(entry, ResNet) else parameters_of(entry),
+    takes=lambda entry, given: _takes(entry),
+    find=external.find,
+    knows=lambda name: name.startswith(TIMM) or is_torchvision(name),
 )
+
+
+def _takes(entry: Any) -> type:
+    if isinstance(entry, ResNet):
+        return entry.parameters
+    return settings_of(entry) if isinstance(entry, ExternalStages) else parameters_of(entry)
 
 
 def stage_side(side: int, stem: str, stage: int) -> int:

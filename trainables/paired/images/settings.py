@@ -12,9 +12,11 @@ from contrasweep.study import dotted
 from trainables.contrastive_memory import image_shape
 from trainables.exporting import Centre
 from trainables.fields import MaybeCount
+from trainables.paired.images import external
 from trainables.paired.images.augmentations import AUGMENTATIONS, resolved
 from trainables.paired.images.resnets import ENCODERS, SMALL_STEM_PIXELS, stage_side
 from trainables.paired.settings import Recipe
+from trainables.weights import with_digest
 
 COLUMNS = {
     "pair": ("pre", "post"),
@@ -91,7 +93,11 @@ class Settings(Recipe):
             )
         sides = COLUMNS[self.input]
         augmentation = resolved(self.augmentation, data, sides)
-        return replace(self.for_images(image_shape(data, sides[0])), augmentation=augmentation)
+        shape = image_shape(data, sides[0])
+        whole = self.for_images(shape)
+        whole = replace(whole, augmentation=augmentation, encoder=with_digest(whole.encoder))
+        external.check(whole.encoder, (whole.copies * shape[0], whole.image_size, whole.image_size), whole.beta)
+        return whole
 
     def for_images(self, shape: tuple[int, int, int]) -> "Settings":
         """These settings with the sizes and the stem for images of `shape` (channels, height, width) as staged."""

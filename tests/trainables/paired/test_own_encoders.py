@@ -1,0 +1,146 @@
+"""Encoders of paired images that are somebody else's: by dotted path, torchvision's and timm's by name."""
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from contrasweep import SpecError, Trial
+from contrasweep.canonical import Config
+from contrasweep.data.manifest import Manifest
+from contrasweep.study import dotted
+from contrasweep.study.trainables import resolved
+from trainables.paired.images.settings import Settings
+from trainables.paired_images import load_model, train
+
+OWN = '''
+import torch
+from torch import nn
+
+class Four(nn.Module):
+    """Four stages, each half as large as the one before."""
+    def __init__(self, shape, *, width: int = 8):
+        super().__init__()
+        self.dims = tuple(width * 2**i for i in range(4))
+        inputs = (shape[0], *self.dims[:3])
+        self.stages = nn.ModuleList(nn.Conv2d(a, b, 3, stride=2 if a != shape[0] else 1, padding=1)
+                                    for a, b in zip(inputs, self.dims))
+    def forward(self, images):
+        maps = [self.stages[0](images).relu()]
+        for stage in self.stages[1:]:
+            maps.append(stage(maps[-1]).relu())
+        return maps
+
+class Wrong(Four):
+    def forward(self, images):
+        return super().forward(images)[:3]
+
+class Row(nn.Module):
+    """Features alone."""
+    def __init__(self, shape):
+        super().__init__()
+        self.layer, self.dim = nn.Linear(shape[0] * 4, 12), 12
+    def forward(self, images):
+        return self.layer(nn.functional.adaptive_avg_pool2d(images, 2).flatten(1))
+
+def no_dims(shape):
+    return nn.Conv2d(shape[0], 4, 3)
+
+def raises(shape):
+    raise RuntimeError("no such depth")
+'''
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    folder = tmp_path_factory.mktemp("package")
+    (folder / "own_pairs.py").write_text(OWN)
+    sys.path.insert(0, str(folder))
+    yield
+    sys.path.remove(str(folder))
+    sys.modules.pop("own_pairs", None)
+
+
+def trial(pairs: Manifest, **config: Any) -> Trial:
+    """A trial as the plan resolves it."""
+    quick = {
+        "epochs": 2,
+        "batch_size": 16,
+        "learning_rate": 1e-3,
+        "image_size": 16,
+        "evaluate_every": 1,
+        "artifacts": "none",
+        "classifier.hidden": 16,
+        "projection.dim": 8,
+    }
+    whole = resolved(train, Config(dotted.expand(quick | config)), pairs)
+    return Trial("s", "a", "trainables.paired_images:train", whole, pairs, fold=0)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "beta"), [({"name": "own_pairs:Four", "width": 4}, 0.5), ("own_pairs:Row", 0), ("timm:resnet10t", 0.5)]
+)
+def test_a_pair_is_trained_with_an_own_encoder_and_resumes(
+    encoder: Any, beta: float, pairs: Manifest, tmp_path: Path
+) -> None:
+    if encoder == "timm:resnet10t":
+        pytest.importorskip("timm")
+    one = trial(pairs, encoder=encoder, beta=beta, **{"latent.size": 4} if beta else {})
+    running = train(one)
+    first = next(running)
+    assert first.checkpoint is not None
+    kept = Path(shutil.copytree(first.checkpoint, tmp_path / "kept"))
+    [last] = list(running)
+    [resumed] = list(train(one, resume=kept))
+    assert resumed.metrics == last.metrics and last.step == 2
+    outputs = load_model(kept, one)(torch.zeros(3, 3, 16, 16, dtype=torch.uint8), torch.zeros(3, 3, 16, 16).byte())
+    assert outputs.z.shape == (3, 8) and (outputs.latent is None) == (beta == 0)
+
+
+def test_torchvisions_models_go_by_name_without_l(pairs: Manifest) -> None:
+    encoder = Settings(**trial(pairs, encoder="mobilenet_v3_small", beta=0, image_size=32).config).encoder
+    maps = encoder.build((3, 32, 32)).eval()(torch.zeros(2, 3, 32, 32))
+    assert [list(part.shape) for part in maps] == [[2, 1024, 1, 1]]
+
+
+def test_weights_are_part_of_a_trial_by_their_digest(pairs: Manifest, tmp_path: Path) -> None:
+    file = tmp_path / "weights.pt"
+    small = {"name": "resnet10", "width": 8}
+    net = Settings(encoder=small | {"stem": "small"}).encoder.build((3, 16, 16))
+    torch.save(net.state_dict() | {"fc.weight": torch.zeros(10, 64)}, file)
+    before = trial(pairs, encoder=small | {"weights": str(file)})
+    assert len(before.config["encoder"]["sha256"]) == 64
+    loaded = Settings(**before.config).encoder.build((3, 16, 16))
+    assert all(torch.equal(a, b) for a, b in zip(loaded.state_dict().values(), net.state_dict().values(), strict=True))
+    torch.save({name: value + 1 for name, value in net.state_dict().items()}, file)
+    assert trial(pairs, encoder=small | {"weights": str(file)}).id != before.id
+    with pytest.raises(SpecError, match="the weights have another digest"):
+        resolved(train, Config(before.config), pairs)
+    assert not {"weights", "sha256"} & trial(pairs, encoder=small).config["encoder"].keys(), "ids stay without weights"
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"encoder": "own_pairs:Fore"}, "encoder: the encoder's module has no such function or class"),
+        ({"encoder": "own_pairs:raises"}, "encoder: own_pairs:raises cannot be built for images [3, 16, 16]; Runtime"),
+        ({"encoder": "own_pairs:no_dims"}, "encoder: an encoder of this family is a torch module with `dims`, the"),
+        (
+            {"encoder": "own_pairs:Wrong"},
+            "encoder: an encoder gives a map of dims[i] channels for each stage, or a row",
+        ),
+        ({"encoder": "own_pairs:Row"}, "beta: l is made of the maps of 4 stages, and own_pairs:Row gives 1, got 0.5"),
+        ({"encoder": {"name": "own_pairs:Four", "depth": 3}}, "encoder.depth: encoder 'own_pairs:Four' has no such"),
+        ({"encoder": "resnet19"}, "encoder: there is no such encoder, got 'resnet19'; did you mean 'resnet18'?"),
+    ],
+)
+def test_what_does_not_fit_is_said_by_the_plan_in_one_line(
+    config: dict[str, Any], says: str, pairs: Manifest, unchecked_shapes: None
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        trial(pairs, **config)
+    assert says in str(caught.value) and len(str(caught.value).splitlines()) == 1

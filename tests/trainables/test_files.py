@@ -1,0 +1,47 @@
+"""A file that settings name is known by its content."""
+
+from pathlib import Path
+
+import pytest
+
+from contrasweep.canonical import Config
+from contrasweep.data.manifest import Manifest, Shard
+from contrasweep.errors import DataError, SpecError
+from contrasweep.study.trainables import resolved
+from contrasweep.trial import Trial
+from trainables.files import checked_file
+from trainables.review_helpfulness.settings import Settings
+from trainables.review_helpfulness.training import train
+
+DATA = Manifest("d", "/nowhere", "reviews", {"train": (Shard("a", 100, 1, "aa"),)})
+
+
+def trial_of(**config) -> Trial:
+    whole = resolved(train, Config(config), DATA)
+    return Trial("s", "a", "trainables.review_helpfulness.training:train", whole, DATA, None, 0)
+
+
+def test_other_word_vectors_in_the_same_file_are_another_trial(tmp_path: Path) -> None:
+    file = tmp_path / "vectors.txt"
+    file.write_text("a 1 2 3\n")
+    first = trial_of(word_vectors=str(file))
+    assert trial_of(word_vectors=str(file)).id == first.id != trial_of().id
+    assert checked_file(first.config["word_vectors"], "word_vectors") == file
+    file.write_text("a 1 2 4\n")
+    second = trial_of(word_vectors=str(file))
+    assert second.id != first.id
+    with pytest.raises(DataError, match=r"has digest \w{16} here and had \w{16} when the study was planned"):
+        checked_file(first.config["word_vectors"], "word_vectors")
+    file.write_text("a 1 2 3\n")
+    assert trial_of(word_vectors=str(file)).id == first.id
+    again = resolved(train, Config(dict(first.config)), DATA)
+    assert again == first.config, "what is resolved stays as it is"
+    file.unlink()
+    with pytest.raises(DataError, match="is not on this host"):
+        checked_file(first.config["word_vectors"], "word_vectors")
+    with pytest.raises(SpecError, match="there is no such file"):
+        trial_of(word_vectors=str(file))
+
+
+def test_without_a_file_nothing_is_added() -> None:
+    assert Settings().resolve(DATA) == Settings()

@@ -1,0 +1,153 @@
+"""The contrastive trainable with queues, momentum encoders, losses of two views, and other datasets than its own."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from contrasweep import AblationGrid, Arm, plan
+from contrasweep.data import resolve, stage
+from contrasweep.data.manifest import Manifest
+from contrasweep.errors import DataError, SpecError
+from contrasweep.schema import resolved_config
+from contrasweep.trial import Report, Trial
+from trainables import checkpoint
+from trainables.contrastive import train
+from trainables.contrastive_settings import Settings
+
+QUICK = {"encoder": {"name": "mlp", "width": 32}, "epochs": 2, "batch_size": 128, "checkpoint_every": 1}
+COMPARED: dict[str, dict[str, Any]] = {
+    "moco": {"loss": "infonce", "targets": {"name": "moco", "size": 300}},
+    "moco with labels": {"loss": "supcon", "targets": {"name": "moco", "size": 300, "momentum": 0.9}},
+    "xbm": {"loss": "margin_contrastive", "targets": {"name": "xbm", "size": 300, "start": 2}},
+    "byol": {"targets": {"name": "byol", "momentum": 0.9, "width": 32}},
+    "barlow_twins": {"loss": "barlow_twins", "learning_rate": 0.01},
+    "vicreg": {"loss": "vicreg", "learning_rate": 0.01},
+    "learnable temperature": {"loss": "sincere", "learnable_temperature": True},
+}
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("storage")
+
+
+@pytest.fixture(scope="module")
+def digits(storage: Path) -> Manifest:
+    return resolve("digits-lt", folds=5, storage=str(storage), write=True)
+
+
+def trial(data: Manifest, fold: int | None = 0, **config: Any) -> Trial:
+    return Trial("study", "arm", "trainables.contrastive:train", QUICK | config, data, fold, 0)
+
+
+def numbers(report: Report) -> tuple[Any, ...]:
+    return report.step, dict(report.metrics), {k: np.asarray(v).tobytes() for k, v in report.items.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMPARED)
+def test_each_trains_and_resumes_to_the_bit(digits: Manifest, tmp_path: Path, name: str) -> None:
+    one = trial(digits, **COMPARED[name])
+    running = train(one)
+    first = next(running)
+    assert first.checkpoint is not None
+    shutil.copytree(first.checkpoint, tmp_path / "1")
+    last = list(running)[-1]
+    assert last.metrics["knn1"] > 0.6 and np.isfinite(last.metrics["loss"])
+    (resumed,) = train(one, resume=tmp_path / "1")
+    assert numbers(resumed) == numbers(last)
+
+
+@pytest.mark.parametrize(("name", "parts"), [("moco", {"momentum_encoder", "queue"}), ("xbm", {"memory"})])
+def test_checkpoints_keep_the_queue(digits: Manifest, name: str, parts: set[str]) -> None:
+    running = train(trial(digits, **COMPARED[name]))
+    report = next(running)
+    assert report.checkpoint is not None
+    queue = checkpoint.part(report.checkpoint, min(parts - {"momentum_encoder"}))
+    assert len(queue["labels"]) == 300 == len(queue["embeddings"])
+    if "momentum_encoder" in parts:
+        online = checkpoint.part(report.checkpoint, "model")
+        averaged = checkpoint.part(report.checkpoint, "momentum_encoder")
+        weight = "0.body.1.weight"
+        assert (averaged[f"network.{weight}"] - online[weight]).abs().max() > 1e-6
+
+
+def test_a_temperature_that_is_learned_is_reported(digits: Manifest) -> None:
+    first, last = (r.metrics["temperature"] for r in train(trial(digits, **COMPARED["learnable temperature"])))
+    assert first != last != 0.1 and 0.01 <= last < 1
+
+
+def test_what_is_not_set_is_no_part_of_a_trial(digits: Manifest) -> None:
+    """Trials of earlier studies keep their ids."""
+    assert not {"targets", "learnable_temperature", "transfer"} & set(resolved_config(Settings().resolve(digits)))
+    config = resolved_config(Settings(targets="moco", transfer=["digits"]).resolve(digits))
+    assert config["targets"] == {"name": "moco", "size": 4096, "momentum": 0.999}
+    assert Settings(**config) == Settings(**config).resolve(digits)
+
+
+def test_a_queues_size_is_an_axis(digits: Manifest) -> None:
+    arm = Arm("trainables.contrastive:train", config={"loss": "infonce", "targets": "moco"})
+    grid = AblationGrid("q", {"moco": arm}, digits.uri, axes={"targets.size": [64, 256]}, folds=2, metric="knn1")
+    assert sorted(t.config["targets"]["size"] for t in plan(grid).trials) == [64, 64, 256, 256]
+
+
+@pytest.mark.slow
+def test_frozen_features_are_scored_on_another_dataset(digits: Manifest, storage: Path) -> None:
+    others = {"transfer": ["digits", "digits-lt?imbalance_factor=10"]}
+    settings = Settings(**QUICK, **others).resolve(digits)
+    names = [text.split("#")[0] for text in settings.transfer]
+    assert names == others["transfer"] and all(len(text.split("#")[1]) == 12 for text in settings.transfer)
+    with_others, without = (
+        list(train(trial(digits, **config))) for config in ({"transfer": list(settings.transfer)}, {})
+    )
+    last = dict(with_others[-1].metrics)
+    elsewhere = {key: last.pop(key) for key in list(last) if "_on_" in key}
+    assert last == without[-1].metrics, "training is what it was"
+    assert set(elsewhere) == {
+        f"{score}_on_{name}"
+        for score in ("knn1", "knn5", "probe")
+        for name in ("digits", "digits-lt-imbalance_factor-10")
+    }
+    assert min(elsewhere.values()) > 0.7
+    assert not any("_on_" in key for key in with_others[0].metrics)
+
+
+def test_another_dataset_must_be_there_with_the_content_of_the_plan(digits: Manifest) -> None:
+    with pytest.raises(DataError, match=r"there is no dataset 'digitz'; .*digits"):
+        Settings(transfer=["digitz"]).resolve(digits)
+    with pytest.raises(DataError, match=r"'mnist' is not staged; stage it with: contrasweep data stage mnist"):
+        Settings(transfer=["mnist"]).resolve(digits)
+    with pytest.raises(DataError, match=r"transfer: dataset 'digits' has digest .* had 000000000000 when"):
+        list(train(trial(digits, transfer=["digits#000000000000"], epochs=1)))
+
+
+@pytest.fixture(scope="module")
+def unlabelled(storage: Path, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    folder = tmp_path_factory.mktemp("photos")
+    random = np.random.default_rng(0)
+    for i in range(40):
+        name = folder / f"day {i % 3}" / f"{i}.png"
+        name.parent.mkdir(exist_ok=True)
+        Image.fromarray(random.integers(0, 256, (8, 8, 3), np.uint8)).save(name)
+    return stage("images", str(storage / "datasets" / "photos"), source=folder)
+
+
+def test_images_without_labels_are_trained_on_and_scored_elsewhere(unlabelled: Manifest, storage: Path) -> None:
+    whole = resolve(unlabelled.uri, folds=None, storage=str(storage))
+    assert whole.classes == () and whole.rows() == 40
+    (report,) = train(trial(whole, None, loss="infonce", transfer=["digits"], batch_size=16, epochs=1))
+    assert 0 < report.metrics["probe_on_digits"] <= 1 and not {"knn1", "accuracy"} & set(report.metrics)
+    folds = resolve(unlabelled.uri, folds=2, storage=str(storage))
+    (report,) = train(trial(folds, 1, targets="byol", batch_size=16, epochs=1))
+    assert np.isfinite(report.metrics["loss"])
+
+
+@pytest.mark.parametrize("config", [{}, {"loss": "ocl"}, {"loss": "infonce", "sampling": "class_balanced"}])
+def test_what_needs_labels_is_refused_by_the_plan(unlabelled: Manifest, config: dict[str, Any]) -> None:
+    grid = AblationGrid("u", {"a": Arm("trainables.contrastive:train", config=config)}, unlabelled.uri, metric="loss")
+    with pytest.raises(SpecError, match=r"arms\.a\.config\.loss: dataset 'photos' has no labels, which"):
+        plan(grid)

@@ -1,0 +1,251 @@
+"""Encoders, heads, augmentations and optimizers of somebody else's package: by dotted path, from a folder outside of
+the repository; torchvision's, timm's and torch's by name. What does not fit is refused when the plan is made."""
+
+import sys
+
+import pytest
+import torch
+
+from contrasweep import SpecError, Trial, data
+from contrasweep.canonical import Config
+from contrasweep.study.trainables import resolved
+from trainables.augmentations import AUGMENTATIONS, apply, draw, policy_of
+from trainables.contrastive import load_model, train
+from trainables.contrastive_settings import Settings
+from trainables.encoders import ENCODERS
+from trainables.optimisation import OPTIMIZERS, SGD, AdamW
+
+OWN = '''
+import torch
+from torch import nn
+
+class Body(nn.Module):
+    """Average colour and a linear layer."""
+    def __init__(self, shape, width=8, *, dropout: float = 0.0):
+        super().__init__()
+        self.layer, self.dim, self.dropout = nn.Linear(shape[0] * 4, width), width, nn.Dropout(dropout)
+    def forward(self, images):
+        return self.dropout(self.layer(nn.functional.adaptive_avg_pool2d(images, 2).flatten(1)))
+
+class WrongDim(Body):
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.dim = 7
+
+def no_dim(shape):
+    return nn.Flatten()
+
+def raises(shape):
+    raise RuntimeError("no such depth")
+
+def head(features, *, dim: int = 4):
+    return nn.Linear(features, dim)
+
+def flat_head(features):
+    return nn.Unflatten(1, (features, 1))
+
+def darker(image, *, factor: float = 0.5):
+    """The image, a little darker, with noise."""
+    return (image * factor + 0.1 * torch.rand_like(image)).clamp(0, 1)
+
+def half(image):
+    return image[:, ::2]
+
+def summed(scores, positives, negatives):
+    return scores.sum()
+
+def matrix(scores, positives, negatives):
+    return scores @ positives
+
+def detached(embeddings, labels):
+    return embeddings.detach().mean()
+
+def pulled(scores, positives, negatives, *, weight: float = 1.0):
+    return (negatives * scores.exp()).sum(1) - weight * (positives * scores).sum(1)
+
+class Signs(torch.optim.Optimizer):
+    """Steps of one size, along the sign."""
+    def __init__(self, params, lr=0.1, weight_decay=0.0):
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p -= group["lr"] * (p.grad + group["weight_decay"] * p).sign()
+'''
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("package")
+    (folder / "own_components.py").write_text(OWN)
+    sys.path.insert(0, str(folder))
+    yield
+    sys.path.remove(str(folder))
+    sys.modules.pop("own_components", None)
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    return data.resolve("digits", folds=3, storage=str(tmp_path_factory.mktemp("runs")))
+
+
+def trial(digits, **config) -> Trial:
+    """A trial as the plan resolves it."""
+    whole = resolved(train, Config({"epochs": 1, "retrieval": False, **config}), digits)
+    return Trial("s", "a", "trainables.contrastive:train", whole, digits, fold=0)
+
+
+@pytest.mark.long
+def test_a_trial_of_own_parts_trains_resumes_and_is_exported(digits, tmp_path):
+    own = trial(
+        digits,
+        epochs=2,
+        checkpoint_every=1,
+        loss={"name": "own_components:pulled", "weight": 2},
+        encoder={"name": "own_components:Body", "width": 12},
+        projection={"name": "own_components:head", "dim": 6},
+        augmentation={"name": "own_components:darker", "factor": 0.9},
+        optimizer="own_components:Signs",
+        learning_rate=0.01,
+        ema=0.5,
+        clip=1.0,
+    )
+    assert own.config["encoder"] == {"name": "own_components:Body", "width": 12, "dropout": 0}
+    assert own.config["optimizer"] == {"name": "own_components:Signs", "weight_decay": 0.0001}
+    reports = train(own)
+    first = next(reports)
+    [last] = list(reports)
+    reports = train(own)
+    kept = next(reports).checkpoint
+    [resumed] = list(train(own, resume=kept))
+    assert resumed.metrics == last.metrics and last.metrics["accuracy"] > 0.3 and first.step == 1
+    assert load_model(kept, own)(torch.zeros(3, 1, 8, 8, dtype=torch.uint8)).shape == (3, 12)
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"encoder": "own_components:nothing"}, "encoder: the encoder's module has no such function or class"),
+        ({"encoder": "own_components:torch"}, "encoder: an encoder is a function or class"),
+        ({"encoder": "own_components:raises"}, "cannot be built for images [1, 8, 8]; RuntimeError: no such depth"),
+        ({"encoder": "own_components:no_dim"}, "an encoder is a torch module with `dim`, the number of its features"),
+        (
+            {"encoder": "own_components:WrongDim"},
+            "encoder: an encoder gives a row of `dim` features for each image, got",
+        ),
+        ({"encoder": {"name": "own_components:Body", "wide": 3}}, "encoder.wide: encoder 'own_components:Body' has no"),
+        ({"encoder": "resnet19"}, "encoder: there is no such encoder, got 'resnet19'; did you mean 'resnet18'?"),
+        ({"projection": "own_components:flat_head"}, "projection: a head gives one embedding a row, got '[2, 64, 1]"),
+        ({"augmentation": "own_components:half"}, "augmentation: a view has the shape of its image, float, got"),
+        ({"optimizer": "own_components:darker"}, "cannot be built"),
+        ({"loss": "own_components:summed"}, "loss: a loss of scores gives one value for each of its rows, got '[] for"),
+        ({"loss": "own_components:matrix"}, "loss: own_components:matrix fails on 4 embeddings of 2 classes; Runtime"),
+        ({"loss": "own_components:detached"}, "loss: a loss has a gradient, so it is of torch's operations"),
+        ({"loss": {"name": "own_components:pulled", "wieght": 2}}, "loss.wieght: loss 'own_components:pulled' has no"),
+        ({"optimizer": "LBFGS"}, "optimizer: there is no such optimizer, got 'LBFGS'"),
+    ],
+)
+def test_what_does_not_fit_is_said_by_the_plan_in_one_line(config, says, digits, unchecked_shapes):
+    with pytest.raises(SpecError) as caught:
+        trial(digits, **config)
+    assert says in str(caught.value) and len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vit_b_16", "mobilenet_v3_small", "timm:resnet10t"])
+def test_torchvisions_and_timms_models_go_by_name(name):
+    pytest.importorskip("timm")
+    shape = (1, 32, 32)
+    encoder = ENCODERS.choose(name).build(shape).eval()
+    with torch.no_grad():
+        assert encoder(torch.zeros(2, *shape)).shape == (2, encoder.dim)
+
+
+@pytest.mark.slow
+def test_weights_are_part_of_a_trial_by_their_digest(digits, tmp_path):
+    file = tmp_path / "weights.pt"
+    net = ENCODERS.choose("resnet18").build((1, 8, 8))
+    torch.save({"state_dict": {**net.body.state_dict(), "fc.weight": torch.zeros(10, 512)}}, file)
+    encoder = {"name": "resnet18", "weights": str(file)}
+    before = trial(digits, encoder=encoder)
+    assert len(before.config["encoder"]["sha256"]) == 64
+    loaded = Settings(**before.config).encoder.build((1, 8, 8))
+    assert all(torch.equal(a, b) for a, b in zip(loaded.state_dict().values(), net.state_dict().values(), strict=True))
+    torch.save(ENCODERS.choose("resnet18").build((1, 8, 8)).body.state_dict(), file)
+    assert trial(digits, encoder=encoder).id != before.id
+    with pytest.raises(SpecError, match="the weights have another digest"):
+        next(train(before))
+    with pytest.raises(SpecError, match=r"weights: there is no such file of weights, got 'none\.pt'"):
+        trial(digits, encoder={"name": "resnet18", "weights": "none.pt"})
+    with pytest.raises(SpecError, match=r"lacks \d+ of the 120 tensors of this network"):
+        ENCODERS.choose({"name": "resnet18", "weights": str(file)}).build((3, 224, 224))
+    assert trial(digits, encoder="resnet18").config["encoder"] == {"name": "resnet18"}, "the id stays without weights"
+
+
+def test_a_torchvision_transform_draws_each_image_anew_and_the_same_for_any_batch_size():
+    chosen = AUGMENTATIONS.choose({"name": "torchvision.transforms.v2:ColorJitter", "brightness": 0.5})
+    images = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    draws = draw(policy_of(chosen), 6, 3, torch.Generator().manual_seed(1))
+    torch.manual_seed(5)
+    whole, after = apply(images, draws), torch.rand(1)
+    parts = torch.cat([apply(images[:4], draws[slice(0, 4)]), apply(images[4:], draws[slice(4, 6)])])
+    assert torch.equal(whole, parts)
+    same = torch.cat([apply(images[:1].repeat(6, 1, 1, 1), draws)])
+    assert len({tuple(view.flatten().tolist()) for view in same}) == 6
+    torch.manual_seed(5)
+    assert torch.equal(torch.rand(1), after), "the trial's own random numbers go on as they would"
+
+
+def parameters():
+    generator = torch.Generator().manual_seed(3)
+    return [torch.randn(shape, generator=generator).requires_grad_() for shape in ((4, 3), (4,), (2, 4))]
+
+
+@pytest.mark.parametrize(("ours", "torchs"), [(SGD, "SGD"), (AdamW, "AdamW")])
+@pytest.mark.parametrize("decay_on", ["all", "weights"])
+def test_torchs_optimizers_by_name_take_the_steps_of_ours(ours, torchs, decay_on):
+    mine, theirs = parameters(), parameters()
+    options = {"weight_decay": 0.1, "decay_on": decay_on} | ({"momentum": 0.9} if ours is SGD else {})
+    left = ours(mine, 0.1, **options)
+    right = OPTIMIZERS.choose({"name": torchs, **options}).build(theirs, 0.1)
+    for step in range(3):
+        left.lr = right.lr = 0.1 / (step + 1)
+        gradients = [torch.ones_like(p) * (step + 1) for p in mine]
+        left.step([g.clone() for g in gradients])
+        right.step([g.clone() for g in gradients])
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(mine, theirs, strict=True))
+    free = torch.allclose(mine[1], parameters()[1] - _moved(ours, decay_on), atol=1e-6)
+    assert free or decay_on == "all"
+
+
+def _moved(ours, decay_on):
+    """How far a bias goes without decay."""
+    [bias] = [parameters()[1]]
+    start = bias.detach().clone()
+    alone = ours([bias], 0.1)
+    for step in range(3):
+        alone.lr = 0.1 / (step + 1)
+        alone.step([torch.ones_like(bias) * (step + 1)])
+    return start - bias.detach()
+
+
+def test_lars_scales_a_layers_step_by_its_trust_and_leaves_biases_alone():
+    weight, bias = parameters()[:2]
+    before = weight.detach().clone(), bias.detach().clone()
+    slopes = torch.randn(4, 3), torch.randn(4)
+    lars = OPTIMIZERS.choose({"name": "lars", "weight_decay": 0.1, "trust": 0.02}).build([weight, bias], 0.5)
+    lars.step([slopes[0].clone(), slopes[1].clone()])
+    full = slopes[0] + 0.1 * before[0]
+    assert torch.allclose(weight, before[0] - 0.5 * 0.02 * before[0].norm() / full.norm() * full, atol=1e-6)
+    assert torch.allclose(bias, before[1] - 0.5 * slopes[1], atol=1e-6)
+
+
+def test_without_the_new_settings_a_trial_has_the_id_it_had(digits):
+    config = trial(digits).config
+    assert {"clip", "ema"}.isdisjoint(config) and config["optimizer"] == {
+        "name": "sgd",
+        "weight_decay": 0.0001,
+        "momentum": 0.9,
+    }
+    assert config["encoder"] == {"name": "cnn", "width": 16}

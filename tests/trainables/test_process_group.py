@@ -1,0 +1,185 @@
+"""A trial of several processes: the numbers of one process, one checkpoint, and an end together."""
+
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import joined_trial
+import numpy as np
+import psutil
+import pytest
+import torch
+import torch.distributed as dist
+
+from cluster.inventory import Gpu, Inventory, Node
+from contrasweep import AblationGrid, Arm
+from contrasweep.data import resolve
+from contrasweep.data.manifest import Manifest
+from contrasweep.errors import ProcessLostError, SpecError
+from contrasweep.planning.footprints import Footprints
+from contrasweep.planning.learned import Learned
+from contrasweep.running.execution import Execution
+from contrasweep.storage.records import StudyRecords
+from contrasweep.trial import Report, Trial
+from trainables.contrastive import memory, train
+from trainables.contrastive_settings import Settings
+
+pytestmark = pytest.mark.xdist_group("distributed")
+QUICK: dict[str, Any] = {"encoder": {"name": "mlp", "width": 16}, "epochs": 2, "batch_size": 64, "checkpoint_every": 1}
+TWO = {"resources": {"processes": 2}}
+FIRST_STEPS: list[dict[str, Any]] = [
+    {"loss": "supcon"},
+    {"loss": "infonce", "encoder": {"name": "cnn", "width": 4}, "learnable_temperature": True},
+    {"loss": "triplet"},
+    {"loss": "barlow_twins"},
+    {"loss": "sincere", "chunk_rows": 64, "projection": "none", "batch_size": 64},
+]
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    return resolve("digits-lt", folds=5, storage=str(tmp_path_factory.mktemp("data")), write=True)
+
+
+def trial(data: Manifest, **config: Any) -> Trial:
+    return Trial("study", "arm", "trainables.contrastive:train", QUICK | config, data, 0, 0)
+
+
+def numbers(report: Report) -> tuple[Any, ...]:
+    return report.step, dict(report.metrics), {k: np.asarray(v).tobytes() for k, v in report.items.items()}
+
+
+def children() -> list[psutil.Process]:
+    return [p for p in psutil.Process().children() if "process_group" in " ".join(p.cmdline())]
+
+
+@pytest.fixture(scope="module")
+def joined(digits: Manifest, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """What each of two ranks has of the first steps."""
+    folder = tmp_path_factory.mktemp("group")
+    (folder / "trials").write_bytes(pickle.dumps([trial(digits, **config) for config in FIRST_STEPS]))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    ranks = [
+        subprocess.Popen([sys.executable, str(joined_trial.__file__), str(rank), "2", str(folder)], env=environment)
+        for rank in range(2)
+    ]
+    assert [rank.wait(timeout=200) for rank in ranks] == [0, 0]
+    return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", range(len(FIRST_STEPS) - 1))
+def test_two_ranks_have_the_loss_and_the_gradient_of_one_process(
+    digits: Manifest, joined: list[Any], index: int
+) -> None:
+    value, gradients, state = joined_trial.first_step(trial(digits, **FIRST_STEPS[index]))
+    assert max(float(g.abs().max()) for g in gradients) > 1e-4
+    for loss, theirs, their_state in (rank[index] for rank in joined):
+        torch.testing.assert_close(loss, value, rtol=1e-12, atol=1e-12)
+        for one, other in zip(gradients, theirs, strict=True):
+            torch.testing.assert_close(other, one, rtol=1e-9, atol=1e-12)
+        for name, tensor in state.items():
+            torch.testing.assert_close(their_state[name], tensor, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_chunks_are_encoded_on_every_rank(joined: list[Any]) -> None:
+    """Each chunk is normalised over the ranks, so this is no number of one process; the ranks agree to the bit."""
+    (loss, gradients, _), (same, theirs, _) = (rank[-1] for rank in joined)
+    assert loss == same and all(torch.equal(a, b) for a, b in zip(gradients, theirs, strict=True))
+
+
+@pytest.mark.slow
+def test_a_trial_of_two_processes_is_that_of_one_and_resumes_to_the_bit(digits: Manifest, tmp_path: Path) -> None:
+    (alone,) = list(train(trial(digits)))[-1:]
+    running = train(trial(digits, **TWO))
+    first = next(running)
+    assert first.checkpoint is not None and len(children()) == 1
+    shutil.copytree(first.checkpoint, tmp_path / "1")
+    last = next(running)
+    assert list(running) == [] and children() == [] and not dist.is_initialized()
+    for name in ("loss", "grad_norm", "alignment", "valid_anchors", "collapse_distance"):
+        assert last.metrics[name] == pytest.approx(alone.metrics[name], rel=1e-3), name
+    assert last.metrics["knn1"] == pytest.approx(alone.metrics["knn1"], abs=0.05)
+    (resumed,) = train(trial(digits, **TWO), resume=tmp_path / "1")
+    assert numbers(resumed) == numbers(last)
+
+
+@pytest.mark.long
+def test_a_killed_rank_ends_the_trial_as_a_whole_and_leaves_it_resumable(digits: Manifest, tmp_path: Path) -> None:
+    one = trial(digits, **TWO)
+    whole = list(train(one))[-1]
+    records = StudyRecords(str(tmp_path), "study")
+
+    def execution() -> Execution:
+        return Execution(one, train, records, metric="knn1")
+
+    started = execution()
+    assert len(started.advance().reports) == 1
+    (rank,) = children()
+    rank.send_signal(signal.SIGKILL)
+    with pytest.raises(ProcessLostError, match=r"lost in epoch 2: rank 1 ended with exit code -9"):
+        started.advance()
+    assert children() == [] and not dist.is_initialized() and records.read_one(one.id) is None
+    again = execution().advance()
+    assert [row["step"] for row in again.reports] == [2]
+    assert again.reports[0]["knn1"] == whole.metrics["knn1"] and again.reports[0]["loss"] == whole.metrics["loss"]
+
+
+@pytest.mark.long
+def test_ranks_end_with_the_process_that_started_them(digits: Manifest, tmp_path: Path) -> None:
+    (tmp_path / "trial").write_bytes(pickle.dumps(trial(digits, **TWO)))
+    script = f"""
+import pathlib, pickle, psutil, time
+from trainables.contrastive import train
+running = train(pickle.loads(pathlib.Path({str(tmp_path / "trial")!r}).read_bytes()))
+next(running)
+print(psutil.Process().children()[0].pid, flush=True)
+time.sleep(100)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    started = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment)
+    assert started.stdout is not None
+    rank = psutil.Process(int(started.stdout.readline()))
+    started.kill()
+    started.wait()
+    rank.wait(timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"resources": {"gpus": 4}, "batch_size": 66}, "batch_size: 4 processes divide a batch equally, got 66"),
+        (
+            {"resources": {"gpus": 2}, "targets": "moco", "loss": "infonce"},
+            "targets: .*targets: batch only, got 'moco'",
+        ),
+        ({"resources": {"gpus": 2, "processes": 2}}, "resources: a trial has gpus or processes, not both"),
+        ({"resources": {"gpu": 2}}, "resources.gpu: there is no such field; did you mean 'gpus'"),
+    ],
+)
+def test_what_cannot_be_divided_is_said_before_anything_is_spent(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        Settings(**config)
+
+
+def test_gpus_that_are_not_there_are_named(digits: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    with pytest.raises(SpecError, match=r"resources: a trial needs a GPU for each .* got 4; this process sees 1 GPUs"):
+        next(train(trial(digits, resources={"gpus": 4})))
+
+
+def test_the_plan_places_a_trial_on_as_many_gpus_as_it_says(digits: Manifest) -> None:
+    config = QUICK | {"resources": {"gpus": 4}}
+    study = AblationGrid("g", {"arm": Arm("trainables.contrastive:train", config=config)}, digits.uri, metric="knn1")
+    inventory = Inventory((Node(32.0, 256.0, 8, Gpu("H100", 80.0)),))
+    (placement,) = Footprints(study, inventory, Learned()).options(trial(digits, **config))
+    assert placement.share == 4 and placement.resources()["GPU"] == 4
+    one, four = (memory(QUICK | more, digits).count() for more in ({}, {"resources": {"gpus": 4}}))
+    assert four.parameters == 4 * one.parameters and one.saved <= four.saved * 1.01

@@ -1,0 +1,264 @@
+"""Images that are read batch by batch: the numbers of resident ones, resumed anywhere, in little memory."""
+
+import io
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from PIL import Image
+
+from contrasweep.data import open_dataset, resolve, stage
+from contrasweep.data.encoded_file import EncodedFile, EncodedWriter
+from contrasweep.data.manifest import Manifest
+from contrasweep.errors import DataError, SpecError
+from contrasweep.trial import Report, Trial
+from trainables import images
+from trainables.contrastive import train
+from trainables.contrastive_memory import workload
+from trainables.contrastive_settings import Settings
+from trainables.prefetching import prefetched
+
+QUICK: dict[str, Any] = {"encoder": {"name": "mlp", "width": 32}, "epochs": 2, "batch_size": 50, "checkpoint_every": 1}
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    return resolve("digits-lt", folds=3, storage=str(tmp_path_factory.mktemp("data")), write=True)
+
+
+def trial(data: Manifest, **config: Any) -> Trial:
+    return Trial("study", "arm", "trainables.contrastive:train", QUICK | config, data, 0, 0)
+
+
+def numbers(reports: list[Report]) -> list[tuple[Any, ...]]:
+    return [(r.step, dict(r.metrics), {k: np.asarray(v).tobytes() for k, v in r.items.items()}) for r in reports]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [{}, {"sampling": "class_balanced", "targets": "moco", "loss": "infonce"}])
+def test_streamed_images_give_the_numbers_of_resident_ones(digits: Manifest, config: dict[str, Any]) -> None:
+    resident, streamed = (numbers(list(train(trial(digits, **config, **more)))) for more in ({}, {"resident_gib": 0}))
+    assert streamed == resident
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    """Images of many sizes, as JPEG and PNG files, scaled to 24 pixels."""
+    folder = tmp_path_factory.mktemp("photos")
+    random = np.random.default_rng(0)
+    for i in range(90):
+        coarse = Image.fromarray(random.integers(0, 256, (4, 5, 3), np.uint8))
+        place = folder / "images" / f"class {i % 3}" / f"{i}.{'jpg' if i % 2 else 'png'}"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        coarse.resize((30 + i % 7, 25 + i % 11), Image.Resampling.BICUBIC).save(place)
+    stage("image-folder", str(folder / "staged"), source=folder / "images", settings={"size": 24})
+    return resolve(str(folder / "staged"), folds=3, storage="unused")
+
+
+def encoded(patch: pytest.MonkeyPatch, folder: Path) -> Path:
+    """From here on, images stay encoded in a cache of their own."""
+    patch.setenv("CONTRASWEEP_CACHE", str(folder / "cache"))
+    patch.setenv("CONTRASWEEP_DECODED_GIB", "0")
+    return folder / "cache"
+
+
+def test_images_that_stay_encoded_give_the_numbers_of_decoded_ones(
+    photos: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = {"batch_size": 20, "retrieval": False}
+    decoded = [numbers(list(train(trial(photos, **quick, resident_gib=gib)))) for gib in (8.0, 0.0)]
+    cache = encoded(monkeypatch, tmp_path)
+    kept = [numbers(list(train(trial(photos, **quick, resident_gib=gib)))) for gib in (8.0, 0.0)]
+    assert kept == decoded and decoded[0] == decoded[1]
+    assert list(cache.rglob("image.encoded")) and not list(cache.rglob("image.npy")), "no decoded copy was made"
+
+
+def test_a_trial_on_encoded_images_resumes_to_the_bit_in_the_middle_of_an_epoch(
+    photos: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded(monkeypatch, tmp_path)
+    one = trial(photos, batch_size=10, retrieval=False, resident_gib=0, reports_per_epoch=3, evaluate_every=2)
+    whole = []
+    for report in train(one):
+        assert report.checkpoint is not None
+        shutil.copytree(report.checkpoint, tmp_path / str(report.step))
+        whole.append(report)
+    assert numbers(list(train(one, resume=tmp_path / "2"))) == numbers(whole[2:])
+
+
+def test_encoded_images_are_read_as_arrays_too(
+    photos: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = open_dataset(photos).parts(1)[0].array("image")
+    rows, whole = np.array([3, 4, 0, 0, 7]), open_dataset(photos).split("train").array("image")
+    cache = encoded(monkeypatch, tmp_path)
+    part, _ = open_dataset(photos).parts(1)
+    assert np.array_equal(part.read("image", rows), expected[rows])
+    assert np.array_equal(np.concatenate(list(part.blocks("image"))), expected)
+    assert not list(cache.rglob("image.npy"))
+    assert np.array_equal(part.array("image"), expected)
+    assert np.array_equal(open_dataset(photos).split("train").array("image"), whole)
+
+
+def test_a_small_split_is_decoded_and_a_limit_that_is_no_number_is_named(
+    photos: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = encoded(monkeypatch, tmp_path)
+    monkeypatch.setenv("CONTRASWEEP_DECODED_GIB", "1")
+    open_dataset(photos).split("train")
+    assert not list(cache.rglob("image.encoded"))
+    monkeypatch.setenv("CONTRASWEEP_DECODED_GIB", "few")
+    with pytest.raises(DataError, match="CONTRASWEEP_DECODED_GIB must be a number of GiB, got 'few'"):
+        open_dataset(photos).split("train")
+
+
+def test_a_missing_image_that_stays_encoded_is_named_where_it_is_read(tmp_path: Path) -> None:
+    writer = EncodedWriter(tmp_path / "image.npy")
+    png = io.BytesIO()
+    Image.new("L", (3, 2), 7).save(png, "PNG")
+    writer.add(pa.array([png.getvalue(), None, png.getvalue()], pa.binary()), "shard")
+    writer.close()
+    opened = EncodedFile(tmp_path, "image", {"shape": [2, 3, 1]})
+    assert (opened.read(np.array([0, 2])) == 7).all()
+    with pytest.raises(DataError, match=r"image 1 is not an image .*stage the dataset again"):
+        opened.read(np.arange(3))
+
+
+def test_moments_are_those_of_the_whole_array(digits: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    part, _ = open_dataset(digits).parts(1)
+    device = torch.device("cpu")
+    monkeypatch.setattr(images, "CHUNK", {"cpu": 1000})
+    values = torch.tensor(part.array("image")).permute(3, 0, 1, 2).flatten(1).double()
+    expected = [(values.mean(1) / 255).float(), (values.std(1, correction=0) / 255).float()]
+    for opened in (images.Images(part, device), images.StreamedImages(part, device)):
+        assert [m.flatten().tolist() for m in opened.moments()] == [m.tolist() for m in expected]
+
+
+def test_rows_are_read_as_they_lie_in_the_mapped_array(digits: Manifest) -> None:
+    part, _ = open_dataset(digits).parts(2)
+    rows = np.array([5, 6, 7, 0, 0, 9, 8, len(part) - 1])
+    assert np.array_equal(part.read("image", rows), part.array("image")[rows])
+    assert np.array_equal(np.concatenate(list(part.blocks("image"))), part.array("image"))
+    assert part.read("image", rows[:0]).shape == (0, 8, 8, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("resident_gib", [8.0, 0.0])
+def test_a_trial_resumes_to_the_bit_in_the_middle_of_an_epoch(
+    digits: Manifest, tmp_path: Path, resident_gib: float
+) -> None:
+    one = trial(digits, reports_per_epoch=3, resident_gib=resident_gib, evaluate_every=2)
+    whole = []
+    for report in train(one):
+        assert report.checkpoint is not None
+        shutil.copytree(report.checkpoint, tmp_path / str(report.step))
+        whole.append(report)
+    assert [r.step for r in whole] == [1, 2, 3, 4, 5, 6]
+    for step in (2, 4):
+        assert numbers(list(train(one, resume=tmp_path / str(step)))) == numbers(whole[step:])
+
+
+@pytest.mark.slow
+def test_parts_of_an_epoch_take_the_steps_of_the_epoch(digits: Manifest) -> None:
+    """Without random numbers in the network, the same steps in the same order."""
+    whole, parts = (list(train(trial(digits, reports_per_epoch=n)))[-1] for n in (1, 5))
+    assert parts.step == 10 and parts.metrics["probe"] == whole.metrics["probe"]
+    with pytest.raises(SpecError, match=r"reports_per_epoch: an epoch has 7 batches, got 8"):
+        list(train(trial(digits, reports_per_epoch=8)))
+
+
+def test_streamed_images_are_no_memory_of_the_device(digits: Manifest) -> None:
+    resident, streamed = (
+        workload(Settings(batch_size=16, resident_gib=gib), digits).resident_bytes for gib in (8.0, 0.0)
+    )
+    rows = digits.rows("train") + digits.rows("test")
+    assert streamed - resident == 3 * 2 * 16 * 64 * 4 - rows * 64
+
+
+def test_a_prefetched_iterator_is_the_iterator() -> None:
+    assert list(prefetched(iter(range(20)))) == list(range(20))
+
+    def fails() -> Iterator[int]:
+        yield 1
+        raise ValueError("broken image")
+
+    stream = prefetched(fails())
+    assert next(stream) == 1
+    with pytest.raises(ValueError, match="broken image"):
+        next(stream)
+    before = threading.active_count()
+    endless = prefetched(iter(lambda: 0, 1))
+    assert next(endless) == 0 and threading.active_count() == before + 1
+    endless.close()
+    assert threading.active_count() == before
+
+
+LIMITED = """
+import resource, sys
+import torch
+from contrasweep.data import resolve
+from contrasweep.trial import Trial
+from trainables import images, contrastive
+from trainables.contrastive_settings import Settings
+
+def held(kind):
+    return sum(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(kind)) * 1024
+
+torch.set_num_threads(1)
+images.CHUNK = {"cpu": 2**16}
+manifest = resolve(sys.argv[1], folds=None, storage="unused")
+parts = 10
+config = dict(encoder={"name": "mlp", "width": 8}, epochs=1, batch_size=16, resident_gib=0, reports_per_epoch=parts)
+run = contrastive.Contrastive(Trial("s", "a", "t", config, manifest, None, 0), Settings(**config))
+before = held("RssAnon")
+run.epoch(1)  # its threads and buffers are there now
+resource.setrlimit(resource.RLIMIT_DATA, (held("VmData") + int(sys.argv[2]), resource.RLIM_INFINITY))
+peak = 0
+for part in range(2, parts + 1):
+    run.epoch(part)
+    peak = max(peak, held("RssAnon") - before)
+print(images.image_bytes(run.train.part), peak)
+try:
+    images.Images(run.train.part, torch.device("cpu"))
+    print("fits")
+except (RuntimeError, MemoryError):
+    print("does not fit")
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("stays_encoded", [False, True])
+def test_a_dataset_of_ten_times_the_allowed_memory_is_trained_on(
+    stays_encoded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit is the kernel's, on what training may add to its buffers; resident images break it."""
+    if stays_encoded:
+        encoded(monkeypatch, tmp_path)
+    allowed = 8 * 2**20
+    rows = 10 * allowed // (64 * 64 * 3) + 1
+    random = np.random.default_rng(0)
+    x, y = random.integers(0, 256, (rows, 64, 64, 3), np.uint8), random.integers(0, 10, rows)
+    if stays_encoded:
+        for split, count in (("train", rows), ("test", 9)):
+            for i in range(count):
+                place = tmp_path / "images" / split / f"class {y[i]}" / f"{i}.png"
+                place.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(x[i]).save(place, compress_level=1)
+        staged = stage("image-folder", str(tmp_path / "staged"), source=tmp_path / "images")
+    else:
+        np.savez(tmp_path / "mnist.npz", x_train=x, y_train=y, x_test=x[:9], y_test=y[:9])
+        staged = stage("mnist", str(tmp_path / "staged"), source=tmp_path / "mnist.npz")
+    command = [sys.executable, "-c", LIMITED, staged.uri, str(allowed)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    sizes, fits = done.stdout.strip().splitlines()
+    size, peak = (int(number) for number in sizes.split())
+    assert size >= 10 * allowed and peak < size / 2 and fits == "does not fit"

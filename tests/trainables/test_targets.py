@@ -1,0 +1,184 @@
+"""Queues, momentum encoders, BYOL and learned temperatures, each against the equations of its paper."""
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from contrasweep.errors import SpecError
+from trainables.contrastive_settings import Settings
+from trainables.losses import LOSSES, ComposedLoss, Loss, build
+from trainables.losses.ids import masks
+from trainables.targets import Byol, CrossBatchMemory, Moco
+from trainables.targets.byol import regression
+from trainables.targets.momentum import rising
+from trainables.targets.queue import EmbeddingQueue
+from trainables.temperature import LearnableTemperature
+
+
+def network(seed: int = 0) -> torch.nn.Module:
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 5)).double()
+
+
+def views(n: int, seed: int) -> torch.Tensor:
+    return torch.randn(2 * n, 3, 2, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def rows(n: int, first: int = 0) -> torch.Tensor:
+    return torch.arange(first, first + n).repeat(2)
+
+
+@pytest.mark.parametrize("name", [x.name for x in LOSSES.values() if isinstance(x, Loss) and not x.all_pairs])
+def test_between_a_batch_and_itself_a_loss_is_that_of_the_batch(name: str) -> None:
+    z = torch.randn(9, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    ids = torch.tensor([0, 0, 1, 1, 2, 2, 0, 1, 3])
+    loss = build(name)
+    assert isinstance(loss, ComposedLoss)
+    torch.testing.assert_close(loss.between(z, z, *masks(ids)), loss(z, ids, ids), rtol=1e-12, atol=1e-12)
+
+
+def test_moco_is_the_papers() -> None:
+    """He et al. 2020, equation 1: -log e^{q.k+/t} / (e^{q.k+/t} + sum over the queue), and equation 2."""
+    online, t = network(), 0.07
+    moco = Moco(online, 10, 5, size=6, momentum=0.9)
+    loss = build("infonce", temperature=t)
+    queue: list[torch.Tensor] = []
+    followed = copy.deepcopy(online)
+    for step in range(3):
+        batch, ids = views(4, step), rows(4, 4 * step)
+        value = moco.step(batch, ids, ids, loss).loss
+        q, k = F.normalize(online(batch[:4]), dim=1), F.normalize(followed(batch[4:]), dim=1)
+        q, k, terms = q.detach(), k.detach(), []
+        for i in range(4):
+            positive = math.exp(float(q[i] @ k[i]) / t)
+            negatives = sum(math.exp(float(q[i] @ other) / t) for other in queue)
+            terms.append(-math.log(positive / (positive + negatives)))
+        assert value.item() == pytest.approx(sum(terms) / 4, rel=1e-12, abs=1e-15)
+        with torch.no_grad():
+            for p in online.parameters():
+                p += 0.1  # in the place of an optimiser
+            for mine, theirs in zip(followed.parameters(), online.parameters(), strict=True):
+                mine.copy_(0.9 * mine + 0.1 * theirs)
+        moco.after_step(step)
+        queue = [*queue, *k][-6:]
+    assert len(moco.queue) == 6 and moco.queue.rows.tolist() == [6, 7, 8, 9, 10, 11]
+
+
+def test_moco_with_labels_has_positives_in_the_queue_and_never_an_image_itself() -> None:
+    online = network()
+    moco, loss = Moco(online, 10, 5, size=8, momentum=0.5), build("supcon", temperature=0.5)
+    labels = torch.tensor([0, 1, 0])
+    moco.step(views(3, 0), labels.repeat(2), rows(3), loss)
+    moco.after_step(0)
+    batch, ids = views(3, 1), torch.tensor([2, 5, 6])  # image 2 is in the queue
+    value = moco.step(batch, labels.repeat(2), ids.repeat(2), loss).loss
+    q, k = F.normalize(online(batch[:3]), dim=1), F.normalize(moco.encoder(batch[3:]), dim=1)
+    scores = (q @ torch.cat([k, F.normalize(moco.queue.embeddings, dim=1)]).T / 0.5).exp().tolist()
+    positives = [[0, 2, 3], [1, 4], [0, 2, 3, 5]]
+    everything = [[0, 1, 2, 3, 4], list(range(6)), list(range(6))]
+    terms = [
+        sum(-math.log(scores[i][p] / sum(scores[i][j] for j in everything[i])) for p in positives[i])
+        / len(positives[i])
+        for i in range(3)
+    ]
+    assert value.item() == pytest.approx(sum(terms) / 3, rel=1e-12)
+
+
+def test_xbm_is_the_authors() -> None:
+    """loss(batch, batch) + weight * loss(batch, memory), the memory with the batch in it (Wang et al. 2020)."""
+    online, loss = network(), build("margin_contrastive", m_pos=1.0, m_neg=0.0)
+    xbm = CrossBatchMemory(online, 10, 5, size=100, weight=0.5, start=2)
+    first, labels = views(3, 0), torch.tensor([0, 1, 2, 0, 1, 2])
+    for step in (0, 1):
+        assert torch.equal(xbm.step(first, labels, rows(3), loss).loss, loss(online(first), labels))
+        xbm.after_step(step)
+        assert len(xbm.memory) == 6 * step, "used after `start` steps"
+    batch = views(3, 5)
+    value = xbm.step(batch, labels, rows(3, 3), loss).loss
+    z, past = F.normalize(online(batch), dim=1), F.normalize(online(first), dim=1)
+    scores = z @ torch.cat([z, past]).T
+    pos = [
+        (1 - scores[i, j]).clamp(min=0) for i in range(6) for j in range(12) if i != j and labels[i] == labels[j % 6]
+    ]
+    neg = [scores[i, j].clamp(min=0) for i in range(6) for j in range(12) if labels[i] != labels[j % 6]]
+    against = torch.stack(pos).mean() + torch.stack(neg).mean()
+    torch.testing.assert_close(value, loss(online(batch), labels) + 0.5 * against, rtol=1e-12, atol=1e-12)
+
+
+def test_byol_is_the_papers() -> None:
+    """Grill et al. 2020, equation 2 in both directions; the momentum from its base to 1 along a cosine."""
+    online = network()
+    torch.manual_seed(1)
+    byol = Byol(online, 8, 5, momentum=0.9, width=7)
+    byol.trained.double()
+    batch = views(4, 0)
+    value = byol.step(batch, rows(4), rows(4), build("supcon")).loss
+    q = [byol.trained(online(view)) for view in batch.chunk(2)]
+    z = [online(view).detach() for view in batch.chunk(2)]
+    unit = [[[float(x) / float(v.norm()) for x in v] for v in side] for side in (*q, *z)]
+    total = sum(
+        sum((a - b) ** 2 for a, b in zip(unit[p][i], unit[t][i], strict=True))
+        for p, t in ((0, 3), (1, 2))
+        for i in range(4)
+    )
+    assert value.item() == pytest.approx(total / 4, rel=1e-12)
+    assert [rising(0.9, k, 8) for k in (0, 4, 8)] == pytest.approx([0.9, 0.95, 1.0])
+    gradients = torch.autograd.grad(value, [*online.parameters(), *byol.trained.parameters()])
+    assert all(g.abs().max() > 0 for g in gradients if g.ndim == 2)
+    assert torch.autograd.gradcheck(lambda a: regression(a, z[0]), (q[0].detach().requires_grad_(),))
+
+
+def test_a_queue_keeps_the_newest_rows_and_its_state() -> None:
+    queue = EmbeddingQueue(5)
+    for start in (0, 3, 6):
+        ids = torch.arange(start, start + 3)
+        queue.push(ids[:, None].double(), ids, 10 + ids)
+    assert queue.labels.tolist() == [4, 5, 6, 7, 8] and queue.rows.tolist() == [14, 15, 16, 17, 18]
+    other = EmbeddingQueue(5)
+    other.load_state_dict(queue.state_dict())
+    assert torch.equal(other.embeddings, queue.embeddings) and len(other) == 5
+
+
+@pytest.mark.parametrize("name", ["infonce", "supcon", "sincere", "ocl"])
+def test_a_learned_temperature_is_the_temperature_with_its_derivative(name: str) -> None:
+    z = torch.randn(8, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    ids = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
+    temperature = LearnableTemperature(0.2).double()
+    loss = build(name, temperature=0.2)
+    assert isinstance(loss, ComposedLoss)
+    with torch.no_grad():
+        temperature.log_scale += 0.7
+    there = build(name, temperature=temperature.value)
+    torch.testing.assert_close(temperature.applied(loss)(z, ids, ids), there(z, ids, ids), rtol=1e-12, atol=1e-12)
+
+    def value(x: torch.Tensor, log_scale: torch.Tensor) -> torch.Tensor:
+        return ComposedLoss(loss.loss, loss.similarity, loss.reduction, loss.params, log_scale.exp())(x, ids, ids)
+
+    assert torch.autograd.gradcheck(value, (z.requires_grad_(), temperature.log_scale))
+    with torch.no_grad():
+        temperature.log_scale.fill_(99)
+    temperature.clip()
+    assert temperature.value == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"targets": "moko"}, "targets: there is no such targets, got 'moko'; .*'moco'"),
+        ({"targets": {"name": "moco", "size": 0}}, "targets.size: .*greater than or equal to 1"),
+        ({"targets": {"name": "byol", "size": 9}}, "targets.size: targets 'byol' has no such parameter"),
+        ({"targets": "moco", "loss": "vicreg"}, "loss: targets 'moco' need a loss whose value .* got 'vicreg'"),
+        ({"targets": "xbm", "loss": "lifted_structured"}, "loss: targets 'xbm' need .*'lifted_structured'"),
+        ({"targets": "xbm", "chunk_rows": 8}, "chunk_rows: .* got 8"),
+        ({"learnable_temperature": True, "loss": "triplet"}, "learnable_temperature: .*loss with a temperature"),
+        ({"learnable_temperature": True, "targets": "byol"}, "learnable_temperature: byol has no temperature"),
+    ],
+)
+def test_what_does_not_go_together_is_said_before_anything_is_spent(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message) as raised:
+        Settings(**config)
+    assert "\n" not in str(raised.value)

@@ -1,0 +1,60 @@
+"""Cohorts of `trainables.contrastive`: `train.cohorts`."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from contrasweep.cohorts import AUTO, Alone, Timing
+from contrasweep.trial import Trial
+from trainables import loop, seeding
+from trainables.cohorts import probing
+from trainables.cohorts.cohort import FusedCohort
+from trainables.cohorts.contrastive_network import ContrastiveNetwork
+from trainables.cohorts.keys import form_of, key_of
+from trainables.cohorts.shared_data import SharedData
+from trainables.contrastive_memory import image_shape
+from trainables.contrastive_method import EVAL_BATCH_ROWS, Contrastive, Opener
+from trainables.contrastive_settings import Settings
+from trainables.folding import Unfoldable
+
+
+class ContrastiveCohorts:
+    """Satisfies `contrasweep.cohorts.Probing`."""
+
+    def key(self, trial: Trial) -> str:
+        """The cohort key of a trial; `Alone` with the reason where it cannot be fused."""
+        return key_of(trial)
+
+    def open(self, trial: Trial, slots: int, engine: str = AUTO) -> FusedCohort[Contrastive]:
+        """A cohort of `slots` free slots for trials of the key of `trial`; `Alone` where they cannot be folded."""
+        settings = Settings(**trial.config).resolve(trial.data)
+        device = seeding.pick_device(settings.device)
+        seeding.prepare(device, settings.threads)
+        shape, engine = image_shape(trial.data, "image"), "grouped" if engine == AUTO else engine
+        try:
+            network = ContrastiveNetwork(settings, shape, device, slots, engine)
+        except Unfoldable as error:
+            raise Alone(error.reason) from None
+        start = partial(_start, form_of(settings, shape), SharedData(slots), slots)
+        return FusedCohort(network, slots, engine, start)
+
+    def probe(self, trial: Trial, slots: Sequence[int]) -> Sequence[Timing]:
+        """Time a trial alone, and the engines with so many slots each, on this process's device."""
+        return probing.probe(trial, slots, partial(self.open, trial))
+
+
+def _start(
+    form: dict[str, object], opener: Opener, slots: int, trial: Trial, resume: Path | None
+) -> tuple[Contrastive, loop.Training]:
+    """A trial as `contrastive.train` starts it; `Alone` where it is of another form than the cohort."""
+    settings = Settings(**trial.config)
+    own = form_of(settings.resolve(trial.data), image_shape(trial.data, "image"))
+    if own != form:
+        other = ", ".join(name for name in form if own[name] != form[name])
+        raise Alone(f"it differs from its cohort in {other}")
+    method = Contrastive(trial, settings, opener)
+    if len(method.train) < settings.batch_size:
+        raise Alone(f"its training part has {len(method.train)} images, fewer than a batch of {settings.batch_size}")
+    method.evaluated_rows = min(EVAL_BATCH_ROWS, slots * method.evaluated_rows)  # training takes that much memory
+    every = {"evaluate_every": settings.evaluate_every, "checkpoint_every": settings.checkpoint_every}
+    return method, loop.Training(method, trial, resume, **every)

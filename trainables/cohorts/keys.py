@@ -1,0 +1,101 @@
+"""Cohort keys of contrastive trials: which of them can be trained as one network, and why one cannot."""
+
+import functools
+import json
+import warnings
+
+import torch
+
+from contrasweep import canonical
+from contrasweep.cohorts import Alone
+from contrasweep.components import Component
+from contrasweep.data.manifest import Manifest
+from contrasweep.trial import Trial
+from trainables.contrastive_memory import image_shape
+from trainables.contrastive_method import network
+from trainables.contrastive_settings import Settings
+from trainables.encoders import Shape
+from trainables.folding import Slots, Unfoldable, fold, fold_optimizer, loss_form
+
+MARGIN = 0.8
+"""A fold's training part is taken to have at least this share of its fair number of rows."""
+
+
+def key_of(trial: Trial) -> str:
+    """The digest of all that changes the shapes or the graph of a step; `Alone` where the trial cannot be fused.
+
+    Left out is what may differ between members: the numbers of loss and optimizer, learning rate and its schedule,
+    epochs, seeds, fold, sampling, augmentation, clipping, and when and how scores are computed.
+    """
+    settings = Settings(**trial.config).resolve(trial.data)
+    _check(settings, trial.data)
+    return canonical.digest(form_of(settings, image_shape(trial.data, "image")), 16)
+
+
+def form_of(settings: Settings, shape: Shape) -> dict[str, object]:
+    """What the trials of one cohort have in common, for images of `shape`; `Alone` where something cannot be folded."""
+    return {
+        "method": "contrastive",
+        "network": _network_text(settings, shape),
+        "shape": list(shape),
+        "loss": _loss_form(settings),
+        "optimizer": _optimizer_form(settings.optimizer),
+        "batch_size": settings.batch_size,
+        "learnable_temperature": settings.learnable_temperature,
+        "ema": settings.ema > 0,
+        "autocast": settings.autocast,
+        "device": settings.device,
+        "threads": settings.threads,
+    }
+
+
+def _check(settings: Settings, data: Manifest) -> None:
+    if settings.targets.name != "batch":
+        raise Alone(f"targets: {settings.targets.name} keeps a state from step to step that is not folded")
+    if settings.resources.size > 1:
+        raise Alone("it has several processes of its own (resources)")
+    if 0 < settings.chunk_rows < 2 * settings.batch_size:
+        raise Alone(f"its batch is encoded in chunks (chunk_rows: {settings.chunk_rows})")
+    if "shape" not in data.columns.get("image", {}):
+        raise Alone(f"dataset {data.name} does not say how large its images are")
+    share = 1.0 if data.folds is None else MARGIN * (data.folds.count - 1) / data.folds.count
+    if settings.batch_size > data.rows("train") * share:
+        raise Alone(f"a batch of {settings.batch_size} images may be larger than its training part")
+
+
+def _loss_form(settings: Settings) -> list[str]:
+    try:
+        return list(loss_form(settings.build_loss()))
+    except Unfoldable as error:
+        raise Alone(error.reason) from None
+
+
+def _optimizer_form(chosen: Component) -> dict[str, object]:
+    try:
+        fold_optimizer(chosen.entry, [], Slots(1), [])
+    except Unfoldable as error:
+        raise Alone(error.reason) from None
+    numbers = (int, float, tuple, list)
+    fixed = {name: value for name, value in chosen.parameters.items() if not isinstance(value, numbers)}
+    return {"name": chosen.name, **fixed}
+
+
+def _network_text(settings: Settings, shape: Shape) -> str:
+    text = canonical.dumps([settings.encoder.to_plain(), settings.projection.to_plain()])
+    if reason := _unfoldable(text, shape):
+        raise Alone(reason)
+    return text
+
+
+@functools.lru_cache(maxsize=256)
+def _unfoldable(text: str, shape: Shape) -> str:
+    """Why encoder and head, given as text, cannot be folded; "" where they can. Plans ask for many trials of one."""
+    encoder, projection = json.loads(text)
+    with torch.device("meta"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "for .*: copying from a non-meta parameter")  # of files of weights
+        model = network(Settings(encoder=encoder, projection=projection), shape)
+        try:
+            fold(model, 1)
+        except Unfoldable as error:
+            return error.reason
+    return ""

@@ -1,0 +1,154 @@
+"""What each engine takes for trials of one key, by a few of its steps: figures by which a study decides who is fused.
+
+On a CPU, seconds are those of the processor, so that what else runs on the machine changes them little; those of
+compiling, which has processes of its own, are the clock's.
+"""
+
+import itertools
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from contrasweep.cohorts import Alone, Timing
+from contrasweep.processes import scratch_prefix
+from contrasweep.trial import Trial
+from trainables import images, seeding
+from trainables.cohorts.cohort import Batch, FusedCohort
+from trainables.contrastive_method import Contrastive
+from trainables.contrastive_settings import Settings
+from trainables.folding import ENGINES
+
+STEPS, WARM = 9, 2
+"""Steps that are timed, after so many that are not."""
+COMPILED_ROWS = 512
+"""Rows of a step, of all members together, up to which a compiled engine is tried on a CPU: more gain nothing there."""
+OpenCohort = Callable[[int, str], FusedCohort[Contrastive]]
+"""A cohort of so many slots by an engine's name."""
+
+
+def probe(trial: Trial, slots: Sequence[int], open_cohort: OpenCohort) -> list[Timing]:
+    """The trial alone, and every engine worth trying with so many `slots`."""
+    settings = Settings(**trial.config)
+    clock = Clock(seeding.pick_device(settings.device))
+    start = clock.now()
+    method = Contrastive(trial, settings)
+    steps, rest_s = method.schedule.steps, clock.now() - start + _beside_steps(clock, method)
+    timings = [Timing("alone", 1, steps * _step_alone(clock, method) + rest_s)]
+    for engine, count in candidates(slots, 2 * settings.batch_size, clock.device.type):
+        try:
+            fused = _fused(clock, trial, partial(open_cohort, count, engine), twice=ENGINES[engine].compiled)
+        except Alone:  # by this engine: the masks of dropout have no compiled form
+            continue
+        trial_s = steps * fused.step_s / count + rest_s
+        timings.append(Timing(engine, count, trial_s, fused.start_s, fused.compile_s))
+    return timings
+
+
+def candidates(slots: Sequence[int], rows: int, device: str) -> list[tuple[str, int]]:
+    """Engines and numbers of slots to try for members with steps of `rows` rows. On a CPU a graph takes tens of seconds
+    to compile, and gains with four members what it gains with sixteen."""
+    if device != "cpu":
+        largest = [(engine.name, max(slots)) for engine in ENGINES.values() if engine.compiled and slots]
+        return [(e.name, count) for e in ENGINES.values() for count in slots if not e.compiled] + largest
+    fitting = [count for count in slots if count * rows <= COMPILED_ROWS] or list(slots[:1])
+    return [("grouped", count) for count in slots] + [("products-compiled", count) for count in fitting[-1:]]
+
+
+class Clock:
+    """Seconds of work on a device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def now(self) -> float:
+        """Seconds so far."""
+        if self.device.type != "cuda":
+            return time.process_time()
+        torch.cuda.synchronize(self.device)
+        return time.perf_counter()
+
+    def of(self, act: Callable[[], object]) -> float:
+        """Seconds of one call."""
+        start = self.now()
+        act()
+        return self.now() - start
+
+    def median(self, act: Callable[[Any], object], batches: Sequence[Any]) -> float:
+        """The median second of `STEPS` calls on these batches, again from the first where there are fewer."""
+        repeated = itertools.islice(itertools.cycle(batches), WARM + STEPS)
+        return statistics.median([self.of(partial(act, batch)) for batch in repeated][WARM:])
+
+
+def _step_alone(clock: Clock, method: Contrastive) -> float:
+    """Seconds of a step of a trial alone."""
+    running = method.begin(1)
+    with closing(running.batches):
+        batches = list(itertools.islice(running.batches, WARM + STEPS))
+    return clock.median(lambda batch: method.step(running, *batch), batches)
+
+
+def _beside_steps(clock: Clock, method: Contrastive) -> float:
+    """Seconds of a whole trial beside its steps: its batches and its evaluations."""
+    s = method.settings
+    started = clock.now()
+    running = method.begin(1)
+    together = images.CHUNK[method.device.type] // (s.batch_size * math.prod(method.train.shape))
+    drawn = min(running.count, max(1, together))
+    with closing(running.batches):
+        for _ in itertools.islice(running.batches, drawn):
+            pass
+    batch_s = (clock.now() - started) / drawn
+    number = 0 if method.trial.fold is None or not s.evaluate_every else s.epochs // s.evaluate_every
+    with tempfile.TemporaryDirectory(prefix=scratch_prefix("probe")) as folder:
+        each = clock.of(lambda: method.evaluate(False, Path(folder))) if number else 0.0
+        last = clock.of(lambda: method.evaluate(True, Path(folder)))
+    return method.schedule.steps * batch_s + number * each + last
+
+
+@dataclass(frozen=True)
+class Fused:
+    """Seconds of a step of a whole cohort, of a process's start with all that is compiled on disk, and of compiling."""
+
+    step_s: float
+    start_s: float
+    compile_s: float
+
+
+def _fused(clock: Clock, trial: Trial, open_cohort: Callable[[], FusedCohort[Contrastive]], *, twice: bool) -> Fused:
+    """Time a cohort of copies of `trial` with other seeds; `twice` where the first one compiles."""
+    cold_s = 0.0
+    if twice:
+        with _started(clock, trial, open_cohort) as (_, _, cold_s, _):
+            pass
+    with _started(clock, trial, open_cohort) as (cohort, start_s, wall_s, batches):
+        return Fused(clock.median(cohort.network.step, batches), start_s, max(0.0, cold_s - wall_s))
+
+
+@contextmanager
+def _started(
+    clock: Clock, trial: Trial, open_cohort: Callable[[], FusedCohort[Contrastive]]
+) -> Iterator[tuple[FusedCohort[Contrastive], float, float, list[dict[int, Batch[Contrastive]]]]]:
+    """A cohort that has taken its first step, the seconds of work and of the clock that this took beside the members'
+    own start, and batches for more."""
+    start, wall = clock.now(), time.perf_counter()
+    with closing(open_cohort()) as cohort:
+        start, wall = clock.now() - start, time.perf_counter() - wall
+        for number in range(cohort.slots):
+            cohort.join(replace(trial, seed=trial.seed + number), None)
+        members = list(cohort.members.values())
+        for member in members:
+            cohort.prepare(member)
+        count = min(WARM + STEPS, *(member.running.count for member in members))
+        batches = [{member.slot: member.draw() for member in members} for _ in range(count)]
+        first = time.perf_counter()
+        start += clock.of(lambda: cohort.network.step(batches[0]))
+        yield cohort, start, wall + time.perf_counter() - first, batches

@@ -1,0 +1,77 @@
+"""Batch normalisation over the joined batch of a process group: what one process would compute, on CPUs too."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+class JoinedBatchNorm(_BatchNorm):
+    """A batch normalisation whose statistics in training are those of the rows of all processes."""
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Any number of dimensions."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalise by the joined batch in training, and as ever otherwise."""
+        if not self.training and self.running_mean is not None:
+            return super().forward(input)
+        x = input if input.dtype.itemsize > 4 else input.float()
+        axes = [0, *range(2, x.ndim)]
+        shape = [1, -1, *[1] * (x.ndim - 2)]
+        count = x.new_tensor([x.numel() / x.shape[1]])
+        dist.all_reduce(count)
+        mean = summed(x.sum(axes)) / count
+        centred = x - mean.view(shape)
+        variance = summed(centred.square().sum(axes)) / count
+        self._track(mean.detach(), (variance * count / (count - 1).clamp(min=1)).detach())
+        normal = centred / (variance + self.eps).sqrt().view(shape)
+        if self.affine:
+            normal = normal * self.weight.view(shape) + self.bias.view(shape)
+        return normal.to(input.dtype)
+
+    @torch.no_grad()
+    def _track(self, mean: Tensor, variance: Tensor) -> None:
+        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+            return
+        self.num_batches_tracked += 1
+        share = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean.to(self.running_mean), share)
+        self.running_var.lerp_(variance.to(self.running_var), share)
+
+
+def convert(module: nn.Module) -> nn.Module:
+    """`module` with its batch normalisations joined; weights, statistics and names stay what they are."""
+    if isinstance(module, _BatchNorm) and not isinstance(module, JoinedBatchNorm):
+        joined = JoinedBatchNorm(
+            module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats
+        )
+        joined._parameters, joined._buffers, joined.training = module._parameters, module._buffers, module.training
+        return joined
+    for name, child in module.named_children():
+        setattr(module, name, convert(child))
+    return module
+
+
+def summed(values: Tensor) -> Tensor:
+    """The sum over processes; so is its gradient."""
+    total: Tensor = _Sum.apply(values)
+    return total
+
+
+class _Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        total = values.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        total = gradient.clone()
+        dist.all_reduce(total)
+        return total

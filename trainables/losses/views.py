@@ -1,0 +1,156 @@
+"""Losses of two views: functions of the embeddings of the first and of the second view of each image.
+
+They compare dimensions rather than rows with rows, so they know no similarity and no negatives, and need no labels.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
+
+import pydantic
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from contrasweep.components import parameters_class, signature_fields
+from contrasweep.errors import SpecError
+from trainables.losses import distributed
+from trainables.losses.batches import check_batch
+from trainables.losses.ids import Ids
+
+View = Float[Tensor, "b d"]
+Scalar = Float[Tensor, ""]
+Weight = Annotated[float, pydantic.Field(ge=0)]
+
+
+def barlow_twins(first: View, second: View, *, redundancy: Weight = 0.005, epsilon: Weight = 1e-5) -> Scalar:
+    """sum_i (1 - C_ii)^2 + redundancy * sum_{i != j} C_ij^2, with C the cross-correlation of the dimensions of the two
+    views over the batch (Barlow Twins: Zbontar et al. 2021, equations 1 and 2).
+
+    `epsilon` is added to each dimension's variance, as the authors' batch normalisation does; the paper has none.
+    """
+    c = _standardised(first, epsilon).T @ _standardised(second, epsilon) / len(first)
+    on = c.diagonal()
+    off = (c - torch.diag(on)).square().sum()
+    return (1 - on).square().sum() + redundancy * off
+
+
+def vicreg(
+    first: View,
+    second: View,
+    *,
+    invariance: Weight = 25.0,
+    variance: Weight = 25.0,
+    covariance: Weight = 1.0,
+    target: Weight = 1.0,
+    epsilon: Weight = 1e-4,
+    form: Literal["code", "paper"] = "code",
+) -> Scalar:
+    """invariance * s(Z, Z') + variance * [v(Z) + v(Z')] + covariance * [c(Z) + c(Z')]: squared distance of the views,
+    a hinge that keeps each dimension's standard deviation at `target`, squared covariances between dimensions (VICReg:
+    Bardes et al. 2022, equations 1 to 6).
+
+    Where they differ, `form` "code" is what the authors ran, whose weights 25, 25, 1 are: s is divided by the number of
+    dimensions and v(Z) + v(Z') by 2. "paper" is the equations as printed.
+    """
+    distance = (first - second).square().sum(1).mean()
+    hinges = _hinge(first, target, epsilon) + _hinge(second, target, epsilon)
+    if form == "code":
+        distance, hinges = distance / first.shape[1], hinges / 2
+    return invariance * distance + variance * hinges + covariance * (_off_diagonal(first) + _off_diagonal(second))
+
+
+def _standardised(view: View, epsilon: float) -> View:
+    centred = view - view.mean(0)
+    return centred / (centred.square().mean(0) + epsilon).sqrt()
+
+
+def _hinge(view: View, target: float, epsilon: float) -> Scalar:
+    deviation = (_covariance(view).diagonal() + epsilon).sqrt()
+    return (target - deviation).clamp(min=0).mean()
+
+
+def _off_diagonal(view: View) -> Scalar:
+    squares = _covariance(view).square()
+    return (squares.sum() - squares.diagonal().sum()) / view.shape[1]
+
+
+def _covariance(view: View) -> Float[Tensor, "d d"]:
+    centred = view - view.mean(0)
+    return centred.T @ centred / max(1, len(view) - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class ViewsLoss:
+    """A row of the table: `function(first [b d], second [b d], **parameters)` gives the loss of the batch."""
+
+    name: str
+    function: Callable[..., Tensor]
+    family: ClassVar[str] = "views"
+    similarities: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def description(self) -> str:
+        """The first paragraph of the function's docstring, as one line."""
+        return " ".join((inspect.getdoc(self.function) or "").split("\n\n")[0].split())
+
+    @cached_property
+    def parameters(self) -> Mapping[str, Any]:
+        """Parameter of the function -> default."""
+        return MappingProxyType({name: default for name, (_, default) in signature_fields(self.function).items()})
+
+    @cached_property
+    def settings(self) -> type:
+        """What can be set of it: the function's own parameters."""
+        return parameters_class(self.name, signature_fields(self.function))
+
+
+@dataclass(frozen=True)
+class ComposedViewsLoss:
+    """A loss of two views, called like the others: embeddings [n d], labels [n] (not looked at) and instance ids [n].
+
+    The rows of one instance are taken in pairs in their order: a first and a second view. A row that is left over
+    counts nowhere; without a pair the loss is 0. In a process group the loss is that of the joined batch.
+    """
+
+    loss: ViewsLoss
+    params: Mapping[str, Any]
+
+    def __call__(self, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None) -> Scalar:
+        shared = distributed.processes() > 1
+        if not shared:
+            check_batch(embeddings, labels, instance_ids)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            z = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
+            ids = self.ids(labels, instance_ids)
+            if shared:
+                z, ids = distributed.gather_with_gradient(z), distributed.gather(ids)
+                check_batch(z, ids, None)
+            first, second = paired_rows(ids)
+            if not len(first):
+                return 0 * z.sum()
+            return self.loss.function(z[first], z[second], **self.params)
+
+    def ids(self, labels: Ids, instance_ids: Ids | None) -> Ids:
+        """What makes two rows a pair: the instance's id."""
+        if instance_ids is None:
+            raise SpecError(
+                f"{self.loss.name} needs the ids of the instances whose views the rows are",
+                place="instance_ids",
+                hint="views of one image have the same id",
+            )
+        return instance_ids
+
+
+def paired_rows(ids: Ids) -> tuple[Int[Tensor, " p"], Int[Tensor, " p"]]:
+    """The rows of first and of second views: of each id its first and second row, its third and fourth, ..."""
+    ordered, order = torch.sort(ids, stable=True)
+    _, counts = torch.unique_consecutive(ordered, return_counts=True)
+    begins = (counts.cumsum(0) - counts).repeat_interleave(counts)
+    place = torch.arange(len(ids), device=ids.device) - begins
+    leads: Bool[Tensor, " n"] = (place % 2 == 0) & (place + 1 < counts.repeat_interleave(counts))
+    at = leads.nonzero().flatten()
+    return order[at], order[at + 1]

@@ -1,0 +1,191 @@
+"""A trial on several GPUs: a process a GPU, of which the trial's own is rank 0 and alone reports, saves and evaluates.
+
+    with joined(trial, resume, size=4, build="trainables.contrastive:build", device="auto") as group:
+        yield from loop.run(group.method(build(trial)), trial, resume)
+
+Every rank builds the same method and trains the same epochs on its part of each batch. Rank 0 says when an epoch
+begins, so no rank waits inside a collective while another evaluates. The ranks end with rank 0, however it ends.
+"""
+
+import contextlib
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from contrasweep.errors import ProcessLostError, SpecError
+from contrasweep.imports import import_path
+from contrasweep.trial import Trial
+from trainables import checkpoint, loop, seeding
+
+TIMEOUT = timedelta(minutes=10)
+"""Of one collective, which waits for the slowest rank's step."""
+
+
+@dataclass
+class Group:
+    """Rank 0's view of its group."""
+
+    ranks: list["subprocess.Popen[bytes]"] = field(default_factory=list)
+
+    def method(self, own: loop.Method) -> loop.Method:
+        """`own`, whose epochs all ranks train together."""
+        return JoinedMethod(own, self) if self.ranks else own
+
+    def begin(self, epoch: int) -> None:
+        """Have every rank begin an epoch."""
+        for rank in self.ranks:
+            assert rank.stdin is not None
+            rank.stdin.write(b"%d\n" % epoch)
+            rank.stdin.flush()
+
+    def lost(self) -> str:
+        """Which rank has ended, and how; empty while all run."""
+        ended = [(i, code) for i, rank in enumerate(self.ranks, 1) if (code := rank.poll()) is not None]
+        return ", ".join(f"rank {i} ended with exit code {code}" for i, code in ended)
+
+    def await_loss(self) -> str:
+        """As `lost`; after a failed collective the rank that caused it may take a moment to end."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            for rank in self.ranks:
+                rank.wait(timeout=2)
+        return self.lost()
+
+
+class JoinedMethod:
+    """A method whose epochs are trained by all ranks; the rest is rank 0's."""
+
+    def __init__(self, own: loop.Method, group: Group) -> None:
+        self.own, self.group = own, group
+
+    @property
+    def guard(self) -> loop.Guard:
+        """Rank 0's; those of the others come to the same decisions."""
+        return self.own.guard
+
+    @property
+    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+        """Rank 0's, which are equal to those of the others."""
+        return self.own.parts
+
+    def epoch(self, epoch: int) -> dict[str, float]:
+        """Train an epoch on all ranks; `ProcessLostError` where one of them is gone."""
+        try:
+            self.group.begin(epoch)
+            return self.own.epoch(epoch)
+        except (RuntimeError, OSError) as error:
+            if lost := self.group.await_loss():
+                raise ProcessLostError(f"a process of the trial was lost in epoch {epoch}: {lost}") from error
+            raise
+
+    def ends(self, epoch: int) -> bool:
+        """Whether training ends after this epoch."""
+        return self.own.ends(epoch)
+
+    def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
+        """By rank 0 alone."""
+        return self.own.evaluate(final, folder)
+
+
+@contextlib.contextmanager
+def joined(trial: Trial, resume: Path | None, *, size: int, build: str, device: str) -> Iterator[Group]:
+    """A group of `size` processes, of which this one is rank 0; the others build their method by `build(trial)` and
+    begin where the checkpoint `resume` ends. Of one process there is no group."""
+    if size == 1:
+        yield Group()
+        return
+    kind = seeding.pick_device(device).type
+    if kind == "cuda" and torch.cuda.device_count() < size:
+        raise SpecError(
+            "a trial needs a GPU for each of its processes",
+            place="resources",
+            value=size,
+            hint=f"this process sees {torch.cuda.device_count()} GPUs",
+        )
+    with tempfile.TemporaryDirectory(prefix="contrasweep-group-") as folder:
+        meet = str(Path(folder) / "meet")
+        job = pickle.dumps((trial, resume, build, kind, meet, size))
+        group = Group([_start(rank, job) for rank in range(1, size)])
+        try:
+            _join(kind, meet, 0, size)
+            yield group
+        finally:
+            _end(group)
+
+
+def rank_of(device: torch.device) -> torch.device:
+    """The device of this process in its group: the GPU of its rank."""
+    if device.type == "cuda" and dist.is_initialized():
+        return torch.device("cuda", dist.get_rank())
+    return device
+
+
+def average(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The mean of each gradient over the processes, in place."""
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    dist.all_reduce(flat)
+    flat /= dist.get_world_size()
+    for gradient, mean in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
+        gradient.copy_(mean.view_as(gradient))
+    return gradients
+
+
+def _start(rank: int, job: bytes) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-c", f"from trainables.process_group import work; work({rank})"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    started = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
+    assert started.stdin is not None
+    started.stdin.write(len(job).to_bytes(8, "little") + job)
+    started.stdin.flush()
+    return started
+
+
+def _join(kind: str, meet: str, rank: int, size: int) -> None:
+    if kind == "cuda":
+        torch.cuda.set_device(rank)
+    backend = "nccl" if kind == "cuda" else "gloo"
+    dist.init_process_group(backend, init_method=f"file://{meet}", rank=rank, world_size=size, timeout=TIMEOUT)
+
+
+def _end(group: Group) -> None:
+    """End the other ranks, which have nothing to save, and leave the group: this process may run another trial."""
+    for rank in group.ranks:
+        rank.kill()
+    for rank in group.ranks:
+        rank.wait()
+        if rank.stdin is not None:
+            with contextlib.suppress(OSError):
+                rank.stdin.close()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def work(rank: int) -> None:
+    """The life of a rank other than 0: epochs as rank 0 says them by standard input, until that ends."""
+    source = sys.stdin.buffer
+    trial, resume, build, kind, meet, size = pickle.loads(source.read(int.from_bytes(source.read(8), "little")))
+    epochs: queue.Queue[int] = queue.Queue()
+
+    def listen() -> None:
+        for line in source:
+            epochs.put(int(line))
+        os._exit(1)  # rank 0 is gone; this process may be in the middle of a step
+
+    threading.Thread(target=listen, daemon=True).start()
+    _join(kind, meet, rank, size)
+    method: Any = import_path(build, "build")(trial)
+    if resume is not None:
+        loop.restore(resume, method)
+    while True:
+        method.epoch(epochs.get())

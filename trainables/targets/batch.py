@@ -1,0 +1,33 @@
+"""The default: the rows of a batch are compared with each other."""
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from trainables import checkpoint
+from trainables.losses import AnyLoss
+from trainables.losses.ids import Ids
+from trainables.targets.protocol import Embedded, precise
+
+
+class Batch:
+    """The batch itself: all views of it, by the network that is trained."""
+
+    def __init__(self, model: nn.Module, steps: int, dim: int) -> None:
+        self.model, self.trained = model, nn.Module()
+
+    @property
+    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+        """Nothing."""
+        return {}
+
+    def step(self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss) -> Embedded:
+        """The loss of the embeddings of all views."""
+        embeddings = self.model(views)
+        with torch.autocast(views.device.type, enabled=False):
+            return Embedded(loss(precise(embeddings), labels, rows), embeddings)
+
+    def after_step(self, step: int) -> None:
+        """Nothing."""

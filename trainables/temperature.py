@@ -1,0 +1,50 @@
+"""A temperature that is learned with the network."""
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from contrasweep.errors import SpecError
+from trainables.losses import AnyLoss, ComposedLoss
+
+LOWEST = 0.01
+"""CLIP's bound: logits are scaled by 100 at most."""
+
+
+class LearnableTemperature(nn.Module):
+    """t = t0 exp(-s) with a learned s that starts at 0: the logarithm of the scale of the logits, as in CLIP (Radford
+    et al. 2021, section 2.3). It stays at `LOWEST` or above (at t0 where that is lower). Weight decay is towards t0."""
+
+    def __init__(self, initial: float) -> None:
+        super().__init__()
+        self.initial = initial
+        self.log_scale = nn.Parameter(torch.zeros(()))
+
+    @property
+    def value(self) -> float:
+        """The temperature as it is now."""
+        return self.initial * math.exp(-float(self.log_scale.detach()))
+
+    def applied(self, loss: ComposedLoss) -> ComposedLoss:
+        """`loss` at this temperature, with a gradient to it."""
+        return replace(loss, scale=self.log_scale.exp())
+
+    @torch.no_grad()
+    def clip(self) -> None:
+        """Keep the temperature within its bound, after a step."""
+        self.log_scale.clamp_(max=max(0.0, math.log(self.initial / LOWEST)))
+
+
+def check(loss: AnyLoss) -> float:
+    """The temperature of `loss`, which is learned from there on; `SpecError` where it has none."""
+    params = loss.params if isinstance(loss, ComposedLoss) else {}
+    if "temperature" not in params or params.get("base_temperature") is not None:
+        raise SpecError(
+            "a learnable temperature needs a loss with a temperature, and without base_temperature",
+            place="learnable_temperature",
+            value=True,
+            hint="take infonce, supcon, sincere or ocl",
+        )
+    return float(params["temperature"])

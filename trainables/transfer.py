@@ -1,0 +1,85 @@
+"""Other datasets than the one that a trial trains on, for the scores of its frozen network there."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from contrasweep.data import open_dataset
+from contrasweep.data.manifest import Manifest
+from contrasweep.data.names import parse
+from contrasweep.data.reading import Part
+from contrasweep.data.resolving import find, resolve, storage_of
+from contrasweep.errors import DataError
+from trainables import evaluation
+from trainables.exporting import squares
+
+DIGITS = 12
+
+Embed = Callable[[Iterator[UInt8[Tensor, "n c h w"]]], Float[Tensor, "m d"]]
+
+
+class Other(NamedTuple):
+    """Another dataset: its name in metrics, training and test part, and number of classes."""
+
+    name: str
+    train: Part
+    test: Part
+    classes: int
+
+
+def with_digests(names: tuple[str, ...], data: Manifest) -> tuple[str, ...]:
+    """Each name as `name#digest`, which says the content: it is part of what a trial is. `DataError` where a dataset is
+    not staged beside `data`, has no labels or is of another kind."""
+    return tuple(name if "#" in name else f"{name}#{_manifest(name, data).digest[:DIGITS]}" for name in names)
+
+
+def others(names: tuple[str, ...], data: Manifest, fold: int | None) -> list[Other]:
+    """The datasets of these names with digests, split as a trial of this `fold` splits `data`; `DataError` where the
+    content is another than when the study was planned."""
+    datasets = []
+    for text in names:
+        name, _, digest = text.partition("#")
+        staged = _manifest(name, data)
+        if not staged.digest.startswith(digest):
+            raise DataError(
+                f"transfer: dataset {name!r} has digest {staged.digest[:DIGITS]} here and had {digest} when the study "
+                "was planned: stage the same data again"
+            )
+        count = data.folds.count if fold is not None and data.folds else None
+        manifest = resolve(name, folds=count, storage=storage_of(data))
+        train, test = open_dataset(manifest).parts(fold)
+        datasets.append(Other(parse(name.rstrip("/").rpartition("/")[2]).folder, train, test, len(manifest.classes)))
+    return datasets
+
+
+def scores(other: Other, embed: Embed, shape: tuple[int, int, int]) -> dict[str, float]:
+    """Accuracies `knn1_on_NAME`, `knn5_on_NAME` and `probe_on_NAME` of frozen features: nearest neighbours and a linear
+    probe, both fitted to the other dataset's training part."""
+    train, test = (embed(_pixels(part, shape)) for part in (other.train, other.test))
+    labels = [torch.as_tensor(part.labels).to(train.device) for part in (other.train, other.test)]
+    scored = evaluation.evaluate(train, labels[0], test, labels[1], other.classes, retrieval=False)
+    return {f"{name}_on_{other.name}": scored.metrics[name] for name in ("knn1", "knn5", "probe")}
+
+
+def _pixels(part: Part, shape: tuple[int, int, int]) -> Iterator[UInt8[Tensor, "n c h w"]]:
+    """The images of a part with as many channels and pixels as the network was trained on."""
+    for block in part.blocks("image"):
+        pixels = torch.from_numpy(block).permute(0, 3, 1, 2)
+        if pixels.shape[1] != shape[0]:
+            pixels = _gray(pixels) if shape[0] == 1 else pixels.expand(-1, shape[0], -1, -1)
+        yield squares(pixels, shape[1]) if pixels.shape[2:] != shape[1:] else pixels.contiguous()
+
+
+def _gray(pixels: UInt8[Tensor, "n 3 h w"]) -> UInt8[Tensor, "n 1 h w"]:
+    luma: Int[Tensor, "n h w"] = (pixels.int() * torch.tensor([299, 587, 114])[:, None, None]).sum(1) // 1000
+    return luma[:, None].to(torch.uint8)
+
+
+def _manifest(name: str, data: Manifest) -> Manifest:
+    manifest = find(name, storage=storage_of(data))
+    if manifest.kind != "image" or not manifest.classes:
+        raise DataError(f"transfer: dataset {name!r} is of kind {manifest.kind!r}; it must hold images with labels")
+    return manifest
