@@ -46,6 +46,7 @@ class Workload:
     (its data, views drawn ahead). `device`: `auto` takes a GPU where there is one, `cpu` never does, and any other
     needs one. `cpus` are the host cores that the trial keeps busy. A model that looks at its inputs' values is counted
     on real tensors (`fake` False), and then best on a small part of a batch, of which the whole one has `parts`.
+    `gpus` whole GPUs each hold all of this.
     """
 
     architecture: str
@@ -60,6 +61,7 @@ class Workload:
     cpus: float = 1.0
     fake: bool = True
     parts: float = 1.0
+    gpus: int = 1
 
     def count(self) -> Count:
         """`count` of one training step, with what is resident."""
@@ -71,7 +73,12 @@ class Workload:
             precision=self.precision,
             fake=self.fake,
         )
-        return Count(int(step.saved * self.parts), step.parameters, step.optimizer_states, self.resident_bytes)
+        return Count(
+            int(step.saved * self.parts) * self.gpus,
+            step.parameters * self.gpus,
+            step.optimizer_states,
+            self.resident_bytes * self.gpus,
+        )
 
 
 def count(

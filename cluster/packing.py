@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TypedDict
 
 from cluster.footprint import Footprint
 from cluster.inventory import ACCELERATOR_LABEL, Gpu, Inventory, Node
@@ -129,6 +129,20 @@ def slots_on(placement: Placement, node: Node) -> int:
     return int(smallest + 1e-9) if smallest < math.inf else 2**31
 
 
+class PackingRow(TypedDict):
+    """Trials that are placed alike: `gpu` is the type or "none", `share` of it as text (1/4), `per_gpu` how many share
+    one, `cpus` and `host_memory_gib` (GiB) of each, `slots` how many run at once in the whole inventory if no other
+    kind ran."""
+
+    gpu: str
+    share: str
+    per_gpu: int
+    cpus: float
+    host_memory_gib: float
+    trials: int
+    slots: int
+
+
 @dataclass(frozen=True)
 class Packing:
     """A plan's trials on an inventory; `placements[i]` is None where trial i fits no host (`infeasible`)."""
@@ -141,7 +155,7 @@ class Packing:
         """Indices of the trials that fit no host."""
         return [i for i, placement in enumerate(self.placements) if placement is None]
 
-    def summary(self) -> list[dict[str, Any]]:
+    def summary(self) -> list[PackingRow]:
         """One row for each kind of placement: its GPU type, share, trials, and slots in the whole inventory if
         no other kind ran; most trials first."""
         counted = Counter(placement for placement in self.placements if placement)

@@ -40,13 +40,16 @@ def auth_headers() -> dict[str, str]:
 
 
 def check_address(address: str, timeout_s: float = 10.0) -> None:
-    """Raise `SubmissionError` unless a Ray dashboard of our version answers at `address` and accepts our token."""
-    import ray
-
+    """Raise `SubmissionError` unless a Ray dashboard answers at `address` and accepts our token, of our version where
+    Ray is installed here."""
     answer = _get(address, "/api/version", timeout_s)
     theirs = answer.get("ray_version")
     if theirs is None:
         raise SubmissionError(f"{address} answers, but not as a Ray dashboard does; write http://HOST:8265")
+    try:
+        import ray
+    except ModuleNotFoundError:  # the job runs with theirs
+        return
     if theirs != ray.__version__:
         raise SubmissionError(
             f"{address} runs Ray {theirs} and this is Ray {ray.__version__}; install ray=={theirs} here or "
@@ -73,7 +76,8 @@ def check_uris(uris: Mapping[str, str], remote: bool) -> list[str]:
     to_probe = []
     for purpose, uri in uris.items():
         parts = urlsplit(uri)
-        if "@" in parts.netloc:
+        database = parts.scheme.partition("+")[0] in ("postgresql", "mysql")
+        if parts.password or ("@" in parts.netloc and not database):
             raise SubmissionError(
                 f"{purpose} {parts.scheme}://...@{parts.hostname}: a user or password in an address would be readable "
                 "in the job; set it in the nodes' environment"

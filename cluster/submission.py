@@ -18,6 +18,7 @@ from typing import Any
 
 from cluster import preflight
 from cluster.errors import SubmissionError
+from cluster.job_client import JobClient
 from cluster.snapshot import EXCLUDES, snapshot
 
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
@@ -141,10 +142,8 @@ def _slug(name: str) -> str:
 
 @contextlib.contextmanager
 def _client(address: str) -> Iterator[Any]:
-    """Ray's client for jobs; its errors, which carry tracebacks of the server, as one line."""
-    import aiohttp
-    from ray.job_submission import JobSubmissionClient
-
+    """A client for jobs; its errors, which carry tracebacks of the server, as one line."""
+    connect, errors = _job_client()
     for name in (
         "ray.dashboard.modules.job.sdk",
         "ray.dashboard.modules.dashboard_sdk",
@@ -153,10 +152,10 @@ def _client(address: str) -> Iterator[Any]:
         logging.getLogger(name).setLevel(logging.WARNING)
     preflight.check_address(address, _DASHBOARD_CHECK_S)
     try:
-        yield JobSubmissionClient(address, headers=preflight.auth_headers())
+        yield connect(address, headers=preflight.auth_headers())
     except SubmissionError:
         raise
-    except (RuntimeError, OSError, aiohttp.ClientError) as error:
+    except errors as error:
         text = str(error).strip()
         if "status code 404" in text:
             raise SubmissionError(
@@ -166,6 +165,16 @@ def _client(address: str) -> Iterator[Any]:
         lines = text.splitlines() or [type(error).__name__]
         shown = lines[0] if len(lines) == 1 else f"{lines[0]} ... {lines[-1]}"
         raise SubmissionError(f"{address}: {shown}") from None
+
+
+def _job_client() -> tuple[Callable[..., Any], tuple[type[Exception], ...]]:
+    """Ray's client for jobs, or ours where Ray is not installed, and what it raises."""
+    try:
+        import aiohttp
+        from ray.job_submission import JobSubmissionClient
+    except ModuleNotFoundError:
+        return JobClient, (RuntimeError, OSError)
+    return JobSubmissionClient, (RuntimeError, OSError, aiohttp.ClientError)
 
 
 def _tail(client: Any, job: str, skip: int) -> Iterator[str]:

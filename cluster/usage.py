@@ -5,6 +5,7 @@ import os
 import re
 import sys
 import threading
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -29,10 +30,14 @@ class Meter:
     last of them.
     """
 
-    def __init__(self, interval_s: float = 1.0) -> None:
-        self.interval_s = interval_s
+    def __init__(self, interval_s: float = 1.0, timeline_s: float = 10.0) -> None:
+        """`timeline_s`: how often a row of `timeline` is added."""
+        self.interval_s, self.timeline_s = interval_s, timeline_s
+        self.timeline: list[dict[str, float]] = []
+        self._row_due = 0.0
+        self._rows_busy = 0  # of `_utilisations`, those in rows already
         self._host_bytes = 0
-        self._gpu_bytes = 0
+        self._gpu_bytes = self._gpu_now = 0
         self._utilisations: list[float] = []
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -49,6 +54,7 @@ class Meter:
         if (cuda := _torch_cuda()) is not None:
             cuda.reset_peak_memory_stats()
         self._thread = threading.Thread(target=self._run, name="usage-meter", daemon=True)
+        self._row_due = time.monotonic() + self.timeline_s
         self.sample()
         self._thread.start()
         return self
@@ -67,7 +73,9 @@ class Meter:
         """Take one sample now."""
         host = _host_bytes(self._exact)
         gpu, busy = self._nvml.sample() if self._nvml else (0, None)
+        self._gpu_now = gpu
         if (cuda := _torch_cuda()) is not None:
+            self._gpu_now = max(gpu, *(cuda.memory_reserved(i) for i in range(cuda.device_count())))
             gpu = max(gpu, *(cuda.max_memory_reserved(i) for i in range(cuda.device_count())))
             busy = _devices_busy(cuda) if busy is None else busy
         with self._lock:
@@ -101,8 +109,29 @@ class Meter:
         }
 
     def _run(self) -> None:
+        _host_busy()  # the next call in this thread tells of the time since this one
         while not self._stopping.wait(self.interval_s):
             self.sample()
+            if (now := time.monotonic()) >= self._row_due:
+                self._row_due = now + self.timeline_s
+                self._add_row()
+
+    def _add_row(self) -> None:
+        """What was in use since the last row, of the host (`cpu_utilization_percentage`) and of this process."""
+        with self._lock:
+            busy = self._utilisations[self._rows_busy :]
+            self._rows_busy = len(self._utilisations)
+        gpu = self._gpu_now
+        row = {
+            "time": time.time(),
+            "cpu_utilization_percentage": _host_busy(),
+            "process_memory_gib": _host_bytes() / GIB,
+        }
+        if gpu:
+            row["gpu_memory_gib"] = gpu / GIB
+        if busy:
+            row["gpu_utilization_percentage"] = 100 * sum(busy) / len(busy)
+        self.timeline.append(row)
 
     def __enter__(self) -> "Meter":
         return self.start()
@@ -111,6 +140,13 @@ class Meter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _host_busy() -> float:
+    """Percent of the host's cores that were busy since the last call."""
+    import psutil
+
+    return float(psutil.cpu_percent(None))
 
 
 def _host_bytes(peak: bool = False) -> int:

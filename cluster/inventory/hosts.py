@@ -1,6 +1,6 @@
 """Types of hosts: cores, memory, and GPUs by type."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 ACCELERATOR_LABEL = "ray.io/accelerator-type"
@@ -98,6 +98,22 @@ class Inventory:
     def count(self, name: str) -> int:
         """How many GPUs of the type `name` there are."""
         return sum(node.gpus * node.count for node in self.nodes if node.gpu and node.gpu.type == name)
+
+    def joined(self, other: "Inventory") -> "Inventory":
+        """Both, with the larger count of each kind of host."""
+        counts: dict[Node, int] = {}
+        for node in (*self.nodes, *other.nodes):
+            kind = replace(node, count=1)
+            counts[kind] = max(node.count, counts.get(kind, 0))
+        return Inventory(tuple(replace(kind, count=count) for kind, count in counts.items()))
+
+    def __str__(self) -> str:
+        """In a line: how many of which hosts."""
+        return ", ".join(
+            f"{node.count} x ({node.cpus:g} cores, {node.memory_gib:.1f} GiB"
+            + (f", {node.gpus} {node.gpu.type} of {node.gpu.memory_gib:g} GiB)" if node.gpu else ")")
+            for node in self.nodes
+        )
 
     def to_plain(self) -> dict[str, Any]:
         """The inventory as an inventory file holds it; `read_inventory` reads it back."""

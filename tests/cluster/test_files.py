@@ -229,7 +229,7 @@ exec "$@"
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_slurm_script_starts_two_nodes_runs_the_study_and_leaves_nothing(tmp_path):
     """Stand-ins for srun (runs the command here) and scontrol (names two hosts); Ray itself is real."""
     import psutil

@@ -22,7 +22,7 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import load_study
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.xdist_group("node faults"),
     pytest.mark.timeout(600),
 ]  # one cluster for all of them
@@ -60,9 +60,9 @@ class Project:
     def said(self, *words: str) -> tuple[int, str]:
         """Exit status, and what was printed, of a command to its end."""
         process = self.contrasweep(*words)
-        printed, told = process.communicate(timeout=300)
-        assert "Traceback" not in printed + told
-        return process.returncode, printed + told
+        printed, errors = process.communicate(timeout=300)
+        assert "Traceback" not in printed + errors
+        return process.returncode, printed + errors
 
     def submit(self) -> tuple[int, str]:
         return self.said(
@@ -76,11 +76,11 @@ class Project:
         return said.split()[1]
 
     def trained(self) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
+        collected: dict[str, list[int]] = {}
         for line in self.log.read_text().splitlines() if self.log.exists() else []:
             trial, epoch = line.split()
-            found.setdefault(trial, []).append(int(epoch))
-        return found
+            collected.setdefault(trial, []).append(int(epoch))
+        return collected
 
     def wait_at_gate(self, times: int, held: set[str]) -> None:
         """Until trials came to the gate so many times and something is finished."""
@@ -106,10 +106,10 @@ class Project:
 
 def everything(storage: Path) -> tuple[pd.DataFrame, dict[str, np.ndarray], dict[str, list[tuple[int, float]]]]:
     """All of a study that may not depend on when and where it ran: table, scores of each test item, every report."""
-    found = Results.load(STUDY, str(storage))
-    frame = found.to_frame().drop(columns=["seconds", "gpu_memory_gib"])
-    reports = {i: [(row["step"], row["accuracy"]) for row in found.records.metrics(i)] for i in frame["trial_id"]}
-    return frame, {i: found.records.items(i)["hits"] for i in frame["trial_id"]}, reports
+    results = Results.load(STUDY, str(storage))
+    frame = results.to_frame().drop(columns=["seconds", "gpu_memory_gib"])
+    reports = {i: [(row["step"], row["accuracy"]) for row in results.records.metrics(i)] for i in frame["trial_id"]}
+    return frame, {i: results.records.items(i)["hits"] for i in frame["trial_id"]}, reports
 
 
 def demand(cluster: RayCluster) -> list[dict[str, float]]:
@@ -134,14 +134,14 @@ def assert_is_as_calm(project: Project, calm, before: dict, lost: int) -> None:
 
 @pytest.fixture(scope="module")
 def cluster():
-    made = RayCluster()
+    created = RayCluster()
     try:
-        made.add_node("a", "T4")
-        made.add_node("b", "T4")
-        made.wait_for_nodes(3)
-        yield made
+        created.add_node("a", "T4")
+        created.add_node("b", "T4")
+        created.wait_for_nodes(3)
+        yield created
     finally:
-        made.close()
+        created.close()
 
 
 @pytest.fixture(scope="module")
@@ -216,6 +216,8 @@ def test_submitting_again_goes_on_after_the_driver_and_after_the_head(cluster, p
     status, log = project.said("logs", job, "--address", cluster.address, "--follow")
 
     assert status == 0, log
-    _, told = follower.communicate(timeout=60)
-    assert follower.returncode == 2 and "a head that was started again has forgotten its jobs" in told.splitlines()[-1]
+    _, errors = follower.communicate(timeout=60)
+    assert (
+        follower.returncode == 2 and "a head that was started again has forgotten its jobs" in errors.splitlines()[-1]
+    )
     assert_is_as_calm(project, calm, before, lost=4)

@@ -1,9 +1,7 @@
 """Inventory, shares and placement."""
 
-import shutil
 import subprocess
 import sys
-import tempfile
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -118,7 +116,7 @@ def ray_node(cpus=4.0, gpus=0, alive=True, labels=None, **resources):
 
 
 def test_inventory_from_ray_nodes():
-    found = ray_inventory(
+    inventory = ray_inventory(
         [
             ray_node(),
             ray_node(alive=False, gpus=8),
@@ -128,13 +126,13 @@ def test_inventory_from_ray_nodes():
             ray_node(gpus=1.0),
         ]
     )
-    assert [(n.gpus, n.gpu and n.gpu.type, n.gpu and n.gpu.memory_gib, n.count) for n in found.nodes] == [
+    assert [(n.gpus, n.gpu and n.gpu.type, n.gpu and n.gpu.memory_gib, n.count) for n in inventory.nodes] == [
         (0, None, None, 1),
         (2, "H100", GPU_MEMORY_GIB["H100"], 2),
         (1, "A100", 80.0, 1),
         (1, "unknown", 0.0, 1),
     ]
-    assert found.nodes[0].cpus == 4 and found.nodes[0].memory_gib == 8
+    assert inventory.nodes[0].cpus == 4 and inventory.nodes[0].memory_gib == 8
 
 
 def test_of_one_type_with_two_memories_the_smaller_counts():
@@ -145,11 +143,11 @@ def test_of_one_type_with_two_memories_the_smaller_counts():
 
 def test_prices_come_from_labels_and_are_shared_out_by_what_a_trial_holds():
     labels = {"ray.io/accelerator-type": "H100", "cost-per-hour": "8"}
-    found = ray_inventory([ray_node(gpus=4.0, labels=labels), ray_node(labels={"cost-per-hour": "2"})])
-    assert found.cost_per_hour == 10
-    assert found.share_cost_per_hour("H100", 0.5, 1) == 1.0
-    assert found.share_cost_per_hour(None, 0, 1) == pytest.approx((8 / 4 + 2 / 4) / 2), "a core of either host"
-    assert found.share_cost_per_hour("T4", 1.0, 1) == 0
+    inventory = ray_inventory([ray_node(gpus=4.0, labels=labels), ray_node(labels={"cost-per-hour": "2"})])
+    assert inventory.cost_per_hour == 10
+    assert inventory.share_cost_per_hour("H100", 0.5, 1) == 1.0
+    assert inventory.share_cost_per_hour(None, 0, 1) == pytest.approx((8 / 4 + 2 / 4) / 2), "a core of either host"
+    assert inventory.share_cost_per_hour("T4", 1.0, 1) == 0
     with pytest.raises(InventoryError, match="node label cost-per-hour: must be a number, got 'cheap'"):
         ray_inventory([ray_node(labels={"cost-per-hour": "cheap"})])
 
@@ -405,33 +403,21 @@ def test_every_trial_is_placed_where_it_fits_or_fits_nowhere(trials, seed):
 
 
 @pytest.mark.slow
-def test_ray_grants_what_a_placement_asks_for_where_the_label_is():
+@pytest.mark.xdist_group("gpu")
+def test_ray_grants_what_a_placement_asks_for_where_the_label_is(ray_gpu):
     """One node with a logical T4: its inventory, four trials of a quarter each at once, and none on an H100."""
     import ray
-    from ray.util.placement_group import placement_group
+    from ray.util.placement_group import placement_group, remove_placement_group
 
-    folder = tempfile.mkdtemp(prefix="cs-")  # short: Ray puts sockets below it
-    ray.init(
-        "local",
-        num_cpus=4,
-        num_gpus=1,
-        labels={"ray.io/accelerator-type": "T4"},
-        include_dashboard=False,
-        logging_level="ERROR",
-        object_store_memory=80 * 2**20,
-        _temp_dir=folder,
-    )
-    try:
-        found = ray_inventory(ray.nodes())
-        assert found.gpu_types == [Gpu("T4", GPU_MEMORY_GIB["T4"])] and found.gpus == 1 and found.cpus == 4
-        placements = place([Footprint(gpu_memory_gib=3.2, host_memory_gib=0.1)] * 5, found).placements
-        assert {p.share for p in placements} == {Fraction(1, 4)}
-        elsewhere = replace(placements[0], gpu="H100")
-        other = placement_group([elsewhere.resources()], bundle_label_selector=[elsewhere.label_selector()])
-        assert not other.wait(2), "there is no H100, though the resources are free"
-        groups = [placement_group([p.resources()], bundle_label_selector=[p.label_selector()]) for p in placements]
-        assert all(group.wait(60) for group in groups[:4])
-        assert not groups[4].wait(2), "a fifth quarter"
-    finally:
-        ray.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
+    inventory = ray_inventory(ray.nodes())
+    assert inventory.gpu_types == [Gpu("T4", GPU_MEMORY_GIB["T4"])] and inventory.gpus == 1 and inventory.cpus == 4
+    placements = place([Footprint(gpu_memory_gib=3.2, host_memory_gib=0.1)] * 5, inventory).placements
+    assert {p.share for p in placements} == {Fraction(1, 4)}
+    elsewhere = replace(placements[0], gpu="H100")
+    other = placement_group([elsewhere.resources()], bundle_label_selector=[elsewhere.label_selector()])
+    assert not other.wait(2), "there is no H100, though the resources are free"
+    groups = [placement_group([p.resources()], bundle_label_selector=[p.label_selector()]) for p in placements]
+    assert all(group.wait(60) for group in groups[:4])
+    assert not groups[4].wait(2), "a fifth quarter"
+    for group in [other, *groups]:
+        remove_placement_group(group)

@@ -1,7 +1,5 @@
 """The simulator against hand-worked schedules, its bounds, the factor of packing, and a real run on Ray."""
 
-import shutil
-import tempfile
 import time
 
 import pytest
@@ -144,34 +142,20 @@ def test_a_hundred_thousand_trials_on_a_thousand_gpus_all_get_their_turn():
 
 
 @pytest.mark.slow
-def test_makespan_of_forty_real_trials_on_two_slots_within_10_percent():
+def test_makespan_of_forty_real_trials_on_two_slots_within_10_percent(ray_session):
     """Forty Ray tasks of unequal length, of one core each on two; the simulator gets what each of them took."""
     import ray
 
-    folder = tempfile.mkdtemp(prefix="cs-")  # short: Ray puts sockets below it
-    ray.init(
-        "local",
-        num_cpus=2,
-        include_dashboard=False,
-        logging_level="ERROR",
-        object_store_memory=80 * 2**20,
-        _temp_dir=folder,
-    )
-    try:
-
-        @ray.remote(num_cpus=1)
-        def trial(seconds: float) -> float:
-            start = time.monotonic()
-            while time.monotonic() - start < seconds:
-                time.sleep(0.01)
-            return time.monotonic() - start
-
-        ray.get([trial.remote(0.2) for _ in range(4)])  # workers are started
-        planned = [0.1 + i * 37 % 40 / 50 for i in range(40)]
+    @ray.remote(num_cpus=1)
+    def trial(seconds: float) -> float:
         start = time.monotonic()
-        took = ray.get([trial.remote(seconds) for seconds in planned])
-        real = time.monotonic() - start
-    finally:
-        ray.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
+        while time.monotonic() - start < seconds:
+            time.sleep(0.01)
+        return time.monotonic() - start
+
+    ray.get([trial.remote(0.2) for _ in range(4)])  # workers are started
+    planned = [0.1 + i * 37 % 40 / 50 for i in range(40)]
+    start = time.monotonic()
+    took = ray.get([trial.remote(seconds) for seconds in planned])
+    real = time.monotonic() - start
     assert simulate([CPU] * 40, took, TWO_CORES).hours * 3600 == pytest.approx(real, rel=0.1)

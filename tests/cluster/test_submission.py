@@ -18,6 +18,7 @@ import pytest
 
 from cluster import preflight, probe, submission
 from cluster.errors import ClusterError, SubmissionError
+from cluster.job_client import JobClient
 from cluster.node_versions import compare_versions, versions
 from cluster.snapshot import LIMIT_MIB, snapshot
 from contrasweep import AblationGrid, Arm, submit
@@ -59,6 +60,7 @@ def server():
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
+            self.server.tokens.append(self.headers.get("Authorization"))
             code, body = self.server.answers.get(self.path, (404, "nothing here"))
             self.send_response(code)
             self.end_headers()
@@ -67,14 +69,14 @@ def server():
         def log_message(self, *args):
             pass
 
-    made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.answers = {}
-    made.address = f"http://127.0.0.1:{made.server_port}"
-    thread = threading.Thread(target=made.serve_forever, args=(0.02,), daemon=True)
+    created = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    created.answers, created.tokens = {}, []
+    created.address = f"http://127.0.0.1:{created.server_port}"
+    thread = threading.Thread(target=created.serve_forever, args=(0.02,), daemon=True)
     thread.start()
-    yield made
-    made.shutdown()
-    made.server_close()
+    yield created
+    created.shutdown()
+    created.server_close()
     thread.join()
 
 
@@ -466,7 +468,7 @@ def test_wrong_and_missing_tokens_on_a_real_head(head):
         assert done.returncode == 1 and says in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_job_of_this_project_runs_from_its_snapshot_and_is_followed(head, tmp_path):
     """The packages come from the copy, on driver and worker; the versions agree; a second follower sees it all."""
     code = (
@@ -494,6 +496,36 @@ def test_a_job_of_this_project_runs_from_its_snapshot_and_is_followed(head, tmp_
     assert [(j["id"], j["study"], j["status"]) for j in submission.jobs(address=head)] == [
         (job, "My Study!", "SUCCEEDED")
     ]
+
+
+def plain_ray_line() -> list[str]:
+    """The words of `ray job submit` as docs/cluster/submit.md has them."""
+    page = (ROOT / "docs" / "cluster" / "submit.md").read_text()
+    (line,) = re.findall(r"^ray job submit(?:.*\\\n)*.*$", page, re.MULTILINE)
+    return shlex.split(line.replace("\\\n", " "))
+
+
+def test_the_plain_ray_line_of_the_docs_leaves_no_code_behind():
+    from ray._private.runtime_env.packaging import _get_excludes
+
+    words = plain_ray_line()
+    environment = json.loads(words[words.index("--runtime-env-json") + 1])
+    excluded = _get_excludes(ROOT, environment["excludes"])
+    sources = [*ROOT.glob("platform/**/*.py"), *ROOT.glob("trainables/**/*.py"), *ROOT.glob("cluster/**/*.py")]
+    assert len(sources) > 200
+    assert [str(path) for path in sources if excluded(path)] == []
+    assert excluded(ROOT / "data") and not excluded(ROOT / "platform" / "contrasweep" / "data")
+
+
+@pytest.mark.long
+def test_the_plain_ray_line_of_the_docs_runs_a_study(head, tmp_path):
+    real = {"http://HEAD:8265": head, "s3://BUCKET/studies": str(tmp_path), "http://MLFLOW:5000": "none"}
+    words = [real.get(word, word) for word in plain_ray_line()]
+    fewer = ["--set", "folds=2", "--set", "axes.batch_size=[16]", "--set", "seeds=[0]"]
+    tools = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run([*words, *fewer], cwd=ROOT, env=tools, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(list(tmp_path.glob("quickstart/trials/*/record.json"))) == 6
 
 
 @pytest.mark.slow
@@ -543,6 +575,54 @@ def test_stopping_lets_the_job_clean_up(head, tmp_path):
 
 
 @pytest.mark.slow
+def test_without_ray_a_job_is_sent_followed_and_listed_over_the_rest_api(head, tmp_path, monkeypatch):
+    monkeypatch.setattr(submission, "_job_client", lambda: (JobClient, (RuntimeError, OSError)))
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "said.txt").write_text("from a folder below")
+    code = "import os, time; print(open('package/said.txt').read()); time.sleep(2); print(os.environ['SAID'])"
+    sent = {"address": head, "working_dir": tmp_path, "uris": {}, "name": "rest", "env": {"SAID": "by its variable"}}
+    job = submission.submit(["python", "-c", code], **sent)
+    written: list[str] = []
+    assert submission.follow(job, address=head, write=written.append) == "SUCCEEDED", "".join(written)
+    assert "from a folder below\nby its variable\n" in "".join(written)
+    assert submission.logs(job, address=head) == "".join(written)
+    assert {"id": job, "study": "rest", "status": "SUCCEEDED"}.items() <= submission.jobs(address=head)[0].items()
+    assert submission.stop(job, address=head) == "SUCCEEDED"
+    with pytest.raises(SubmissionError, match="there is no job of that name"):
+        submission.status("contrasweep-none", address=head)
+
+
+@pytest.mark.parametrize(
+    ("call", "path", "body"),
+    [
+        (lambda client: client.get_job_status("a"), "/api/jobs/a", '{"status": "DREAMING"}'),
+        (lambda client: client.get_job_status("a"), "/api/jobs/a", "<html>a proxy</html>"),
+        (lambda client: client.get_job_status(""), "/api/jobs/", "[]"),
+        (lambda client: client.get_job_logs("../a?b"), "/api/jobs/..%2Fa%3Fb/logs", "{}"),
+        (lambda client: client.list_jobs(), "/api/jobs/", '{"jobs": []}'),
+        (
+            lambda client: client.list_jobs(),
+            "/api/jobs/",
+            '[{"submission_id": "a", "status": "RUNNING", "metadata": {}, "start_time": "now", "end_time": null}]',
+        ),
+    ],
+)
+def test_an_answer_that_is_none_of_rays_is_an_error_of_the_client(server, call, path, body):
+    server.answers = {path: (200, body)}
+    with pytest.raises(RuntimeError, match="is not answered as Ray does"):
+        call(JobClient(server.address, {}))
+
+
+def test_the_token_is_sent_whatever_netrc_has_for_the_host(server, tmp_path, monkeypatch):
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login me password mine\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    server.answers = {"/api/jobs/": (200, "[]")}
+    assert JobClient(server.address, {"Authorization": "Bearer token"}).list_jobs() == []
+    assert server.tokens == ["Bearer token"]
+
+
+@pytest.mark.slow
 def test_a_job_that_is_not_there(head):
     with pytest.raises(SubmissionError, match="there is no job of that name"):
         submission.status("contrasweep-none", address=head)
@@ -559,7 +639,7 @@ def train(trial, resume=None):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_job_whose_code_is_not_what_was_submitted_spends_nothing(head, tmp_path, monkeypatch):
     """The laptop has one version of a method and sends a folder with another; then it sends its own."""
     here, there, storage = tmp_path / "here", tmp_path / "there", tmp_path / "storage"
@@ -577,6 +657,6 @@ def test_a_job_whose_code_is_not_what_was_submitted_spends_nothing(head, tmp_pat
     job = submit(study, working_dir=here, **places)
     assert job.follow(lambda text: None) == "SUCCEEDED", job.logs()
     records = StudyRecords(str(storage), "sent")
-    found = records.read(records.finished()).values()
-    assert [record.metrics["accuracy"] for record in found] == [0.16, 0.16]
-    assert {record.code.digest for record in found} == {code_of("sent_method:train").version.digest}
+    recorded = records.read(records.finished()).values()
+    assert [record.metrics["accuracy"] for record in recorded] == [0.16, 0.16]
+    assert {record.code.digest for record in recorded} == {code_of("sent_method:train").version.digest}
