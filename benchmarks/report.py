@@ -82,7 +82,7 @@ def study(trials: int) -> AblationGrid:
         name="made-up-report",
         description="Made-up numbers in the format of real trials: a benchmark of the report, no result",
         arms={loss: Arm(train, config={"loss": loss, "epochs": EPOCHS}) for loss in ARMS},
-        axes={"temperature": [0.05, 0.1, 0.2, 0.5, 1.0], "batch_size": [32, 64, 128, 256]},
+        axes={"loss.temperature": [0.05, 0.1, 0.2, 0.5, 1.0], "batch_size": [32, 64, 128, 256]},
         data="digits-lt",
         folds=5,
         seeds=list(range(max(1, trials // 400))),
@@ -143,7 +143,7 @@ def _leave(records: StudyRecords, trial: Trial) -> None:
 
 
 def _row(trial: Trial, epoch: int, rng: np.random.Generator) -> dict[str, float]:
-    gain = ARMS[trial.arm] - 0.01 * abs(np.log2(trial.config["temperature"] / 0.2)) + 0.01 * (trial.fold or 0)
+    gain = ARMS[trial.arm] - 0.01 * abs(np.log2(trial.config["loss"]["temperature"] / 0.2)) + 0.01 * (trial.fold or 0)
     score = 0.6 + 0.3 * (1 - np.exp(-epoch / 3)) + gain + rng.normal(0, 0.01)
     row = {name: float(1 / epoch + rng.normal(0, 0.02)) for name in EVERY_EPOCH}
     evaluated = epoch % 4 == 0

@@ -33,13 +33,13 @@ from contrasweep.planning.sweep import SweepPlan, make_sweep_plan
 from contrasweep.statistics import compare_paired, mean_interval
 from contrasweep.storage.record import Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
-from contrasweep.study.study import ArmBudget
+from contrasweep.study.arm_budget import ArmBudget
 from contrasweep.trial import Trial
 from contrasweep.tuning.arm_search import ArmSearch
 
 EPOCHS, BUDGET, PLACES = 9, 360, 4  # random search: 40 configurations
 STUDY = Sweep(
-    name="search",
+    name="search-benchmark",
     arms={
         "cnn": Arm(
             "trainables.contrastive:train",

@@ -23,6 +23,24 @@ SOURCES = {
 }
 
 
+def stage_and_verify(name: str, shared: Path, storage: str) -> tuple[bool, str]:
+    """Stage the dataset `name` from `shared`; whether all went well, and a line that says so."""
+    place = SOURCES[name]
+    source = None if place is None else shared / "data" / place
+    if source is not None and not source.exists():
+        return True, f"{name:20s} skipped: {source} is not there"
+    start = time.perf_counter()
+    try:
+        manifest = stage(name, default_place(name, storage=storage), source=source)
+        problems = inspecting.verify(manifest)
+    except ContrasweepError as error:
+        problems = [inspecting.Finding(name, str(error))]
+    if problems:
+        return False, f"{name:20s} FAILED: " + "; ".join(f"{found.object} {found.problem}" for found in problems)
+    rows = ", ".join(f"{split} {manifest.rows(split):,}" for split in manifest.splits)
+    return True, f"{name:20s} verified in {time.perf_counter() - start:4.1f} s  {manifest.digest[:12]}  {rows}"
+
+
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     options.add_argument(
@@ -31,23 +49,10 @@ def main() -> int:
     options.add_argument("--storage", default="./contrasweep-runs", help="folder or s3:// address")
     chosen = options.parse_args()
     failed = 0
-    for name, place in SOURCES.items():
-        source = None if place is None else chosen.shared / "data" / place
-        if source is not None and not source.exists():
-            print(f"{name:20s} skipped: {source} is not there")
-            continue
-        start = time.perf_counter()
-        try:
-            manifest = stage(name, default_place(name, storage=chosen.storage), source=source)
-            problems = inspecting.verify(manifest)
-        except ContrasweepError as error:
-            problems = [inspecting.Finding(name, str(error))]
-        failed += bool(problems)
-        if problems:
-            print(f"{name:20s} FAILED: " + "; ".join(f"{found.object} {found.problem}" for found in problems))
-            continue
-        rows = ", ".join(f"{split} {manifest.rows(split):,}" for split in manifest.splits)
-        print(f"{name:20s} verified in {time.perf_counter() - start:4.1f} s  {manifest.digest[:12]}  {rows}")
+    for name in SOURCES:
+        good, line = stage_and_verify(name, chosen.shared, chosen.storage)
+        print(line, flush=True)
+        failed += not good
     return 1 if failed else 0
 
 

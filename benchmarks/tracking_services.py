@@ -111,8 +111,9 @@ def postgres_missing() -> str:
 
 
 @contextlib.contextmanager
-def postgres() -> Iterator[str]:
-    """A fresh PostgreSQL cluster in a temporary folder, with database `mlflow`: its address."""
+def postgres(password: str = "") -> Iterator[str]:
+    """A fresh PostgreSQL cluster in a temporary folder, with database `mlflow`: its address, without the `password`
+    that it asks for."""
     binaries = sorted(glob.glob(POSTGRES_BINARIES))[-1]
     folder, port = Path(tempfile.mkdtemp(prefix="contrasweep-pg-")), free_port()
     prefix = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
@@ -120,11 +121,17 @@ def postgres() -> Iterator[str]:
         shutil.chown(folder, "postgres")
 
     def run(*command: str) -> None:
-        subprocess.run([*prefix, *command], check=True, capture_output=True, cwd="/")
+        environment = os.environ | ({"PGPASSWORD": password} if password else {})
+        subprocess.run([*prefix, *command], check=True, capture_output=True, cwd="/", env=environment)
 
     data = str(folder / "data")
     try:
-        run(f"{binaries}/initdb", "-D", data, "-U", "postgres", "--auth=trust", "--no-sync")
+        login = ["--auth=trust"]
+        if password:
+            (folder / "password").write_text(password)
+            shutil.chown(folder / "password", folder.owner())
+            login = ["--auth=scram-sha-256", f"--pwfile={folder}/password"]
+        run(f"{binaries}/initdb", "-D", data, "-U", "postgres", *login, "--no-sync")
         options = f"-p {port} -h 127.0.0.1 -k {folder}"
         run(f"{binaries}/pg_ctl", "-D", data, "-o", options, "-l", str(folder / "log"), "-w", "start")
         run(f"{binaries}/createdb", "-h", "127.0.0.1", "-p", str(port), "-U", "postgres", "mlflow")

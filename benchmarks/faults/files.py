@@ -1,0 +1,96 @@
+"""What goes wrong with the files of a storage: broken ones, and a disk that is full."""
+
+import contextlib
+import random
+import shutil
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.faults.injection import LIMIT_S, Process, inject
+from benchmarks.faults.study import FaultStudy, Row
+
+DAMAGES = {
+    "truncated": lambda data, rng: data[: rng.randrange(len(data))],
+    "emptied": lambda data, rng: b"",
+    "a byte flipped": lambda data, rng: _flipped(data, rng.randrange(len(data))),
+    "other JSON": lambda data, rng: b'["something else"]',
+}
+
+
+def broken_files(folder: Path, times: int, seed: int) -> list[Row]:
+    """Files of unfinished trials are broken while no driver runs; the next run goes on in spite of them."""
+    rng, number = random.Random(f"{seed} files"), iter(range(100))
+    rows = {name: Row(f"file of an unfinished trial {name}") for name in DAMAGES}
+
+    def new_study() -> FaultStudy:
+        there = folder / str(next(number))
+        return FaultStudy(there, seeds=2, storage=str(there / "runs"))
+
+    until = time.monotonic() + LIMIT_S
+    while sum(row.injected for row in rows.values()) < times and time.monotonic() < until:
+        study, seen, broken = new_study(), dict[str, str](), Counter[str]()
+        while time.monotonic() < until and len(study.recorded()) < study.trials - 2:
+            process = study.start()
+            study.wait_for_epoch(process)
+            time.sleep(rng.uniform(1.0, 4.0))
+            process.kill()
+            process.wait()
+            seen = study.recorded()
+            broken += _break(study, rng, times - sum(row.injected for row in rows.values()) - broken.total())
+        study.finish()
+        judged, message = study.judge(seen), study.message()
+        for name, count in broken.items():
+            rows[name].add(Row("", count, message=message))
+            rows[name].add(judged)
+    return list(rows.values())
+
+
+def _break(study: FaultStudy, rng: random.Random, most: int) -> Counter[str]:
+    """Break some of the files of trials without a record, at most so many; how often what was done."""
+    done, recorded = Counter[str](), study.records.finished()
+    trials = [path for path in Path(study.storage, "faults/trials").iterdir() if path.name not in recorded]
+    for file in sorted(file for trial in trials for file in trial.rglob("*") if file.is_file()):
+        if done.total() < most and (data := file.read_bytes()) and rng.random() < 0.7:
+            name = rng.choice(list(DAMAGES))
+            file.write_bytes(DAMAGES[name](data, rng))
+            done[name] += 1
+    return done
+
+
+def full_disk(folder: Path, times: int, seed: int) -> list[Row]:
+    """A storage on a disk of its own that is filled to a random rest for a while."""
+    folder.mkdir(parents=True)
+    rng, number = random.Random(f"{seed} disk"), iter(range(100))
+    with contextlib.ExitStack() as stack:
+
+        def new_study() -> FaultStudy:
+            there = folder / str(next(number))
+            disk = stack.enter_context(_small_disk(folder / f"disk {there.name}"))
+            return FaultStudy(there, seeds=2, storage=str(disk / "runs"))
+
+        def fill(process: Process) -> bool:
+            disk = sorted(folder.glob("disk *"))[-1]
+            (disk / "filler").write_bytes(b"\0" * max(0, shutil.disk_usage(disk).free - rng.randrange(0, 200_000)))
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(rng.uniform(2.0, 6.0))
+            (disk / "filler").unlink()
+            return True
+
+        return inject(new_study, [("disk of the storage full for 2 to 6 s", fill)] * times, rng)
+
+
+@contextlib.contextmanager
+def _small_disk(folder: Path) -> Iterator[Path]:
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=False)
+
+
+def _flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 0x20]) + data[at + 1 :]

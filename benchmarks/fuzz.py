@@ -1,0 +1,436 @@
+"""Mutated study files, and storages whose files were damaged or forged, read through the shipped commands.
+
+    python -m benchmarks.fuzz [--files 10000] [--readings 3000] [--seed 1] [--minutes N]
+
+Each case follows from the seed and its number alone. What was counted is kept in results/fuzz.json after every 50
+cases, so that an interrupted run goes on; results/fuzz.md is written from it. Counted are tracebacks, hangs (more than
+5 s of processor time in one command), messages of more than one line or 3,000 characters, and tables that differ from
+those of the undamaged study without a word.
+"""
+
+import argparse
+import contextlib
+import copy
+import functools
+import io
+import json
+import math
+import os
+import platform
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import yaml
+from typer.main import get_command
+
+from benchmarks.report import _leave
+from contrasweep import AblationGrid, Arm, Replicates, Sweep
+from contrasweep.cli import app as application
+from contrasweep.cli import main
+from contrasweep.code import code_of
+from contrasweep.planning import learned
+from contrasweep.planning.facade import plan
+from contrasweep.running.claim import study_document
+from contrasweep.storage.code_files import accept, write_code
+from contrasweep.storage.json_file import _HEADER, _digest
+from contrasweep.storage.planned import write_planned
+from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.superseded import put_aside
+from contrasweep.study.file import load_study, to_plain
+from contrasweep.tracking.links import write_links
+
+HANG_S, STOPPED_S = 5.0, 60
+KEEP_EVERY = 50
+TITLES = {"files": "mutated study files, `plan`", "readings": "readings of broken storages"}
+LONGEST = 3000
+STUDIES = ("search_spaces.quickstart:STUDY", "search_spaces.tuned_losses:STUDY")
+READERS = (
+    ("report", "--json"),
+    ("report", "--format", "text"),
+    ("report", "--format", "markdown"),
+    ("report", "--format", "latex"),
+    ("report", "--format", "csv"),
+    ("report", "--format", "html"),
+    ("compare", "supcon", "ocl"),
+    ("code",),
+    ("code", "--diff", "CODE", "CODE"),
+    ("verify",),
+    ("verify", "--repair"),
+    ("status",),
+    ("logs", "TRIAL"),
+    ("remove", "--status", "failed", "--yes"),
+    ("restore", "--yes"),
+    ("run", "--tracking", "none", "--set", "budget_hours=1e-9"),
+)
+"""What reads a study; STUDY stands after the command's name. `run` goes on with it, up to where it would train."""
+
+
+@dataclass
+class Count:
+    """What came of many commands. `findings` are the first of what must not be."""
+
+    commands: int = 0
+    accepted: int = 0
+    refused: int = 0
+    findings: Counter[str] = field(default_factory=Counter)
+    examples: list[str] = field(default_factory=list)
+    slowest_s: float = 0.0
+    seconds: float = 0.0  # of processor time
+    dates: list[str] = field(default_factory=list)
+
+    def note(self, kind: str, what: str) -> None:
+        """One more of what must not be."""
+        self.findings[kind] += 1
+        if len(self.examples) < 40:
+            self.examples.append(f"{kind}: {what}")
+
+
+Keep = Callable[[Count], bool]
+"""Keeps what was counted, and whether there is time for more."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command printed, how it ended, and the traceback that it ended with, if any."""
+
+    status: int
+    stdout: str
+    stderr: str
+    seconds: float
+    traceback: str = ""
+
+
+class Stopped(BaseException):
+    """A command took so long that it was stopped."""
+
+
+def command(*words: str) -> Outcome:
+    """A command in this process."""
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True), io.StringIO()
+    status, failed = 0, ""
+    places = list(sys.path)
+
+    def stop(*_: object) -> None:
+        raise Stopped
+
+    signal.signal(signal.SIGALRM, stop)
+    began = time.process_time()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        signal.alarm(STOPPED_S)
+        sys.argv = ["contrasweep", *words]
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except Stopped:
+            failed = "stopped after a minute"
+        except BaseException:
+            failed = traceback.format_exc()
+        finally:
+            signal.alarm(0)
+            sys.path[:] = places
+    printed = out.buffer.getvalue().decode("utf-8", "replace")  # type: ignore[attr-defined]
+    return Outcome(status, printed, err.getvalue(), time.process_time() - began, failed)
+
+
+def judge(count: Count, outcome: Outcome, what: str) -> None:
+    """Count what must not be."""
+    count.commands += 1
+    count.slowest_s = max(count.slowest_s, outcome.seconds)
+    count.seconds += outcome.seconds
+    if outcome.status == 2:
+        count.refused += 1
+    else:
+        count.accepted += 1
+    if outcome.traceback or "Traceback (most recent" in outcome.stderr:
+        count.note("traceback", f"{what}\n{(outcome.traceback or outcome.stderr)[-1500:]}")
+    if outcome.seconds > HANG_S or outcome.traceback.startswith("stopped"):
+        count.note("hang", f"{what}: {outcome.seconds:.1f} s")
+    lines = [line for line in outcome.stderr.splitlines() if line.startswith("contrasweep: ")]
+    if outcome.status == 2 and (len(lines) != 1 or len(lines[0]) > LONGEST or not lines[0].isprintable()):
+        count.note("message", f"{what}: {outcome.stderr[:300]!r} ({len(outcome.stderr)} characters)")
+
+
+NASTY: tuple[Any, ...] = (
+    *(None, True, False, 0, -1, 1, 2**31, 2**62, 10**30, 1e-300, 1e300, float("inf"), float("nan")),
+    *("", "x", "x" * 5000, "\0", "\x1b[2J", "../../etc/passwd", "a:b", ":x", ".a:b", "os:system", "toy", "ü\u202e"),
+    *([], [[]], [None], {}, {"": ""}, {"a": {"b": {"c": []}}}, {1: 2}, {None: None}),
+    *("seed", "fold", "arm", "trial_id", "status", "calibration", "metric", "self", "name", "loss.", ".loss", "a..b"),
+    *("auto", "tpe", "asha", "grid", "pbt", "max", "min", "test", "all", "nan", "<= 1", ">= x", "digits?x=1"),
+    *({"low": 0, "high": 1}, {"low": 1, "high": 0}, {"low": 0, "high": 1, "step": 1e-300}, {"options": []}),
+    *({"low": 1e-300, "high": 1e300, "log": True}, {"options": [1, 1]}, {"first": 0, "step": 0, "most": 10**9}),
+)
+FIELDS = tuple(dict.fromkeys(f.name for kind in (AblationGrid, Sweep, Arm, Replicates) for f in fields(kind)))
+
+
+def mutated_tree(random_: random.Random, tree: Any) -> Any:
+    """`tree` with one place changed: replaced, deleted, doubled, or another field added."""
+    tree = copy.deepcopy(tree)
+    places: list[tuple[Any, Any]] = []
+
+    def walk(node: Any) -> None:
+        for key in list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ():
+            places.append((node, key))
+            walk(node[key])
+
+    walk(tree)
+    for _ in range(random_.choice((1, 1, 1, 2, 4))):
+        node, key = random_.choice(places)
+        with contextlib.suppress(KeyError, IndexError):  # an earlier change has taken it away
+            what = random_.randrange(6)
+            if what == 0:
+                del node[key]
+            elif what == 1 and isinstance(node, dict):
+                node[random_.choice(FIELDS)] = random_.choice(NASTY)
+            elif what == 2 and isinstance(node, dict):
+                node[random_.choice((*FIELDS, *(n for n in NASTY if isinstance(n, str | int))))] = node.pop(key)
+            elif what == 3:
+                node[key] = [node[key]] * random_.choice((1, 2, 50))
+            else:
+                node[key] = copy.deepcopy(random_.choice(NASTY))
+    return tree
+
+
+def mutated_text(random_: random.Random, text: str) -> str:
+    """`text` with characters changed, lines doubled or moved, or YAML's own means put in."""
+    inserts = ("&a ", "*a", "<<: *a", "!!int ", "!!python/name:os.system ", "- ", ": ", "{", "[", "'", '"', "\t", "|")
+    inserts += (
+        "2026-13-01",
+        "0x" + "f" * 400,
+        "9" * 5000,
+        "[" * 300,
+        "{a: " * 300,
+        "%YAML 9.9\n",
+        "---\n",
+        "\x00",
+        "~",
+    )
+    for _ in range(random_.choice((1, 2, 5))):
+        at = random_.randrange(len(text) + 1)
+        what = random_.randrange(5)
+        if what == 0:
+            text = text[:at] + text[at + random_.choice((1, 1, 5, 50)) :]
+        elif what == 1:
+            text = text[:at] + chr(random_.choice((random_.randrange(32, 127), random_.randrange(0x2FFF)))) + text[at:]
+        elif what == 2:
+            text = text[:at] + random_.choice(inserts) + text[at:]
+        elif what == 3:
+            lines = text.splitlines(keepends=True)
+            random_.shuffle(lines)
+            text = "".join(lines[: random_.randrange(len(lines) + 1)]) if random_.random() < 0.3 else text + text[at:]
+        else:
+            text = text.replace(random_.choice(FIELDS), random_.choice([str(n) for n in NASTY[:40]]), 1)
+    return text
+
+
+def fuzz_files(count: Count, number: int, seed: int, folder: Path, keep: Keep) -> None:
+    """`contrasweep plan` on mutated study files, from the number that was counted so far on."""
+    trees = [_plain(load_study(name)) for name in STUDIES]
+    file = folder / "study.yaml"
+    command("plan", STUDIES[0], "--storage", str(folder / "none"))  # what is imported once is no part of a reading
+    while count.commands < number and keep(count):
+        i = count.commands
+        random_ = random.Random(f"files {seed} {i}")
+        tree = random_.choice(trees)
+        if random_.random() < 0.6:
+            text = yaml.safe_dump(mutated_tree(random_, tree), sort_keys=False)
+        else:
+            text = mutated_text(random_, yaml.safe_dump(tree, sort_keys=False))
+        file.write_bytes(text.encode("utf-8", "surrogatepass"))
+        outcome = command("plan", str(file), "--storage", str(folder / "none"), *(["--json"] if i % 7 == 0 else []))
+        before = len(count.examples)
+        judge(count, outcome, f"file {i}")
+        if len(count.examples) > before and len(text) < 3000:
+            count.examples[-1] += f"\n{text}"
+
+
+def _plain(study: Any) -> Any:
+    plain = to_plain(study)
+    plain["folds"] = 2
+    return plain
+
+
+def fill(storage: str) -> StudyRecords:
+    """A study of eight trials that has left every kind of file."""
+    train = "trainables.contrastive:train"
+    grid = AblationGrid(
+        name="fuzzed",
+        arms={loss: Arm(train, config={"loss": loss, "epochs": 12}) for loss in ("supcon", "ocl")},
+        axes={"batch_size": [8, 16]},
+        data="digits-lt",
+        folds=2,
+        metric="f1_macro",
+    )
+    planned, records = plan(grid, storage=storage), StudyRecords(storage, grid.name)
+    records.claim(study_document(planned))
+    write_planned(records, planned.to_frame())
+    for trial in planned.trials:
+        _leave(records, trial)
+        records.store.write(records.key(trial.id, "artifacts/figure.png"), b"\x89PNG\r\n\x1a\n")
+    write_code(records, code_of(train))
+    accept(records, [("aa", "bb")])
+    pages = {trial.id: f"http://mlflow:5000/#/experiments/1/runs/{i}" for i, trial in enumerate(planned.trials)}
+    write_links(records, "http://mlflow:5000", "http://mlflow:5000/#/experiments/1", pages)
+    learned.write(records, records.read(records.finished()).values())
+    put_aside(records, [planned.trials[-1].id], "an example")
+    plain = to_plain(grid)
+    Path(storage, "fuzzed.yaml").write_text(yaml.safe_dump(plain, sort_keys=False))
+    return records
+
+
+def damaged(random_: random.Random, data: bytes, others: list[bytes]) -> tuple[str, bytes | None]:
+    """What an accident makes of a file, and what it is called; None: it is gone."""
+    at = random_.randrange(len(data)) if data else 0
+    kinds: dict[str, Callable[[], bytes | None]] = {
+        "flip": lambda: data[:at] + bytes([data[at] ^ (1 << random_.randrange(8))]) + data[at + 1 :] if data else b"x",
+        "truncate": lambda: data[:at],
+        "empty": lambda: b"",
+        "list": lambda: b"[]",
+        "null": lambda: b"null",
+        "mapping": lambda: b"{}",
+        "zeros": lambda: bytes(len(data)),
+        "utf-16": lambda: data.decode("utf-8", "replace").encode("utf-16"),
+        "appended": lambda: data + data[at:],
+        "cut out": lambda: data[: at // 2] + data[at:],
+        "another file": lambda: random_.choice(others),
+        "gone": lambda: None,
+    }
+    kind = random_.choice(list(kinds))
+    return kind, kinds[kind]()
+
+
+def forged(random_: random.Random, data: bytes) -> bytes | None:
+    """A JSON file with one place changed and the right digest, as who may write to the storage can write it."""
+    header = _HEADER.match(data)
+    if header is None:
+        return None
+    tree = mutated_tree(random_, json.loads(b"{" + data[header.end() :]))
+    if not isinstance(tree, dict) or not tree:
+        return None
+    with contextlib.suppress(TypeError, ValueError):
+        body = json.dumps({str(k): v for k, v in tree.items()}, indent=1).removeprefix("{\n").encode()
+        return b'{"format_version": %s, "digest": "%s",\n' % (header[1], _digest(body).encode()) + body
+    return None
+
+
+def fuzz_readings(count: Count, number: int, seed: int, folder: Path, keep: Keep) -> None:
+    """Every reader in turn on storages of which one or two files were damaged, or one forged; from the number that was
+    counted so far on."""
+    whole = folder / "whole"
+    records = fill(str(whole))
+    trial = sorted(records.finished())[0]
+    code = next(key for key in records.store.list("fuzzed/code/") if key.endswith(".zip")).rpartition("/")[2][:8]
+    keys = [*records.store.list("fuzzed/"), *records.store.list("calibration/")]
+    contents = {key: records.store.read(key) for key in keys}
+    table = functools.partial(command, "report", "fuzzed", "--json", "--storage")
+    calm = json.loads(table(str(whole)).stdout)
+    while count.commands < number and keep(count):
+        i = count.commands
+        random_ = random.Random(f"readings {seed} {i}")
+        storage = folder / "damaged"
+        shutil.rmtree(storage, ignore_errors=True)
+        shutil.copytree(whole, storage, copy_function=os.link)
+        store, kinds, is_forged = StudyRecords(str(storage), "fuzzed").store, [], random_.random() < 0.3
+        for key in random_.sample(keys, random_.choice((1, 1, 2))):
+            kind, data = ("forged", forged(random_, contents[key])) if is_forged else ("", None)
+            if data is None:
+                is_forged = False
+                kind, data = damaged(random_, contents[key], list(contents.values()))
+            kinds.append(f"{kind} {key}")
+            if data is None:
+                store.delete(key)
+            else:
+                store.write(key, data)
+        reader, *rest = READERS[i % len(READERS)]
+        study = str(whole / "fuzzed.yaml") if reader == "run" else "fuzzed"
+        words = [word.replace("TRIAL", trial[:8]).replace("CODE", code) for word in rest]
+        output = ["--output", str(folder / "report.html")] if "html" in words else []
+        outcome = command(reader, study, *words, "--storage", str(storage), *output)
+        judge(count, outcome, f"reading {i}: {reader} {' '.join(words)} after {'; '.join(kinds)}")
+        if reader == "report" and "--json" in words and not is_forged and outcome.status != 2 and not outcome.traceback:
+            shown = json.loads(outcome.stdout)
+            said = shown["broken"] or shown["trials"] != calm["trials"]
+            if shown["table"] != calm["table"] and not said:
+                count.note("silently different table", "; ".join(kinds))
+
+
+def table(counts: dict[str, dict[str, Count]]) -> str:
+    """The file of results: `counts` by seed, then by what was counted."""
+    every = [count for of in counts.values() for count in of.values()]
+    dates = sorted({date for count in every for date in count.dates})
+    kinds = ("traceback", "hang", "message", "silently different table")
+    head = (
+        f"# Hostile study files and broken storages\n\n{' to '.join(dict.fromkeys((dates[0], dates[-1])))}, "
+        f"{platform.machine()}, {os.cpu_count()} shared cores; `python -m benchmarks.fuzz --seed SEED`. A hang is more "
+        f"than {HANG_S:.0f} s of processor time in one command, a message one of several lines, of more than "
+        f"{LONGEST:,} characters or with characters that a terminal obeys. Three in ten readings are of a file that "
+        "was forged with the right digest; a table of these may differ.\n\n"
+        "| what | seed | commands | accepted | refused | tracebacks | hangs | messages | silently different tables | "
+        f"slowest, s | processor s |\n{'|---' * 11}|\n"
+    )
+    rows = [
+        f"| {TITLES[name]} | {seed} | {count.commands} | {count.accepted} | {count.refused} | "
+        + " | ".join(str(count.findings[kind]) for kind in kinds)
+        + f" | {count.slowest_s:.1f} | {count.seconds:.0f} |"
+        for seed, of in counts.items()
+        for name, count in of.items()
+    ]
+    return head + "\n".join(rows) + "\n"
+
+
+def read_counts(file: Path) -> dict[str, dict[str, Count]]:
+    """What was counted so far."""
+    kept = json.loads(file.read_text()) if file.exists() else {}
+    return {
+        seed: {name: Count(**{**count, "findings": Counter(count["findings"])}) for name, count in of.items()}
+        for seed, of in kept.items()
+    }
+
+
+def run() -> int:
+    """Everything; exit status 1 where there is anything that must not be."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", type=int, default=10_000)
+    parser.add_argument("--readings", type=int, default=3000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="stop then, with what was counted")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "fuzz.json")
+    options = parser.parse_args()
+    until, output = time.monotonic() + 60 * options.minutes, options.output.resolve()
+    counts = read_counts(output)
+    counted = counts.setdefault(str(options.seed), {"files": Count(), "readings": Count()})
+    application.app = functools.partial(get_command(application.app).main, prog_name="contrasweep")  # built once
+
+    def write() -> None:
+        kept = {seed: {name: asdict(count) for name, count in of.items()} for seed, of in counts.items()}
+        output.write_text(json.dumps(kept, indent=1))
+        output.with_suffix(".md").write_text(table(counts))
+
+    def keep(count: Count) -> bool:
+        count.dates = sorted({*count.dates, str(date.today())})
+        if count.commands % KEEP_EVERY == 0:
+            write()
+        return time.monotonic() < until
+
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder, contextlib.chdir(folder):
+        fuzz_readings(counted["readings"], options.readings, options.seed, Path(folder), keep)
+        fuzz_files(counted["files"], options.files, options.seed, Path(folder), keep)
+    write()
+    print(table(counts))
+    print("\n\n".join(example for count in counted.values() for example in count.examples))
+    return int(any(count.findings for count in counted.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(run())

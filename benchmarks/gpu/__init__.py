@@ -1,0 +1,1 @@
+"""What only a GPU can show, in one command: `python -m benchmarks.gpu`; see `__main__`."""

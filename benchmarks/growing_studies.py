@@ -1,0 +1,262 @@
+"""Simulate studies that are looked at as they grow, by the code that decides real ones.
+
+    python -m benchmarks.growing_studies simulate [--studies 2000] [--seconds 500]   # goes on where it ended
+    python -m benchmarks.growing_studies write       # benchmarks/results/growing_studies.md
+
+Each study draws paired values, is looked at as `contrasweep run` looks at it (its stages, its looks, its log), and
+stops what its looks decide. Nothing is timed, so the hardware does not matter to the figures.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.other_methods import ROPE, contrast_of, fold_values, other_methods
+from benchmarks.resumable import command_line, read_rows, simulate, write_lines
+from contrasweep import AblationGrid, Arm, Replicates
+from contrasweep.planning.looks import stage_after
+from contrasweep.planning.plan import Cell
+from contrasweep.results.looks import Compared, judge_look
+from contrasweep.statistics.evidence import Evidence, Gaps
+from contrasweep.statistics.family import Family
+from contrasweep.statistics.spending import Looks, SpendingName
+from contrasweep.statistics.verdicts import judge
+from contrasweep.storage.looks import LookLog
+
+Draw = Callable[[np.random.Generator, tuple[int, ...]], Any]
+DRAWS: dict[str, Draw] = {
+    "normal": lambda rng, shape: rng.normal(size=shape) / math.sqrt(2),
+    "heavy tails (t3)": lambda rng, shape: rng.standard_t(3, size=shape) / math.sqrt(6),
+    "discrete (accuracy of 50 items)": lambda rng, shape: (rng.binomial(50, 0.8, size=shape) - 40) / 4,
+}
+"""Values of one arm; the difference of two has a standard deviation of about 1."""
+ALL_PAIRS = [(0, 1), (0, 2), (1, 2)]
+
+
+@dataclass(frozen=True)
+class Grown:
+    """What came of one study: its share of the fixed design's trials, and each comparison's true difference (a - b)
+    and decision."""
+
+    share: float
+    truths: tuple[float, ...]
+    decisions: tuple[str, ...]
+
+    def wrong(self, margin: float | None) -> bool:
+        """Whether any verdict is false."""
+        for truth, said in zip(self.truths, self.decisions, strict=True):
+            if said in ("better", "worse") and (truth == 0 or (said == "better") != (truth > 0)):
+                return True
+            if said == "equivalent" and margin is not None and abs(truth) >= margin:
+                return True
+        return False
+
+    def counts(self, margin: float | None) -> dict[str, Any]:
+        """Whether any verdict is false; how many of the true differences were decided and of the equal arms equivalent,
+        and how many there are of both."""
+        pairs = list(zip(self.truths, self.decisions, strict=True))
+        decided = [said in ("better", "worse") for truth, said in pairs if truth]
+        equal = [said == "equivalent" for truth, said in pairs if not truth]
+        return {
+            "wrong": self.wrong(margin),
+            "decided": [sum(decided), len(decided)],
+            "equivalent": [sum(equal), len(equal)],
+        }
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A study with looks as a plan has it: `cells` of every arm at every value of an axis, each with so many trials as
+    it may get; what `planning.looks` asks of a plan."""
+
+    study: AblationGrid
+    cells: tuple[Cell, ...]
+
+    @classmethod
+    @lru_cache
+    def of(cls, cells: int, arms: int, replicates: Replicates, folds: int | None) -> "Declared":
+        """Trials are of no matter here, only how many there are."""
+        declared = {str(arm): Arm("none:train") for arm in range(arms)}
+        study = AblationGrid("grown", declared, "none", axes={"task": list(range(cells))}, replicates=replicates)
+        trials: Any = tuple(range(replicates.most * (folds or 1)))
+        every = [Cell(str(arm), {"task": cell}, trials) for cell in range(cells) for arm in range(arms)]
+        return cls(study, tuple(every))
+
+
+def grow(values: Any, means: Any, replicates: Replicates, margin: float | None, folds: int | None = None) -> Grown:
+    """One study of `values` [cells, arms, replicates] (of folds: [cells, arms, seeds, folds]) that has `means` [cells,
+    arms], as `contrasweep run` takes its looks; every two arms of a cell are compared."""
+    cells, arms = means.shape
+    plan = Declared.of(cells, arms, replicates, folds)
+    compared = [(c, a, b) for c in range(cells) for a, b in ALL_PAIRS]
+    family, log = Family(len(compared), 0.05, margin), LookLog(replicates.spending, replicates.of)
+    counts = np.zeros((cells, arms), int)
+    while not (stage := stage_after(plan, replicates, log)).over:
+        for cell in stage.open:
+            counts[cell.axes["task"], int(cell.arm)] = stage.replicates
+        pairs = []
+        for c, a, b in compared:
+            n = min(counts[c, a], counts[c, b])
+            evidence = Evidence(contrast_of(values[c, a, :n] - values[c, b, :n], folds), Gaps(planned=n * (folds or 1)))
+            pairs.append(Compared((("task", str(c)),), str(a), str(b), evidence))
+        look, _ = judge_look(pairs, stage, log, replicates, family)
+        log = log.with_look(look)
+    said = [log.latest[(("task", str(c)),), frozenset((str(a), str(b)))].decision for c, a, b in compared]
+    share = float(counts.mean() / replicates.most)
+    return Grown(share, tuple(float(means[c, a] - means[c, b]) for c, a, b in compared), tuple(said))
+
+
+def fixed(values: Any, means: Any, margin: float | None, folds: int | None = None) -> Grown:
+    """The same study, looked at once with all of its replicates."""
+    compared = [(c, a, b) for c in range(means.shape[0]) for a, b in ALL_PAIRS]
+    evidence = [Evidence(contrast_of(values[c, a] - values[c, b], folds)) for c, a, b in compared]
+    said = [one.verdict for one in judge(evidence, Family(len(compared), 0.05, margin))]
+    return Grown(1.0, tuple(float(means[c, a] - means[c, b]) for c, a, b in compared), tuple(said))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table: how its studies are drawn, looked at and judged. `against` says whether the fixed design is
+    run on the same draws."""
+
+    name: str
+    spending: SpendingName
+    means: tuple[tuple[float, ...], ...] = ((0.0, 0.0, 0.0),)
+    draw: str = "normal"
+    margin: float | None = None
+    folds: int | None = None
+    against: bool = False
+
+    @property
+    def weight(self) -> float:
+        """Its part of the studies asked for; one of six cells takes as long as several of one."""
+        return 0.3 if len(self.means) > 1 else 1.0
+
+    @property
+    def replicates(self) -> Replicates:
+        first, most = (2, 8) if self.folds else (5, 40)
+        return Replicates(first=first, step=first, most=most, spending=self.spending)
+
+    def study(self, seed: int) -> dict[str, Any]:
+        """What came of the study of this seed."""
+        rng, means, most = np.random.default_rng(seed), np.array(self.means), self.replicates.most
+        if self.folds:
+            values = fold_values(rng, most)
+        else:
+            values = means[:, :, None] + DRAWS[self.draw](rng, (*means.shape, most))
+        grown = grow(values, means, self.replicates, self.margin, self.folds)
+        counted = {"grown": grown.counts(self.margin), "share": grown.share}
+        if self.against:
+            counted["fixed"] = fixed(values, means, self.margin, self.folds).counts(self.margin)
+        return counted
+
+
+def six_cells(effect: float) -> tuple[tuple[float, ...], ...]:
+    return ((0.0, 0.0, 0.0), (0.0, effect, 2 * effect)) * 3
+
+
+SPENDINGS: tuple[SpendingName, ...] = ("obrien-fleming", "power")
+ROWS = [
+    *(Row(f"3 equal arms, seeds, {draw}", spending, draw=draw) for draw in DRAWS for spending in SPENDINGS),
+    Row("3 equal arms, 5 folds x 2 to 8 seeds", "obrien-fleming", folds=5),
+    *(
+        Row(f"3 arms x 6 cells, half of the differences {effect:g} sd", spending, six_cells(effect), against=True)
+        for effect in (1.5, 0.75)
+        for spending in SPENDINGS
+    ),
+    Row(
+        "3 arms, one 1.5 sd better, smallest difference 0.75 sd",
+        "obrien-fleming",
+        ((0.0, 0.0, 1.5),),
+        margin=0.75,
+        against=True,
+    ),
+]
+KINDS = [f"{row.name}, {row.spending}" for row in ROWS]
+
+
+def study(kind: str, seed: int) -> dict[str, Any]:
+    """What came of the study of this seed, which no other row draws."""
+    number = KINDS.index(kind)
+    return ROWS[number].study(seed + 100_000 * number)
+
+
+def text_row(row: Row, studies: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    def mean(which: str, what: str) -> float:
+        hits, of = (sum(s[which][what][i] for s in studies) for i in (0, 1))
+        return hits / of if of else math.nan
+
+    wrong = float(np.mean([s["grown"]["wrong"] for s in studies]))
+    error = math.sqrt(max(wrong * (1 - wrong), 0.01) / len(studies))
+    power = f"{mean('grown', 'decided'):.3f} ({mean('fixed', 'decided'):.3f})" if row.against else "-"
+    same = "-"
+    if row.margin is not None:
+        same = f"{mean('grown', 'equivalent'):.3f} ({mean('fixed', 'equivalent'):.3f})"
+    fixed_wrong = f"{np.mean([s['fixed']['wrong'] for s in studies]):.3f}" if row.against else "-"
+    share = f"{np.mean([s['share'] for s in studies]):.0%}"
+    return (
+        row.name, row.spending, f"{wrong:.3f} ± {2 * error:.3f}", fixed_wrong, power, same, share, str(len(studies)),
+    )  # fmt: skip
+
+
+def inflations() -> Iterator[tuple[str, ...]]:
+    """By how much t statistics exceed a level if nothing is corrected, by looks and spending."""
+    for looks in (range(5, 41, 5), range(2, 9, 2), range(2, 9), range(10, 31, 10)):
+        for spending in SPENDINGS:
+            factors = [f"{Looks.of(looks, spending).t_inflation(alpha):.2f}" for alpha in (0.05, 0.05 / 3, 0.05 / 18)]
+            yield f"{looks[0]}, {looks[1]}, ..., {looks[-1]} seeds", spending, *factors
+
+
+def write(rows: Path, studies: int, output: Path) -> None:
+    lines = [
+        "# Studies that are looked at as they grow, by simulation",
+        "",
+        f"{datetime.now(UTC):%Y-%m-%d}; `python -m benchmarks.growing_studies`: the stages, looks and verdicts are "
+        "those of `contrasweep run`. Looks at 5, 10, ..., 40 seeds (over folds at 2, 4, 6, 8), every two arms of a "
+        "cell compared, alpha 0.05 for the whole family; in brackets the fixed design of as many replicates as the "
+        "last look has, on the same draws.",
+        "",
+        "| study | spending | any false verdict ± 2 se | fixed | differences decided | equal arms equivalent | trials |"
+        " N |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {' | '.join(text_row(row, known))} |"
+        for row, known in zip(ROWS, read_rows(rows, KINDS).values(), strict=True)
+        if known
+    ]
+    lines += [
+        "",
+        "By how much looks at t statistics exceed their level at .05, .0167 and .0028, which is corrected.",
+        "",
+    ]
+    lines += ["| looks | spending | .05 | .0167 | .0028 |", "|---|---|---|---|---|"]
+    lines += [f"| {' | '.join(row)} |" for row in inflations()]
+    lines += ["", "Two arms on 5 folds x 5 seeds, one look: how often each method calls a difference.", ""]
+    lines += ["| truth | method | called different | N |", "|---|---|---|---|"]
+    lines += [f"| {' | '.join(row)} |" for row in other_methods(20261122, studies)]
+    lines += [
+        "",
+        f"The two with a smallest difference have one of {ROPE:g} sd: the Bayesian test then calls a difference where "
+        "it is larger than that with a posterior of .95, and not where it is not 0.",
+    ]
+    write_lines(output, lines)
+
+
+def main() -> None:
+    options = command_line(__doc__, "growing_studies", 2000)
+    if options.what == "simulate":
+        counts = (max(1, round(options.studies * row.weight)) for row in ROWS)
+        simulate(options.rows, dict(zip(KINDS, counts, strict=True)), study, options.seconds)
+    else:
+        write(options.rows, options.studies, options.output)
+
+
+if __name__ == "__main__":
+    main()

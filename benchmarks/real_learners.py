@@ -1,0 +1,246 @@
+"""Verdicts on networks that are really trained: where there is no difference, and where there is one.
+
+    python -m benchmarks.real_learners train --pool build/real_learners     # the networks, once; goes on if interrupted
+    python -m benchmarks.real_learners judge --pool build/real_learners     # writes benchmarks/results/real_learners.md
+
+The networks are the quickstart's, of one arm (SupCon, batch size 128), on five folds of the digits with a long tail.
+
+No difference: the arm under two names, each with seeds of its own, in 40 pairs that share no network. Whatever is
+called better or worse is a false verdict. A difference: the arm against itself trained half as long.
+"""
+
+import argparse
+import contextlib
+import os
+import platform
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+from scipy import stats
+
+from benchmarks.resumable import write_lines
+from contrasweep import AblationGrid, Arm, Replicates
+from contrasweep.planning.facade import plan
+from contrasweep.planning.identity import PresentCode
+from contrasweep.results.results import Results
+from contrasweep.running.claim import claim
+from contrasweep.running.looks import LookingSource
+from contrasweep.statistics.spending import Looks, SpendingName
+from contrasweep.storage.looks import read_looks
+from contrasweep.storage.record import CodeRef, Record, Status
+from contrasweep.storage.records import StudyRecords
+from contrasweep.trial import Trial
+from contrasweep.tuning.source import Finished
+from search_spaces.quickstart import BASE, TRAIN
+
+PAIRS, SEEDS, FOLDS = 40, 2, 5
+EPOCHS = {"whole": 6, "half": 3}
+MOST = 8  # seeds of a study with looks
+STUDIES = 10  # of those with a difference
+SCORES = ("f1_macro", "accuracy", "knn1", "knn5", "probe", "map_at_r")
+
+
+def arm(epochs: int) -> Arm:
+    return Arm(
+        TRAIN, config=BASE | {"epochs": epochs, "batch_size": 128, "loss": {"name": "supcon", "temperature": 0.2}}
+    )
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Networks by how long they were trained, seed and fold, in a folder."""
+
+    folder: Path
+
+    def file(self, kind: str, seed: int) -> Path:
+        return self.folder / f"{kind}-{seed}.npz"
+
+    def wanted(self) -> Iterator[tuple[str, int]]:
+        for seed in range(max(2 * PAIRS * SEEDS, STUDIES * MOST)):
+            yield "whole", seed
+            if seed < STUDIES * MOST:
+                yield "half", seed
+
+    def train(self) -> None:
+        from trainables.contrastive import train
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for kind, seed in self.wanted():
+            if self.file(kind, seed).exists():
+                continue
+            study = AblationGrid("pool", {"a": arm(EPOCHS[kind])}, "digits-lt", folds=FOLDS, seeds=[seed])
+            kept: dict[str, Any] = {}
+            for trial in plan(study, storage=str(self.folder)).trials:
+                last = list(train(trial))[-1]
+                kept |= {f"metric/{trial.fold}/{name}": value for name, value in last.metrics.items()}
+                kept |= {f"item/{trial.fold}/{name}": np.asarray(value) for name, value in last.items.items()}
+            scratch = self.folder / "unfinished.npz"
+            np.savez_compressed(scratch, **kept)
+            scratch.replace(self.file(kind, seed))
+
+    def read(self, kind: str, seed: int, fold: int) -> tuple[dict[str, float], dict[str, Any]]:
+        with np.load(self.file(kind, seed)) as content:
+            metrics = {k.split("/")[2]: float(content[k]) for k in content if k.startswith(f"metric/{fold}/")}
+            items = {k.split("/")[2]: content[k] for k in content if k.startswith(f"item/{fold}/")}
+        return metrics, items
+
+
+def fill(study: AblationGrid, storage: str, pool: Pool, offset: dict[str, tuple[str, int]]) -> int:
+    """Run `study` with the pool's networks in place of training; how many trials it took. `offset` says of each arm
+    which networks of the pool its seeds are."""
+    planned, records = plan(study, storage=storage), StudyRecords(storage, study.name)
+    code, ended = PresentCode(planned.functions), 0
+    remaining = claim(planned, records, code, extend=False, retry_failed=False)
+    source = planned.source(records, remaining.finished)
+    if study.replicates is not None:
+        source = LookingSource(planned, source, records, lambda line: None)
+    while not isinstance(following := source.next(), Finished):
+        assert following is not None
+        write(following.trial, records, code, pool, offset[following.trial.arm])
+        source.done(records.read_one(following.trial.id))  # type: ignore[arg-type]
+        ended += 1
+    return ended
+
+
+def write(trial: Trial, records: StudyRecords, code: PresentCode, pool: Pool, network: tuple[str, int]) -> None:
+    kind, first = network
+    metrics, items = pool.read(kind, first + trial.seed, trial.fold or 0)
+    records.write_items(trial.id, items)
+    reference = CodeRef(code.of(trial.trainable, trial.config).version.digest)
+    rows = [{"step": EPOCHS[kind], "time": 0.0, **metrics}]
+    records.write(Record.of(trial, status=Status.DONE, rows=rows, items=tuple(items), code=reference))
+
+
+def null_verdicts(pool: Pool) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
+    """How often p is at most .05, and comparisons, by score and what a replicate is."""
+    wrong: Counter[tuple[str, str]] = Counter()
+    count: Counter[tuple[str, str]] = Counter()
+    study = AblationGrid(
+        "null",
+        dict.fromkeys(("one", "other"), arm(EPOCHS["whole"])),
+        "digits-lt",
+        folds=FOLDS,
+        seeds=list(range(SEEDS)),
+        metric="f1_macro",
+    )
+    for pair in range(PAIRS):
+        with tempfile.TemporaryDirectory() as storage:
+            first = 2 * SEEDS * pair
+            fill(study, storage, pool, {"one": ("whole", first), "other": ("whole", first + SEEDS)})
+            results = Results.load("null", storage)
+            items = results.items(results.planned["trial_id"].iloc[0])
+            for over, scores in (("replicates", SCORES), ("groups", tuple(items))):
+                for score in scores:
+                    count[over, score] += 1
+                    wrong[over, score] += p_value(results, score, over) <= 0.05
+    return wrong, count
+
+
+def p_value(results: Results, score: str, over: Any) -> float:
+    """p of no difference between the study's two arms if `score` is its metric; at most .05 it is a verdict."""
+    asked = replace(results, document=replace(results.document, metric=score))
+    return float(asked.versus("one", "other", score, over=over).overall.comparison.p_value)
+
+
+def differences(pool: Pool) -> list[tuple[int, int, str, str]]:
+    """Of each study with a difference: trials with looks, trials without, and the two verdicts."""
+    rows = []
+    for number in range(STUDIES):
+        arms = {"whole": arm(EPOCHS["whole"]), "half": arm(EPOCHS["half"])}
+        base: dict[str, Any] = {"arms": arms, "data": "digits-lt", "folds": FOLDS, "metric": "f1_macro"}
+        offset = {name: (name, number * MOST) for name in arms}
+        with tempfile.TemporaryDirectory() as storage:
+            looked = AblationGrid("looked", replicates=Replicates(first=2, step=2, most=MOST), **base)
+            taken = fill(looked, storage, pool, offset)
+            log = read_looks(StudyRecords(storage, "looked"))
+            assert log is not None
+            fixed = AblationGrid("fixed", seeds=list(range(MOST)), **base)
+            all_ = fill(fixed, storage, pool, offset)
+            whole = Results.load("fixed", storage).versus("whole", "half").overall.comparison.verdict
+            rows.append((taken, all_, log.looks[-1].comparisons[0].decision, str(whole)))
+    return rows
+
+
+def why_nothing_is_saved() -> list[str]:
+    """What t each look of a design asks for: over few folds far more than the first looks could see."""
+    rows = []
+    designs = {f"{FOLDS} folds, more seeds": [FOLDS - 1] * 4, f"repeats of {FOLDS} folds": [9, 19, 29, 39]}
+    for design, degrees in designs.items():
+        for spending in get_args(SpendingName):
+            levels = Looks.of([2, 4, 6, MOST], spending).nominal_levels(0.05)
+            asked = [stats.t.isf(level / 2, d) for level, d in zip(levels, degrees, strict=True)]
+            rows.append(f"| {design} | {spending} | {' | '.join(f'{t:.1f}' for t in asked)} |")
+    return [
+        "",
+        f"Why: seeds that are added to {FOLDS} folds leave {FOLDS - 1} degrees of freedom, however many, and the "
+        "early looks of alpha spending ask for a p that such a t hardly reaches. What |t| decides at each look:",
+        "",
+        f"| design | spending | 2 | 4 | 6 | {MOST} |",
+        "|---|---|---|---|---|---|",
+        *rows,
+        "",
+        "So over few folds looks at more seeds save trials only where the difference is many times its standard error, "
+        "and hardly any with O'Brien-Fleming spending; a fixed number of seeds is as good there. Looks save where each "
+        "adds degrees of freedom: seeds on one split (52 to 73 % of the trials, see growing_studies.md), or repeats of "
+        "the folds.",
+    ]
+
+
+def judge(pool: Pool, output: Path) -> None:
+    wrong, count = null_verdicts(pool)
+    rows = differences(pool)
+    lines = [
+        "# Verdicts on networks that were really trained",
+        "",
+        f"{datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, {os.cpu_count()} cores, no GPU; "
+        "`python -m benchmarks.real_learners`: the quickstart's SupCon networks (batch size 128, "
+        f"{EPOCHS['whole']} epochs) on {FOLDS} folds of digits-lt, {SEEDS} seeds a fold.",
+        "",
+        f"**No difference**: the same arm under two names with other seeds, {PAIRS} pairs that share no network.",
+        "",
+        "| over | score | p <= .05 | of |",
+        "|---|---|---|---|",
+        *(f"| {over} | {score} | {wrong[over, score]} | {n} |" for (over, score), n in count.items()),
+        "",
+    ]
+    for over in ("replicates", "groups"):
+        errors = sum(n for (kind, _), n in wrong.items() if kind == over)
+        total = sum(n for (kind, _), n in count.items() if kind == over)
+        lines.append(
+            f"Over {over}: {errors} of {total} ({errors / total:.3f}; scores of one pair are not independent)."
+        )
+    lines += [
+        "",
+        f"**A difference**: the arm against itself trained half as long ({EPOCHS['half']} epochs), {STUDIES} studies; "
+        f"looks at 2, 4, 6 and {MOST} seeds a fold against all {MOST}.",
+        "",
+        "| study | trials with looks | verdict | trials without | verdict |",
+        "|---|---|---|---|---|",
+        *(f"| {i + 1} | {taken} | {said} | {all_} | {fixed} |" for i, (taken, all_, said, fixed) in enumerate(rows)),
+        "",
+        f"In the mean {np.mean([r[0] for r in rows]):.0f} trials with looks and {np.mean([r[1] for r in rows]):.0f} "
+        "without.",
+        *why_nothing_is_saved(),
+    ]
+    write_lines(output, lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["train", "judge"])
+    parser.add_argument("--pool", type=Path, default=Path("build/real_learners"))
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "real_learners.md")
+    options = parser.parse_args()
+    with contextlib.suppress(KeyboardInterrupt):
+        pool = Pool(options.pool)
+        pool.train() if options.what == "train" else judge(pool, options.output)
+
+
+if __name__ == "__main__":
+    main()

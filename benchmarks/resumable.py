@@ -1,0 +1,55 @@
+"""Simulations that go on where they ended: what came of each study is a line of a file, which says what there is."""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+AT_ONCE = 25
+"""Studies of one kind that are run before the clock is read."""
+
+
+def command_line(doc: str | None, name: str, studies: int) -> argparse.Namespace:
+    """Whether to `simulate` (for so many seconds, up to so many studies) or to `write` benchmarks/results/`name`.md."""
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("what", choices=["simulate", "write"])
+    parser.add_argument("--studies", type=int, default=studies)
+    parser.add_argument("--seconds", type=float, default=500.0)
+    parser.add_argument("--rows", type=Path, default=Path(f"build/{name}.jsonl"))
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / f"{name}.md")
+    return parser.parse_args()
+
+
+def simulate(rows: Path, wanted: Mapping[str, int], study: Callable[[str, int], Any], seconds: float) -> None:
+    """Run `study(kind, seed)` for seeds from 0 until each kind has as many studies as are `wanted` or the time is over,
+    always the kind of which the smallest share is there."""
+    rows.parent.mkdir(parents=True, exist_ok=True)
+    counts = {kind: len(known) for kind, known in read_rows(rows, wanted).items()}
+    end = time.monotonic() + seconds
+    with rows.open("a") as sink:
+        while time.monotonic() < end:
+            kind = min(wanted, key=lambda kind: counts[kind] / wanted[kind])
+            if counts[kind] >= wanted[kind]:
+                return
+            for seed in range(counts[kind], min(wanted[kind], counts[kind] + AT_ONCE)):
+                sink.write(json.dumps({"kind": kind, "seed": seed, "came": study(kind, seed)}) + "\n")
+                counts[kind] += 1
+            sink.flush()
+
+
+def read_rows(rows: Path, kinds: Iterable[str]) -> dict[str, list[Any]]:
+    """What came of the studies of each kind so far, in the order of their seeds."""
+    known: dict[str, list[Any]] = {kind: [] for kind in kinds}
+    for line in rows.read_text().splitlines() if rows.exists() else []:
+        row = json.loads(line)
+        known[row["kind"]].append(row["came"])
+    return known
+
+
+def write_lines(output: Path, lines: Iterable[str]) -> None:
+    """To the file `output`, and to be read at once."""
+    text = "\n".join(lines)
+    output.write_text(f"{text}\n")
+    print(text)

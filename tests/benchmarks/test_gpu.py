@@ -1,0 +1,68 @@
+"""The GPU benchmark in its small form on a CPU, so that it is known to work the day a GPU is there."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gpu.__main__ import CORRECTNESS, SECTIONS, main
+from benchmarks.gpu.results import Check, Section
+
+ROOT = Path(__file__).resolve().parents[2]
+WITHOUT = """
+import runpy, sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("ray", "mlflow", "boto3", "botocore", "optuna", "cmaes", "tensorboardX"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent())
+sys.argv[0] = "benchmarks.gpu"
+runpy.run_module("benchmarks.gpu", run_name="__main__", alter_sys=True)
+"""
+
+
+def gpu(*words: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process in which what it does not need cannot be imported."""
+    return subprocess.run([sys.executable, "-c", WITHOUT, *words], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_a_failed_check_is_named_and_is_not_a_number_fails() -> None:
+    section = Section("Title", "About.", checks=[Check("kept", 1.0, 2.0), Check("broken", 3.0, 2.0)])
+    assert [check.name for check in section.failed] == ["broken"]
+    assert "- **failed**: broken is 3, more than 2" in section.markdown()
+    assert not Check("unknown", float("nan"), 1.0).passed
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--only", "loses"], "there is no section 'loses'"),
+        (["--device", "cpu"], "without a GPU this measures nothing; --small shows that the command works"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line(
+    words: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmarks.gpu", *words, "--output", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert says in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.long
+def test_every_section_runs_on_a_cpu_without_ray_and_mlflow(tmp_path: Path) -> None:
+    done = gpu("--small", "--device", "cpu", "--output", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = json.loads((tmp_path / "gpu.json").read_text())
+    titles = {section["title"]: section for section in written["sections"]}
+    assert len(titles) == len(SECTIONS)
+    assert [title for title, section in titles.items() if section["unfinished"]] == ["A share's limit and its meter"]
+    assert all(section["rows"] for section in titles.values() if not section["unfinished"])
+    assert len(titles["Losses against float64"]["checks"]) > 200
+    assert titles["Resumed to the bit"]["rows"][0]["differing"] == 0
+    assert written["sizes"].startswith("small") and set(CORRECTNESS) <= set(SECTIONS)
+    assert "# What a GPU shows" in (tmp_path / "gpu.md").read_text()
