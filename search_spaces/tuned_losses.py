@@ -1,7 +1,7 @@
 """Which loss wins on a long tail when each is tuned by the same search?
 
 SupCon, SINCERE and OCL over temperature and learning rate on the long-tailed handwritten digits, with a small CNN:
-12 configurations a loss on fold 0, then each loss's best on five folds and two fresh seeds. 66 trials of seconds.
+12 configurations a loss on fold 0, then each loss's best on the four other folds and two fresh seeds. 60 trials.
 """
 
 from contrasweep import Arm, Float, Sweep

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from contrasweep.study import dotted
+from contrasweep.study.arm import Arm
+from contrasweep.study.grid import AblationGrid
 from contrasweep.study.space import sample
-from contrasweep.study.study import AblationGrid, Arm, Sweep
+from contrasweep.study.sweep import Sweep
 from search_spaces import local
 
 STUDIES = {name: value for name, value in vars(local).items() if isinstance(value, AblationGrid | Sweep)}

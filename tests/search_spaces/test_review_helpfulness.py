@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from contrasweep.study import dotted
-from contrasweep.study.study import AblationGrid
+from contrasweep.study.grid import AblationGrid
 from search_spaces import review_helpfulness as studies
 from trainables.review_helpfulness import MODELS, Settings
 

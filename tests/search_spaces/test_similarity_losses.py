@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from contrasweep.errors import SpecError
 from contrasweep.schema import validate
 from contrasweep.study import dotted
+from contrasweep.study.grid import AblationGrid
 from contrasweep.study.space import active, sample
-from contrasweep.study.study import AblationGrid, Sweep
+from contrasweep.study.sweep import Sweep
 from search_spaces import quickstart, similarity_losses
 from search_spaces.similarity_losses import CROSS_ENTROPY, LOSSES, TEMPERATURE, loss_space, space
 from trainables.contrastive_settings import Settings

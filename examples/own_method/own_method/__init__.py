@@ -1,0 +1,1 @@
+"""A method of one's own, for contrasweep."""
