@@ -4,26 +4,36 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO := build/demo
 
-.PHONY: demo test test-fast check install clean
+.PHONY: demo test test-long test-fast gpu-test check docs install clean
 
 demo: $(VENV)/.installed
-	$(BIN)/contrasweep run search_spaces.quickstart:STUDY --storage $(DEMO)/runs --tracking sqlite:///$(DEMO)/mlflow.db
-	$(BIN)/contrasweep report search_spaces.quickstart:STUDY --storage $(DEMO)/runs --format html --output $(DEMO)/report.html
+	$(BIN)/contrasweep run search_spaces.demo:STUDY --storage $(DEMO)/runs --tracking sqlite:///$(DEMO)/mlflow.db
+	$(BIN)/contrasweep report search_spaces.demo:STUDY --storage $(DEMO)/runs --format html --output $(DEMO)/report.html
 	@echo
 	@echo "report:    $(DEMO)/report.html"
-	@echo "MLflow UI: $(BIN)/contrasweep ui --tracking sqlite:///$(DEMO)/mlflow.db --study quickstart"
+	@echo "MLflow UI: $(BIN)/contrasweep ui --tracking sqlite:///$(DEMO)/mlflow.db --study demo"
 
 test: $(VENV)/.installed-test check
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not long"
+
+test-long: $(VENV)/.installed-test
+	$(BIN)/pytest -n 2 --dist loadgroup -m long
 
 test-fast: $(VENV)/.installed-test
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow"
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow and not long"
+
+gpu-test: $(VENV)/.installed  ## correctness on this machine's GPU: losses, bit-equal resume, memory limits
+	$(BIN)/python -m benchmarks.gpu --only correctness --output build/gpu
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.installed-test
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "site: build/site/index.html"
 
 install: $(VENV)/.installed
 
@@ -32,12 +42,16 @@ $(VENV)/bin/uv:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/uv
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraints constraints.txt --editable .
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraints constraints.txt --editable ".[all]"
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraints constraints.txt --editable ".[test]"
 	@touch $@
+
+requirements: $(VENV)/.installed  ## requirements.txt: the versions of constraints.txt with the hashes of their files
+	$(BIN)/uv pip compile --quiet --python-version 3.11 --constraints constraints.txt --generate-hashes --no-header \
+	    --no-annotate --extra all --output-file requirements.txt pyproject.toml
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,9 +1,13 @@
 """Fixtures that every area of the tests shares."""
 
 import os
-from collections.abc import Iterator
+import shutil
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import filelock
 import hypothesis
 import pytest
 import shapes
@@ -16,6 +20,10 @@ hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two cores, two test workers
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes here import the project
+sys.dont_write_bytecode = False
+for name in ("COLUMNS", "LINES"):  # a test that needs a terminal of some size says which
+    os.environ.pop(name, None)
 
 # Before anything imports them: types and shapes of calls in the trainables, in the processes of the tests alone.
 install_import_hook("trainables", "shapes.check")
@@ -30,6 +38,80 @@ def shared() -> Path:
     if not (folder / "goldens").is_dir():
         pytest.skip(f"reference values and real data are not at {folder} (set CONTRASWEEP_SHARED)")
     return folder
+
+
+@pytest.fixture(scope="session")
+def common(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that the processes of a test run share; what is made there is made under a lock."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "common"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def staged(shared: Path, common: Path) -> Callable[[str], str]:
+    """staged(name): where a real dataset lies, staged and verified once for the tests of all processes."""
+    from benchmarks.stage_real_data import stage_and_verify
+    from contrasweep.data.resolving import default_place
+
+    def place(name: str) -> str:
+        line = common / f"{name}.line"
+        with filelock.FileLock(common / f"{name}.lock"):
+            if not line.exists():
+                line.write_text(stage_and_verify(name, shared, str(common))[1])
+        assert " verified in " in line.read_text(), line.read_text()
+        return default_place(name, storage=str(common))
+
+    return place
+
+
+@pytest.fixture(scope="session")
+def template(common: Path) -> Path:
+    """An empty MLflow database: making its tables takes seconds, copying it none."""
+    from contrasweep.tracking import TrackingAddress
+    from contrasweep.tracking.mlflow.client import new_client
+
+    database = common / "mlflow.db"
+    with filelock.FileLock(common / "mlflow.lock"):
+        if not database.exists():
+            new_client(TrackingAddress(f"sqlite:///{common}/new.db"))
+            (common / "new.db").rename(database)
+    return database
+
+
+@pytest.fixture
+def mlflow_uri(template: Path, tmp_path: Path) -> str:
+    """An MLflow database of a test's own."""
+    return f"sqlite:///{shutil.copy(template, tmp_path / 'mlflow.db')}"
+
+
+@pytest.fixture(scope="session")
+def local_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """What starts a Ray in this process and keeps it for later tests."""
+    from local_ray import LocalRay
+
+    local = LocalRay(tmp_path_factory.getbasetemp() / "importable")
+    yield local
+    local.close()
+
+
+@pytest.fixture(scope="module")
+def ray_core(local_ray: Any) -> None:
+    """A local Ray of one core: one trial at a time."""
+    local_ray.use("cpu")
+
+
+@pytest.fixture(scope="module")
+def ray_session(local_ray: Any) -> None:
+    """A local Ray of two cores."""
+    local_ray.use("cpus")
+
+
+@pytest.fixture(scope="module")
+def ray_gpu(local_ray: Any) -> None:
+    """A local Ray of four cores that was told of one T4, for 3 an hour."""
+    local_ray.use("gpu")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from contrasweep.running.claim import study_document
 from contrasweep.running.execution import Execution
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.records import StudyRecords
-from contrasweep.study.study import AblationGrid
+from contrasweep.study.grid import AblationGrid
 
 
 def calm_run(study: AblationGrid, storage: Path) -> Results:

@@ -40,12 +40,12 @@ def main(rank: int, size: int, rendezvous: str, jobs_file: str, output: str) -> 
     dist.init_process_group(
         "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=size, timeout=timedelta(seconds=120)
     )
-    found = []
+    collected = []
     for job in torch.load(jobs_file):
         ends = [0, *job["ends"]]
         network = DistributedDataParallel(encoder(job["inputs"].shape[1]))
-        found.append(value_and_gradients(network, job, slice(ends[rank], ends[rank + 1])))
-    torch.save(found, output)
+        collected.append(value_and_gradients(network, job, slice(ends[rank], ends[rank + 1])))
+    torch.save(collected, output)
     dist.destroy_process_group()
 
 

@@ -36,9 +36,11 @@ TRIAL = "ray::ResourceTrainable"
 class Node:
     """`ray start --block` in a session of its own, and what it started; `log` is what it printed."""
 
-    def __init__(self, words: list[str], environment: dict[str, str], log: Path) -> None:
+    def __init__(self, words: list[str], environment: dict[str, str], log: Path, prefix: tuple[str, ...] = ()) -> None:
+        """`prefix` are words before the command."""
         self.log = log
         command = [
+            *prefix,
             str(BIN / "ray"),
             "start",
             "--block",
@@ -70,6 +72,8 @@ class Node:
 
 class RayCluster:
     """A head, which runs drivers and no trials, on ports of its own; workers are added."""
+
+    host = "127.0.0.1"
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="cs-", dir="/tmp"))  # short: Ray puts sockets below it
@@ -107,16 +111,16 @@ class RayCluster:
         self._start(
             name,
             [
-                f"--address=127.0.0.1:{self.gcs_port}",
+                f"--address={self.host}:{self.gcs_port}",
                 "--num-cpus=1",
                 "--num-gpus=1",
                 f"--labels=ray.io/accelerator-type={accelerator}",
             ],
         )
 
-    def _start(self, name: str, words: list[str]) -> None:
+    def _start(self, name: str, words: list[str], prefix: tuple[str, ...] = ()) -> None:
         words = [*words, "--dashboard-agent-listen-port=0", f"--temp-dir={self.folder}/{name}"]
-        self.nodes[name] = Node(words, self.environment, self.folder / f"{name}.log")
+        self.nodes[name] = Node(words, self.environment, self.folder / f"{name}.log", prefix)
 
     def alive(self) -> int:
         """Nodes that the head believes alive; 0 if it does not answer."""
@@ -161,13 +165,13 @@ def wait_for(true: Callable[[], object], seconds: float, said: Callable[[], str]
 
 def free_ports(count: int) -> list[int]:
     """Outside of 10002-19999, which Ray keeps for workers, and of those that the system gives out."""
-    found: list[int] = []
+    collected: list[int] = []
     for port in range(20000 + os.getpid() % 10000, 32000):
         with socket.socket() as s:
             if s.connect_ex(("127.0.0.1", port)) != 0:
-                found.append(port)
-        if len(found) == count:
-            return found
+                collected.append(port)
+        if len(collected) == count:
+            return collected
     raise RuntimeError("no free port")
 
 

@@ -1,12 +1,17 @@
 """A small sweep of the toy, and its source driven as an engine would, without training."""
 
+import contrasweep as cs
 from contrasweep import Arm, Float, Sweep
+from contrasweep.code import PresentCode
 from contrasweep.planning.facade import plan
-from contrasweep.storage.record import Phase, Record, Status
+from contrasweep.running.claim import study_document
+from contrasweep.storage.planned import write_planned
+from contrasweep.storage.record import CodeRef, Phase, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tuning.source import Finished, Next
 from contrasweep.tuning.sweep_source import SweepSource
 
+CODE = PresentCode({})
 LR = {"lr": Float(0.003, 3.0, log=True)}
 ARMS = {
     "short": Arm("toy:train", config={"epochs": 2}, space=LR),
@@ -34,7 +39,8 @@ def value_of(trial):
 
 def record_of(trial, notes, status="done", **fields):
     metrics = {} if "metrics" in fields else {"metrics": {"accuracy": value_of(trial)}}
-    return Record.of(trial, status=Status(status), notes=notes, **{"step": 4} | metrics | fields)
+    code = {"code": CodeRef(CODE.of(trial.trainable, trial.config).version.digest)}
+    return Record.of(trial, status=Status(status), notes=notes, **{"step": 4} | code | metrics | fields)
 
 
 def drive(study, storage, *, stop_after=10**9, statuses=lambda trial: "done", record=None):
@@ -42,41 +48,54 @@ def drive(study, storage, *, stop_after=10**9, statuses=lambda trial: "done", re
     their order with their notes, and the plans it confirmed."""
     record = record or record_of
     records = StudyRecords(str(storage), study.name)
-    told, confirmed = [], []
+    collected, confirmed = [], []
     source = SweepSource(plan(study, storage=str(storage)), records, confirmed.append)
-    while not isinstance(found := source.next(), Finished):
-        assert found is not None, "one at a time, there is always a next"
-        if len(told) == stop_after:
+    while not isinstance(answer := source.next(), Finished):
+        assert answer is not None, "one at a time, there is always a next"
+        if len(collected) == stop_after:
             break
-        left = record(found.trial, found.notes, statuses(found.trial))
+        left = record(answer.trial, answer.notes, statuses(answer.trial))
         records.write(left)
         source.done(left)
-        told.append((found.trial, found.notes))
-    return told, confirmed
+        collected.append((answer.trial, answer.notes))
+    return collected, confirmed
 
 
 def step_by_step(study, storage, *, stop_after=10**9):
     """What an engine does with a sweep's search, one report at a time in turns on three places. Killed after so many
     reports it leaves some written and not heard. Returns (trial id, step) of each report in its order."""
-    records, told, places = StudyRecords(str(storage), study.name), [], []
+    records, created, places = StudyRecords(str(storage), study.name), [], []
     source = SweepSource(plan(study, storage=str(storage)), records, lambda _: None)
-    while len(told) < stop_after:
-        while len(places) < 3 and isinstance(found := source.next(), Next) and found.notes.phase == Phase.SEARCH:
-            places.append(found)
+    while len(created) < stop_after:
+        while len(places) < 3 and isinstance(answer := source.next(), Next) and answer.notes.phase == Phase.SEARCH:
+            places.append(answer)
         if not places:
-            return told
-        found = places.pop(0)
-        trial, rows = found.trial, records.metrics(found.trial.id)
+            return created
+        answer = places.pop(0)
+        trial, rows = answer.trial, records.metrics(answer.trial.id)
         rows.append({"step": len(rows) + 1, "time": 0.0, "accuracy": value_of(trial) + 0.01 * len(rows)})
         records.write_metrics(trial.id, rows)
-        told.append((trial.id, len(rows)))
+        created.append((trial.id, len(rows)))
         last = len(rows) == trial.config["epochs"]
-        if len(told) == stop_after or (not last and source.keep_going(trial.id, rows[-1:])):
-            places.append(found)
+        if len(created) == stop_after or (not last and source.keep_going(trial.id, rows[-1:])):
+            places.append(answer)
             continue
         left = record_of(
-            trial, found.notes, "done" if last else "pruned", metrics={"accuracy": rows[-1]["accuracy"]}, step=len(rows)
+            trial,
+            answer.notes,
+            "done" if last else "pruned",
+            metrics={"accuracy": rows[-1]["accuracy"]},
+            step=len(rows),
         )
         records.write(left)
         source.done(left)
-    return told
+    return created
+
+
+def finished(study, storage, **options):
+    """A sweep whose trials were driven without training, as its results."""
+    records = StudyRecords(str(storage), study.name)
+    records.claim(study_document(plan(study, storage=str(storage))))
+    trials, confirmed = drive(study, storage, **options)
+    write_planned(records, (confirmed[-1] if confirmed else plan(study, storage=str(storage))).to_frame())
+    return cs.load(study.name, storage=str(storage)), [trial for trial, _ in trials]

@@ -1,0 +1,41 @@
+"""The command line in this process, which has imported everything already: a tenth of the time of a new one."""
+
+import contextlib
+import importlib
+import io
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from contrasweep.cli import main
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def contrasweep(*words: str, folder: Path) -> Done:
+    """`contrasweep *words` in `folder`, whose modules are forgotten again."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    places, status = list(sys.path), 0
+    importlib.invalidate_caches()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(sys, "argv", ["contrasweep", *words])
+                main()
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        finally:
+            sys.path[:] = places
+            for name, module in list(sys.modules.items()):
+                if str(getattr(module, "__file__", None) or "").startswith(f"{folder}/"):
+                    del sys.modules[name]
+    return Done(status, *(text.buffer.getvalue().decode() for text in (out, err)))

@@ -1,0 +1,44 @@
+"""`contrasweep` as a user starts it: a process of its own, on a Ray of its own."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+SUPPORT = Path(__file__).resolve().parent
+Driver = subprocess.Popen[str]
+
+
+@contextmanager
+def ray_folder() -> Iterator[Path]:
+    """A folder for one Ray, removed at the end. Short: a Unix socket's path has at most 107 characters."""
+    folder = tempfile.mkdtemp(prefix="cs-", dir="/tmp")
+    try:
+        yield Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def start_driver(*words: str, folder: Path, ray: Path, environment: Mapping[str, str] | None = None) -> Driver:
+    """Start `contrasweep *words` in `folder`, with Ray's files below `ray`. It imports the trainables of this folder;
+    `environment` is added to this process's. SIGHUP ends it, also where the tests are run under nohup."""
+    paths = [str(SUPPORT), os.environ.get("PYTHONPATH", "")]
+    own = {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "RAY_TMPDIR": str(ray)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "contrasweep", *words],
+        env=os.environ | own | dict(environment or {}),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_take_hangups,
+    )
+
+
+def _take_hangups() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)

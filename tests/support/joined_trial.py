@@ -1,0 +1,42 @@
+"""One rank's loss and gradients of a trial's first batch in float64, for the tests.
+
+python joined_trial.py RANK SIZE FOLDER
+"""
+
+import pickle
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from contrasweep.trial import Trial
+from trainables import images, seeding
+from trainables.contrastive import Contrastive, build
+from trainables.losses import distributed
+
+
+def first_step(trial: Trial) -> tuple[torch.Tensor, list[torch.Tensor], dict[str, Any]]:
+    """Loss, gradients and the network's state after one forward pass in training mode."""
+    run: Contrastive = build(trial)
+    run.trained.double().train()
+    order = images.epoch_order(run.train.labels, "shuffled", seeding.generator(0))
+    key = (run.train, run.normalise, run.policy, order, run.settings.batch_size, 0, 0, 1)
+    views, rows = next(iter(images.batches(*key, share=distributed.place())))
+    loss, gradients, _ = run._gradients(views.double(), rows)
+    return loss.detach(), gradients, run.model.state_dict()
+
+
+def main(rank: int, size: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    meet = f"file://{folder / 'meet'}"
+    dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=size, timeout=timedelta(seconds=120))
+    trials = pickle.loads((folder / "trials").read_bytes())
+    torch.save([first_step(trial) for trial in trials], folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))

@@ -1,0 +1,40 @@
+"""Batches that every loss is tried on."""
+
+from typing import Any
+
+import torch
+
+
+def batch(
+    n: int, d: int, classes: int, seed: int, dtype: torch.dtype = torch.float64
+) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    z = torch.randn(n, d, generator=generator, dtype=torch.float64).to(dtype)
+    return z, torch.randint(classes, (n,), generator=generator)
+
+
+def value_and_gradient(loss: Any, z: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The value under the caller's autocast, the gradient outside of it."""
+    z = z.clone().requires_grad_()
+    value = loss(z, labels, labels)
+    with torch.autocast("cpu", enabled=False):
+        gradient = torch.autograd.grad(value, z)[0]
+    return value.detach(), gradient
+
+
+EDGES = {
+    "duplicates": (torch.ones(6, 4), [0, 0, 1, 1, 2, 2]),
+    "zeros": (torch.zeros(6, 4), [0, 0, 1, 1, 2, 2]),
+    "some zeros": (torch.eye(6, 4), [0, 1, 0, 1, 0, 1]),
+    "antipodes": (torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]), [0, 0, 1, 1]),
+    "antipodal negatives": (torch.tensor([[1.0, 0.0], [-1.0, 0.0], [1.0, 1e-4], [-1.0, 1e-4]]), [0, 1, 0, 1]),
+    "near duplicates": (torch.ones(4, 3) + 1e-6 * torch.eye(4, 3), [0, 0, 1, 1]),
+    "singletons": (torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), [0, 1, 2, 3, 4]),
+    "one class": (torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), [0, 0, 0, 0, 0]),
+    "one row": (torch.tensor([[1.0, 2.0]]), [0]),
+    "two alike": (torch.tensor([[1.0, 2.0], [2.0, 1.0]]), [0, 0]),
+    "two unlike": (torch.tensor([[1.0, 2.0], [2.0, 1.0]]), [0, 1]),
+    "no row": (torch.zeros(0, 3), []),
+    "large": (1e4 * torch.randn(6, 4, generator=torch.Generator().manual_seed(1)), [0, 0, 1, 1, 2, 2]),
+    "tiny": (1e-18 * torch.randn(6, 4, generator=torch.Generator().manual_seed(1)), [0, 0, 1, 1, 2, 2]),
+}

@@ -1,0 +1,43 @@
+"""The documentation site: every page is built, and every link on it leads somewhere."""
+
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder)))  # strict: a warning is an error
+    return folder
+
+
+def test_every_page_of_the_docs_and_the_readme_is_in_the_site(site):
+    pages = {path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")}
+    assert {path for path in pages | {Path("index.html")} if not (site / path).is_file()} == set()
+
+
+def test_no_link_of_the_site_is_dead(site):
+    dead = [
+        (page.name, link)
+        for page in site.rglob("*.html")
+        if page.name != "404.html"
+        for link in re.findall(r'(?:href|src)="([^"#?:]+)["#?]', page.read_text())
+        if not (page.parent / unquote(link)).exists()
+    ]
+    assert dead == []
+
+
+def test_no_page_needs_a_network(site):
+    outside = {
+        address
+        for page in site.rglob("*.html")
+        for address in re.findall(r'<(?:script|img|link)[^>]*(?:src|href)="(https?://[^"]+)"', page.read_text())
+    }
+    assert outside == set()

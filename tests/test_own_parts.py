@@ -1,0 +1,101 @@
+"""The study of docs/own-components.md, of own parts alone: its files as the page has them, in a folder outside of the
+repository, run through Ray by the command line, with its storage on an object store that fsspec reaches."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import cloud_servers
+import numpy as np
+import pytest
+import yaml
+from command_line import contrasweep
+from sklearn.datasets import load_digits
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def thesis(tmp_path_factory):
+    """The folder that a reader of the page has."""
+    folder = tmp_path_factory.mktemp("thesis")
+    page = (ROOT / "docs" / "own-components.md").read_text()
+    files = re.findall(r"```(?:python|yaml)\n(# (\S+\.(?:py|yaml))\n.*?)```", page, flags=re.DOTALL)
+    assert [name for _, name in files] == [*(f"mythesis/{part}.py" for part in PARTS), "study.yaml"]
+    (folder / "mythesis").mkdir()
+    (folder / "mythesis" / "__init__.py").touch()
+    for text, name in files:
+        (folder / name).write_text(text)
+    digits = load_digits()
+    np.savez(folder / "digits.npz", x=(digits.images * 15).astype(np.uint8), y=digits.target)
+    return folder
+
+
+PARTS = ("nets", "data", "search", "track")
+
+
+def test_the_pages_study_is_planned_and_its_parts_are_part_of_the_trials(thesis):
+    def planned(*words):
+        stage = ["data", "stage", "mythesis.data:read", "--source", "digits.npz", "--set", "every=9"]
+        if not (thesis / "small").exists():
+            assert contrasweep(*stage, "--to", "small", folder=thesis).returncode == 0
+        done = contrasweep("plan", "study.yaml", "--set", "data=./small", *words, "--json", folder=thesis)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    assert planned()["trials"] == 7
+    refused = contrasweep(
+        "plan", "study.yaml", "--set", "data=./small", "--set", "pruner_options.leest=1", folder=thesis
+    )
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("contrasweep: pruner_options: the pruner does not take these options, got {")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(560)
+def test_a_study_of_own_parts_alone_runs_through_ray(thesis, tmp_path):
+    """Its storage is on a server of Google's protocol."""
+    scratch = tempfile.mkdtemp(prefix="cs-")  # short: Ray puts sockets below it
+    with cloud_servers.google() as server:
+        storage = cloud_servers.google_bucket(server)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("CONTRASWEEP_")}
+        cache = {"CONTRASWEEP_CACHE": str(tmp_path / "cache"), "RAY_TMPDIR": scratch}
+        environment = kept | server | cache | {"PYTHONPATH": f"{ROOT}/platform:{ROOT}"}
+
+        def run(*words):
+            command = [sys.executable, "-m", "contrasweep", *words]
+            done = subprocess.run(command, cwd=thesis, env=environment, capture_output=True, text=True)
+            assert done.returncode == 0, done.stdout + done.stderr
+            return done.stdout
+
+        to = f"{storage}/datasets/my-digits"
+        run("data", "stage", "mythesis.data:read", "--source", "digits.npz", "--to", to, "--set", "every=3")
+        try:
+            printed = run("run", "study.yaml", "--storage", storage)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        summary = json.loads(run("report", "study.yaml", "--storage", storage, "--json"))
+    assert "all-mine on my-digits: accuracy" in printed and f"{storage}/all-mine" in printed
+    assert not (thesis / "contrasweep-runs").exists(), "everything lies on the server"
+    lines = [json.loads(line) for line in (thesis / "all-mine.jsonl").read_text().splitlines()]
+    assert len(list((thesis / "boards" / "all-mine").iterdir())) == 7, "TensorBoard's files, one folder a trial"
+    assert not (thesis / "mlflow.db").exists()
+    started = [line["config"] for line in lines if line["event"] == "start"]
+    ended = Counter(line["status"] for line in lines if line["event"] == "finish")
+    assert ended["done"] >= 5 and sum(ended.values()) == 7, "the pruner may have ended trials of the search"
+    searched = yaml.safe_load((thesis / "study.yaml").read_text())["arms"]["mine"]["space"]["loss.temperature"]
+    low, high = np.log(searched["low"]), np.log(searched["high"])
+    points = {round(float((np.log(config["loss"]["temperature"]) - low) / (high - low)), 3) for config in started}
+    assert points == {0.5, 0.25, 0.75}, "the searcher's halves"
+    for config in started:
+        assert config["encoder"] == {"name": "mythesis.nets:Body", "width": 24}
+        assert config["projection"] == {"name": "mythesis.nets:head", "dim": 12}
+        assert config["augmentation"] == {"name": "mythesis.nets:noisy", "amount": 0.05}
+        assert config["optimizer"] == {"name": "mythesis.nets:Signs", "decay": 0.001}
+    assert summary
