@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,45 +13,97 @@ import yaml
 from raylets import RayCluster
 
 from contrasweep.results.results import Results
+from contrasweep.storage.record import Phase
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(280)]
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
+GRID = {"folds": 3}
+SWEEP = {"folds": 3, "type": "sweep", "trials_per_arm": 2, "searcher": "random", "confirm_seeds": [1000]}
 
 
-def test_hosts_that_join_late_are_used_and_nothing_is_infeasible(tmp_path):
-    shutil.copy(SUPPORT / "toy.py", tmp_path)
-    arms = {"small": 5, "large": 50}
-    study = {
-        "name": "growing",
-        "data": "digits-lt",
-        "folds": 3,
-        "arms": {
+class Command:
+    """`contrasweep run` of a study with an arm for a T4 and one for an H100, on `cluster`."""
+
+    def __init__(self, folder: Path, cluster: RayCluster, fields: dict[str, object]) -> None:
+        self.folder, self.cluster = folder, cluster
+        shutil.copy(SUPPORT / "toy.py", folder)
+        space = {"space": {"lr": {"type": "float", "low": 0.003, "high": 3.0, "log": True}}} if "type" in fields else {}
+        arms = {
             name: {
                 "trainable": "toy:train",
                 "config": {"epochs": 2},
                 "footprint": {"gpu_memory_gib": gib, "host_memory_gib": 0.5},
             }
-            for name, gib in arms.items()
-        },
-    }
-    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
-    cluster = RayCluster()
-    try:
-        environment = cluster.environment | {"RAY_ADDRESS": f"127.0.0.1:{cluster.gcs_port}"}
-        environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+            | space
+            for name, gib in {"small": 5, "large": 50}.items()
+        }
+        (folder / "study.yaml").write_text(
+            yaml.safe_dump({"name": "growing", "data": "digits-lt", "arms": arms} | fields)
+        )
+
+    def start(self, *words: str) -> "subprocess.Popen[str]":
+        environment = self.cluster.environment | {"RAY_ADDRESS": f"127.0.0.1:{self.cluster.gcs_port}"}
+        environment["PYTHONPATH"] = os.pathsep.join([str(self.folder), os.environ.get("PYTHONPATH", "")])
         command = [sys.executable, "-m", "contrasweep", "run", "study.yaml", "--storage", "runs", "--tracking", "none"]
-        process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
-        time.sleep(10)
-        cluster.add_node("small", "T4")
-        time.sleep(30)
-        cluster.add_node("large", "H100")
+        return subprocess.Popen([*command, *words], cwd=self.folder, env=environment, stderr=subprocess.PIPE, text=True)
+
+    def run(self, hosts: list[str]) -> tuple[int, str]:
+        """Run to the end on these hosts; the exit status and what was said."""
+        nodes = [{"cpus": 1, "memory_gib": 2, "gpu": kind} for kind in hosts]
+        (self.folder / "hosts.yaml").write_text(yaml.safe_dump({"nodes": nodes}))
+        process = self.start("--cluster", "hosts.yaml")
         _, errors = process.communicate(timeout=200)
-    finally:
-        cluster.close()
+        return process.returncode, errors
+
+    def placed(self) -> list[tuple[str, str, str, str | None]]:
+        """Arm, phase, status and type of GPU of each record."""
+        results = Results.load("growing", str(self.folder / "runs"))
+        records = [*results.trial_records.values(), *results.search_records.values()]
+        return sorted((r.arm, r.notes.phase or "", r.status.value, r.notes.gpu_type) for r in records)
+
+
+@pytest.fixture
+def cluster() -> Iterator[RayCluster]:
+    started = RayCluster()
+    yield started
+    started.close()
+
+
+def on_the_smallest(fields: dict[str, object]) -> list[tuple[str, str, str, str]]:
+    """Each trial done, where it fits."""
+    phases = [Phase.CONFIRM] * 2 + [Phase.SEARCH] * 2 if "type" in fields else [""] * 3
+    return [(arm, phase, "done", gpu) for arm, gpu in (("large", "H100"), ("small", "T4")) for phase in phases]
+
+
+@pytest.mark.parametrize("fields", [GRID, SWEEP], ids=["grid", "sweep"])
+def test_hosts_that_join_late_are_used_and_nothing_is_infeasible(
+    fields: dict[str, object], tmp_path: Path, cluster: RayCluster
+) -> None:
+    command = Command(tmp_path, cluster, fields)
+    process = command.start()
+    time.sleep(10)
+    cluster.add_node("small", "T4")
+    time.sleep(30)
+    cluster.add_node("large", "H100")
+    _, errors = process.communicate(timeout=200)
     assert process.returncode == 0, errors
-    results = Results.load("growing", str(tmp_path / "runs"))
-    assert results.counts == {"done": 6}
-    placed = sorted((record.arm, record.notes.gpu_type) for record in results.trial_records.values())
-    assert placed == [("large", "H100")] * 3 + [("small", "T4")] * 3
+    assert command.placed() == on_the_smallest(fields)
     assert "no host of the cluster can hold a trial yet" in errors
     assert "arm large waits for a larger host: the trial needs 50.0 GiB" in errors
+
+
+@pytest.mark.parametrize("fields", [GRID, SWEEP], ids=["grid", "sweep"])
+def test_what_was_infeasible_is_taken_up_by_the_same_command_once_a_larger_host_is_there(
+    fields: dict[str, object], tmp_path: Path, cluster: RayCluster
+) -> None:
+    command = Command(tmp_path, cluster, fields)
+    cluster.add_node("small", "T4")
+    cluster.wait_for_nodes(2)
+    status, errors = command.run(["T4"])
+    refused = [row for row in command.placed() if row[2] == "infeasible"]
+    assert (status, {row[0] for row in refused}) == (1, {"large"}), errors
+    cluster.add_node("large", "H100")
+    cluster.wait_for_nodes(3)
+    status, errors = command.run(["T4", "H100"])
+    assert status == 0, errors
+    assert command.placed() == on_the_smallest(fields)

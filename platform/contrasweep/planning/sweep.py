@@ -146,7 +146,7 @@ class SweepPlan(ShownPlan, SweepDesign):
 
     def source(self, records: StudyRecords, finished: Collection[str]) -> SweepSource:
         """The arms' searches, then the confirmation, of a study with looks as far as the first; the plan is stored as
-        each arm's best becomes known."""
+        each arm's best becomes known. Trials that have a record and are not `finished` are handed out again."""
         first = self.study.replicates.first if self.study.replicates else None
 
         def confirmed(design: SweepDesign) -> None:
@@ -155,7 +155,7 @@ class SweepPlan(ShownPlan, SweepDesign):
                 records, Confirmation.of(design.best, self.study.confirm_seeds, self.study.confirm_folds)
             )
 
-        return SweepSource(replace(self, seeds=first), records, confirmed)
+        return SweepSource(replace(self, seeds=first), records, confirmed, records.finished() - set(finished))
 
     def relocated(self, resolve: Resolve) -> "SweepPlan":
         """The same sweep on its dataset, resolved by its name in the study."""

@@ -38,6 +38,9 @@ class ActiveTrials:
         self.source, self.records, self.placements, self.code = source, records, placements, code
         self.listener, self.budget, self.overdue = listener, budget, overdue or Overdue()
         self.deferred, self.refused = deferred, dict(refused or {})
+        self.given_up: dict[str, Next] = {}  # by trial id, those that ended `infeasible` in this run
+        self._left: set[str] = set()  # arms of which something given up stays so in this run
+        self.hosts = placements.inventory  # on which what was given up was last tried
         self.running: dict[str, tuple[Trial, TrialNotes]] = {}  # by trial id, with the notes of its source
         self.stopped: set[str] = set()  # ids of trials that the source stopped early
         self.ended = 0
@@ -58,15 +61,18 @@ class ActiveTrials:
         return bool(self.fault or self.budget.used_up())
 
     def next(self) -> Next | Finished | None:
-        """The next trial that fits some host; those that fit none wait while there may be a larger one, and end
-        `infeasible` after that."""
-        if self.deferred is not None and (candidate := self.deferred.take()) is not None:
-            return self._taken_up(candidate)
+        """The next trial that fits some host; those that fit none wait while there may be a larger one, end
+        `infeasible` after that, and are taken up again when a larger one has come."""
+        adaptive = self.source.adaptive
+        if self.deferred is not None:
+            if (candidate := self.deferred.take()) is not None:
+                return self._taken_up(candidate)
+            while adaptive and (refused := self.deferred.refuse()) is not None:
+                self._refuse(refused)  # what it suggests next should know that; a list has time to the end
+        if (candidate := self._reconsidered()) is not None:
+            return candidate
         while True:
-            if self.deferred and self.source.adaptive:  # what it suggests next should know more
-                following: Next | Finished | None = None
-            else:
-                following = self.source.next()
+            following = self.source.next(self.deferred.held() if adaptive and self.deferred else ())
             if isinstance(following, Next):
                 if not self.placements.fits(following.trial):
                     if self.deferred is None or not self.deferred.put(following):
@@ -88,6 +94,25 @@ class ActiveTrials:
             self.records.reopen(candidate.trial.id)
         return candidate
 
+    def _reconsidered(self) -> Next | None:
+        """One that was given up in this run and fits a host that has joined since."""
+        if self.hosts == self.placements.inventory:
+            return None
+        for trial_id, candidate in list(self.given_up.items()):
+            if self._refused_here(trial_id) or not self.placements.fits(candidate.trial):
+                continue
+            del self.given_up[trial_id]
+            if self.source.take_up(trial_id):
+                self.placements.infeasible.discard(trial_id)
+                return self._taken_up(candidate)
+            if (arm := candidate.trial.arm) not in self._left:
+                self._left.add(arm)
+                self.listener.on_message(
+                    f"arm {arm}: what fitted no host fits one by now, after its search; the same command takes it up"
+                )
+        self.hosts = self.placements.inventory
+        return None
+
     def _refused_here(self, trial_id: str) -> bool:
         """Whether the very hosts that there are refused a trial before: it ran out of memory on the largest."""
         record = self.refused.get(trial_id)
@@ -95,7 +120,8 @@ class ActiveTrials:
 
     def _end_as_recorded(self, candidate: Next) -> None:
         self.running[candidate.trial.id] = (candidate.trial, candidate.notes)
-        self.end(self.refused.pop(candidate.trial.id))
+        self.given_up[candidate.trial.id] = candidate
+        self.end(self.refused[candidate.trial.id])
 
     def _refuse(self, candidate: Next) -> None:
         trial = candidate.trial
@@ -186,4 +212,6 @@ class ActiveTrials:
             code=self.code.of(trial),
         )
         self.records.write(record)
+        if status is Status.INFEASIBLE:
+            self.refused[trial_id], self.given_up[trial_id] = record, Next(trial, self.running[trial_id][1])
         self.end(record)

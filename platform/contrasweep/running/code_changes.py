@@ -46,7 +46,7 @@ class Decision:
     restarted: frozenset[str]
     notes: tuple[str, ...]
     anew: NewSearches
-    refused: Mapping[str, Record]  # of a grid's trials that fitted no host; they run where one does now
+    refused: Mapping[str, Record]  # of trials that fitted no host; they run where one does now
 
     def carry_out(self, records: StudyRecords) -> set[str]:
         """Put trials aside, or accept the changes; the ids of those that are not finished any more."""
@@ -106,11 +106,31 @@ def decide(
     if anew.searches:
         many = len(anew.searches) > 1
         notes.append(f"the search{'es' * many} of {', '.join(anew.searches)} start{'s' * (not many)} anew")
-    grid = plan.declared_search is None
-    refused = {i: record for i, record in kept.items() if grid and record.status is Status.INFEASIBLE}
     return Decision(
-        comparison, changed, frozenset(selected), frozenset(lost), frozenset(restarted), tuple(notes), anew, refused
+        comparison,
+        changed,
+        frozenset(selected),
+        frozenset(lost),
+        frozenset(restarted),
+        tuple(notes),
+        anew,
+        refused_trials(kept),
     )
+
+
+def refused_trials(recorded: Mapping[str, Record]) -> dict[str, Record]:
+    """The records of trials that fitted no host and run where one does now. Not of a generation of population based
+    training that a later one, which was trained, stands on: it was decided without them."""
+    trained: dict[str, int] = {}  # arm -> its last generation of which a trial was trained
+    for record in recorded.values():
+        if record.status is not Status.INFEASIBLE and record.notes.generation is not None:
+            trained[record.arm] = max(record.notes.generation, trained.get(record.arm, 0))
+    return {
+        i: record
+        for i, record in recorded.items()
+        if record.status is Status.INFEASIBLE
+        and (record.notes.generation is None or record.notes.generation >= trained.get(record.arm, 0))
+    }
 
 
 def new_searches(

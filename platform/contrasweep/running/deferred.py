@@ -1,10 +1,15 @@
 """Trials that fit no host that there is: they wait while the cluster may still grow, and then are `infeasible`."""
 
+from collections import Counter
 from collections.abc import Callable, Collection
 
 from cluster.growth import Hosts
 from contrasweep.running.placement import Placements
 from contrasweep.tuning.source import Next
+
+MAX_WAITING_PER_ARM = 4
+"""Candidates of one arm's search that wait for a host, beside which its search still goes on: of many, those that were
+suggested first would know too little."""
 
 
 class DeferredTrials:
@@ -38,6 +43,11 @@ class DeferredTrials:
                 self._remove(candidate)
                 return candidate
         return None
+
+    def held(self) -> set[str]:
+        """Arms of which enough candidates wait."""
+        waiting = Counter(candidate.trial.arm for candidate in self.waiting)
+        return {arm for arm, count in waiting.items() if count >= MAX_WAITING_PER_ARM}
 
     def refuse(self) -> Next | None:
         """One that will never fit, once the cluster grows no more; None before that."""

@@ -2,7 +2,7 @@
 still open. What a look decides is written before anything that follows from it."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -49,10 +49,10 @@ class LookingSource:
         """Whether the last look was taken, and every trial handed out."""
         return self.over and not self.waiting
 
-    def next(self) -> Next | Finished | None:
+    def next(self, held: Collection[str] = ()) -> Next | Finished | None:
         """A trial of this stage; None while its last ones run; after them the first of the next stage."""
         if not self.waiting and not self.inner.finished:
-            following = self.inner.next()
+            following = self.inner.next(held)
             if isinstance(following, Next):
                 self.running.add(following.trial.id)
             if not isinstance(following, Finished):
@@ -79,6 +79,13 @@ class LookingSource:
         """A trial has ended."""
         self.running.discard(record.trial_id)
         self.inner.done(record)
+
+    def take_up(self, trial_id: str) -> bool:
+        """As the inner source says while it hands out trials; after that a look has counted it as it ended."""
+        if self.inner.finished or not self.inner.take_up(trial_id):
+            return False
+        self.running.add(trial_id)
+        return True
 
     def warnings(self) -> list[str]:
         """Those of the inner source."""

@@ -9,7 +9,7 @@ every finished one again, in order of number.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from contrasweep.rows import Row, step_of
@@ -27,10 +27,17 @@ from contrasweep.tuning.source import Next
 
 class ArmSearch:
     """The search of one arm, within its budget. `base` are the tuned settings it is frozen on, `priors` outcomes of
-    earlier studies."""
+    earlier studies. `refused` are trials with a record that says that they fitted no host: they are handed out again,
+    as far as the budget goes."""
 
     def __init__(
-        self, plan: SweepDesign, arm: str, base: Mapping[str, Any], records: StudyRecords, priors: Iterable[Outcome]
+        self,
+        plan: SweepDesign,
+        arm: str,
+        base: Mapping[str, Any],
+        records: StudyRecords,
+        priors: Iterable[Outcome],
+        refused: Collection[str] = (),
     ) -> None:
         study = plan.study
         self.plan, self.study, self.arm, self.records = plan, study, arm, records
@@ -40,6 +47,7 @@ class ArmSearch:
         self.candidates: list[Candidate] = []
         self.of: dict[str, Candidate] = {}
         self.waiting: deque[Trial] = deque()
+        self.refused = set(refused)
         self.closed = False  # there will be no more candidates
         self.first = self._learn(list(priors))
         self._restore()
@@ -76,6 +84,21 @@ class ArmSearch:
         self._take(record)
         self._tell()
         self._settle()
+
+    def take_up(self, trial_id: str) -> bool:
+        """Let a trial run that ended as infeasible, unless the search is over or its budget has no room: the searcher
+        is asked nothing, and told what comes of it."""
+        candidate = self.of[trial_id]
+        if self.over or trial_id not in candidate.records or not self._room_again(candidate):
+            return False
+        del candidate.records[trial_id]
+        self.spending.reopen(trial_id)
+        if candidate.learned:  # that it failed
+            candidate.learned = False
+            self.searcher.replay(candidate.config)
+        if self.pruner is not None:
+            self._add_to_pruner(next(t for t in candidate.trials if t.id == trial_id), candidate.number)
+        return True
 
     @property
     def over(self) -> bool:
@@ -128,7 +151,7 @@ class ArmSearch:
             return True
         write_candidate(self.records, self._key(len(self.candidates)), config)
         candidate = self._add(config)
-        known = self.records.read([trial.id for trial in candidate.trials])
+        known = self._recorded([candidate])
         self.waiting = deque(trial for trial in self.waiting if trial.id not in known)
         for record in known.values():
             self._take(record)
@@ -168,12 +191,13 @@ class ArmSearch:
                 self._hear_again([candidate])
         if self.study.slots is None:
             self._hear_again(self.candidates)
+        self._leave_refused()
         self._tell()
         self._settle()
 
     def _hear_again(self, candidates: list[Candidate]) -> None:
         """What the trials of these candidates left in the storage: their reports, for the pruner, and records."""
-        known = self.records.read([trial.id for candidate in candidates for trial in candidate.trials])
+        known = self._recorded(candidates)
         for candidate in candidates:
             for trial in candidate.trials:
                 rows = self.records.metrics(trial.id) if self.pruner is not None or trial.id not in known else []
@@ -184,6 +208,25 @@ class ArmSearch:
                     self._take(known[trial.id])
         self.waiting = deque(trial for trial in self.waiting if trial.id not in known)
 
+    def _recorded(self, candidates: Iterable[Candidate]) -> dict[str, Record]:
+        """The records of their trials, but of those that run again."""
+        ids = {trial.id for candidate in candidates for trial in candidate.trials}
+        return self.records.read(ids - self.refused)
+
+    def _room_again(self, candidate: Candidate) -> bool:
+        """Whether the budget still has room for one of the candidates that there are."""
+        own = {trial.id for trial in candidate.trials}
+        return self.spending.room(len(self.candidates) - 1, [i for i in self._running if i not in own])
+
+    def _leave_refused(self) -> None:
+        """Keep the records of refused trials for which the budget has no room any more: others had theirs."""
+        for candidate in self.candidates:
+            again = [trial.id for trial in candidate.trials if trial.id in self.refused]
+            if again and not self._room_again(candidate):
+                for record in self.records.read(again).values():
+                    self._take(record)
+        self.waiting = deque(trial for trial in self.waiting if trial.id not in self.of[trial.id].records)
+
     def _add(self, config: dict[str, Any]) -> Candidate:
         number = len(self.candidates)
         candidate = Candidate(number, config, self.plan.search_trials(self.arm, self._whole(config)))
@@ -192,8 +235,12 @@ class ArmSearch:
             self.of[trial.id] = candidate
             self.waiting.append(trial)
             if self.pruner is not None:
-                self.pruner.add(trial.id, number, trial.fold if trial.fold is not None else 0)
+                self._add_to_pruner(trial, number)
         return candidate
+
+    def _add_to_pruner(self, trial: Trial, number: int) -> None:
+        assert self.pruner is not None
+        self.pruner.add(trial.id, number, trial.fold if trial.fold is not None else 0)
 
     def _stopped(self, candidate: Candidate, trial: Trial, rows: list[Row]) -> Record:
         """Write the record of a trial that reported what stops it when the driver died."""
@@ -207,6 +254,7 @@ class ArmSearch:
         return TrialNotes(phase=Phase.SEARCH, candidate=candidate.number)
 
     def _take(self, record: Record) -> None:
+        self.refused.discard(record.trial_id)
         self.of[record.trial_id].records[record.trial_id] = record
         self.spending.end(record)
         if self.pruner is not None and record.status == Status.PRUNED:

@@ -39,6 +39,7 @@ class PopulationSearch:
     base: Mapping[str, Any]
     records: StudyRecords
     of: dict[str, int] = field(default_factory=dict)  # trial id -> the member it is of
+    refused: set[str] = field(default_factory=set)  # trials whose record says that they fitted no host; they run again
     known: dict[str, Record] = field(default_factory=dict)
     waiting: deque[Trial] = field(default_factory=deque)
     running: dict[str, Trial] = field(default_factory=dict)
@@ -80,10 +81,15 @@ class PopulationSearch:
     def done(self, record: Record) -> None:
         """Take a trial's record; the last of a generation begins the next one."""
         self.known[record.trial_id] = record
+        self.refused.discard(record.trial_id)
         self.running.pop(record.trial_id, None)
         while not self.running and not self.over:
             self._end_generation()
             self._begin()
+
+    def take_up(self, trial_id: str) -> bool:
+        """Never: its generation was compared without it. The next run takes it up if no later one was trained."""
+        return False
 
     @property
     def over(self) -> bool:
@@ -119,7 +125,8 @@ class PopulationSearch:
             return
         trials = [(member, trial) for member in self.members for trial in self._trials(member)]
         self.of |= {trial.id: member.number for member, trial in trials}
-        self.known |= self.records.read([trial.id for _, trial in trials if trial.id not in self.known])
+        unknown = {trial.id for _, trial in trials} - self.known.keys() - self.refused
+        self.known |= self.records.read(unknown)
         self.running = {trial.id: trial for _, trial in trials if trial.id not in self.known}  # members may be the same
         self.waiting = deque(self.running.values())
         if not self.running:

@@ -1,7 +1,7 @@
 """Where the engine gets trials from: a list of them here, searches in `tuning.sweep_source`."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -33,8 +33,13 @@ class Source(Protocol):
     def finished(self) -> bool:
         """Whether every trial has been handed out."""
 
-    def next(self) -> Next | Finished | None:
-        """The next trial; None: not now, ask again after the next result."""
+    def next(self, held: Collection[str] = ()) -> Next | Finished | None:
+        """The next trial; None: not now, ask again after the next result. Arms that are `held` suggest nothing new: of
+        each, enough candidates wait for a host."""
+
+    def take_up(self, trial_id: str) -> bool:
+        """A trial that has ended as infeasible fits a host by now. Whether it is to run after all, from now on; False
+        where the source has gone on without it."""
 
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
         """Whether a trial that has made these new reports goes on; else it ends as `pruned`."""
@@ -63,9 +68,13 @@ class FixedSource:
         """Whether all have been handed out."""
         return not self.waiting
 
-    def next(self) -> Next | Finished | None:
-        """The next of them; `Finished` after the last."""
+    def next(self, held: Collection[str] = ()) -> Next | Finished | None:
+        """The next of them; `Finished` after the last. No arm is held: nothing is suggested, all are planned."""
         return Next(self.waiting.popleft()) if self.waiting else Finished()
+
+    def take_up(self, trial_id: str) -> bool:
+        """Always: no other trial depends on it."""
+        return True
 
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
         """Always: nothing stops a planned trial early."""

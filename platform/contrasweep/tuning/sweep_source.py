@@ -2,7 +2,7 @@
 
 import json
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -48,6 +48,9 @@ class Search(Protocol):
     def done(self, record: Record) -> None:
         """A trial has its record."""
 
+    def take_up(self, trial_id: str) -> bool:
+        """Whether a trial that ended as infeasible, and fits a host by now, is to run after all."""
+
     def best(self) -> Any:
         """What is to be confirmed; None where nothing was trained to its end and feasible."""
 
@@ -61,7 +64,15 @@ class SweepSource:
     `confirmed` is told the plan each time one more arm's best is known.
     """
 
-    def __init__(self, plan: SweepDesign, records: StudyRecords, confirmed: Callable[[SweepDesign], None]) -> None:
+    def __init__(
+        self,
+        plan: SweepDesign,
+        records: StudyRecords,
+        confirmed: Callable[[SweepDesign], None],
+        refused: Collection[str] = (),
+    ) -> None:
+        """`refused` are trials with a record that says that they fitted no host: they are handed out again."""
+        self.refused = set(refused)
         self.plan, self.records, self.confirmed = plan, records, confirmed
         self.present = PresentCode(plan.functions)
         self.searches: dict[str, Search] = {}
@@ -69,16 +80,18 @@ class SweepSource:
         self.confirmation: dict[str, deque[Trial]] = {}
         self._begin()
 
-    def next(self) -> Next | Finished | None:
-        """A trial of the searches in turns; if none has one now, the confirmation that has most left."""
+    def next(self, held: Collection[str] = ()) -> Next | Finished | None:
+        """A trial of the searches in turns, but of arms that are `held`; if none has one now, the confirmation that has
+        most left."""
         self._begin()
         for _ in range(len(self.turns)):
             arm = self.turns[0]
             self.turns.rotate(-1)
-            if arm in self.searches and (following := self.searches[arm].next()) is not None:
+            if arm in self.searches and arm not in held and (following := self.searches[arm].next()) is not None:
                 return following
         self._begin()  # a search may just have found its space exhausted
-        longest = max(self.confirmation.values(), key=len, default=None)  # replicate by replicate, not arm by arm
+        confirming = (left for arm, left in self.confirmation.items() if arm not in held)
+        longest = max(confirming, key=len, default=None)  # replicate by replicate, not arm by arm
         if longest:
             return Next(longest.popleft(), TrialNotes(phase=Phase.CONFIRM))
         return Finished() if self.finished else None
@@ -102,8 +115,14 @@ class SweepSource:
 
     def done(self, record: Record) -> None:
         """Pass a record of the search on to its arm; the confirmation's records change nothing."""
+        self.refused.discard(record.trial_id)
         if (arm := self._arm(record.trial_id)) is not None:
             arm.done(record)
+
+    def take_up(self, trial_id: str) -> bool:
+        """As the search of its arm says; of the confirmation always."""
+        arm = self._arm(trial_id)
+        return arm is None or arm.take_up(trial_id)
 
     def warnings(self) -> list[str]:
         """The arms that have nothing to confirm."""
@@ -126,16 +145,16 @@ class SweepSource:
             best = {arm: self.searches[arm].whole_config(won) for arm, won in winners.items() if won is not None}
             self.plan = replace(self.plan, best=best)
             self.confirmed(self.plan)
-            finished = self.records.finished()
+            finished = self.records.finished() - self.refused
             for arm in over:
                 self.confirmation[arm] = deque(t for t in self.plan.trials if t.arm == arm and t.id not in finished)
 
     def _search(self, arm: str, tuned: Mapping[str, Any]) -> Search:
         if self.plan.population is None:
-            return ArmSearch(self.plan, arm, tuned, self.records, self._priors(arm, tuned))
+            return ArmSearch(self.plan, arm, tuned, self.records, self._priors(arm, tuned), self.refused)
         from contrasweep.tuning.population_search import PopulationSearch  # Ray's PBT comes with it
 
-        return PopulationSearch(self.plan, arm, tuned, self.records)
+        return PopulationSearch(self.plan, arm, tuned, self.records, refused=set(self.refused))
 
     def _tuned(self, arm: str) -> dict[str, Any]:
         """The tuned settings of `arm`, with those it was itself frozen on."""

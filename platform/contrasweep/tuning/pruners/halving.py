@@ -45,7 +45,8 @@ class Brackets(ABC):
         """The step at which a bracket is reduced for the (level + 1)-th time; infinite: never."""
 
     def add(self, trial: str, config: int, fold: int) -> None:
-        """Note the configuration of `trial`; a trial that goes on keeps its own."""
+        """Note the configuration of `trial`; a trial that goes on keeps its own, and has not ended."""
+        self.ended.pop(trial, None)
         if trial not in self.config_of:
             self.config_of[trial] = config
             self.trials[config].append(trial)
