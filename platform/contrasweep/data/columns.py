@@ -12,6 +12,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from contrasweep.errors import DataError
+
+REMEDY = "stage the dataset again"
 Spec = Mapping[str, Any]
 """Of an array column: `dtype`, `shape` of one item; `list: true` when a row holds several items;
 `encoding: image` when the bytes are a PNG or JPEG file that decodes to `shape`."""
@@ -43,6 +46,22 @@ def to_array(column: pa.Array, dtype: str, shape: Sequence[int]) -> NDArray[Any]
     width = column.type.byte_width
     raw = np.frombuffer(column.buffers()[1], np.uint8, len(column) * width, column.offset * width)
     return raw.view(np.dtype(dtype).newbyteorder("<")).reshape(len(column), *shape)
+
+
+def check_stored(column: pa.Array, spec: Spec, where: str) -> None:
+    """`DataError` where a column of the shard `where` is not stored as its spec says."""
+    kind = column.type
+    if spec.get("list"):
+        if not pa.types.is_list(kind):
+            raise DataError(f"{where}: a column of several items a row is stored as {str(kind)[:50]}; {REMEDY}")
+        nulls, kind = column.null_count + column.values.null_count, kind.value_type
+    else:
+        nulls = column.null_count
+    width = np.dtype(spec["dtype"]).itemsize * int(np.prod(spec["shape"], dtype=np.int64))
+    fits = pa.types.is_binary(kind) if spec.get("encoding") == "image" else kind == pa.binary(width)
+    if nulls or not fits:
+        what = f"{spec['dtype']} {list(spec['shape'])} of {width:,} bytes"
+        raise DataError(f"{where}: {what} is stored as {str(kind)[:50]} with {nulls:,} nulls; {REMEDY}")
 
 
 def table(columns: Mapping[str, Any], specs: Mapping[str, Spec]) -> pa.Table:

@@ -44,19 +44,14 @@ def decode_split(manifest: Manifest, split: str, folder: Path, encoded: Collecti
     writers = {name: _writer(folder, name, spec, rows, name in encoded) for name, spec in manifest.columns.items()}
     rest: list[pa.Table] = []
     for shard, file in _verified(manifest, split, folder):
-        opened = pq.ParquetFile(file, memory_map=False, pre_buffer=False)
-        if opened.metadata.num_rows != shard.rows:
-            raise DataError(
-                f"{manifest.uri}/{shard.file} has {opened.metadata.num_rows:,} rows, its manifest says {shard.rows:,}; "
-                "stage the dataset again"
-            )
-        arrays = [name for name in writers if name in opened.schema_arrow.names]
-        rest.append(_read_rest(opened, arrays))
-        step = max(1, min(BATCH, BATCH_BYTES * shard.rows // max(1, shard.bytes)))
-        for batch in opened.iter_batches(step, columns=arrays) if arrays else ():
-            for name in arrays:
-                writers[name].add(batch.column(name), f"{manifest.uri}/{shard.file}")
-        opened.close()
+        where = f"{manifest.uri}/{shard.file}"
+        try:
+            rest.append(_decode_shard(shard, file, where, manifest.columns, writers))
+        except (pa.ArrowException, OSError) as error:  # its digest is right, so somebody wrote it so
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            problem = " ".join(str(error).split())[:200]
+            raise DataError(f"{where} is no Parquet file of rows ({problem}); stage the dataset again") from None
         pa.default_memory_pool().release_unused()  # else the pool keeps what the shard took
     for name, writer in writers.items():
         if writer.seen:
@@ -68,6 +63,26 @@ def decode_split(manifest: Manifest, split: str, folder: Path, encoded: Collecti
     table = pa.concat_tables(rest).combine_chunks()
     with pa.OSFile(str(folder / ROWS), "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
         out.write_table(table)
+
+
+def _decode_shard(
+    shard: Shard, file: Path, where: str, specs: Mapping[str, columns.Spec], writers: Mapping[str, Any]
+) -> pa.Table:
+    """Give each array column to its writer; the other columns."""
+    with pq.ParquetFile(file, memory_map=False, pre_buffer=False) as opened:
+        if opened.metadata.num_rows != shard.rows:
+            raise DataError(
+                f"{where} has {opened.metadata.num_rows:,} rows, its manifest says {shard.rows:,}; "
+                "stage the dataset again"
+            )
+        arrays = [name for name in writers if name in opened.schema_arrow.names]
+        rest = _read_rest(opened, arrays)
+        step = max(1, min(BATCH, BATCH_BYTES * shard.rows // max(1, shard.bytes)))
+        for batch in opened.iter_batches(step, columns=arrays) if arrays else ():
+            for name in arrays:
+                columns.check_stored(batch.column(name), specs[name], f"{where}, column {name!r}")
+                writers[name].add(batch.column(name), where)
+    return rest
 
 
 def _verified(manifest: Manifest, split: str, scratch: Path) -> Iterator[tuple[Shard, Path]]:

@@ -20,6 +20,12 @@ MANIFEST = "manifest.json"
 REMEDY = "stage the dataset again"
 MAX_ITEM = 2**40  # numbers of one item of an array column
 
+DTYPES = (
+    *("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"),
+    *("float16", "float32", "float64"),
+)
+"""What an array column may hold."""
+
 
 @dataclass(frozen=True)
 class Shard:
@@ -131,10 +137,12 @@ class Manifest:
 
 
 def _checked_column(column: dict[str, Any]) -> dict[str, Any]:
-    """The entry of an array column as it is; ValueError where it has no dtype or no shape."""
+    """The entry of an array column as it is; ValueError where it has no dtype of plain numbers or no shape."""
     shape = column.get("shape")
     if not isinstance(column.get("dtype"), str) or not isinstance(shape, list):
         raise ValueError("an array column has a dtype and a shape")
+    if column["dtype"] not in DTYPES:  # `object` would be unpickled, others have no width
+        raise ValueError(f"its dtype must be one of {', '.join(DTYPES)}, got {column['dtype'][:40]!r}")
     if not all(type(size) is int and size >= 0 for size in shape) or math.prod(shape) > MAX_ITEM:
         raise ValueError(f"a shape is of sizes whose product is at most {MAX_ITEM:,}")
     return column

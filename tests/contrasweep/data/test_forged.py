@@ -1,0 +1,138 @@
+"""Datasets that somebody wrote so: digests that are right, and content that is not what it says."""
+
+import json
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from contrasweep.data import columns, open_dataset, stage
+from contrasweep.data.columns import content_digest
+from contrasweep.data.integrity import sha256
+from contrasweep.data.manifest import MANIFEST, Manifest, Shard
+from contrasweep.errors import DataError
+
+ROWS = 3
+
+
+def forged(folder: Path, image: pa.Array | None = None, **spec: object) -> Manifest:
+    """A dataset of three rows of eight numbers, as it lies in a storage; `image` and its entry are what is given."""
+    folder.mkdir()
+    stored = columns.from_array(np.zeros((ROWS, 8), np.uint8)) if image is None else image
+    table = pa.table({"image": stored, "label": pa.array([0, 1, 0])})
+    pq.write_table(table, folder / "train.parquet")
+    return described(folder, content_digest(table), **spec)
+
+
+def described(folder: Path, content: str, **spec: object) -> Manifest:
+    file = folder / "train.parquet"
+    shard = Shard("train.parquet", ROWS, file.stat().st_size, sha256(file), content)
+    entry = {"dtype": "uint8", "shape": [8]} | spec
+    manifest = Manifest("forged", str(folder), "image", {"train": (shard,)}, ("a", "b"), {"image": entry})
+    (folder / MANIFEST).write_text(manifest.to_json())
+    return manifest
+
+
+def read(manifest: Manifest) -> np.ndarray:
+    """The images of the training split, of the manifest as it is stored."""
+    again = Manifest.from_json((Path(manifest.uri) / MANIFEST).read_bytes(), manifest.uri)
+    return open_dataset(again).split("train").array("image")
+
+
+def one_line(error: pytest.ExceptionInfo[DataError]) -> str:
+    text = str(error.value)
+    assert "\n" not in text and len(text) < 700
+    return text
+
+
+def test_what_nobody_forged_is_read(tmp_path: Path) -> None:
+    assert read(forged(tmp_path / "d")).tolist() == [[0] * 8] * ROWS
+
+
+@pytest.mark.parametrize("dtype", ["O", "object", "|O", "V8", "S8", "M8[s]", "complex64", "{'a': 'O'}", "u1, O", "no"])
+def test_a_column_of_objects_is_refused_before_anything_is_read(dtype: str, tmp_path: Path) -> None:
+    manifest = forged(tmp_path / "d", dtype=dtype)
+    with pytest.raises(DataError) as error:
+        read(manifest)
+    says = one_line(error)
+    assert str(tmp_path / "d" / MANIFEST) in says and "its dtype must be one of bool, uint8" in says and dtype in says
+
+
+@pytest.mark.parametrize(
+    ("image", "spec", "says"),
+    [
+        (pa.array([b"1" * 8, None, b"2" * 8], pa.binary(8)), {}, "with 1 nulls"),
+        (pa.array([b"12345678"] * ROWS, pa.binary(8)), {"dtype": "float64"}, "is stored as fixed_size_binary[8]"),
+        (pa.array(["text"] * ROWS), {}, "is stored as string"),
+        (pa.array([[1]] * ROWS), {}, "is stored as list"),
+        (pa.array([1, 2, 3]), {"list": True}, "is stored as int64"),
+        (pa.array([["a"]] * ROWS), {"list": True}, "is stored as string"),
+        (pa.array([1.0] * ROWS), {"encoding": "image", "shape": [2, 2, 3]}, "is stored as double"),
+    ],
+)
+def test_a_column_that_is_stored_otherwise_names_the_shard(
+    image: pa.Array, spec: dict[str, object], says: str, tmp_path: Path
+) -> None:
+    manifest = forged(tmp_path / "d", image, **spec)
+    with pytest.raises(DataError) as error:
+        read(manifest)
+    text = one_line(error)
+    assert "train.parquet, column 'image'" in text and says in text and "stage the dataset again" in text
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1" + bytes(40) + b"PAR1", b"\x93NUMPY\x01\x00 no parquet"])
+def test_a_shard_that_is_no_parquet_file_names_it(content: bytes, tmp_path: Path) -> None:
+    folder = tmp_path / "d"
+    forged(folder)
+    (folder / "train.parquet").write_bytes(content)
+    manifest = described(folder, "")
+    with pytest.raises(DataError) as error:
+        read(replace(manifest))
+    assert "train.parquet is no Parquet file of rows" in one_line(error)
+
+
+def archive(file: Path, **arrays: object) -> Path:
+    ok = {"x": np.zeros((2, 28, 28), np.uint8), "y": np.zeros(2, np.int64)}
+    whole = {f"{name}_{split}": array for split in ("train", "test") for name, array in ok.items()}
+    np.savez(file, **{**whole, **arrays})  # type: ignore[arg-type]
+    return file
+
+
+@pytest.mark.parametrize(
+    "labels", [np.array(["a", "b"]), np.array([1j, 0]), np.zeros(2, "M8[s]"), np.zeros(2, [("a", "i4")])]
+)
+def test_labels_of_an_archive_that_are_no_numbers_are_refused(labels: np.ndarray, tmp_path: Path) -> None:
+    with pytest.raises(DataError) as error:
+        stage("mnist", str(tmp_path / "to"), source=archive(tmp_path / "d.npz", y_train=labels))
+    assert "y_train must be an array of numbers" in one_line(error)
+
+
+@pytest.mark.parametrize("how", ["header", "size", "method", "compressed"])
+def test_an_archive_that_was_tampered_with_is_one_line(how: str, tmp_path: Path) -> None:
+    file = tmp_path / "d.npz"
+    shape = (2**40, 2**20) if how == "size" else (2,)
+    header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    header = "(" * 117 + "\n" if how == "header" else header
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED if how == "compressed" else zipfile.ZIP_STORED) as out:
+        out.writestr("x_train.npy", b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + header.encode() + bytes(2))
+    data = bytearray(file.read_bytes())
+    if how == "method":  # one that nobody knows, in both headers
+        data[8:10] = (99).to_bytes(2, "little")
+        at = data.index(b"PK\x01\x02") + 10
+        data[at : at + 2] = (99).to_bytes(2, "little")
+    if how == "compressed":
+        data[45:60] = bytes(range(200, 215))
+    file.write_bytes(data)
+    with pytest.raises(DataError) as error:
+        stage("mnist", str(tmp_path / "to"), source=file)
+    assert "cannot be read as a NumPy archive of plain arrays" in one_line(error)
+
+
+def test_the_manifest_of_every_staged_dataset_passes(tmp_path: Path) -> None:
+    manifest = stage("digits-lt", str(tmp_path / "to"))
+    stored = json.loads((tmp_path / "to" / MANIFEST).read_text())
+    assert stored["columns"]["image"]["dtype"] == "uint8" and manifest.columns == stored["columns"]
