@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from contrasweep.errors import BrokenFileError, StorageError
 from contrasweep.storage.parquet_file import decode_table, encode_table, is_number, is_text
+from contrasweep.storage.read_limit import MAX_TRIAL_READ
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import SYSTEM, StudyRecords
 
@@ -31,7 +32,6 @@ RECORDS, CURVES, SYSTEMS = "compact/records.parquet", "compact/curves.parquet", 
 MIN_OBJECTS_TO_COMPACT = 200  # read singly before a file is written: a small study needs none
 RECOMPACT_FRACTION = 0.1  # of the trials: a growing study is compacted ever more rarely
 THREADS = 16
-MAX_SINGLE = 2**28  # bytes of one trial's file
 
 
 def _is_content(kind: pa.DataType) -> bool:
@@ -116,7 +116,7 @@ def _gather(
 
     def fetch(trial_id: str) -> bytes | BrokenFileError | None:
         try:
-            return records.store.read(records.key(trial_id, single), MAX_SINGLE)
+            return records.store.read(records.key(trial_id, single), MAX_TRIAL_READ)
         except FileNotFoundError:
             return None
         except BrokenFileError as error:

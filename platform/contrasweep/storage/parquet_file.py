@@ -50,13 +50,21 @@ def encode_table(table: pa.Table) -> bytes:
     return data[:at] + _MARK + hashlib.sha256(data).digest() + data[at:]
 
 
-def decode_table(data: bytes, file: str, remedy: str, columns: Mapping[str, Check], others: Check | None) -> pa.Table:
+def decode_table(
+    data: bytes,
+    file: str,
+    remedy: str,
+    columns: Mapping[str, Check],
+    others: Check | None,
+    max_values: int = MAX_VALUES,
+) -> pa.Table:
     """The table in the content of `file`. `columns` are those that it must have, `others` says of which type further
-    ones are (None: there are none). `BrokenFileError` that names the file where it is no such table."""
+    ones are (None: there are none). `BrokenFileError` that names the file where it is no such table, or has more than
+    `max_values` values in all its columns, which are not read then."""
     try:
         _check_digest(data)
         opened = pq.ParquetFile(pa.BufferReader(data), thrift_string_size_limit=2**27)
-        _check_size(opened.metadata)
+        _check_size(opened.metadata, max_values)
         _check_columns(opened.schema_arrow, columns, others)
         return opened.read(use_threads=False)
     except (pa.ArrowException, ValueError, OSError, KeyError, OverflowError, MemoryError) as error:
@@ -83,11 +91,11 @@ def _check_digest(data: bytes) -> None:
         raise ValueError("its digest is not that of its content: it was damaged")
 
 
-def _check_size(about: pq.FileMetaData) -> None:
+def _check_size(about: pq.FileMetaData, max_values: int) -> None:
     """A few bytes may stand for any number of rows."""
     values = about.num_rows * max(1, about.num_columns)
     size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
-    if about.num_rows > MAX_ROWS or about.num_columns > MAX_COLUMNS or values > MAX_VALUES or size > MAX_BYTES:
+    if about.num_rows > MAX_ROWS or about.num_columns > MAX_COLUMNS or values > max_values or size > MAX_BYTES:
         raise ValueError(
             f"it has {about.num_rows:,} rows of {about.num_columns:,} columns in {size:,} bytes, more than is read"
         )

@@ -24,6 +24,7 @@ from contrasweep.rows import Row
 from contrasweep.storage.json_file import MAX_BYTES
 from contrasweep.storage.names import check_file_name, check_name
 from contrasweep.storage.parquet_file import decode_table, encode_table, is_number, is_value
+from contrasweep.storage.read_limit import MAX_TRIAL_READ, MAX_TRIAL_VALUES
 from contrasweep.storage.record import RECORD_FILE, Record
 from contrasweep.storage.store import Store, open_store
 from contrasweep.storage.study_document import STUDY_FILE, StudyDocument
@@ -148,7 +149,7 @@ class StudyRecords:
     def metrics(self, trial_id: str) -> list[Row]:
         """Reports as written; [] where there are none. A metric that a report did not give is absent from it."""
         try:
-            table = self.metrics_table(trial_id, self.store.read(self.key(trial_id, "metrics.parquet")))
+            table = self.metrics_table(trial_id, self._read(trial_id, "metrics.parquet"))
         except FileNotFoundError:
             return []
         return [{k: v for k, v in row.items() if v is not None} for row in table.to_pylist()]
@@ -157,7 +158,7 @@ class StudyRecords:
         """The table in the content of a trial's metrics.parquet, or the file `name` of its kind; `BrokenFileError` if
         it is broken."""
         file, remedy = f"{self.store.uri}/{self.key(trial_id, name)}", self.remedy(RECORD_FILE.remedy)
-        table = decode_table(data, file, remedy, REPORTS, is_number)
+        table = decode_table(data, file, remedy, REPORTS, is_number, MAX_TRIAL_VALUES)
         try:
             kinds = {"step": pa.int64()}
             table = table.cast(pa.schema([(name, kinds.get(name, pa.float64())) for name in table.column_names]))
@@ -175,7 +176,7 @@ class StudyRecords:
     def system(self, trial_id: str) -> list[Row]:
         """The rows as written; [] where there are none."""
         try:
-            table = self.metrics_table(trial_id, self.store.read(self.key(trial_id, SYSTEM)), SYSTEM)
+            table = self.metrics_table(trial_id, self._read(trial_id, SYSTEM), SYSTEM)
         except FileNotFoundError:
             return []
         return [{k: v for k, v in row.items() if v is not None} for row in table.to_pylist()]
@@ -192,17 +193,21 @@ class StudyRecords:
     def items(self, trial_id: str, expected: Iterable[str] = ()) -> dict[str, Any]:
         """One array per name, one value per test item; {} where the trainable gave none. `BrokenFileError` where the
         file is broken or lacks one of the names that the record expects."""
-        key = self.key(trial_id, "items.parquet")
-        file, remedy = f"{self.store.uri}/{key}", self.remedy(RECORD_FILE.remedy)
+        name = "items.parquet"
+        file, remedy = f"{self.store.uri}/{self.key(trial_id, name)}", self.remedy(RECORD_FILE.remedy)
         try:
-            data = self.store.read(key)
+            data = self._read(trial_id, name)
         except FileNotFoundError:
             if set(expected):
                 raise BrokenFileError(file, "it is missing", remedy) from None
             return {}
         columns = {name: is_value if name == GROUP else is_number for name in expected}
-        table = decode_table(data, file, remedy, columns, is_value)
+        table = decode_table(data, file, remedy, columns, is_value, MAX_TRIAL_VALUES)
         return {name: table[name].to_numpy() for name in table.column_names}
+
+    def _read(self, trial_id: str, name: str) -> bytes:
+        """A file of a trial that a program reads whole; `BrokenFileError` where it is larger than one may be."""
+        return self.store.read(self.key(trial_id, name), MAX_TRIAL_READ)
 
     def artifact(self, trial_id: str, name: str, to: Path) -> Path:
         """Fetch one artifact to the file `to`."""

@@ -26,6 +26,7 @@ from contrasweep.storage.code_files import kept_codes
 from contrasweep.storage.compact import read_curves, read_records, record_etags
 from contrasweep.storage.names import check_file_name, check_name, is_key
 from contrasweep.storage.parquet_file import MAX_ROWS, decode_table, encode_table, is_number
+from contrasweep.storage.read_limit import MAX_TRIAL_READ, MAX_TRIAL_VALUES
 from contrasweep.storage.record import RECORD_FILE, DatasetRef, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import LocalStore
@@ -120,6 +121,35 @@ def test_a_file_of_a_terabyte_is_not_read(records, name):
     else:
         assert len(read_curves(records, etags, [TRIAL.id], broken)) == 0
     assert len(broken) == 1
+
+
+@pytest.mark.parametrize("name", ["metrics.parquet", "system.parquet", "items.parquet"])
+def test_a_file_of_one_trial_is_bounded_before_it_is_read(records, name):
+    """What a storage as a whole may hold, one trial's reports may not."""
+    records.write(RECORD)
+    with (records.store.root / records.key(TRIAL.id, name)).open("ab") as file:
+        file.truncate(MAX_TRIAL_READ + 1)
+    read = {"metrics.parquet": records.metrics, "system.parquet": records.system, "items.parquet": records.items}[name]
+    tracemalloc.start()
+    try:
+        with pytest.raises(BrokenFileError, match=rf"{name} is broken .it has 268,435,457 bytes, and 268,435,456 are"):
+            read(TRIAL.id)
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["metrics.parquet", "system.parquet", "items.parquet"])
+def test_a_small_file_of_many_reports_is_not_unfolded(records, name):
+    """A few kilobytes may stand for any number of equal rows."""
+    rows = MAX_TRIAL_VALUES // 2 + 1
+    table = pa.table({"step": pa.nulls(rows, pa.int64()).fill_null(1), "time": pa.nulls(rows, pa.float64())})
+    data = encode_table(table)
+    assert len(data) < 2**20
+    records.store.write(records.key(TRIAL.id, name), data)
+    read = {"metrics.parquet": records.metrics, "system.parquet": records.system, "items.parquet": records.items}[name]
+    with pytest.raises(BrokenFileError, match=rf"{name} is broken .it has {rows:,} rows of 2 columns in [0-9,]+ bytes"):
+        read(TRIAL.id)
 
 
 @pytest.mark.parametrize("name", ["weights.npz", "a/b/state.pt", "ä ö.png", "..x", "0"])
