@@ -4,8 +4,9 @@ JobSubmissionClient` that is used here, with the same names (docs.ray.io, "Ray J
 import asyncio
 import hashlib
 import io
+import time
 import zipfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -17,6 +18,10 @@ import requests
 T = TypeVar("T")
 
 POLL_S = 1.0
+MAX_QUIET_S = 8.0
+"""Between two looks at a log that has nothing new, at most."""
+CHARACTERS_PER_S, MAX_WAIT_S = 2**18, 60.0
+"""What following a log may fetch, and how long that may keep what is new waiting."""
 TIMEOUT_S = 60.0
 MAX_PACKAGE = 500 * 2**20
 """Bytes of a package that the head takes (Ray's GCS_STORAGE_MAX_SIZE)."""
@@ -55,6 +60,8 @@ class JobClient:
 
     def __init__(self, address: str, headers: Mapping[str, str]) -> None:
         self.address, self.headers = address, dict(headers)
+        self.clock: Callable[[], float] = time.monotonic
+        self.sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def submit_job(
         self,
@@ -85,17 +92,21 @@ class JobClient:
         return self._read(lambda answer: str(answer["logs"]), "GET", f"{_path(job)}/logs")
 
     async def tail_job_logs(self, job: str) -> AsyncIterator[str]:
-        """What it prints, from its beginning, until it ends."""
-        written = 0
+        """What it prints, from its beginning, until it ends. The API gives the whole log or none of it, so it is asked
+        for the less often the longer it is, and the longer nothing new was in it; how the job stands, each second."""
+        written, quiet_s, due = 0, POLL_S, 0.0
         while True:
             ended = self.get_job_status(job).is_terminal()
-            text = self.get_job_logs(job)
-            if text[written:]:
-                yield text[written:]
-                written = len(text)
+            if ended or self.clock() >= due:
+                text = self.get_job_logs(job)
+                if fresh := text[written:]:
+                    yield fresh
+                quiet_s = POLL_S if fresh else min(2 * quiet_s, MAX_QUIET_S)
+                written = max(written, len(text))
+                due = self.clock() + max(quiet_s, min(written / CHARACTERS_PER_S, MAX_WAIT_S))
             if ended:
                 return
-            await asyncio.sleep(POLL_S)
+            await self.sleep(POLL_S)
 
     def stop_job(self, job: str) -> bool:
         """Ask it to end; whether it was running."""

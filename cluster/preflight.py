@@ -1,5 +1,6 @@
 """Checks before a job is sent. Each failure is one line of `SubmissionError`."""
 
+import http.client
 import json
 import os
 import re
@@ -43,8 +44,8 @@ def check_address(address: str, timeout_s: float = 10.0) -> None:
     """Raise `SubmissionError` unless a Ray dashboard answers at `address` and accepts our token, of our version where
     Ray is installed here."""
     answer = _get(address, "/api/version", timeout_s)
-    theirs = answer.get("ray_version")
-    if theirs is None:
+    theirs = answer.get("ray_version") if isinstance(answer, dict) else None
+    if not isinstance(theirs, str):
         raise SubmissionError(f"{address} answers, but not as a Ray dashboard does; write http://HOST:8265")
     try:
         import ray
@@ -66,8 +67,15 @@ def is_remote(address: str, timeout_s: float = 10.0) -> bool:
         "127.0.0.1",
         "localhost",
     }
-    listed = _get(address, "/api/v0/nodes", timeout_s)["data"]["result"]["result"]
-    return any(node["node_ip"] not in here for node in listed if node["state"] == "ALIVE")
+    path = "/api/v0/nodes"
+    answer = _get(address, path, timeout_s)
+    try:
+        listed = answer["data"]["result"]["result"]
+        return any(str(node["node_ip"]) not in here for node in listed if node["state"] == "ALIVE")
+    except (LookupError, TypeError) as error:
+        raise SubmissionError(
+            f"{address}{path} is not answered as Ray does ({type(error).__name__}: {error})"
+        ) from None
 
 
 def check_uris(uris: Mapping[str, str], remote: bool) -> list[str]:
@@ -167,8 +175,13 @@ def check_reachable(client: Any, uris: Iterable[str], env: Mapping[str, str], ti
     answer = re.search(r"^PROBE (.*)$", client.get_job_logs(job), re.MULTILINE)
     if answer is None:
         raise SubmissionError(f"a first job failed on the cluster; see `contrasweep logs {job}`")
-    for uri, why in json.loads(answer[1]).items():
-        raise SubmissionError(f"{uri} cannot be reached from the cluster ({why})")
+    try:
+        unreachable = dict(json.loads(answer[1]))
+    except (ValueError, TypeError):
+        said = f"{answer[1][:80]!r}, which is not its answer"
+        raise SubmissionError(f"a first job on the cluster printed {said}; see `contrasweep logs {job}`") from None
+    for uri, why in unreachable.items():
+        raise SubmissionError(f"{uri} cannot be reached from the cluster ({' '.join(str(why).split())[:200]})")
 
 
 def _get(address: str, path: str, timeout_s: float) -> Any:
@@ -180,8 +193,8 @@ def _get(address: str, path: str, timeout_s: float) -> Any:
         if error.code in (401, 403):
             raise SubmissionError(f"{address} {_token_hint(error.code)}") from None
         raise SubmissionError(f"{address} answers {error.code}; is it a Ray dashboard?") from None
-    except (OSError, ValueError) as error:  # refused, no such host, timed out; not JSON
-        reason = getattr(error, "reason", error)
+    except (OSError, ValueError, http.client.HTTPException, RecursionError) as error:
+        reason = getattr(error, "reason", error)  # refused, no such host, timed out; not JSON, not HTTP
         raise SubmissionError(
             f"no Ray dashboard answers at {address} ({getattr(reason, 'strerror', None) or reason})"
         ) from None

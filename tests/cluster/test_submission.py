@@ -1,5 +1,6 @@
 """Submission: what is refused before anything is queued, what travels, and jobs on a real Ray head with a token."""
 
+import asyncio
 import http.server
 import json
 import os
@@ -12,11 +13,12 @@ import sys
 import tempfile
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from cluster import preflight, probe, submission
+from cluster import job_client, preflight, probe, submission
 from cluster.errors import ClusterError, SubmissionError
 from cluster.job_client import JobClient
 from cluster.node_versions import compare_versions, versions
@@ -611,6 +613,104 @@ def test_an_answer_that_is_none_of_rays_is_an_error_of_the_client(server, call, 
     server.answers = {path: (200, body)}
     with pytest.raises(RuntimeError, match="is not answered as Ray does"):
         call(JobClient(server.address, {}))
+
+
+class Growing(JobClient):
+    """A job on a clock of its own that prints `per_s` characters a second and ends after `ends_s`; what is fetched."""
+
+    def __init__(self, per_s, ends_s):
+        super().__init__("http://nowhere", {})
+        self.now, self.per_s, self.ends_s, self.fetched = 0.0, per_s, ends_s, []
+
+        async def sleep(seconds):
+            self.now += seconds
+
+        self.sleep, self.clock = sleep, lambda: self.now
+
+    @property
+    def text(self):
+        size = int(min(self.now, self.ends_s) * self.per_s)
+        return ("0123456789" * (size // 10 + 1))[:size]
+
+    def get_job_status(self, job):
+        return job_client.JobStatus.SUCCEEDED if self.now >= self.ends_s else job_client.JobStatus.RUNNING
+
+    def get_job_logs(self, job):
+        self.fetched.append((self.now, len(self.text)))
+        return self.text
+
+    def follow(self):
+        """What was written, with when."""
+
+        async def collect():
+            return [(self.now, text) async for text in self.tail_job_logs("job")]
+
+        loop = asyncio.new_event_loop()
+        try:
+            return loop.run_until_complete(collect())
+        finally:
+            loop.close()
+
+
+def test_a_long_log_is_fetched_no_faster_than_it_may_be():
+    client = Growing(per_s=20_000, ends_s=1000)
+    written = client.follow()
+    assert "".join(text for _, text in written) == client.text, "every character once"
+    characters = sum(size for _, size in client.fetched)
+    assert characters < 1000 * job_client.CHARACTERS_PER_S + 2 * len(client.text)
+    waits = [later - before for (before, _), (later, _) in pairwise(client.fetched)]
+    assert waits[0] <= 2 and max(waits) <= job_client.MAX_WAIT_S + job_client.POLL_S
+    assert client.fetched[-1][0] - 1000 <= job_client.POLL_S, "its end is seen at once"
+
+
+def test_a_short_log_is_shown_each_second_and_a_quiet_one_looked_at_less_often():
+    busy = Growing(per_s=50, ends_s=60)
+    assert [round(now) for now, _ in busy.follow()] == list(range(2, 61)), "after a first look, at 0, at nothing"
+    quiet = Growing(per_s=0, ends_s=600)
+    assert quiet.follow() == []
+    assert 600 / job_client.MAX_QUIET_S <= len(quiet.fetched) < 600 / job_client.MAX_QUIET_S + 10
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{}",
+        "[]",
+        "null",
+        "7",
+        '{"data": null}',
+        '{"data": {"result": {"result": [{}]}}}',
+        '{"data": {"result": {"result": ["ALIVE"]}}}',
+        '{"data": {"result": {"result": 3}}}',
+        '{"data": {"result": {"result": [{"state": "ALIVE"}]}}}',
+        "[" * 100_000,
+    ],
+)
+def test_odd_answers_of_a_dashboard_are_one_line(server, body):
+    server.answers = {"/api/v0/nodes": (200, body), "/api/version": (200, body)}
+    for ask in (preflight.is_remote, preflight.check_address):
+        with pytest.raises(SubmissionError) as error:
+            ask(server.address)
+        said = str(error.value)
+        assert "\n" not in said and server.address in said and len(said) < 300
+
+
+@pytest.mark.parametrize(
+    ("printed", "says"),
+    [
+        ("PROBE {", "a first job on the cluster printed '{', which is not its answer; see `contrasweep logs job`"),
+        ("PROBE 7", "a first job on the cluster printed '7', which is not"),
+        ('PROBE ["ab", 3]', "which is not its answer"),
+        ("no answer", "a first job failed on the cluster; see `contrasweep logs job`"),
+        ('PROBE {"s3://b": "no\\nsuch bucket"}', "s3://b cannot be reached from the cluster (no such bucket)"),
+    ],
+)
+def test_odd_answers_of_a_probe_are_one_line(printed, says):
+    client = Growing(per_s=0, ends_s=0)
+    client.submit_job, client.get_job_logs = lambda **job: "job", lambda job: f"starting\n{printed}\n"
+    with pytest.raises(SubmissionError) as error:
+        preflight.check_reachable(client, ["s3://b"], {})
+    assert says in str(error.value) and "\n" not in str(error.value)
 
 
 def test_the_token_is_sent_whatever_netrc_has_for_the_host(server, tmp_path, monkeypatch):

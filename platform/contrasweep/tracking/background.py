@@ -10,10 +10,13 @@ from contrasweep.storage.record import Record
 from contrasweep.tracking.tracker import SyncGap, Tracker
 from contrasweep.trial import Trial
 
+MAX_ERROR = 300
+"""Characters of an error that are shown."""
+
 
 class BackgroundTracker:
     """Passes each call on to the tracker that `build` makes, in order, from one thread. The first error is printed, and
-    `close` says of which trials not everything arrived."""
+    `close` says of which trials not everything arrived: all that were begun, where the tracker could not be built."""
 
     def __init__(self, name: str, study: str, build: Callable[[], Tracker]) -> None:
         self.name, self.study = name, study
@@ -49,18 +52,26 @@ class BackgroundTracker:
         tracker: Tracker | None = None
         try:
             tracker = build()
-        except Exception as error:  # someone else's code
+        except BaseException as error:  # someone else's code, which may call sys.exit: that would end this thread alone
             self._note("", error)
         while (call := self._calls.get()) is not None:
             if tracker is None:
+                self._failed.setdefault(call[0], self._failed[""])
                 continue
             try:
                 call[1](tracker)
-            except Exception as error:  # someone else's code
+            except BaseException as error:  # as above
                 self._note(call[0], error)
 
-    def _note(self, trial_id: str, error: Exception) -> None:
-        text = " ".join(f"{type(error).__name__}: {error}".split())
+    def _note(self, trial_id: str, error: BaseException) -> None:
+        text = " ".join(f"{type(error).__name__}: {_text(error)}".split())[:MAX_ERROR]
         if not self._failed:
             print(f"tracking by {self.name} fails: {text}", file=sys.stderr)
         self._failed.setdefault(trial_id, text)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # someone else's too
+        return "its text cannot be made"

@@ -55,6 +55,22 @@ def calm(tmp_path_factory):
     return run(study(), storage=str(tmp_path_factory.mktemp("calm")), tracking="none")
 
 
+def test_a_tracker_that_cannot_be_built_leaves_the_run_alone(calm, tmp_path, monkeypatch, capfd):
+    """One line at the start and one at the end, no traceback, and every trial done."""
+    calls = "\n".join(f"    def {name}(self, *words): ..." for name in ("start", "report", "finish", "close"))
+    fails = "    def __init__(self, study):\n        raise ConnectionError('nobody answers')\n"
+    (tmp_path / "unbuilt_tracker.py").write_text(f"class Own:\n{fails}{calls}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = "unbuilt_tracker:Own"
+    results = run(study(), storage=str(tmp_path / "runs"), tracking=name)
+    assert results.counts == {"done": 6} and values(results).equals(values(calm))
+    errors = [line for line in capfd.readouterr().err.splitlines() if "unbuilt_tracker" in line or "nobody" in line]
+    assert errors == [
+        f"tracking by {name} fails: ConnectionError: nobody answers",
+        f"{name} lacks 6 trials of study toy (ConnectionError: nobody answers); the records have everything",
+    ]
+
+
 def test_a_run_fills_the_table(calm):
     frame = calm.to_frame()
     assert list(frame.columns[:5]) == ["trial_id", "arm", "fold", "seed", "status"]

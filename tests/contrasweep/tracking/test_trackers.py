@@ -29,6 +29,26 @@ class Lines:
     def close(self, timeout_s=30.0):
         self.lines.append("closed")
 
+class Unbuilt(Lines):
+    def __init__(self, study):
+        raise RuntimeError("no such server\\nwith a second line " + "x" * 1000)
+
+class Exits(Lines):
+    def __init__(self, study):
+        raise SystemExit(3)
+
+class ExitsLater(Lines):
+    def finish(self, record):
+        raise SystemExit(4)
+
+class Odd(Exception):
+    def __str__(self):
+        raise ValueError("no text")
+
+class Unsaid(Lines):
+    def __init__(self, study):
+        raise Odd
+
 class Half:
     def start(self, trial): ...
     def report(self, *words): ...
@@ -104,6 +124,25 @@ def test_a_tracker_that_fails_stops_no_trial_and_is_named_at_the_end(trial, caps
         "own_trackers:Lines lacks 1 trial of study s (OSError: the disk is full); the records have everything"
     )
     assert "tracking by own_trackers:Lines fails: OSError: the disk is full" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("Unbuilt", "RuntimeError: no such server with a second line xxx"),
+        ("Exits", "SystemExit: 3"),
+        ("ExitsLater", "SystemExit: 4"),
+        ("Unsaid", "Odd: its text cannot be made"),
+    ],
+)
+def test_a_tracker_that_cannot_be_built_is_one_line_and_lacks_every_trial(name, reason, trial, capsys):
+    gap = tracked(f"own_trackers:{name}", trial)
+    assert gap is not None and gap.trials == (trial.id,)
+    said = capsys.readouterr()
+    [line] = said.err.splitlines()
+    assert line.startswith(f"tracking by own_trackers:{name} fails: {reason}") and len(line) < 400 and not said.out
+    assert str(gap).startswith(f"own_trackers:{name} lacks 1 trial of study s ({reason}")
+    assert str(gap).endswith("the records have everything") and "\n" not in str(gap)
 
 
 def test_several_at_once_with_mlflow_first(trial, tmp_path):
