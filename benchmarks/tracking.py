@@ -2,6 +2,7 @@
 
     python -m benchmarks.tracking outage --seconds 60       # needs PostgreSQL and moto
     python -m benchmarks.tracking scale --trials 1000       # sync of many trials, and the plain client beside it
+    python -m benchmarks.tracking local --trials 300        # a local sqlite file: a transaction a call, or for many
 
 The trials' metrics are made up here (a decaying curve): what is measured is the way they take, not learning.
 """
@@ -9,12 +10,15 @@ The trials' metrics are made up here (a decaying curve): what is measured is the
 import argparse
 import json
 import logging
+import os
 import platform
 import shutil
 import statistics
 import tempfile
 import threading
 import time
+import unittest.mock
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -32,6 +36,8 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking import MlflowTracker, TrackedStudy, sync
+from contrasweep.tracking.mlflow import writer
+from contrasweep.tracking.mlflow.transaction import in_transactions
 from contrasweep.trial import Trial
 
 RESULTS = Path(__file__).parent / "results"
@@ -220,6 +226,63 @@ def scale(trials: int, steps: int = 50) -> dict[str, Any]:
     return figures
 
 
+def local(trials: int, steps: int = 12) -> dict[str, Any]:
+    """Milliseconds a trial of the tracker on a sqlite file, of the wall and of the processor, `steps` reports each:
+    with a transaction for each of MLflow's calls, as a client does it, and with one for many trials. In turns, twice;
+    the faster counts."""
+    plain = TrackedStudy("local")
+    with tempfile.TemporaryDirectory(prefix="contrasweep-local-") as scratch:
+        MlflowTracker(f"sqlite:///{scratch}/warm.db", plain).close()  # imports
+        ways = {"a transaction a call": _one_by_one, "one for many trials": in_transactions}
+        rounds = [{name: _local(Path(scratch), trials, steps, way) for name, way in ways.items()} for _ in range(2)]
+    best = {name: {key: min(one[name][key] for one in rounds) for key in rounds[0][name]} for name in ways}
+    before, after = best.values()
+    return {
+        "trials": trials,
+        "reports": trials * steps,
+        "load": round(os.getloadavg()[0], 1),
+        **best,
+        "ratio": {key: round(before[key] / after[key], 2) for key in before},
+    }
+
+
+def _one_by_one(client: Any, items: list[Any], send: Any) -> Iterator[list[Any]]:
+    for item in items:
+        send(item)
+        yield [item]
+
+
+def _local(folder: Path, trials: int, steps: int, way: Any) -> dict[str, float]:
+    folder = Path(tempfile.mkdtemp(dir=folder))
+    every = [
+        Trial("local", f"arm{i % 4}", "benchmarks:stand_in", {"lr": 0.001 * i}, DATA, seed=i) for i in range(trials)
+    ]
+    records = StudyRecords(str(folder / "storage"), "local")
+    tracked = TrackedStudy.of("local", every, metric="accuracy", storage=records.storage)
+    done = []
+    for trial in every:
+        now = time.time()
+        rows = [{"step": s, "time": now + s, **dict.fromkeys(METRICS, 1 / s + trial.seed)} for s in range(1, steps + 1)]
+        records.write_metrics(trial.id, rows)
+        done.append((trial, rows, stand_in_record(trial, rows, now)))
+    with unittest.mock.patch.object(writer, "in_transactions", way):
+        uri = f"sqlite:///{folder}/mlflow.db"
+        MlflowTracker(uri, tracked, records).close()  # the file, with MLflow's tables
+        began, used = time.perf_counter(), time.process_time()
+        tracker = MlflowTracker(uri, tracked, records)
+        for trial, rows, record in done:
+            tracker.start(trial)
+            for row in rows:
+                tracker.report(trial.id, row["step"], {key: row[key] for key in METRICS}, row["time"])
+            tracker.finish(record)
+        gap = tracker.close(3600)
+    assert gap is None, gap
+    return {
+        "wall_ms": round(1000 * (time.perf_counter() - began) / trials, 1),
+        "processor_ms": round(1000 * (time.process_time() - used) / trials, 1),
+    }
+
+
 def _plain(uri: str, records: StudyRecords, sample: int = 5) -> float:
     """Seconds a trial with MLflow's own calls: start_run, log_param, log_metric."""
     import mlflow
@@ -241,7 +304,7 @@ def _plain(uri: str, records: StudyRecords, sample: int = 5) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["outage", "scale"])
+    parser.add_argument("what", choices=["outage", "scale", "local"])
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--trials", type=int, default=1000)
     options = parser.parse_args()
@@ -252,7 +315,7 @@ def main() -> None:
         steps = int((options.seconds + 90) / 0.1)
         figures = outage_on_postgres(cases, options.seconds, drivers=2, slots=8, steps=steps, workers=2)
     else:
-        figures = scale(options.trials)
+        figures = {"scale": scale, "local": local}[options.what](options.trials)
     figures = {"date": date.today().isoformat(), "hardware": f"{platform.machine()}, 2 cores, shared", **figures}
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"tracking_{options.what}.json").write_text(json.dumps(figures, indent=1) + "\n")

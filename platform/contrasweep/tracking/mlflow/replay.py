@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 
 from contrasweep.errors import BrokenFileError, SpecError, StorageError
@@ -18,6 +19,7 @@ from contrasweep.tracking.mlflow.address import TrackingAddress, checked_uri
 from contrasweep.tracking.mlflow.client import TrackingError
 from contrasweep.tracking.mlflow.description import describe_run, row_points
 from contrasweep.tracking.mlflow.server import Run, Server
+from contrasweep.tracking.mlflow.transaction import in_transactions
 from contrasweep.tracking.tracked_study import TrackedStudy
 from contrasweep.tracking.tracker import system_metrics
 
@@ -64,10 +66,9 @@ def sync(
         server.connect()
         outdated = [record for record in records_by_id.values() if not server.is_current(record)]
         added = sum(record.trial_id not in server.runs for record in outdated)
-        with ThreadPoolExecutor(HTTP_CONNECTIONS if tracking.is_server else 1) as pool:
-            for done, _ in enumerate(pool.map(lambda record: _replay(server, record, records), outdated), 1):
-                if on_progress is not None:
-                    on_progress(done, len(outdated))
+        for done in _replayed(server, outdated, records):
+            if on_progress is not None:
+                on_progress(done, len(outdated))
         server.end_study(max((record.ended for record in records_by_id.values()), default=None))
         write_links(records, tracking, server.url(), {i: url for i in records_by_id if (url := server.url(i))})
     except TrackingError as error:
@@ -108,6 +109,17 @@ def _artifacts(records: StudyRecords, record: Record) -> Iterator[dict[str, Path
             records.store.get_file(records.key(record.trial_id, LOG), Path(folder) / LOG)
             files.setdefault(LOG, Path(folder) / LOG)
         yield files
+
+
+def _replayed(server: Server, outdated: list[Record], records: StudyRecords) -> Iterator[int]:
+    """Replay each of `outdated`; how many are in the store, each time that it has more."""
+    if server.uri.is_sqlite:
+        groups = in_transactions(server.client, outdated, lambda record: _replay(server, record, records))
+        yield from accumulate(len(group) for group in groups)
+        return
+    with ThreadPoolExecutor(HTTP_CONNECTIONS if server.uri.is_server else 1) as pool:
+        for done, _ in enumerate(pool.map(lambda record: _replay(server, record, records), outdated), 1):
+            yield done
 
 
 def _replay(server: Server, record: Record, records: StudyRecords) -> None:

@@ -33,6 +33,7 @@ from contrasweep.tracking.tracked_study import TrackedStudy
 
 METRICS_PER_CALL = 1000  # MLflow's limits on log_batch
 PARAMS_PER_CALL = 100
+ENTITIES_PER_CALL = 1000  # points, params and tags together
 RUNS_PER_PAGE = 1000
 
 PAGE_KIND = "workflowType=machine_learning"  # MLflow's menus for training; its default ones are for language models
@@ -50,6 +51,7 @@ class Run:
     params: set[str] = field(default_factory=set)
     tags: dict[str, str] = field(default_factory=dict)
     ended: int = 0
+    due: dict[str, str] = field(default_factory=dict)  # params to go with the next call
 
 
 class Server:
@@ -117,6 +119,8 @@ class Server:
                 newest[key] = step
                 fresh.append(point)
         self._log_all(run, fresh)
+        if run.due:
+            self._log(run, (), {})
 
     def fill(self, run: Run, points: Iterable[Point]) -> None:
         """Log those points that the run's history does not have, wherever steps are missing."""
@@ -304,26 +308,25 @@ class Server:
             translate_errors(lambda: self.client.log_inputs(run.run_id, datasets=[dataset_input(description.dataset)]))
         missing = sorted(set(description.params) - run.params)
         for start in range(0, len(missing), PARAMS_PER_CALL):
-            names = missing[start : start + PARAMS_PER_CALL]
-            self._log(run, (), {}, {name: description.params[name] for name in names})
+            if run.due:
+                self._log(run, (), {})
+            run.due = {name: description.params[name] for name in missing[start : start + PARAMS_PER_CALL]}
 
-    def _log(
-        self, run: Run, points: Sequence[Point], tags: Mapping[str, str], params: Mapping[str, str] | None = None
-    ) -> None:
-        """One log_batch call; `run` is brought up to date once it has worked."""
+    def _log(self, run: Run, points: Sequence[Point], tags: Mapping[str, str]) -> None:
+        """One log_batch call, with the params that are due; `run` is brought up to date once it has worked."""
         from mlflow.entities import Param, RunTag
 
+        if run.due and len(points) + len(tags) + len(run.due) > ENTITIES_PER_CALL:
+            self._log(run, (), {})
+        params, run.due = run.due, {}
         metrics = [metric_entity(point) for point in points]
-        entities = {
-            "params": [Param(k, v) for k, v in (params or {}).items()],
-            "tags": [RunTag(k, v) for k, v in tags.items()],
-        }
+        entities = {"params": [Param(k, v) for k, v in params.items()], "tags": [RunTag(k, v) for k, v in tags.items()]}
         translate_errors(lambda: self.client.log_batch(run.run_id, metrics=metrics, **entities))
         for key, _, _, step in points:
             run.steps[key] = max(step, run.steps.get(key, step))
             if run.sent is not None:
                 run.sent.setdefault(key, set()).add(step)
-        run.params |= set(params or ())
+        run.params |= set(params)
         run.tags.update(tags)
 
 

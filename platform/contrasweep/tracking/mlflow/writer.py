@@ -22,6 +22,7 @@ from contrasweep.tracking.mlflow.client import TrackingError
 from contrasweep.tracking.mlflow.description import Point, TrialOrRecord, describe_run
 from contrasweep.tracking.mlflow.replay import write_record
 from contrasweep.tracking.mlflow.server import Server
+from contrasweep.tracking.mlflow.transaction import in_transactions
 from contrasweep.tracking.tracked_study import TrackedStudy
 
 logger = logging.getLogger("contrasweep.tracking")
@@ -103,6 +104,9 @@ class PendingTrial:
     attempts: int = 0
     rejected: str = ""  # why the store will not take the rest
     done: bool = False
+    created: bool = False  # these three: what is written and counts once its transaction is committed
+    sent: int = 0
+    written: bool = False
 
     @property
     def has_data(self) -> bool:
@@ -203,7 +207,7 @@ class Writer:
                 self._connected = True
             unreachable: list[TrackingError] = []
             waiting = [entry for entry in self._open.values() if entry.has_data]
-            list(self._pool.map(self._send_trial, waiting, repeat(unreachable)))
+            self._send_trials(waiting, unreachable)
             self._complete |= {i for i, entry in self._open.items() if entry.done}
             self._open = {i: entry for i, entry in self._open.items() if not entry.done}
             if unreachable:
@@ -214,6 +218,33 @@ class Writer:
         while self._jobs:
             self._send_job(self._jobs[0])
             self._jobs.pop(0)
+
+    def _send_trials(self, waiting: list[PendingTrial], unreachable: list[TrackingError]) -> None:
+        """The news of `waiting`: to a server several at once, to a local file many in one transaction."""
+        if not self._uri.is_sqlite:
+            list(self._pool.map(self._send_trial, waiting, repeat(unreachable)))
+            for entry in waiting:
+                self._settle(entry)
+            return
+        try:
+            for committed in in_transactions(
+                self.server.client, waiting, lambda entry: self._send_trial(entry, unreachable)
+            ):
+                for entry in committed:
+                    self._settle(entry)
+                if self._inbox.stopped:
+                    return
+        except TrackingError:
+            for entry in waiting:  # undone with the transaction: to be sent again
+                entry.created, entry.sent, entry.written = False, 0, False
+            raise
+
+    def _settle(self, entry: PendingTrial) -> None:
+        """Forget what the store has of a trial now."""
+        entry.new &= not entry.created
+        self._sent(entry, entry.sent)
+        entry.done |= entry.written
+        entry.created, entry.sent, entry.written = False, 0, False
 
     def _send_trial(self, entry: PendingTrial, unreachable: list[TrackingError]) -> None:
         """One trial's news. An error of its own is counted against it; the store's ends the round."""
@@ -235,8 +266,7 @@ class Writer:
     def _write(self, entry: PendingTrial) -> None:
         server, description = self.server, describe_run(self.study, entry.trial)
         if entry.record is not None and server.is_current(entry.record):
-            self._sent(entry, len(entry.points))
-            entry.done = True
+            entry.sent, entry.written = len(entry.points), True
             return
         if entry.new:
             server.drop_finished(description.trial_id)
@@ -244,10 +274,10 @@ class Writer:
         entry.has_missing_steps |= known if entry.new else not known
         run = server.ensure(description, entry.started)
         server.resume(run)
-        entry.new = False
+        entry.created = True
         count = len(entry.points)
         server.append(run, entry.points[:count])
-        self._sent(entry, count)
+        entry.sent = count
         if entry.record is not None:
             self._write_record(entry, entry.record)
 
@@ -258,7 +288,7 @@ class Writer:
         else:
             self.server.finish(run, record, {}, complete=not entry.has_missing_steps)
             entry.rejected = "reports were dropped while the store was away" if entry.has_missing_steps else ""
-        entry.done = not entry.rejected
+        entry.written = not entry.rejected
 
     def _send_job(self, job: Callable[[], None]) -> None:
         try:
