@@ -5,15 +5,16 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import yaml
-from raylets import RayCluster
+from raylets import RayCluster, wait_for
 
 from contrasweep.results.results import Results
 from contrasweep.storage.record import Phase
+from contrasweep.storage.records import StudyRecords
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(280)]
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
@@ -41,23 +42,36 @@ class Command:
             yaml.safe_dump({"name": "growing", "data": "digits-lt", "arms": arms} | fields)
         )
 
-    def start(self, *words: str) -> "subprocess.Popen[str]":
+    def start(self, *words: str) -> "subprocess.Popen[bytes]":
         environment = self.cluster.environment | {"RAY_ADDRESS": f"127.0.0.1:{self.cluster.gcs_port}"}
         environment["PYTHONPATH"] = os.pathsep.join([str(self.folder), os.environ.get("PYTHONPATH", "")])
         command = [sys.executable, "-m", "contrasweep", "run", "study.yaml", "--storage", "runs", "--tracking", "none"]
-        return subprocess.Popen([*command, *words], cwd=self.folder, env=environment, stderr=subprocess.PIPE, text=True)
+        with (self.folder / "errors.txt").open("w") as errors:
+            return subprocess.Popen([*command, *words], cwd=self.folder, env=environment, stderr=errors)
+
+    @property
+    def errors(self) -> str:
+        """What the command has said so far."""
+        return (self.folder / "errors.txt").read_text()
+
+    @property
+    def storage(self) -> str:
+        return str(self.folder / "runs")
+
+    def wait_for(self, process: "subprocess.Popen[bytes]", true: Callable[[], bool]) -> None:
+        """Until it is true; an error as soon as the command has ended."""
+        wait_for(lambda: true() or process.poll() is not None, 200)
+        assert process.poll() is None, self.errors
 
     def run(self, hosts: list[str]) -> tuple[int, str]:
         """Run to the end on these hosts; the exit status and what was said."""
         nodes = [{"cpus": 1, "memory_gib": 2, "gpu": kind} for kind in hosts]
         (self.folder / "hosts.yaml").write_text(yaml.safe_dump({"nodes": nodes}))
-        process = self.start("--cluster", "hosts.yaml")
-        _, errors = process.communicate(timeout=200)
-        return process.returncode, errors
+        return self.start("--cluster", "hosts.yaml").wait(timeout=200), self.errors
 
     def placed(self) -> list[tuple[str, str, str, str | None]]:
         """Arm, phase, status and type of GPU of each record."""
-        results = Results.load("growing", str(self.folder / "runs"))
+        results = Results.load("growing", self.storage)
         records = [*results.trial_records.values(), *results.search_records.values()]
         return sorted((r.arm, r.notes.phase or "", r.status.value, r.notes.gpu_type) for r in records)
 
@@ -69,10 +83,11 @@ def cluster() -> Iterator[RayCluster]:
     started.close()
 
 
-def on_the_smallest(fields: dict[str, object]) -> list[tuple[str, str, str, str]]:
-    """Each trial done, where it fits."""
+def on_the_smallest(fields: dict[str, object], *arms: str) -> list[tuple[str, str, str, str]]:
+    """Each trial (of these arms) done, where it fits."""
     phases = [Phase.CONFIRM] * 2 + [Phase.SEARCH] * 2 if "type" in fields else [""] * 3
-    return [(arm, phase, "done", gpu) for arm, gpu in (("large", "H100"), ("small", "T4")) for phase in phases]
+    types = {"large": "H100", "small": "T4"}
+    return [(arm, phase, "done", types[arm]) for arm in arms or types for phase in phases]
 
 
 @pytest.mark.parametrize("fields", [GRID, SWEEP], ids=["grid", "sweep"])
@@ -80,16 +95,17 @@ def test_hosts_that_join_late_are_used_and_nothing_is_infeasible(
     fields: dict[str, object], tmp_path: Path, cluster: RayCluster
 ) -> None:
     command = Command(tmp_path, cluster, fields)
-    process = command.start()
-    time.sleep(10)
-    cluster.add_node("small", "T4")
-    time.sleep(30)
-    cluster.add_node("large", "H100")
-    _, errors = process.communicate(timeout=200)
-    assert process.returncode == 0, errors
+    process, began, small = command.start(), time.monotonic(), on_the_smallest(fields, "small")
+    command.wait_for(process, lambda: "no host of the cluster can hold a trial yet" in command.errors)
+    wait_for(lambda: time.monotonic() - began > 10, 20)
+    cluster.add_node("small", "T4", "workers")  # an autoscaler's, so that what it has not started yet is waited for
+    command.wait_for(process, lambda: "arm large waits for a larger host: the trial needs 50.0 GiB" in command.errors)
+    command.wait_for(process, lambda: len(StudyRecords(command.storage, "growing").finished()) == len(small))
+    wait_for(lambda: time.monotonic() - began > 40, 50)
+    assert command.placed() == small, "searches of other arms go on beside what waits"
+    cluster.add_node("large", "H100", "workers")
+    assert process.wait(timeout=200) == 0, command.errors
     assert command.placed() == on_the_smallest(fields)
-    assert "no host of the cluster can hold a trial yet" in errors
-    assert "arm large waits for a larger host: the trial needs 50.0 GiB" in errors
 
 
 @pytest.mark.parametrize("fields", [GRID, SWEEP], ids=["grid", "sweep"])

@@ -16,6 +16,7 @@ import psutil
 
 from cluster import preflight
 from cluster.errors import SubmissionError
+from cluster.growth import NODE_GROUP_LABEL
 
 BIN = Path(sys.executable).parent
 QUICK = {
@@ -106,15 +107,15 @@ class RayCluster:
         )
         self.wait_for_nodes(1)
 
-    def add_node(self, name: str, accelerator: str) -> None:
-        """A node of one core and one logical GPU of this type."""
+    def add_node(self, name: str, accelerator: str, group: str = "") -> None:
+        """A node of one core and one logical GPU of this type; an autoscaler's, of a `group`."""
         self._start(
             name,
             [
                 f"--address={self.host}:{self.gcs_port}",
                 "--num-cpus=1",
                 "--num-gpus=1",
-                f"--labels=ray.io/accelerator-type={accelerator}",
+                f"--labels=ray.io/accelerator-type={accelerator}" + (f",{NODE_GROUP_LABEL}={group}" if group else ""),
             ],
         )
 
