@@ -27,7 +27,8 @@ def in_transactions(client: Any, items: Sequence[Item], send: Callable[[Item], A
     where the transaction could not be begun or committed."""
     sessions, rest = _joined_sessions(client), list(items)
     while rest:
-        sent, until = [], time.monotonic() + HOLD_S
+        sent: list[Item] = []
+        until = time.monotonic() + HOLD_S
         with sessions.transaction():
             while rest and (not sent or time.monotonic() < until):
                 send(rest[0])
