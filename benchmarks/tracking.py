@@ -273,7 +273,7 @@ def _local(folder: Path, trials: int, steps: int, way: Any) -> dict[str, float]:
         for trial, rows, record in done:
             tracker.start(trial)
             for row in rows:
-                tracker.report(trial.id, row["step"], {key: row[key] for key in METRICS}, row["time"])
+                tracker.report(trial.id, int(row["step"]), {key: row[key] for key in METRICS}, row["time"])
             tracker.finish(record)
         gap = tracker.close(3600)
     assert gap is None, gap
