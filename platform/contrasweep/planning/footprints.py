@@ -11,11 +11,13 @@ from cluster.inventory import Inventory
 from cluster.memory import Workload
 from cluster.packing import Placement, default_footprint, options, why_not
 from contrasweep import canonical
+from contrasweep.code import PresentCode
+from contrasweep.planning import kept_counts
 from contrasweep.planning.learned import CPU, Learned, Peak, calibration_key, cell_key
 from contrasweep.stand_ins import absent
 from contrasweep.storage.record import TrialNotes
 from contrasweep.study.study import Study
-from contrasweep.study.trainables import find_trainable
+from contrasweep.study.trainables import find_trainable, trainable_path
 from contrasweep.trial import Trial
 
 MEASURED, ESTIMATED, DECLARED, DEFAULT = "measured", "estimated", "declared", "default"
@@ -50,6 +52,8 @@ class Footprints:
             name: getattr(find_trainable(arm, f"arms.{name}.trainable"), "memory", None)
             for name, arm in study.arms.items()
         }
+        functions = {trainable_path(arm): arm.trainable for arm in study.arms.values() if callable(arm.trainable)}
+        self._code = PresentCode(functions)
         self._workloads: dict[Cell, Workload | None] = {}
         self._counts: dict[Hashable, float | None] = {}
         self._whys: dict[Cell, str] = {}
@@ -222,10 +226,20 @@ class Footprints:
         if shape not in self._counts:
             self._counts[shape] = None
             try:
-                self._counts[shape] = work.count().gib
+                self._counts[shape] = self._count(work, trial)
             except ClusterError as error:
                 self._say_why(cell, str(error))
         return self._counts[shape]
+
+    def _count(self, work: Workload, trial: Trial) -> float:
+        """The count in GiB, from the cache where an earlier plan has kept it."""
+        key = kept_counts.key_of(work, self.hooks[trial.arm], trial, self._code)
+        gib = kept_counts.read(key) if key is not None else None
+        if gib is None:
+            gib = work.count().gib
+            if key is not None:
+                kept_counts.write(key, gib)
+        return gib
 
     def _say_why(self, cell: Cell, why: str) -> None:
         """Keep why a cell's memory is not known; not where packages are absent, of which the plan says that already."""

@@ -25,6 +25,12 @@ HOSTS = Inventory((Node(8, 32),))
 BUILT = []
 
 
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path, monkeypatch):
+    """What is counted here is counted, whatever earlier runs have kept."""
+    monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "cache"))
+
+
 def silent(trial, resume=None):
     yield
 

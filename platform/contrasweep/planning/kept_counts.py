@@ -1,0 +1,142 @@
+"""Counts of training's memory, kept on disk: a plan that finds them there does not run the model on fake tensors.
+
+A count is kept in the node's cache (`CONTRASWEEP_CACHE`/counts), one small file each, written beside its place and
+renamed into it, so that processes that plan at once never see half a file. Its name is the digest of all that the count
+depends on, which stands in it too and is compared when it is read: what is not exactly that, or is no such file at all,
+is as if there were none. Not kept are counts of which that cannot be said by plain values (see `key_of`).
+"""
+
+import contextlib
+import functools
+import hashlib
+import json
+import math
+import os
+import sys
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from types import FunctionType
+
+import cluster.memory
+from cluster.memory import Workload
+from contrasweep.code import PresentCode
+from contrasweep.code.distributions import installed_version
+from contrasweep.data.cache import cache_folder
+from contrasweep.trial import Trial
+
+MAX_COUNTS = 4096
+"""Files that are kept; when there are more, the quarter that was written longest ago is deleted."""
+MAX_BYTES = 1 << 20
+"""A file that is larger is none of ours, and not read; a key that is longer is not kept."""
+
+
+def key_of(work: Workload, hook: object, trial: Trial, code: PresentCode) -> str | None:
+    """All that the count of `work` depends on, as text: the shape of the workload, the trial's config and data, the
+    code that its trainable reaches, the versions of what that imports, of PyTorch and of Python, and how it is counted.
+
+    None where this cannot be known: `hook`, which gave the workload, is no plain function of a module that the
+    trainable reaches, the shape has other than plain values, or the config names a file or folder, whose content may
+    matter.
+    """
+    config = trial.config
+    shape = (work.architecture, work.shape, work.inputs if not callable(work.inputs) else None)
+    if not isinstance(hook, FunctionType) or hook.__closure__ or not _is_plain(shape) or _names_file(config):
+        return None
+    try:
+        version = code.of(trial.trainable, config).version
+    except Exception:  # the code is the user's, and `run` says what is wrong with it
+        return None
+    if hook.__module__ == "__main__" or hook.__module__ not in version.modules:
+        return None  # of a notebook, the code is the source of the trainable alone
+    numbers = (work.precision, work.optimizer_states, work.resident_bytes, work.fake, work.parts, work.gpus)
+    return json.dumps(
+        {
+            "shape": repr(shape),
+            "numbers": repr(numbers),
+            "config": repr(sorted(config.items())),
+            "data": trial.data.digest,
+            "trainable": trial.trainable,
+            "code": version.digest,
+            "distributions": dict(version.distributions),
+            "torch": installed_version("torch"),
+            "python": sys.version,
+            "counting": _counting(),
+        },
+        sort_keys=True,
+    )
+
+
+def read(key: str) -> float | None:
+    """The count in GiB that is kept for `key`; None where there is none that is whole and for exactly this key."""
+    path = _file(key)
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            return None
+        kept = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    gib = kept.get("gib") if isinstance(kept, dict) and kept.get("key") == key else None
+    return gib if isinstance(gib, float) and math.isfinite(gib) and gib >= 0 else None
+
+
+def write(key: str, gib: float) -> None:
+    """Keep a count, and no more than `MAX_COUNTS`. A cache that cannot be written costs the next plan its time only."""
+    path = _file(key)
+    beside = path.with_name(f".{uuid.uuid4().hex}")
+    text = json.dumps({"key": key, "gib": float(gib)})
+    if len(text) > MAX_BYTES:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(text)
+        os.replace(beside, path)
+        _bound(path.parent)
+    except OSError:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+def _bound(folder: Path) -> None:
+    """Delete the oldest quarter where there are too many; another process may have deleted some of them."""
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in entries]
+    if len(names) <= MAX_COUNTS:
+        return
+    ages = []
+    for name in names:
+        with contextlib.suppress(OSError):
+            ages.append((os.stat(folder / name).st_mtime_ns, name))
+    for _, name in sorted(ages)[: max(1, len(names) - MAX_COUNTS * 3 // 4)]:
+        with contextlib.suppress(OSError):
+            os.unlink(folder / name)
+
+
+def _file(key: str) -> Path:
+    return cache_folder() / "counts" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+
+
+@functools.cache
+def _counting() -> str:
+    """The digest of the module that counts, which a checkout may change without a new version."""
+    return hashlib.sha256(Path(cluster.memory.__file__).read_bytes()).hexdigest()
+
+
+def _is_plain(value: object) -> bool:
+    """Whether `repr` says all of a value, in every process the same."""
+    if isinstance(value, tuple | list):
+        return all(map(_is_plain, value))
+    return value is None or type(value) in (bool, int, float, str)
+
+
+def _names_file(value: object) -> bool:
+    """Whether a config has a value that is not plain, or is the name of a file or folder that is there."""
+    if isinstance(value, Mapping):
+        return any(not isinstance(key, str) or _names_file(item) for key, item in value.items())
+    if isinstance(value, tuple | list):
+        return any(map(_names_file, value))
+    if isinstance(value, str):
+        with contextlib.suppress(OSError, ValueError):
+            return Path(value).expanduser().exists() if value else False
+        return False
+    return not _is_plain(value)
