@@ -4,7 +4,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from scipy.optimize import minimize
 from torch import Tensor
 
 
@@ -23,6 +22,8 @@ def linear_probe(
     penalty / 2 * |weights|^2 (scikit-learn's C is 1 / penalty), the bias free; nothing in it is random.
     SciPy's L-BFGS steers, in float64 on the host; value and gradient come from the features' device.
     """
+    from scipy.optimize import minimize  # half a second, for which a plan need not wait
+
     mean, std = features.float().mean(0), features.float().std(0, correction=0)
     x, new = ((f.float() - mean) / (std + 1e-6) for f in (features, queries))
     x, new = (F.pad(f, (0, 1), value=1.0) for f in (x, new))  # the last weight is the bias

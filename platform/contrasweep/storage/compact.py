@@ -52,6 +52,8 @@ def read_records(
     def content(trial_id: str, data: bytes) -> pa.Table:
         return pa.table({"record": pa.array([data], pa.large_binary())})
 
+    if not etags:
+        return {}  # a plan of a new study need not wait for pandas, which PyArrow imports with its first array
     table = _gather(records, RECORDS, etags, list(etags), "record.json", content, broken)
     known = {}
     for trial_id, data in zip(table["trial_id"].to_pylist(), table["record"].to_pylist(), strict=True):
