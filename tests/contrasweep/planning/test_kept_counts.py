@@ -1,6 +1,7 @@
 """Counts of memory that a plan keeps on disk: read by the next one, and never when they are not exactly its own."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from contrasweep.planning.grid import make_plan
 from contrasweep.planning.learned import Learned
 
 ROOT = Path(__file__).resolve().parents[3]
+IMPORTED = os.pathsep.join(map(str, (ROOT / "platform", ROOT)))
 DATA = Manifest("d", "/nowhere", "labelled-image", {"train": (Shard("a", 40, 1, "aa"),)}, ("x", "y"), {}, Folds(5))
 BUILT = []
 
@@ -149,8 +151,33 @@ for turn in range(100):
         seen.append(kept_counts.read(f"key {number}") == number + 0.5)
 print(json.dumps([len(seen), all(seen)]))
 """
+    environment = {**os.environ, "PYTHONPATH": IMPORTED}
     running = [
-        subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)
+        subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
     ]
     assert [json.loads(process.communicate()[0]) for process in running] == [[300, True]] * 2
     assert len(list(cache.iterdir())) == 3
+
+
+def test_a_second_plan_prints_the_same_and_imports_neither_the_tracer_nor_pandas(tmp_path, cache):
+    """In processes of their own: the first counts, the second reads."""
+    code = f"""
+import sys
+from contrasweep.cli import main
+sys.argv = ["contrasweep", "plan", "search_spaces.quickstart:STUDY", "--storage", {str(tmp_path / "runs")!r}]
+try:
+    main()
+finally:
+    print(sorted({{"torch._dynamo", "pandas", "ray", "mlflow", "optuna"}} & set(sys.modules)), file=sys.stderr)
+"""
+    environment = {**os.environ, "PYTHONPATH": IMPORTED}
+    done = [
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+        )
+        for _ in range(2)
+    ]
+    assert done[0].stdout == done[1].stdout != ""
+    assert list(cache.iterdir())
+    assert done[1].stderr.splitlines()[-1] == "[]"
