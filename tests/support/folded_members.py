@@ -16,13 +16,31 @@ CLASSES = 3
 SHAPE = (1, 8, 8)
 
 
+def narrow(net: nn.Module, divisor: int) -> None:
+    """Divide the channels of every convolution and batch norm in place, inputs of the first convolution excepted, so
+    that a network that has no width of its own keeps its layers, strides and shortcuts at a fraction of the cost."""
+    inputs = next(layer.in_channels for layer in net.modules() if isinstance(layer, nn.Conv2d))
+    for parent in list(net.modules()):
+        for name, layer in list(parent.named_children()):
+            if isinstance(layer, nn.Conv2d):
+                sizes = [n if n == inputs else n // divisor for n in (layer.in_channels, layer.out_channels)]
+                options = {"kernel_size": layer.kernel_size, "stride": layer.stride, "padding": layer.padding}
+                narrower: nn.Module = nn.Conv2d(*sizes, bias=layer.bias is not None, **options)  # type: ignore[arg-type]
+                setattr(parent, name, narrower)
+            elif isinstance(layer, nn.BatchNorm2d):
+                setattr(parent, name, nn.BatchNorm2d(layer.num_features // divisor))
+
+
 def network(
-    name: str, shape: tuple[int, int, int] = SHAPE, head: str = "mlp", **options: Any
+    name: str, shape: tuple[int, int, int] = SHAPE, head: str = "mlp", divisor: int = 1, **options: Any
 ) -> Callable[[], nn.Module]:
-    """What builds an encoder with its head."""
+    """What builds an encoder with its head; the encoder with its channels divided by `divisor`."""
 
     def built() -> nn.Module:
         encoder = ENCODERS.choose({"name": name, **options}).build(shape)
+        if divisor > 1:
+            narrow(encoder, divisor)
+            encoder.dim //= divisor
         size = {} if head == "none" else {"dim": 6}
         model = nn.Sequential(encoder, HEADS.choose({"name": head, **size}).build(encoder.dim))
         return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
