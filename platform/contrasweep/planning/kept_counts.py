@@ -37,8 +37,10 @@ def key_of(work: Workload, hook: object, trial: Trial, code: PresentCode) -> str
 
     None where this cannot be known: `hook`, which gave the workload, is no plain function of a module that the
     trainable reaches, the shape has other than plain values, or the config names a file or folder, whose content may
-    matter.
+    matter; nor in a notebook or an interactive Python, whose modules may have been imported before they were edited.
     """
+    if hasattr(sys, "ps1"):  # IPython sets it too
+        return None
     config = trial.config
     shape = (work.architecture, work.shape, work.inputs if not callable(work.inputs) else None)
     if not isinstance(hook, FunctionType) or hook.__closure__ or not _is_plain(shape) or _names_file(config):

@@ -93,6 +93,12 @@ def test_a_closure_as_memory_is_counted_every_time(monkeypatch, cache):
     assert BUILT == [4, 8] and not cache.exists()
 
 
+def test_an_interactive_python_keeps_no_counts(monkeypatch, cache):
+    """It may have imported a module before it was edited, and the code's digest is of the file as it is now."""
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    assert noted() == noted() and BUILT == [4, 4] and not cache.exists()
+
+
 def test_what_cannot_be_counted_is_not_kept(cache):
     assert noted(width=13) is None and noted(width=13) is None
     assert BUILT == [13, 13] and not cache.exists()
