@@ -123,3 +123,15 @@ def unchecked_shapes() -> Iterator[None]:
 
 def pytest_runtest_setup() -> None:
     shapes.next_test()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> Iterator[None]:
+    """Under `--dist loadgroup` a test's name ends in @GROUP; without it `--last-failed` finds the test."""
+    whole = report.nodeid
+    name, at, group = whole.rpartition("@")
+    is_own = set(group) & set("]:/")  # stand behind an @ that is the test's own
+    if at and not is_own and "PYTEST_XDIST_WORKER" not in os.environ:  # a worker says it with its group
+        report.nodeid = name
+    yield
+    report.nodeid = whole

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -173,7 +174,8 @@ def test_a_record_that_a_lost_worker_had_written_stands(calm, tmp_path):
     trial, records = plan(study(), storage=calm.records.storage).trials[0], StudyRecords(str(tmp_path), "toy")
     written = calm.trial_records[trial.id]
     records.write(written)
-    active = ActiveTrials(FixedSource([]), records, None, listener := Silent(), budget=None, code=None)
+    nowhere = SimpleNamespace(inventory=None)  # nothing is placed here
+    active = ActiveTrials(FixedSource([]), records, nowhere, listener := Silent(), budget=None, code=None)
     active.running[trial.id] = (trial, {})
     active.give_up(trial.id, "the trial's worker was lost")
     assert listener.record == records.read_one(trial.id) == written
