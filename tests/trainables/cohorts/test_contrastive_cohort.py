@@ -307,7 +307,8 @@ def test_weights_to_begin_with_print_nothing_when_a_plan_asks(
         body = ENCODERS.choose("resnet18").build((1, 8, 8)).body
     torch.save(body.to_empty(device="cpu").state_dict(), tmp_path / "weights.pt")
     train.cohorts.key(trial(digits, 0, encoder={"name": "resnet18", "weights": str(tmp_path / "weights.pt")}))
-    assert [str(warning.message) for warning in recwarn] == []
+    # What earlier tests left to the garbage collector may warn here too, of a resource.
+    assert [str(warning.message) for warning in recwarn if warning.category is not ResourceWarning] == []
 
 
 def test_a_cohort_names_its_engine(digits: Manifest) -> None:
