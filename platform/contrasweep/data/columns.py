@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from contrasweep.data.manifest import REMEDY
 from contrasweep.errors import DataError
 
-REMEDY = "stage the dataset again"
 Spec = Mapping[str, Any]
 """Of an array column: `dtype`, `shape` of one item; `list: true` when a row holds several items;
 `encoding: image` when the bytes are a PNG or JPEG file that decodes to `shape`."""

@@ -1,7 +1,7 @@
 """Counts of training's memory, kept on disk: a plan that finds them there does not run the model on fake tensors.
 
-A count is kept in the node's cache (`CONTRASWEEP_CACHE`/counts), one small file each, written beside its place and
-renamed into it, so that processes that plan at once never see half a file. Its name is the digest of all that the count
+A count is kept in the node's cache (`CONTRASWEEP_CACHE`/counts), one small file each, of which processes that
+plan at once never see half. Its name is the digest of all that the count
 depends on, which stands in it too and is compared when it is read: what is not exactly that, or is no such file at all,
 is as if there were none. Not kept are counts of which that cannot be said by plain values (see `key_of`).
 """
@@ -13,7 +13,6 @@ import json
 import math
 import os
 import sys
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from types import FunctionType
@@ -23,6 +22,8 @@ from cluster.memory import Workload
 from contrasweep.code import PresentCode
 from contrasweep.code.distributions import installed_version
 from contrasweep.data.cache import cache_folder
+from contrasweep.errors import StorageError
+from contrasweep.storage.store import LocalStore
 from contrasweep.trial import Trial
 
 MAX_COUNTS = 4096
@@ -71,12 +72,9 @@ def key_of(work: Workload, hook: object, trial: Trial, code: PresentCode) -> str
 
 def read(key: str) -> float | None:
     """The count in GiB that is kept for `key`; None where there is none that is whole and for exactly this key."""
-    path = _file(key)
     try:
-        if path.stat().st_size > MAX_BYTES:
-            return None
-        kept = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        kept = json.loads(_store().read(_name(key), MAX_BYTES))
+    except (OSError, StorageError, ValueError, RecursionError):
         return None
     gib = kept.get("gib") if isinstance(kept, dict) and kept.get("key") == key else None
     return gib if isinstance(gib, float) and math.isfinite(gib) and gib >= 0 else None
@@ -84,19 +82,13 @@ def read(key: str) -> float | None:
 
 def write(key: str, gib: float) -> None:
     """Keep a count, and no more than `MAX_COUNTS`. A cache that cannot be written costs the next plan its time only."""
-    path = _file(key)
-    beside = path.with_name(f".{uuid.uuid4().hex}")
-    text = json.dumps({"key": key, "gib": float(gib)})
-    if len(text) > MAX_BYTES:
+    data = json.dumps({"key": key, "gib": float(gib)}).encode()
+    if len(data) > MAX_BYTES:
         return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text)
-        os.replace(beside, path)
-        _bound(path.parent)
-    except OSError:
-        with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
+    store = _store()
+    with contextlib.suppress(OSError, StorageError):
+        store.write(_name(key), data)
+        _bound(store.root)
 
 
 def _bound(folder: Path) -> None:
@@ -114,8 +106,12 @@ def _bound(folder: Path) -> None:
             os.unlink(folder / name)
 
 
-def _file(key: str) -> Path:
-    return cache_folder() / "counts" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+def _store() -> LocalStore:
+    return LocalStore(cache_folder() / "counts")
+
+
+def _name(key: str) -> str:
+    return f"{hashlib.sha256(key.encode()).hexdigest()}.json"
 
 
 @functools.cache

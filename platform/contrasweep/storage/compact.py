@@ -48,12 +48,12 @@ def read_records(
 ) -> dict[str, Record]:
     """The records of the trials in `etags` (trial id -> etag, from `record_etags`). What is broken is left out and
     added to `broken`; without such a list it is raised."""
+    if not etags:
+        return {}  # a plan of a new study need not wait for pandas, which PyArrow imports with its first array
 
     def content(trial_id: str, data: bytes) -> pa.Table:
         return pa.table({"record": pa.array([data], pa.large_binary())})
 
-    if not etags:
-        return {}  # a plan of a new study need not wait for pandas, which PyArrow imports with its first array
     table = _gather(records, RECORDS, etags, list(etags), "record.json", content, broken)
     known = {}
     for trial_id, data in zip(table["trial_id"].to_pylist(), table["record"].to_pylist(), strict=True):
