@@ -1,14 +1,35 @@
-"""What can be wrong with a batch that is given to a loss, checked before anything is computed."""
+"""The batch that a loss is computed of: checked before anything is computed, and joined over processes."""
+
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from contrasweep.errors import SpecError
+from trainables.losses import distributed
+from trainables.losses.ids import Ids
 
 
 class NotFiniteError(ValueError):
     """Embeddings hold NaN or infinite values."""
+
+
+def joined(
+    embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None, ids_of: Callable[[Ids, Ids | None], Ids]
+) -> tuple[Float[Tensor, "N d"], Int[Tensor, " N"]]:
+    """Embeddings in float32, or as they are in float64, and what `ids_of` makes of labels and instance ids; in a
+    process group the rows of all its processes. Raises as `check_batch` does: processes check what they have gathered,
+    so that all of them come to the same end."""
+    shared = distributed.processes() > 1
+    if not shared:
+        check_batch(embeddings, labels, instance_ids)
+    z = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
+    ids = ids_of(labels, instance_ids)
+    if shared:
+        z, ids = distributed.gather_with_gradient(z), distributed.gather(ids)
+        check_batch(z, ids, None)
+    return z, ids
 
 
 def check_batch(

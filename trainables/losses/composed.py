@@ -11,7 +11,7 @@ from torch import Tensor
 
 from contrasweep.errors import SpecError
 from trainables.losses import distributed, tiled
-from trainables.losses.batches import check_batch
+from trainables.losses.batches import joined
 from trainables.losses.ids import Ids, masks, others
 from trainables.losses.loss import Loss
 from trainables.losses.reductions import REDUCTIONS, Terms
@@ -38,14 +38,8 @@ class ComposedLoss:
 
     def __call__(self, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None) -> Scalar:
         shared = distributed.processes() > 1
-        if not shared:  # processes check what they have gathered, so that all of them come to the same end
-            check_batch(embeddings, labels, instance_ids)
         with torch.autocast(embeddings.device.type, enabled=False):
-            z = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
-            ids = self.ids(labels, instance_ids)
-            if shared:
-                z, ids = distributed.gather_with_gradient(z), distributed.gather(ids)
-                check_batch(z, ids, None)
+            z, ids = joined(embeddings, labels, instance_ids, self.ids)
             if not len(z):
                 return z.sum()
             if self.can_tile and (shared or tiled.wanted(z)):

@@ -23,8 +23,7 @@ from torch import Tensor
 from contrasweep.components import one_of, parameters_class, signature_fields
 from contrasweep.errors import SpecError
 from contrasweep.imports import import_path
-from trainables.losses import distributed
-from trainables.losses.batches import check_batch
+from trainables.losses.batches import joined
 from trainables.losses.loss import Loss
 
 SCORE_LEVEL = ("scores", "positives", "negatives")
@@ -83,14 +82,8 @@ class ExternalLoss:
     def __call__(
         self, embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], instance_ids: Int[Tensor, " n"] | None = None
     ) -> Float[Tensor, ""]:
-        shared = distributed.processes() > 1
-        if not shared:
-            check_batch(embeddings, labels, instance_ids)
         with torch.autocast(embeddings.device.type, enabled=False):
-            z = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
-            if shared:
-                z, labels = distributed.gather_with_gradient(z), distributed.gather(labels)
-                check_batch(z, labels, None)
+            z, labels = joined(embeddings, labels, instance_ids, lambda labels, _: labels)
             value = self.function(z, labels)
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise SpecError(f"{self.name} must give one number", value=value)

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from contrasweep.components import parameters_class, signature_fields
 from contrasweep.errors import SpecError
-from trainables.losses import distributed
-from trainables.losses.batches import check_batch
+from trainables.losses.batches import joined
 from trainables.losses.ids import Ids
 
 View = Float[Tensor, "b d"]
@@ -120,15 +119,8 @@ class ComposedViewsLoss:
     params: Mapping[str, Any]
 
     def __call__(self, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None) -> Scalar:
-        shared = distributed.processes() > 1
-        if not shared:
-            check_batch(embeddings, labels, instance_ids)
         with torch.autocast(embeddings.device.type, enabled=False):
-            z = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
-            ids = self.ids(labels, instance_ids)
-            if shared:
-                z, ids = distributed.gather_with_gradient(z), distributed.gather(ids)
-                check_batch(z, ids, None)
+            z, ids = joined(embeddings, labels, instance_ids, self.ids)
             first, second = paired_rows(ids)
             if not len(first):
                 return 0 * z.sum()
