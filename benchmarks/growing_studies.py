@@ -134,11 +134,6 @@ class Row:
     against: bool = False
 
     @property
-    def weight(self) -> float:
-        """Its part of the studies asked for; one of six cells takes as long as several of one."""
-        return 0.3 if len(self.means) > 1 else 1.0
-
-    @property
     def replicates(self) -> Replicates:
         first, most = (2, 8) if self.folds else (5, 40)
         return Replicates(first=first, step=first, most=most, spending=self.spending)
@@ -252,8 +247,7 @@ def write(rows: Path, studies: int, output: Path) -> None:
 def main() -> None:
     options = command_line(__doc__, "growing_studies", 2000)
     if options.what == "simulate":
-        counts = (max(1, round(options.studies * row.weight)) for row in ROWS)
-        simulate(options.rows, dict(zip(KINDS, counts, strict=True)), study, options.seconds)
+        simulate(options.rows, dict.fromkeys(KINDS, options.studies), study, options.seconds)
     else:
         write(options.rows, options.studies, options.output)
 

@@ -41,9 +41,31 @@ from search_spaces.quickstart import BASE, TRAIN
 
 PAIRS, SEEDS, FOLDS = 40, 2, 5
 EPOCHS = {"whole": 6, "half": 3}
-MOST = 8  # seeds of a study with looks
-STUDIES = 10  # of those with a difference
+STUDIES = 10  # of each design with a difference
 SCORES = ("f1_macro", "accuracy", "knn1", "knn5", "probe", "map_at_r")
+
+
+@dataclass(frozen=True)
+class Looked:
+    """How a study with a difference grows: on `folds` of one partition, or (None) on one split, with these seeds."""
+
+    title: str
+    folds: int | None
+    replicates: Replicates
+
+    def networks(self, number: int) -> tuple[int, int]:
+        """The first seed of the pool, and the fold, whose networks study `number` has; no two studies share one."""
+        if self.folds:
+            return number * self.replicates.most, 0
+        return number // FOLDS * self.replicates.most, number % FOLDS
+
+
+DESIGNS = (
+    Looked(f"{FOLDS} folds", FOLDS, Replicates(first=2, step=2, most=8)),
+    Looked("one split", None, Replicates(first=5, step=5, most=40)),
+)
+HALVES = max(design.networks(STUDIES - 1)[0] + design.replicates.most for design in DESIGNS)
+"""Seeds of the pool that are also trained half as long."""
 
 
 def arm(epochs: int) -> Arm:
@@ -62,9 +84,9 @@ class Pool:
         return self.folder / f"{kind}-{seed}.npz"
 
     def wanted(self) -> Iterator[tuple[str, int]]:
-        for seed in range(max(2 * PAIRS * SEEDS, STUDIES * MOST)):
+        for seed in range(max(2 * PAIRS * SEEDS, HALVES)):
             yield "whole", seed
-            if seed < STUDIES * MOST:
+            if seed < HALVES:
                 yield "half", seed
 
     def train(self) -> None:
@@ -91,9 +113,21 @@ class Pool:
         return metrics, items
 
 
-def fill(study: AblationGrid, storage: str, pool: Pool, offset: dict[str, tuple[str, int]]) -> int:
-    """Run `study` with the pool's networks in place of training; how many trials it took. `offset` says of each arm
-    which networks of the pool its seeds are."""
+@dataclass(frozen=True)
+class Networks:
+    """Those of the pool that the seeds of an arm are: from this seed on, of a trial's fold or of `fold` alone."""
+
+    kind: str
+    first: int
+    fold: int = 0
+
+    def of(self, trial: Trial) -> tuple[str, int, int]:
+        """Kind, seed and fold of the network of a trial."""
+        return self.kind, self.first + trial.seed, self.fold if trial.fold is None else trial.fold
+
+
+def fill(study: AblationGrid, storage: str, pool: Pool, networks: dict[str, Networks]) -> int:
+    """Run `study` with the pool's networks, by arm, in place of training; how many trials it took."""
     planned, records = plan(study, storage=storage), StudyRecords(storage, study.name)
     code, ended = PresentCode(planned.functions), 0
     remaining = claim(planned, records, code, extend=False, retry_failed=False)
@@ -102,18 +136,18 @@ def fill(study: AblationGrid, storage: str, pool: Pool, offset: dict[str, tuple[
         source = LookingSource(planned, source, records, lambda line: None)
     while not isinstance(following := source.next(), Finished):
         assert following is not None
-        write(following.trial, records, code, pool, offset[following.trial.arm])
-        source.done(records.read_one(following.trial.id))  # type: ignore[arg-type]
+        trial = following.trial
+        write(trial, records, code, pool, networks[trial.arm])
+        source.done(records.read_one(trial.id))  # type: ignore[arg-type]
         ended += 1
     return ended
 
 
-def write(trial: Trial, records: StudyRecords, code: PresentCode, pool: Pool, network: tuple[str, int]) -> None:
-    kind, first = network
-    metrics, items = pool.read(kind, first + trial.seed, trial.fold or 0)
+def write(trial: Trial, records: StudyRecords, code: PresentCode, pool: Pool, networks: Networks) -> None:
+    metrics, items = pool.read(*networks.of(trial))
     records.write_items(trial.id, items)
     reference = CodeRef(code.of(trial.trainable, trial.config).version.digest)
-    rows = [{"step": EPOCHS[kind], "time": 0.0, **metrics}]
+    rows = [{"step": EPOCHS[networks.kind], "time": 0.0, **metrics}]
     records.write(Record.of(trial, status=Status.DONE, rows=rows, items=tuple(items), code=reference))
 
 
@@ -132,7 +166,7 @@ def null_verdicts(pool: Pool) -> tuple[Counter[tuple[str, str]], Counter[tuple[s
     for pair in range(PAIRS):
         with tempfile.TemporaryDirectory() as storage:
             first = 2 * SEEDS * pair
-            fill(study, storage, pool, {"one": ("whole", first), "other": ("whole", first + SEEDS)})
+            fill(study, storage, pool, {"one": Networks("whole", first), "other": Networks("whole", first + SEEDS)})
             results = Results.load("null", storage)
             items = results.items(results.planned["trial_id"].iloc[0])
             for over, scores in (("replicates", SCORES), ("groups", tuple(items))):
@@ -148,53 +182,67 @@ def p_value(results: Results, score: str, over: Any) -> float:
     return float(asked.versus("one", "other", score, over=over).overall.comparison.p_value)
 
 
-def differences(pool: Pool) -> list[tuple[int, int, str, str]]:
+def differences(pool: Pool, design: Looked) -> Iterator[tuple[int, int, str, str]]:
     """Of each study with a difference: trials with looks, trials without, and the two verdicts."""
-    rows = []
     for number in range(STUDIES):
-        arms = {"whole": arm(EPOCHS["whole"]), "half": arm(EPOCHS["half"])}
-        base: dict[str, Any] = {"arms": arms, "data": "digits-lt", "folds": FOLDS, "metric": "f1_macro"}
-        offset = {name: (name, number * MOST) for name in arms}
+        arms = {name: arm(epochs) for name, epochs in EPOCHS.items()}
+        base: dict[str, Any] = {"arms": arms, "data": "digits-lt", "folds": design.folds, "metric": "f1_macro"}
+        first, fold = design.networks(number)
+        networks = {name: Networks(name, first, fold) for name in arms}
         with tempfile.TemporaryDirectory() as storage:
-            looked = AblationGrid("looked", replicates=Replicates(first=2, step=2, most=MOST), **base)
-            taken = fill(looked, storage, pool, offset)
+            taken = fill(AblationGrid("looked", replicates=design.replicates, **base), storage, pool, networks)
             log = read_looks(StudyRecords(storage, "looked"))
             assert log is not None
-            fixed = AblationGrid("fixed", seeds=list(range(MOST)), **base)
-            all_ = fill(fixed, storage, pool, offset)
+            fixed = AblationGrid("fixed", seeds=list(range(design.replicates.most)), **base)
+            all_ = fill(fixed, storage, pool, networks)
             whole = Results.load("fixed", storage).versus("whole", "half").overall.comparison.verdict
-            rows.append((taken, all_, log.looks[-1].comparisons[0].decision, str(whole)))
-    return rows
+            yield taken, all_, log.looks[-1].comparisons[0].decision, str(whole)
 
 
-def why_nothing_is_saved() -> list[str]:
+def difference_lines(pool: Pool, design: Looked) -> list[str]:
+    """The table of one design, and what looks saved."""
+    rows, looks = list(differences(pool, design)), design.replicates
+    with_looks, without = (float(np.mean([row[i] for row in rows])) for i in (0, 1))
+    return [
+        "",
+        f"On {design.title}, looks at {looks.first}, {looks.first + looks.step}, ..., {looks.most} seeds against all "
+        f"{looks.most}:",
+        "",
+        "| study | trials with looks | verdict | trials without | verdict |",
+        "|---|---|---|---|---|",
+        *(f"| {i + 1} | {taken} | {said} | {all_} | {fixed} |" for i, (taken, all_, said, fixed) in enumerate(rows)),
+        "",
+        f"In the mean {with_looks:.0f} trials with looks and {without:.0f} without ({with_looks / without:.0%}).",
+    ]
+
+
+def why_little_is_saved() -> list[str]:
     """What t each look of a design asks for: over few folds far more than the first looks could see."""
     rows = []
     designs = {f"{FOLDS} folds, more seeds": [FOLDS - 1] * 4, f"repeats of {FOLDS} folds": [9, 19, 29, 39]}
     for design, degrees in designs.items():
         for spending in get_args(SpendingName):
-            levels = Looks.of([2, 4, 6, MOST], spending).nominal_levels(0.05)
+            levels = Looks.of([2, 4, 6, 8], spending).nominal_levels(0.05)
             asked = [stats.t.isf(level / 2, d) for level, d in zip(levels, degrees, strict=True)]
             rows.append(f"| {design} | {spending} | {' | '.join(f'{t:.1f}' for t in asked)} |")
     return [
         "",
-        f"Why: seeds that are added to {FOLDS} folds leave {FOLDS - 1} degrees of freedom, however many, and the "
-        "early looks of alpha spending ask for a p that such a t hardly reaches. What |t| decides at each look:",
+        f"Why folds save little: seeds that are added to {FOLDS} folds leave {FOLDS - 1} degrees of freedom, however "
+        "many, and the early looks of alpha spending ask for a p that such a t hardly reaches. What |t| decides at "
+        "each look:",
         "",
-        f"| design | spending | 2 | 4 | 6 | {MOST} |",
+        "| design | spending | 2 | 4 | 6 | 8 |",
         "|---|---|---|---|---|---|",
         *rows,
         "",
         "So over few folds looks at more seeds save trials only where the difference is many times its standard error, "
         "and hardly any with O'Brien-Fleming spending; a fixed number of seeds is as good there. Looks save where each "
-        "adds degrees of freedom: seeds on one split (52 to 73 % of the trials, see growing_studies.md), or repeats of "
-        "the folds.",
+        "adds degrees of freedom: seeds on one split, or repeats of the folds (see growing_studies.md too).",
     ]
 
 
 def judge(pool: Pool, output: Path) -> None:
     wrong, count = null_verdicts(pool)
-    rows = differences(pool)
     lines = [
         "# Verdicts on networks that were really trained",
         "",
@@ -217,17 +265,12 @@ def judge(pool: Pool, output: Path) -> None:
         )
     lines += [
         "",
-        f"**A difference**: the arm against itself trained half as long ({EPOCHS['half']} epochs), {STUDIES} studies; "
-        f"looks at 2, 4, 6 and {MOST} seeds a fold against all {MOST}.",
-        "",
-        "| study | trials with looks | verdict | trials without | verdict |",
-        "|---|---|---|---|---|",
-        *(f"| {i + 1} | {taken} | {said} | {all_} | {fixed} |" for i, (taken, all_, said, fixed) in enumerate(rows)),
-        "",
-        f"In the mean {np.mean([r[0] for r in rows]):.0f} trials with looks and {np.mean([r[1] for r in rows]):.0f} "
-        "without.",
-        *why_nothing_is_saved(),
+        f"**A difference**: the arm against itself trained half as long ({EPOCHS['half']} epochs), {STUDIES} studies "
+        "a design that share no network.",
     ]
+    for design in DESIGNS:
+        lines += difference_lines(pool, design)
+    lines += why_little_is_saved()
     write_lines(output, lines)
 
 
