@@ -44,6 +44,18 @@ class DataError(ContrasweepError):
     """A dataset is missing, broken, or not what its manifest says."""
 
 
+class NotStagedError(DataError):
+    """A known dataset is not staged: the `command` that stages it, `requires` (what it reads), and where it was looked
+    for."""
+
+    def __init__(self, dataset: str, command: str, requires: str, looked: str) -> None:
+        self.dataset, self.command, self.requires, self.looked = dataset, command, requires, looked
+        super().__init__(f"dataset {dataset!r} is not staged; stage it with: {command}   (PATH: {requires}); {looked}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return NotStagedError, (self.dataset, self.command, self.requires, self.looked)
+
+
 class StorageError(ContrasweepError):
     """The object store cannot be read or written."""
 

@@ -71,21 +71,31 @@ def plan(
     extend: Extend = False,
 ) -> None:
     """Show what would run: cells, replicates, what is done already; memory and packing of each cell, hours and cost on
-    this machine or on the hosts of an inventory; and what the design can answer."""
+    this machine or on the hosts of an inventory; and what the design can answer. Of datasets that are not staged, how
+    many cells wait for them and the commands that stage them."""
     from contrasweep.planning import forecast
-    from contrasweep.planning.facade import plan as plan_study
+    from contrasweep.planning.facade import plan_staged
+    from contrasweep.planning.missing import outline
     from contrasweep.running.claim import check_name
     from contrasweep.running.code_changes import compare_plan
     from contrasweep.storage.records import StudyRecords
 
-    planned = plan_study(load_study(study, sets or []), storage=storage)
-    expected = forecast.forecast(planned, storage, cluster)
+    declared = load_study(study, sets or [])
+    planned, missing = plan_staged(declared, storage=storage)
+    if planned is None:
+        if json:
+            print_json({"study": declared.name, "trials": 0, "missing": [dataset.to_dict() for dataset in missing]})
+        else:
+            print("\n".join(outline(declared, missing)))
+        return
+    expected = forecast.forecast(planned, storage, cluster, missing)
     records = StudyRecords(storage, planned.study.name)
     comparison, notes = compare_plan(planned, records, extend=extend)
     lines = [line for line in (comparison.line(all_=True), *notes) if line]
     if not json:  # what would run is worth reading where `run` would refuse it
         print("\n".join([expected.to_text(width()), *lines]))
-    check_name(planned, records, extend=extend)
+    if not missing:  # a part of a study is another plan than the whole, which may have been run
+        check_name(planned, records, extend=extend)
     advised = None
     if expected.records and (document := records.document()) and document.plan_digest == planned.digest:
         from contrasweep.results.results import Results

@@ -9,11 +9,10 @@ from pathlib import Path
 from contrasweep.data import folds as fold_rules
 from contrasweep.data import staging
 from contrasweep.data.cache import cache_folder, locked
-from contrasweep.data.content import Importer
 from contrasweep.data.manifest import MANIFEST, Folds, Manifest
 from contrasweep.data.names import Name, importer, parse
 from contrasweep.defaults import STORAGE
-from contrasweep.errors import DataError, SpecError
+from contrasweep.errors import DataError, NotStagedError, SpecError
 from contrasweep.storage.json_file import MAX_BYTES
 from contrasweep.storage.store import open_store
 
@@ -24,7 +23,7 @@ def resolve(name: str, *, folds: int | None, storage: str, write: bool = False) 
     `name` is a folder or s3:// address with a manifest, or a dataset's name with optional parameters. A name
     is looked for in `<storage>/datasets`, then in the folder CONTRASWEEP_DATA; a dataset that comes with the
     package is staged on demand: into the node's cache, and with `write` into the storage, where other nodes
-    reach it. The digest is the same either way. `DataError` names the command that would stage it;
+    reach it. The digest is the same either way. `NotStagedError` names the command that would stage it;
     `SpecError` if it cannot have so many folds.
     """
     return _with_folds(find(name, storage=storage, write=write), folds)
@@ -74,9 +73,10 @@ def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
         chosen = importer(wanted)
     except DataError as error:
         raise DataError(f"{error}; {_where_looked(wanted, storage, places)}") from None
-    if chosen.source:
-        raise DataError(f"{_how_to_stage(wanted, chosen, places[0])}; {_where_looked(wanted, storage, places)}")
     wanted.checked()
+    if chosen.source:
+        command, looked = _how_to_stage(wanted, places[0]), _where_looked(wanted, storage, places)
+        raise NotStagedError(wanted.text, command, chosen.source, looked)
     try:
         bundled = _bundled(wanted)
     except ModuleNotFoundError as error:  # a machine that only plans and submits lacks what stages datasets
@@ -110,12 +110,9 @@ def _whole(folder: Path) -> Manifest | None:
     return None if wrong else manifest
 
 
-def _how_to_stage(wanted: Name, chosen: Importer, place: str) -> str:
+def _how_to_stage(wanted: Name, place: str) -> str:
     settings = "".join(f" --set {key}={value}" for key, value in wanted.settings.items())
-    return (
-        f"dataset {wanted.text!r} is not staged; stage it with: contrasweep data stage {wanted.name} --source PATH"
-        f"{settings} --to {place}   (PATH: {chosen.source})"
-    )
+    return f"contrasweep data stage {wanted.name} --source PATH{settings} --to {place}"
 
 
 def _where_looked(wanted: Name, storage: str, places: Sequence[str]) -> str:

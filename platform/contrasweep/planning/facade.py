@@ -1,5 +1,7 @@
-"""`cs.plan`: the plan of a study, of either type, and the same with its datasets staged."""
+"""`cs.plan`: the plan of a study, of either type, what of it can be planned now, and the same with its datasets
+staged."""
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -7,10 +9,12 @@ from typing import Any
 from contrasweep import data
 from contrasweep.data.manifest import Manifest
 from contrasweep.defaults import STORAGE
-from contrasweep.planning.grid import make_plan
+from contrasweep.errors import NotStagedError
+from contrasweep.planning.grid import cells_by_dataset, make_plan
+from contrasweep.planning.missing import MissingDataset
 from contrasweep.planning.plan import Plan
 from contrasweep.planning.power import check_looks
-from contrasweep.planning.sweep import make_sweep_plan
+from contrasweep.planning.sweep import check_arms, make_sweep_plan
 from contrasweep.study.file import as_study
 from contrasweep.study.study import Study
 from contrasweep.study.sweep import Sweep
@@ -26,6 +30,27 @@ def plan(study: Study | str | Path | Mapping[str, Any], *, storage: str = STORAG
         return data.resolve(name, folds=declared.folds, storage=storage)
 
     return make_sweep_plan(declared, resolve) if isinstance(declared, Sweep) else make_plan(declared, resolve)
+
+
+def plan_staged(study: Study, *, storage: str = STORAGE) -> tuple[Plan | None, tuple[MissingDataset, ...]]:
+    """The plan of what `study` can run with the datasets that are staged or come with the package (None: nothing), and
+    the datasets that are missing. All settings are checked, those of the cells that are left out too."""
+    check_looks(study)
+    resolve = functools.cache(functools.partial(data.resolve, folds=study.folds, storage=storage))
+    cells = {study.data: len(study.arms)} if isinstance(study, Sweep) else cells_by_dataset(study)
+    missing = {}
+    for name, count in cells.items():
+        try:
+            resolve(name)
+        except NotStagedError as error:
+            missing[name] = MissingDataset.of(study, name, count, error)
+    if isinstance(study, Sweep):
+        check_arms(study)
+        planned: Plan | None = None if missing else make_sweep_plan(study, resolve)
+    else:
+        grid = make_plan(study, resolve, without=missing)
+        planned = grid if grid.cells else None
+    return planned, tuple(missing.values())
 
 
 def staged(plan: Plan, storage: str) -> Plan:

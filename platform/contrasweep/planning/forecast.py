@@ -18,6 +18,7 @@ from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.fused_text import fusion_lines, with_fusion
 from contrasweep.planning.fusion import fusion_of
 from contrasweep.planning.learned import learned_of
+from contrasweep.planning.missing import MissingDataset, missing_lines
 from contrasweep.planning.plan import Lot, Plan
 from contrasweep.planning.power import power_lines, power_warnings
 from contrasweep.planning.sizes import PlannedSize, other_question, planned_sizes
@@ -53,6 +54,8 @@ class Forecast:
     durations: Durations
     cohorts: tuple[str, ...] = ()
     """Lines on which trials are fused, and why others run alone."""
+    missing: tuple[MissingDataset, ...] = ()
+    """Datasets that are not staged, whose cells are not in the plan."""
 
     @property
     def hours(self) -> float | None:
@@ -117,6 +120,7 @@ class Forecast:
             "budget": self.budget.to_dict(),
             "warnings": list(self.warnings),
             "sizes": [vars(size) for size in self.sizes],
+            "missing": [dataset.to_dict() for dataset in self.missing],
             "table": [{**f.lot.facts, "seconds": f.seconds, **f.capacity.to_dict()} for f in self.lots],
         }
 
@@ -128,6 +132,7 @@ class Forecast:
             *text.table([(f.lot, f.capacity) for f in self.lots], self.inventory, width),
             "",
             *self.plan.lines(self.records),
+            *missing_lines(self.missing),
             *text.packing_lines(self.packing),
             *self.cohorts,
             *text.time_lines(self.makespan, self.inventory, self.slots, unknown),
@@ -137,8 +142,11 @@ class Forecast:
         return "\n".join([*lines, *(text.hanging(line, width) for line in said)])
 
 
-def forecast(plan: Plan, storage: str, cluster: Path | None = None) -> Forecast:
-    """Look up what has ended and how long it took; `cluster` is an inventory file, else this machine is planned for."""
+def forecast(
+    plan: Plan, storage: str, cluster: Path | None = None, missing: tuple[MissingDataset, ...] = ()
+) -> Forecast:
+    """Look up what has ended and how long it took; `cluster` is an inventory file, else this machine is planned for.
+    `missing` are the datasets whose cells the plan leaves out."""
     records, inventory = StudyRecords(storage, plan.study.name), hosts(cluster)
     known = records.read(sorted(plan.own(records.finished())))
     footprints = Footprints(plan.study, inventory, learned_of(records, known.values()))
@@ -160,7 +168,9 @@ def forecast(plan: Plan, storage: str, cluster: Path | None = None) -> Forecast:
     study = plan.study
     warnings = (*durations.warnings(), *budget.warnings(makespan), *power_warnings(study), *unchecked_settings(study))
     cohorts = tuple(fusion_lines([f.lot for f in lots], fusion))
-    return Forecast(plan, known, lots, inventory, tuple(packing), makespan, budget, warnings, durations, cohorts)
+    return Forecast(
+        plan, known, lots, inventory, tuple(packing), makespan, budget, warnings, durations, cohorts, missing
+    )
 
 
 def hosts(cluster: Path | None) -> Inventory:

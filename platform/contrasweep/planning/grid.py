@@ -1,5 +1,6 @@
 """The plan of an `AblationGrid`: its cells and trials."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
-from contrasweep.errors import SpecError
+from contrasweep.errors import DataError, NotStagedError, SpecError
 from contrasweep.planning.looks import schedule, stage
 from contrasweep.planning.plan import Cell, Lot, Resolve
 from contrasweep.planning.shown import ShownPlan
@@ -193,19 +194,20 @@ class GridPlan(ShownPlan):
         ]
 
 
-def make_plan(study: AblationGrid, resolve: Resolve) -> GridPlan:
+def make_plan(study: AblationGrid, resolve: Resolve, without: Collection[str] = ()) -> GridPlan:
     """Plan `study`. Every config is checked against its trainable's settings before a dataset is looked up;
-    replicates are the same (fold, seed) pairs for every cell, so that any two cells are compared in pairs.
+    replicates are the same (fold, seed) pairs for every cell, so that any two cells are compared in pairs. Cells of the
+    datasets `without` are checked and left out.
 
     Raises `SpecError` for a trainable, a setting or a fold that does not exist, and where two cells would be the same
-    trials.
+    trials; `DataError` for datasets that are not staged, all of them in one.
     """
     settings = SettingsOfArms(study.arms)
     drafts = list(_distinct(study))
     for arm, axes, config in drafts:
         settings.build(arm, config, [axis for axis, value in axes.items() if value is not None])
-    names = dict.fromkeys(axes.get(DATA_AXIS, study.data) for _, axes, _ in drafts)
-    manifests = {name: resolve(name) for name in names}
+    drafts = [draft for draft in drafts if _dataset(study, draft) not in without]
+    manifests = _manifests(dict.fromkeys(_dataset(study, draft) for draft in drafts), resolve)
     _check_data(study, manifests)
     cells = [
         Cell(arm, axes, tuple(_replicates(study, arm, config, data)))
@@ -217,6 +219,33 @@ def make_plan(study: AblationGrid, resolve: Resolve) -> GridPlan:
         if not isinstance(arm.trainable, str)
     }
     return GridPlan(study, tuple(cells), local, {manifest.digest: name for name, manifest in manifests.items()})
+
+
+def cells_by_dataset(study: AblationGrid) -> Counter[str]:
+    """How many cells each dataset of the study has, by its name there; those of the same settings are counted each."""
+    return Counter(_dataset(study, draft) for draft in _distinct(study))
+
+
+def _dataset(study: AblationGrid, draft: Draft) -> str:
+    """The name of a cell's dataset."""
+    name: str = draft[1].get(DATA_AXIS, study.data)
+    return name
+
+
+def _manifests(names: Iterable[str], resolve: Resolve) -> dict[str, Manifest]:
+    """The dataset of each name. Those that are not staged are told at once, not one a run."""
+    manifests, missing = {}, []
+    for name in names:
+        try:
+            manifests[name] = resolve(name)
+        except NotStagedError as error:
+            missing.append(error)
+    if len(missing) == 1:
+        raise missing[0]
+    if missing:
+        commands = "; ".join(f"{error.dataset}: {error.command}   (PATH: {error.requires})" for error in missing)
+        raise DataError(f"{len(missing)} datasets are not staged; stage them with: {commands}; {missing[0].looked}")
+    return manifests
 
 
 def _replicates(study: AblationGrid, arm: str, config: canonical.Config, data: Manifest) -> Iterator[Trial]:

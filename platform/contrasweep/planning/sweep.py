@@ -279,6 +279,19 @@ def _frame(design: SweepDesign) -> "pd.DataFrame":
 def make_sweep_plan(study: Sweep, resolve: Resolve) -> SweepPlan:
     """Plan `study`; what can be wrong about it is found here. A configuration from the middle of each space, and
     those at its ends, are built by the trainable's settings."""
+    settings = check_arms(study)
+    data = resolve(study.data)
+    _check_data(study, data)
+    planned = SweepPlan(study, data, settings=settings)
+    if isinstance(pruner := planned.pruner(), pruners.OwnPruner):
+        pruner.try_out()
+    for name, arm in study.arms.items() if can_search() else ():
+        _check_searcher(planned.searcher(name, arm.config), study)
+    return planned
+
+
+def check_arms(study: Sweep) -> SettingsOfArms:
+    """The settings of the arms, once each was built at points of its space; `SpecError` for what cannot be."""
     order(study)
     settings = SettingsOfArms(study.arms)
     for name, arm in study.arms.items():
@@ -291,14 +304,7 @@ def make_sweep_plan(study: Sweep, resolve: Resolve) -> SweepPlan:
                 value={},
                 hint="give it a space, or declare an AblationGrid",
             )
-    data = resolve(study.data)
-    _check_data(study, data)
-    planned = SweepPlan(study, data, settings=settings)
-    if isinstance(pruner := planned.pruner(), pruners.OwnPruner):
-        pruner.try_out()
-    for name, arm in study.arms.items() if can_search() else ():
-        _check_searcher(planned.searcher(name, arm.config), study)
-    return planned
+    return settings
 
 
 def _check_searcher(searcher: searchers.Searcher, study: Sweep) -> None:

@@ -279,6 +279,7 @@ IMAGENET = "ImageNet_LT_train.txt", "ImageNet_LT_val.txt", "ImageNet_LT_test.txt
 SOURCES = {
     "digits": bundled,
     "digits-lt": bundled,
+    "synthetic-pairs": bundled,
     "synthetic-reviews": bundled,
     "mnist": idx,
     "fashion-mnist": npz,
@@ -293,6 +294,7 @@ SOURCES = {
     "webdataset": webdataset,
     "hugging-face": hugging_face,
     "image-pairs": image_pairs,
+    "hra": image_pairs,
     "ombria": ombria,
     "xbd": xbd,
     "sick": sick,

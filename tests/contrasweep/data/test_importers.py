@@ -505,3 +505,21 @@ def test_archives_without_training_files_or_of_another_kind_are_named(tmp_path: 
     (tmp_path / "tars" / "val-0.tar").rename(tmp_path / "tars" / "0.tar")
     with pytest.raises(DataError, match=r"0\.tar is not a readable tar"):
         stage("webdataset", str(tmp_path / "a"), source=tmp_path / "tars")
+
+
+def test_neither_image_of_a_synthetic_pair_tells_its_label_alone(tmp_path: Path) -> None:
+    """The share that is blue after is the lakes' and the flood's; less the share before, the label's share."""
+    pairs = open_dataset(staged("synthetic-pairs", tmp_path, pairs=100, size=16)).split("train")
+    labels = np.asarray(pairs.column("label"))
+    water = {side: _blue(pairs.array(side)) for side in ("pre", "post")}
+    flooded = water["post"] - water["pre"]
+    assert np.bincount(labels).tolist() == [20] * 5
+    np.testing.assert_allclose(flooded, 0.1 * labels, atol=1 / 256 + 1e-9)
+    by_class = {side: [shares[labels == k] for k in range(5)] for side, shares in water.items()}
+    assert all(np.ptp(by_class["post"][k]) > 0.25 for k in range(5)), "classes overlap on the second image"
+    assert abs(np.corrcoef(labels, water["pre"])[0, 1]) < 0.3
+
+
+def _blue(images: np.ndarray) -> np.ndarray:
+    values = np.asarray(images).astype(int)
+    return (values[..., 2] > values[..., 1]).mean((1, 2))

@@ -277,6 +277,14 @@ IMAGE_PAIRS = Importer(
     Settings,
     own=True,
 )
+HRA = Importer(
+    read,
+    "LOCAL's HRA, private: 3,389 pairs before and after disasters, 5 damage classes, listed as image-pairs are",
+    "that of its owner",
+    IMAGE_PAIRS.source,
+    Settings,
+    own=True,
+)
 OMBRIA = Importer(
     _ombria,
     "Sentinel-2 crops before and after floods, 5 or 4 classes of flooded share, 5 grouped folds",

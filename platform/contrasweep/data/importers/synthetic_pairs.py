@@ -1,0 +1,93 @@
+"""Synthetic pairs of a place before and after a flood: for tests, plans and first steps, never for claims about images.
+
+Land is textured green, water blue. A share of each place is under water on both images, and a further share, by which
+a pair is labelled, on the second alone: neither image tells it without the other. Each image has a brightness of its
+own.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+import pydantic
+from numpy.typing import NDArray
+
+from contrasweep.data import columns
+from contrasweep.data.content import Content, Importer
+from contrasweep.schema import checked
+
+SHARES = {"none": 0.0, "tenth": 0.1, "fifth": 0.2, "three-tenths": 0.3, "two-fifths": 0.4}
+"""Share of a place that is newly flooded, by class."""
+LAKES = 0.4  # at most this share lies under water before
+TEST_SHARE = 0.25  # of the number of training pairs
+LAND, WATER = np.array([90.0, 120.0, 70.0]), np.array([50.0, 70.0, 130.0])
+TEXTURE = 12.0  # standard deviation of a pixel, in grey levels
+
+Field = NDArray[np.float64]
+
+
+@checked
+class Planted:
+    """`pairs` of the training split, as many of each class; `size` of an image, in pixels."""
+
+    pairs: Annotated[int, pydantic.Field(ge=5)] = 500
+    size: Annotated[int, pydantic.Field(ge=8)] = 32
+    seed: int = 0
+
+
+def _read(source: Path, settings: Planted) -> Content:
+    random = np.random.default_rng(settings.seed)
+    shape = settings.size, settings.size, 3
+    specs = {side: columns.spec("uint8", shape) for side in ("pre", "post")}
+    counts = {"train": settings.pairs, "test": max(len(SHARES), int(TEST_SHARE * settings.pairs))}
+    tables = {split: list(_tables(random, count, settings.size, specs)) for split, count in counts.items()}
+    return Content("image-pair", tables, tuple(SHARES), specs, source={"synthetic": True})
+
+
+def _tables(random: np.random.Generator, count: int, size: int, specs: dict[str, columns.Spec]) -> Iterator[pa.Table]:
+    labels = random.permutation(np.arange(count) % len(SHARES))
+    shares = list(SHARES.values())
+    pairs = [_pair(random, size, shares[label]) for label in labels]
+    arrays = {
+        "pre": columns.from_array(np.stack([pre for pre, _ in pairs])),
+        "post": columns.from_array(np.stack([post for _, post in pairs])),
+        "label": pa.array(labels, pa.int32()),
+    }
+    yield columns.table(arrays, specs)
+
+
+def _pair(random: np.random.Generator, size: int, share: float) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    lakes = _highest(_smooth(random, size), random.uniform(0, LAKES))
+    flood = _highest(np.where(lakes, -np.inf, _smooth(random, size)), share)
+    return _image(random, lakes), _image(random, lakes | flood)
+
+
+def _smooth(random: np.random.Generator, size: int) -> Field:
+    """Noise of low frequencies [size size]."""
+    frequency = np.hypot(np.fft.fftfreq(size)[:, None], np.fft.fftfreq(size)) * size
+    waves = np.fft.fft2(random.standard_normal((size, size))) * np.exp(-((frequency / 3) ** 2))
+    field: Field = np.fft.ifft2(waves).real
+    return field
+
+
+def _highest(field: Field, share: float) -> NDArray[np.bool_]:
+    """The places of this share of all pixels where `field` is highest."""
+    mask = np.zeros(field.size, bool)
+    mask[np.argsort(field, axis=None)[field.size - round(share * field.size) :]] = True
+    return mask.reshape(field.shape)
+
+
+def _image(random: np.random.Generator, water: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    colours = np.where(water[..., None], WATER, LAND) + random.normal(0, TEXTURE, (*water.shape, 1))
+    image: NDArray[np.uint8] = (colours * random.uniform(0.8, 1.2)).clip(0, 255).astype(np.uint8)
+    return image
+
+
+SYNTHETIC_PAIRS = Importer(
+    _read,
+    "SYNTHETIC places before and after a flood, labelled by the share newly under water, 5 classes",
+    "generated; none needed",
+    settings=Planted,
+)

@@ -1,0 +1,116 @@
+"""Every study of search_spaces can be planned where nothing is staged; what is missing is told with what stages it."""
+
+import json
+import pkgutil
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from command_line import contrasweep
+
+import search_spaces
+from contrasweep.data.importers import DATASETS
+from contrasweep.errors import DataError
+from contrasweep.planning.facade import plan, plan_staged
+from contrasweep.planning.grid import cells_by_dataset
+from contrasweep.study.grid import AblationGrid
+from contrasweep.study.sweep import Sweep
+from search_spaces import local
+
+STUDIES = {
+    f"{module.name}:{name}": value
+    for module in pkgutil.walk_packages(search_spaces.__path__, "search_spaces.")
+    for name, value in vars(import_module(module.name)).items()
+    if isinstance(value, AblationGrid | Sweep)
+}
+
+
+@pytest.fixture(autouse=True)
+def nothing_staged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CONTRASWEEP_DATA", raising=False)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_is_planned_with_nothing_staged(name: str, tmp_path: Path) -> None:
+    study = STUDIES[name]
+    planned, missing = plan_staged(study, storage=str(tmp_path))
+    if isinstance(study, AblationGrid):
+        replicates = len(study.all_folds) * len(study.all_seeds)
+        trials = (planned.total or 0 if planned else 0) + sum(one.trials or 0 for one in missing)
+        assert 0 < trials <= replicates * len(list(study.cells()))
+    assert planned is not None or missing
+    for one in missing:
+        dataset = one.name.partition("?")[0]
+        assert DATASETS[dataset].source == one.requires
+        assert f"contrasweep data stage {dataset} --source PATH" in one.command
+        assert f"--to {tmp_path}/datasets/{dataset}" in one.command
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_table_1_needs_no_data(tmp_path: Path) -> None:
+    inventory = Path(__file__).resolve().parents[2] / "docs/cluster/example-inventory.yaml"
+    done = contrasweep("plan", "search_spaces.local:TABLE_1", "--cluster", str(inventory), "--json", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    memory = {(row["batch_size"], row["image_size"]): row["memory_gib"] for row in shown["table"]}
+    paper = {(8, 512): 9.5, (16, 512): 17.0}
+    assert shown["missing"] == [] and memory.keys() == {(8, 512), (16, 512), (8, 256), (16, 256)}
+    assert all(memory[cell] == pytest.approx(gib, rel=0.2) for cell, gib in paper.items())
+
+
+def test_a_study_none_of_whose_data_is_staged_names_the_commands(tmp_path: Path) -> None:
+    assert cells_by_dataset(local.TABLE_2) == {"hra": 12, "xbd?size=224": 9, "xbd": 12}
+    done = contrasweep("plan", "search_spaces.local:TABLE_2", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 4 and "none of its datasets is staged" in lines[0]
+    assert lines[1].startswith("missing   hra: 12 cells, 60 trials; not staged: contrasweep data stage hra --source ")
+    assert "--set size=224 --to ./contrasweep-runs/datasets/xbd-size-224 " in lines[2]
+    shown = json.loads(contrasweep("plan", "search_spaces.local:SWEEP", "--json", folder=tmp_path).stdout)
+    assert (shown["trials"], [(one["name"], one["cells"], one["trials"]) for one in shown["missing"]]) == (
+        0,
+        [("xbd", 4, None)],
+    )
+
+
+PARTLY = """
+name: partly
+data: digits
+folds: 5
+arms:
+  scl: {trainable: "trainables.contrastive:train", config: {loss: supcon, epochs: 1}}
+axes:
+  data: [digits, mnist, cifar10-lt]
+  batch_size: [64, 128]
+"""
+
+
+def test_what_is_staged_is_planned_and_what_is_not_is_one_line_a_dataset(tmp_path: Path) -> None:
+    (tmp_path / "partly.yaml").write_text(PARTLY)
+    done = contrasweep("plan", "partly.yaml", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "cells     2\n" in done.stdout and "trials    10: 0 done, 10 to run" in done.stdout
+    missing = [line for line in done.stdout.splitlines() if line.startswith("missing")]
+    assert [line.split(": not")[0].split(";")[0] for line in missing] == [
+        "missing   mnist: 2 cells, 10 trials",
+        "missing   cifar10-lt: 2 cells, 10 trials",
+    ]
+
+
+def test_a_run_is_refused_before_anything_is_written_and_names_every_command(tmp_path: Path) -> None:
+    (tmp_path / "partly.yaml").write_text(PARTLY)
+    done = contrasweep("run", "partly.yaml", folder=tmp_path)
+    assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1
+    assert "2 datasets are not staged" in done.stderr
+    assert "data stage mnist --source PATH" in done.stderr and "data stage cifar10-lt --source PATH" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["partly.yaml"]
+    with pytest.raises(DataError, match="dataset 'ombria' is not staged"):
+        plan(local.TABLE_2_SMALL, storage=str(tmp_path))
+
+
+def test_settings_of_cells_that_wait_are_checked_too(tmp_path: Path) -> None:
+    (tmp_path / "wrong.yaml").write_text(PARTLY.replace("supcon", "supcom"))
+    done = contrasweep("plan", "wrong.yaml", "--set", "axes.data=[mnist]", folder=tmp_path)
+    assert done.returncode == 2 and "did you mean 'supcon'?" in done.stderr
+    sweep = contrasweep("plan", "search_spaces.local:SWEEP", "--set", "arms.scl.config.epoch=3", folder=tmp_path)
+    assert sweep.returncode == 2 and "did you mean 'epochs'?" in sweep.stderr
