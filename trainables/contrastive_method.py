@@ -33,6 +33,7 @@ from trainables.contrastive_settings import Settings
 from trainables.evaluation import target_noise
 from trainables.gradcache import chunked_step
 from trainables.losses import distributed
+from trainables.losses.negatives import Counts, counted, has_signed_scores
 from trainables.targets import Targets
 from trainables.temperature import LearnableTemperature
 
@@ -63,13 +64,15 @@ Opener = Callable[[Trial, Settings, torch.device], Data]
 
 @dataclass(frozen=True)
 class Step:
-    """What a step leaves for the report: its loss and its batch; `chunks` says whether it was encoded in chunks."""
+    """What a step leaves for the report: its loss and its batch; `chunks` says whether it was encoded in chunks,
+    `negatives` what was counted of them where scores have a sign."""
 
     loss: Tensor
     embeddings: Tensor
     labels: Tensor
     rows: Tensor
     chunks: dict[str, float]
+    negatives: Counts | None = None
 
 
 @dataclass
@@ -148,6 +151,7 @@ class Contrastive:
         running = self.begin(epoch)
         self.trained.train()
         measured: list[Tensor] = []
+        negatives: list[Counts] = []
         last: Step | None = None
         with closing(running.batches):
             for views, rows in running.batches:
@@ -155,8 +159,9 @@ class Contrastive:
                 if taken is not None:
                     norm, last = taken
                     measured.append(torch.stack([last.loss, norm]))
+                    negatives += [] if last.negatives is None else [last.negatives]
         means = torch.stack(measured).double().mean(0).tolist() if measured else None
-        return self.finish(running, means, last)
+        return self.finish(running, means, last, negatives)
 
     def step(self, running: Epoch, views: Tensor, rows: Tensor) -> tuple[Tensor, Step] | None:
         """The next step of an epoch: its gradients' norm and what it leaves; None where it was not taken."""
@@ -194,14 +199,19 @@ class Contrastive:
         """The learning rate of an epoch's next step."""
         return self.schedule.at(epoch.first + epoch.steps)
 
-    def finish(self, epoch: Epoch, means: Sequence[float] | None, last: Step | None) -> dict[str, float]:
-        """The metrics of an epoch: `means` of loss and gradient norm over the steps that were taken, and the `last` of
-        them. None where no step was: `FloatingPointError`."""
+    def finish(
+        self, epoch: Epoch, means: Sequence[float] | None, last: Step | None, negatives: Sequence[Counts]
+    ) -> dict[str, float]:
+        """The metrics of an epoch: `means` of loss and gradient norm over the steps that were taken, the `last` of
+        them, and what each had of `negatives`. None where no step was: `FloatingPointError`."""
         self.guard.require_steps(int(means is not None), epoch.number, f"{self._lower_rate} or raise the temperature")
         assert means is not None and last is not None
         metrics = {"loss": means[0], "grad_norm": means[1], "learning_rate": self.optimizer.lr}
         learned = {} if self.temperature is None else {"temperature": self.temperature.value}
-        return metrics | learned | last.chunks | self._diagnose(last, epoch.report)
+        counts = {"negative_cosines": negatives} if has_signed_scores(self.loss) else {}
+        ends = self.ends(epoch.report)
+        seen = diagnostics.of_negatives(self.loss, counts, self.guard, ends=ends, name=self._name)
+        return metrics | learned | last.chunks | self._diagnose(last, epoch.report) | seen
 
     def _after_step(self, step: int) -> None:
         self.targets.after_step(step)
@@ -218,6 +228,10 @@ class Contrastive:
     def _lower_rate(self) -> str:
         return f"lower learning_rate ({self.settings.learning_rate})"
 
+    @property
+    def _name(self) -> str:
+        return f"{self.trial.arm} (trial {self.trial.id})"
+
     def _diagnose(self, last: Step, epoch: int) -> dict[str, float]:
         """Diagnostics of an epoch's last batch, and a warning the first time that the trial is stuck."""
         compared = self._loss() if self.settings.targets.name == "batch" else None
@@ -226,8 +240,7 @@ class Contrastive:
             batch = [distributed.gather(values) for values in batch]
         metrics = diagnostics.of_batch(compared, last.loss, *batch)
         if not self.guard.warned:
-            name = f"{self.trial.arm} (trial {self.trial.id})"
-            self.guard.warned = diagnostics.warn_if_stuck(metrics, epoch, name)
+            self.guard.warned = diagnostics.warn_if_stuck(metrics, epoch, self._name)
         return metrics
 
     def _gradients(self, views: Tensor, rows: Tensor) -> tuple[Tensor, list[Tensor], Step]:
@@ -238,7 +251,7 @@ class Contrastive:
     def _own_gradients(self, views: Tensor, rows: Tensor) -> tuple[Tensor, list[Tensor], Step]:
         """Loss and gradients of a batch: both views of each image, one view after the other, and the images' rows."""
         rows = rows.to(self.device)
-        labels, rows, loss = self.train.labels[rows].repeat(2), rows.repeat(2), self._loss()
+        labels, rows, (loss, tally) = self.train.labels[rows].repeat(2), rows.repeat(2), counted(self._loss())
 
         def objective(embeddings: Tensor) -> Tensor:
             with torch.autocast(self.device.type, enabled=False):
@@ -248,10 +261,11 @@ class Contrastive:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
             if 0 < chunk < len(views):
                 done = chunked_step(self.model, views, objective, self.optimizer.parameters, chunk)
-                return done.loss, done.gradients, Step(done.loss, done.embeddings, labels, rows, done.metrics)
+                step = Step(done.loss, done.embeddings, labels, rows, done.metrics, tally and tally.counts)
+                return done.loss, done.gradients, step
             value, embeddings = self.targets.step(views, labels, rows, loss)
         gradients = optimisation.gradients_of(self.optimizer, value)
-        return value, gradients, Step(value.detach(), embeddings.detach(), labels, rows, {})
+        return value, gradients, Step(value.detach(), embeddings.detach(), labels, rows, {}, tally and tally.counts)
 
     def _loss(self) -> losses.AnyLoss:
         """The loss, at the temperature as it is now."""

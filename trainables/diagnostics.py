@@ -3,8 +3,8 @@ reports."""
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from trainables.losses.composed import ComposedLoss
 from trainables.losses.ids import Ids, members, valid_anchors
+from trainables.losses.negatives import Counts, share_below
 from trainables.losses.reductions import REDUCTIONS, Terms
 from trainables.losses.views import ComposedViewsLoss
 from trainables.similarities import unit
@@ -19,6 +20,13 @@ from trainables.similarities import unit
 log = logging.getLogger(__name__)
 SAMPLE = 2048
 """Rows that alignment and uniformity look at, at most: the first ones, since batches are in random order."""
+
+
+@runtime_checkable
+class Seen(Protocol):
+    """What a training remembers of its earlier epochs."""
+
+    below_zero: bool
 
 
 @torch.no_grad()
@@ -98,6 +106,25 @@ def gradient_norm(gradients: Iterable[Tensor | None]) -> Float[Tensor, ""]:
     """L2 norm of all gradients together, in float32 or more; None counts as zero."""
     norms = [torch.linalg.vector_norm(g.float() if g.dtype.itemsize < 4 else g) for g in gradients if g is not None]
     return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
+
+
+OCL_IS_SCL = "OCL equals SCL at every step: no cosine of two negatives was negative"
+
+
+def of_negatives(
+    loss: Any, counts: Mapping[str, Sequence[Counts]], guard: Seen, *, ends: bool, name: str
+) -> dict[str, float]:
+    """Metrics of an epoch from what `negatives` has counted in each of its steps, by the metric's name:
+    `negative_cosines`, the share of negatives that a loss saw at a cosine below 0 (none where no step had negatives),
+    and for OCL `ocl_equals_scl`, 1 as long as there was none in the whole training, which is said where it ends."""
+    shares = {key: share_below(steps) for key, steps in counts.items()}
+    metrics = {key: share for key, share in shares.items() if share is not None}
+    guard.below_zero |= any(metrics.values())
+    if not counts or loss.loss.name != "ocl":
+        return metrics
+    if ends and not guard.below_zero:
+        log.warning("%s: %s", name, OCL_IS_SCL)
+    return metrics | {"ocl_equals_scl": float(not guard.below_zero)}
 
 
 def warn_if_stuck(metrics: Mapping[str, float], epoch: int, name: str) -> bool:

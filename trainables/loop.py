@@ -29,11 +29,12 @@ R = TypeVar("R")
 class Guard:
     """Takes only the optimiser steps whose loss and gradient are finite; counts the others as `nonfinite_steps`.
 
-    `warned`: whether a method has said already that its trial is stuck. Both are kept in the checkpoint.
+    `warned`: whether a method has said already that its trial is stuck. `below_zero`: whether a step had negatives with
+    a cosine below 0, without which OCL is SCL. All are kept in the checkpoint.
     """
 
     def __init__(self) -> None:
-        self.nonfinite_steps, self.warned = 0, False
+        self.nonfinite_steps, self.warned, self.below_zero = 0, False, False
 
     def step(
         self, optimizer: Optimizer, gradients: Callable[[], tuple[Tensor, list[Tensor], R]], clip: float = 0.0
@@ -182,7 +183,7 @@ def _due(epoch: int, every: int) -> bool:
 
 
 def _save(folder: Path, method: Method, epoch: int) -> Path:
-    state = {"nonfinite_steps": method.guard.nonfinite_steps, "warned": method.guard.warned}
+    state = {name: getattr(method.guard, name) for name in ("nonfinite_steps", "warned", "below_zero")}
     return checkpoint.save(folder, method.parts, epoch=epoch, **state)
 
 
@@ -191,5 +192,6 @@ def restore(folder: Path, method: Method) -> int:
     state = checkpoint.restore(folder, method.parts)
     method.guard.nonfinite_steps = state.get("nonfinite_steps", 0)
     method.guard.warned = state.get("warned", False)
+    method.guard.below_zero = state.get("below_zero", True)  # a checkpoint of before it was counted does not say
     epochs: int = state["epoch"]
     return epochs

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from trainables.losses import build
+from trainables.losses.negatives import counted
 
 
 def encoder(dim: int, seed: int = 0) -> torch.nn.Module:
@@ -27,12 +28,14 @@ def alike(embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 def value_and_gradients(
     network: torch.nn.Module, job: dict[str, Any], rows: slice
-) -> tuple[torch.Tensor, list[torch.Tensor]]:
+) -> tuple[torch.Tensor, list[torch.Tensor], torch.Tensor | None]:
+    """The loss, its gradients, and what was counted of its negatives."""
     network.zero_grad()
-    loss = build(job["loss"], job["similarity"], reduction=job["reduction"], **job["params"])
+    loss, tally = counted(build(job["loss"], job["similarity"], reduction=job["reduction"], **job["params"]))
     value = loss(network(job["inputs"][rows]), job["labels"][rows], job["ids"][rows])
     value.backward()
-    return value.detach(), [p.grad.clone() for p in network.parameters()]  # type: ignore[union-attr]
+    gradients = [p.grad.clone() for p in network.parameters()]  # type: ignore[union-attr]
+    return value.detach(), gradients, tally.counts if tally else None
 
 
 def main(rank: int, size: int, rendezvous: str, jobs_file: str, output: str) -> None:

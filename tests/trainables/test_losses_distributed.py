@@ -77,10 +77,11 @@ def joined(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
 @pytest.mark.parametrize("index", range(len(JOBS)), ids=[f"{j[0]}-{j[1]}-{j[2]}" for j in JOBS])
 def test_the_group_equals_one_process(joined: list[list[Any]], index: int) -> None:
     one = job(*JOBS[index])
-    value, gradients = joined_losses.value_and_gradients(joined_losses.encoder(5), one, slice(None))
+    value, gradients, counts = joined_losses.value_and_gradients(joined_losses.encoder(5), one, slice(None))
     assert any(g.abs().max() > 1e-4 for g in gradients)
     for rank in range(SIZE):
-        theirs, their_gradients = joined[rank][index]
+        theirs, their_gradients, their_counts = joined[rank][index]
+        assert (counts is None) == (their_counts is None) and (counts is None or torch.equal(counts, their_counts))
         torch.testing.assert_close(theirs, value, rtol=1e-12, atol=1e-12)
         for ours, other in zip(gradients, their_gradients, strict=True):
             torch.testing.assert_close(other, ours, rtol=1e-9, atol=1e-12)

@@ -31,7 +31,8 @@ class ContrastiveNetwork:
         self.going: tuple[int, ...] = tuple(range(count))
         model = contrastive_method.network(settings, shape).to(device).train()
         self.network = fold(model, self.slots, engine)
-        loss = FoldedLoss(settings.build_loss(), self.slots, learnable_temperature=settings.learnable_temperature)
+        of_trial = settings.build_loss()
+        loss = FoldedLoss(of_trial, self.slots, learnable_temperature=settings.learnable_temperature)
         self.temperature = FoldedTemperature(self.slots) if settings.learnable_temperature else None
         self.average = FoldedAverage(self.network) if settings.ema else None
         self.clip = torch.zeros(count, dtype=torch.float64, device=device)
@@ -41,7 +42,7 @@ class ContrastiveNetwork:
         self.views = self._buffer(count, rows, *shape)
         self.labels = torch.zeros(count, rows, dtype=torch.int64, device=device)
         self.rows = torch.zeros(count, rows, dtype=torch.int64, device=device)
-        self.sums = Sums(count, device)
+        self.sums = Sums(count, device, of_trial)
 
     def put(self, slot: int, method: Contrastive) -> None:
         """Copy weights, optimizer and loss parameters of a member into a slot."""
@@ -88,10 +89,10 @@ class ContrastiveNetwork:
 
     def finish(self, slot: int, method: Contrastive, running: Epoch) -> dict[str, float]:
         """The metrics of a slot's epoch, as the member itself computes them from what its steps left."""
-        taken, means, last = self.sums.of(slot)
+        taken, means, last, negatives = self.sums.of(slot)
         method.guard.nonfinite_steps += running.count - taken
         self._take_temperature(slot, method)
-        return method.finish(running, means, last)
+        return method.finish(running, means, last, negatives)
 
     def _take_temperature(self, slot: int, method: Contrastive) -> None:
         if self.temperature is not None and method.temperature is not None:

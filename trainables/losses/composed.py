@@ -35,6 +35,8 @@ class ComposedLoss:
     params: Mapping[str, Any]
     scale: Tensor | None = None
     """What scores are multiplied by, where it is learned (see `temperature`); batches are not tiled then."""
+    tally: tiled.Tally | None = None
+    """What is told the scores and which of them are negatives (see `negatives`)."""
 
     def __call__(self, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None) -> Scalar:
         shared = distributed.processes() > 1
@@ -75,14 +77,22 @@ class ComposedLoss:
         project, closed = self.similarity.project, self.loss.closed
         if project is None or closed is None:
             values: Any = partial(self.loss.function, **self.params)
-            return tiled.weighted_sum(z, ids, tiled.by_autograd(self.similarity, values, weights), scores, shared)
+            tile = tiled.by_autograd(self.similarity, values, weights, self.tally)
+            return self._summed(z, ids, tile, scores, shared)
         temperature, z = self.params["temperature"], project(z)
         if (base := self.params.get("base_temperature")) is not None:
             weights = weights * (temperature / base)
-        tile = tiled.of_inner_products(closed, weights, temperature, self.params.get("epsilon", 0.0))
-        total = tiled.weighted_sum(z, ids, tile, scores, shared)
+        tile = tiled.of_inner_products(closed, weights, temperature, self.params.get("epsilon", 0.0), self.tally)
+        total = self._summed(z, ids, tile, scores, shared)
         if self.loss.closed_is_denominator:
             total = total - tiled.mean_positive_logit(z, ids, temperature) @ weights
+        return total
+
+    def _summed(self, z: Tensor, ids: Ids, tile: tiled.TileGradient, scores: int | None, shared: bool) -> Scalar:
+        """The sum over tiles; what this process has tallied in its share of them is added up over processes."""
+        total = tiled.weighted_sum(z, ids, tile, scores, shared)
+        if shared and self.tally is not None:
+            self.tally.sum_up()
         return total
 
     def _weights(self, ids: Ids, dtype: torch.dtype) -> Float[Tensor, " n"]:
@@ -108,6 +118,8 @@ class ComposedLoss:
 
     def terms(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Terms, ...]:
         """The loss's terms; where it gives a value per anchor, an anchor with a positive is one term."""
+        if self.tally is not None:
+            self.tally.add(scores, negatives)
         scores = scores if self.scale is None else scores * self.scale
         values = self.loss.function(scores, positives, negatives, **self.params)
         if isinstance(values, Tensor):

@@ -7,7 +7,7 @@ embeddings; other similarities are differentiated by autograd within the tile.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -62,6 +62,17 @@ def anchors(ids: Ids, rows: range | None = None, scores: int | None = None) -> I
         yield Anchors(ids, start, min(start + step, rows.stop))
 
 
+@runtime_checkable
+class Tally(Protocol):
+    """What counts scores as they are computed."""
+
+    def add(self, scores: Tensor, negatives: Tensor) -> None:
+        """Take scores [t n] and which of them are of negatives; the scores are overwritten afterwards."""
+
+    def sum_up(self) -> None:
+        """Add up what each process has counted."""
+
+
 TileGradient = Callable[[Tensor, Anchors, Tensor | None], Tensor]
 """(embeddings [n d], anchors, gradient [n d] to add to, or None) -> the weighted sum of the anchors' values."""
 
@@ -97,14 +108,20 @@ class _WeightedSum(torch.autograd.Function):
 
 
 def by_autograd(
-    similarity: Callable[[Tensor, Tensor], Tensor], values: Callable[..., Tensor], weights: Weights
+    similarity: Callable[[Tensor, Tensor], Tensor],
+    values: Callable[..., Tensor],
+    weights: Weights,
+    tally: Tally | None = None,
 ) -> TileGradient:
     """A tile of any similarity and any loss with a value per anchor."""
 
     def tile(z: Tensor, at: Anchors, gradient: Tensor | None) -> Tensor:
         with torch.set_grad_enabled(gradient is not None):
             rows, columns = (part.detach().requires_grad_(gradient is not None) for part in (z[at.start : at.stop], z))
-            total = values(similarity(rows, columns), at.positives, ~at.same) @ weights[at.start : at.stop]
+            scores, negatives = similarity(rows, columns), ~at.same
+            if tally is not None:
+                tally.add(scores, negatives)
+            total = values(scores, at.positives, negatives) @ weights[at.start : at.stop]
             if gradient is not None:
                 to_rows, to_columns = torch.autograd.grad(total, (rows, columns))
                 gradient[at.start : at.stop] += to_rows
@@ -118,13 +135,17 @@ Closed = Callable[[Tile, Anchors, float], Float[Tensor, " t"]]
 """(logits [t n], overwritten with the gradient of each row's value; anchors; epsilon) -> values [t]."""
 
 
-def of_inner_products(closed: Closed, weights: Weights, temperature: float, epsilon: float) -> TileGradient:
+def of_inner_products(
+    closed: Closed, weights: Weights, temperature: float, epsilon: float, tally: Tally | None = None
+) -> TileGradient:
     """A tile whose scores are z_i.z_j."""
 
     def tile(z: Tensor, at: Anchors, gradient: Tensor | None) -> Tensor:
         rows, weight = z[at.start : at.stop], weights[at.start : at.stop]
         logits = (rows / temperature) @ z.T
         logits.diagonal(at.start).fill_(-torch.inf)
+        if tally is not None:
+            tally.add(logits, ~at.same)
         total = closed(logits, at, epsilon) @ weight
         if gradient is not None:
             logits.mul_(weight[:, None] / temperature)

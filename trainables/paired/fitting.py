@@ -15,6 +15,7 @@ from torch import Tensor
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trial import Report, Trial
 from trainables import checkpoint, diagnostics, loop, optimisation, seeding
+from trainables.losses.negatives import Counts
 from trainables.paired import artifacts, metrics
 from trainables.paired.network import Joint
 from trainables.paired.objective import Objective
@@ -61,11 +62,13 @@ class Inputs(Protocol):
 
 @dataclass(frozen=True)
 class Step:
-    """What a step leaves for the report: its terms by name, and its batch: z [n d] and labels [n]."""
+    """What a step leaves for the report: its terms by name, its batch (z [n d] and labels [n]), and what was counted
+    of negatives, by the metric's name."""
 
     terms: dict[str, Tensor]
     z: Tensor
     labels: Tensor
+    negatives: dict[str, Counts]
 
 
 class Fit:
@@ -115,6 +118,7 @@ class Fit:
         views = [self.inputs.epoch(*self.key, epoch, f"view {i + 1}") for i in range(self.recipe.n_views)]
         weight = alpha(self.recipe.alpha_schedule, epoch - 1, self.recipe.epochs, self.recipe.alpha)
         taken: list[dict[str, Tensor]] = []
+        negatives: dict[str, list[Counts]] = {}
         last: Step | None = None
         for i, rows in enumerate(order):
             places = slice(i * len(rows), (i + 1) * len(rows))
@@ -125,10 +129,14 @@ class Fit:
             if step is not None:
                 norm, last = step
                 taken.append(last.terms | {"grad_norm": norm})
+                for name, counts in last.negatives.items():
+                    negatives.setdefault(name, []).append(counts)
         self.guard.require_steps(len(taken), epoch, self._remedy)
         assert last is not None
         means = {name: float(torch.stack([t[name] for t in taken]).double().mean()) for name in taken[0]}
         means |= self._diagnose(last, epoch)
+        loss, ends = self.objective.contrast, self.ends(epoch)
+        means |= diagnostics.of_negatives(loss, negatives, self.guard, ends=ends, name=self._name)
         steps = float(epoch * self.per_epoch)
         return means | {"learning_rate": self.optimizer.lr, "steps": steps, "alpha": weight}
 
@@ -136,10 +144,11 @@ class Fit:
         """Loss and gradients of a batch, with `weight` for the contrastive part."""
         with torch.autocast(self.inputs.device.type, torch.bfloat16, enabled=self.recipe.autocast):
             out = self.model(*sides)
-        loss, terms = self.objective(out, labels, weight)
+        negatives: dict[str, Counts] = {}
+        loss, terms = self.objective(out, labels, weight, negatives)
         gradients = optimisation.gradients_of(self.optimizer, loss)
         detached = {name: value.detach() for name, value in terms.items()} | {"loss": loss.detach()}
-        return loss, gradients, Step(detached, out.z.detach().float(), labels)
+        return loss, gradients, Step(detached, out.z.detach().float(), labels, negatives)
 
     def _diagnose(self, last: Step, epoch: int) -> dict[str, float]:
         """Diagnostics of z in an epoch's last batch, and a warning the first time that the trial is stuck. There are
@@ -148,9 +157,12 @@ class Fit:
             return {}
         diagnosed = diagnostics.of_batch(self.objective.contrast, last.terms["contrast_z"], last.z, last.labels)
         if not self.guard.warned:
-            name = f"{self.trial.arm} (trial {self.trial.id})"
-            self.guard.warned = diagnostics.warn_if_stuck(diagnosed, epoch, name)
+            self.guard.warned = diagnostics.warn_if_stuck(diagnosed, epoch, self._name)
         return {name: value for name, value in diagnosed.items() if math.isfinite(value)}
+
+    @property
+    def _name(self) -> str:
+        return f"{self.trial.arm} (trial {self.trial.id})"
 
     @property
     def _remedy(self) -> str:

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from trainables.losses.negatives import Counts, counted
 from trainables.paired import schedules
 from trainables.paired.network import Outputs
 from trainables.paired.settings import Recipe
@@ -39,18 +40,29 @@ class Objective:
         self.recipe, self.contrast = recipe, recipe.build_loss()
         self.weights = class_weights(recipe.wce.class_weights, train_labels, classes).to(device)
 
-    def __call__(self, out: Outputs, labels: Int[Tensor, " n"], alpha: float) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(
+        self, out: Outputs, labels: Int[Tensor, " n"], alpha: float, negatives: dict[str, Counts] | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss and its parts: `contrast_z`, `contrast_l`, `wce`, and `anchors`, the share of the batch that has
-        a positive. Computed in float32 whatever the autocast."""
-        terms = {"contrast_z": self.contrast(out.z.float(), labels)}
+        a positive. Computed in float32 whatever the autocast. `negatives` takes what was counted of the negatives of z
+        and of l where scores have a sign, by the metric's name."""
+        negatives = {} if negatives is None else negatives
+        terms = {"contrast_z": self._contrast(out.z, labels, "negative_cosines", negatives)}
         contrast = terms["contrast_z"]
         if out.latent is not None:
-            terms["contrast_l"] = self.contrast(out.latent.float(), labels)
+            terms["contrast_l"] = self._contrast(out.latent, labels, "negative_cosines_l", negatives)
             contrast = contrast + self.recipe.beta * terms["contrast_l"]
         terms["wce"] = self.wce(out.logits.float(), labels)
         loss = alpha * contrast + (1 - alpha) * terms["wce"]
         terms["anchors"] = (torch.bincount(labels)[labels] > 1).float().mean()
         return loss, terms
+
+    def _contrast(self, rows: Tensor, labels: Tensor, name: str, negatives: dict[str, Counts]) -> Tensor:
+        loss, tally = counted(self.contrast)
+        value: Tensor = loss(rows.float(), labels)
+        if tally is not None and tally.counts is not None:
+            negatives[name] = tally.counts
+        return value
 
     def wce(self, logits: Float[Tensor, "n k"], labels: Int[Tensor, " n"]) -> Tensor:
         """Cross-entropy weighted by class: over the summed weights of the batch, or over its size."""

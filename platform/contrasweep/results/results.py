@@ -14,6 +14,7 @@ import pandas as pd
 from contrasweep.errors import BrokenFileError, SpecError, choose_from
 from contrasweep.results.code_use import MixedCode
 from contrasweep.results.names import OWN_COLUMNS, Over
+from contrasweep.results.notices import notice_lines
 from contrasweep.results.pareto import pareto_frame
 from contrasweep.results.rendering import Plots, plots_of
 from contrasweep.results.searched import importance, search_frame
@@ -333,6 +334,11 @@ class Results:
     def unread(self) -> list[str]:
         """A sentence for each setting that no trial of some arms read."""
         return unread_lines([*self.trial_records.values(), *self.search_records.values()])
+
+    @cached_property
+    def notices(self) -> list[str]:
+        """A sentence for what finished trials of the table say of themselves, such as that OCL was SCL in them."""
+        return notice_lines(self.trial_records.values())
 
     @cached_property
     def mixed_code(self) -> MixedCode:

@@ -60,6 +60,10 @@ class StoredStudy(StudyTrials, Protocol):
     def unread(self) -> list[str]:
         """Settings that no trial read."""
 
+    @property
+    def notices(self) -> list[str]:
+        """What its trials say of themselves."""
+
     def broken_notes(self) -> list[str]:
         """Files that were left out."""
 
@@ -121,7 +125,7 @@ class StudyTables:
         own = table.metric == self.results.metric and over == "replicates"
         growth = self.growth.notes if own and self.growth is not None else []
         confirmed = confirmation_notes(self.results.document.spec, self.results.records)
-        table = replace(table, notes=(*table.notes, *growth, *confirmed, *self.results.unread))
+        table = replace(table, notes=(*table.notes, *growth, *confirmed, *self.results.unread, *self.results.notices))
         table = mark_mixed_code(table, self.results.mixed_code, self.results.records)
         return replace(table, notes=(*table.notes, *self.results.broken_notes()))
 

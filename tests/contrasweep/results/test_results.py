@@ -97,6 +97,22 @@ def test_one_replicate_a_cell_has_no_interval_in_any_format(format, tmp_path):
     assert not re.search(r"[-+−]inf\b|∞|infty|0\.00, 1\.00|interval: none", shown)
 
 
+@pytest.mark.parametrize("format", ["text", "markdown", "latex", "html"])
+def test_a_table_says_where_ocl_was_scl(format, study, tmp_path):
+    plan, records = study
+    trials = [trial for trial in plan.trials if trial.arm == "b"]
+    for number, trial in enumerate(trials):
+        metrics = {"accuracy": value(trial), "seconds": 3.0, "ocl_equals_scl": float(number < 3)}
+        records.write(Record.of(trial, status=Status.DONE, metrics=metrics, seconds=1.5))
+    said = "OCL equals SCL at every step: no cosine of two negatives was negative (b: 3 of 20 trials)"
+    assert load("made-up", storage=str(tmp_path)).notices == [said]
+    assert said in " ".join(render(load("made-up", storage=str(tmp_path)), format).decode().split())
+
+
+def test_a_table_of_others_says_nothing_of_it(study, tmp_path):
+    assert load("made-up", storage=str(tmp_path)).notices == []
+
+
 def test_pairs_are_of_one_fold_and_seed(study, tmp_path):
     plan, _ = study
     pairs = load("made-up", storage=str(tmp_path)).pairs("b", "a", "accuracy", {"batch_size": 8})

@@ -92,6 +92,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "adamw": {"optimizer": {"name": "adamw"}, "learning_rate": 0.01},
     "average": {"ema": 0.9},
     "learned temperature": {"learnable_temperature": True},
+    "orthonormal loss": {"loss": {"name": "ocl", "temperature": 0.5}},
     "views loss": {"loss": {"name": "vicreg"}},
     "parts of an epoch": {"reports_per_epoch": 2},
     "streamed images": {"resident_gib": 0, "sampling": "class_balanced"},

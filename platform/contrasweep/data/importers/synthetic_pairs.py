@@ -40,7 +40,7 @@ class Planted:
 def _read(source: Path, settings: Planted) -> Content:
     random = np.random.default_rng(settings.seed)
     shape = settings.size, settings.size, 3
-    specs = {side: columns.spec("uint8", shape) for side in ("pre", "post")}
+    specs: dict[str, columns.Spec] = {side: columns.spec("uint8", shape) for side in ("pre", "post")}
     counts = {"train": settings.pairs, "test": max(len(SHARES), int(TEST_SHARE * settings.pairs))}
     tables = {split: list(_tables(random, count, settings.size, specs)) for split, count in counts.items()}
     return Content("image-pair", tables, tuple(SHARES), specs, source={"synthetic": True})

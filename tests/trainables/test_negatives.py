@@ -1,0 +1,197 @@
+"""The share of negatives at a cosine below 0: counted in every step as loops count it; OCL is SCL where it is 0."""
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from contrasweep.data import resolve
+from contrasweep.data.manifest import Manifest
+from contrasweep.trial import Report, Trial
+from trainables import contrastive, contrastive_method, loop, paired_images
+from trainables.diagnostics import OCL_IS_SCL
+from trainables.losses import LOSSES, Loss, build
+from trainables.losses.composed import ComposedLoss
+from trainables.losses.negatives import NegativeTally, count_members, counted, share_below
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    return resolve("digits-lt", folds=5, storage=str(tmp_path_factory.mktemp("data")), write=True)
+
+
+def batch(rows: int = 24) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(4)
+    z = torch.randn(rows, 5, generator=generator, dtype=torch.float64)
+    return z, torch.randint(4, (rows,), generator=generator), torch.arange(rows) // 2
+
+
+def by_loops(z: torch.Tensor, ids: torch.Tensor) -> list[int]:
+    pairs = [(i, j) for i in range(len(z)) for j in range(len(z)) if ids[i] != ids[j]]
+    return [sum(float(z[i] @ z[j]) < 0 for i, j in pairs), len(pairs)]
+
+
+SIGNED = [
+    (loss.name, similarity)
+    for loss in LOSSES.values()
+    if isinstance(loss, Loss)
+    for similarity in loss.similarities
+    if similarity in ("cosine", "dot")
+]
+
+
+@pytest.mark.parametrize(("name", "similarity"), SIGNED)
+def test_it_is_what_loops_count_and_the_loss_is_as_before(name: str, similarity: str) -> None:
+    z, labels, instances = batch()
+    loss = build(name, similarity)
+    assert isinstance(loss, ComposedLoss)
+    ids = loss.ids(labels, instances)
+    both = []
+    for form in (loss, counted(loss)[0]):
+        rows = z.clone().requires_grad_()
+        value = form(rows, labels, instances)
+        both.append((value.detach(), torch.autograd.grad(value, rows)[0]))
+    assert all(torch.equal(a, b) for a, b in zip(*both, strict=True))
+    tallied, tally = counted(loss)
+    tallied(z, labels, instances)
+    assert tally is not None and tally.counts is not None and tally.counts.tolist() == by_loops(z, ids)
+    if loss.can_tile:
+        tiled, tile_tally = counted(loss)
+        tiled.in_tiles(z, ids, scores=50)
+        assert tile_tally is not None and tile_tally.counts is not None
+        assert tile_tally.counts.tolist() == by_loops(z, ids)
+    members = torch.stack([z, z.flip(0)])
+    of_members = count_members(loss, members, torch.stack([ids, ids.flip(0)]))
+    assert of_members.tolist() == [by_loops(z, ids)] * 2
+
+
+@pytest.mark.parametrize(("name", "similarity"), [("sincere", "neg_arc_length"), ("vicreg", None)])
+def test_losses_whose_scores_have_no_sign_are_not_counted(name: str, similarity: str | None) -> None:
+    loss = build(name, similarity)
+    assert counted(loss) == (loss, None)
+
+
+def test_steps_without_negatives_count_nothing() -> None:
+    nothing, some = torch.tensor([0, 0]), torch.tensor([1, 4])
+    assert share_below([]) is None and share_below([nothing]) is None
+    assert share_below([nothing, some, nothing]) == 0.25
+
+
+Q: dict[str, Any] = {"encoder": {"name": "cnn", "width": 8}, "epochs": 2, "batch_size": 64}
+
+
+def reports(digits: Manifest, loss: str, **config: Any) -> list[Report]:
+    settings = {**Q, "loss": {"name": loss, "temperature": 0.5}, **config}
+    return list(contrastive.train(Trial("study", "arm", "trainables.contrastive:train", settings, digits, 0, 0)))
+
+
+def scores(made: list[Report]) -> list[dict[str, float]]:
+    return [{name: value for name, value in r.metrics.items() if name != "ocl_equals_scl"} for r in made]
+
+
+def test_a_trial_that_never_leaves_the_cone_says_that_ocl_is_scl_and_is(
+    digits: Manifest, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        slow = reports(digits, "ocl", learning_rate=1e-5)
+        supcon = reports(digits, "supcon", learning_rate=1e-5)
+    assert [(r.metrics["negative_cosines"], r.metrics["ocl_equals_scl"]) for r in slow] == [(0, 1), (0, 1)]
+    assert scores(slow) == scores(supcon), "to the bit"
+    assert [record.getMessage().endswith(OCL_IS_SCL) for record in caplog.records].count(True) == 1
+    assert "ocl_equals_scl" not in supcon[-1].metrics and supcon[-1].metrics["negative_cosines"] == 0
+
+
+def test_a_trial_with_negative_cosines_says_how_many_and_differs(
+    digits: Manifest, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        made, supcon = (reports(digits, loss, learning_rate=0.3) for loss in ("ocl", "supcon"))
+    assert made[-1].metrics["negative_cosines"] > 0.01 and made[-1].metrics["ocl_equals_scl"] == 0
+    assert scores(made) != scores(supcon)
+    assert not any(OCL_IS_SCL in record.getMessage() for record in caplog.records)
+
+
+@pytest.fixture
+def tallies(monkeypatch: pytest.MonkeyPatch) -> list[NegativeTally]:
+    """What was counted in each step of what is trained."""
+    seen: list[NegativeTally] = []
+
+    def kept(loss: Any) -> tuple[Any, NegativeTally | None]:
+        loss, tally = counted(loss)
+        assert tally is not None
+        seen.append(tally)
+        return loss, tally
+
+    monkeypatch.setattr(contrastive_method, "counted", kept)
+    return seen
+
+
+def numbers(tallies: list[NegativeTally]) -> np.ndarray:
+    return np.array([tally.counts.tolist() for tally in tallies if tally.counts is not None])
+
+
+def test_every_step_counts_and_not_the_last_one_alone(digits: Manifest, tallies: list[NegativeTally]) -> None:
+    (made,) = reports(digits, "ocl", learning_rate=0.3, epochs=1)
+    counts = numbers(tallies)
+    assert len(counts) > 3 and len(set(counts[:, 0])) > 2
+    assert made.metrics["negative_cosines"] == counts[:, 0].sum() / counts[:, 1].sum()
+
+
+def test_a_small_batch_of_one_class_counts_nothing(digits: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    (made,) = reports(digits, "ocl", batch_size=2, epochs=1, learning_rate=1e-5)
+    assert 0 <= made.metrics["negative_cosines"] <= 1
+    monkeypatch.setattr(NegativeTally, "add", lambda self, scores, negatives: None)
+    (none,) = reports(digits, "ocl", batch_size=2, epochs=1, learning_rate=1e-5)
+    assert "negative_cosines" not in none.metrics and none.metrics["ocl_equals_scl"] == 1
+    assert none.metrics["loss"] == made.metrics["loss"]
+
+
+@pytest.mark.parametrize("targets", ["xbm", "moco"])
+def test_negatives_of_a_queue_count_too(digits: Manifest, tallies: list[NegativeTally], targets: str) -> None:
+    reports(digits, "supcon", targets={"name": targets, "size": 256}, epochs=1)
+    of_steps = numbers(tallies)[:, 1]
+    in_batch = 128 * 128 if targets == "xbm" else 64 * 64
+    assert of_steps[0] < in_batch < of_steps[-1]
+
+
+def test_a_resumed_trial_knows_what_was_before(digits: Manifest) -> None:
+    settings = {**Q, "loss": "ocl", "checkpoint_every": 1, "learning_rate": 1e-5}
+    trial = Trial("study", "arm", "trainables.contrastive:train", settings, digits, 0, 0)
+    method = contrastive.build(trial)
+    for before in (True, False):
+        method.guard.below_zero = before
+        with loop.Training(method, trial) as training:
+            saved = training.report(method.epoch(1)).checkpoint
+            assert saved is not None
+            other = contrastive.build(trial)
+            loop.restore(saved, other)
+        assert other.guard.below_zero == before
+        assert other.epoch(2)["ocl_equals_scl"] == float(not before)
+
+
+def test_paired_training_counts_z_and_l(digits: Manifest) -> None:
+    settings = {
+        "input": "single",
+        "encoder": {"name": "resnet10", "width": 8, "stem": "small"},
+        "loss": {"name": "ocl", "temperature": 0.5},
+        "beta": 0.0,
+        "epochs": 1,
+        "batch_size": 64,
+        "artifacts": "none",
+    }
+    made = [
+        list(paired_images.train(Trial("study", "arm", "t", {**settings, "loss": loss}, digits, 0, 0)))[-1].metrics
+        for loss in ({"name": "ocl", "temperature": 0.5}, {"name": "supcon", "temperature": 0.5})
+    ]
+    assert 0 <= made[0]["negative_cosines"] <= 1
+    assert made[0]["ocl_equals_scl"] == float(made[0]["negative_cosines"] == 0)
+    assert "negative_cosines_l" not in made[0] and "ocl_equals_scl" not in made[1]
+    pairs = resolve("synthetic-pairs?pairs=40&size=16", folds=2, storage=digits.uri.rpartition("/datasets")[0])
+    local = settings | {"input": "pair", "beta": 0.5, "batch_size": 8, "encoder": {"name": "resnet10", "width": 8}}
+    both = list(paired_images.train(Trial("study", "arm", "t", local, pairs, 0, 0)))[-1].metrics
+    assert 0 <= both["negative_cosines"] <= 1 and 0 <= both["negative_cosines_l"] <= 1
+    assert both["ocl_equals_scl"] == float(both["negative_cosines"] == both["negative_cosines_l"] == 0)

@@ -1,0 +1,72 @@
+"""How many of the negatives that a loss sees have a score below 0: where none has, OCL is SCL, since |s| = s."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from trainables.losses import distributed, tiled
+from trainables.losses.composed import ComposedLoss
+
+Counts = Int[Tensor, " 2"]
+"""Negatives with a score below 0, and all of them."""
+
+
+class NegativeTally:
+    """Counts over the calls of a loss, on its device: nothing waits for them."""
+
+    def __init__(self) -> None:
+        self.counts: Counts | None = None
+
+    @torch.no_grad()
+    def add(self, scores: Float[Tensor, "n m"], negatives: Bool[Tensor, "n m"]) -> None:
+        """Count these scores, whose sign is that of the cosine."""
+        more = torch.stack([((scores < 0) & negatives).sum(), negatives.sum()])
+        self.counts = more if self.counts is None else self.counts + more
+
+    def sum_up(self) -> None:
+        """Add up what each process has counted of a batch that is divided among them."""
+        if self.counts is not None:
+            distributed.sum_up([self.counts])
+
+
+def counted(loss: Any) -> tuple[Any, NegativeTally | None]:
+    """`loss`, and what counts in its calls; None for a loss whose scores have no sign, or that is not ours."""
+    if not has_signed_scores(loss):
+        return loss, None
+    tally = NegativeTally()
+    return replace(loss, tally=tally), tally
+
+
+def has_signed_scores(loss: Any) -> bool:
+    """Whether a score of `loss` says on which side of a right angle two embeddings lie: cosine and dot product."""
+    return isinstance(loss, ComposedLoss) and loss.similarity.signed
+
+
+@torch.no_grad()
+def count_members(
+    loss: ComposedLoss, embeddings: Float[Tensor, "k n d"], ids: Int[Tensor, "k n"]
+) -> Int[Tensor, "k 2"]:
+    """The counts of each member of a cohort, from its batch and what makes two rows positives."""
+    z = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
+    assert loss.similarity.project is not None
+    z = loss.similarity.project(z.flatten(0, 1)).view_as(z)
+    members, rows, _ = z.shape
+    most = tiled.TILE_SCORES.get(z.device.type, tiled.TILE_SCORES["cuda"])
+    step = max(1, most // max(1, members * rows))
+    counts = torch.zeros(members, 2, dtype=torch.int64, device=z.device)
+    for start in range(0, rows, step):
+        at = slice(start, start + step)
+        negatives = ids[:, at, None] != ids[:, None, :]
+        below = (z[:, at] @ z.mT < 0) & negatives
+        counts += torch.stack([below.flatten(1).sum(1), negatives.flatten(1).sum(1)], 1)
+    return counts
+
+
+def share_below(counts: Sequence[Counts]) -> float | None:
+    """The share of negatives with a score below 0 over steps; None where no step had any."""
+    below, all_ = torch.stack(list(counts)).sum(0).tolist() if counts else (0, 0)
+    return below / all_ if all_ else None
