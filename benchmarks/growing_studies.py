@@ -22,12 +22,16 @@ from benchmarks.resumable import command_line, read_rows, simulate, write_lines
 from contrasweep import AblationGrid, Arm, Replicates
 from contrasweep.planning.looks import stage_after
 from contrasweep.planning.plan import Cell
+from contrasweep.results.extensions import UNIT, look_before
+from contrasweep.results.growth import Extension
 from contrasweep.results.looks import Compared, judge_look
+from contrasweep.statistics.comparison import Comparison
+from contrasweep.statistics.design import contrast
 from contrasweep.statistics.evidence import Evidence, Gaps
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.spending import Looks, SpendingName
 from contrasweep.statistics.verdicts import judge
-from contrasweep.storage.looks import LookLog
+from contrasweep.storage.looks import HALVING, LookLog
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Any]
 DRAWS: dict[str, Draw] = {
@@ -156,6 +160,28 @@ def six_cells(effect: float) -> tuple[tuple[float, ...], ...]:
     return ((0.0, 0.0, 0.0), (0.0, effect, 2 * effect)) * 3
 
 
+EXTENSIONS = {"10, 20, 40 seeds": (10, 20, 40), "6, 7, ..., 20 seeds": tuple(range(6, 21))}
+"""Studies of a fixed size of three equal arms, each extended after its end for as long as anything is undecided."""
+
+
+def extended(sizes: Sequence[int], seed: int) -> dict[str, bool]:
+    """Whether such a study ends with a false verdict: as `contrasweep run --extend` counts the looks at it, and where
+    nobody counts them."""
+    values = np.random.default_rng(seed).normal(size=(3, sizes[-1]))
+    log, family, uncounted = LookLog(HALVING, UNIT), Family(len(ALL_PAIRS), 0.05), False
+    for n in sizes:
+        evidence = [Evidence(contrast(values[a, :n] - values[b, :n]), Gaps(planned=n)) for a, b in ALL_PAIRS]
+        pairs = [Compared((), str(a), str(b), one) for (a, b), one in zip(ALL_PAIRS, evidence, strict=True)]
+        now = [Comparison(one, family, said) for one, said in zip(evidence, judge(evidence, family), strict=True)]
+        uncounted |= any(one.decided for one in now)
+        counted = [
+            Extension(log).judged((), pair.a, pair.b, one) if log.looks else one
+            for pair, one in zip(pairs, now, strict=True)
+        ]
+        log = log.with_look(look_before(pairs, counted, log, n))
+    return {"counted": any(one.decided for one in counted), "uncounted": uncounted}
+
+
 SPENDINGS: tuple[SpendingName, ...] = ("obrien-fleming", "power")
 ROWS = [
     *(Row(f"3 equal arms, seeds, {draw}", spending, draw=draw) for draw in DRAWS for spending in SPENDINGS),
@@ -178,6 +204,8 @@ KINDS = [f"{row.name}, {row.spending}" for row in ROWS]
 
 def study(kind: str, seed: int) -> dict[str, Any]:
     """What came of the study of this seed, which no other row draws."""
+    if kind in EXTENSIONS:
+        return extended(EXTENSIONS[kind], seed + 100_000 * (len(KINDS) + list(EXTENSIONS).index(kind)))
     number = KINDS.index(kind)
     return ROWS[number].study(seed + 100_000 * number)
 
@@ -200,6 +228,16 @@ def text_row(row: Row, studies: Sequence[dict[str, Any]]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def extension_row(name: str, studies: Sequence[dict[str, bool]]) -> str:
+    """How often studies of a fixed size that were extended ended with a false verdict."""
+    cells = []
+    for which in ("counted", "uncounted"):
+        rate = float(np.mean([one[which] for one in studies]))
+        cells.append(f"{rate:.3f} ± {2 * math.sqrt(rate * (1 - rate) / len(studies)):.3f}")
+    looks = len(EXTENSIONS[name])
+    return f"| {name} | {cells[0]} | {(2 - 0.5 ** (looks - 1)) * 0.05:.3f} | {cells[1]} | {len(studies)} |"
+
+
 def inflations() -> Iterator[tuple[str, ...]]:
     """By how much t statistics exceed a level if nothing is corrected, by looks and spending."""
     for looks in (range(5, 41, 5), range(2, 9, 2), range(2, 9), range(10, 31, 10)):
@@ -209,6 +247,7 @@ def inflations() -> Iterator[tuple[str, ...]]:
 
 
 def write(rows: Path, studies: int, output: Path) -> None:
+    by_kind = read_rows(rows, [*KINDS, *EXTENSIONS])
     lines = [
         "# Studies that are looked at as they grow, by simulation",
         "",
@@ -223,8 +262,18 @@ def write(rows: Path, studies: int, output: Path) -> None:
     ]
     lines += [
         f"| {' | '.join(text_row(row, known))} |"
-        for row, known in zip(ROWS, read_rows(rows, KINDS).values(), strict=True)
+        for row, known in zip(ROWS, (by_kind[kind] for kind in KINDS), strict=True)
         if known
+    ]
+    lines += [
+        "",
+        "Studies of a fixed size, three equal arms, extended after their end whatever they said: how often any verdict "
+        "is false as `run --extend` counts the looks (p of look k times 2^(k-1)), at most how often that can be, and "
+        "how often where nobody counts.",
+        "",
+        "| looked at | any false verdict ± 2 se | at most | uncounted | N |",
+        "|---|---|---|---|---|",
+        *(extension_row(name, by_kind[name]) for name in EXTENSIONS if by_kind[name]),
     ]
     lines += [
         "",
@@ -247,7 +296,7 @@ def write(rows: Path, studies: int, output: Path) -> None:
 def main() -> None:
     options = command_line(__doc__, "growing_studies", 2000)
     if options.what == "simulate":
-        simulate(options.rows, dict.fromkeys(KINDS, options.studies), study, options.seconds)
+        simulate(options.rows, dict.fromkeys([*KINDS, *EXTENSIONS], options.studies), study, options.seconds)
     else:
         write(options.rows, options.studies, options.output)
 

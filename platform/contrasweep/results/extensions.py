@@ -1,12 +1,13 @@
 """The look that a study of a fixed size had, written down when it is extended: its table was there to be read."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from contrasweep.planning.plan import Plan
 from contrasweep.planning.sweep import SweepPlan
-from contrasweep.results.looks import compared
+from contrasweep.results.looks import Compared, compared
 from contrasweep.results.results import Results
+from contrasweep.statistics.comparison import Comparison
 from contrasweep.storage.looks import HALVING, Decision, LookAt, LookLog, LookTaken, read_looks, write_looks
 from contrasweep.storage.records import StudyRecords
 
@@ -27,6 +28,12 @@ def count_look(plan: Plan, records: StudyRecords) -> None:
     if not ended.all() or not 0 < present < _replicates(plan) or (log.looks and log.looks[-1].replicates >= present):
         return
     known = [pair.comparison for pair in results.answer.pairs]
+    if known:
+        write_looks(records, log.with_look(look_before(compared(results), known, log, present)))
+
+
+def look_before(pairs: Sequence[Compared], known: Sequence[Comparison], log: LookLog, replicates: int) -> LookTaken:
+    """The look at a table whose `pairs` came to the comparisons `known`, after those of `log`."""
     comparisons = tuple(
         LookAt(
             one.context,
@@ -40,11 +47,9 @@ def count_look(plan: Plan, records: StudyRecords) -> None:
             min(1.0, c.p_value),
             DECISIONS.get((c.reversed() if c.turned else c).verdict, "open"),
         )
-        for one, c in zip(compared(results), known, strict=True)
+        for one, c in zip(pairs, known, strict=True)
     )
-    if comparisons:
-        look = LookTaken(present, 1 - 0.5 ** (len(log.looks) + 1), comparisons, (), time.time())
-        write_looks(records, log.with_look(look))
+    return LookTaken(replicates, 1 - 0.5 ** (len(log.looks) + 1), comparisons, (), time.time())
 
 
 def _replicates(plan: Plan) -> int:
