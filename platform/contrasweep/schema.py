@@ -80,6 +80,11 @@ def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
         return unknown_field(_class_at(cls, first["loc"][:-1]), str(first["loc"][-1])).at(_place(first["loc"][:-1]))
     if first["type"] in ("missing", "missing_argument"):
         return SpecError("this field is required", place=place)
+    if first["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        key, tags = first["ctx"]["discriminator"].strip("'"), first["ctx"].get("expected_tags", "")
+        given = value.get(key) if isinstance(value, dict) else value
+        known = f"known: {tags}" if tags else "as in {type: float, low: 0, high: 1}"
+        return SpecError(f"it says its kind in `{key}`", place=place, value=given, hint=known)
     rule = first["msg"][0].lower() + first["msg"][1:]
     return SpecError(rule.removeprefix("value error, "), place=place, value=value)
 

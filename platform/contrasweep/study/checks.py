@@ -61,12 +61,12 @@ def check_study(study: Declared, seeds: Sequence[int], field: str) -> None:
         )
 
 
-def check_number(cells: int, replicates: int) -> None:
+def check_number(cells: int, replicates: int, place: str = "axes, folds, seeds") -> None:
     """Refuse what nobody can mean, and what would take minutes to write down."""
     if cells > MAX_CELLS or cells * replicates > MAX_TRIALS:
         raise SpecError(
             f"a study has at most {MAX_CELLS:,} cells and {MAX_TRIALS:,} trials",
-            place="axes, folds, seeds",
+            place=place,
             value=f"{cells:,} cells of {replicates:,} replicates",
             hint="declare several studies",
         )

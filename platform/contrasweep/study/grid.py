@@ -65,6 +65,7 @@ class AblationGrid:
 
     def __post_init__(self) -> None:
         check_study(self, self.seeds, "seeds")
+        check_number(self.cell_count(), self._seeds_most() * self._partitions() * (self.folds or 1))
         check_zips(self.zipped)
         self._check_repeats()
         for arm_name, arm in self.arms.items():
@@ -76,7 +77,6 @@ class AblationGrid:
                     hint="make its keys axes, or declare a Sweep",
                 )
         reserved.check_metric(self.metric)
-        check_number(self.cell_count(), len(self.seeds) * (self.folds or 1))
         for place, names, axes, extra in self._grids():
             where = f"{place}.axes".lstrip(".")
             for axis in axes:
@@ -109,6 +109,8 @@ class AblationGrid:
                 value=self.repeats,
                 hint="leave one of them out",
             )
+        if self.replicates is not None and not of_repeats:
+            self.replicates.check_seeds(self.seeds, "seeds")
         if (self.repeats is not None or of_repeats) and self.folds is None:
             raise SpecError(
                 "there are no folds to repeat",
@@ -117,20 +119,25 @@ class AblationGrid:
                 hint="set folds",
             )
 
+    def _seeds_most(self) -> int:
+        """How many seeds a cell may get."""
+        return self.replicates.most if self.replicates and self.replicates.of == "seeds" else len(self.seeds)
+
+    def _partitions(self) -> int:
+        """How many partitions into folds a cell may get."""
+        return self.replicates.most if self.replicates and self.replicates.of == "repeats" else self.repeats or 1
+
     @property
     def all_seeds(self) -> list[int]:
         """The seeds that a cell may get."""
-        grows = self.replicates is not None and self.replicates.of == "seeds"
-        return extended(self.seeds, self.replicates.most) if self.replicates and grows else list(self.seeds)
+        return extended(self.seeds, self._seeds_most())
 
     @property
     def all_folds(self) -> list[int] | list[None]:
         """The folds of all partitions that a cell may get: fold f of partition r is number `r * folds + f`."""
         if self.folds is None:
             return [None]
-        of_repeats = self.replicates is not None and self.replicates.of == "repeats"
-        partitions = self.replicates.most if self.replicates and of_repeats else self.repeats or 1
-        return list(range(self.folds * partitions))
+        return list(range(self.folds * self._partitions()))
 
     @property
     def axis_names(self) -> list[str]:

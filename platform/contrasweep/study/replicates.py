@@ -36,6 +36,16 @@ class Replicates:
                 hint=f"first is {self.first}; for a fixed number leave `replicates` out and list the seeds",
             )
 
+    def check_seeds(self, seeds: Sequence[int], place: str) -> None:
+        """Refuse seeds that no cell would ever get."""
+        if len(seeds) > self.most:
+            raise SpecError(
+                f"a cell gets {self.most} seeds at most, as `replicates.most` says",
+                place=place,
+                value=list(seeds),
+                hint=f"name {self.most} or fewer, which come first, or raise most",
+            )
+
     @property
     def looks(self) -> list[int]:
         """The number of replicates at each look."""

@@ -84,6 +84,10 @@ class Sweep:
 
     def __post_init__(self) -> None:
         check_study(self, self.confirm_seeds, "confirm_seeds")
+        seeds = self.replicates.most if self.replicates else len(self.confirm_seeds)
+        check_number(len(self.arms), seeds * (self.folds or 1))
+        if self.replicates is not None:
+            self.replicates.check_seeds(self.confirm_seeds, "confirm_seeds")
         if self.search_seed in self.all_seeds:
             raise SpecError(
                 "the confirmation needs fresh seeds, none that the search saw",
@@ -120,9 +124,9 @@ class Sweep:
             raise SpecError(
                 "trials_per_arm and budget.trials say the same", place="trials_per_arm", value=self.trials_per_arm
             )
+        check_number(len(self.arms), self.arm_budget.trials or 1, "trials_per_arm")
         for metric in (self.metric, *self.objectives, *self.constraints):
             reserved.check_metric(metric, taken=reserved.COLUMNS)
-        check_number(len(self.arms), len(self.confirm_seeds) * (self.folds or 1))
         self._check_goals()
         for arm, base in self.freeze.items():
             for name in (arm, base):

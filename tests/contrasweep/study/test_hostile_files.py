@@ -123,6 +123,58 @@ def test_python_is_checked_as_files_are():
     assert AblationGrid("s", arm, "d", axes={"p": [1, 2]}, zipped=[{"q": [1, 2, 3], "r": [1, 2, 3]}]).cell_count() == 6
 
 
+SEARCH = BASE.replace("contrastive:train'", "contrastive:train', space: {lr: {type: float, low: 0, high: 1}}")
+HUGE = {
+    "folds": BASE.replace("folds: 2", "folds: 1_000_000_000_000"),
+    "repeats": BASE + "repeats: 1_000_000_000_000",
+    "replicates": BASE + "replicates: {first: 2, step: 1, most: 1_000_000_000_000}",
+    "repeated replicates": BASE + "replicates: {first: 2, step: 1, most: 1_000_000_000_000, of: repeats}",
+    "configurations": SEARCH + "type: sweep\ntrials_per_arm: 1_000_000_000_000",
+    "a budget": SEARCH + "type: sweep\nbudget: {trials: 1_000_000_000_000}",
+    "folds of a search": SEARCH.replace("folds: 2", "folds: 1_000_000_000_000") + "type: sweep\ntrials_per_arm: 2",
+    "replicates of a search": SEARCH
+    + "type: sweep\ntrials_per_arm: 2\nreplicates: {first: 2, step: 1, most: 1_000_000_000_000}",
+}
+
+
+@pytest.mark.parametrize("text", HUGE.values(), ids=list(HUGE))
+def test_a_number_that_nobody_can_mean_is_refused_before_anything_is_counted_out(text, tmp_path):
+    (tmp_path / "s.yaml").write_text(text)
+    tracemalloc.start()
+    with pytest.raises(SpecError, match=r"at most 50,000 cells and 200,000 trials.*000,000,000,000"):
+        load_study(str(tmp_path / "s.yaml"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20e6
+
+
+def test_seeds_that_no_cell_would_get_are_refused(tmp_path):
+    growing = "replicates: {first: 2, step: 1, most: 3}\n"
+    (tmp_path / "s.yaml").write_text(f"{BASE}{growing}seeds: [5, 6, 7, 8]")
+    with pytest.raises(SpecError, match=r"seeds: a cell gets 3 seeds at most.*\[5, 6, 7, 8\]; name 3 or fewer"):
+        load_study(str(tmp_path / "s.yaml"))
+    (tmp_path / "s.yaml").write_text(f"{BASE}{growing}seeds: [5, 6]")
+    assert load_study(str(tmp_path / "s.yaml")).all_seeds == [5, 6, 7]
+    (tmp_path / "s.yaml").write_text(f"{SEARCH}type: sweep\ntrials_per_arm: 2\n{growing}confirm_seeds: [5, 6, 7, 8]")
+    with pytest.raises(SpecError, match="confirm_seeds: a cell gets 3 seeds at most"):
+        load_study(str(tmp_path / "s.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("parameter", "answer"),
+    [
+        ("{uniform: [0, 1]}", r"space.lr: it says its kind in `type`.*as in \{type: float"),
+        ("{type: uniform, low: 0}", r"space.lr: it says its kind in `type`, got 'uniform'; known: 'float', 'int'"),
+        ("[0, 1]", "space.lr: "),
+    ],
+)
+def test_a_parameter_of_no_known_kind_is_told_what_there_is(parameter, answer, tmp_path):
+    text = SEARCH.replace("{type: float, low: 0, high: 1}", parameter)
+    (tmp_path / "s.yaml").write_text(f"{text}type: sweep\ntrials_per_arm: 2")
+    with pytest.raises(SpecError, match=answer):
+        load_study(str(tmp_path / "s.yaml"))
+
+
 def test_a_study_file_of_every_day_is_read(tmp_path):
     (tmp_path / "s.yaml").write_text("\ufeff" + BASE)
     assert load_study(str(tmp_path / "s.yaml")).folds == 2
