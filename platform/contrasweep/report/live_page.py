@@ -6,13 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from contrasweep.errors import BrokenFileError, ContrasweepError
+from contrasweep.errors import ContrasweepError
 from contrasweep.live.live_file import SILENT_S, read_live
 from contrasweep.live.state import RunState
 from contrasweep.planning.durations import duration
+from contrasweep.report.changes import changes
 from contrasweep.report.charts import Series, short, xy_chart
 from contrasweep.report.figures import Figure
 from contrasweep.report.templating import render_template
+from contrasweep.rows import step_of
 from contrasweep.storage import compact
 from contrasweep.storage.records import StudyRecords
 
@@ -20,69 +22,91 @@ FRESH_S = 2.0  # what several browsers ask for within this time is read once
 SHOWN = 24  # running trials whose curves are drawn; a table has them all up to ROWS
 ROWS = 200
 REST = 3.0  # times as long as a report took to write, before the next is written
+LOOK_S = 30.0  # between listings of the records while the run tells of no trial that has ended
+OLDER = 3  # reports that a browser may have when it asks what has changed
 
 
 @dataclass(frozen=True)
 class Version:
-    """A report that was written: its number, its HTML."""
+    """A report that was written: its number, its HTML, when, and how many trials had ended by what the run tells."""
 
     number: int
     html: str
+    at: float
+    done: int | None
 
 
 class LivePage:
     """Writes the report of a study anew, in a thread of its own, when its records have changed.
 
-    `write` gives the whole report as HTML. `page` and `now` answer from what is there at the moment.
+    `write` gives the whole report as HTML. `page`, `now` and `changes_since` answer from what is there at the moment.
     """
 
     def __init__(self, records: StudyRecords, write: Callable[[], str]) -> None:
         self.records, self._write = records, write
-        self._version, self._error = Version(1, write()), ""
+        self._error = ""
         self._lock = threading.Lock()
         self._now: tuple[float, str] = (0.0, "")
         self._known = compact.record_etags(records)
-        self._due, self._writing = 0.0, False
+        self._versions: dict[int, Version] = {}
+        self._drawn: dict[str, tuple[int, Series]] = {}  # by trial: its newest report's step, and its line
+        self._add(1, write(), read_live(records))
+        self._rested = self._due = 0.0  # the earliest and the latest moment of the next listing
+        self._writing = False
 
     @property
     def page(self) -> str:
-        """The newest report."""
-        return self._version.html
+        """The newest report, which says its number to its own script."""
+        return self._version.html.replace("<body>", f'<body data-version="{self._version.number}">', 1)
 
     def now(self) -> dict[str, Any]:
         """`version` of the newest report and, as HTML, what runs now. Begins a newer report where records have come."""
         with self._lock:
             at, html = self._now
             if time.monotonic() - at > FRESH_S:
-                self._rewrite_if_changed()
-                html = self._running()
+                state = read_live(self.records)
+                self._look_if_due(state)
+                html = self._running(state)
                 self._now = (time.monotonic(), html)
             return {"version": self._version.number, "html": html}
 
-    def _rewrite_if_changed(self) -> None:
-        if self._writing or time.monotonic() < self._due:
-            return
-        try:
-            etags = compact.record_etags(self.records)
-        except ContrasweepError as error:
-            self._error = str(error)
-            return
-        if etags != self._known:
-            self._known, self._writing = etags, True
-            threading.Thread(target=self._rewrite, name="report", daemon=True).start()
+    def changes_since(self, version: int) -> dict[str, Any]:
+        """`version` of the newest report and its `changes` since that `version`; all of it where that is forgotten."""
+        newest, older = self._version, self._versions.get(version)
+        return {
+            "version": newest.number,
+            "changes": [newest.html] if older is None else changes(older.html, newest.html),
+        }
 
-    def _rewrite(self) -> None:
+    def _add(self, number: int, html: str, state: RunState | None) -> None:
+        self._version = Version(number, html, time.time(), state.done if state else None)
+        older = {n: version for n, version in self._versions.items() if n > number - OLDER}
+        self._versions = older | {number: self._version}
+
+    def _look_if_due(self, state: RunState | None) -> None:
+        """Listing ten thousand trials takes an object store seconds and forty requests: not without cause."""
+        now = time.monotonic()
+        told = state is not None and state.done != self._version.done
+        if not self._writing and (now >= self._due or (told and now >= self._rested)):
+            self._writing = True
+            threading.Thread(target=self._look, args=(state,), name="report", daemon=True).start()
+
+    def _look(self, state: RunState | None) -> None:
         began = time.monotonic()
         try:
-            self._version, self._error = Version(self._version.number + 1, self._write()), ""
+            etags = compact.record_etags(self.records)
+            if etags != self._known:
+                self._add(self._version.number + 1, self._write(), state)
+                self._known = etags
+            self._error = ""
         except ContrasweepError as error:  # the storage is away, or a file is broken: the page says so and stays
             self._error = str(error)
         finally:
-            self._due = time.monotonic() + REST * (time.monotonic() - began)
+            self._rested = time.monotonic() + REST * (time.monotonic() - began)
+            self._due = self._rested + LOOK_S
             self._writing = False
 
-    def _running(self) -> str:
-        state = read_live(self.records)
+    def _running(self, state: RunState | None) -> str:
         lines = self._curves(state) if state else []
         chart = xy_chart(lines, x_label="step", y_label=state.metric, whole_x=True) if state and lines else None
         return render_template(
@@ -93,20 +117,28 @@ class LivePage:
             rows=_rows(state) if state else [],
             figure=Figure(chart, "The metric of the trials that run, as far as they have reported.") if chart else None,
             left="" if state is None or state.eta_s is None else duration(state.eta_s),
+            since=max(0, state.done - self._version.done) if state and self._version.done is not None else 0,
+            age=duration(time.time() - self._version.at),
         )
 
     def _curves(self, state: RunState) -> list[Series]:
         """The study's metric over the steps of each running trial, in the colour of its arm."""
         colours = {arm: i for i, arm in enumerate(document.arms)} if (document := self.records.document()) else {}
-        lines = []
+        drawn = {}
         for trial in list(state.running.values())[:SHOWN]:
-            try:
-                rows = [row for row in self.records.metrics(trial.trial_id) if state.metric in row]
-            except (BrokenFileError, ContrasweepError):
-                continue
-            x, y = [float(row["step"]) for row in rows], [float(row[state.metric]) for row in rows]
-            lines.append(Series(trial.arm, colours.get(trial.arm, 0), x, y, dots=True))
-        return [line for line in lines if line.x]
+            at, line = self._drawn.get(trial.trial_id, (-1, None))
+            if line is None or at < trial.step:
+                try:
+                    reports = self.records.metrics(trial.trial_id)
+                except ContrasweepError:
+                    continue
+                rows = [row for row in reports if state.metric in row]
+                x, y = [float(row["step"]) for row in rows], [float(row[state.metric]) for row in rows]
+                at = step_of(reports[-1]) if reports else -1
+                line = Series(trial.arm, colours.get(trial.arm, 0), x, y, dots=True)
+            drawn[trial.trial_id] = (at, line)
+        self._drawn = drawn
+        return [line for _, line in drawn.values() if line.x]
 
 
 def _rows(state: RunState) -> list[list[str]]:

@@ -1,6 +1,8 @@
 """A small web server for one study's live page. It reads the storage and changes nothing."""
 
+import gzip
 import json
+import re
 import socket
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -9,6 +11,7 @@ from contrasweep.errors import SpecError
 from contrasweep.report.live_page import LivePage
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+PACKED_FROM = 2**12  # bytes
 HEADERS = {
     # Nothing comes from elsewhere, whatever a name in the storage says; no other page may frame this one.
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -30,13 +33,18 @@ def server_of(live: LivePage, host: str, port: int) -> ThreadingHTTPServer:
                 self._answer(200, "text/html", live.page.encode())
             elif self.path == "/now.json":
                 self._answer(200, "application/json", json.dumps(live.now()).encode())
+            elif known := re.fullmatch(r"/changes\.json\?since=([0-9]{1,9})", self.path):
+                self._answer(200, "application/json", json.dumps(live.changes_since(int(known[1]))).encode())
             else:
-                self._answer(404, "text/plain", b"there is / and /now.json")
+                self._answer(404, "text/plain", b"there is /, /now.json and /changes.json?since=VERSION")
 
         def _answer(self, status: int, kind: str, body: bytes) -> None:
             self.send_response(status)
             for name, value in {**HEADERS, "Content-Type": f"{kind}; charset=utf-8"}.items():
                 self.send_header(name, value)
+            if len(body) >= PACKED_FROM and "gzip" in (self.headers.get("Accept-Encoding") or ""):
+                body = gzip.compress(body, compresslevel=5)
+                self.send_header("Content-Encoding", "gzip")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -1,5 +1,7 @@
 """The served report: what runs now, a newer report when trials have ended, and for this machine alone."""
 
+import asyncio
+import gzip
 import http.client
 import json
 import threading
@@ -10,12 +12,14 @@ import pytest
 from toy import train
 
 import contrasweep as cs
+from benchmarks.browser import browser, chromium
 from contrasweep.live.live_file import LIVE, LIVE_FILE
 from contrasweep.live.state import RunningTrial, RunState
 from contrasweep.report import html_report, report_data
 from contrasweep.report.live_page import LivePage
 from contrasweep.report.serve import server_of
 from contrasweep.running.claim import study_document
+from contrasweep.storage import compact
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
@@ -60,6 +64,10 @@ class Served:
         answer = connection.getresponse()
         return answer.status, answer.read().decode(), answer.headers
 
+    def changed(self, version):
+        """What a browser is told that has a report of this version."""
+        return json.loads(self.get(f"/changes.json?since={version}")[1])
+
     def now(self):
         """What a browser is told two seconds later."""
         self.live._now = (0.0, "")
@@ -95,6 +103,53 @@ def test_the_report_is_written_anew_when_a_trial_has_ended(served):
     status, after, _ = served.get("/")
     assert status == 200
     assert "<b>1</b> done" in before and "<b>2</b> done" in after
+
+
+def test_of_a_newer_report_only_what_is_new_is_told(served):
+    version, page = served.now()["version"], served.live._version.html
+    assert served.changed(version)["changes"] == [[0, len(page)]]
+    served.end(served.plan.trials[2])
+    until = time.monotonic() + 60
+    while served.now()["version"] == version and time.monotonic() < until:
+        time.sleep(0.05)
+    told = served.changed(version)
+    newer = "".join(part if isinstance(part, str) else page[part[0] : part[1]] for part in told["changes"])
+    assert told["version"] == version + 1 and newer == served.live._version.html != page
+    assert sum(len(part) for part in told["changes"] if isinstance(part, str)) < len(page) / 4
+    assert served.changed(0)["changes"] == [newer], "all of it for who has none"
+
+
+def test_a_page_is_packed_for_who_can_unpack_it(served):
+    plain = served.get("/")[1].encode()
+    port = served.server.server_address[1]
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection.request("GET", "/", headers={"Accept-Encoding": "gzip, br"})
+    answer = connection.getresponse()
+    packed = answer.read()
+    assert answer.headers["Content-Encoding"] == "gzip" and len(packed) < len(plain) / 2
+    assert gzip.decompress(packed) == plain
+
+
+def test_records_are_listed_again_only_when_the_run_tells_of_one_or_after_a_while(served, monkeypatch):
+    listed, etags = [], compact.record_etags
+    monkeypatch.setattr(compact, "record_etags", lambda records: listed.append(1) or etags(records))
+
+    def look():
+        served.live._now = (0.0, "")
+        html = served.live.now()["html"]
+        until = time.monotonic() + 60
+        while served.live._writing and time.monotonic() < until:
+            time.sleep(0.01)
+        return html
+
+    look()
+    assert listed == [1], "the first"
+    look()
+    assert listed == [1], "nothing has ended since"
+    served.live._rested = 0.0
+    served.run(step=2, value=0.25, statuses={"done": 1})
+    assert "1 of them since the report below was written" in look()
+    assert listed == [1, 1]
 
 
 def test_how_a_run_ended_is_said_and_nothing_runs_any_more(served):
@@ -137,3 +192,41 @@ def test_a_storage_that_breaks_leaves_the_last_report_and_says_so(served):
 def test_a_port_that_is_taken_is_one_line(served):
     with pytest.raises(cs.SpecError, match="--port: the page cannot be served there"):
         server_of(served.live, "127.0.0.1", served.server.server_address[1])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(chromium() is None, reason="Chromium is not installed")
+def test_a_browser_shows_new_values_and_keeps_what_its_reader_has_opened(served):
+    async def until(page, code):
+        until = time.monotonic() + 60
+        while not (found := await page.js(code)) and time.monotonic() < until:
+            await asyncio.sleep(0.05)
+        return found
+
+    async def look():
+        async with browser() as page:
+            await page.call(
+                "Page.addScriptToEvaluateOnNewDocument",
+                source="window.wrong = []; onerror = (...all) => wrong.push(String(all))",
+            )
+            await page.open(f"http://127.0.0.1:{served.server.server_address[1]}/")
+            live = "document.getElementById('live').innerText"
+            assert await until(page, f"{live}.includes('1 of 40')")
+            served.run(step=7, value=0.0625)
+            assert await until(page, f"{live}.includes('7 of 40') && {live}.includes('0.0625')")
+            await page.js("document.querySelector('#table details').open = true")
+            await page.js(
+                "f = document.querySelector('.trials input'); f.value = 'arm=a'; f.dispatchEvent(new Event('input'))"
+            )
+            for number, trial in enumerate(served.plan.trials[2:], start=2):
+                served.end(trial)
+                served.live._rested = served.live._due = 0.0
+                header = "document.querySelector('header.top').innerText"
+                assert await until(page, f"{header}.includes('{number} done')"), number
+            await page.js("document.getElementById('theme').click()")
+            return await page.js(
+                "[document.querySelector('#table details').open, document.querySelector('.trials input').value,"
+                " document.querySelector('.count').innerText, document.documentElement.dataset.theme, wrong]"
+            )
+
+    assert asyncio.run(look()) == [True, "arm=a", "2 of 4 trials", "dark", []]

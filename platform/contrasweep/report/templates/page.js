@@ -9,24 +9,24 @@ const dim = () => {
 const make = (tag, text) => { const node = document.createElement(tag); node.textContent = text ?? ""; return node; };
 const short = value => typeof value === "number" ? String(+value.toPrecision(5)) : value;
 
-const dress = () => {  // again when parts of a served page were replaced
-document.getElementById("theme").addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; });
+const dress = part => {  // again a part of a served page that was replaced
+part.querySelectorAll("#theme").forEach(button => button.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; }));
 
-document.querySelectorAll(".key").forEach(key => key.addEventListener("click", () => {
+part.querySelectorAll(".key").forEach(key => key.addEventListener("click", () => {
   const name = key.dataset.name;
   hidden.has(name) ? hidden.delete(name) : hidden.add(name);
   dim();
 }));
 dim();
 
-document.querySelectorAll("select[data-shows]").forEach(select => {
+part.querySelectorAll("select[data-shows]").forEach(select => {
   const show = () => document.querySelectorAll(`[data-group="${select.dataset.shows}"]`).forEach(
     box => box.classList.toggle("off", box.dataset.option !== select.value));
   select.addEventListener("change", show);
   show();
 });
 
-document.querySelectorAll(".command button").forEach(button => button.addEventListener("click", async () => {
+part.querySelectorAll(".command button").forEach(button => button.addEventListener("click", async () => {
   const text = button.parentElement.querySelector("pre").textContent;
   try { await navigator.clipboard.writeText(text); } catch {
     const area = document.createElement("textarea");
@@ -36,7 +36,7 @@ document.querySelectorAll(".command button").forEach(button => button.addEventLi
   setTimeout(() => { button.textContent = "copy"; }, 1200);
 }));
 
-document.querySelectorAll(".trials").forEach(box => {
+part.querySelectorAll(".trials").forEach(box => {
   const data = JSON.parse(box.querySelector("script").textContent), { head, start } = data, PAGE = 100;
   const status = head.indexOf("status");
   const words = data.rows.map(row => ` ${[...row.slice(0, status + 1), row[head.length - 1]].join(" ")} `.toLowerCase());
@@ -94,7 +94,7 @@ document.querySelectorAll(".trials").forEach(box => {
   draw();
 });
 };
-dress();
+dress(document);
 
 const tip = make("div");
 tip.id = "tip";
