@@ -57,9 +57,10 @@ def geometry(
     classes: int,
     prefix: str = "",
 ) -> dict[str, float]:
-    """How far the classes are apart: `centre_cosine` (mean off-diagonal cosine of the class centres; 1 means
-    collapsed onto the shared shift, 0 orthogonal, -1/(K-1) a simplex), `centre_cosine_max` (the largest absolute
-    one), and |z| before normalisation, overall and per class."""
+    """How far the classes are apart: `centre_cosine` (mean off-diagonal cosine of the class centres; 1 means collapsed
+    onto the shared shift, 0 orthogonal, -1/(K-1) a simplex), `centre_cosine_abs` (the mean absolute one, 0 only where
+    all are orthogonal), `centre_cosine_max` (the largest absolute one), and |z| before normalisation, overall and per
+    class."""
     gram = centre_gram(embeddings, labels, classes)
     others = gram[~torch.eye(classes, dtype=torch.bool)]
     others = others[~others.isnan()]
@@ -67,6 +68,7 @@ def geometry(
     if len(others):
         measured |= {
             f"{prefix}centre_cosine": float(others.mean()),
+            f"{prefix}centre_cosine_abs": float(others.abs().mean()),
             f"{prefix}centre_cosine_max": float(others.abs().max()),
         }
     counts = torch.bincount(labels, minlength=classes)

@@ -132,6 +132,7 @@ def test_geometry_knows_collapsed_orthogonal_and_simplex_centres() -> None:
     for centres, mean, largest in ((eye, 0.0, 0.0), (torch.ones(4, 4), 1.0, 1.0), (eye - 0.25, -1 / 3, 1 / 3)):
         geometry = metrics.geometry(centres[labels], torch.ones(20), labels, 4)
         assert geometry["centre_cosine"] == pytest.approx(mean, abs=1e-6)
+        assert geometry["centre_cosine_abs"] == pytest.approx(abs(mean), abs=1e-6)
         assert geometry["centre_cosine_max"] == pytest.approx(largest, abs=1e-6)
     missing = metrics.centre_gram(eye[:2], torch.tensor([0, 1]), 3)
     assert missing[2].isnan().all() and missing[0, 1] == 0

@@ -1,0 +1,72 @@
+"""What pixels alone tell about an image: the vote of its nearest neighbours, the floor that a trained network has to
+leave.
+
+    list(train(trial))
+
+One report, with the scores and per-item values of the paired family's last one, so that the floor stands in the same
+table and is compared by the same paired test. Nothing is random: the seed changes nothing.
+"""
+
+import math
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pydantic
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from cluster.memory import Workload
+from contrasweep.data import open_dataset
+from contrasweep.data.manifest import Manifest
+from contrasweep.data.reading import Part
+from contrasweep.errors import DataError
+from contrasweep.schema import checked
+from contrasweep.trial import Report, Trial
+from trainables.contrastive_memory import image_shape
+from trainables.evaluation.neighbours import search
+from trainables.paired import metrics
+
+
+@checked
+class Settings:
+    """Settings of the pixel baseline."""
+
+    neighbours: Annotated[int, pydantic.Field(ge=1)] = 1
+    """How many training images vote, weighted by their cosine."""
+
+    def resolve(self, data: Manifest) -> "Settings":
+        """These settings for `data`, which they do not depend on; `DataError` where it has no labelled images."""
+        if data.kind != "image" or not data.labelled:
+            raise DataError(f"the pixel baseline needs labelled images; {data.name} is of kind {data.kind!r}")
+        return self
+
+
+def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+    """Vote once and report; there is nothing to resume from. Pixels are less their mean over the training images, since
+    cosines of what is nowhere negative hardly differ."""
+    k = Settings(**trial.config).resolve(trial.data).neighbours
+    fit, test = open_dataset(trial.data).parts(trial.fold)
+    labels, fitted = torch.tensor(test.labels), torch.tensor(fit.labels)
+    pixels = _pixels(fit)
+    mean = pixels.mean(0)
+    predicted = search(pixels - mean, fitted, _pixels(test) - mean, labels, ks=(k,)).votes[k]
+    classes = len(trial.data.classes) or 1 + int(max(labels.max(), fitted.max()))
+    scores = metrics.scores(predicted, labels, torch.bincount(fitted, minlength=classes))
+    yield Report(1, scores, items={**metrics.by_item(predicted, labels), **test.grouping})
+
+
+def _pixels(part: Part) -> Float[Tensor, "n d"]:
+    return torch.from_numpy(np.asarray(part.array("image"))).flatten(1).float() / 255
+
+
+def memory(config: Mapping[str, Any], data: Manifest) -> Workload:
+    """Neighbours take no GPU: the images of both parts on the host, in float32."""
+    images = (data.rows("train") + data.rows("test")) * math.prod(image_shape(data, "image"))
+    return Workload("raw pixels", (images,), torch.nn.Identity, (1, 1), resident_bytes=5 * images, device="cpu")
+
+
+train.settings = Settings  # type: ignore[attr-defined]
+train.memory = memory  # type: ignore[attr-defined]
