@@ -33,7 +33,7 @@ from trainables.contrastive_settings import Settings
 from trainables.evaluation import target_noise
 from trainables.gradcache import chunked_step
 from trainables.losses import distributed
-from trainables.losses.negatives import Counts, counted, has_signed_scores
+from trainables.losses.negatives import Counts, counted, counts_of, has_signed_scores
 from trainables.targets import Targets
 from trainables.temperature import LearnableTemperature
 
@@ -255,17 +255,18 @@ class Contrastive:
 
         def objective(embeddings: Tensor) -> Tensor:
             with torch.autocast(self.device.type, enabled=False):
-                return loss(embeddings.float(), labels, rows)
+                value: Tensor = loss(embeddings.float(), labels, rows)
+                return value
 
         chunk = self.settings.chunk_rows
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
             if 0 < chunk < len(views):
                 done = chunked_step(self.model, views, objective, self.optimizer.parameters, chunk)
-                step = Step(done.loss, done.embeddings, labels, rows, done.metrics, tally and tally.counts)
+                step = Step(done.loss, done.embeddings, labels, rows, done.metrics, counts_of(tally))
                 return done.loss, done.gradients, step
             value, embeddings = self.targets.step(views, labels, rows, loss)
         gradients = optimisation.gradients_of(self.optimizer, value)
-        return value, gradients, Step(value.detach(), embeddings.detach(), labels, rows, {}, tally and tally.counts)
+        return value, gradients, Step(value.detach(), embeddings.detach(), labels, rows, {}, counts_of(tally))
 
     def _loss(self) -> losses.AnyLoss:
         """The loss, at the temperature as it is now."""

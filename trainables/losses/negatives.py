@@ -41,6 +41,11 @@ def counted(loss: Any) -> tuple[Any, NegativeTally | None]:
     return replace(loss, tally=tally), tally
 
 
+def counts_of(tally: NegativeTally | None) -> Counts | None:
+    """What a tally has counted; None where there is no tally, or the loss was not called."""
+    return None if tally is None else tally.counts
+
+
 def has_signed_scores(loss: Any) -> bool:
     """Whether a score of `loss` says on which side of a right angle two embeddings lie: cosine and dot product."""
     return isinstance(loss, ComposedLoss) and loss.similarity.signed

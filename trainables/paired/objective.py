@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from trainables.losses.negatives import Counts, counted
+from trainables.losses.negatives import Counts, counted, counts_of
 from trainables.paired import schedules
 from trainables.paired.network import Outputs
 from trainables.paired.settings import Recipe
@@ -60,8 +60,8 @@ class Objective:
     def _contrast(self, rows: Tensor, labels: Tensor, name: str, negatives: dict[str, Counts]) -> Tensor:
         loss, tally = counted(self.contrast)
         value: Tensor = loss(rows.float(), labels)
-        if tally is not None and tally.counts is not None:
-            negatives[name] = tally.counts
+        if (counts := counts_of(tally)) is not None:
+            negatives[name] = counts
         return value
 
     def wce(self, logits: Float[Tensor, "n k"], labels: Int[Tensor, " n"]) -> Tensor:
