@@ -204,5 +204,5 @@ def _token_hint(code: int) -> str:
     if code == 403:
         return "refuses the token in RAY_AUTH_TOKEN or ~/.ray/auth_token; it must be the cluster's"
     if os.environ.get("RAY_AUTH_MODE") != "token":
-        return "asks for a token; set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+        return "asks for a token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or write it to ~/.ray/auth_token"
     return "asks for a token; set RAY_AUTH_TOKEN or write it to ~/.ray/auth_token"

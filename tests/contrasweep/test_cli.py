@@ -261,3 +261,11 @@ def test_a_report_of_a_study_that_never_ran_says_so(tmp_path):
     assert done.returncode == 2
     assert "there is no such study in this storage, got 'quickstart'" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_was_removed_under_the_shell_is_one_line(tmp_path):
+    code = "import os, sys; os.rmdir(os.getcwd()); from contrasweep.cli import main; sys.argv[1:] = ['plan', 's.yaml']"
+    (gone := tmp_path / "gone").mkdir()
+    done = subprocess.run([sys.executable, "-c", f"{code}; main()"], cwd=gone, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "contrasweep: the current folder does not exist any more; cd to one that does\n"

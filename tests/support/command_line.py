@@ -35,7 +35,7 @@ def contrasweep(*words: str, folder: Path) -> Done:
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
         finally:
             sys.path[:] = places
-            for name, module in list(sys.modules.items()):
+            for name, module in sys.modules.copy().items():
                 if str(getattr(module, "__file__", None) or "").startswith(f"{folder}/"):
                     del sys.modules[name]
     return Done(status, *(text.buffer.getvalue().decode() for text in (out, err)))

@@ -27,6 +27,10 @@ def main() -> None:
     interruption.ends_process = True
     sys.stdout, sys.stderr = guarded(sys.stdout), guarded(sys.stderr)
     try:
+        os.getcwd()
+    except FileNotFoundError:  # removed, or made anew, since the shell went there
+        _fail("the current folder does not exist any more; cd to one that does")
+    try:
         check_arguments(sys.argv[1:])
         status = app(standalone_mode=False)
         sys.stdout.flush()
