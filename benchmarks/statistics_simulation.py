@@ -155,9 +155,8 @@ def main() -> None:
         f"{platform.python_version()}, "
         f"SciPy {importlib.metadata.version('scipy')}; `python benchmarks/statistics_simulation.py --studies "
         f"{options.studies}`\n\nOf whole studies, by the same code: those that are looked at as they grow or are "
-        "extended, and other methods on the same draws, in [growing_studies.md](growing_studies.md); what advice "
-        "promises, in [advice.md](advice.md); networks that were really trained, in "
-        "[real_learners.md](real_learners.md).\n"
+        "extended, and other methods on the same draws, in growing_studies.md; what advice promises, in advice.md; "
+        "networks that were really trained, in real_learners.md.\n"
     ]
     text += ["| what | method | design | promised | found [95 %] |", "|---|---|---|---|---|"]
     text += [
