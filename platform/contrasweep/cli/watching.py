@@ -103,14 +103,14 @@ def print_overview(entry: "Overview") -> None:
         ["trials", _trials(entry)],
         ["began", _date(entry.started)],
         ["last sign of life", _date(entry.last_sign)],
-        ["best", f"{entry.metric} {_best(entry)}" if entry.best is not None else "–"],
+        ["best", f"{_metric(entry)} {_best(entry)}" if entry.best is not None else "–"],
     ]
     print("\n".join(text_table(rows, width=width())))
 
 
 def _row(entry: "Overview") -> list[str]:
     times = [_date(entry.started), _date(entry.last_sign)]
-    return [entry.study, entry.state, _trials(entry), *times, entry.metric, _best(entry)]
+    return [entry.study, entry.state, _trials(entry), *times, _metric(entry), _best(entry)]
 
 
 def _trials(entry: "Overview") -> str:
@@ -119,8 +119,12 @@ def _trials(entry: "Overview") -> str:
     return f"{sum(entry.statuses.values())}{of}" + (f": {counts}" if counts else "")
 
 
+def _metric(entry: "Overview") -> str:
+    return entry.labels.get(entry.metric, entry.metric)
+
+
 def _best(entry: "Overview") -> str:
-    return "–" if entry.best is None else f"{entry.best:.4g} ({entry.best_arm})"
+    return "–" if entry.best is None else f"{entry.best:.4g} ({entry.labels.get(entry.best_arm, entry.best_arm)})"
 
 
 def _date(seconds: float | None) -> str:

@@ -54,14 +54,14 @@ def counts_line(state: RunState) -> str:
 
 def progress_line(state: RunState) -> str:
     """The counts, the newest value of the metric of a trial that runs, and the best so far."""
-    parts = [counts_line(state)]
+    parts, metric = [counts_line(state)], state.name(state.metric)
     reported = [trial for trial in state.running.values() if trial.value is not None]
     if reported:
         newest = max(reported, key=lambda trial: trial.reported or 0.0)
-        parts.append(f"{state.metric} {newest.value:.4g} of {newest.arm} at step {newest.step}")
+        parts.append(f"{metric} {newest.value:.4g} of {state.name(newest.arm)} at step {newest.step}")
     if state.best is not None:
         name, arm = state.best
-        parts.append(f"best {state.metric} {arm.best:.4g}: {name} {arm.best_where}".rstrip())
+        parts.append(f"best {metric} {arm.best:.4g}: {state.name(name)} {arm.best_where}".rstrip())
     return "; ".join(parts)
 
 

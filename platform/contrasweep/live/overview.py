@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from contrasweep.live.live_file import SILENT_S, read_live
 from contrasweep.live.state import ArmState, RunState
@@ -28,6 +28,7 @@ class Overview:
     last_sign: float
     best: float | None
     best_arm: str
+    labels: dict[str, str] = field(default_factory=dict)  # what people read in place of declared names
 
     @property
     def state(self) -> str:
@@ -75,6 +76,7 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
         last_sign=max([document.created, live.updated if live else 0.0, *(record.ended for record in recorded)]),
         best=best.best if best else None,
         best_arm=best_arm,
+        labels=document.labels,
     )
 
 

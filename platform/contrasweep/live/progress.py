@@ -143,14 +143,15 @@ class Progress:
     def _count(self, record: Record, seconds: float) -> None:
         arm = self.state.arms.setdefault(record.arm, ArmState())
         arm.ended += 1
-        cell = cell_of(record.arm, axes_as_text(self.axes, record.config, record.data.name))
+        axes = axes_as_text(self.axes, record.config, record.data.name)
+        cell = cell_of(record.arm, axes)
         value = record.metrics.get(self.state.metric)
         if record.status in (Status.DONE, Status.PRUNED):
             whole = record.status is Status.DONE
             self.pace.ended(cell, seconds, record.step, whole=whole)
         if record.status is Status.DONE and value is not None and math.isfinite(value):
             fold = "" if record.fold is None else f"fold={record.fold}"
-            where = " ".join(filter(None, [cell[1], fold, f"seed={record.seed}"]))
+            where = " ".join(filter(None, [self.state.settings(axes), fold, f"seed={record.seed}"]))
             arm.score(value, where, self.state.mode)
 
     def _run(self) -> None:

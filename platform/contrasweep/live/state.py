@@ -1,6 +1,7 @@
 """`RunState`: what a run looks like at a moment, as the process that runs it knows it. Plain data, so that it can be
 kept in the storage and shown on any machine."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -90,6 +91,15 @@ class RunState:
     arms: dict[Label, ArmState] = field(default_factory=dict)
     events: list[tuple[Time, Line]] = field(default_factory=list)  # the newest last
     ended: Line = ""
+    labels: dict[Label, Label] = field(default_factory=dict)  # what people read in place of declared names
+
+    def name(self, word: str) -> str:
+        """An arm, an axis, its value or the metric as people read it."""
+        return self.labels.get(word, word)
+
+    def settings(self, axes: Mapping[str, str]) -> str:
+        """Values of axes as people read them, `batch_size=16 lr=0.1`."""
+        return " ".join(f"{self.name(axis)}={self.name(value)}" for axis, value in axes.items())
 
     @property
     def done(self) -> int:

@@ -98,16 +98,17 @@ def _running(state: RunState, width: int, rows: int) -> Table:
     axes = list(dict.fromkeys(axis for trial in shown for axis in trial.axes)) if wide else []
     folds = ["fold"] if any(trial.fold is not None for trial in shown) else []
     noted = [NOTE] if any(trial.note for trial in shown) else []
-    numbers = [*folds, "seed", "step", state.metric, "elapsed"]
+    numbers = [*folds, "seed", "step", state.name(state.metric), "elapsed"]
     texts = []
     for trial in shown:
-        name = trial.arm if wide else f"{_short(trial.arm)} {trial.settings}".rstrip()
+        arm = state.name(trial.arm)
+        name = arm if wide else f"{_short(arm)} {state.settings(trial.axes)}".rstrip()
         fold = [] if not folds else ["" if trial.fold is None else str(trial.fold)]
         spent = elapsed(state.updated - trial.started)
-        own = [name, *(trial.axes.get(axis, "") for axis in axes), *fold, str(trial.seed)]
+        own = [name, *(state.name(trial.axes.get(axis, "")) for axis in axes), *fold, str(trial.seed)]
         note = [_note(trial, wide)] if noted else []
         texts.append([*own, _step(trial), _number(trial.value), spent, *note])
-    return _table(["running", *axes, *numbers, *noted], texts, numbers, "running")
+    return _table(["running", *map(state.name, axes), *numbers, *noted], texts, numbers, "running")
 
 
 def _style(text: str) -> str:
@@ -125,16 +126,15 @@ def _note(trial: RunningTrial, wide: bool) -> str:
 
 
 def _arms(state: RunState, width: int) -> Table:
-    rows = []
-    for name, arm in list(state.arms.items())[:MAX_ARMS]:
+    rows, metric = [], state.name(state.metric)
+    for declared, arm in list(state.arms.items())[:MAX_ARMS]:
         done = str(arm.ended) if arm.total is None else f"{arm.ended}/{arm.total}"
+        name = state.name(declared)
         shown = name if width >= NARROW else _short(name)
         rows.append([shown, done, _number(arm.mean if arm.scored else None), _number(arm.best), arm.best_where])
     if len(state.arms) > MAX_ARMS:
         rows.append([f"and {len(state.arms) - MAX_ARMS} more", "", "", "", ""])
-    return _table(
-        ["arm", "done", f"mean {state.metric}", "best", "of"], rows, ("done", f"mean {state.metric}", "best"), "of"
-    )
+    return _table(["arm", "done", f"mean {metric}", "best", "of"], rows, ("done", f"mean {metric}", "best"), "of")
 
 
 def _step(trial: RunningTrial) -> str:

@@ -17,6 +17,7 @@ from contrasweep.markdown_text import fenced
 from contrasweep.report import trials
 from contrasweep.report.csv_text import csv_text
 from contrasweep.report.data import ReportData
+from contrasweep.report.displayed import named_report
 from contrasweep.report.page import html_report
 from contrasweep.report.paper import PaperStyle, PaperTable
 from contrasweep.report.search_notes import search_notes
@@ -108,7 +109,7 @@ def _paper(
             hint=f"take one of {', '.join(PAPER_FORMATS)}",
         )
     tables = [results.table(rows or None, columns or None, metric, over=over) for metric in metrics or [results.metric]]
-    names = {**(results.document.spec.get("labels") or {}), **(style.names if style else {})}
+    names = {**results.names.names, **(style.names if style else {})}
     paper = PaperTable(tables, replace(style or PaperStyle(), names=names))
     return {"text": lambda: paper.to_text(width), "markdown": paper.to_markdown, "latex": paper.to_latex}[format]()
 
@@ -243,7 +244,7 @@ def report_data(results: Results, table: Table) -> ReportData:
     compared = by_item(results.items, frame, results.trial_records, results.axes, results.document.reference)
     groups = tables_over_groups(results)
     table = replace(table, notes=tuple(dict.fromkeys([*table.notes, *results.broken_notes()])))
-    return ReportData(
+    data = ReportData(
         frame.assign(**extra),
         document,
         curves=curves,
@@ -264,6 +265,7 @@ def report_data(results: Results, table: Table) -> ReportData:
         superseded=sum(len(part.trial_ids) for part in put_aside_so_far(results.records)),
         served="" if links.served or not links.runs else f"contrasweep ui --tracking {links.tracking}",
     )
+    return named_report(data, results.names)
 
 
 def _code(results: Results) -> list[list[str]]:

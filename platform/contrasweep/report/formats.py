@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from contrasweep.report.advice import advice_text
+from contrasweep.report.displayed import displayed
 from contrasweep.report.latex import table_latex, versus_latex
 from contrasweep.report.markdown import table_markdown, versus_markdown
 from contrasweep.report.templating import advice_html, table_html, versus_html
@@ -27,4 +28,5 @@ WRITERS: Mapping[tuple[type, Format], Callable[[Any], str]] = {
 
 def render_as(shown: Table | Versus | Advice, format: Format, *, width: int = 100) -> str:
     """The `results.rendering.Renderer` of this package; `width` is the number of columns of a terminal."""
+    shown = displayed(shown)
     return TEXT_WRITERS[type(shown)](shown, width) if format == "text" else WRITERS[type(shown), format](shown)

@@ -108,7 +108,8 @@ class LivePage:
 
     def _running(self, state: RunState | None) -> str:
         lines = self._curves(state) if state else []
-        chart = xy_chart(lines, x_label="step", y_label=state.metric, whole_x=True) if state and lines else None
+        metric = state.name(state.metric) if state else ""
+        chart = xy_chart(lines, x_label="step", y_label=metric, whole_x=True) if lines else None
         return render_template(
             "live.html",
             state=state,
@@ -135,7 +136,7 @@ class LivePage:
                 rows = [row for row in reports if state.metric in row]
                 x, y = [float(row["step"]) for row in rows], [float(row[state.metric]) for row in rows]
                 at = step_of(reports[-1]) if reports else -1
-                line = Series(trial.arm, colours.get(trial.arm, 0), x, y, dots=True)
+                line = Series(state.name(trial.arm), colours.get(trial.arm, 0), x, y, dots=True)
             drawn[trial.trial_id] = (at, line)
         self._drawn = drawn
         return [line for _, line in drawn.values() if line.x]
@@ -143,12 +144,12 @@ class LivePage:
 
 def _rows(state: RunState) -> list[list[str]]:
     """A head and one row a running trial."""
-    head = ["arm", "settings", "fold", "seed", "step", state.metric, "for", ""]
+    head = ["arm", "settings", "fold", "seed", "step", state.name(state.metric), "for", ""]
     running = list(state.running.values())
     rows = [
         [
-            trial.arm,
-            trial.settings,
+            state.name(trial.arm),
+            state.settings(trial.axes),
             "–" if trial.fold is None else str(trial.fold),
             str(trial.seed),
             f"{trial.step}" + (f" of {trial.steps}" if trial.steps else ""),

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from contrasweep import canonical
+from contrasweep.results.display_names import DisplayNames
 from contrasweep.results.results import Results
 from contrasweep.text_table import text_table
 from contrasweep.tuning.pruners.scheduled import last_settings
@@ -41,16 +42,22 @@ class SearchNotes:
 
 def search_notes(results: Results) -> SearchNotes:
     """What the records say of a Sweep's search."""
-    costs = [f"{arm}: {cost}" for arm, cost in results.spent().items()]
+    names = results.names
+    costs = [f"{names(arm)}: {cost}" for arm, cost in results.spent().items()]
     costs += [f"schedule of {text}" for text in _schedules(results)]
-    frame, best = results.pareto(), _best(results) if results.document.search else ()
-    importance = _importance(results.importance())
+    frame, best = results.pareto(), _named(_best(results), names) if results.document.search else ()
+    importance = _named(_importance(results.importance()), names)
     if frame.empty:
         return SearchNotes(tuple(costs), best=best, importance=importance)
     kept = frame[frame["front"]].drop(columns=["front", "feasible"])
     rows = [tuple(map(_text, row)) for row in kept.itertuples(index=False)]
     front = (tuple(map(str, kept.columns)), *rows)
-    return SearchNotes(tuple(costs), _title(results, frame), front, best, importance)
+    return SearchNotes(tuple(costs), _title(results, frame), _named(front, names), best, importance)
+
+
+def _named(rows: tuple[tuple[str, ...], ...], names: DisplayNames) -> tuple[tuple[str, ...], ...]:
+    """Rows whose words are shown by their display names."""
+    return tuple(tuple(map(names, row)) for row in rows)
 
 
 def _importance(frame: pd.DataFrame) -> tuple[tuple[str, ...], ...]:
@@ -83,7 +90,7 @@ def _best(results: Results) -> tuple[tuple[str, ...], ...]:
         )
         for entry in entries
     ]
-    head = ("arm", *names, "configurations", f"{results.metric} in the search", "confirmed")
+    head = ("arm", *names, "configurations", f"{results.names(results.metric)} in the search", "confirmed")
     return (head, *rows) if rows else ()
 
 
@@ -108,19 +115,20 @@ def _schedules(results: Results) -> list[str]:
         for arm, config in configs.items()
     }
     return [
-        f"{arm}: " + "; ".join(f"{text} {f'after step {step}' if step else 'from the start'}" for text, step in steps)
+        f"{results.names(arm)}: "
+        + "; ".join(f"{text} {f'after step {step}' if step else 'from the start'}" for text, step in steps)
         for arm, steps in parts.items()
     ]
 
 
 def _title(results: Results, frame: pd.DataFrame) -> str:
-    goals = ", ".join(f"{metric} ({mode})" for metric, mode in results.document.goals.items())
-    bounds = " and ".join(f"{metric} {text}" for metric, text in results.document.constraints.items())
+    goals = ", ".join(f"{results.names(metric)} ({mode})" for metric, mode in results.document.goals.items())
+    bounds = " and ".join(f"{results.names(metric)} {text}" for metric, text in results.document.constraints.items())
     return (
         f"Pareto front of the search over {goals}{f' with {bounds}' if bounds else ''}: {int(frame['front'].sum())} "
         f"of {len(frame)} "
-        f"configurations, {int(frame['feasible'].sum())} feasible; each arm's best feasible {results.metric} is "
-        f"confirmed"
+        f"configurations, {int(frame['feasible'].sum())} feasible; each arm's best feasible "
+        f"{results.names(results.metric)} is confirmed"
     )
 
 

@@ -8,6 +8,7 @@ import pandas as pd
 
 from contrasweep.results.answer import Answer
 from contrasweep.results.cells import Pair
+from contrasweep.results.display_names import NONE, DisplayNames
 from contrasweep.results.growth import Extension, Growth
 from contrasweep.results.prices import Hours, Prices, Size
 from contrasweep.results.rendering import TextRenderable
@@ -62,6 +63,7 @@ class Advice(TextRenderable):
     pending: int = 0
     omitted: int = 0
     sweep: bool = False
+    names: DisplayNames = NONE  # what every format shows in place of declared names
 
     def __bool__(self) -> bool:
         return bool(self.outlooks)

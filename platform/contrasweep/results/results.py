@@ -4,7 +4,7 @@ import functools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import pandas as pd
 
 from contrasweep.errors import BrokenFileError, SpecError, choose_from
 from contrasweep.results.code_use import MixedCode
+from contrasweep.results.display_names import DisplayNames, display_names
 from contrasweep.results.names import OWN_COLUMNS, Over
 from contrasweep.results.notices import notice_lines
 from contrasweep.results.pareto import pareto_frame
@@ -96,6 +97,11 @@ class Results:
     def axes(self) -> list[str]:
         """What the arms are compared over, as declared."""
         return list(self.document.axes)
+
+    @cached_property
+    def names(self) -> DisplayNames:
+        """What the study's `labels` call its arms, axes and metrics where people read them."""
+        return display_names(self.document.labels, [*self.document.arms, *self._frame.columns])
 
     @property
     def plot(self) -> Plots:
@@ -317,7 +323,7 @@ class Results:
         time."""
         from contrasweep.results.advice import advice
 
-        return advice(self, self._tables.growth, hours)
+        return replace(advice(self, self._tables.growth, hours), names=self.names)
 
     @property
     def answer(self) -> "Answer":

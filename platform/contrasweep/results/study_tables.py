@@ -13,6 +13,7 @@ from contrasweep.results.building import build_table
 from contrasweep.results.cells import Pair, label
 from contrasweep.results.code_use import MixedCode, mark_mixed_code
 from contrasweep.results.comparing import ItemValues, Judging
+from contrasweep.results.display_names import DisplayNames
 from contrasweep.results.growth import Extension, Growth
 from contrasweep.results.item_values import Items, item_values
 from contrasweep.results.names import OWN_COLUMNS, Over
@@ -63,6 +64,10 @@ class StoredStudy(StudyTrials, Protocol):
     @property
     def notices(self) -> list[str]:
         """What its trials say of themselves."""
+
+    @property
+    def names(self) -> DisplayNames:
+        """What is shown in place of declared names."""
 
     def broken_notes(self) -> list[str]:
         """Files that were left out."""
@@ -127,7 +132,7 @@ class StudyTables:
         confirmed = confirmation_notes(self.results.document.spec, self.results.records)
         table = replace(table, notes=(*table.notes, *growth, *confirmed, *self.results.unread, *self.results.notices))
         table = mark_mixed_code(table, self.results.mixed_code, self.results.records)
-        return replace(table, notes=(*table.notes, *self.results.broken_notes()))
+        return replace(table, notes=(*table.notes, *self.results.broken_notes()), names=self.results.names)
 
     def versus(self, a: str, b: str, metric: str | None, at: Mapping[str, Any], *, over: Over) -> Versus:
         """`a` against `b`: what the study's question decides of them with its verdict, the rest exploratory."""
@@ -143,10 +148,11 @@ class StudyTables:
                     self._build(results.axes, ["arm"], metric, over=over, family=False).pairs, a, b, at
                 )
         if at and not free and cells and cells[0].comparison.judgement is not None:
-            return versus(f"{results.title}{where}", a, b, cells, ())
+            return replace(versus(f"{results.title}{where}", a, b, cells, ()), names=results.names)
         overall = self._between(self.overall.pairs, a, b, {}) if own and not at else []
         overall = overall or list(self._build(["arm"], [], metric, over=over, family=False, frame=frame).pairs)
-        return versus(f"{results.title}{where}", a, b, overall, cells if free else (), free)
+        shown = versus(f"{results.title}{where}", a, b, overall, cells if free else (), free)
+        return replace(shown, names=results.names)
 
     def _between(self, pairs: Any, a: str, b: str, at: Mapping[str, Any]) -> list[Pair]:
         """The comparisons of the two arms at these values of axes, which are then left out of their contexts."""

@@ -11,6 +11,7 @@ import pandas as pd
 
 from contrasweep.results.answer import Answer, replicates_text
 from contrasweep.results.cells import Cell, Key, Pair
+from contrasweep.results.display_names import NONE, DisplayNames
 from contrasweep.results.legend import legend
 from contrasweep.results.rendering import Renderable
 from contrasweep.statistics.design import Design
@@ -52,6 +53,7 @@ class Table(Renderable):
     decisive: bool = False
     given_answer: Answer | None = None
     averages: Mapping[Key, Cell] = field(default_factory=dict)
+    names: DisplayNames = NONE  # what every format shows in place of declared names
 
     @cached_property
     def decimals(self) -> int:

@@ -8,6 +8,7 @@ import pandas as pd
 from contrasweep.errors import SpecError
 from contrasweep.results.answer import Answer, pairs_between
 from contrasweep.results.cells import Pair
+from contrasweep.results.display_names import NONE, DisplayNames
 from contrasweep.results.rendering import Renderable
 from contrasweep.statistics.family import Question
 
@@ -27,6 +28,7 @@ class Versus(Renderable):
     overall: Pair
     cells: tuple[Pair, ...] = ()
     free: tuple[str, ...] = ()
+    names: DisplayNames = NONE  # what every format shows in place of declared names
 
     @property
     def pairs(self) -> tuple[Pair, ...]:

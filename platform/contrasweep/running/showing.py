@@ -9,6 +9,7 @@ from contrasweep.live.live_file import LiveFile
 from contrasweep.live.progress import Progress, axes_as_text, cell_of
 from contrasweep.live.state import ArmState, RunState
 from contrasweep.planning.plan import Plan
+from contrasweep.results.display_names import display_names
 from contrasweep.storage import compact
 from contrasweep.storage.records import StudyRecords
 
@@ -29,6 +30,7 @@ def showing(plan: Plan, records: StudyRecords, finished: Collection[str], slots:
         slots=slots,
         began=time.time(),
         arms={name: ArmState() for name in study.arms},
+        labels=dict(display_names(study.labels or {}, [*study.arms, *plan.varied, study.metric]).names),
     )
     axes = plan.varied
     trials = () if plan.declared_search is not None else plan.trials

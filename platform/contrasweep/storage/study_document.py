@@ -49,6 +49,7 @@ class _Declaration(pydantic.BaseModel):
     arms: Mapping[str, _DeclaredArm] = {}
     objectives: Mapping[str, Literal["max", "min"]] | None = None
     constraints: Mapping[str, str] | None = None
+    labels: Mapping[Label, Label] | None = None
 
 
 def _check_declaration(spec: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -95,6 +96,11 @@ class StudyDocument:
     def constraints(self) -> dict[str, str]:
         """Metric -> bound (`<= 0.1`) that configurations have to keep."""
         return dict(self.spec.get("constraints") or {})
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Declared names -> what people read in their place."""
+        return dict(self.spec.get("labels") or {})
 
     @property
     def question(self) -> Literal["overall", "cells"]:

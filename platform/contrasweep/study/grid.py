@@ -7,6 +7,7 @@ import pydantic
 
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.schema import checked
+from contrasweep.storage.names import Label
 from contrasweep.study import dotted, reserved
 from contrasweep.study.arm import Arm
 from contrasweep.study.cells import Cell, Grid, SubGrid, axis_leaves, cells_of, check_axes, check_zips, count, flattened
@@ -49,8 +50,9 @@ class AblationGrid:
     smallest_difference: SmallestDifference | None = None
     alpha: Annotated[float, pydantic.Field(gt=0, lt=0.5)] = 0.05
     description: str = ""
-    labels: dict[str, str] | None = None
-    """What arms, axes, their values and metrics are called in a paper's tables."""
+    labels: dict[Label, Label] | None = None
+    """What arms, axes, their values and metrics are called where people read them: tables, reports, a run as it is
+    watched. JSON, frames and CSV keep the declared names."""
     tracking: Tracking = None
     """Where runs are shown, where the command does not say: an address, or several; see `contrasweep list trackers`."""
     max_failures: Annotated[int, pydantic.Field(ge=0)] = 3

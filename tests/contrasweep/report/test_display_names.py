@@ -1,0 +1,100 @@
+"""A study's `labels` stand wherever people read: tables, verdicts, reports, a run; data keep the declared names."""
+
+import io
+import json
+import re
+import time
+from dataclasses import asdict
+
+import pytest
+from command_line import contrasweep
+from rich.console import Console
+from toy import train
+
+import contrasweep as cs
+from contrasweep.live.lines import progress_line
+from contrasweep.live.live_file import LIVE, LIVE_FILE
+from contrasweep.live.state import ArmState, RunningTrial, RunState
+from contrasweep.live.terminal import View
+from contrasweep.report import html_report, report_data
+from contrasweep.results.display_names import display_names
+from contrasweep.running.claim import study_document
+from contrasweep.storage.planned import write_planned
+from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
+
+LABELS = {"scl": "SupCon [1]", "ocl": "OCL (ours)", "lr": "learning rate", "0.2": "a fifth", "accuracy": "Top-1"}
+DECLARED = re.compile(r"\b(scl|ocl|lr|accuracy)\b")
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory) -> str:
+    """Two arms, two learning rates, three seeds, with made-up values."""
+    folder = str(tmp_path_factory.mktemp("named"))
+    arms = {"scl": cs.Arm(train), "ocl": cs.Arm(train)}
+    axes = {"lr": [0.1, 0.2]}
+    grid = cs.AblationGrid("named", arms, "digits-lt", axes=axes, seeds=[0, 1, 2], reference="scl", labels=LABELS)
+    plan = cs.plan(grid, storage=folder)
+    records = StudyRecords(folder, "named")
+    records.claim(study_document(plan))
+    write_planned(records, plan.to_frame())
+    for trial in plan.trials:
+        value = 0.5 + 0.2 * (trial.arm == "ocl") + 0.1 * (trial.config["lr"] == 0.2) + 0.01 * trial.seed
+        records.write_metrics(trial.id, [{"step": s, "time": 1.0, "accuracy": value * s / 2} for s in (1, 2)])
+        records.write(Record.of(trial, status=Status.DONE, metrics={"accuracy": value}, step=2, ended=time.time()))
+    return folder
+
+
+@pytest.mark.parametrize("format", ["text", "markdown", "latex"])
+def test_tables_and_verdicts_show_display_names(storage, format):
+    results = cs.load("named", storage=storage)
+    for shown in (results.table(), results.table("arm", "lr"), results.versus("ocl", "scl")):
+        text = getattr(shown, f"to_{format}")().replace(r"\cmidrule(lr)", "")
+        assert not DECLARED.search(text), text
+        assert "OCL (ours)" in text and "Top-1" in text and "SupCon" in text
+
+
+def test_the_report_shows_display_names(storage):
+    results = cs.load("named", storage=storage)
+    html = html_report(report_data(results, results.table()))
+    main = html[html.index("<header") : html.index("<script>")]
+    shown = re.sub(r'<section id="again">.*?</section>', "", main, flags=re.S)  # commands and the declaration
+    assert not DECLARED.search(re.sub("<[^>]*>", "", shown))
+    assert 'data-name="OCL (ours)"' in html and "learning rate" in html and "a fifth" in html
+
+
+def test_data_keep_the_declared_names(storage, tmp_path):
+    results = cs.load("named", storage=storage)
+    assert set(results.table().to_frame()["arm"]) == {"scl", "ocl"}
+    assert {"lr", "accuracy"} <= set(results.to_frame())
+    printed = contrasweep("report", "named", "--storage", storage, "--json", folder=tmp_path).stdout
+    assert {row["arm"] for row in json.loads(printed)["table"]} == {"scl", "ocl"} and "OCL (ours)" not in printed
+    text = contrasweep("report", "named", "--storage", storage, folder=tmp_path).stdout
+    assert "OCL (ours) against SupCon [1] is undecided" in text
+
+
+def test_a_run_is_shown_with_display_names(storage, tmp_path):
+    now = time.time()
+    running = {"t": RunningTrial("t", "ocl", {"lr": "0.2"}, None, 0, now, 3, 9, 0.5, now)}
+    arms = {"ocl": ArmState(1, 2, 1, 0.7, 0.7, "learning rate=a fifth seed=0")}
+    state = RunState("named", "accuracy", "max", storage, 2, 0, 1, now, running=running, arms=arms, labels=LABELS)
+    for width in (80, 200):
+        console = Console(file=io.StringIO(), width=width, height=40)
+        console.print(View(state))
+        text = console.file.getvalue()
+        assert "OCL (ours)" in text and "Top-1" in text and "a fifth" in text
+        assert not DECLARED.search(text), text
+    assert progress_line(state).endswith("best Top-1 0.7: OCL (ours) learning rate=a fifth seed=0")
+    LIVE_FILE.write(StudyRecords(storage, "named").store, f"named/{LIVE}", asdict(state))
+    seen = contrasweep("watch", "named", "--storage", storage, "--once", folder=tmp_path)
+    assert "Top-1 0.5 of OCL (ours) at step 3" in seen.stderr
+    printed = json.loads(contrasweep("watch", "named", "--storage", storage, "--json", folder=tmp_path).stdout)
+    assert printed["metric"] == "accuracy" and printed["running"]["t"]["arm"] == "ocl"
+    listed = contrasweep("status", "named", "--storage", storage, folder=tmp_path).stdout
+    assert "Top-1 0.82 (OCL (ours))" in listed
+
+
+def test_what_would_be_shown_alike_keeps_its_declared_name():
+    names = display_names({"a": "Ours", "b": "Ours", "c": "d"}, ["a", "b", "c", "d"])
+    assert [names(word) for word in "abcde"] == ["Ours (a)", "Ours (b)", "d (c)", "d", "e"]
+    assert not display_names({}, ["a"])
