@@ -8,10 +8,10 @@ small studies take OMBRIA's real pairs in its place, with the grouped folds that
 
 from typing import Any
 
-from contrasweep import AblationGrid, Arm, Choice, Float, Int, Sweep
+from contrasweep import AblationGrid, Arm, Choice, Float, Int, Replicates, SubGrid, Sweep
 
 PAIRS, TEXTS = "trainables.paired_images:train", "trainables.paired_texts:train"
-COLOUR = "trainables.paired.colour_baseline:train"
+COLOUR, PIXELS = "trainables.paired.colour_baseline:train", "trainables.raw_pixels:train"
 Config = dict[str, Any]
 Space = dict[str, Float | Int | Choice]
 
@@ -220,39 +220,63 @@ TABLE_5_SMALL = _table(
 """With the small stem, since the other leaves block 4 a single place at 32 pixels: too few for five orthogonal
 classes."""
 
-_SINGLE_SMALL: Config = _SINGLE | {
+SINGLE_SMALL: Config = _SINGLE | {
     "encoder": "resnet10",
     "encoder.width": 8,
-    "encoder.stem": "imagenet",
+    "encoder.stem": "small",
+    "augmentation": "glyphs",
     "autocast": False,
+    "epochs": 15,
     "warmup_epochs": 0,
+    "learning_rate": 0.1,
+    "loss.temperature": 0.5,
     "projection.dim": 128,
-    "evaluate_every": 0,
-    "learning_rate": 0.02,
     "alpha": 0.5,
     "alpha_schedule": "const",
+    "evaluate_every": 0,
+    "checkpoint_every": 0,
     "artifacts": "none",
 }
-TABLE_6_SMALL = AblationGrid(
-    name="local-table-6-small",
-    description="SCL and OCL on long-tailed CIFAR-10 at small batches",
-    arms=_single(_SINGLE_SMALL | {"epochs": 2}),
-    data="cifar10-lt",
-    axes={"batch_size": [32, 64]},
-    seeds=[0, 1],
-    metric="f1_macro",
-    reference="ocl",
+"""Chosen on the training part of digits-lt, folds 0 and 1 of five, seed 0, mostly at batches of 4 and 16, by what SCL
+reaches: 16 settings at temperature .5 (alpha .5, .9, or falling in two ways; 10, 15, 30 and 40 epochs; two
+augmentations and none; one view; class weights or none), after 8 at .1, where no cosine is ever negative, and a few at
+.2. What is decided on it takes the test part, which is balanced, and seeds from 100 on."""
+
+
+def small_single(name: str, description: str, base: Config, arms: dict[str, Config], **more: Any) -> AblationGrid:
+    """A study of single images on digits-lt's test part: `arms` over batches of 4, 8 and 16, and nearest neighbours by
+    raw pixels as the floor."""
+    settings: dict[str, Any] = {
+        "data": "digits-lt",
+        "seeds": [100],
+        "metric": "f1_macro",
+        "reference": "ocl",
+        "replicates": Replicates(first=8, step=3, most=14, spending="power"),
+        "subgrids": [SubGrid(arms=list(arms), axes={"batch_size": [4, 8, 16]}), SubGrid(arms=["raw-pixels"])],
+    }
+    built = {arm: Arm(PAIRS, config=base | config) for arm, config in arms.items()} | {"raw-pixels": Arm(PIXELS)}
+    return AblationGrid(name=name, description=description, arms=built, **settings | more)
+
+
+SCL_AND_OCL: dict[str, Config] = {"scl": {"loss": "supcon"}, "ocl": {"loss": "ocl"}}
+TABLE_6_SMALL = small_single(
+    "local-table-6-small",
+    "SCL and OCL on long-tailed digits at small batches, beside cross-entropy alone and raw pixels",
+    SINGLE_SMALL,
+    SCL_AND_OCL | {"cross-entropy": {"loss": "supcon", "alpha": 0.0}},
+    smallest_difference=0.008,
 )
-TABLE_7_SMALL = AblationGrid(
-    name="local-table-7-small",
-    description="SCL and OCL after one epoch on long-tailed CIFAR-10",
-    arms=_single(_SINGLE_SMALL | {"epochs": 1}),
-    data="cifar10-lt",
-    axes={"batch_size": [16, 32, 64]},
-    seeds=[0, 1],
-    metric="f1_macro",
-    reference="ocl",
+"""The smallest difference is half of what Table 6 reports for OCL over SCL on CIFAR-10-LT, 1.6 points of F1 on average
+of its batches of 4, 8 and 12."""
+TABLE_7_SMALL = small_single(
+    "local-table-7-small",
+    "SCL and OCL on long-tailed digits after few epochs",
+    SINGLE_SMALL | {"epochs": 5},
+    SCL_AND_OCL,
+    smallest_difference=0.009,
+    replicates=Replicates(first=10, step=10, most=40, spending="power"),
 )
+"""The smallest difference is half of what Table 7 reports, 1.8 points of F1 on average of its three batches."""
 
 SYSTEMS_SMALL = _table(
     "local-systems-small",

@@ -31,8 +31,8 @@ def test_every_cell_has_settings_that_train(name: str) -> None:
         axes = (dotted.nest(axis, value) for axis, value in point.items() if axis != "data")
         config = dotted.merge(grid.arms[arm].config, extra, *axes)
         settings = settings_of(grid.arms[arm], config)
-        if grid.arms[arm].trainable != local.COLOUR:
-            expected = {"scl": "supcon", "l-scl": "supcon"}.get(arm, "ocl")
+        if grid.arms[arm].trainable not in (local.COLOUR, local.PIXELS):
+            expected = {"scl": "supcon", "l-scl": "supcon", "cross-entropy": "supcon"}.get(arm, "ocl")
             assert settings.loss.name == expected
             assert (settings.beta > 0) == (arm in ("l-scl", "local", "local-pre", "local-post"))
 
