@@ -9,6 +9,8 @@ import torch
 
 from contrasweep.data import resolve
 from contrasweep.data.manifest import Manifest
+from contrasweep.results.notices import notice_lines
+from contrasweep.storage.record import Record, Status
 from contrasweep.trial import Report, Trial
 from trainables import contrastive, contrastive_method, loop, paired_images
 from trainables.diagnostics import OCL_IS_SCL
@@ -81,12 +83,18 @@ def test_steps_without_negatives_count_nothing() -> None:
     assert share_below([nothing, some, nothing]) == 0.25
 
 
-Q: dict[str, Any] = {"encoder": {"name": "cnn", "width": 8}, "epochs": 2, "batch_size": 64}
+Q: dict[str, Any] = {"encoder": {"name": "cnn", "width": 8}, "epochs": 2, "batch_size": 64, "device": "cpu"}
 
 
 def reports(digits: Manifest, loss: str, **config: Any) -> list[Report]:
     settings = {**Q, "loss": {"name": loss, "temperature": 0.5}, **config}
     return list(contrastive.train(Trial("study", "arm", "trainables.contrastive:train", settings, digits, 0, 0)))
+
+
+def noticed(digits: Manifest, made: list[Report]) -> list[str]:
+    """What a table of this one trial says."""
+    trial = Trial("study", "arm", "trainables.contrastive:train", {}, digits, 0, 0)
+    return notice_lines([Record.of(trial, status=Status.DONE, metrics=made[-1].metrics)])
 
 
 def scores(made: list[Report]) -> list[dict[str, float]]:
@@ -102,6 +110,7 @@ def test_a_trial_that_never_leaves_the_cone_says_that_ocl_is_scl_and_is(
     assert [(r.metrics["negative_cosines"], r.metrics["ocl_equals_scl"]) for r in slow] == [(0, 1), (0, 1)]
     assert scores(slow) == scores(supcon), "to the bit"
     assert [record.getMessage().endswith(OCL_IS_SCL) for record in caplog.records].count(True) == 1
+    assert noticed(digits, slow) == [f"{OCL_IS_SCL} (arm: 1 of 1 trials)"] and noticed(digits, supcon) == []
     assert "ocl_equals_scl" not in supcon[-1].metrics and supcon[-1].metrics["negative_cosines"] == 0
 
 
@@ -111,7 +120,7 @@ def test_a_trial_with_negative_cosines_says_how_many_and_differs(
     with caplog.at_level(logging.WARNING):
         made, supcon = (reports(digits, loss, learning_rate=0.3) for loss in ("ocl", "supcon"))
     assert made[-1].metrics["negative_cosines"] > 0.01 and made[-1].metrics["ocl_equals_scl"] == 0
-    assert scores(made) != scores(supcon)
+    assert scores(made) != scores(supcon) and noticed(digits, made) == []
     assert not any(OCL_IS_SCL in record.getMessage() for record in caplog.records)
 
 
@@ -182,6 +191,7 @@ def test_paired_training_counts_z_and_l(digits: Manifest) -> None:
         "epochs": 1,
         "batch_size": 64,
         "artifacts": "none",
+        "device": "cpu",
     }
     made = [
         list(paired_images.train(Trial("study", "arm", "t", {**settings, "loss": loss}, digits, 0, 0)))[-1].metrics
