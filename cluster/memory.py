@@ -98,11 +98,10 @@ def count(
     code that looks at their values (`.item()`, `if x > 0`) cannot be counted and raises `ClusterError`.
     """
     import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
 
     half = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True) if fake else contextlib.nullcontext():
+        with _fake_weights() if fake else contextlib.nullcontext():
             model = build_model().train()
             arguments = inputs() if callable(inputs) else (torch.empty(tuple(inputs)),)
             parameters = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
@@ -117,6 +116,24 @@ def count(
         raise ClusterError(
             f"the model's memory cannot be counted without running it ({type(error).__name__}: {line})"
         ) from error
+
+
+@contextlib.contextmanager
+def _fake_weights() -> "Iterator[None]":
+    """Tensors without values. Truncated normals, which transformers begin with, are drawn until all values lie inside:
+    what has no values would never end that, and memory does not depend on them."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.nn import init
+
+    drawn = getattr(init, "_no_grad_trunc_normal_", None)
+    try:
+        if drawn is not None:
+            init._no_grad_trunc_normal_ = lambda tensor, *_, **__: tensor
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            yield
+    finally:
+        if drawn is not None:
+            init._no_grad_trunc_normal_ = drawn
 
 
 @contextlib.contextmanager

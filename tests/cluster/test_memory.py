@@ -73,6 +73,19 @@ def test_count_agrees_with_real_tensors():
     assert output.shape == (4, 1000)
 
 
+def test_transformers_that_begin_with_truncated_normals_are_counted():
+    """Such values are drawn until all of them fit, which fake tensors cannot tell."""
+    from torch.nn import init
+    from torchvision.models import VisionTransformer
+
+    def model():
+        return VisionTransformer(image_size=16, patch_size=8, num_layers=2, num_heads=2, hidden_dim=16, mlp_dim=32)
+
+    drawn = init._no_grad_trunc_normal_
+    assert count(model, (2, 3, 16, 16)) == count(model, (2, 3, 16, 16), fake=False)
+    assert init._no_grad_trunc_normal_ is drawn
+
+
 def test_half_precision_keeps_about_half_and_a_cast_of_the_weights():
     full = count(torchvision.models.resnet18, (64, 3, 64, 64))
     half = count(torchvision.models.resnet18, (64, 3, 64, 64), precision="bf16")
