@@ -17,7 +17,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from without_packages import HIDE
 
+import contrasweep as cs
 from cluster import job_client, preflight, probe, submission
 from cluster.errors import ClusterError, SubmissionError
 from cluster.job_client import JobClient
@@ -498,6 +500,48 @@ def test_a_job_of_this_project_runs_from_its_snapshot_and_is_followed(head, tmp_
     assert [(j["id"], j["study"], j["status"]) for j in submission.jobs(address=head)] == [
         (job, "My Study!", "SUCCEEDED")
     ]
+
+
+SUBMITTED = """
+name: from-a-client
+arms:
+  low: {trainable: "mine:train", config: {lr: 0.2}}
+  high: {trainable: "mine:train", config: {lr: 0.4}}
+data: digits-lt
+seeds: [0, 1]
+metric: accuracy
+"""
+MINE = """
+import torch
+from contrasweep import Report
+
+def train(trial, resume=None):
+    yield Report(1, {"accuracy": float(torch.tensor(trial.config["lr"] * (1 + 0.1 * trial.seed)))})
+"""
+
+
+@pytest.mark.long
+def test_a_study_goes_from_a_machine_without_ray_and_torch_to_its_table(head, tmp_path):
+    """The whole command as a laptop has it: planned, packed, sent over REST, trained on the cluster, followed."""
+    (tmp_path / "study.yaml").write_text(SUBMITTED)
+    (tmp_path / "mine.py").write_text(MINE)
+    storage = str(tmp_path / "runs")
+    cs.plan(ROOT / "search_spaces" / "quickstart.yaml", storage=storage)  # stages digits-lt, which needs scikit-learn
+    code = HIDE + "import json; from contrasweep.cli import main; sys.argv = json.loads(sys.argv[1]); main()"
+
+    def client(*words: str) -> str:
+        words = ("contrasweep", *words, "--storage", storage)
+        done = subprocess.run(
+            [sys.executable, "-c", code, json.dumps(words)], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    printed = client("submit", "study.yaml", "--address", head, "--tracking", "none", "--follow")
+    assert "high is better than low" in printed and "4/4 trials, ended" in printed
+    assert cs.load("from-a-client", storage=storage).complete
+    assert "4: 4 done, 0 to run" in client("plan", "study.yaml"), "both know the trials by the same ids"
+    assert "ended: complete" in client("watch", "from-a-client")
 
 
 def plain_ray_line() -> list[str]:

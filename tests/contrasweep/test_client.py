@@ -10,22 +10,12 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from without_packages import HIDDEN, HIDE
 
 import contrasweep as cs
 from contrasweep import cli, stand_ins
 
 ROOT = Path(__file__).resolve().parents[2]
-HIDDEN = ("torch", "torchvision", "ray", "scipy", "pandas", "sklearn", "mlflow", "optuna", "matplotlib", "cmaes")
-HIDE = f"""
-import sys
-from importlib.machinery import PathFinder
-class Without(PathFinder):
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        return None if name.partition(".")[0] in {HIDDEN!r} else PathFinder.find_spec(name, path, target)
-sys.meta_path[sys.meta_path.index(PathFinder)] = Without
-"""
-"""Run first in a process, in which these packages are then not installed."""
 MINE = """
 import abc
 from dataclasses import dataclass

@@ -30,6 +30,7 @@ from contrasweep.cli.options import (
 )
 from contrasweep.defaults import OF_STUDY, STORAGE, TRACKING
 from contrasweep.secrets import redacted
+from contrasweep.stand_ins import is_installed
 from contrasweep.study.file import load_study
 from contrasweep.text_table import WIDTH, text_table
 
@@ -97,7 +98,8 @@ def plan(
     if not missing:  # a part of a study is another plan than the whole, which may have been run
         check_name(planned, records, extend=extend)
     advised = None
-    if expected.records and (document := records.document()) and document.plan_digest == planned.digest:
+    known = expected.records and (document := records.document()) and document.plan_digest == planned.digest
+    if known and document and is_installed("pandas") and is_installed("scipy"):  # a machine that only plans has none
         from contrasweep.results.results import Results
 
         advised = Results.load(document.name, storage).advice(expected.hours_of)

@@ -135,3 +135,8 @@ def test_no_cell_is_a_formula_and_numbers_stay_numbers(values):
 def test_differences_are_written_as_numbers_are():
     frame = pd.DataFrame({"difference": [-0.5, 1.0], "=cmd|' /C calc'!A0": ["-0.5", "@SUM(A1)"]})
     assert csv_text(frame) == "difference,'=cmd|' /C calc'!A0\n-0.5,-0.5\n1.0,'@SUM(A1)\n"
+
+
+def test_the_note_of_a_large_study_says_that_mlflow_shows_a_part_of_it():
+    assert "**Load more**" in study_note(TrackedStudy("s", metric="m", trials=101))
+    assert "Load more" not in study_note(TrackedStudy("s", metric="m", trials=100))

@@ -29,6 +29,7 @@ CODE_TAG, DIRTY_TAG, COMMIT_TAG = "code", "code.dirty", "mlflow.source.git.commi
 """Tags of a trial's run and of the study's: digest of the code, whether it differs from its commit, the commit."""
 
 ROLE_TAG = "contrasweep.role"  # "study" on the parent run
+RUNS_SHOWN = 100  # that MLflow's page of an experiment loads at a time
 MAX_TAG_CHARACTERS = 5000  # characters; MLflow cuts at 8000 bytes
 
 TrialOrRecord = Trial | Record
@@ -177,6 +178,11 @@ def study_note(study: TrackedStudy, table: str = "") -> str:
         "`tags.status = 'failed'` or ``metrics.`system/param.batch_size` > 8``. `contrasweep report` prints the table "
         "with its tests; MLflow is a view of the storage, brought up to date by `contrasweep sync`."
     )
+    if study.trials is not None and study.trials > RUNS_SHOWN:
+        legend += (
+            f" MLflow's page counts and charts {RUNS_SHOWN} runs, the best first, and as many more with each "
+            "**Load more** below the list: until all are loaded, means of its groups are over the best runs alone."
+        )
     return "\n\n".join(
         part
         for part in (

@@ -1,0 +1,13 @@
+"""A process like that of a machine that only plans, submits and watches: no torch, Ray, pandas, SciPy or Optuna."""
+
+HIDDEN = ("torch", "torchvision", "ray", "scipy", "pandas", "sklearn", "mlflow", "optuna", "matplotlib", "cmaes")
+HIDE = f"""
+import sys
+from importlib.machinery import PathFinder
+class Without(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] in {HIDDEN!r} else PathFinder.find_spec(name, path, target)
+sys.meta_path[sys.meta_path.index(PathFinder)] = Without
+"""
+"""Run first in a process, in which these packages are then not installed."""
