@@ -79,6 +79,7 @@ class LivePage:
         }
 
     def _add(self, number: int, html: str, state: RunState | None) -> None:
+        html = str(html)  # Jinja2's own kind of text would escape what is put into it
         self._version = Version(number, html, time.time(), state.done if state else None)
         older = {n: version for n, version in self._versions.items() if n > number - OLDER}
         self._versions = older | {number: self._version}

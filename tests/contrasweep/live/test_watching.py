@@ -3,6 +3,8 @@
 import dataclasses
 import io
 import json
+import subprocess
+import sys
 import threading
 import time
 
@@ -78,6 +80,26 @@ def test_watch_shows_the_run_of_another_process(records, tmp_path):
     assert "failed: ocl seed=1: ValueError" in seen.stderr
     state = json.loads(contrasweep("watch", "s", "--storage", records.storage, "--json", folder=tmp_path).stdout)
     assert state["running"][TRIALS[2].id]["value"] == 0.5
+
+
+@pytest.mark.slow
+def test_a_run_is_watched_from_another_process_on_an_object_store(s3, tmp_path):
+    """What a laptop sees of a bucket that a cluster's driver writes to."""
+
+    def watch_there(*words):
+        command = [sys.executable, "-m", "contrasweep", "watch", "s", "--storage", s3.uri, *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    records = StudyRecords(s3.uri, "s")
+    records.claim(StudyDocument(name="s", metric="f1", trials=3, arms=("ocl",), created=time.time() - 60))
+    keep(records, events=[(time.time(), "failed: ocl seed=1: ValueError")])
+    seen = watch_there("--once").stderr
+    assert "2/3 trials, 1 running, 1 failed" in seen and "f1 0.5 of ocl at step 4" in seen
+    assert "failed: ocl seed=1: ValueError" in seen
+    keep(records, ended="complete", running={})
+    assert "ended: complete" in watch_there().stdout
 
 
 def test_watch_ends_with_the_run_and_says_each_event_once(records):

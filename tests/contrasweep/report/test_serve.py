@@ -103,6 +103,7 @@ def test_the_report_is_written_anew_when_a_trial_has_ended(served):
     status, after, _ = served.get("/")
     assert status == 200
     assert "<b>1</b> done" in before and "<b>2</b> done" in after
+    assert f'<body data-version="{version + 1}">' in after and "&lt;body" not in after
 
 
 def test_of_a_newer_report_only_what_is_new_is_told(served):
