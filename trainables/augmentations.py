@@ -6,7 +6,7 @@ any part of them. So the views depend neither on the batch size nor on the devic
 
 import math
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from contrasweep.components import Component, Table, parameters_class, parameters_of
+from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.schema import checked
 from trainables import external_augmentations
@@ -58,7 +59,7 @@ def _preset(name: str, about: str, **defaults: Any) -> type[Policy]:
     return policy
 
 
-def _takes(entry: Any, given: Mapping[str, Any]) -> type:
+def _takes(entry: Any, given: Config) -> type:
     return external_augmentations.settings(entry) if isinstance(entry, ExternalAugmentation) else parameters_of(entry)
 
 

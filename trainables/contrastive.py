@@ -5,13 +5,13 @@
 One report an epoch; the last one has the scores of the held-out part.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from cluster.memory import Workload
+from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.trial import Report, Trial
 from trainables import checkpoint, images, loop, process_group
@@ -52,7 +52,7 @@ def load_model(folder: Path, trial: Trial) -> FromPixels:
     return FromPixels(evaluated(model, settings), *train_part.moments())
 
 
-def memory(config: Mapping[str, Any], data: Manifest) -> Workload:
+def memory(config: Config, data: Manifest) -> Workload:
     """What a trial of this config takes; see `contrastive_memory`."""
     return workload(Settings(**config), data)
 

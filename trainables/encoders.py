@@ -4,13 +4,14 @@ Adding one is a function and its line in the table; its keyword-only parameters 
 initialised from torch's global generator, so seed it before.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from contrasweep.components import Table, parameters_of
+from contrasweep.config import Config
 from contrasweep.schema import OMIT_DEFAULT
 from trainables import external_encoders
 from trainables import weights as weight_files
@@ -74,7 +75,7 @@ def resnet(depth: int) -> Callable[[Shape], Encoder]:
     return build
 
 
-def _takes(entry: Any, given: Mapping[str, Any]) -> type:
+def _takes(entry: Any, given: Config) -> type:
     external = isinstance(entry, external_encoders.ExternalEncoder)
     return external_encoders.settings(entry) if external else parameters_of(entry)
 

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from contrasweep.components import Component, parameters_class, signature_fields
+from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.imports import import_path
 from contrasweep.schema import OMIT_DEFAULT
@@ -124,7 +125,7 @@ def _torchvision(
     import torchvision
 
     builder = torchvision.models.get_model_builder(name)
-    options: dict[str, Any] = {"image_size": shape[1]} if name.startswith("vit_") else {}
+    options: MutableConfig = {"image_size": shape[1]} if name.startswith("vit_") else {}
     if name in ("googlenet", "inception_v3"):
         options |= {"aux_logits": False, "init_weights": True}
     net = builder(weights=None, **options)
@@ -151,7 +152,7 @@ def _timm(
     name: str, shape: Shape, *, weights: Annotated[str, OMIT_DEFAULT] = "", sha256: Annotated[str, OMIT_DEFAULT] = ""
 ) -> nn.Module:
     timm = import_timm(name)
-    options: dict[str, Any] = {"pretrained": False, "num_classes": 0, "in_chans": shape[0]}
+    options: MutableConfig = {"pretrained": False, "num_classes": 0, "in_chans": shape[0]}
     try:
         net = timm.create_model(name, img_size=shape[1:], **options)
     except TypeError:  # only some take a size

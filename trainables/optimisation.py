@@ -6,7 +6,7 @@ updates are those of torch.optim, which the tests compare.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from contrasweep.components import Component, Table, parameters_of
+from contrasweep.config import Config
 from contrasweep.schema import OMIT_DEFAULT
 from trainables import torch_optimizers
 from trainables.checkpoint import StateDict
@@ -171,7 +172,7 @@ def decayed(parameters: list[Tensor], decay_on: DecayOn) -> list[int]:
     return [i for i, parameter in enumerate(parameters) if decay_on == "all" or parameter.ndim > 1]
 
 
-def _takes(entry: Any, given: Mapping[str, Any]) -> type:
+def _takes(entry: Any, given: Config) -> type:
     external = isinstance(entry, torch_optimizers.ExternalOptimizer)
     return torch_optimizers.settings(entry) if external else parameters_of(entry)
 

@@ -6,13 +6,13 @@ Paper: LOCAL, Latent Orthonormal Contrastive Learning for Paired Images. The fam
 `Settings` says which key is which symbol and which settings make SCL, L-SCL, OCL-pair and LOCAL.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from cluster.memory import Workload
+from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.trial import Report, Trial
 from trainables import checkpoint, seeding
@@ -43,7 +43,7 @@ def load_model(folder: Path, trial: Trial) -> FromPixels:
     return FromPixels(model, inputs.mean, inputs.std, settings.centre, settings.image_size, inputs.colours)
 
 
-def memory(config: Mapping[str, Any], data: Manifest) -> Workload:
+def memory(config: Config, data: Manifest) -> Workload:
     """Memory that a trial of this config takes; see `trainables.paired.images.memory`."""
     return workload(Settings(**config), data)
 

@@ -7,11 +7,11 @@ resized to a common length, give l as the stages of a ResNet do; losses, weights
 Deviation from what inference models do: the sides meet only in z, l and the classifier, never word by word.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 from cluster.memory import Workload
+from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.trial import Report, Trial
 from trainables import seeding
@@ -31,7 +31,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     yield from fit(trial, TextInputs(trial, settings, device), resume)
 
 
-def memory(config: Mapping[str, Any], data: Manifest) -> Workload:
+def memory(config: Config, data: Manifest) -> Workload:
     """Memory that a trial of this config takes; see `trainables.paired.texts.memory`."""
     return workload(Settings(**config), data)
 

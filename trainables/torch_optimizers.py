@@ -7,7 +7,7 @@ The first of them in a process imports 97 modules of torch._dynamo, which takes 
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from contrasweep.components import Component, parameters_class, signature_fields
+from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from contrasweep.imports import import_path
 from contrasweep.schema import OMIT_DEFAULT
@@ -54,12 +55,7 @@ class TorchOptimizer:
     """One of torch's optimizers, which is given gradients instead of reading them from the parameters."""
 
     def __init__(
-        self,
-        target: Callable[..., Any],
-        parameters: Iterable[Tensor],
-        lr: float,
-        decay_on: DecayOn,
-        options: Mapping[str, Any],
+        self, target: Callable[..., Any], parameters: Iterable[Tensor], lr: float, decay_on: DecayOn, options: Config
     ) -> None:
         self.parameters = [p for p in parameters if p.requires_grad]
         decayed = [p for p in self.parameters if decay_on == "all" or p.ndim > 1]

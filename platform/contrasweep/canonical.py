@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
+from contrasweep import config
 from contrasweep.errors import SpecError
 
 
@@ -45,10 +46,10 @@ def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
-class Config(dict[str, Any]):
+class Config(config.MutableConfig):
     """A canonical mapping that keeps its text, because all replicates of a cell share one config."""
 
-    def __init__(self, value: Mapping[str, Any], place: str = "") -> None:
+    def __init__(self, value: config.Config, place: str = "") -> None:
         super().__init__(canonical(value, place))
 
     @cached_property

@@ -32,6 +32,7 @@ import pydantic
 import pydantic.dataclasses
 from pydantic_core import core_schema
 
+from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import import_path
 from contrasweep.schema import checked, json_schema, omitted_fields, plain, unknown_field
@@ -63,7 +64,7 @@ class Component:
     settings: Any
 
     @property
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> MutableConfig:
         """Parameter -> value, as keywords for the entry."""
         return {k: v for k, v in vars(self.settings).items() if not k.startswith("__") and v is not UNSET}
 
@@ -71,7 +72,7 @@ class Component:
         """Call the entry with `args` and the parameters."""
         return self.entry(*args, **self.parameters)
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> MutableConfig:
         """`{"name": ..., parameter: value}` as plain values: what the resolved config holds."""
         omitted = omitted_fields(type(self.settings))
         kept = {k: v for k, v in self.parameters.items() if not (k in omitted and v == omitted[k])}
@@ -88,7 +89,7 @@ class Table(Mapping[str, E], Generic[E]):
         entries: Mapping[str, E],
         *,
         plural: str = "",
-        takes: Callable[[E, Mapping[str, Any]], type] | None = None,
+        takes: Callable[[E, Config], type] | None = None,
         find: Callable[[str], E] | None = None,
         knows: Callable[[str], bool] | None = None,
     ) -> None:
@@ -113,7 +114,7 @@ class Table(Mapping[str, E], Generic[E]):
         info.metadata.append(Declared(self, default, defaults))
         return info
 
-    def choose(self, value: object, default: str = "", defaults: Mapping[str, Any] | None = None) -> Component:
+    def choose(self, value: object, default: str = "", defaults: Config | None = None) -> Component:
         """The component that `value` means: a name, or a mapping of `name` and parameters; see `setting`."""
         if isinstance(value, Component):
             value = value.to_plain()
@@ -156,7 +157,7 @@ class Declared:
 
     table: Table[Any]
     default: str
-    defaults: Mapping[str, Any]
+    defaults: Config
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
         return core_schema.no_info_plain_validator_function(

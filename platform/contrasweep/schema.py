@@ -36,6 +36,7 @@ from typing import Any, Literal, TypeVar, dataclass_transform
 import pydantic
 import pydantic.dataclasses
 
+from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError, choose_from
 
 C = TypeVar("C", bound=type)
@@ -140,7 +141,7 @@ def _described_schema(cls: Any, core: Any, handler: pydantic.GetJsonSchemaHandle
     return schema
 
 
-def resolved_config(settings: Any) -> dict[str, Any]:
+def resolved_config(settings: Any) -> MutableConfig:
     """All that `settings` (an instance of a `@checked` class) say, as plain nested values from which the same
     settings can be built again: `type(settings)(**resolved_config(settings))`. See the module's docstring."""
     omitted = omitted_fields(type(settings))

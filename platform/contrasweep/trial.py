@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from contrasweep import canonical
+from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 
 
@@ -23,7 +24,7 @@ class Trial:
     study: str
     arm: str
     trainable: str
-    config: Mapping[str, Any]
+    config: Config
     data: Manifest
     fold: int | None = None
     seed: int = 0

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from contrasweep.config import Config
 from trainables.folding.errors import Unfoldable
 from trainables.folding.slots import Slots
 from trainables.losses import AnyLoss, ComposedLoss, ComposedViewsLoss, tiled
@@ -131,6 +132,6 @@ class FoldedLoss:
         return loss.in_tiles(z, ids) if self._in_tiles(len(z)) else loss.dense(z, ids)
 
 
-def _numbers(params: Mapping[str, Any]) -> dict[str, float]:
+def _numbers(params: Config) -> dict[str, float]:
     """The parameters that may differ between members: those that are fractions, and nothing that chooses a branch."""
     return {name: value for name, value in params.items() if isinstance(value, float)}

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from contrasweep.config import Config
 from trainables.folding.errors import Unfoldable
 from trainables.folding.slots import Slots, like
 from trainables.optimisation import LARS, SGD, AdamW
@@ -78,7 +79,7 @@ class FoldedOptimizer(ABC):
         }
         return taken | {name: int(self.numbers[name][slot]) for name in self.counts}
 
-    def named(self, options: Mapping[str, Any]) -> dict[str, float]:
+    def named(self, options: Config) -> dict[str, float]:
         """Our numbers from the plain optimizer's options."""
         return {name: float(options.get(name, default)) for name, default in self.defaults.items()}
 
@@ -145,7 +146,7 @@ class FoldedAdamW(FoldedOptimizer):
     defaults: ClassVar[Mapping[str, float]] = {"weight_decay": 0.0, "first": 0.9, "second": 0.999, "eps": 1e-8}
     names, counts = ("mean", "square"), ("steps",)
 
-    def named(self, options: Mapping[str, Any]) -> dict[str, float]:
+    def named(self, options: Config) -> dict[str, float]:
         """`betas` are two numbers."""
         first, second = options.get("betas", (0.9, 0.999))
         return super().named({**options, "first": first, "second": second})

@@ -1,6 +1,5 @@
 """A loss, a similarity, a reduction and parameters, composed into one function of a batch."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from trainables.losses import distributed, tiled
 from trainables.losses.batches import joined
@@ -32,7 +32,7 @@ class ComposedLoss:
     loss: Loss
     similarity: Similarity
     reduction: str
-    params: Mapping[str, Any]
+    params: Config
     scale: Tensor | None = None
     """What scores are multiplied by, where it is learned (see `temperature`); batches are not tiled then."""
     tally: tiled.Tally | None = None

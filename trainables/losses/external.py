@@ -21,6 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from contrasweep.components import one_of, parameters_class, signature_fields
+from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from contrasweep.imports import import_path
 from trainables.losses.batches import joined
@@ -28,7 +29,7 @@ from trainables.losses.loss import Loss
 
 SCORE_LEVEL = ("scores", "positives", "negatives")
 METRIC_LEARNING = "pytorch_metric_learning"
-DISTANCES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+DISTANCES: Mapping[str, tuple[str, Config]] = {
     "cosine": ("CosineSimilarity", {}),
     "dot": ("DotProductSimilarity", {"normalize_embeddings": False}),
     "neg_euclidean": ("LpDistance", {"normalize_embeddings": False}),
@@ -90,7 +91,7 @@ class ExternalLoss:
         return value.reshape(())
 
 
-def build(entry: External, similarity: str, parameters: Mapping[str, Any]) -> ExternalLoss:
+def build(entry: External, similarity: str, parameters: Config) -> ExternalLoss:
     """An embedding-level loss with its parameters."""
     path, target, parameters = entry.path, entry.target, dict(parameters)
     if "reduction" in parameters and "reduction" not in signature_fields(target, after=0):

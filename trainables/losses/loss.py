@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor
 
 from contrasweep.components import one_of, parameters_class, signature_fields
+from contrasweep.config import Config
 from trainables.losses import tiled
 from trainables.losses.reductions import REDUCTIONS, Terms
 from trainables.similarities import SIMILARITIES
@@ -38,7 +39,7 @@ class Loss:
     similarities: tuple[str, ...] = ANY
     positives: Literal["labels", "instances"] = "labels"
     reduction: str = "valid_anchors"
-    defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    defaults: Mapping[str, Config] = field(default_factory=dict)
     all_pairs: bool = False
     closed: tiled.Closed | None = None
     closed_is_denominator: bool = False
@@ -49,7 +50,7 @@ class Loss:
         return " ".join((inspect.getdoc(self.function) or "").split("\n\n")[0].split())
 
     @cached_property
-    def parameters(self) -> Mapping[str, Any]:
+    def parameters(self) -> Config:
         """Parameter of the function -> default, whatever the similarity."""
         return MappingProxyType({name: default for name, (_, default) in signature_fields(self.function).items()})
 

@@ -1,15 +1,15 @@
 """The table of losses: what each is called, which similarities it takes, and what is the default."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from contrasweep.components import Table
+from contrasweep.config import Config
 from trainables.losses import cross_entropy, external, margin, tiled
 from trainables.losses.loss import SIGNED, Loss, loss_settings
 from trainables.losses.views import ViewsLoss, barlow_twins, vicreg
 
 
-def _takes(entry: Any, given: Mapping[str, Any]) -> type:
+def _takes(entry: Any, given: Config) -> type:
     similarity = given.get("similarity", "cosine")
     if isinstance(entry, ViewsLoss):
         return entry.settings

@@ -4,11 +4,11 @@ They compare dimensions rather than rows with rows, so they know no similarity a
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pydantic
 import torch
@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from contrasweep.components import parameters_class, signature_fields
+from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from trainables.losses.batches import joined
 from trainables.losses.ids import Ids
@@ -97,7 +98,7 @@ class ViewsLoss:
         return " ".join((inspect.getdoc(self.function) or "").split("\n\n")[0].split())
 
     @cached_property
-    def parameters(self) -> Mapping[str, Any]:
+    def parameters(self) -> Config:
         """Parameter of the function -> default."""
         return MappingProxyType({name: default for name, (_, default) in signature_fields(self.function).items()})
 
@@ -116,7 +117,7 @@ class ComposedViewsLoss:
     """
 
     loss: ViewsLoss
-    params: Mapping[str, Any]
+    params: Config
 
     def __call__(self, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None) -> Scalar:
         with torch.autocast(embeddings.device.type, enabled=False):

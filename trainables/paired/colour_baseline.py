@@ -8,7 +8,7 @@ same folds, and is compared by the same paired test. The seed changes nothing: t
 """
 
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,6 +19,7 @@ from jaxtyping import Float32
 from numpy.typing import NDArray
 
 from cluster.memory import Workload
+from contrasweep.config import Config
 from contrasweep.data import open_dataset
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
@@ -93,7 +94,7 @@ def _features(part: Any, settings: Settings) -> Float32[np.ndarray, "n f"]:
     return np.concatenate(statistics, 1)
 
 
-def memory(config: Mapping[str, Any], data: Manifest) -> Workload:
+def memory(config: Config, data: Manifest) -> Workload:
     """Trees take no GPU: the images of both parts, and one side of them in float32, on the host."""
     sides = len(Settings(**config).sides)
     images = (data.rows("train") + data.rows("test")) * math.prod(image_shape(data, "pre"))

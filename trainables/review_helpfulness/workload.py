@@ -1,13 +1,12 @@
 """What memory a review-helpfulness trial takes at most, for the plan: texts and regions at their longest."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from cluster.memory import Workload
+from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output
 from trainables.review_helpfulness.settings import Settings
@@ -18,7 +17,7 @@ VOCABULARY, CHARACTERS, CHARACTERS_A_WORD = 30_000, 100, 16
 """Words of products and of reviews, and characters, before the data is read: Amazon-MRHP's size."""
 
 
-def memory(config: Mapping[str, Any], data: Manifest) -> Workload:
+def memory(config: Config, data: Manifest) -> Workload:
     """One step on `groups` of one positive and `num_negatives` reviews."""
     settings = Settings(**config)
     rows = settings.sampler.groups * (1 + settings.sampler.num_negatives)

@@ -5,6 +5,7 @@ from typing import Any
 
 from contrasweep.code.roots import dotted_paths
 from contrasweep.code.version import Code, code_of
+from contrasweep.config import Config
 
 
 class PresentCode:
@@ -15,7 +16,7 @@ class PresentCode:
         self.functions = functions
         self._known: dict[tuple[str, ...], Code] = {}
 
-    def of(self, trainable: str, config: Mapping[str, Any]) -> Code:
+    def of(self, trainable: str, config: Config) -> Code:
         """The code of a trial with this trainable and config."""
         key = (trainable, *sorted(set(dotted_paths(config))))
         if key not in self._known:

@@ -14,11 +14,11 @@ import os
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 from contrasweep.commands import COMMAND, words
 from contrasweep.commands.metrics import FILE, MetricsFile
 from contrasweep.commands.process import Process
+from contrasweep.config import MutableConfig
 from contrasweep.imports import project_folder
 from contrasweep.trial import Report, Trial
 
@@ -60,7 +60,7 @@ def _data(trial: Trial, folder: Path) -> Path:
     return export(trial.data, trial.fold, folder / "data")
 
 
-def _described(trial: Trial, config: dict[str, Any], data: Path | None) -> dict[str, Any]:
+def _described(trial: Trial, config: MutableConfig, data: Path | None) -> MutableConfig:
     manifest = trial.data
     about = {"name": manifest.name, "digest": manifest.digest, "uri": manifest.uri, "classes": list(manifest.classes)}
     return {

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from contrasweep.commands import COMMAND
+from contrasweep.config import Config
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import project_file, project_folders
 from contrasweep.schema import checked
@@ -32,7 +33,7 @@ class _Command:
 CommandSettings = checked(_Command, extra="allow")
 
 
-def check(words: Sequence[str], config: Mapping[str, Any]) -> None:
+def check(words: Sequence[str], config: Config) -> None:
     """`SpecError` where a placeholder has no value in `config`, a setting has the name of one of the trial's own, or
     there is no such program or script here."""
     if not words:
@@ -62,7 +63,7 @@ def unplaced(words: Sequence[str], keys: Collection[str]) -> list[str]:
     return [key for key in keys if key != COMMAND and not any(f"{key}.".startswith(f"{name}.") for name in named)]
 
 
-def filled(words: Sequence[str], values: Mapping[str, Any]) -> list[str]:
+def filled(words: Sequence[str], values: Config) -> list[str]:
     """The words with each placeholder's value: text as it is, anything else as JSON. `python` is the interpreter of
     this process."""
     done = [_PLACEHOLDER.sub(lambda match: _text(_inner(values, match[1])), word) for word in words]
@@ -91,7 +92,7 @@ def _check_program(words: Sequence[str]) -> None:
             raise SpecError("there is no such script", place=COMMAND, value=word, hint=hint)
 
 
-def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+def _leaves(config: Config, prefix: str = "") -> Iterator[str]:
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
             yield from _leaves(value, f"{prefix}{key}.")
@@ -99,7 +100,7 @@ def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{key}"
 
 
-def _inner(config: Mapping[str, Any], name: str) -> Any:
+def _inner(config: Config, name: str) -> Any:
     """What stands at a dotted name; the whole mapping where it names one."""
     value: Any = config
     for part in name.split("."):

@@ -1,7 +1,6 @@
 """Dataset names with parameters, `digits-lt?imbalance_factor=50`, and the importer each one means."""
 
 import inspect
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from urllib.parse import parse_qsl
 
 import yaml
 
+from contrasweep.config import Config
 from contrasweep.data.content import Content, Importer, NoSettings
 from contrasweep.errors import DataError, SpecError, choose_from
 from contrasweep.imports import import_from_here, import_path
@@ -19,7 +19,7 @@ class Name:
     """A dataset and its parameters, only those given, sorted by name."""
 
     name: str
-    settings: Mapping[str, Any]
+    settings: Config
 
     @property
     def text(self) -> str:
@@ -44,7 +44,7 @@ class Name:
             raise error.at(self.name) from None
 
 
-def parse(text: str, settings: Mapping[str, Any] | None = None) -> Name:
+def parse(text: str, settings: Config | None = None) -> Name:
     """Read `name?key=value&key=value`; values are read as YAML, so 50 is a number and `true` a truth value."""
     name, _, query = text.partition("?")
     settings_in_name = {key: yaml.safe_load(value) for key, value in parse_qsl(query, keep_blank_values=True)}

@@ -7,7 +7,7 @@ killed leaves shards without a manifest, which no reader looks at and the next s
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from contrasweep.config import Config
 from contrasweep.data.columns import content_digest
 from contrasweep.data.content import Content
 from contrasweep.data.folds import NAMELESS
@@ -37,7 +38,7 @@ def stage(
     to: str,
     *,
     source: str | Path | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Config | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
     """Turn dataset `name` (parameters as in `digits-lt?imbalance_factor=50`, or in `settings`) into shards and a

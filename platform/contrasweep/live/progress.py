@@ -8,8 +8,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
+from contrasweep.config import Config
 from contrasweep.live.lines import start_line
 from contrasweep.live.pace import Cell, Pace
 from contrasweep.live.state import ArmState, RunningTrial, RunState
@@ -177,7 +178,7 @@ class Progress:
             state.eta_s = self.pace.eta_s(self.waiting, unknown, state.running.values(), state.slots, now)
 
 
-def axes_as_text(axes: Sequence[str], config: Mapping[str, Any], data: str) -> dict[str, str]:
+def axes_as_text(axes: Sequence[str], config: Config, data: str) -> dict[str, str]:
     """The values that a trial has of the study's axes, or of what is searched, as people read them."""
     values = {**config, "data": data}
     shown = {axis: dotted.name(dotted.get(values, axis)) for axis in axes}
@@ -193,6 +194,6 @@ def cell_of(arm: str, axes: Mapping[str, str]) -> Cell:
     return arm, " ".join(f"{axis}={value}" for axis, value in axes.items())
 
 
-def _epochs(config: Mapping[str, Any]) -> int | None:
+def _epochs(config: Config) -> int | None:
     value = dotted.get(config, EPOCHS)
     return value if type(value) is int else None

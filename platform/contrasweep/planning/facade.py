@@ -2,11 +2,10 @@
 staged."""
 
 import functools
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from contrasweep import data
+from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import NotStagedError
@@ -20,7 +19,7 @@ from contrasweep.study.study import Study
 from contrasweep.study.sweep import Sweep
 
 
-def plan(study: Study | str | Path | Mapping[str, Any], *, storage: str = STORAGE) -> Plan:
+def plan(study: Study | str | Path | Config, *, storage: str = STORAGE) -> Plan:
     """What `study` (also its name or file, or a mapping of its fields) would run. Nothing is written to `storage` and
     no Ray is started."""
     declared = as_study(study)

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from contrasweep import canonical
+from contrasweep.config import Config, MutableConfig
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, NotStagedError, SpecError
 from contrasweep.planning.looks import schedule, stage
@@ -24,7 +25,7 @@ from contrasweep.tuning.source import FixedSource
 if TYPE_CHECKING:
     import pandas as pd
 
-Draft = tuple[str, dict[str, Any], canonical.Config]
+Draft = tuple[str, MutableConfig, canonical.Config]
 """A cell to be: arm, axis values as they are shown (None: it has none), declared config."""
 
 
@@ -275,10 +276,10 @@ def _distinct(study: AblationGrid) -> Iterator[Draft]:
 
 def _resolved(
     settings: SettingsOfArms, drafts: list[Draft], manifests: Mapping[str, Manifest], study: AblationGrid
-) -> Iterable[tuple[str, dict[str, Any], canonical.Config, Manifest]]:
+) -> Iterable[tuple[str, MutableConfig, canonical.Config, Manifest]]:
     """The drafts with the whole config and the dataset of their trials. Two that come to the same are one cell if each
     axis has a value in one of them alone, or the same in both."""
-    cells: dict[tuple[str, str, str], tuple[str, dict[str, Any], canonical.Config, Manifest]] = {}
+    cells: dict[tuple[str, str, str], tuple[str, MutableConfig, canonical.Config, Manifest]] = {}
     for arm, axes, declared in drafts:
         data = manifests[axes.get(DATA_AXIS, study.data)]
         config = settings.resolve(arm, declared, data)
@@ -289,7 +290,7 @@ def _resolved(
     return cells.values()
 
 
-def _joined(one: Mapping[str, Any], other: Mapping[str, Any], arm: str) -> dict[str, Any]:
+def _joined(one: Config, other: Config, arm: str) -> MutableConfig:
     """The axis values of two cells whose trials are the same."""
     for axis, value in other.items():
         if value is not None and one[axis] is not None and value != one[axis]:

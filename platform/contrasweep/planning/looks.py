@@ -1,10 +1,10 @@
 """Which replicates of a study the looks so far grant, and when the next look is due."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from contrasweep import canonical
+from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from contrasweep.planning.plan import Cell
 from contrasweep.storage.looks import HALVING, LookLog, read_looks
@@ -38,7 +38,7 @@ class Stage:
     over: bool = True
 
 
-def cell_name(arm: str, axes: Mapping[str, Any]) -> str:
+def cell_name(arm: str, axes: Config) -> str:
     """One text for a cell, the same on every machine."""
     return canonical.dumps([arm, dict(axes)])
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
@@ -24,7 +25,7 @@ class Cell:
     """One combination of arm and axis values, and its replicates as far as they are known."""
 
     arm: str
-    axes: Mapping[str, Any]
+    axes: Config
     trials: tuple[Trial, ...]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.results.cells import Cell
 from contrasweep.results.searched import OWN_COLUMNS
@@ -32,7 +33,7 @@ class Best:
     """
 
     arm: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Config = field(default_factory=dict)
     configurations: int = 0
     searched: float | None = None
     mean: float | None = None
@@ -65,7 +66,7 @@ def best_of_search(
     return rows
 
 
-def best_of_grid(cells: Iterable[tuple[str, Mapping[str, Any], Cell]], document: StudyDocument) -> list[Best]:
+def best_of_grid(cells: Iterable[tuple[str, Config, Cell]], document: StudyDocument) -> list[Best]:
     """One entry an arm: of its `cells` (arm, axes, cell) the one with the best mean."""
     sign, best = 1 if document.mode == "max" else -1, dict[str, Best]()
     for arm, axes, cell in cells:
@@ -100,7 +101,7 @@ def rerun(entries: Iterable[Best], document: StudyDocument) -> dict[str, Any]:
             value="yaml",
             hint="`contrasweep report STUDY --json` has the settings of each trial",
         )
-    tuned: dict[str, dict[str, Any]] = {}
+    tuned: dict[str, MutableConfig] = {}
     arms = {}
     by_arm = {entry.arm: entry for entry in entries}
     for name in _bases_first(list(by_arm), declared.get("freeze") or {}):
@@ -128,7 +129,7 @@ def _confirmed(cell: Cell) -> dict[str, Any]:
     return {"mean": mean, "low": cell.low, "high": cell.high, "n": cell.n}
 
 
-def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(settings: Config) -> MutableConfig:
     """The settings without those that stand for none, numbers as Python's."""
     return {
         key: value.item() if isinstance(value, np.generic) else value

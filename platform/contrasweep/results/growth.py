@@ -3,8 +3,9 @@ look, and nothing between looks; one of a fixed size that was extended after its
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
+from contrasweep.config import Config
 from contrasweep.statistics.comparison import Comparison
 from contrasweep.statistics.verdicts import Judgement, Verdict
 from contrasweep.storage.looks import HALVING, LookAt, LookLog, read_looks
@@ -24,7 +25,7 @@ class Growth:
     most: int
 
     @classmethod
-    def of(cls, spec: Mapping[str, Any], records: StudyRecords) -> Self | None:
+    def of(cls, spec: Config, records: StudyRecords) -> Self | None:
         """Of a study as it was declared; None where it has a fixed number of replicates."""
         declared = spec.get("replicates")
         return cls(read_looks(records), declared["of"], declared["most"]) if declared else None

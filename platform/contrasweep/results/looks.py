@@ -3,10 +3,11 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
+from contrasweep.config import Config
 from contrasweep.planning.looks import Planned, Stage, cell_name, spending_time
 from contrasweep.planning.plan import Cell
 from contrasweep.results.cells import label
@@ -165,7 +166,7 @@ def _last_error(evidence: Evidence, declared: Replicates) -> float:
     return math.sqrt(replace(now.design, seeds=seeds, repeats=repeats).variance(now.components))
 
 
-def _context(axes: Mapping[str, Any]) -> Context:
+def _context(axes: Config) -> Context:
     return tuple((axis, label(value)) for axis, value in axes.items())
 
 

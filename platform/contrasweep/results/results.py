@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from contrasweep.config import Config
 from contrasweep.errors import BrokenFileError, SpecError, choose_from
 from contrasweep.results.code_use import MixedCode
 from contrasweep.results.display_names import DisplayNames, display_names
@@ -291,13 +292,7 @@ class Results:
         return self._tables.table(rows, columns, metric, spread=spread, over=over)
 
     def versus(
-        self,
-        a: str,
-        b: str,
-        metric: str | None = None,
-        at: Mapping[str, Any] | None = None,
-        *,
-        over: Over = "replicates",
+        self, a: str, b: str, metric: str | None = None, at: Config | None = None, *, over: Over = "replicates"
     ) -> "Versus":
         """Arm `a` against arm `b` in words and numbers: over the axes left free by `at`, and in each cell of the table.
         What belongs to the study's question has its verdict, the rest is exploratory. `over` as in `table`."""
@@ -307,7 +302,7 @@ class Results:
             self._known("axis", axis, self.axes)
         return self._tables.versus(a, b, metric, at or {}, over=over)
 
-    def compare(self, a: str, b: str, metric: str | None = None, at: Mapping[str, Any] | None = None) -> "Comparison":
+    def compare(self, a: str, b: str, metric: str | None = None, at: Config | None = None) -> "Comparison":
         """Arm `a` against arm `b` as one `Comparison`: `versus(...).overall`, of which this is short.
 
         `at` fixes axes; over those left free the differences of a replicate (fold, seed) are averaged. Only replicates
@@ -362,7 +357,7 @@ class Results:
         names = dict.fromkeys(d.name + " (synthetic)" * d.synthetic for d in self.document.datasets)
         return f"{self.name} on {', '.join(names)}"
 
-    def pairs(self, a: str, b: str, metric: str, at: Mapping[str, Any]) -> pd.DataFrame:
+    def pairs(self, a: str, b: str, metric: str, at: Config) -> pd.DataFrame:
         """Paired values: one row a replicate with fold, seed, a, b (means over the free axes)."""
         for arm in (a, b):
             self._known("arm", arm, list(dict.fromkeys(self.planned["arm"])))
@@ -380,7 +375,7 @@ class Results:
         means = wide[[a, b]].dropna().groupby(level=["fold", "seed"]).mean().reset_index()
         return pd.DataFrame({"fold": means["fold"], "seed": means["seed"], "a": means[a], "b": means[b]})
 
-    def at(self, frame: pd.DataFrame, at: Mapping[str, Any]) -> pd.DataFrame:
+    def at(self, frame: pd.DataFrame, at: Config) -> pd.DataFrame:
         """The rows of `frame` (of `to_frame`) in those cells alone: axis -> value."""
         for axis, value in at.items():
             self._known("axis", axis, self.axes)

@@ -7,6 +7,7 @@ from typing import Any, Protocol, get_args
 
 import pandas as pd
 
+from contrasweep.config import Config
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.results.answer import Answer
 from contrasweep.results.building import build_table
@@ -75,7 +76,7 @@ class StoredStudy(StudyTrials, Protocol):
     def to_frame(self) -> pd.DataFrame:
         """One row a trial with its metrics."""
 
-    def at(self, frame: pd.DataFrame, at: Mapping[str, Any]) -> pd.DataFrame:
+    def at(self, frame: pd.DataFrame, at: Config) -> pd.DataFrame:
         """The rows of these cells."""
 
     def mode(self, metric: str) -> Any:
@@ -134,7 +135,7 @@ class StudyTables:
         table = mark_mixed_code(table, self.results.mixed_code, self.results.records)
         return replace(table, notes=(*table.notes, *self.results.broken_notes()), names=self.results.names)
 
-    def versus(self, a: str, b: str, metric: str | None, at: Mapping[str, Any], *, over: Over) -> Versus:
+    def versus(self, a: str, b: str, metric: str | None, at: Config, *, over: Over) -> Versus:
         """`a` against `b`: what the study's question decides of them with its verdict, the rest exploratory."""
         results, free = self.results, [axis for axis in self.results.axes if axis not in at]
         where = "".join(f", {axis} {value}" for axis, value in at.items())
@@ -154,7 +155,7 @@ class StudyTables:
         shown = versus(f"{results.title}{where}", a, b, overall, cells if free else (), free)
         return replace(shown, names=results.names)
 
-    def _between(self, pairs: Any, a: str, b: str, at: Mapping[str, Any]) -> list[Pair]:
+    def _between(self, pairs: Any, a: str, b: str, at: Config) -> list[Pair]:
         """The comparisons of the two arms at these values of axes, which are then left out of their contexts."""
         fixed = {axis: label(value) for axis, value in at.items()}
         kept = [p for p in pairs if {p.a, p.b} == {a, b} and fixed.items() <= dict(p.context).items()]

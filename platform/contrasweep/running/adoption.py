@@ -9,9 +9,9 @@ files are written first, the record last of them; then the old ones move to supe
 import importlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from contrasweep.canonical import Config
+from contrasweep import canonical
+from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.planning.plan import Plan
 from contrasweep.storage.record import Record, Status
@@ -108,7 +108,7 @@ def translated(record: Record, plan: Plan, settings: SettingsOfArms) -> Record |
     moved = getattr(getattr(settings.functions[record.arm], "settings", None), "MOVED", {})
     while True:
         try:
-            config = settings.resolve(record.arm, Config(nested(flat, moved)), data)
+            config = settings.resolve(record.arm, canonical.Config(nested(flat, moved)), data)
             break
         except SpecError as error:
             # Zero meant the default in settings that refuse it now.
@@ -120,7 +120,7 @@ def translated(record: Record, plan: Plan, settings: SettingsOfArms) -> Record |
     return replace(record, trial_id=trial.id, trainable=trainable, config=dict(config))
 
 
-def nested(flat: Mapping[str, Any], moved: Mapping[str, str]) -> dict[str, Any]:
+def nested(flat: Config, moved: Mapping[str, str]) -> MutableConfig:
     """Flat settings where they stand now. A moved setting that is null is left out: null meant the default."""
     config = {key: value for key, value in flat.items() if key not in moved}
     for key, value in flat.items():

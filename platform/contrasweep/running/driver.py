@@ -1,11 +1,11 @@
 """Run or resume a study: claim its name, plan, train what has no record yet, publish."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from contrasweep.code import PresentCode
+from contrasweep.config import Config
 from contrasweep.defaults import OF_STUDY, STORAGE
 from contrasweep.errors import StorageError
 from contrasweep.planning import learned
@@ -24,7 +24,7 @@ INTERRUPT_FLUSH_TIMEOUT_S = 5.0  # how long an interrupted run may still talk to
 
 
 def run(
-    study: Study | str | Path | Mapping[str, Any],
+    study: Study | str | Path | Config,
     *,
     storage: str = STORAGE,
     tracking: str | Sequence[str] | None = OF_STUDY,

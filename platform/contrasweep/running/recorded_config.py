@@ -5,13 +5,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from contrasweep import canonical
+from contrasweep.config import Config, MutableConfig
 
 
 class RecordedConfig(canonical.Config):
     """A trial's config, nested mappings too, in which each setting that is read is noted. Asking for the keys reads
     nothing; copying, merging and pickling it reads all."""
 
-    def __init__(self, config: Mapping[str, Any], place: str = "", read: set[str] | None = None) -> None:
+    def __init__(self, config: Config, place: str = "", read: set[str] | None = None) -> None:
         """`place` is the dotted key of a nested one, `read` where it notes what was read."""
         super().__init__({})
         self.place, self.read = place, set[str]() if read is None else read
@@ -39,7 +40,7 @@ class RecordedConfig(canonical.Config):
         if isinstance(key, str):
             self.read.add(self._at(key))
 
-    def _all(self) -> dict[str, Any]:
+    def _all(self) -> MutableConfig:
         """All of it as plain mappings, and all of it read."""
         return {key: value._all() if isinstance(value, RecordedConfig) else value for key, value in self.items()}
 
@@ -81,7 +82,7 @@ class RecordedConfig(canonical.Config):
             self._note(key)
         return super().values()
 
-    def copy(self) -> dict[str, Any]:
+    def copy(self) -> MutableConfig:
         """A plain copy."""
         return self._all()
 

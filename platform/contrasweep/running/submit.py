@@ -2,15 +2,15 @@
 
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from cluster import submission
 from cluster.inventory import read_inventory
+from contrasweep.config import Config
 from contrasweep.defaults import OF_STUDY
 from contrasweep.errors import StorageError
 from contrasweep.planning.facade import plan
@@ -53,7 +53,7 @@ class Job:
 
 
 def submit(
-    study: Study | str | Path | Mapping[str, Any],
+    study: Study | str | Path | Config,
     *,
     address: str,
     storage: str,

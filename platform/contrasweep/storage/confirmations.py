@@ -4,11 +4,12 @@ another best, is a second draw from the same hat, and whoever reads the table sh
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import pydantic
 
 from contrasweep import canonical
+from contrasweep.config import Config
 from contrasweep.storage.json_file import SCHEMA, JsonFile
 from contrasweep.storage.records import StudyRecords
 
@@ -26,7 +27,7 @@ class Confirmation:
     began: float = 0.0  # unix time
 
     @classmethod
-    def of(cls, best: Mapping[str, Mapping[str, Any]], seeds: Sequence[int], folds: Sequence[int | None]) -> Self:
+    def of(cls, best: Mapping[str, Config], seeds: Sequence[int], folds: Sequence[int | None]) -> Self:
         """Of the arms' best configurations so far."""
         return cls({arm: canonical.digest(config, 12) for arm, config in best.items()}, tuple(seeds), tuple(folds))
 
@@ -67,7 +68,7 @@ def write_confirmation(records: StudyRecords, confirmation: Confirmation) -> Non
     LEDGER_FILE.write(records.store, _key(records), asdict(Ledger((*kept, replace(confirmation, began=began)))))
 
 
-def confirmation_notes(spec: Mapping[str, Any], records: StudyRecords) -> list[str]:
+def confirmation_notes(spec: Config, records: StudyRecords) -> list[str]:
     """What a reader of the table must know of how a sweep (`spec`: as declared) confirmed; nothing of a grid."""
     if "confirm_on" not in spec:
         return []

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Protocol, Self, TypedDict, Unpack
 
 import pydantic
 
+from contrasweep.config import Config
 from contrasweep.rows import Row, metrics_of, step_of
 from contrasweep.storage.json_file import SCHEMA, JsonFile
 from contrasweep.storage.names import FileName, Label, Name
@@ -77,7 +78,7 @@ class TrialLike(Protocol):
         """Dotted path of the trainable."""
 
     @property
-    def config(self) -> Mapping[str, Any]:
+    def config(self) -> Config:
         """All its settings, resolved and nested."""
 
     @property
@@ -195,7 +196,7 @@ class Record:
     study: Name
     arm: Label
     trainable: Label
-    config: Mapping[str, Any]
+    config: Config
     data: DatasetRef
     fold: Count | None
     seed: Seed

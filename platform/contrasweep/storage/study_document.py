@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
+from contrasweep.config import Config, MutableConfig
 from contrasweep.storage.json_file import SCHEMA, JsonFile
 from contrasweep.storage.names import Label, Name
 from contrasweep.storage.record import Count, DatasetRef, Measure, Time
@@ -23,7 +24,7 @@ class _Budget(pydantic.BaseModel):
     gpu_hours: Measure | None = None
 
 
-def _check_budget(budget: Mapping[str, Any]) -> Mapping[str, Any]:
+def _check_budget(budget: Config) -> Config:
     _Budget.model_validate(budget)
     return budget
 
@@ -36,11 +37,11 @@ class DeclaredSearch:
 
     searcher: Label
     folds: Count
-    budget: Annotated[Mapping[str, Any], pydantic.AfterValidator(_check_budget)]
+    budget: Annotated[Config, pydantic.AfterValidator(_check_budget)]
 
 
 class _DeclaredArm(pydantic.BaseModel):
-    space: Mapping[str, Mapping[str, Any]] | None = None
+    space: Mapping[str, Config] | None = None
 
 
 class _Declaration(pydantic.BaseModel):
@@ -52,7 +53,7 @@ class _Declaration(pydantic.BaseModel):
     labels: Mapping[Label, Label] | None = None
 
 
-def _check_declaration(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+def _check_declaration(spec: Config) -> Config:
     _Declaration.model_validate(spec)
     return spec
 
@@ -84,7 +85,7 @@ class StudyDocument:
     commands: tuple[str, ...] = ()  # that declared the study; none where a program did
     created: Time = 0.0
     versions: Mapping[Label, Label] = field(default_factory=dict)
-    spec: Annotated[Mapping[str, Any], pydantic.AfterValidator(_check_declaration)] = field(default_factory=dict)
+    spec: Annotated[Config, pydantic.AfterValidator(_check_declaration)] = field(default_factory=dict)
     format_version: int = field(default=STUDY_FORMAT, compare=False)  # of the file it was read from
 
     @property
@@ -118,7 +119,7 @@ class StudyDocument:
         """The part of the data that a fold's trials train on; None where there are no folds."""
         return (self.folds - 1) / self.folds if self.folds else None
 
-    def space(self, arm: str) -> dict[str, Any]:
+    def space(self, arm: str) -> MutableConfig:
         """The searched settings of an arm as declared; {} for an arm that is not searched."""
         return dict(self.spec.get("arms", {}).get(arm, {}).get("space") or {})
 

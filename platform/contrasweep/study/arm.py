@@ -8,6 +8,7 @@ import pydantic
 from cluster.footprint import Footprint
 from contrasweep.canonical import canonical
 from contrasweep.commands import COMMAND, PATH
+from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.schema import checked
 from contrasweep.study import dotted
@@ -27,7 +28,7 @@ class Arm:
     `config` may have dotted keys, and is nested afterwards; the keys of `space` are dotted."""
 
     trainable: str | Callable[..., Any] = ""
-    config: dict[str, Any] = pydantic.Field(default_factory=dict)
+    config: MutableConfig = pydantic.Field(default_factory=dict)
     space: Mapping[str, Parameter] = pydantic.Field(default_factory=dict)
     footprint: Footprint | None = None
     command: list[str] | None = None

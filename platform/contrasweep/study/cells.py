@@ -7,6 +7,7 @@ from typing import Any
 
 import pydantic
 
+from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.schema import checked
 from contrasweep.study import dotted
@@ -14,9 +15,9 @@ from contrasweep.study.fields import Axes
 
 DATA_AXIS = "data"
 """An axis of this name varies the dataset; every other axis varies a config key."""
-Cell = tuple[str, dict[str, Any], dict[str, Any]]
+Cell = tuple[str, MutableConfig, MutableConfig]
 """Arm, values of the axes, and what the sub-grids add to the config."""
-Grid = tuple[str, list[str], dict[str, set[dotted.Leaf]], Mapping[str, Any]]
+Grid = tuple[str, list[str], dict[str, set[dotted.Leaf]], Config]
 """Its place in the study, the names of its arms, what each axis sets, and what it adds to the config."""
 
 
@@ -28,7 +29,7 @@ class SubGrid:
     """
 
     arms: list[str] | None = None
-    config: dict[str, Any] = pydantic.Field(default_factory=dict)
+    config: MutableConfig = pydantic.Field(default_factory=dict)
     axes: Axes = pydantic.Field(default_factory=dict)
     zipped: list[Axes] = pydantic.Field(default_factory=list)
     subgrids: list["SubGrid"] = pydantic.Field(default_factory=list)
@@ -75,7 +76,7 @@ def check_axes(axes: Mapping[str, set[dotted.Leaf]], place: str) -> None:
             raise SpecError(f"axes {one!r} and {other!r} {problem}", place=f"{place}.{other}", value=other)
 
 
-def flattened(grids: list[SubGrid], place: str, arms: list[str], config: Mapping[str, Any]) -> Iterator[Grid]:
+def flattened(grids: list[SubGrid], place: str, arms: list[str], config: Config) -> Iterator[Grid]:
     """Each sub-grid of `grids`, which stand at `place`, and those inside it."""
     for i, grid in enumerate(grids):
         here, names = f"{place}.{i}", grid.arms if grid.arms is not None else arms
@@ -85,7 +86,7 @@ def flattened(grids: list[SubGrid], place: str, arms: list[str], config: Mapping
 
 
 def cells_of(
-    arms: list[str], axes: Axes, zipped: list[Axes], subgrids: list[SubGrid], config: dict[str, Any]
+    arms: list[str], axes: Axes, zipped: list[Axes], subgrids: list[SubGrid], config: MutableConfig
 ) -> Iterator[Cell]:
     """Each cell of `arms` at the axes and at the sub-grids, in table order; a cell may come more than once."""
     if axes or zipped or not subgrids:
@@ -96,7 +97,7 @@ def cells_of(
         yield from cells_of(names, grid.axes, grid.zipped, grid.subgrids, dotted.merge(config, grid.config))
 
 
-def _product(axes: Axes, zipped: list[Axes]) -> Iterator[dict[str, Any]]:
+def _product(axes: Axes, zipped: list[Axes]) -> Iterator[MutableConfig]:
     """Every combination of the axes and of the zipped groups, the last varying fastest."""
     groups = [[{axis: value} for value in values] for axis, values in axes.items()]
     groups += [[dict(zip(group, row, strict=True)) for row in zip(*group.values(), strict=True)] for group in zipped]

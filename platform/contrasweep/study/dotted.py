@@ -7,6 +7,7 @@ so a config that names it and one that sets a field of it go together.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
 
 NAME = "name"
@@ -23,11 +24,11 @@ def split(key: str, place: str = "") -> list[str]:
     return names
 
 
-def expand(config: Mapping[str, Any], place: str = "") -> dict[str, Any]:
+def expand(config: Config, place: str = "") -> MutableConfig:
     """`config` with its dotted keys as nested mappings; `SpecError` where two of its keys set the same."""
     if not any("." in key for key in config if isinstance(key, str)):
         return dict(config)
-    nested: dict[str, Any] = {}
+    nested: MutableConfig = {}
     for key, value in config.items():
         one = nest(key, value, place)
         if problem := clash(leaves(nested), leaves(one)):
@@ -44,10 +45,10 @@ def nest(key: Any, value: Any, place: str = "") -> dict[Any, Any]:
     return dict(value)
 
 
-def merge(*configs: Mapping[str, Any]) -> dict[str, Any]:
+def merge(*configs: Config) -> MutableConfig:
     """Nested configs on top of each other, the last one first to hold: mappings are merged setting by setting; where a
     mapping meets text, the text is the component's name; any other value replaces what was there."""
-    merged: dict[str, Any] = {}
+    merged: MutableConfig = {}
     for config in configs:
         for key, value in config.items():
             merged[key] = _merged(merged[key], value) if key in merged else value
@@ -62,7 +63,7 @@ def _merged(below: Any, above: Any) -> Any:
     return merge({NAME: below}, above) if isinstance(below, str) and isinstance(above, Mapping) else above
 
 
-def get(config: Mapping[str, Any], key: str, default: Any = None) -> Any:
+def get(config: Config, key: str, default: Any = None) -> Any:
     """The setting at a dotted key of a nested config; `default` where there is none."""
     value: Any = config
     for name in key.split("."):
@@ -88,9 +89,9 @@ def holds(value: Any, wanted: Any) -> bool:
     return bool(value == wanted)
 
 
-def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
+def flatten(config: Config) -> MutableConfig:
     """Every setting of a nested config by its dotted key. An empty mapping is a setting of its own."""
-    flat: dict[str, Any] = {}
+    flat: MutableConfig = {}
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
             flat |= {f"{key}.{inner}": setting for inner, setting in flatten(value).items()}
@@ -99,7 +100,7 @@ def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def leaves(*configs: Mapping[str, Any]) -> set[Leaf]:
+def leaves(*configs: Config) -> set[Leaf]:
     """What these nested configs set."""
     settings = ((key, value) for config in configs for key, value in flatten(config).items())
     return {(key, isinstance(value, str)) for key, value in settings if not (isinstance(value, Mapping) and not value)}

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import ContrasweepError, SpecError, choose_from
 from contrasweep.imports import import_from_here, in_one_line
 from contrasweep.schema import json_schema, validate
@@ -28,7 +29,7 @@ def load_study(name: str, sets: Sequence[str] = ()) -> Study:
     return _build(_override(to_plain(study), sets), name) if sets else study
 
 
-def as_study(study: Study | str | Path | Mapping[str, Any]) -> Study:
+def as_study(study: Study | str | Path | Config) -> Study:
     """A study in any form in which one may be given: itself, its name or file as for `load_study`, or its fields as a
     mapping, as a YAML file holds them."""
     if isinstance(study, AblationGrid | Sweep):
@@ -107,7 +108,7 @@ def _import_study(name: str) -> Study:
     )
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def _read_yaml(path: Path) -> MutableConfig:
     try:
         with path.open("rb") as file:
             data = file.read(4 * MAX_CHARACTERS + 1)
@@ -122,7 +123,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return fields
 
 
-def _override(fields: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
+def _override(fields: MutableConfig, sets: Sequence[str]) -> MutableConfig:
     for text in sets:
         path, value = parse_set(text)
         _set(fields, path, value, f"--set {'.'.join(path)}")
@@ -162,7 +163,7 @@ def _starts(key: str, path: list[str]) -> bool:
     return path[: len(names)] == names
 
 
-def _build(fields: dict[str, Any], name: str) -> Study:
+def _build(fields: MutableConfig, name: str) -> Study:
     kinds: dict[str, Any] = {"ablation_grid": AblationGrid, "sweep": Sweep}
     kind = fields.get("type", "sweep" if {"trials_per_arm", "budget"} & fields.keys() else "ablation_grid")
     if not isinstance(kind, str) or kind not in kinds:

@@ -10,11 +10,12 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
+from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.schema import checked
 from contrasweep.study import dotted
 
-When = Mapping[str, Any]
+When = Config
 """Dotted config key -> value, or list of values, under which a parameter exists."""
 
 
@@ -26,7 +27,7 @@ class Float:
     high: float
     log: bool = False
     step: float | None = None
-    when: dict[str, Any] | None = None
+    when: MutableConfig | None = None
     type: Literal["float"] = "float"
 
     def __post_init__(self) -> None:
@@ -58,7 +59,7 @@ class Int:
     high: int
     log: bool = False
     step: int | None = None
-    when: dict[str, Any] | None = None
+    when: MutableConfig | None = None
     type: Literal["int"] = "int"
 
     def __post_init__(self) -> None:
@@ -87,7 +88,7 @@ class Choice:
     """One of `options`, unordered."""
 
     options: list[Any]
-    when: dict[str, Any] | None = None
+    when: MutableConfig | None = None
     type: Literal["choice"] = "choice"
 
     def __post_init__(self) -> None:
@@ -112,7 +113,7 @@ Space = Mapping[str, Float | Int | Choice]
 _MISSING = object()
 
 
-def active(when: When | None, config: Mapping[str, Any]) -> bool:
+def active(when: When | None, config: Config) -> bool:
     """Whether a parameter exists under the nested `config`: every key of its `when` has a value that it names."""
     return all(
         any(dotted.holds(dotted.get(config, key), value) for value in _as_list(wanted))
@@ -120,13 +121,13 @@ def active(when: When | None, config: Mapping[str, Any]) -> bool:
     )
 
 
-def exists(space: Space, name: str, fixed: Mapping[str, Any] | None, drawn: Mapping[str, Any]) -> bool:
+def exists(space: Space, name: str, fixed: Config | None, drawn: Config) -> bool:
     """Whether the parameter `name` exists beside the config keys `fixed` and those already `drawn`."""
     when = space[name].when
     return not when or active(when, dotted.merge(fixed or {}, dotted.expand(drawn)))
 
 
-def drawn_from(space: Space, config: Mapping[str, Any]) -> dict[str, Any]:
+def drawn_from(space: Space, config: Config) -> MutableConfig:
     """The searched settings of a nested `config`, by the dotted keys of its `space`. What a choice was resolved to is
     shown as the option that it is of."""
     drawn = {}
@@ -138,13 +139,13 @@ def drawn_from(space: Space, config: Mapping[str, Any]) -> dict[str, Any]:
     return drawn
 
 
-def sample(space: Space, point: Sequence[float], fixed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def sample(space: Space, point: Sequence[float], fixed: Config | None = None) -> MutableConfig:
     """The configuration at `point` of the unit cube, one coordinate a parameter, in the space's order.
 
     An inactive parameter is left out, its coordinate unused, so that every configuration uses one cube.
     `fixed` is the nested config of what is not searched, for conditions on it.
     """
-    config: dict[str, Any] = {}
+    config: MutableConfig = {}
     for name in ordered(space):
         if exists(space, name, fixed, config):
             config[name] = space[name].at(point[list(space).index(name)])
@@ -175,7 +176,7 @@ def ordered(space: Space) -> list[str]:
     return done
 
 
-def check(space: Space, fixed: Mapping[str, Any]) -> None:
+def check(space: Space, fixed: Config) -> None:
     """Every `when` names a parameter of the space or a fixed config key, and the order has no circle."""
     for name, parameter in space.items():
         for key in parameter.when or {}:

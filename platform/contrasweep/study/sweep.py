@@ -1,10 +1,11 @@
 """A study that searches each arm's settings and confirms the best."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pydantic
 
+from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.schema import checked
 from contrasweep.storage.names import Label
@@ -45,9 +46,9 @@ class Sweep:
     trials_per_arm: Annotated[int, pydantic.Field(ge=1)] | None = None
     budget: ArmBudget | None = None
     searcher: str = "tpe"
-    searcher_options: dict[str, Any] = pydantic.Field(default_factory=dict)
+    searcher_options: MutableConfig = pydantic.Field(default_factory=dict)
     pruner: str | None = None
-    pruner_options: dict[str, Any] = pydantic.Field(default_factory=dict)
+    pruner_options: MutableConfig = pydantic.Field(default_factory=dict)
     folds: Annotated[int, pydantic.Field(ge=2)] | None = None
     search_folds: Annotated[list[int], pydantic.Field(min_length=1)] | None = None
     search_seed: Annotated[int, pydantic.Field(ge=0)] = 0

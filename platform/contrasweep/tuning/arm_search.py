@@ -9,9 +9,9 @@ every finished one again, in order of number.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable
 
+from contrasweep.config import Config, MutableConfig
 from contrasweep.rows import Row, step_of
 from contrasweep.storage.record import Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
@@ -34,7 +34,7 @@ class ArmSearch:
         self,
         plan: SweepDesign,
         arm: str,
-        base: Mapping[str, Any],
+        base: Config,
         records: StudyRecords,
         priors: Iterable[Outcome],
         refused: Collection[str] = (),
@@ -117,11 +117,11 @@ class ArmSearch:
         ]
         return self.candidates[-max(good)[-1]] if good else None
 
-    def whole_config(self, best: Candidate) -> dict[str, Any]:
+    def whole_config(self, best: Candidate) -> MutableConfig:
         """The config of the candidate's trials: fixed and searched settings."""
         return dict(best.trials[0].config)
 
-    def _whole(self, config: Mapping[str, Any]) -> dict[str, Any]:
+    def _whole(self, config: Config) -> MutableConfig:
         return dotted.merge(self.fixed, dotted.expand(config))
 
     def _outcome(self, candidate: Candidate) -> Outcome:
@@ -166,13 +166,13 @@ class ArmSearch:
         if last and not self.closed and not self.spending.room(len(self.candidates), running):
             self._close()
 
-    def _ask(self) -> dict[str, Any] | None:
+    def _ask(self) -> MutableConfig | None:
         if self.first is not None and not self.candidates:
             self.searcher.replay(self.first)
             return self.first
         return self.searcher.ask()
 
-    def _learn(self, priors: list[Outcome]) -> dict[str, Any] | None:
+    def _learn(self, priors: list[Outcome]) -> MutableConfig | None:
         """Tell the searcher the outcomes of earlier studies; the best of these is the first candidate."""
         learn = getattr(self.searcher, "learn", None)
         for prior in priors if learn else []:
@@ -227,7 +227,7 @@ class ArmSearch:
                     self._take(record)
         self.waiting = deque(trial for trial in self.waiting if trial.id not in self.of[trial.id].records)
 
-    def _add(self, config: dict[str, Any]) -> Candidate:
+    def _add(self, config: MutableConfig) -> Candidate:
         number = len(self.candidates)
         candidate = Candidate(number, config, self.plan.search_trials(self.arm, self._whole(config)))
         self.candidates.append(candidate)

@@ -4,8 +4,8 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from contrasweep.config import Config, MutableConfig
 from contrasweep.storage.record import Record, Status
 from contrasweep.study.objectives import value_of, violation
 from contrasweep.study.sweep import Sweep
@@ -17,12 +17,12 @@ class Outcome:
     """What came of a configuration: means over its folds of each objective, the metric first, and by how much each
     constraint is broken."""
 
-    config: Mapping[str, Any]  # the searched settings
+    config: Config  # the searched settings
     values: Mapping[str, float]
     violations: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], records: Iterable[Record], study: Sweep) -> "Outcome":
+    def of(cls, config: Config, records: Iterable[Record], study: Sweep) -> "Outcome":
         """The means over these records, one a fold; NaN where there are none."""
         per_fold = list(records)
 
@@ -52,7 +52,7 @@ class Candidate:
     """One configuration of a search, its trials (one a fold) and their records."""
 
     number: int
-    config: dict[str, Any]  # the searched settings
+    config: MutableConfig  # the searched settings
     trials: list[Trial]
     records: dict[str, Record] = field(default_factory=dict)
     learned: bool = False  # whether the searcher has had its outcome

@@ -1,12 +1,12 @@
 """A candidate of a search in the storage: the searched settings, written before any trial of it runs."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pydantic
 
 from contrasweep import canonical
+from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import BrokenFileError
 from contrasweep.storage.json_file import SCHEMA, JsonFile
 from contrasweep.storage.records import StudyRecords
@@ -19,7 +19,7 @@ class CandidateSettings:
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
-    config: Mapping[str, Any]
+    config: Config
 
 
 _REMEDY = "restore it from a backup, or `contrasweep verify STUDY --repair` puts the arm's search aside, to start anew"
@@ -32,12 +32,12 @@ CANDIDATE_FILE = JsonFile(
 """search/<digest>/<number>.json, written and read. Version 1 was the settings alone."""
 
 
-def write_candidate(records: StudyRecords, key: str, config: Mapping[str, Any]) -> None:
+def write_candidate(records: StudyRecords, key: str, config: Config) -> None:
     """Keep a candidate."""
     CANDIDATE_FILE.write(records.store, key, {"config": canonical.canonical(config)})
 
 
-def read_candidate(records: StudyRecords, key: str, space: Space) -> dict[str, Any]:
+def read_candidate(records: StudyRecords, key: str, space: Space) -> MutableConfig:
     """What `write_candidate` wrote; `BrokenFileError` where it is broken or no point of `space`."""
     remedy = records.remedy(_REMEDY)
     config = dict(CANDIDATE_FILE.read(records.store, key, remedy).config)

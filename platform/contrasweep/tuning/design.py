@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from contrasweep import canonical
+from contrasweep.config import Config, MutableConfig
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
 from contrasweep.study import dotted
@@ -39,7 +40,7 @@ class SweepDesign:
 
     study: Sweep
     data: Manifest
-    best: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    best: Mapping[str, Config] = field(default_factory=dict)
     seeds: int | None = None
     settings: SettingsOfArms = field(default=None, repr=False, compare=False)  # type: ignore[assignment]
 
@@ -113,11 +114,11 @@ class SweepDesign:
         """What of the search only counts where it is declared."""
         return {"slots": self.study.slots}
 
-    def trial(self, arm: str, config: Mapping[str, Any], fold: int | None, seed: int) -> Trial:
+    def trial(self, arm: str, config: Config, fold: int | None, seed: int) -> Trial:
         """A trial of the confirmation."""
         return self._trial(arm, config, self.data, fold, seed)
 
-    def search_trials(self, arm: str, config: Mapping[str, Any]) -> list[Trial]:
+    def search_trials(self, arm: str, config: Config) -> list[Trial]:
         """The trials of one configuration of the search, one a fold."""
         return [self._trial(arm, config, self.search_data, fold, self.study.search_seed) for fold in self.search_folds]
 
@@ -126,7 +127,7 @@ class SweepDesign:
         points = (point(self.study, arm, u) for u in (0.0, 0.5, 1.0))
         return [self._of_trainable(arm, config, self.search_data, self.search_folds[0], 0) for config in points]
 
-    def searcher(self, arm: str, fixed: Mapping[str, Any]) -> searchers.Searcher:
+    def searcher(self, arm: str, fixed: Config) -> searchers.Searcher:
         """A new searcher for an arm whose other settings are `fixed`."""
         study = self.study
         return searchers.build(
@@ -153,13 +154,13 @@ class SweepDesign:
             **study.pruner_options,
         )
 
-    def _trial(self, arm: str, config: Mapping[str, Any], data: Manifest, fold: int | None, seed: int) -> Trial:
+    def _trial(self, arm: str, config: Config, data: Manifest, fold: int | None, seed: int) -> Trial:
         if self.population is None:
             return self._of_trainable(arm, config, data, fold, seed)
         whole = self.settings.resolve(arm, canonical.Config(config), data, scheduled.train)
         return Trial(self.study.name, arm, scheduled.PATH, whole, data, fold, seed)
 
-    def _of_trainable(self, arm: str, config: Mapping[str, Any], data: Manifest, fold: int | None, seed: int) -> Trial:
+    def _of_trainable(self, arm: str, config: Config, data: Manifest, fold: int | None, seed: int) -> Trial:
         whole = self.settings.resolve(arm, canonical.Config(config), data)
         return Trial(self.study.name, arm, trainable_path(self.study.arms[arm]), whole, data, fold, seed)
 
@@ -175,15 +176,15 @@ def order(study: Sweep) -> list[str]:
     return done
 
 
-def fixed_of(arm: Arm, base: Mapping[str, Any]) -> dict[str, Any]:
+def fixed_of(arm: Arm, base: Config) -> MutableConfig:
     """The settings of `arm` that it does not search: its own on top of its base's tuned ones, by dotted keys."""
     tuned = (dotted.nest(key, value) for key, value in base.items() if key not in arm.space)
     return dotted.merge(*tuned, arm.config)
 
 
-def point(study: Sweep, name: str, u: float) -> dict[str, Any]:
+def point(study: Sweep, name: str, u: float) -> MutableConfig:
     """The config of an arm (and of what it is frozen on) at the same place `u` (0 to 1) of every searched setting."""
-    base: dict[str, Any] = {}
+    base: MutableConfig = {}
     chain = [name]
     while (below := study.freeze.get(chain[0])) is not None:
         chain.insert(0, below)

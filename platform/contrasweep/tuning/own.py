@@ -1,15 +1,16 @@
 """Searchers and pruners of somebody else's: built in one way."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal
 
+from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named
 
 
 def built(
-    kind: Literal["searcher", "pruner"], name: str, target: Callable[..., Any], *first: Any, options: Mapping[str, Any]
+    kind: Literal["searcher", "pruner"], name: str, target: Callable[..., Any], *first: Any, options: Config
 ) -> Any:
     """`target(*first, **options)`, of what stands at the dotted path `name`. `SpecError` where it does not take the
     options, or fails."""

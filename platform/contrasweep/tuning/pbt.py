@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -11,6 +11,7 @@ from typing import Any
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.schedulers import PopulationBasedTraining
 
+from contrasweep.config import Config, MutableConfig
 from contrasweep.study.space import Choice, Space, nearest
 from contrasweep.tuning.pruners.population import Population
 
@@ -21,19 +22,19 @@ class Member:
     trained it last; `value` is their mean, -inf if one failed."""
 
     number: int
-    schedule: tuple[tuple[int, Mapping[str, Any]], ...]
+    schedule: tuple[tuple[int, Config], ...]
     trials: tuple[str, ...] = ()
     value: float = -math.inf
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> MutableConfig:
         """The settings that hold at the end of its schedule."""
         return dict(self.schedule[-1][1])
 
 
 def exploited(
     members: list[Member], space: Space, population: Population, mode: str, seed: list[int]
-) -> dict[int, tuple[int, dict[str, Any]]]:
+) -> dict[int, tuple[int, MutableConfig]]:
     """By the number of each member that Tune replaces: the one it is copied from, and the settings it goes on with."""
     with _seeded(seed):
         decisions = _Decisions(space, population, mode)
@@ -64,7 +65,7 @@ class _Decisions(PopulationBasedTraining):  # type: ignore[misc]
     """Ray Tune's PBT, whose copies are noted instead of made."""
 
     def __init__(self, space: Space, population: Population, mode: str) -> None:
-        def within(config: dict[str, Any]) -> dict[str, Any]:
+        def within(config: MutableConfig) -> MutableConfig:
             return {name: nearest(space[name], value) for name, value in config.items()}
 
         draws = {
@@ -83,7 +84,7 @@ class _Decisions(PopulationBasedTraining):  # type: ignore[misc]
             log_config=False,
             synch=True,
         )
-        self.copies: dict[int, tuple[int, dict[str, Any]]] = {}
+        self.copies: dict[int, tuple[int, MutableConfig]] = {}
 
     def _exploit(self, tune_controller: Any, trial: Any, trial_to_clone: Any) -> None:
         config, _ = self._get_new_config(trial, trial_to_clone)

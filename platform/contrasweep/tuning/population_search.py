@@ -13,11 +13,10 @@ import math
 import statistics
 import tempfile
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
+from contrasweep.config import Config, MutableConfig
 from contrasweep.rows import Row
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import Phase, Record, Status, TrialNotes
@@ -36,7 +35,7 @@ class PopulationSearch:
 
     plan: SweepDesign
     arm: str
-    base: Mapping[str, Any]
+    base: Config
     records: StudyRecords
     of: dict[str, int] = field(default_factory=dict)  # trial id -> the member it is of
     refused: set[str] = field(default_factory=set)  # trials whose record says that they fitted no host; they run again
@@ -104,7 +103,7 @@ class PopulationSearch:
             default=None,
         )
 
-    def whole_config(self, best: Member) -> dict[str, Any]:
+    def whole_config(self, best: Member) -> MutableConfig:
         """The schedule as a trial's config."""
         return self._config(best, self.population.max_step)
 
@@ -112,7 +111,7 @@ class PopulationSearch:
     def _sign(self) -> int:
         return 1 if self.plan.study.mode == "max" else -1
 
-    def _config(self, member: Member, until: int) -> dict[str, Any]:
+    def _config(self, member: Member, until: int) -> MutableConfig:
         schedule = [[step, dotted.merge(self.fixed, dotted.expand(settings))] for step, settings in member.schedule]
         return {"trainable": self.plan.study.arms[self.arm].trainable, "schedule": schedule, "until": until}
 
@@ -184,5 +183,5 @@ class PopulationSearch:
             return saved.step
 
 
-def _prolonged(member: Member, step: int, settings: dict[str, Any]) -> tuple[tuple[int, Mapping[str, Any]], ...]:
+def _prolonged(member: Member, step: int, settings: MutableConfig) -> tuple[tuple[int, Config], ...]:
     return member.schedule if settings == member.settings else (*member.schedule, (step, settings))

@@ -2,12 +2,13 @@
 
 import json
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, Protocol
 
 from contrasweep import canonical
 from contrasweep.code import PresentCode
+from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.rows import Row
 from contrasweep.storage.record import Phase, Record, TrialNotes
@@ -29,7 +30,7 @@ class Search(Protocol):
     trial's config of."""
 
     @property
-    def of(self) -> Mapping[str, Any]:
+    def of(self) -> Config:
         """By id, what the search keeps of each of its trials."""
 
     @property
@@ -54,7 +55,7 @@ class Search(Protocol):
     def best(self) -> Any:
         """What is to be confirmed; None where nothing was trained to its end and feasible."""
 
-    def whole_config(self, best: Any) -> dict[str, Any]:
+    def whole_config(self, best: Any) -> MutableConfig:
         """The config of the confirmation's trials."""
 
 
@@ -149,20 +150,20 @@ class SweepSource:
             for arm in over:
                 self.confirmation[arm] = deque(t for t in self.plan.trials if t.arm == arm and t.id not in finished)
 
-    def _search(self, arm: str, tuned: Mapping[str, Any]) -> Search:
+    def _search(self, arm: str, tuned: Config) -> Search:
         if self.plan.population is None:
             return ArmSearch(self.plan, arm, tuned, self.records, self._priors(arm, tuned), self.refused)
         from contrasweep.tuning.population_search import PopulationSearch  # Ray's PBT comes with it
 
         return PopulationSearch(self.plan, arm, tuned, self.records, refused=set(self.refused))
 
-    def _tuned(self, arm: str) -> dict[str, Any]:
+    def _tuned(self, arm: str) -> MutableConfig:
         """The tuned settings of `arm`, with those it was itself frozen on."""
         best = self.searches[arm].best()
         below = self.plan.study.freeze.get(arm)
         return {**(self._tuned(below) if below else {}), **(best.config if best else {})}
 
-    def _priors(self, arm: str, tuned: Mapping[str, Any]) -> list[Outcome]:
+    def _priors(self, arm: str, tuned: Config) -> list[Outcome]:
         """Earlier studies' outcomes of configurations that this arm could have tried: the same trainable, code, dataset
         and settings but for what is searched, defaults included. Trials that saw a test split are left out."""
         declared, study = self.plan.study.arms[arm], self.plan.study
@@ -180,7 +181,7 @@ class SweepSource:
         outcomes = [Outcome.of(json.loads(text), records, study) for text, records in known.items()]
         return [outcome for outcome in outcomes if outcome.finite]
 
-    def _same_settings(self, arm: str, config: dict[str, Any], record: Record) -> bool:
+    def _same_settings(self, arm: str, config: MutableConfig, record: Record) -> bool:
         """Whether a trial of `arm` with this config would have all the settings of the record."""
         try:
             trial = self.plan.trial(arm, config, None, 0)

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from contrasweep.components import Component
+from contrasweep.config import MutableConfig
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import checked, resolved_config
@@ -102,7 +103,7 @@ class Settings(Recipe):
     def for_images(self, shape: tuple[int, int, int]) -> "Settings":
         """These settings with the sizes and the stem for images of `shape` (channels, height, width) as staged."""
         side = self.image_size or min(shape[1:])
-        sizes: dict[str, Any] = {"image_size": side}
+        sizes: MutableConfig = {"image_size": side}
         stem = self.encoder.parameters.get("stem")
         if stem == "auto":
             stem = "small" if side <= SMALL_STEM_PIXELS else "imagenet"

@@ -1,17 +1,16 @@
 """A pruner of somebody else's: built, and held to what a pruner promises."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
+from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named
 from contrasweep.tuning.own import built
 from contrasweep.tuning.pruners.pruner import ComparesPeers, Decision, Pruner
 
 
-def own_pruner(
-    name: str, target: Callable[..., Any], mode: str, budget: int | None, options: Mapping[str, Any]
-) -> Pruner:
+def own_pruner(name: str, target: Callable[..., Any], mode: str, budget: int | None, options: Config) -> Pruner:
     """What stands at the dotted path `name`, built as `target(mode, budget, **options)`. `SpecError` where it cannot
     be built or is no pruner."""
     pruner = built("pruner", name, target, mode, budget, options=options)

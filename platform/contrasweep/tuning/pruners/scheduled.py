@@ -8,11 +8,11 @@ import contextlib
 import dataclasses
 import shutil
 import tempfile
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
 
-from contrasweep.canonical import Config
+from contrasweep import canonical
+from contrasweep.config import Config, MutableConfig
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
 from contrasweep.imports import import_path
@@ -30,22 +30,22 @@ class Settings:
     settings hold, from 0, and all the settings."""
 
     trainable: str
-    schedule: list[tuple[int, dict[str, Any]]]
+    schedule: list[tuple[int, MutableConfig]]
     until: int
 
     def resolve(self, data: Manifest) -> "Settings":
         """Each entry with all its settings, resolved for `data`."""
         function = import_path(self.trainable, "trainable")
-        entries = [(step, dict(resolved(function, Config(config), data))) for step, config in self.schedule]
+        entries = [(step, dict(resolved(function, canonical.Config(config), data))) for step, config in self.schedule]
         return dataclasses.replace(self, schedule=entries)
 
-    def segments(self, done: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    def segments(self, done: int) -> Iterator[tuple[int, MutableConfig]]:
         """(last step, settings) of what is left after the step `done`."""
         ends = [first for first, _ in self.schedule[1:]] + [self.until]
         yield from ((end, config) for end, (_, config) in zip(ends, self.schedule, strict=True) if end > done)
 
 
-def last_settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def last_settings(config: Config) -> Config:
     """The settings that hold at the end of a schedule; any other config as it is."""
     return config["schedule"][-1][1] if {"trainable", "schedule", "until"} == set(config) else config
 

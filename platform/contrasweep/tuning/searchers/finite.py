@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from contrasweep import canonical
+from contrasweep.config import Config, MutableConfig
 from contrasweep.study.space import Choice, Float, Int, Space, active, exists, ordered
 
 FINITE = 20_000  # a space of more configurations than this counts as infinite
 
 
-def configurations(space: Space, fixed: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]] | None:
+def configurations(space: Space, fixed: Config | None = None) -> dict[str, MutableConfig] | None:
     """Every configuration of a finite space, by its canonical text; None if it has a continuous parameter or more
     than `FINITE` combinations."""
     sizes = [levels(parameter) for parameter in space.values()]
@@ -20,11 +21,11 @@ def configurations(space: Space, fixed: Mapping[str, Any] | None = None) -> dict
     return product(space, fixed or {}, {name: _values(parameter) for name, parameter in space.items()})
 
 
-def product(space: Space, fixed: Mapping[str, Any], values: Mapping[str, list[Any]]) -> dict[str, dict[str, Any]]:
+def product(space: Space, fixed: Config, values: Mapping[str, list[Any]]) -> dict[str, MutableConfig]:
     """Each different configuration of these values, by its canonical text."""
-    by_text: dict[str, dict[str, Any]] = {}
+    by_text: dict[str, MutableConfig] = {}
     for point in itertools.product(*values.values()):
-        drawn, config = dict(zip(values, point, strict=True)), dict[str, Any]()
+        drawn, config = dict(zip(values, point, strict=True)), MutableConfig()
         for name in ordered(space):
             if exists(space, name, fixed, config):
                 config[name] = drawn[name]
@@ -45,7 +46,7 @@ def levels(parameter: Float | Int | Choice) -> int | None:
     return (parameter.high - parameter.low) // (parameter.step or 1) + 1
 
 
-def fits(space: Space, config: Mapping[str, Any], whole: Mapping[str, Any]) -> bool:
+def fits(space: Space, config: Config, whole: Config) -> bool:
     """Whether `config` has exactly the parameters that exist under `whole`, each within its range."""
     names = {name for name, p in space.items() if active(p.when, whole)}
     return set(config) == names and all(space[name].holds(value) for name, value in config.items())

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import import_path
 from contrasweep.study.space import Choice, Space, sample
 from contrasweep.tuning.searchers.finite import product
 from contrasweep.tuning.searchers.own import own_searcher
 from contrasweep.tuning.searchers.samplers import optuna_searcher
-from contrasweep.tuning.searchers.searcher import Config, ListSearcher, Problem, Searcher
+from contrasweep.tuning.searchers.searcher import ListSearcher, Problem, Searcher
 
 
 def _random(problem: Problem) -> Searcher:
@@ -37,7 +38,7 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
     """Every combination of levels; `levels` of a number, or by name; default: as many as the budget pays for."""
     space, budget = problem.space, problem.budget
 
-    def grid(count: int | Mapping[str, int]) -> dict[str, Config]:
+    def grid(count: int | Mapping[str, int]) -> dict[str, MutableConfig]:
         size = count if isinstance(count, Mapping) else dict.fromkeys(space, count)
         return product(space, problem.fixed, {name: space[name].grid(size.get(name, 2)) for name in space})
 
@@ -120,7 +121,7 @@ def build(
     searcher: str,
     space: Space,
     *,
-    fixed: Mapping[str, Any] | None = None,
+    fixed: Config | None = None,
     seed: int = 0,
     mode: str | Sequence[str] = "max",
     budget: int | None = 100,

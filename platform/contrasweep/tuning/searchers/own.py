@@ -3,14 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named
 from contrasweep.study.space import exists
 from contrasweep.tuning.own import built
-from contrasweep.tuning.searchers.searcher import Config, Problem, Searcher
+from contrasweep.tuning.searchers.searcher import Problem, Searcher
 
 
-def own_searcher(name: str, target: Callable[..., Any], problem: Problem, options: Mapping[str, Any]) -> Searcher:
+def own_searcher(name: str, target: Callable[..., Any], problem: Problem, options: Config) -> Searcher:
     """What stands at the dotted path `name`, built as `target(problem, **options)`. `SpecError` where it cannot be
     built or is no searcher."""
     searcher = built("searcher", name, target, problem, options=options)
@@ -31,7 +32,7 @@ class OwnSearcher:
     def __init__(self, name: str, searcher: Searcher, problem: Problem) -> None:
         self.name, self.searcher, self.problem = name, searcher, problem
 
-    def ask(self) -> Config | None:
+    def ask(self) -> MutableConfig | None:
         """The next configuration, checked; `SpecError` where it is none of this space."""
         with errors_named(f"{self.name} fails in ask", "searcher"):
             config = self.searcher.ask()
@@ -42,7 +43,7 @@ class OwnSearcher:
 
     def tell(
         self,
-        config: Config,
+        config: MutableConfig,
         value: float | Sequence[float] | None,
         pruned_at: int | None = None,
         violations: Sequence[float] = (),
@@ -51,7 +52,7 @@ class OwnSearcher:
         with errors_named(f"{self.name} fails in tell", "searcher"):
             self.searcher.tell(config, value, pruned_at, violations)
 
-    def replay(self, config: Config) -> None:
+    def replay(self, config: MutableConfig) -> None:
         """Take `config` as asked."""
         with errors_named(f"{self.name} fails in replay", "searcher"):
             self.searcher.replay(config)

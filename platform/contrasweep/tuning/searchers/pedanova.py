@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from contrasweep.config import Config
 from contrasweep.study.space import Space
 from contrasweep.tuning.searchers.forms import coordinate, distribution
 
@@ -29,7 +30,7 @@ class Importance:
 
 
 def importance(
-    configs: Sequence[tuple[Mapping[str, Any], float]], space: Space, *, mode: str = "max", seed: int = 0
+    configs: Sequence[tuple[Config, float]], space: Space, *, mode: str = "max", seed: int = 0
 ) -> Importance:
     """The importance of each searched setting, from (config, value) pairs.
 

@@ -3,17 +3,18 @@
 import importlib
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from contrasweep import canonical
+from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.study.space import exists, ordered, sample
 from contrasweep.tuning.searchers.finite import configurations
 from contrasweep.tuning.searchers.forms import coordinate, suggest
-from contrasweep.tuning.searchers.searcher import Config, Problem
+from contrasweep.tuning.searchers.searcher import Problem
 
 Sampler = Callable[[int], Any]
 """Seed -> Optuna sampler."""
@@ -37,10 +38,10 @@ class OptunaSearcher:
         self.finite = configurations(self.space, self.fixed)
         self.random = np.random.default_rng([self.seed, 1])
         self.seen: set[str] = set()
-        self.open: dict[str, Any] = {}
+        self.open: dict[str, optuna.trial.Trial] = {}
         self.ask_count = 0
 
-    def ask(self) -> Config | None:
+    def ask(self) -> MutableConfig | None:
         """The sampler's suggestion, or one at random if it keeps repeating itself; None when none is left."""
         if self.finite is not None and len(self.seen & self.finite.keys()) == len(self.finite):
             return None
@@ -54,7 +55,7 @@ class OptunaSearcher:
 
     def tell(
         self,
-        config: Config,
+        config: MutableConfig,
         value: float | Sequence[float] | None,
         pruned_at: int | None = None,
         violations: Sequence[float] = (),
@@ -75,11 +76,11 @@ class OptunaSearcher:
         else:
             self.study.tell(trial, values)
 
-    def replay(self, config: Config) -> None:
+    def replay(self, config: MutableConfig) -> None:
         """Enqueue it as a suggestion and open it, so that its outcome can be told."""
         self._enqueue(config)
 
-    def learn(self, config: Config, value: float | Sequence[float], violations: Sequence[float] = ()) -> None:
+    def learn(self, config: MutableConfig, value: float | Sequence[float], violations: Sequence[float] = ()) -> None:
         """The outcome in an earlier study; the configuration may still be asked here."""
         text = canonical.dumps(config)
         self._enqueue(config)
@@ -87,23 +88,23 @@ class OptunaSearcher:
         self.seen.discard(text)
         self.ask_count -= 1
 
-    def _ask(self) -> tuple[Any, Config]:
+    def _ask(self) -> tuple[Any, MutableConfig]:
         if self.fresh:
             number = [self.seed, self.ask_count, len(self.study.trials)]
             self.study.sampler = self.sampler(int(np.random.SeedSequence(number).generate_state(1)[0]))
         trial = self.study.ask()
-        config: Config = {}
+        config: MutableConfig = {}
         for name in ordered(self.space):
             if exists(self.space, name, self.fixed, config):
                 config[name] = suggest(trial, name, self.space[name])
         return trial, config
 
-    def _enqueue(self, config: Config) -> Config:
+    def _enqueue(self, config: MutableConfig) -> MutableConfig:
         self.study.enqueue_trial({name: coordinate(self.space[name], value) for name, value in config.items()})
         trial, _ = self._ask()
         return self._open(canonical.dumps(config), trial, config)
 
-    def _open(self, text: str, trial: Any, config: Config) -> Config:
+    def _open(self, text: str, trial: Any, config: MutableConfig) -> MutableConfig:
         self.seen.add(text)
         self.open[text] = trial
         self.ask_count += 1
@@ -114,7 +115,7 @@ class OptunaSearcher:
 
         self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
 
-    def _unseen(self) -> Config | None:
+    def _unseen(self) -> MutableConfig | None:
         """A configuration not asked before, at random."""
         if self.finite is not None:
             left = [config for text, config in self.finite.items() if text not in self.seen]
@@ -123,7 +124,7 @@ class OptunaSearcher:
         return next((config for config in drawn if canonical.dumps(config) not in self.seen), None)
 
 
-def optuna_searcher(name: str, problem: Problem, options: Mapping[str, Any], *, fresh: bool = True) -> OptunaSearcher:
+def optuna_searcher(name: str, problem: Problem, options: Config, *, fresh: bool = True) -> OptunaSearcher:
     """A searcher with the sampler `name` of Optuna, or `package.module:Class`."""
     kind = _sampler_class(name)
 

@@ -1,14 +1,13 @@
 """What is searched, what a searcher is, and the one that follows a list."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from contrasweep import canonical
+from contrasweep.config import Config, MutableConfig
 from contrasweep.study.space import Space
 from contrasweep.tuning.searchers.finite import configurations
-
-Config = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -17,7 +16,7 @@ class Problem:
     of each objective; `budget` how often it will be asked (None: not known); `constraints` how many there are."""
 
     space: Space
-    fixed: Mapping[str, Any]
+    fixed: Config
     seed: int
     modes: tuple[str, ...]
     budget: int | None
@@ -28,12 +27,12 @@ class Problem:
 class Searcher(Protocol):
     """Suggests configurations of a space and learns what became of them."""
 
-    def ask(self) -> Config | None:
+    def ask(self) -> MutableConfig | None:
         """A configuration that was not asked before; None when there is none left."""
 
     def tell(
         self,
-        config: Config,
+        config: MutableConfig,
         value: float | Sequence[float] | None,
         pruned_at: int | None = None,
         violations: Sequence[float] = (),
@@ -42,19 +41,19 @@ class Searcher(Protocol):
         was stopped at that step, with the value it had there. `violations`: by how much it breaks each constraint;
         at or below 0 it holds."""
 
-    def replay(self, config: Config) -> None:
+    def replay(self, config: MutableConfig) -> None:
         """Take `config` as asked, as it was before an interruption or by somebody else."""
 
 
 class ListSearcher:
     """Asks for the configurations given, each once, and learns nothing."""
 
-    def __init__(self, space: Space, fixed: Mapping[str, Any], configs: Iterator[Config]) -> None:
+    def __init__(self, space: Space, fixed: Config, configs: Iterator[MutableConfig]) -> None:
         self.configs = configs
         self.finite = configurations(space, fixed)
         self.seen: set[str] = set()
 
-    def ask(self) -> Config | None:
+    def ask(self) -> MutableConfig | None:
         """The next configuration of the list that was not seen; None at its end or that of the space."""
         while self.finite is None or len(self.seen & self.finite.keys()) < len(self.finite):
             config = next(self.configs, None)
@@ -67,13 +66,13 @@ class ListSearcher:
 
     def tell(
         self,
-        config: Config,
+        config: MutableConfig,
         value: float | Sequence[float] | None,
         pruned_at: int | None = None,
         violations: Sequence[float] = (),
     ) -> None:
         """What comes does not depend on values."""
 
-    def replay(self, config: Config) -> None:
+    def replay(self, config: MutableConfig) -> None:
         """Skip it when the list comes to it."""
         self.seen.add(canonical.dumps(config))
