@@ -22,6 +22,7 @@ from contrasweep.running.cohort_host import Answer, CohortHost
 from contrasweep.running.cohort_messages import Message
 from contrasweep.running.run_context import RunContext
 from contrasweep.running.stacks import answer_signal
+from contrasweep.running.trial_description import TrialDescription
 from contrasweep.trial import Trial
 
 ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", compile_cache.VARIABLE)
@@ -36,9 +37,7 @@ MAX_LOST, PAUSE_S = 60, 0.5
 class HostActor:
     """A `CohortHost` as a Ray actor of several threads."""
 
-    def __init__(
-        self, context: RunContext, described: Mapping[str, Any], environment: Mapping[str, str | None]
-    ) -> None:
+    def __init__(self, context: RunContext, described: TrialDescription, environment: Mapping[str, str | None]) -> None:
         for name, value in environment.items():  # before anything imports torch
             if value is None:
                 os.environ.pop(name, None)
@@ -56,7 +55,7 @@ class HostActor:
             limits=self._limits,
         )
 
-    def attach(self, described: Mapping[str, Any], resume: str | None, pid: int, folder: str) -> tuple[Answer, str]:
+    def attach(self, described: TrialDescription, resume: str | None, pid: int, folder: str) -> tuple[Answer, str]:
         """See `CohortHost.attach`; with it the name of the engine."""
         answer = self.host.attach(self.context.trial(described), Path(resume) if resume else None, pid, Path(folder))
         return answer, self.host.engine
@@ -85,7 +84,7 @@ class HostActor:
 class HostConnection:
     """A member's place in a host; `engine` is the host's."""
 
-    def __init__(self, context: RunContext, described: Mapping[str, Any], resume: Path | None, folder: Path) -> None:
+    def __init__(self, context: RunContext, described: TrialDescription, resume: Path | None, folder: Path) -> None:
         """Attach the trial that `described` describes to a host on this node, which copies the files of its reports
         into `folder`. Raises `ProcessLostError` where none takes it."""
         self.context, self.described = context, described

@@ -2,14 +2,14 @@
 cohort's host makes. Nothing here imports the trainable or torch."""
 
 import shutil
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 from contrasweep.processes import scratch_folder
 from contrasweep.running.cohort_actor import HostConnection
 from contrasweep.running.cohort_messages import Usage
 from contrasweep.running.run_context import RunContext
+from contrasweep.running.trial_description import TrialDescription
 from contrasweep.storage.record import TrialNotes
 from contrasweep.trial import Report, Trial
 
@@ -46,7 +46,7 @@ class CohortMember:
     """Called like a trainable. `notes` go into its record beside those of its place: the engine that its host has
     chosen. `peers` are the reports of the members that trained in step with it, as they came with its own last one."""
 
-    def __init__(self, context: RunContext, described: Mapping[str, Any]) -> None:
+    def __init__(self, context: RunContext, described: TrialDescription) -> None:
         self.context, self.described = context, described
         self.notes = TrialNotes()
         self.meter = MemberMeter()

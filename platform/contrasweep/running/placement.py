@@ -1,8 +1,7 @@
 """Where each trial goes: its footprint packed on the cluster's hosts, and more memory after it ran out of it."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from ray.tune import PlacementGroupFactory
 
@@ -16,6 +15,7 @@ from contrasweep.planning.footprints import Cell, Footprints, cell_of
 from contrasweep.planning.fusion import Fused, Fusion
 from contrasweep.planning.learned import peak_of
 from contrasweep.running.cohort_messages import CohortFault
+from contrasweep.running.trial_description import PlaceDescription, TrialDescription
 from contrasweep.storage.record import Record, Status, TrialNotes
 from contrasweep.trial import Trial
 
@@ -70,10 +70,10 @@ class Placements:
             self.placed[trial.id] = trial, self._choose(trial)
         return self.placed[trial.id][1]
 
-    def described(self, trial: Trial) -> dict[str, Any]:
+    def described(self, trial: Trial) -> PlaceDescription:
         """The placement of `trial` as plain values, for its worker and `bundles`."""
         placement, hint = self.place(trial), self.footprints.study.arms[trial.arm].footprint
-        place = {
+        place: PlaceDescription = {
             "resources": placement.resources(),
             "labels": placement.label_selector(),
             "limit_host_memory": hint is not None and not placement.gpu,
@@ -83,7 +83,7 @@ class Placements:
             place["cohort"] = {"key": fused.key, "slots": fused.slots, "engine": fused.engine, "gpu_share": share}
         return place
 
-    def described_again(self, described: Mapping[str, Any]) -> dict[str, Any]:
+    def described_again(self, described: TrialDescription) -> PlaceDescription:
         """The placement that a trial, as the engine describes it, has by now."""
         return self.described(self.placed[described["id"]][0])
 
@@ -102,11 +102,11 @@ class Placements:
             self.inventory.share_cost_per_hour(placement.gpu, share, placement.cpus),
         )
 
-    def of(self, described: Mapping[str, Any]) -> Placement:
+    def of(self, described: TrialDescription) -> Placement:
         """The place of a trial as the engine describes it."""
         return self.placed[described["id"]][1]
 
-    def after_error(self, described: Mapping[str, Any], error: str) -> PlacementGroupFactory | None:
+    def after_error(self, described: TrialDescription, error: str) -> PlacementGroupFactory | None:
         """New bundles for a trial that ended in `error`; None if the error has nothing to do with memory or no
         host has more, which makes the trial infeasible."""
         memory = out_of_memory.which(error)
@@ -124,7 +124,7 @@ class Placements:
         self.placed[trial.id] = trial, more
         key = trial.arm, cell_of(trial)
         self.raised[key] = max(more, self.raised.get(key, more), key=lambda place: (place.share, place.host_memory_gib))
-        return bundles({"place": self.described(trial)})
+        return _bundles(self.described(trial))
 
     def _separated(self, trial: Trial, fused: Fused, error: str) -> PlacementGroupFactory:
         """New bundles for a member whose cohort failed: of half the slots where memory ran out, else alone."""
@@ -134,9 +134,9 @@ class Placements:
         else:
             self.fusion.separate(fused.key, "its cohort failed")
         del self.fused[trial.id], self.placed[trial.id]
-        return bundles({"place": self.described(trial)})
+        return _bundles(self.described(trial))
 
-    def is_infeasible(self, described: Mapping[str, Any]) -> bool:
+    def is_infeasible(self, described: TrialDescription) -> bool:
         """Whether a trial, as the engine describes it, ran out of memory where no host has more."""
         return described["id"] in self.infeasible
 
@@ -186,9 +186,12 @@ class Placements:
         return next(free, None) or min(options, key=waiting)
 
 
-def bundles(described: Mapping[str, Any]) -> PlacementGroupFactory:
+def bundles(described: TrialDescription) -> PlacementGroupFactory:
     """What to ask Ray for, from a trial's description alone: Tune calls this on a copy of its own."""
-    place = described["place"]
+    return _bundles(described["place"])
+
+
+def _bundles(place: PlaceDescription) -> PlacementGroupFactory:
     return PlacementGroupFactory(
         [place["resources"]], **({"bundle_label_selector": [place["labels"]]} if place["labels"] else {})
     )

@@ -3,7 +3,7 @@ long enough. The trials that are handed out after it run as it says; what it mea
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray
@@ -12,6 +12,7 @@ from contrasweep.cohorts import Timing, cohorts_of
 from contrasweep.planning.fusion import Fusion
 from contrasweep.running.compile_cache import share_compiled
 from contrasweep.running.run_context import RunContext
+from contrasweep.running.trial_description import TrialDescription
 from contrasweep.storage.record import CodeRef, TrialNotes
 from contrasweep.study.cohort_choice import SIZES
 
@@ -69,7 +70,7 @@ class Probes:
         self.say(f"cohort {key[:6]}: {self.fusion.verdict(key)}")
 
 
-def _probe(context: RunContext, described: Mapping[str, Any], sizes: Sequence[int]) -> list[Timing]:
+def _probe(context: RunContext, described: TrialDescription, sizes: Sequence[int]) -> list[Timing]:
     """In a process of its own: time the engines of a trial's key."""
     share_compiled()
     fusible: Any = cohorts_of(context.function(described["trial"]["trainable"]))

@@ -10,6 +10,7 @@ import ray
 from cluster.inventory import Inventory
 from contrasweep.data.manifest import Manifest
 from contrasweep.imports import import_path
+from contrasweep.running.trial_description import PlaceDescription, TrialDescription, TrialFields
 from contrasweep.storage.record import CodeRef, TrialNotes
 from contrasweep.trial import Trial
 
@@ -37,19 +38,25 @@ class RunContext:
         self.run = uuid.uuid4().hex[:8]
         """Names this run among those of one Ray."""
 
-    def describe(self, trial: Trial, place: Mapping[str, Any], notes: TrialNotes, code: CodeRef) -> dict[str, Any]:
+    def describe(self, trial: Trial, place: PlaceDescription, notes: TrialNotes, code: CodeRef) -> TrialDescription:
         """`trial` and its place as Tune's config: small and plain, because Tune copies and snapshots it often."""
-        fields = {
+        fields: TrialFields = {
             "arm": trial.arm,
             "trainable": trial.trainable,
             "config": dict(trial.config),
             "fold": trial.fold,
             "seed": trial.seed,
         }
-        plain = {"place": place, "notes": notes.to_dict(), "code": asdict(code), "trial": fields}
-        return {"id": trial.id, "data": trial.data.digest, **plain}
+        return {
+            "id": trial.id,
+            "data": trial.data.digest,
+            "place": place,
+            "notes": notes.to_dict(),
+            "code": asdict(code),
+            "trial": fields,
+        }
 
-    def trial(self, described: Mapping[str, Any]) -> Trial:
+    def trial(self, described: TrialDescription) -> Trial:
         """The trial that `describe` described."""
         return Trial(study=self.study, data=self.datasets[described["data"]], **described["trial"])
 

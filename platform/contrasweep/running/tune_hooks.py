@@ -17,8 +17,8 @@ from contrasweep.errors import StorageError
 from contrasweep.running.active_trials import ActiveTrials
 from contrasweep.running.probing import Probes
 from contrasweep.running.run_context import RunContext
+from contrasweep.running.trial_description import FAULT, RayTrial, StepResult
 from contrasweep.running.watchdog import Watchdog
-from contrasweep.running.worker import FAULT
 from contrasweep.storage.record import Status
 from contrasweep.tuning.source import Finished
 
@@ -54,7 +54,7 @@ class Bridge(Searcher):  # type: ignore[misc]
         notes = self.trials.begin(trial, notes)
         return self.context.describe(trial, self.trials.placements.described(trial), notes, self.trials.code.of(trial))
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(self, trial_id: str, result: StepResult | None = None, error: bool = False) -> None:
         """Records tell the source; see `Events`."""
 
     def save(self, checkpoint_path: str) -> None:
@@ -68,11 +68,11 @@ class Silent(ProgressReporter):  # type: ignore[misc]
     """Tune's own table of trials, switched off. Without it, in a notebook, Tune clears what the cell shows, the
     display of the run with it."""
 
-    def should_report(self, trials: list[Any], done: bool = False) -> bool:
+    def should_report(self, trials: list[RayTrial], done: bool = False) -> bool:
         """Never."""
         return False
 
-    def report(self, trials: list[Any], done: bool, *sys_info: str) -> None:
+    def report(self, trials: list[RayTrial], done: bool, *sys_info: str) -> None:
         """Nothing."""
 
 
@@ -84,7 +84,7 @@ class Decider(FIFOScheduler):  # type: ignore[misc]
         super().__init__()
         self.trials = trials
 
-    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+    def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: StepResult) -> str:
         """CONTINUE or STOP."""
         if fault := result.get(FAULT):
             self.trials.stop(fault)
@@ -95,7 +95,7 @@ class Decider(FIFOScheduler):  # type: ignore[misc]
         go_on = self.trials.should_continue(trial_id, [] if result.get("done") else reports)
         return TrialScheduler.CONTINUE if go_on else TrialScheduler.STOP  # type: ignore[no-any-return]
 
-    def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
+    def on_trial_error(self, tune_controller: Any, trial: RayTrial) -> None:
         """After running out of memory, the trial is retried with more."""
         if trial.config["id"] not in self.trials.running:
             super().on_trial_error(tune_controller, trial)
@@ -122,14 +122,14 @@ class Events(tune.Callback):  # type: ignore[misc]
         self.trials, self.watchdog, self.probes = trials, Watchdog(trials), probes
         self.idle_message_at = time.monotonic() + IDLE_S
 
-    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+    def on_step_begin(self, iteration: int, trials: list[RayTrial], **info: Any) -> None:
         """Each turn of Tune's loop."""
         self._safely(self._watch, trials)
         self._safely(self.watchdog.check, trials)
         if self.probes is not None:
             self._safely(self.probes.check)
 
-    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+    def on_trial_recover(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         """A trial whose worker failed will be retried."""
         self.trials.overdue.ended(trial.config["id"])  # until a worker begins it again
         if trial.config["id"] not in self.trials.running:  # it has its record, and the worker was ended on purpose
@@ -141,12 +141,12 @@ class Events(tune.Callback):  # type: ignore[misc]
         reason = _reason(_error_text(trial))
         self._safely(self.trials.listener.on_message, f"again: {replicate}: {reason}; it resumes from its checkpoint")
 
-    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+    def on_trial_start(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         """A worker begins."""
         self._safely(self.trials.start, trial.config["id"])
 
     def on_trial_result(
-        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+        self, iteration: int, trials: list[RayTrial], trial: RayTrial, result: StepResult, **info: Any
     ) -> None:
         """New reports."""
         if result.get("reports"):
@@ -154,16 +154,16 @@ class Events(tune.Callback):  # type: ignore[misc]
         if result.get("system"):
             self._safely(self.trials.listener.on_system, result["id"], result["system"])
 
-    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+    def on_trial_complete(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         """The worker has written the record, or the trial was stopped early."""
         self._safely(self._complete, trial)
 
-    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+    def on_trial_error(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         """A trial failed and is not retried."""
         status = Status.INFEASIBLE if self.trials.placements.is_infeasible(trial.config) else Status.FAILED
         self._safely(self.trials.give_up, trial.config["id"], _error_text(trial), status)
 
-    def _complete(self, trial: Any) -> None:
+    def _complete(self, trial: RayTrial) -> None:
         trial_id = trial.config["id"]
         record = self.trials.records.read_one(trial_id)
         if record is not None:
@@ -171,7 +171,7 @@ class Events(tune.Callback):  # type: ignore[misc]
         elif trial_id in self.trials.stopped:
             self.trials.give_up(trial_id, "", Status.PRUNED)
 
-    def _watch(self, trials: list[Any]) -> None:
+    def _watch(self, trials: list[RayTrial]) -> None:
         """Say what is waited for where no trial has run for a while: hosts that went, or are not there yet."""
         now = time.monotonic()
         if any(trial.status == "RUNNING" for trial in trials):
@@ -194,7 +194,7 @@ class Events(tune.Callback):  # type: ignore[misc]
             log.exception("an event of a trial was lost; the records in the storage are whole")
 
 
-def _error_text(trial: Any) -> str:
+def _error_text(trial: RayTrial) -> str:
     """The traceback of the trial's last failure; Tune's file has all of them."""
     path = getattr(trial, "error_file", None)
     if not path or not Path(path).exists():

@@ -11,6 +11,7 @@ import ray
 from contrasweep.running.active_trials import ActiveTrials
 from contrasweep.running.failures import SHORT_ID
 from contrasweep.running.stacks import innermost, stack_of_actor
+from contrasweep.running.trial_description import RayTrial
 from contrasweep.storage.record import Status
 from contrasweep.storage.records import STACK
 
@@ -27,7 +28,7 @@ class Watchdog:
         self._ending: dict[str, str] = {}  # trial id -> why it ends, until it has ended
         self._ready: dict[str, str] = {}  # of these, error texts with the stack in them
 
-    def check(self, tune_trials: Iterable[Any]) -> None:
+    def check(self, tune_trials: Iterable[RayTrial]) -> None:
         """Look, if it is time to."""
         if (now := time.monotonic()) < self.due:
             return
@@ -91,7 +92,7 @@ class Watchdog:
         threading.Thread(target=call, args=arguments, name="watchdog", daemon=True).start()
 
 
-def _running(tune_trials: Iterable[Any]) -> dict[str, Any]:
+def _running(tune_trials: Iterable[RayTrial]) -> dict[str, RayTrial]:
     return {trial.config["id"]: trial for trial in tune_trials if trial.status == "RUNNING"}
 
 

@@ -16,18 +16,15 @@ from contrasweep.running.output import Output
 from contrasweep.running.run_context import RunContext
 from contrasweep.running.stacks import answer_signal
 from contrasweep.running.study_code import OtherCodeHere, checked_packages
+from contrasweep.running.trial_description import FAULT, STATUS, StepResult, TrialDescription
 from contrasweep.storage.record import CodeRef, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
-
-STATUS = "contrasweep_status"
-FAULT = "contrasweep_fault"
-"""In a result: why no trial of this study may run in this process, which ends the run."""
 
 
 class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
     """Steps an `Execution`. Failures of the trainable end in a record, so Tune sees only faults of the machine."""
 
-    def setup(self, config: dict[str, Any], context: RunContext | None = None) -> None:
+    def setup(self, config: TrialDescription, context: RunContext | None = None) -> None:
         """A new actor, with its first trial."""
         if context is None:
             raise ValueError("TuneTrial is started with its RunContext")
@@ -40,33 +37,34 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         self.described = config
         self.records = StudyRecords(context.storage, context.study, patient=True)  # the driver has reached it
 
-    def reset_config(self, new_config: dict[str, Any]) -> bool:
+    def reset_config(self, new_config: TrialDescription) -> bool:
         """The next trial in this actor; False if the process cannot take one."""
         self._drop()
         self.described = new_config
         return not self.cuda_failed
 
-    def step(self) -> dict[str, Any]:
-        """Train on; the new reports, and the last result once the trial has its record."""
+    def step(self) -> dict[str, object]:
+        """Train on; the new reports, and the last result once the trial has its record. The study's metric stands
+        beside them, where Tune looks for it."""
         try:
-            return self._step()
+            result = self._step()
         except (OtherCodeHere, StorageDenied) as error:
             return {"id": self.described["id"], "reports": [], FAULT: str(error)}
+        value = _last(result["reports"], self.context.metric)
+        return {**result} if value is None else {**result, self.context.metric: value}
 
-    def _step(self) -> dict[str, Any]:
+    def _step(self) -> StepResult:
         if (recorded := self._recorded_already()) is not None:
             return recorded
         execution = self.execution or self._begin()
         stepped = execution.advance(self.context.chunk_s)
-        result: dict[str, Any] = {"id": self.described["id"], "reports": stepped.reports, "seconds": execution.seconds}
-        if (value := _last(stepped.reports, self.context.metric)) is not None:
-            result[self.context.metric] = value
+        result: StepResult = {"id": self.described["id"], "reports": stepped.reports, "seconds": execution.seconds}
         if system := execution.new_system():
             result["system"] = system
         if execution.fused is not None and execution.fused.peers:
             result["peers"] = execution.fused.peers
         if stepped.record is not None:
-            result |= {"done": True, STATUS: stepped.record.status}
+            result["done"], result[STATUS] = True, stepped.record.status
             # An error of CUDA leaves the process unusable for the next trial.
             self.cuda_failed = stepped.record.status == Status.FAILED and "CUDA" in (stepped.record.error or "")
         return result
@@ -104,7 +102,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
             opened.pop_all()  # from here on the execution closes it
         return self.execution
 
-    def _recorded_already(self) -> dict[str, Any] | None:
+    def _recorded_already(self) -> StepResult | None:
         """The last result of a trial whose worker died between writing the record and reporting it."""
         if self.execution is not None or (record := self.records.read_one(self.described["id"])) is None:
             return None

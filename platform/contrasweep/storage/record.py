@@ -151,9 +151,10 @@ class TrialNotes:
 
     def joined(self, other: "TrialNotes") -> "TrialNotes":
         """Both together; `other` where both say something."""
-        return replace(self, **other.to_dict())
+        stated: Any = other.to_dict()
+        return replace(self, **stated)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values, without what does not apply."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
