@@ -1,12 +1,13 @@
 """The hosts of a cluster while a study runs: those that join are used, and those that are needed are requested."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from cluster.demand import HOST_TIMEOUT_S, bundle
 from cluster.footprint import Footprint
 from cluster.inventory import Inventory, ray_inventory
+from cluster.inventory.detection import RayNode
 
 POLL_S = 2.0
 JOIN_QUIET_S = 120.0
@@ -48,10 +49,7 @@ class ClusterHosts:
     for it is not one that fits nowhere."""
 
     def __init__(
-        self,
-        inventory: Inventory,
-        nodes: Callable[[], list[Mapping[str, Any]]],
-        clock: Callable[[], float] = time.monotonic,
+        self, inventory: Inventory, nodes: Callable[[], list[RayNode]], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.inventory, self.nodes, self.clock = inventory, nodes, clock
         self.polled = self.grown = clock()
@@ -87,5 +85,5 @@ class ClusterHosts:
             self._requested[footprint] = placement_group([resources], bundle_label_selector=[labels])
 
 
-def _autoscaled(nodes: Iterable[Mapping[str, Any]]) -> bool:
+def _autoscaled(nodes: Iterable[RayNode]) -> bool:
     return any(NODE_GROUP_LABEL in (node.get("Labels") or {}) for node in nodes)

@@ -28,6 +28,11 @@ MAX_PACKAGE = 500 * 2**20
 SAME_TIME = (1980, 1, 1, 0, 0, 0)
 """Of every file in a package, so that the same files are the same package."""
 
+RuntimeEnv = Mapping[str, Any]
+"""A Ray runtime environment; its fields are Ray's (`working_dir`, `env_vars`, ...)."""
+JobAnswer = Mapping[str, Any]
+"""A job as the cluster's REST API describes it."""
+
 
 class JobStatus(StrEnum):
     """How a job stands."""
@@ -67,7 +72,7 @@ class JobClient:
         self,
         *,
         entrypoint: str,
-        runtime_env: Mapping[str, Any] | None = None,
+        runtime_env: RuntimeEnv | None = None,
         metadata: Mapping[str, str] | None = None,
         submission_id: str | None = None,
     ) -> str:
@@ -162,6 +167,6 @@ def _path(job: str) -> str:
     return f"/api/jobs/{quote(job, safe='')}"
 
 
-def _details(job: Mapping[str, Any]) -> JobDetails:
+def _details(job: JobAnswer) -> JobDetails:
     start, end = (None if job[name] is None else int(job[name]) for name in ("start_time", "end_time"))
     return JobDetails(job["submission_id"], JobStatus(job["status"]), dict(job["metadata"] or {}), start, end)

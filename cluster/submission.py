@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from cluster import preflight
 from cluster.errors import SubmissionError
@@ -119,7 +119,17 @@ def stop(job: str, *, address: str, wait_s: float = 60.0) -> str:
         return current
 
 
-def jobs(*, address: str) -> list[dict[str, Any]]:
+class JobRow(TypedDict):
+    """One of our jobs on a cluster; `start` and `end` in seconds since 1970, None before."""
+
+    id: str
+    study: str
+    status: str
+    start: float | None
+    end: float | None
+
+
+def jobs(*, address: str) -> list[JobRow]:
     """Our jobs on the cluster, newest first: id, study, status, start and end in seconds since 1970."""
     with _client(preflight.normal_address(address)) as client:
         listed = [job for job in client.list_jobs() if (job.metadata or {}).get("contrasweep") not in (None, "probe")]

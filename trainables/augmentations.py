@@ -115,7 +115,7 @@ def resolved(augmentation: Component, data: Manifest, column: str = "image") -> 
     """
     if augmentation.name != "auto":
         return augmentation
-    shape = data.columns.get(column, {}).get("shape")
+    shape = data.columns[column].get("shape") if column in data.columns else None
     name = data.source.get("content")
     if name not in AUGMENTATIONS:
         gray = shape is not None and shape[-1] == 1 and data.source.get("dataset") not in PHOTOGRAPHS_IN_GRAY

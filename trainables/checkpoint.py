@@ -47,7 +47,7 @@ def part(folder: Path, name: str) -> StateDict:
     return state
 
 
-def restore(folder: Path, parts: Mapping[str, Stateful]) -> dict[str, Any]:
+def restore(folder: Path, parts: Mapping[str, Stateful]) -> StateDict:
     """Bring `parts` and torch's random state back to what `save` wrote to `folder`; returns its facts."""
     state = _read(folder)
     if set(state["parts"]) != set(parts):
@@ -57,7 +57,7 @@ def restore(folder: Path, parts: Mapping[str, Stateful]) -> dict[str, Any]:
     for name, part in parts.items():
         part.load_state_dict(state["parts"][name])
     _set_rng(state["rng"])
-    facts: dict[str, Any] = state["facts"]
+    facts: StateDict = state["facts"]
     return facts
 
 
@@ -68,11 +68,11 @@ def _read(folder: Path) -> Any:
         raise StorageError(f"{folder} holds no checkpoint ({FILE} is missing)") from None
 
 
-def _rng() -> dict[str, Any]:
+def _rng() -> StateDict:
     return {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []}
 
 
-def _set_rng(state: Mapping[str, Any]) -> None:
+def _set_rng(state: StateDict) -> None:
     torch.set_rng_state(state["cpu"])
     if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(state["cuda"])

@@ -18,7 +18,7 @@ FLOAT = 4  # bytes
 
 def image_shape(data: Manifest, column: str) -> Shape:
     """channels, height, width of a dataset's images as staged."""
-    shape = data.columns.get(column, {}).get("shape")
+    shape = data.columns[column].get("shape") if column in data.columns else None
     if shape is None:
         raise ClusterError(f"dataset {data.name} does not say how large its images are")
     height, width, channels = shape

@@ -7,7 +7,7 @@ and take `weights`, a file of a state dict, which is checked by its digest.
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -175,7 +175,7 @@ class _WithDim(nn.Module):
 def _first_conv(net: nn.Module, channels: int) -> None:
     """Let the first convolution take so many channels."""
     path, old = next((path, m) for path, m in net.named_modules() if isinstance(m, nn.Conv2d))
-    kept: Mapping[str, Any] = {
+    kept: MutableConfig = {
         name: getattr(old, name) for name in ("kernel_size", "stride", "padding", "dilation", "padding_mode")
     }
     net.set_submodule(path, nn.Conv2d(channels, old.out_channels, bias=old.bias is not None, **kept))

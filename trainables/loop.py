@@ -11,13 +11,13 @@ says what an epoch, an evaluation and the end of training are (`Method`).
 import tempfile
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from contrasweep.processes import scratch_prefix
-from contrasweep.trial import Report, Trial
+from contrasweep.trial import ItemColumns, Report, Trial
 from trainables import checkpoint
 from trainables.diagnostics import gradient_norm
 from trainables.losses import NotFiniteError
@@ -77,7 +77,7 @@ class Evaluation(NamedTuple):
     """What an evaluation adds to its epoch's report: metrics, values per test item, and files worth keeping."""
 
     metrics: Mapping[str, float]
-    items: Mapping[str, Any] = {}
+    items: ItemColumns = {}  # noqa: RUF012  # a read-only mapping, as its alias says
     artifacts: Mapping[str, Path] = {}
 
 

@@ -8,9 +8,9 @@ table and is compared by the same paired test. Nothing is random: the seed chang
 """
 
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import pydantic
@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cluster.memory import Workload
+from contrasweep.config import Config
 from contrasweep.data import open_dataset
 from contrasweep.data.manifest import Manifest
 from contrasweep.data.reading import Part
@@ -62,7 +63,7 @@ def _pixels(part: Part) -> Float[Tensor, "n d"]:
     return torch.from_numpy(np.asarray(part.array("image"))).flatten(1).float() / 255
 
 
-def memory(config: Mapping[str, Any], data: Manifest) -> Workload:
+def memory(config: Config, data: Manifest) -> Workload:
     """Neighbours take no GPU: the images of both parts on the host, in float32."""
     images = (data.rows("train") + data.rows("test")) * math.prod(image_shape(data, "image"))
     return Workload("raw pixels", (images,), torch.nn.Identity, (1, 1), resident_bytes=5 * images, device="cpu")

@@ -60,7 +60,7 @@ class TorchOptimizer:
         self.parameters = [p for p in parameters if p.requires_grad]
         decayed = [p for p in self.parameters if decay_on == "all" or p.ndim > 1]
         free = [p for p in self.parameters if decay_on != "all" and p.ndim <= 1]
-        groups: list[dict[str, Any]] = [{"params": decayed}] if decayed else []
+        groups: list[dict[str, object]] = [{"params": decayed}] if decayed else []
         if free:
             groups.append({"params": free, "weight_decay": 0.0})
         self.inner = target(groups, lr=lr, **options)

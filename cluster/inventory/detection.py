@@ -5,13 +5,21 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from cluster.errors import InventoryError
 from cluster.inventory.hosts import ACCELERATOR_LABEL, COST_LABEL, GPU_MEMORY_GIB, MEMORY_LABEL, Gpu, Inventory, Node
 
 
-def ray_inventory(nodes: Iterable[Mapping[str, Any]]) -> Inventory:
+class RayNode(TypedDict, total=False):
+    """What is read of a node as `ray.nodes()` lists it; `memory` among its resources is in bytes."""
+
+    Alive: bool
+    Resources: dict[str, float]
+    Labels: dict[str, str]
+
+
+def ray_inventory(nodes: Iterable[RayNode]) -> Inventory:
     """The hosts that `ray.nodes()` lists. The type of a GPU comes from the node's label or its `accelerator_type:`
     resource, its memory from our label or from the type; where hosts disagree about the memory of a type, the smallest
     counts, since a trial may land on any."""
@@ -38,7 +46,7 @@ def this_machine() -> Inventory:
     return Inventory((Node(cores, memory_gib, gpus=number, gpu=gpu),))
 
 
-def _ray_node(node: Mapping[str, Any]) -> Node:
+def _ray_node(node: RayNode) -> Node:
     resources, labels = node.get("Resources", {}), node.get("Labels", {})
     gpus = int(resources.get("GPU", 0))
     named = next((r.removeprefix("accelerator_type:") for r in resources if r.startswith("accelerator_type:")), "")

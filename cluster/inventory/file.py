@@ -50,7 +50,7 @@ def _node(entry: Any, place: str) -> Node:
     )
 
 
-def _gpu(entry: Mapping[str, Any], place: str) -> Gpu:
+def _gpu(entry: Mapping[str, object], place: str) -> Gpu:
     kind = str(entry["gpu"])
     memory = _number(entry, "gpu_memory_gib", place, GPU_MEMORY_GIB.get(kind, 0.0))
     if memory == 0:
@@ -65,7 +65,7 @@ def _gpu(entry: Mapping[str, Any], place: str) -> Gpu:
 
 
 def _number(
-    entry: Mapping[str, Any], name: str, place: str, default: float | None = None, whole: bool = False
+    entry: Mapping[str, object], name: str, place: str, default: float | None = None, whole: bool = False
 ) -> float:
     value = entry.get(name, default)
     if value is None:

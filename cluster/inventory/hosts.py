@@ -1,7 +1,6 @@
 """Types of hosts: cores, memory, and GPUs by type."""
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 ACCELERATOR_LABEL = "ray.io/accelerator-type"
 """Node label that Ray sets where it finds a GPU; `ray start --labels ray.io/accelerator-type=H100` sets it by hand."""
@@ -49,7 +48,7 @@ class Node:
     cost_per_hour: float = 0.0
     name: str = ""
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, object]:
         """The host as an entry of an inventory file."""
         entry = {name: value for name, value in asdict(self).items() if name != "gpu"}
         if self.gpu:
@@ -115,6 +114,6 @@ class Inventory:
             for node in self.nodes
         )
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, object]:
         """The inventory as an inventory file holds it; `read_inventory` reads it back."""
         return {"nodes": [node.to_plain() for node in self.nodes]}

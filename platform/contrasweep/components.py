@@ -35,7 +35,7 @@ from pydantic_core import core_schema
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import import_path
-from contrasweep.schema import checked, json_schema, omitted_fields, plain, unknown_field
+from contrasweep.schema import JsonSchema, checked, json_schema, omitted_fields, plain, unknown_field
 
 E = TypeVar("E")
 
@@ -164,9 +164,9 @@ class Declared:
             lambda value: self.table.choose(value, self.default, self.defaults)
         )
 
-    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> JsonSchema:
         """A name, or a mapping for each entry of the table."""
-        forms: list[dict[str, Any]] = [{"type": "string", "examples": list(self.table)}]
+        forms: list[JsonSchema] = [{"type": "string", "examples": list(self.table)}]
         for name, entry in self.table.items():
             own = json_schema(self.table.takes(entry, self.defaults))
             properties = {"name": {"const": name}, **own.get("properties", {})}
@@ -217,7 +217,7 @@ def signature_fields(function: Callable[..., Any], after: int | None = None) -> 
     return {p.name: _field(p, types) for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
 
 
-def _field(parameter: inspect.Parameter, types: Mapping[str, Any]) -> Field:
+def _field(parameter: inspect.Parameter, types: Mapping[str, object]) -> Field:
     default = parameter.default
     if default is inspect.Parameter.empty:
         return types.get(parameter.name, Any), default

@@ -1,10 +1,15 @@
 """`Row`, the numbers of a trial at one step, as they pass from its process to the files and the trackers."""
 
 from collections.abc import Mapping
+from typing import Any
 
 Row = dict[str, float]
 """A report, or what a trial used at a time: `step` (counts up from 1; seconds for what it used), `time` (seconds since
 1970) and numbers by name."""
+
+
+FrameRow = dict[str, Any]
+"""A row of a frame of trials, by its columns: the study's own axes and metrics stand beside ours."""
 
 
 def step_of(row: Mapping[str, float]) -> int:

@@ -40,6 +40,8 @@ from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError, choose_from
 
 C = TypeVar("C", bound=type)
+JsonSchema = dict[str, Any]
+"""A JSON schema; its words are that standard's."""
 
 OMIT_DEFAULT = object()
 """In a field's `Annotated` type: leave it out of the resolved config while it has its default."""
@@ -126,12 +128,12 @@ def validate(cls: Any, value: object) -> Any:
         raise from_pydantic(error, cls) from None
 
 
-def json_schema(cls: Any, ref_template: str = "#/$defs/{model}") -> dict[str, Any]:
+def json_schema(cls: Any, ref_template: str = "#/$defs/{model}") -> JsonSchema:
     """JSON schema of `cls`, for editors; `ref_template` says where the classes that it uses will stand."""
     return pydantic.TypeAdapter(cls).json_schema(ref_template=ref_template)
 
 
-def _described_schema(cls: Any, core: Any, handler: pydantic.GetJsonSchemaHandler) -> dict[str, Any]:
+def _described_schema(cls: Any, core: Any, handler: pydantic.GetJsonSchemaHandler) -> JsonSchema:
     """The JSON schema of a `@checked` class with the help of its fields."""
     schema = handler(core)
     properties = handler.resolve_ref_schema(schema).get("properties", {})
@@ -157,14 +159,14 @@ def _is_default(value: Any, default: Any) -> bool:
     return bool(plain(value) == {"name": default} if hasattr(value, "to_plain") else value == default)
 
 
-def omitted_fields(cls: Any) -> dict[str, Any]:
+def omitted_fields(cls: Any) -> dict[str, object]:
     """Field -> default of the fields of a `@checked` class that are declared with `OMIT_DEFAULT`."""
     hashable: Hashable = cls
     return _omitted_fields(hashable)
 
 
 @functools.cache
-def _omitted_fields(cls: Hashable) -> dict[str, Any]:
+def _omitted_fields(cls: Hashable) -> dict[str, object]:
     fields: Mapping[str, pydantic.fields.FieldInfo] = getattr(cls, "__pydantic_fields__", {})
     return {
         name: info.get_default(call_default_factory=True, validated_data={})

@@ -47,6 +47,10 @@ def _text(number: int | None) -> str:
     return str(number) if type(number) is int else canonical.dumps(number)
 
 
+ItemColumns = Mapping[str, Any]
+"""Name -> one value per test item, as a list or an array; `group` names what the items are from."""
+
+
 @dataclass(frozen=True)
 class Report:
     """What a trainable yields. `step` counts up from 1 (optimiser steps or epochs, the trainable's choice);
@@ -60,7 +64,7 @@ class Report:
     step: int
     metrics: Mapping[str, float]
     checkpoint: Path | None = None
-    items: Mapping[str, Any] = field(default_factory=dict)
+    items: ItemColumns = field(default_factory=dict)
     artifacts: Mapping[str, Path] = field(default_factory=dict)
 
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from contrasweep.trial import ItemColumns
 from trainables.evaluation.neighbours import Neighbours, search
 from trainables.evaluation.probe import linear_probe
 from trainables.evaluation.scores import classification
@@ -22,7 +22,7 @@ class Evaluation:
     """`metrics` by name, `items` with one value per test item in the test part's order, and the neighbours."""
 
     metrics: Mapping[str, float]
-    items: Mapping[str, Any]
+    items: ItemColumns
     neighbours: Neighbours = field(repr=False)
 
 

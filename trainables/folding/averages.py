@@ -1,12 +1,12 @@
 """Exponential moving averages of the weights of K members."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from trainables.checkpoint import StateDict
 from trainables.folding.network import Folded
 
 
@@ -29,7 +29,7 @@ class FoldedAverage:
 
     def take(self, slot: int) -> dict[str, Tensor]:
         """The plain state dict of a slot's average."""
-        state: dict[str, Any] = self.network.take(slot)
+        state: StateDict = self.network.take(slot)
         for name, value in self.values.items():
             state[name].copy_(value[slot])
         return state

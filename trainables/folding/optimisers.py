@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from contrasweep.config import Config
+from trainables.checkpoint import StateDict
 from trainables.folding.errors import Unfoldable
 from trainables.folding.slots import Slots, like
 from trainables.optimisation import LARS, SGD, AdamW
@@ -55,7 +56,7 @@ class FoldedOptimizer(ABC):
         """Each member's rate of its next step."""
         return self.numbers["lr"]
 
-    def put(self, slot: int, options: Mapping[str, Any], state: Mapping[str, Any] | None = None) -> None:
+    def put(self, slot: int, options: Config, state: StateDict | None = None) -> None:
         """Give a slot its member's options, and the state of its plain optimizer (None: of one that is new)."""
         for name, number in self.named(options).items():
             self.numbers[name][slot] = number
@@ -68,9 +69,9 @@ class FoldedOptimizer(ABC):
                 else:
                     value[slot].copy_(state[name][i])
 
-    def take(self, slot: int) -> dict[str, Any]:
+    def take(self, slot: int) -> StateDict:
         """The state of a slot's member as its plain optimizer has it."""
-        taken: dict[str, Any] = {
+        taken: StateDict = {
             name: [
                 torch.empty_like(plain, device=value.device).copy_(value[slot])
                 for plain, value in zip(self.templates, stacked, strict=True)

@@ -13,7 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from contrasweep.errors import DataError, SpecError
-from contrasweep.trial import Report, Trial
+from contrasweep.trial import ItemColumns, Report, Trial
 from trainables import checkpoint, diagnostics, loop, optimisation, seeding
 from trainables.losses.negatives import Counts
 from trainables.paired import artifacts, metrics
@@ -41,7 +41,7 @@ class Inputs(Protocol):
     train_labels: Tensor
     test_labels: Tensor
     test_rows: Any
-    test_grouping: dict[str, Any]
+    test_grouping: ItemColumns
 
     @property
     def settings(self) -> Recipe:

@@ -1,6 +1,6 @@
 """What the memory estimates of every modality of the family share."""
 
-from typing import Any
+from typing import Literal, TypedDict
 
 from torch import Tensor
 
@@ -12,12 +12,21 @@ TYPICAL_CLASSES = 10
 """Where the dataset names no classes; the classifier's last layer hardly counts."""
 
 
-def precision(recipe: Recipe) -> str:
+def precision(recipe: Recipe) -> Literal["fp32", "bf16"]:
     """What `cluster.memory` calls the precision of the network."""
     return "bf16" if recipe.autocast else "fp32"
 
 
-def of_recipe(recipe: Recipe) -> dict[str, Any]:
+class RecipeFields(TypedDict):
+    """The fields of a `Workload` that a recipe says."""
+
+    optimizer_states: float
+    precision: Literal["fp32", "bf16"]
+    device: str
+    cpus: float
+
+
+def of_recipe(recipe: Recipe) -> RecipeFields:
     """The fields of a `Workload` that every modality takes from its recipe."""
     return {
         "optimizer_states": optimizer_states(recipe.optimizer),

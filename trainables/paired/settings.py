@@ -1,7 +1,7 @@
 """Settings that every modality of the LOCAL family has: losses, weights, batches and optimisation."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pydantic
 
@@ -141,7 +141,7 @@ def _of_instances(loss: ComposedLoss | ExternalLoss) -> bool:
     return isinstance(loss, ComposedLoss) and loss.loss.positives == "instances"
 
 
-def _require_known(kind: str, table: Mapping[str, Any], place: str, value: str) -> None:
+def _require_known(kind: str, table: Mapping[str, object], place: str, value: str) -> None:
     """`SpecError` that lists the known names unless `value` is one of them."""
     if value not in table:
         raise SpecError(

@@ -36,7 +36,7 @@ def embeddings(test: Embedded, rows: Any) -> pa.Table:
     """One row a test item; coordinates of a fixed sample of at most `TSNE_POINTS`."""
     n = len(test.labels)
     chosen = np.sort(np.random.default_rng(TSNE_SEED).permutation(n)[:TSNE_POINTS])
-    columns: dict[str, Any] = {
+    columns: dict[str, object] = {
         "row": np.asarray(rows),
         "label": test.labels.numpy(),
         "predicted": test.predicted.numpy(),

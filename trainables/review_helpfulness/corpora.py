@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -98,7 +98,7 @@ def prepare(
     inputs = Inputs(
         vectors[0], vectors[1], table, len(characters), roi_dim, len(categories), settings.helpful_threshold
     )
-    shared: dict[str, Any] = {
+    shared: Shared = {
         "product_tokens": _encode(map(products.text, range(len(products.ids))), product_words, settings),
         "record_tokens": _encode(map(products.record, range(len(products.ids))), product_words, settings),
         "product_regions": _regions(products.regions, settings),
@@ -120,6 +120,16 @@ def prepare(
             label=left.label,
         )
     return Prepared(corpora, inputs, dropped)
+
+
+class Shared(TypedDict):
+    """The fields that all parts of a dataset have in common."""
+
+    product_tokens: list[NDArray[np.int64]]
+    record_tokens: list[NDArray[np.int64]]
+    product_regions: Sequence[NDArray[Any]]
+    category: NDArray[np.int64]
+    roi_dim: int
 
 
 def _encode(texts: Iterable[str], vocabulary: Vocabulary, settings: Settings) -> list[NDArray[np.int64]]:

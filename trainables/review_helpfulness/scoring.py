@@ -1,12 +1,15 @@
 """What the last report says of the test part: metrics with their floors, and distances between modalities."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TypedDict
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from contrasweep.errors import DataError
+from contrasweep.trial import ItemColumns
 from trainables.review_helpfulness.batch import Batch, Corpus, Output
 from trainables.review_helpfulness.distances import relation_distances
 from trainables.review_helpfulness.metrics import PerProduct, per_product, random_order_metrics
@@ -14,9 +17,17 @@ from trainables.review_helpfulness.metrics import PerProduct, per_product, rando
 RANDOM_ORDERS = 50
 
 
-def with_floors(scored: PerProduct, corpus: Corpus, threshold: int) -> tuple[dict[str, float], dict[str, Any]]:
+class Rows(TypedDict):
+    """What all rankings of a part are measured on."""
+
+    labels: NDArray[np.int64]
+    products: NDArray[np.int64]
+    threshold: int
+
+
+def with_floors(scored: PerProduct, corpus: Corpus, threshold: int) -> tuple[dict[str, float], ItemColumns]:
     """Means and per-product values of `scored`, of a random order (`random_`) and of longest first (`length_`)."""
-    rows: dict[str, Any] = {"labels": corpus.label, "products": corpus.product, "threshold": threshold}
+    rows: Rows = {"labels": corpus.label, "products": corpus.product, "threshold": threshold}
     rankings = {
         "": scored,
         "random_": random_order_metrics(**rows, draws=RANDOM_ORDERS),

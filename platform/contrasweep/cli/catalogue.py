@@ -18,7 +18,7 @@ from typing import Any
 from contrasweep.components import Declared, Table, declared
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import import_from_here, import_path
-from contrasweep.schema import field_help, json_schema
+from contrasweep.schema import JsonSchema, field_help, json_schema
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.sweep import Sweep
 
@@ -88,12 +88,12 @@ def settings(kind: str, name: str) -> list[Setting]:
     return _settings_of(import_path(entry, f"list {kind}", kind.removesuffix("s")) if isinstance(entry, str) else entry)
 
 
-def with_method_settings(schema: dict[str, Any]) -> dict[str, Any]:
+def with_method_settings(schema: JsonSchema) -> JsonSchema:
     """The JSON schema of a study in which the config of an arm is known by its method: names, types and help of the
     method's settings."""
     arm = schema["$defs"]["Arm"]
     for method, path in _table("methods").items():
-        cls = getattr(import_path(path, "methods"), "settings", None)
+        cls = getattr(import_path(str(path), "methods"), "settings", None)
         if cls is None:
             continue
         fields = json_schema(cls, ref_template=f"#/$defs/{method}.{{model}}")
@@ -108,7 +108,7 @@ def with_method_settings(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _table(kind: str) -> Mapping[str, Any]:
+def _table(kind: str) -> Mapping[str, object]:
     if kind not in TABLES:
         raise SpecError(
             "there is no such kind of thing",
@@ -117,7 +117,7 @@ def _table(kind: str) -> Mapping[str, Any]:
             hint=choose_from("kinds", [*TABLES, "studies"], kind),
         )
     module, _, table = TABLES[kind].partition(":")
-    return typing.cast(Mapping[str, Any], getattr(importlib.import_module(module), table))
+    return typing.cast(Mapping[str, object], getattr(importlib.import_module(module), table))
 
 
 def _studies() -> Iterator[tuple[str, AblationGrid | Sweep]]:

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
@@ -132,7 +132,23 @@ def _by_code(records: "StudyRecords") -> "dict[str, list[Record]]":
     return dict(by_code)
 
 
-def _row(records: "StudyRecords", digest: str, trials: "list[Record]") -> dict[str, Any]:
+CodeRow = TypedDict(
+    "CodeRow",
+    {
+        "digest": str,
+        "trials": int,
+        "from": str,
+        "to": str,
+        "commit": str,
+        "dirty": bool,
+        "modules": list[str],
+        "trainables": list[str],
+    },
+)
+"""A version of the code and its trials; `from` and `to`: when the first and the last of them ended."""
+
+
+def _row(records: "StudyRecords", digest: str, trials: "list[Record]") -> CodeRow:
     from contrasweep.storage.code_files import read_version
 
     version = read_version(records, digest)

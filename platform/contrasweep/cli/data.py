@@ -1,7 +1,8 @@
 """`contrasweep data stage|list|show|verify`."""
 
 import json
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +11,12 @@ from contrasweep.defaults import STORAGE
 from contrasweep.errors import DataError
 from contrasweep.study.file import parse_set
 from contrasweep.text_table import text_table
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from contrasweep.data.inspecting import DatasetDetails
+
 
 app = typer.Typer(no_args_is_help=True, help="Stage datasets as Parquet, list, show and verify them.")
 
@@ -45,7 +52,7 @@ def stage(
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        tasks: dict[str, Any] = {}
+        tasks: dict[str, TaskID] = {}
 
         def advance(split: str, rows: int) -> None:
             if split not in tasks:
@@ -65,14 +72,15 @@ def list_(
     """What is staged below STORAGE, or with --known what can be."""
     from contrasweep.data import inspecting
 
-    rows = inspecting.known() if known else inspecting.staged(storage)
+    staged = [] if known else inspecting.staged(storage)
+    rows = inspecting.known() if known else staged
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
     elif not rows:
         typer.echo(f"nothing is staged in {storage}; `contrasweep data list --known` tells what can be")
     else:
         _print_table(
-            rows if known else [{**row, "rows": _counts(row["rows"]), "digest": row["digest"][:12]} for row in rows]
+            rows if known else [{**row, "rows": _counts(row["rows"]), "digest": row["digest"][:12]} for row in staged]
         )
 
 
@@ -116,7 +124,7 @@ def _counts(rows: dict[str, int]) -> str:
     return " · ".join(f"{split} {n:,}" for split, n in rows.items())
 
 
-def _print_one(shown: dict[str, Any], as_json: bool) -> None:
+def _print_one(shown: "DatasetDetails", as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(shown, indent=1))
         return
@@ -129,6 +137,6 @@ def _text(value: Any) -> str:
     return text if len(text) <= 400 else text[:400] + " … (--json shows all)"
 
 
-def _print_table(rows: list[dict[str, Any]]) -> None:
+def _print_table(rows: Sequence[Mapping[str, object]]) -> None:
     lines = text_table([list(rows[0]), *([str(value) for value in row.values()] for row in rows)], width=width())
     typer.echo("\n".join(lines))

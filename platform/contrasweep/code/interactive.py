@@ -50,7 +50,7 @@ class _Gathering:
     def __init__(self, function: Callable[..., Any], *, with_source: bool = True) -> None:
         self.module = function.__module__
         self.parts: dict[str, str] = {}
-        self.names: Mapping[str, Any] = getattr(function, "__globals__", None) or vars(sys.modules[self.module])
+        self.names: Mapping[str, object] = getattr(function, "__globals__", None) or vars(sys.modules[self.module])
         if with_source:
             self.define(function.__name__, function)
 

@@ -6,21 +6,22 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from contrasweep.data.manifest import REMEDY
+from contrasweep.data.manifest import REMEDY, ColumnSpec
 from contrasweep.errors import DataError
 
-Spec = Mapping[str, Any]
-"""Of an array column: `dtype`, `shape` of one item; `list: true` when a row holds several items;
-`encoding: image` when the bytes are a PNG or JPEG file that decodes to `shape`."""
+
+class _More(TypedDict, total=False):
+    list: bool
+    encoding: str
 
 
-def spec(dtype: str, shape: Sequence[int], **more: Any) -> dict[str, Any]:
+def spec(dtype: str, shape: Sequence[int], **more: Unpack[_More]) -> ColumnSpec:
     """The manifest's entry of an array column: its dtype, the shape of one row, and `more`, such as `list`."""
     return {"dtype": dtype, "shape": [int(size) for size in shape], **more}
 
@@ -48,7 +49,7 @@ def to_array(column: pa.Array, dtype: str, shape: Sequence[int]) -> NDArray[Any]
     return raw.view(np.dtype(dtype).newbyteorder("<")).reshape(len(column), *shape)
 
 
-def check_stored(column: pa.Array, spec: Spec, where: str) -> None:
+def check_stored(column: pa.Array, spec: ColumnSpec, where: str) -> None:
     """`DataError` where a column of the shard `where` is not stored as its spec says."""
     kind = column.type
     if spec.get("list"):
@@ -64,14 +65,14 @@ def check_stored(column: pa.Array, spec: Spec, where: str) -> None:
         raise DataError(f"{where}: {what} is stored as {str(kind)[:50]} with {nulls:,} nulls; {REMEDY}")
 
 
-def table(columns: Mapping[str, Any], specs: Mapping[str, Spec]) -> pa.Table:
+def table(columns: Mapping[str, object], specs: Mapping[str, ColumnSpec]) -> pa.Table:
     """A table of `columns`; array columns carry their spec in the metadata of their field."""
     arrays = {name: value if isinstance(value, pa.Array) else pa.array(value) for name, value in columns.items()}
     fields = [pa.field(name, array.type, metadata=_metadata(specs.get(name))) for name, array in arrays.items()]
     return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
 
 
-def _metadata(spec: Spec | None) -> dict[str, str] | None:
+def _metadata(spec: ColumnSpec | None) -> dict[str, str] | None:
     return None if spec is None else {key: str(value) for key, value in spec.items()} | {"byte_order": "little"}
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from contrasweep.data.columns import Spec
-from contrasweep.data.manifest import Folds
+from contrasweep.data.manifest import ColumnSpec, Folds
 from contrasweep.schema import checked
 
 
@@ -26,7 +25,7 @@ class Rejected:
         if len(kept := self.names.setdefault(reason, [])) < self.NAMES:
             kept.append(name)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """For the manifest: by reason, how many were left out and the first of their names."""
         return {reason: {"count": n, "first": self.names[reason]} for reason, n in sorted(self.counts.items())}
 
@@ -41,9 +40,9 @@ class Content:
     kind: str
     splits: Mapping[str, Iterable[pa.Table]]
     classes: tuple[str, ...] = ()
-    columns: Mapping[str, Spec] = field(default_factory=dict)
+    columns: Mapping[str, ColumnSpec] = field(default_factory=dict)
     folds: Folds | None = None
-    source: Mapping[str, Any] = field(default_factory=dict)
+    source: Mapping[str, object] = field(default_factory=dict)
     rejected: Rejected = field(default_factory=Rejected)
 
 

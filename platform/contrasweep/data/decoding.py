@@ -16,7 +16,7 @@ from contrasweep.data import columns, images
 from contrasweep.data.array_file import ArrayFile, ArrayWriter
 from contrasweep.data.encoded_file import EncodedFile, EncodedWriter
 from contrasweep.data.integrity import check_shard
-from contrasweep.data.manifest import Manifest, Shard
+from contrasweep.data.manifest import ColumnSpec, Manifest, Shard
 from contrasweep.errors import DataError
 from contrasweep.storage.store import LocalStore, open_store
 
@@ -66,7 +66,7 @@ def decode_split(manifest: Manifest, split: str, folder: Path, encoded: Collecti
 
 
 def _decode_shard(
-    shard: Shard, file: Path, where: str, specs: Mapping[str, columns.Spec], writers: Mapping[str, Any]
+    shard: Shard, file: Path, where: str, specs: Mapping[str, ColumnSpec], writers: Mapping[str, "Writer"]
 ) -> pa.Table:
     """Give each array column to its writer; the other columns."""
     with pq.ParquetFile(file, memory_map=False, pre_buffer=False) as opened:
@@ -122,7 +122,7 @@ def _with(table: pa.Table, name: str, values: Ints) -> pa.Table:
     return table.append_column(name, pa.array(values))
 
 
-def _writer(folder: Path, name: str, spec: columns.Spec, rows: int, encoded: bool) -> Any:
+def _writer(folder: Path, name: str, spec: ColumnSpec, rows: int, encoded: bool) -> "Writer":
     if encoded:
         return EncodedWriter(folder / f"{name}.npy")
     return (_Ragged if spec.get("list") else _Array)(folder / f"{name}.npy", spec, rows)
@@ -131,7 +131,7 @@ def _writer(folder: Path, name: str, spec: columns.Spec, rows: int, encoded: boo
 class _Array:
     """One item a row, written one after the other into a .npy of the final size."""
 
-    def __init__(self, path: Path, spec: columns.Spec, rows: int) -> None:
+    def __init__(self, path: Path, spec: ColumnSpec, rows: int) -> None:
         self.path, self.spec, self.rows, self.seen = path, spec, rows, 0
         self.out: Any = None
 
@@ -165,7 +165,7 @@ class _Array:
 class _Ragged:
     """Several items a row, all of them one after another; where each row's begin goes into the rows."""
 
-    def __init__(self, path: Path, spec: columns.Spec, rows: int) -> None:
+    def __init__(self, path: Path, spec: ColumnSpec, rows: int) -> None:
         self.path, self.spec, self.seen, self.items = path, spec, 0, 0
         self.lengths: list[Ints] = []
         self.raw: Any = None
@@ -211,3 +211,7 @@ def write_in_order(base: Mapping[str, ArrayFile | EncodedFile], order: Ints, fol
         out.close()
     if not base:
         (folder / "empty").touch()
+
+
+Writer = _Array | _Ragged | EncodedWriter
+"""Takes a column batch by batch, and is closed."""

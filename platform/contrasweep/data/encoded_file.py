@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from contrasweep.data import images
-from contrasweep.data.columns import Spec
+from contrasweep.data.manifest import ColumnSpec
 from contrasweep.errors import DataError
 
 BYTES, OFFSETS = ".encoded", ".offsets"
@@ -26,7 +26,7 @@ class EncodedFile:
 
     dtype = np.dtype(np.uint8)
 
-    def __init__(self, folder: Path, name: str, spec: Spec) -> None:
+    def __init__(self, folder: Path, name: str, spec: ColumnSpec) -> None:
         self._file, self._name = (folder / f"{name}{BYTES}").open("rb"), f"{folder / name}{BYTES}"
         self._ends = np.fromfile(folder / f"{name}{OFFSETS}", np.int64)
         self.shape = (len(self._ends), *spec["shape"])

@@ -4,13 +4,13 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import pyarrow.parquet as pq
 
 from contrasweep.data.columns import content_digest
 from contrasweep.data.integrity import check_shard
-from contrasweep.data.manifest import Manifest, Shard
+from contrasweep.data.manifest import ColumnSpec, Manifest, Shard
 from contrasweep.data.resolving import staged_in
 from contrasweep.errors import DataError, StorageError
 from contrasweep.storage.store import Store, open_store
@@ -24,7 +24,39 @@ class Finding:
     problem: str
 
 
-def known() -> list[dict[str, Any]]:
+class KnownDataset(TypedDict):
+    """A dataset that can be staged; `needs`: what --source must be ("" for none)."""
+
+    name: str
+    about: str
+    needs: str
+    licence: str
+
+
+class DatasetSummary(TypedDict):
+    """A staged dataset; `classes` is their number, `rows` those of each split, `mib` the size of its shards."""
+
+    name: str
+    uri: str
+    kind: str
+    classes: int
+    rows: dict[str, int]
+    mib: float
+    digest: str
+    synthetic: bool
+
+
+class DatasetDetails(DatasetSummary):
+    """The same with its folds ("5 (stratified)"), how its columns are stored, rows of each class by split, and where
+    it came from."""
+
+    folds: str | None
+    columns: dict[str, ColumnSpec]
+    class_counts: dict[str, dict[str, int]]
+    source: dict[str, object]
+
+
+def known() -> list[KnownDataset]:
     """Every dataset that can be staged: `name`, `about`, `needs` (what --source must be; "" for none), `licence`."""
     from contrasweep.data.importers import DATASETS
 
@@ -34,12 +66,12 @@ def known() -> list[dict[str, Any]]:
     ]
 
 
-def staged(storage: str) -> list[dict[str, Any]]:
+def staged(storage: str) -> list[DatasetSummary]:
     """Every dataset staged in `storage`: `name`, `uri`, `rows` per split, `classes`, `mib`, `digest`, `synthetic`."""
     return [summary(manifest) for manifest in staged_in(storage)]
 
 
-def summary(manifest: Manifest) -> dict[str, Any]:
+def summary(manifest: Manifest) -> DatasetSummary:
     """One row of `contrasweep data list`: name, kind, numbers of classes and rows, size in MiB, digest."""
     size = sum(shard.bytes for shards in manifest.splits.values() for shard in shards)
     return {
@@ -54,7 +86,7 @@ def summary(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def show(manifest: Manifest) -> dict[str, Any]:
+def show(manifest: Manifest) -> DatasetDetails:
     """The summary, and where it came from, its columns, folds and class counts."""
     counts = {
         split: dict(zip(manifest.classes, counts["classes"], strict=True))
@@ -62,7 +94,8 @@ def show(manifest: Manifest) -> dict[str, Any]:
         if "classes" in counts
     }
     folds = None if manifest.folds is None else f"{manifest.folds.count} ({manifest.folds.rule})"
-    return summary(manifest) | {
+    return {
+        **summary(manifest),
         "folds": folds,
         "columns": dict(manifest.columns),
         "class_counts": counts,

@@ -5,13 +5,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar, NotRequired, TypedDict
 
 import pydantic
 
 from contrasweep import canonical
 from contrasweep.errors import BrokenFileError, DataError
-from contrasweep.storage.json_file import SCHEMA, read_plain
+from contrasweep.storage.json_file import SCHEMA, Members, read_plain
 from contrasweep.storage.names import FileName, Label, Name
 from contrasweep.storage.record import Count, Seed
 
@@ -59,6 +59,23 @@ class Folds:
     seed: Seed = 0
 
 
+class ColumnSpec(TypedDict):
+    """How an array column is stored: `dtype`, `shape` of one item; `list: true` when a row holds several items;
+    `encoding: image` when the bytes are a PNG or JPEG file that decodes to `shape`."""
+
+    dtype: str
+    shape: list[int]
+    list: NotRequired[bool]
+    encoding: NotRequired[str]
+
+
+class SplitCounts(TypedDict, total=False):
+    """Of a labelled split: rows of each class, in the order of the manifest's; and how many groups its rows are of."""
+
+    classes: list[int]
+    groups: int
+
+
 @dataclass(frozen=True)
 class Manifest:
     """A staged dataset. `uri` is where it lies and no part of what it is; neither are `name` and `source`.
@@ -73,10 +90,10 @@ class Manifest:
     kind: str
     splits: Mapping[str, tuple[Shard, ...]]
     classes: tuple[str, ...] = ()
-    columns: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, ColumnSpec] = field(default_factory=dict)
     folds: Folds | None = None
-    source: Mapping[str, Any] = field(default_factory=dict)
-    counts: Mapping[str, Any] = field(default_factory=dict)
+    source: Mapping[str, object] = field(default_factory=dict)
+    counts: Mapping[str, SplitCounts] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
 
     @cached_property
@@ -136,7 +153,7 @@ class Manifest:
         return manifest
 
 
-def _checked_column(column: dict[str, Any]) -> dict[str, Any]:
+def _checked_column(column: Members) -> Members:
     """The entry of an array column as it is; ValueError where it has no dtype of plain numbers or no shape."""
     shape = column.get("shape")
     if not isinstance(column.get("dtype"), str) or not isinstance(shape, list):
@@ -160,12 +177,10 @@ class _Stored:
     classes: tuple[str, ...]
     folds: Folds | None
     digest: Label
-    columns: Mapping[Name, Annotated[dict[str, Any], pydantic.AfterValidator(_checked_column)]] = field(
-        default_factory=dict
-    )
+    columns: Mapping[Name, Annotated[Members, pydantic.AfterValidator(_checked_column)]] = field(default_factory=dict)
     """Their names are those of files in the node's cache."""
-    source: Mapping[str, Any] = field(default_factory=dict)
-    counts: Mapping[Name, dict[str, Any]] = field(default_factory=dict)
+    source: Mapping[str, object] = field(default_factory=dict)
+    counts: Mapping[Name, Members] = field(default_factory=dict)
     schema_version: Count = SCHEMA_VERSION
 
 

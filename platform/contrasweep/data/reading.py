@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from contrasweep import canonical
 from contrasweep.data import cache, decoding, folds
 from contrasweep.data.array_file import ArrayFile
-from contrasweep.data.columns import Spec
 from contrasweep.data.encoded_file import EncodedFile
-from contrasweep.data.manifest import Manifest
+from contrasweep.data.manifest import ColumnSpec, Manifest
 from contrasweep.errors import DataError, SpecError, choose_from
 
 Ints = NDArray[np.int64]
@@ -88,7 +87,7 @@ class Split:
 
     def __init__(self, manifest: Manifest, name: str) -> None:
         self.manifest, self.name, self.rows = manifest, name, manifest.rows(name)
-        self.specs: dict[str, Spec] = {}
+        self.specs: dict[str, ColumnSpec] = {}
         self._fold_orders: dict[int, tuple[Ints, Ints]] = {}  # by repeat
         self._laid_out: dict[int, dict[str, NDArray[Any]]] = {}  # by repeat
         content = [[shard.rows, shard.content or shard.sha256] for shard in manifest.splits[name]]

@@ -20,7 +20,7 @@ from contrasweep.data.columns import content_digest
 from contrasweep.data.content import Content
 from contrasweep.data.folds import NAMELESS
 from contrasweep.data.integrity import check_shard, sha256
-from contrasweep.data.manifest import MANIFEST, Manifest, Shard
+from contrasweep.data.manifest import MANIFEST, Manifest, Shard, SplitCounts
 from contrasweep.data.names import Name, importer, parse
 from contrasweep.errors import DataError
 from contrasweep.storage.json_file import MAX_BYTES
@@ -188,8 +188,8 @@ class _Split:
             self.groups = (self.groups or set()) | set(names) - NAMELESS
             self.nameless += sum(name in NAMELESS for name in names)
 
-    def counts(self) -> dict[str, Any]:
-        counts: dict[str, Any] = {"classes": self.classes.tolist()} if self.classes.any() else {}
+    def counts(self) -> SplitCounts:
+        counts: SplitCounts = {"classes": self.classes.tolist()} if self.classes.any() else {}
         return counts if self.groups is None else counts | {"groups": len(self.groups) + self.nameless}
 
 

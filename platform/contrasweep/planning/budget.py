@@ -10,7 +10,7 @@ left of them.
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from cluster.inventory import COST_LABEL, Inventory
 from cluster.simulate import Makespan
@@ -35,6 +35,13 @@ class Rate:
     def of(cls, gpus: float | None, cost_per_hour: float | None, fused: int | None = None) -> "Rate":
         """From what a record or a checkpoint says; None where it does not. `fused`: slots of the trial's cohort."""
         return cls(gpus or 1.0 / (fused or 1), cost_per_hour or 0.0)
+
+
+class BudgetRow(TypedDict):
+    """A budget's limit and what is spent of it, in the budget's units."""
+
+    limit: float
+    spent: float
 
 
 class Budget:
@@ -117,7 +124,7 @@ class Budget:
             if spent[name] + ahead[name] > limit
         ]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, BudgetRow]:
         """For programs: of each budget that is set, the limit and what is spent."""
         spent = self.spent() if self.limits else {}
         return {name: {"limit": limit, "spent": spent[name]} for name, limit in self.limits.items()}

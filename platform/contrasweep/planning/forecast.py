@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cluster.inventory import Inventory, read_inventory, this_machine
 from cluster.packing import PackingRow, place
@@ -107,7 +106,7 @@ class Forecast:
             return []
         return [size for size in planned_sizes(study, self.plan.total) if math.isfinite(size.detectable)]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """What `to_text` shows, for programs."""
         return {
             "study": self.plan.study.name,

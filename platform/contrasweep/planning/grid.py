@@ -11,7 +11,7 @@ from contrasweep.config import Config, MutableConfig
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, NotStagedError, SpecError
 from contrasweep.planning.looks import schedule, stage
-from contrasweep.planning.plan import Cell, Lot, Resolve
+from contrasweep.planning.plan import Cell, GridTotals, Lot, Resolve
 from contrasweep.planning.shown import ShownPlan
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
@@ -91,10 +91,10 @@ class GridPlan(ShownPlan):
         """Never: every trial of a grid is trained to its end."""
         return False
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, object]:
         """Names of the datasets, folds and seeds."""
         study = self.study
-        facts = {"data": ", ".join(data.name for data in self.table_datasets), "folds": study.folds}
+        facts: dict[str, object] = {"data": ", ".join(data.name for data in self.table_datasets), "folds": study.folds}
         repeats = {"repeats": study.repeats} if study.repeats else {}
         replicates = {"replicates": str(study.replicates)} if study.replicates else {}
         return {**facts, **repeats, "seeds": study.seeds, **replicates}
@@ -167,7 +167,7 @@ class GridPlan(ShownPlan):
         """The trials that are not `done`, each once."""
         return ((trial, 1) for trial in self.trials if trial.id not in done)
 
-    def totals(self, known: Mapping[str, Record]) -> dict[str, Any]:
+    def totals(self, known: Mapping[str, Record]) -> GridTotals:
         """Numbers of cells, trials, those done and those to run."""
         done = len(self.own(known))
         return {"cells": len(self.cells), "trials": self.total, "done": done, "to_run": self.total - done}

@@ -9,14 +9,14 @@ again from the records. Readers take all studies' files together.
 import logging
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pydantic
 
 from cluster.calibration import ENOUGH, HOST_PRIOR, MARGIN, MARGIN_UNMEASURED, Calibration
 from contrasweep import canonical
 from contrasweep.errors import StorageError
-from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.json_file import SCHEMA, JsonFile, Members
 from contrasweep.storage.names import Label
 from contrasweep.storage.record import Count, Measure, Record, Status
 from contrasweep.storage.records import StudyRecords
@@ -71,7 +71,7 @@ class StudyPeaks:
     peaks: tuple[Peak, ...]
 
 
-def _upgraded(version: int, members: dict[str, Any]) -> dict[str, Any]:
+def _upgraded(version: int, members: Members) -> Members:
     return {name: value for name, value in members.items() if name != "version"}
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from contrasweep.errors import NotStagedError
 from contrasweep.study.grid import AblationGrid
@@ -33,7 +32,7 @@ class MissingDataset:
         trials = "" if self.trials is None else f", {self.trials} trials"
         return f"{self.cells} {what}{'s' * (self.cells != 1)}{trials}"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """For programs."""
         return dict(vars(self))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
@@ -40,9 +40,27 @@ class Lot:
     arm: str
     trials: tuple[Trial, ...]
     samples: tuple[Trial, ...]
-    facts: Mapping[str, Any]
+    facts: Mapping[str, object]
     columns: tuple[tuple[str, str], ...]
     last: tuple[tuple[str, str], ...] = ()
+
+
+class GridTotals(TypedDict):
+    """How many cells and trials a grid has, and of the trials how many are done and are to run."""
+
+    cells: int
+    trials: int
+    done: int
+    to_run: int
+
+
+class SweepTotals(TypedDict):
+    """How many trials a sweep has in all and in its search (None: as many as its budget pays for), and how many have
+    ended."""
+
+    trials: int | None
+    search_trials: int | None
+    ended: int
 
 
 class Plan(Protocol):
@@ -104,7 +122,7 @@ class Plan(Protocol):
     def stops_early(self) -> bool:
         """Whether trials may be stopped by what they report, so that they should report at once."""
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, object]:
         """What a reader wants to know of the study beside its table: data, folds, seeds."""
 
     @property
@@ -139,7 +157,7 @@ class Plan(Protocol):
     def expected(self, done: Collection[str]) -> Iterable[tuple[Trial, int]]:
         """Trials to run beside those `done`, or one of each kind, and how many there are of it."""
 
-    def totals(self, known: Mapping[str, Record]) -> dict[str, Any]:
+    def totals(self, known: Mapping[str, Record]) -> GridTotals | SweepTotals:
         """How many trials there are and have ended, for programs."""
 
     def lines(self, known: Mapping[str, Record]) -> list[str]:

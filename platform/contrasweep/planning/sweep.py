@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import BrokenFileError, SpecError
 from contrasweep.planning.looks import stage
-from contrasweep.planning.plan import Cell, Lot, Resolve
+from contrasweep.planning.plan import Cell, Lot, Resolve, SweepTotals
 from contrasweep.planning.shown import ShownPlan
 from contrasweep.storage.confirmations import Confirmation, write_confirmation
 from contrasweep.storage.planned import read_planned, write_planned
@@ -105,10 +105,10 @@ class SweepPlan(ShownPlan, SweepDesign):
         """Whether the study has a pruner."""
         return self.study.pruner is not None
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, object]:
         """Name of the dataset, folds, searcher and seeds of the confirmation."""
         study = self.study
-        facts = {"data": self.data.name, "folds": study.folds, "searcher": study.searcher}
+        facts: dict[str, object] = {"data": self.data.name, "folds": study.folds, "searcher": study.searcher}
         replicates = {"replicates": str(study.replicates)} if study.replicates else {}
         return {**facts, "confirmed on seeds": study.confirm_seeds, **replicates}
 
@@ -219,7 +219,7 @@ class SweepPlan(ShownPlan, SweepDesign):
                 yield sample, math.ceil(at_a_time / len(samples))
         yield from ((trial, 1) for trial in self.trials if trial.id not in done)
 
-    def totals(self, known: Mapping[str, Record]) -> dict[str, Any]:
+    def totals(self, known: Mapping[str, Record]) -> SweepTotals:
         """Trials in all, of the search, and those that have ended."""
         return {"trials": self.total, "search_trials": self.searched, "ended": len(known)}
 

@@ -15,6 +15,7 @@ from contrasweep.results.building import build_table
 from contrasweep.results.cells import label
 from contrasweep.results.comparing import Judging
 from contrasweep.results.table import Table
+from contrasweep.rows import FrameRow
 from contrasweep.statistics.design import Design
 from contrasweep.storage.record import Status
 from contrasweep.storage.records import LOG
@@ -40,7 +41,7 @@ class ReportData:
     importance: pd.DataFrame | None = None  # as `results.searched.importance` has it
     links: Mapping[str, str] = field(default_factory=dict)  # trial id -> MLflow run
     images: list[tuple[str, bytes]] = field(default_factory=list)  # figures of single trials: caption, PNG
-    by_item: list[dict[str, Any]] = field(default_factory=list)  # comparisons over test items of single trials
+    by_item: list[FrameRow] = field(default_factory=list)  # comparisons over test items of single trials
     over_groups: list[Table] = field(default_factory=list)  # tables over the test items of all folds
     spent: pd.DataFrame | None = None  # one row a trial that ended, of a search too, with its arm, phase and costs
     search_notes: SearchNotes = field(default_factory=SearchNotes)

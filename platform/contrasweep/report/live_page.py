@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from contrasweep.errors import ContrasweepError
 from contrasweep.live.live_file import SILENT_S, read_live
@@ -59,7 +58,7 @@ class LivePage:
         """The newest report, which says its number to its own script."""
         return self._version.html.replace("<body>", f'<body data-version="{self._version.number}">', 1)
 
-    def now(self) -> dict[str, Any]:
+    def now(self) -> dict[str, object]:
         """`version` of the newest report and, as HTML, what runs now. Begins a newer report where records have come."""
         with self._lock:
             at, html = self._now
@@ -70,7 +69,7 @@ class LivePage:
                 self._now = (time.monotonic(), html)
             return {"version": self._version.number, "html": html}
 
-    def changes_since(self, version: int) -> dict[str, Any]:
+    def changes_since(self, version: int) -> dict[str, object]:
         """`version` of the newest report and its `changes` since that `version`; all of it where that is forgotten."""
         newest, older = self._version, self._versions.get(version)
         return {

@@ -2,7 +2,6 @@
 
 import base64
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 
@@ -11,6 +10,7 @@ from contrasweep.report.data import Variables
 from contrasweep.results.cells import label
 from contrasweep.results.items import MAX_PAIRS, row_keys
 from contrasweep.results.table import Table
+from contrasweep.rows import FrameRow
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 
@@ -45,7 +45,7 @@ def figures_section(images: Sequence[tuple[str, bytes]]) -> Variables:
     return {"images": [(caption, base64.b64encode(png).decode()) for caption, png in images]} if images else {}
 
 
-def items_section(rows: Sequence[Mapping[str, Any]], axes: Sequence[str], tables: Sequence[Table]) -> Variables:
+def items_section(rows: Sequence[FrameRow], axes: Sequence[str], tables: Sequence[Table]) -> Variables:
     """Test items pooled over folds, a table for each score; then the comparisons of single replicates: one row an
     item's name and pair of arms, and every replicate of it on demand."""
     if not rows and not tables:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import pandas as pd
 
@@ -77,7 +77,7 @@ class Advice(TextRenderable):
     def _repr_html_(self) -> str | None:
         return self._rendered("html") if self else None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """For programs: the sizes with their price, and of each comparison the detectable differences and chances."""
         return {
             "present": vars(self.present),

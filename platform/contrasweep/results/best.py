@@ -3,7 +3,7 @@ same as a study that runs them again."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import pandas as pd
@@ -88,7 +88,7 @@ def best_frame(entries: Iterable[Best]) -> pd.DataFrame:
     )
 
 
-def rerun(entries: Iterable[Best], document: StudyDocument) -> dict[str, Any]:
+def rerun(entries: Iterable[Best], document: StudyDocument) -> MutableConfig:
     """The fields of a grid whose arms have their best settings: a study file that runs as it is.
 
     Raises `SpecError` for a grid over datasets or with sub-grids, where an arm has no one best cell.
@@ -124,7 +124,16 @@ def _bases_first(arms: Sequence[str], freeze: Mapping[str, str]) -> list[str]:
     return ordered
 
 
-def _confirmed(cell: Cell) -> dict[str, Any]:
+class Confirmed(TypedDict, total=False):
+    """The fields of a `Best` that the table's cell says."""
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    n: int
+
+
+def _confirmed(cell: Cell) -> Confirmed:
     mean = cell.mean if cell.mean is not None and np.isfinite(cell.mean) else None
     return {"mean": mean, "low": cell.low, "high": cell.high, "n": cell.n}
 

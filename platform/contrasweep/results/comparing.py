@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from contrasweep.results.cells import Key, Pair
 from contrasweep.results.growth import Extension, Growth
@@ -36,9 +37,9 @@ class ItemValues:
     """The scores of test items of trials on one split: `means` of each group by trial id, in an order that all trials
     of one test part share, `parts` the test part of each trial, and `sizes` of the groups of each part."""
 
-    means: Mapping[str, Any]
+    means: Mapping[str, NDArray[np.float64]]
     parts: Mapping[str, str]
-    sizes: Mapping[str, Any]
+    sizes: Mapping[str, NDArray[np.float64]]
 
 
 def comparisons(

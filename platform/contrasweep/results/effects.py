@@ -2,7 +2,7 @@
 search's budget buys. For frames of results; the report draws them, `Results` hands them out."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -46,7 +46,7 @@ def budget_curves(
         values = search.loc[(search["arm"] == arm) & search["value"].notna(), "value"].to_numpy(dtype=np.float64)
         if not len(values):
             continue
-        curves: dict[str, Any] = {"best": best_so_far(values, mode=mode), "low": np.nan, "high": np.nan}
+        curves: dict[str, object] = {"best": best_so_far(values, mode=mode), "low": np.nan, "high": np.nan}
         if searcher in INDEPENDENT:
             expected = expected_best(values, mode=mode, alpha=alpha)
             curves = {"best": expected["expected"], "low": expected["low"], "high": expected["high"]}

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,8 +10,9 @@ from contrasweep.data.folds import NAMELESS
 from contrasweep.data.reading import GROUP
 from contrasweep.results.comparing import ItemValues
 from contrasweep.storage.record import Record, Status
+from contrasweep.trial import ItemColumns
 
-Items = Callable[[str], Mapping[str, Any]]
+Items = Callable[[str], ItemColumns]
 """A trial's id -> its items."""
 SAME = 1e-6
 """A metric is the mean of its items' scores where it equals it to this relative difference."""
@@ -54,7 +54,7 @@ def item_values(
     return ItemValues(means, parts, sizes) if means and min(map(len, sizes.values())) > 1 else None
 
 
-def item_groups(items: Mapping[str, Any], n: int, where: str = "") -> list[str]:
+def item_groups(items: ItemColumns, n: int, where: str = "") -> list[str]:
     """The group of each of `n` items; one that has no name is a group of its own."""
     names = items.get(GROUP, [None] * n)
     return [f"{where}item {i}" if name in NAMELESS else str(name) for i, name in enumerate(names)]

@@ -14,6 +14,7 @@ from contrasweep.results.item_values import Items, item_groups
 from contrasweep.results.over_groups import scores
 from contrasweep.results.results import Results
 from contrasweep.results.table import Table
+from contrasweep.rows import FrameRow
 from contrasweep.statistics import paired_bootstrap
 from contrasweep.storage.record import Record, Status
 
@@ -23,7 +24,7 @@ MAX_READ, MAX_TABLES = 400, 6  # trials whose items are read at all, and scores 
 
 def by_item(
     items: Items, frame: pd.DataFrame, records: Mapping[str, Record], axes: list[str], reference: str | None = None
-) -> list[dict[str, Any]]:
+) -> list[FrameRow]:
     """Arms compared on the very same test items (with `reference` alone, if given), one replicate at a time: the paired
     bootstrap over items, of whole groups where these are named.
 
@@ -75,7 +76,7 @@ def tables_over_groups(results: Results) -> list[Table]:
 
 def _pairs(
     frame: pd.DataFrame, records: Mapping[str, Record], axes: list[str], reference: str | None
-) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+) -> Iterator[tuple[FrameRow, FrameRow]]:
     """Finished trials of two arms that share axes, fold and seed, where both left items. The reference comes first."""
     done = frame[frame["status"] == Status.DONE]
     for _, same in done.groupby(row_keys(done, [*axes, "fold", "seed"]), sort=False):

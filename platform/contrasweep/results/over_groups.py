@@ -19,6 +19,7 @@ from contrasweep.results.building import build_table
 from contrasweep.results.comparing import Judging
 from contrasweep.results.item_values import Items, item_groups, item_values
 from contrasweep.results.table import Table
+from contrasweep.rows import FrameRow
 from contrasweep.storage.record import Record, Status
 
 WITHOUT = "without items"
@@ -68,7 +69,7 @@ def table_over_groups(
     return replace(table, unit=f"{parts.replicates}, {parts.what}")
 
 
-def _rows(parts: "_Parts", frame: pd.DataFrame, axes: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _rows(parts: "_Parts", frame: pd.DataFrame, axes: Sequence[str]) -> Iterator[FrameRow]:
     """One row a trial, with the mean score of its items and their number."""
     for row in frame.to_dict("records"):
         same = {str(name): row[name] for name in ("trial_id", "arm", *axes, "fold", "seed")}

@@ -3,7 +3,7 @@
 import functools
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from contrasweep.config import Config
 from contrasweep.errors import BrokenFileError, SpecError, choose_from
 from contrasweep.results.code_use import MixedCode
 from contrasweep.results.display_names import DisplayNames, display_names
+from contrasweep.results.item_values import Items
 from contrasweep.results.names import OWN_COLUMNS, Over
 from contrasweep.results.notices import notice_lines
 from contrasweep.results.pareto import pareto_frame
@@ -28,6 +29,7 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study.arm_budget import ArmBudget, search_costs
 from contrasweep.tracking.links import read_links
+from contrasweep.trial import ItemColumns
 
 if TYPE_CHECKING:  # brings SciPy along, for which a study's records need not wait
     from contrasweep.results.advice import Advice
@@ -233,11 +235,11 @@ class Results:
         return {arm: cost.beside(budget) for arm, cost in costs.items()}
 
     @cached_property
-    def items(self) -> Callable[[str], Mapping[str, Any]]:
+    def items(self) -> Items:
         """A trial's scores of its test items by name, read once; {} where they are broken."""
         return functools.cache(self._items)
 
-    def _items(self, trial_id: str) -> Mapping[str, Any]:
+    def _items(self, trial_id: str) -> ItemColumns:
         record = self.trial_records.get(trial_id)
         try:
             return self.records.items(trial_id, record.items if record else ())

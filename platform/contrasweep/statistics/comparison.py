@@ -155,7 +155,7 @@ class Comparison:
         """B against A."""
         return Comparison(self.evidence, self.family, self.judgement, self.mode, not self.turned)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Every number as JSON has it: None for an infinite end."""
         won, won_low, won_high = self.probability_of_improvement
         common, gaps, parts = self.evidence.common, self.gaps, self.components

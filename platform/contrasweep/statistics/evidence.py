@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from contrasweep.errors import SpecError
 from contrasweep.statistics.design import Contrast, Design, contrast, contrast_over_items
@@ -67,7 +67,7 @@ class ItemScores:
 
     differences: Sequence[Any]
     parts: Sequence[str]
-    sizes: Mapping[str, Any]
+    sizes: Mapping[str, NDArray[np.float64]]
 
 
 def paired_evidence(

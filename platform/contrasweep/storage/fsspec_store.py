@@ -17,6 +17,8 @@ from contrasweep.storage.names import is_key
 from contrasweep.storage.read_limit import MAX_READ, too_large
 
 T = TypeVar("T")
+Info = dict[str, object]
+"""What a file system says of an object; its fields differ from one to the next."""
 
 CONDITIONAL = ("gs", "gcs", "az", "abfs", "memory")
 """Protocols whose file systems create an object only where there is none, in one step."""
@@ -132,11 +134,11 @@ class FsspecStore:
         self.fs.makedirs(self._path(key).rpartition("/")[0], exist_ok=True)
         self.fs.pipe_file(self._path(key), data, **options)
 
-    def _found(self, folder: str) -> dict[str, dict[str, Any]]:
+    def _found(self, folder: str) -> dict[str, Info]:
         """Key -> what the file system says of it, of all objects below a folder."""
         where = f"{self.root}/{folder}".rstrip("/")
         try:
-            below: dict[str, Any] = self._do("list", folder, functools.partial(self.fs.find, where, detail=True))
+            below: dict[str, Info] = self._do("list", folder, functools.partial(self.fs.find, where, detail=True))
         except FileNotFoundError:
             return {}
         start = len(self.root) + 1

@@ -21,6 +21,8 @@ from contrasweep.errors import BrokenFileError, StorageError
 from contrasweep.storage.store import Store
 
 T = TypeVar("T")
+Members = dict[str, Any]
+"""The members of a JSON object as an earlier release wrote them, before the schema has checked them."""
 MAX_BYTES = 64 * 2**20
 SCHEMA = pydantic.ConfigDict(extra="forbid", strict=True)
 """How dataclasses that are read from a storage are checked: assign it to their `__pydantic_config__`."""
@@ -36,11 +38,11 @@ class JsonFile(Generic[T]):
     schema: pydantic.TypeAdapter[T]
     version: int
     remedy: str
-    upgrade: Callable[[int, dict[str, Any]], dict[str, Any]] = field(default=lambda version, members: members)
+    upgrade: Callable[[int, Members], Members] = field(default=lambda version, members: members)
     first_version: int = 1  # that a file without a version has; 0: each has one
     list_name: str = ""  # the member that was all of the file in an earlier release, a list
 
-    def encode(self, members: Mapping[str, Any]) -> bytes:
+    def encode(self, members: Mapping[str, object]) -> bytes:
         """The content of such a file."""
         text = json.dumps(members, sort_keys=True, indent=1)
         body = text.removeprefix("{\n").encode() if members else b"}"
@@ -55,7 +57,7 @@ class JsonFile(Generic[T]):
         """The value in the file `key`; `FileNotFoundError` where there is none."""
         return self.decode(store.read(key, MAX_BYTES), f"{store.uri}/{key}", remedy)
 
-    def write(self, store: Store, key: str, members: Mapping[str, Any]) -> None:
+    def write(self, store: Store, key: str, members: Mapping[str, object]) -> None:
         """Write the file `key`."""
         store.write(key, self.encode(members))
 

@@ -9,7 +9,7 @@ import pydantic
 
 from contrasweep.config import Config
 from contrasweep.rows import Row, metrics_of, step_of
-from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.json_file import SCHEMA, JsonFile, Members
 from contrasweep.storage.names import FileName, Label, Name
 
 RECORD_FORMAT = 3
@@ -124,7 +124,7 @@ class CodeRef:
     earlier: tuple[Digest, ...] = ()
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+    def from_dict(cls, content: Members) -> Self:
         """From the plain values of record.json."""
         return cls(**{**content, "earlier": tuple(content.get("earlier", ()))})
 
@@ -159,7 +159,7 @@ class TrialNotes:
         return {name: value for name, value in vars(self).items() if value is not None}
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+    def from_dict(cls, content: Members) -> Self:
         """The inverse of `to_dict`."""
         phase = content.get("phase")
         return cls(**{**content, "phase": None if phase is None else Phase(phase)})
@@ -254,7 +254,7 @@ class Record:
         return RECORD_FILE.encode(members)
 
 
-def _upgraded(version: int, members: dict[str, Any]) -> dict[str, Any]:
+def _upgraded(version: int, members: Members) -> Members:
     notes = dict(members["notes"])
     if version == 1:
         renamed = {"number": "candidate", "gpu": "gpu_type"}

@@ -12,10 +12,9 @@
 <study>/trials/<id>/record.json             WRITTEN LAST: a trial with a record is done, any other is not
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -28,6 +27,7 @@ from contrasweep.storage.read_limit import MAX_TRIAL_READ, MAX_TRIAL_VALUES
 from contrasweep.storage.record import RECORD_FILE, Record
 from contrasweep.storage.store import Store, open_store
 from contrasweep.storage.study_document import STUDY_FILE, StudyDocument
+from contrasweep.trial import ItemColumns
 
 REPORTS = {"step": pa.types.is_integer, "time": pa.types.is_floating}
 """Columns that metrics.parquet must have, and of which type."""
@@ -186,12 +186,12 @@ class StudyRecords:
         """The table in the content of a trial's system.parquet; `BrokenFileError` if it is broken."""
         return self.metrics_table(trial_id, data, SYSTEM)
 
-    def write_items(self, trial_id: str, items: Mapping[str, Any]) -> None:
+    def write_items(self, trial_id: str, items: ItemColumns) -> None:
         """Write what a trainable gave for each test item: a column per name, a value per item."""
         table = pa.table({k: pa.array(v) for k, v in items.items()})
         self.store.write(self.key(trial_id, "items.parquet"), encode_table(table))
 
-    def items(self, trial_id: str, expected: Iterable[str] = ()) -> dict[str, Any]:
+    def items(self, trial_id: str, expected: Iterable[str] = ()) -> ItemColumns:
         """One array per name, one value per test item; {} where the trainable gave none. `BrokenFileError` where the
         file is broken or lacks one of the names that the record expects."""
         name = "items.parquet"

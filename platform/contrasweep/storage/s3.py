@@ -11,7 +11,7 @@ import hashlib
 import os
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,8 @@ TRANSFER = TransferConfig(
 PART_ATTEMPTS = 3  # of a part's request, before the whole transfer is tried again
 _connecting = threading.Lock()
 DIGEST = "sha256"
+Answer = dict[str, Any]
+"""What boto3 gives of a server's answer: its fields are S3's, and boto3 has no types."""
 
 
 class S3Store:
@@ -134,7 +136,7 @@ class S3Store:
                 return
             token = {"ContinuationToken": page["NextContinuationToken"]}
 
-    def _page(self, place: dict[str, str], allowance: Allowance) -> dict[str, Any]:
+    def _page(self, place: dict[str, str], allowance: Allowance) -> Answer:
         return dict(self._client.list_objects_v2(**place))
 
     def delete(self, key: str) -> None:
@@ -187,7 +189,7 @@ class S3Store:
             self.delete(key)
         return False
 
-    def _put_empty(self, place: dict[str, Any], allowance: Allowance) -> None:
+    def _put_empty(self, place: Mapping[str, object], allowance: Allowance) -> None:
         self._client.put_object(**place)
 
     @property
@@ -208,8 +210,8 @@ class S3Store:
         with _connecting:
             return _connect(os.getpid(), aws, attempts)
 
-    def _head(self, key: str) -> dict[str, Any] | None:
-        def fetch(allowance: Allowance) -> dict[str, Any]:
+    def _head(self, key: str) -> Answer | None:
+        def fetch(allowance: Allowance) -> Answer:
             return dict(self._client.head_object(Bucket=self.bucket, Key=self.prefix + key))
 
         try:
@@ -260,14 +262,14 @@ def _connect(process: int, environment: tuple[tuple[str, str], ...], attempts: i
     return boto3.session.Session().client("s3", region_name=region, config=config)
 
 
-def _check(digest: str, response: dict[str, Any]) -> None:
+def _check(digest: str, response: Answer) -> None:
     """`CorruptedObject` if the bytes have another digest than the one stored with them; others' objects have none."""
     stated = _digest(response)
     if stated and stated != digest:
         raise CorruptedObject(f"SHA-256 {digest[:12]} came, {stated[:12]} was written")
 
 
-def _digest(response: dict[str, Any]) -> str | None:
+def _digest(response: Answer) -> str | None:
     digest: str | None = response.get("Metadata", {}).get(DIGEST)
     return digest
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pydantic
 
 from contrasweep.config import Config, MutableConfig
-from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.json_file import SCHEMA, JsonFile, Members
 from contrasweep.storage.names import Label, Name
 from contrasweep.storage.record import Count, DatasetRef, Measure, Time
 
@@ -130,7 +130,7 @@ class StudyDocument:
         return STUDY_FILE.encode(members)
 
 
-def _upgraded(version: int, members: dict[str, Any]) -> dict[str, Any]:
+def _upgraded(version: int, members: Members) -> Members:
     if version > 1:
         return members | {"format_version": version}
     old = dict(members)

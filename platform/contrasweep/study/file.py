@@ -8,7 +8,7 @@ from typing import Any
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import ContrasweepError, SpecError, choose_from
 from contrasweep.imports import import_from_here, in_one_line
-from contrasweep.schema import json_schema, validate
+from contrasweep.schema import JsonSchema, json_schema, validate
 from contrasweep.stand_ins import import_with_stand_ins
 from contrasweep.study import dotted
 from contrasweep.study.grid import AblationGrid
@@ -55,7 +55,7 @@ def to_plain(value: Any) -> Any:
     return [to_plain(v) for v in value] if isinstance(value, list | tuple) else value
 
 
-def study_schema() -> dict[str, Any]:
+def study_schema() -> JsonSchema:
     """JSON schema of a study file."""
     schema = json_schema(AblationGrid | Sweep)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "contrasweep study", **schema}
@@ -164,7 +164,7 @@ def _starts(key: str, path: list[str]) -> bool:
 
 
 def _build(fields: MutableConfig, name: str) -> Study:
-    kinds: dict[str, Any] = {"ablation_grid": AblationGrid, "sweep": Sweep}
+    kinds: dict[str, type[AblationGrid] | type[Sweep]] = {"ablation_grid": AblationGrid, "sweep": Sweep}
     kind = fields.get("type", "sweep" if {"trials_per_arm", "budget"} & fields.keys() else "ablation_grid")
     if not isinstance(kind, str) or kind not in kinds:
         raise SpecError(

@@ -3,13 +3,16 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from contrasweep.storage.record import Record
 from contrasweep.study import dotted
 from contrasweep.tracking.tracked_study import TrackedStudy
 from contrasweep.tracking.tracker import SyncGap
 from contrasweep.trial import Trial
+
+if TYPE_CHECKING:
+    from tensorboardX import SummaryWriter
 
 
 class TensorBoardTracker:
@@ -19,7 +22,7 @@ class TensorBoardTracker:
     def __init__(self, folder: str, study: TrackedStudy) -> None:
         self.folder, self.study = Path(folder).expanduser().resolve() / study.name, study
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.writers: dict[str, Any] = {}
+        self.writers: dict[str, SummaryWriter] = {}
 
     def start(self, trial: Trial) -> None:
         """Open the trial's event file; a next attempt adds another one to its folder."""

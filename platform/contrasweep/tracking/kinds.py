@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from contrasweep.defaults import OF_STUDY, TRACKING
 from contrasweep.errors import SpecError, choose_from
@@ -22,7 +21,7 @@ from contrasweep.tracking.weights_and_biases import WandbTracker, check_installe
 NONE = "none"
 FOLDERS: dict[str, Callable[[str, TrackedStudy], Tracker]] = {"tensorboard": TensorBoardTracker, "wandb": WandbTracker}
 """Kinds of trackers that write into a folder: `KIND:FOLDER`."""
-TRACKERS: dict[str, Any] = {"mlflow": MlflowTracker, **FOLDERS}
+TRACKERS: dict[str, Callable[..., Tracker]] = {"mlflow": MlflowTracker, **FOLDERS}
 CALLS: dict[str, tuple[str, ...]] = {
     "start": ("trial",),
     "report": ("trial_id", "step", "metrics", "time"),

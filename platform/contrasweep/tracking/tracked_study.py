@@ -27,7 +27,7 @@ class TrackedStudy:
     trials: int | None = None
     storage: str = ""
     description: str = ""
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
     def of(cls, name: str, planned: Collection[Trial | Record], /, **fields: Any) -> Self:

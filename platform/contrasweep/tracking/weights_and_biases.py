@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from contrasweep.errors import SpecError
 from contrasweep.storage.record import Record, Status
@@ -11,6 +11,9 @@ from contrasweep.tracking.tracked_study import TrackedStudy
 from contrasweep.tracking.tracker import SyncGap
 from contrasweep.trial import Trial
 
+if TYPE_CHECKING:
+    import wandb
+
 
 class WandbTracker:
     """One offline run a trial: the project is the study, the group the arm, the id the trial's."""
@@ -18,7 +21,7 @@ class WandbTracker:
     def __init__(self, folder: str, study: TrackedStudy) -> None:
         self.folder, self.study = Path(folder).expanduser().resolve(), study
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.runs: dict[str, Any] = {}
+        self.runs: dict[str, wandb.Run] = {}
 
     def start(self, trial: Trial) -> None:
         """Begin the trial's run."""

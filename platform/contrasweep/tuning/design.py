@@ -88,9 +88,9 @@ class SweepDesign:
         )
 
     @cached_property
-    def question(self) -> dict[str, Any]:
+    def question(self) -> MutableConfig:
         """The study as plain values, without its arms and what changes no result."""
-        plain: dict[str, Any] = to_plain(self.study)
+        plain: MutableConfig = to_plain(self.study)
         return {key: value for key, value in plain.items() if key != "arms" and key not in NO_RESULT}
 
     def search_digest(self, arm: str) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from contrasweep.data import open_dataset
 from contrasweep.errors import DataError
-from contrasweep.trial import Trial
+from contrasweep.trial import ItemColumns, Trial
 from trainables import augmentations, seeding
 from trainables.exporting import normalised, squares
 from trainables.paired.images.colours import Colours
@@ -33,7 +33,8 @@ class ImageInputs:
         self.settings, self.device = settings.resolve(trial.data), device
         train, test = open_dataset(trial.data).parts(trial.fold)
         self.train_labels, self.test_labels = (torch.tensor(part.labels) for part in (train, test))
-        self.test_rows, self.test_grouping = np.asarray(test.rows), test.grouping
+        self.test_rows = np.asarray(test.rows)
+        self.test_grouping: ItemColumns = test.grouping
         stored = {"train": self._stored(train), "test": self._stored(test)}
         self.colours = Colours.of(stored["train"]) if settings.colour_units else None
         self.colour_statistics = {split: self._statistics_of(sides) for split, sides in stored.items()}

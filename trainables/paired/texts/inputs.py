@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from contrasweep.data import open_dataset
-from contrasweep.trial import Trial
+from contrasweep.trial import ItemColumns, Trial
 from trainables import seeding
 from trainables.paired.network import Joint
 from trainables.paired.texts.encoders import PADDING, UNKNOWN
@@ -27,7 +27,8 @@ class TextInputs:
         self.settings, self.device = settings.resolve(trial.data), device
         train, test = open_dataset(trial.data).parts(trial.fold)
         self.train_labels, self.test_labels = (torch.tensor(part.labels) for part in (train, test))
-        self.test_rows, self.test_grouping = np.asarray(test.rows), test.grouping
+        self.test_rows = np.asarray(test.rows)
+        self.test_grouping: ItemColumns = test.grouping
         self.class_names = tuple(trial.data.classes)
         self.classes = len(self.class_names) or 1 + int(max(self.train_labels.max(), self.test_labels.max()))
         texts = {

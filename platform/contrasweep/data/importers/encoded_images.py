@@ -5,12 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import pyarrow as pa
 
 from contrasweep.data import columns, images
 from contrasweep.data.content import Rejected
+from contrasweep.data.manifest import ColumnSpec
 from contrasweep.errors import DataError
 
 BATCH = 256
@@ -53,16 +54,18 @@ class Member:
         return self.data
 
 
-def spec(size: int | None) -> dict[str, columns.Spec]:
+def spec(size: int | None) -> dict[str, ColumnSpec]:
     """The column's spec; without a `size` the first image's, which `tables` then fills in."""
     shape = {} if size is None else {"shape": [size, size, CHANNELS]}
-    return {"image": {"dtype": "uint8", "encoding": "image", **shape}}
+    return {"image": cast(ColumnSpec, {"dtype": "uint8", "encoding": "image", **shape})}
 
 
 Encoded = File | Member
 
 
-def tables(files: Iterable[Encoded], specs: dict[str, Any], size: int | None, rejected: Rejected) -> Iterator[pa.Table]:
+def tables(
+    files: Iterable[Encoded], specs: dict[str, ColumnSpec], size: int | None, rejected: Rejected
+) -> Iterator[pa.Table]:
     """Columns `image` (encoded), `label` (where files have one), `path`. Missing, broken and oversized files are left
     out and counted by name. `DataError` if images differ in size and no `size` to bring them to was set."""
     waiting = iter(files)
@@ -79,7 +82,7 @@ def tables(files: Iterable[Encoded], specs: dict[str, Any], size: int | None, re
                 yield _table(kept, specs)
 
 
-def _table(kept: list[tuple[bytes, Encoded]], specs: dict[str, Any]) -> pa.Table:
+def _table(kept: list[tuple[bytes, Encoded]], specs: dict[str, ColumnSpec]) -> pa.Table:
     labels = [file.label for _, file in kept]
     return columns.table(
         {
@@ -91,7 +94,7 @@ def _table(kept: list[tuple[bytes, Encoded]], specs: dict[str, Any]) -> pa.Table
     )
 
 
-def _check_size(file: Encoded, shape: list[int], spec: dict[str, Any], size: int | None) -> None:
+def _check_size(file: Encoded, shape: list[int], spec: ColumnSpec, size: int | None) -> None:
     if size is None and spec.setdefault("shape", shape) != shape:
         raise DataError(
             f"{file.where} is {shape[0]} x {shape[1]}, those before it {spec['shape'][0]} x {spec['shape'][1]}: "

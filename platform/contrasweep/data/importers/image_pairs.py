@@ -10,7 +10,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from contrasweep.data import columns, images, safety
 from contrasweep.data.content import Content, Importer, Rejected
-from contrasweep.data.manifest import Folds
+from contrasweep.data.manifest import ColumnSpec, Folds
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
 
@@ -63,7 +63,7 @@ def read(source: Path, settings: Settings) -> Content:
     path = source / safety.check_member(settings.csv, str(source)) if settings.csv else source
     rows = _rows(path)
     classes, labels = _classes(path, rows, settings.classes)
-    specs: dict[str, Any] = {}
+    specs: dict[str, ColumnSpec] = {}
     rejected = Rejected()
     names = sorted({row.split for row in rows}, key=lambda name: (name != "train", name))
     if names[0] != "train":
@@ -188,7 +188,7 @@ def _folds(path: Path, rows: list[Row]) -> Folds | None:
 
 
 def _tables(
-    path: Path, rows: list[Row], labels: list[int], specs: dict[str, Any], size: int | None, rejected: Rejected
+    path: Path, rows: list[Row], labels: list[int], specs: dict[str, ColumnSpec], size: int | None, rejected: Rejected
 ) -> Iterator[pa.Table]:
     open_image = lru_cache(8)(lambda name: _open(path.parent, name))  # neighbouring rows crop the same pair
     kept: list[tuple[Row, int, NDArray[np.uint8], NDArray[np.uint8]]] = []
@@ -219,7 +219,7 @@ def _tables(
         yield _table(kept, specs)
 
 
-def _table(kept: list[tuple[Row, int, NDArray[np.uint8], NDArray[np.uint8]]], specs: dict[str, Any]) -> pa.Table:
+def _table(kept: list[tuple[Row, int, NDArray[np.uint8], NDArray[np.uint8]]], specs: dict[str, ColumnSpec]) -> pa.Table:
     first = kept[0][0]
     arrays = {
         "pre": columns.from_array(np.stack([pre for _, _, pre, _ in kept])),

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from contrasweep.data import columns
 from contrasweep.data.content import Content, in_slices
+from contrasweep.data.manifest import ColumnSpec
 from contrasweep.errors import DataError
 
 Images = NDArray[np.uint8]
@@ -40,6 +41,6 @@ def content(splits: Mapping[str, tuple[Images, Labels]], classes: tuple[str, ...
     return Content("image", {split: _tables(*data, specs) for split, data in shaped.items()}, classes, specs)
 
 
-def _tables(images: Images, labels: Labels, specs: Mapping[str, columns.Spec]) -> Iterator[pa.Table]:
+def _tables(images: Images, labels: Labels, specs: Mapping[str, ColumnSpec]) -> Iterator[pa.Table]:
     for rows in in_slices(len(labels), BATCH):
         yield columns.table({"image": columns.from_array(images[rows]), "label": labels[rows].astype(np.int32)}, specs)

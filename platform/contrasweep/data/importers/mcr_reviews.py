@@ -27,6 +27,7 @@ from contrasweep.schema import checked
 PER_IMAGE, PER_ITEM = 32, 128
 MAX_BYTES = 2**30
 Row = Mapping[str, Any]
+"""A line of a published file; its fields are checked as they are read."""
 
 
 @checked

@@ -74,7 +74,7 @@ def content(
     *,
     features: Lookup | None = None,
     dim: int = 2048,
-    source: Mapping[str, Any] | None = None,
+    source: Mapping[str, object] | None = None,
 ) -> Content:
     """The four splits. Reviews keep their input order within a product. Products without a review of at least one
     vote stay out, and so do reviews of unknown products (counted)."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from contrasweep.data import columns
 from contrasweep.data.content import Content, Importer
+from contrasweep.data.manifest import ColumnSpec
 from contrasweep.schema import checked
 
 SHARES = {"none": 0.0, "tenth": 0.1, "fifth": 0.2, "three-tenths": 0.3, "two-fifths": 0.4}
@@ -40,13 +41,13 @@ class Planted:
 def _read(source: Path, settings: Planted) -> Content:
     random = np.random.default_rng(settings.seed)
     shape = settings.size, settings.size, 3
-    specs: dict[str, columns.Spec] = {side: columns.spec("uint8", shape) for side in ("pre", "post")}
+    specs: dict[str, ColumnSpec] = {side: columns.spec("uint8", shape) for side in ("pre", "post")}
     counts = {"train": settings.pairs, "test": max(len(SHARES), int(TEST_SHARE * settings.pairs))}
     tables = {split: list(_tables(random, count, settings.size, specs)) for split, count in counts.items()}
     return Content("image-pair", tables, tuple(SHARES), specs, source={"synthetic": True})
 
 
-def _tables(random: np.random.Generator, count: int, size: int, specs: dict[str, columns.Spec]) -> Iterator[pa.Table]:
+def _tables(random: np.random.Generator, count: int, size: int, specs: dict[str, ColumnSpec]) -> Iterator[pa.Table]:
     labels = random.permutation(np.arange(count) % len(SHARES))
     shares = list(SHARES.values())
     pairs = [_pair(random, size, shares[label]) for label in labels]

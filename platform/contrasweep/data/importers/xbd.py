@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from contrasweep.data import columns, images
 from contrasweep.data.content import Content, Importer, Rejected
-from contrasweep.data.manifest import Folds
+from contrasweep.data.manifest import ColumnSpec, Folds
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
 
@@ -105,7 +105,11 @@ def _buildings(folder: Path, settings: Settings, rejected: Rejected) -> Iterator
                 yield Building(folder, tile, uid, CLASSES.index(properties["subtype"]), box)
 
 
-def _features(path: Path) -> list[dict[str, Any]]:
+Feature = dict[str, Any]
+"""A building in a label file, as xView2 publishes it."""
+
+
+def _features(path: Path) -> list[Feature]:
     try:
         features = json.loads(path.read_text(encoding="utf-8"))["features"]["xy"]
         if not all(isinstance(feature["properties"], dict) for feature in features):
@@ -158,7 +162,7 @@ def _image(folder: Path, tile: str, moment: str) -> Path:
 
 
 def _tables(
-    buildings: list[Building], settings: Settings, specs: dict[str, Any], rejected: Rejected
+    buildings: list[Building], settings: Settings, specs: dict[str, ColumnSpec], rejected: Rejected
 ) -> Iterator[pa.Table]:
     open_tile = lru_cache(4)(_tile)  # a tile's buildings follow one another
     kept: list[tuple[Building, NDArray[np.uint8], NDArray[np.uint8]]] = []
@@ -201,7 +205,7 @@ def _cut(image: NDArray[np.uint8] | str, building: Building, settings: Settings)
 
 
 def _table(
-    kept: list[tuple[Building, NDArray[np.uint8], NDArray[np.uint8]]], settings: Settings, specs: dict[str, Any]
+    kept: list[tuple[Building, NDArray[np.uint8], NDArray[np.uint8]]], settings: Settings, specs: dict[str, ColumnSpec]
 ) -> pa.Table:
     disasters = [building.tile.rsplit("_", 1)[0] for building, _, _ in kept]
     tiles = [building.tile for building, _, _ in kept]

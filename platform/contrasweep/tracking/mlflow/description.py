@@ -142,7 +142,7 @@ def setting_points(record: Record) -> list[Point]:
     ]
 
 
-def points(metrics: Mapping[str, Any], step: int, time: float) -> list[Point]:
+def points(metrics: Mapping[str, float], step: int, time: float) -> list[Point]:
     """One report as points. What is no number (the row's own step and time, text) is left out."""
     return [
         (metric_key(name), float(value), milliseconds(time), step)

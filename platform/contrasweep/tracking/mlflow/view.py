@@ -1,7 +1,6 @@
 """How MLflow's page of a study opens by our link: a shared view, which MLflow keeps as a tag of the experiment."""
 
 import json
-from typing import Any
 
 from contrasweep.tracking.mlflow.description import metric_key
 from contrasweep.tracking.tracked_study import TrackedStudy
@@ -17,7 +16,7 @@ def shared_view(study: TrackedStudy) -> str:
     of each arm's trials over their steps."""
     params = dict.fromkeys(["arm", *study.axes, "fold", "seed"])
     columns = [*(f"params.`{name}`" for name in params), "tags.`status`"]
-    view: dict[str, Any] = {"columnOrder": [_NAME_COLUMN], "columnWidths": {_NAME_COLUMN: _name_width(study)}}
+    view: dict[str, object] = {"columnOrder": [_NAME_COLUMN], "columnWidths": {_NAME_COLUMN: _name_width(study)}}
     if study.metric:
         key = metric_key(study.metric)
         best = f"metrics.`{key}`"
@@ -26,7 +25,7 @@ def shared_view(study: TrackedStudy) -> str:
     return json.dumps(view | {"selectedColumns": columns})
 
 
-def _charts(metric: str) -> dict[str, Any]:
+def _charts(metric: str) -> dict[str, object]:
     """The metric over the steps and at the end, in one section above those that MLflow adds, trials grouped by arm."""
     common = {"metricKey": metric, "metricSectionId": _SECTION, "deleted": False, "isGenerated": False}
     line = {
