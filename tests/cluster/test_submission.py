@@ -119,7 +119,7 @@ def test_another_version_of_ray(server):
 def test_tokens(server, monkeypatch):
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     server.answers["/api/version"] = (401, "Unauthorized: Missing authentication token")
-    assert "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN" in refused(server.address)
+    assert "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or write it" in refused(server.address)
     server.answers["/api/version"] = (403, "Forbidden: Invalid authentication token")
     assert "refuses the token" in refused(server.address)
 
