@@ -9,34 +9,34 @@ small studies take OMBRIA's real pairs in its place, with the grouped folds that
 from typing import Any
 
 from contrasweep import AblationGrid, Arm, Choice, Float, Int, Replicates, SubGrid, Sweep
+from contrasweep.config import MutableConfig
 
 PAIRS, TEXTS = "trainables.paired_images:train", "trainables.paired_texts:train"
 COLOUR, PIXELS = "trainables.paired.colour_baseline:train", "trainables.raw_pixels:train"
-Config = dict[str, Any]
 Space = dict[str, Float | Int | Choice]
 
-SCL: Config = {"loss": "supcon", "beta": 0.0}
-L_SCL: Config = {"loss": "supcon", "beta": 0.5}
-OCL_PAIR: Config = {"loss": "ocl", "beta": 0.0}
-LOCAL: Config = {"loss": "ocl", "beta": 0.5}
+SCL: MutableConfig = {"loss": "supcon", "beta": 0.0}
+L_SCL: MutableConfig = {"loss": "supcon", "beta": 0.5}
+OCL_PAIR: MutableConfig = {"loss": "ocl", "beta": 0.0}
+LOCAL: MutableConfig = {"loss": "ocl", "beta": 0.5}
 
-SYSTEMS: dict[str, Config] = {"scl": SCL, "l-scl": L_SCL, "ocl-pair": OCL_PAIR, "local": LOCAL}
+SYSTEMS: dict[str, MutableConfig] = {"scl": SCL, "l-scl": L_SCL, "ocl-pair": OCL_PAIR, "local": LOCAL}
 PAPERS = ("scl", "l-scl", "local")
 """The systems in the paper's tables; ocl-pair, which they leave out, tells the loss apart from l."""
 
 
-def _without(config: Config, *keys: str) -> Config:
+def _without(config: MutableConfig, *keys: str) -> MutableConfig:
     return {key: value for key, value in config.items() if key not in keys}
 
 
-def arms(base: Config, names: tuple[str, ...] = PAPERS, trainable: str = PAIRS) -> dict[str, Arm]:
+def arms(base: MutableConfig, names: tuple[str, ...] = PAPERS, trainable: str = PAIRS) -> dict[str, Arm]:
     """An arm for each of these systems on a common base."""
     return {name: Arm(trainable, config=base | SYSTEMS[name]) for name in names}
 
 
 # The paper states no optimiser, epochs, temperature or beta; these are the family's defaults (temperature .5, since
 # at .1 the optima of SCL and OCL differ by 2e-4 only).
-_PAPER: Config = {
+_PAPER: MutableConfig = {
     "encoder": "resnet50",
     "encoder.stem": "imagenet",
     "autocast": True,
@@ -48,7 +48,7 @@ _WHERE = {"data": ["hra", "xbd"], "batch_size": [16, 128], "image_size": [512, 1
 
 
 def _table(name: str, description: str, **more: Any) -> AblationGrid:
-    settings: dict[str, Any] = {"folds": 5, "metric": "accuracy", "reference": "local", "data": "hra"} | more
+    settings: MutableConfig = {"folds": 5, "metric": "accuracy", "reference": "local", "data": "hra"} | more
     return AblationGrid(name=name, description=description, **settings)
 
 
@@ -96,7 +96,7 @@ TABLE_5 = _table(
     axes={"latent.blocks": ["1-2-3-4", "2-3-4", "3-4", "4"]},
 )
 
-_SINGLE: Config = {
+_SINGLE: MutableConfig = {
     "input": "single",
     "beta": 0.0,
     "n_views": 2,
@@ -111,7 +111,7 @@ _SINGLE: Config = {
 }
 
 
-def _single(base: Config) -> dict[str, Arm]:
+def _single(base: MutableConfig) -> dict[str, Arm]:
     return {"scl": Arm(PAIRS, config=base | {"loss": "supcon"}), "ocl": Arm(PAIRS, config=base | {"loss": "ocl"})}
 
 
@@ -158,7 +158,7 @@ TABLE_7 = AblationGrid(
 
 # What two cores can do: a ResNet-10 of a quarter of the width, 32 pixels. Chosen on the training part of fold 0 alone,
 # its four folds held out in turn (benchmarks/results/paired_images_choice.md).
-_NETWORK: Config = {
+_NETWORK: MutableConfig = {
     "encoder": "resnet10",
     "encoder.width": 16,
     "encoder.stem": "imagenet",
@@ -171,17 +171,17 @@ _NETWORK: Config = {
     "checkpoint_every": 0,
     "artifacts": "none",
 }
-_VIEWS: Config = {"augmentation": "pairs", "augmentation.crop_area": 1.0, "augmentation.jitter": 0.03}
-_SMALL: Config = _NETWORK | _VIEWS
-_CHOICE: Config = {
+_VIEWS: MutableConfig = {"augmentation": "pairs", "augmentation.crop_area": 1.0, "augmentation.jitter": 0.03}
+_SMALL: MutableConfig = _NETWORK | _VIEWS
+_CHOICE: MutableConfig = {
     "batch_size": 32,
     "epochs": 15,
     "centre": "both",
     "wce.class_weights": "root",
     "optimizer.weight_decay": 0.05,
 }
-_PAIR: Config = _SMALL | _CHOICE
-_BRIEF: Config = _SMALL | {"encoder.width": 8, "epochs": 1, "alpha": 0.5, "alpha_schedule": "const"}
+_PAIR: MutableConfig = _SMALL | _CHOICE
+_BRIEF: MutableConfig = _SMALL | {"encoder.width": 8, "epochs": 1, "alpha": 0.5, "alpha_schedule": "const"}
 """What the small tables share: enough to see that they run and which way they point, not to decide. Alpha is constant,
 since an alpha that falls from 1 gives the classifier no share of a first epoch."""
 
@@ -220,7 +220,7 @@ TABLE_5_SMALL = _table(
 """With the small stem, since the other leaves block 4 a single place at 32 pixels: too few for five orthogonal
 classes."""
 
-SINGLE_SMALL: Config = _SINGLE | {
+SINGLE_SMALL: MutableConfig = _SINGLE | {
     "encoder": "resnet10",
     "encoder.width": 8,
     "encoder.stem": "small",
@@ -243,10 +243,12 @@ augmentations and none; one view; class weights or none), after 8 at .1, where n
 .2. What is decided on it takes the test part, which is balanced, and seeds from 100 on."""
 
 
-def small_single(name: str, description: str, base: Config, arms: dict[str, Config], **more: Any) -> AblationGrid:
+def small_single(
+    name: str, description: str, base: MutableConfig, arms: dict[str, MutableConfig], **more: Any
+) -> AblationGrid:
     """A study of single images on digits-lt's test part: `arms` over batches of 4, 8 and 16, and nearest neighbours by
     raw pixels as the floor."""
-    settings: dict[str, Any] = {
+    settings: MutableConfig = {
         "data": "digits-lt",
         "seeds": [100],
         "metric": "f1_macro",
@@ -258,7 +260,7 @@ def small_single(name: str, description: str, base: Config, arms: dict[str, Conf
     return AblationGrid(name=name, description=description, arms=built, **settings | more)
 
 
-SCL_AND_OCL: dict[str, Config] = {"scl": {"loss": "supcon"}, "ocl": {"loss": "ocl"}}
+SCL_AND_OCL: dict[str, MutableConfig] = {"scl": {"loss": "supcon"}, "ocl": {"loss": "ocl"}}
 TABLE_6_SMALL = small_single(
     "local-table-6-small",
     "SCL and OCL on long-tailed digits at small batches, beside cross-entropy alone and raw pixels",
@@ -305,7 +307,7 @@ PAIRS_SMALL = _table(
 )
 """Its trials of seed 0 are those of SYSTEMS_SMALL."""
 
-_WITH_COLOUR: Config = _PAIR | LOCAL | {"colour_units": 256}
+_WITH_COLOUR: MutableConfig = _PAIR | LOCAL | {"colour_units": 256}
 COLOUR_SMALL = _table(
     "local-colour-small",
     "LOCAL that reads colour statistics beside its images, against itself fed one side twice, and against colour, "
@@ -386,7 +388,7 @@ RECIPE: Space = {
 """More to tune where there is the budget."""
 
 
-def _searched(base: Config, space: Space, names: tuple[str, ...], trainable: str = PAIRS) -> dict[str, Arm]:
+def _searched(base: MutableConfig, space: Space, names: tuple[str, ...], trainable: str = PAIRS) -> dict[str, Arm]:
     """Arms that search `space`, without beta where a system has no l."""
     searched = {}
     for name in names:

@@ -7,17 +7,23 @@ what decides is the test part, which is balanced, with seeds from 100 on. Small 
 """
 
 from contrasweep import AblationGrid, Arm, Replicates
-from search_spaces.local import PAIRS, PIXELS, SCL_AND_OCL, SINGLE_SMALL, Config
+from contrasweep.config import MutableConfig
+from search_spaces.local import PAIRS, PIXELS, SCL_AND_OCL, SINGLE_SMALL
 
 TABLE_6_HALF = 0.008
 """Half of what the paper's Table 6 reports for OCL over SCL on CIFAR-10-LT, 1.6 points of F1 on average of its batches;
 the smallest difference of interest where the paper gives no figure of its own."""
 
-BASE: Config = SINGLE_SMALL | {"batch_size": 16}
+BASE: MutableConfig = SINGLE_SMALL | {"batch_size": 16}
 
 
 def _study(
-    name: str, description: str, arms: dict[str, Config], base: Config = BASE, floor: bool = False, **more: object
+    name: str,
+    description: str,
+    arms: dict[str, MutableConfig],
+    base: MutableConfig = BASE,
+    floor: bool = False,
+    **more: object,
 ) -> AblationGrid:
     settings: dict[str, object] = {
         "data": "digits-lt",

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from contrasweep import AblationGrid, Arm, Choice, Float, Int, Sweep
+from contrasweep.config import Config, MutableConfig
 from trainables.review_helpfulness import MODELS
 
 TRAINABLE = "trainables.review_helpfulness:train"
@@ -19,7 +20,7 @@ SMALL_DATA = "clothing-reviews"
 PLANTED_DATA = "synthetic-reviews"
 SEEDS = [0, 1, 2, 3, 4]
 
-SMALL: dict[str, Any] = {
+SMALL: MutableConfig = {
     "word_dim": 24,
     "max_tokens": 64,
     "epochs": 2,
@@ -31,7 +32,7 @@ SMALL: dict[str, Any] = {
 }
 """What all arms of a small study share: 40 steps of 128 reviews. The widths of each model are in `SMALL_MODELS`."""
 
-SMALL_MODELS: dict[str, dict[str, Any]] = {
+SMALL_MODELS: dict[str, MutableConfig] = {
     "bimpm": {"dim": 16, "perspectives": 4},
     "conv_knrm": {"filters": 24},
     "eg_cnn": {"filters": 32, "char_dim": 8, "char_filters": 16},
@@ -89,7 +90,7 @@ SPACES: dict[str, dict[str, Float | Int | Choice]] = {
 }
 """The published ranges of each model's own hyperparameters, beside the common ones."""
 
-ABLATIONS: dict[str, dict[str, Any]] = {
+ABLATIONS: dict[str, MutableConfig] = {
     "full": {},
     "plain-contrast": {"adaptive": False},
     "no-contrast": {"contrastive": False},
@@ -98,26 +99,22 @@ ABLATIONS: dict[str, dict[str, Any]] = {
 """Table 6: what is taken out of the proposed model."""
 
 
-def arm(config: Mapping[str, Any], model: Mapping[str, Any], **more: Any) -> Arm:
+def arm(config: Config, model: Config, **more: Any) -> Arm:
     """An arm of `config` in which `model` is set, on top of what `config` sets of it, and `more`."""
     return Arm(TRAINABLE, config={**config, "model": {**config.get("model", {}), **model}, **more})
 
 
-def model_arms(
-    config: Mapping[str, Any], models: Mapping[str, Mapping[str, Any]], names: Iterable[str] = MODELS
-) -> dict[str, Arm]:
+def model_arms(config: Config, models: Mapping[str, Config], names: Iterable[str] = MODELS) -> dict[str, Arm]:
     """One arm a model, named after it, with `config` and the model's settings of `models`."""
     return {name: arm(config, {"name": name, **models.get(name, {})}) for name in names}
 
 
-def ablation_arms(config: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Arm]:
+def ablation_arms(config: Config, model: Config) -> dict[str, Arm]:
     """One arm an ablation of the proposed `model`."""
     return {name: arm(config, {"name": "proposed", **model, **change}) for name, change in ABLATIONS.items()}
 
 
-def main_table(
-    name: str, data: str, config: Mapping[str, Any], models: Mapping[str, Mapping[str, Any]], seeds: list[int]
-) -> AblationGrid:
+def main_table(name: str, data: str, config: Config, models: Mapping[str, Config], seeds: list[int]) -> AblationGrid:
     """Eight models on one dataset, compared with the proposed one by test MAP."""
     about = f"The proposed model and its seven baselines on {data.split('?')[0]}, test MAP"
     return AblationGrid(
@@ -132,9 +129,7 @@ def main_table(
     )
 
 
-def ablation(
-    name: str, data: str, config: Mapping[str, Any], model: Mapping[str, Any], seeds: list[int]
-) -> AblationGrid:
+def ablation(name: str, data: str, config: Config, model: Config, seeds: list[int]) -> AblationGrid:
     """The proposed model whole and without its parts."""
     about = f"The proposed model with and without its parts on {data.split('?')[0]}"
     return AblationGrid(
@@ -149,9 +144,7 @@ def ablation(
     )
 
 
-def distances(
-    name: str, data: str, config: Mapping[str, Any], models: Mapping[str, Mapping[str, Any]], seeds: list[int]
-) -> AblationGrid:
+def distances(name: str, data: str, config: Config, models: Mapping[str, Config], seeds: list[int]) -> AblationGrid:
     """Token distances of helpful and unhelpful pairs: MCR, the proposed model and it without contrast."""
     arms = {
         "mcr": arm(config, {"name": "mcr", **models.get("mcr", {})}, distances=True),
