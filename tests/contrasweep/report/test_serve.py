@@ -160,8 +160,11 @@ def test_how_a_run_ended_is_said_and_nothing_runs_any_more(served):
 
 
 def test_a_driver_that_is_silent_is_said(served):
-    served.run(step=3, value=0.5, updated=time.time() - 600)
-    assert "no sign of life" in served.now()["html"]
+    served.run(step=3, value=0.5, eta_s=900.0)
+    assert "about 15 min to go" in served.now()["html"]
+    served.run(step=3, value=0.5, eta_s=900.0, updated=time.time() - 600)
+    html = served.now()["html"]
+    assert "no sign of life" in html and "to go" not in html
 
 
 def test_names_are_escaped_and_the_page_asks_nobody_else(served):
