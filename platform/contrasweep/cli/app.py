@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from contrasweep.cli import code, jobs, reports, skeleton, verification, watching
+from contrasweep.cli import claims, code, jobs, reports, skeleton, verification, watching
 from contrasweep.cli import data as data_commands
 from contrasweep.cli.examples import add_examples
 from contrasweep.cli.options import (
@@ -244,6 +244,7 @@ reports.add_to(app)
 watching.add_to(app)
 code.add_to(app)
 verification.add_to(app)
+claims.add_to(app)
 jobs.add_to(app)
 skeleton.add_to(app)
 app.add_typer(data_commands.app, name="data", help="Stage datasets as Parquet, list, verify and show them.")

@@ -1,0 +1,53 @@
+"""The command that sets what papers claim beside what studies decided: claims."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from contrasweep.cli.options import Storage
+from contrasweep.defaults import STORAGE
+from contrasweep.errors import SpecError
+
+if TYPE_CHECKING:
+    from contrasweep.report.claims import Claim
+
+OURS = "search_spaces.claims:CLAIMS"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command to the main application."""
+    app.command()(claims)
+
+
+def claims(
+    of: Annotated[str, typer.Argument(metavar="CLAIMS", help="Where the claims are, as module:NAME.")] = OURS,
+    storage: Storage = STORAGE,
+    run: Annotated[bool, typer.Option("--run", help="Run their studies first, or go on with them.")] = False,
+    output: Annotated[Path | None, typer.Option(help="File to write the page to, in Markdown.")] = None,
+) -> None:
+    """Set each claim of a paper beside what the study that asks about it decided: verdict, difference, interval,
+    replicates, a floor and a ceiling, and the commands that make it again."""
+    from contrasweep.report import write
+    from contrasweep.report.claims import page, read
+    from contrasweep.running.driver import run as run_study
+    from contrasweep.study.file import load_study
+
+    known = _claims(of)
+    if run:
+        for study in dict.fromkeys(claim.study for claim in known):
+            run_study(load_study(study), storage=storage, tracking=None)
+    write(page([read(claim, storage) for claim in known]).encode(), output)
+
+
+def _claims(path: str) -> "list[Claim]":
+    from contrasweep.imports import import_from_here, import_path
+    from contrasweep.report.claims import Claim
+
+    import_from_here()
+    known = import_path(path, kind="list of claims", of=list)
+    if not isinstance(known, list) or not known or not all(isinstance(claim, Claim) for claim in known):
+        raise SpecError(
+            "claims are a list of contrasweep.report.claims.Claim", place="CLAIMS", value=path, hint=f"such as {OURS}"
+        )
+    return known

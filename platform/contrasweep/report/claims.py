@@ -1,0 +1,157 @@
+"""Claims of papers beside what the studies that ask about them decided: the page docs/claims.md."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from contrasweep.errors import SpecError
+from contrasweep.results.results import Results
+from contrasweep.schema import checked
+from contrasweep.statistics.comparison import Comparison
+from contrasweep.study.file import load_study
+
+NOT_RUN = "not run"
+
+
+@checked
+class Claim:
+    """What a paper says of two arms, and the study that asks about it here."""
+
+    says: str
+    """The claim, in a sentence: `arm` is better than `against`, or as good."""
+    source: str
+    """Paper and place, with the difference that it reports."""
+    study: str
+    """The study, as `module:NAME`; its `smallest_difference` was declared before it was run."""
+    arm: str
+    against: str
+    floor: str | None = None
+    """The arm that learns nothing of the kind: raw pixels, or colours."""
+    ceiling: str | None = None
+    """The arm that the question leaves alone and that is known to do well, such as cross-entropy."""
+    full: str = ""
+    """The study at the paper's scale, as `module:NAME`, or what it would take."""
+    tried: str = ""
+    """On what, and with how many tries, the settings were chosen."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A claim with what its study came to; `comparison` is None where it was not run."""
+
+    claim: Claim
+    study: Any  # an AblationGrid or a Sweep
+    comparison: Comparison | None = None
+    scores: dict[str, float] = field(default_factory=dict)  # mean of the metric by arm
+    trials: int = 0
+    hours: float = 0.0
+    complete: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """Of the claim's arm: better, worse, equivalent, undecided; or that the study has not (wholly) run."""
+        if self.comparison is None:
+            return NOT_RUN
+        return self.comparison.verdict if self.complete else "running"
+
+
+def read(claim: Claim, storage: str) -> Row:
+    """The claim with its study's results in `storage`. `SpecError` where the study has no such arms."""
+    study: Any = load_study(claim.study)
+    for role in ("arm", "against", "floor", "ceiling"):
+        name = getattr(claim, role)
+        if name is not None and name not in study.arms:
+            raise SpecError(
+                f"the study {study.name} has no such arm",
+                place=role,
+                value=name,
+                hint=f"its arms: {', '.join(study.arms)}",
+            )
+    try:
+        results = Results.load(study.name, storage)
+    except SpecError:
+        return Row(claim, study)
+    frame = results.to_frame()
+    done = frame[frame["status"] == "done"]
+    if not {claim.arm, claim.against} <= set(done["arm"]):
+        return Row(claim, study)
+    return Row(
+        claim,
+        study,
+        results.compare(claim.arm, claim.against),
+        {str(arm): float(mean) for arm, mean in done.groupby("arm")[results.metric].mean().items()},
+        len(done),
+        float(done["seconds"].sum()) / 3600,
+        results.complete,
+    )
+
+
+HEAD = """# Claims of papers, and what studies decided
+
+Each claim is asked by a study that two cores run in minutes. Its smallest difference of interest was declared before it
+was run and is justified beside it; its settings were chosen on other data than those that decide; replicates were added
+until a verdict was reached or out of reach. *Equivalent* is within the smallest difference of interest. A floor
+and a ceiling are arms of the same table. Small networks on small data: a verdict here holds for what was run, and is no
+verdict on the paper's own scale, for which each section names the study. `contrasweep claims --run` makes it again.
+"""
+
+
+def page(rows: Sequence[Row]) -> str:
+    """The page in Markdown: a table of verdicts, then each claim with how it was asked."""
+    counts = Counter(row.verdict for row in rows)
+    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    lines = [
+        HEAD,
+        f"Of {len(rows)} claims: {said}.",
+        "",
+        "| claim | verdict | difference [95 %] | smallest | replicates | floor | ceiling |",
+    ]
+    lines += ["|---|---|---|---|---|---|---|"]
+    lines += [f"| {' | '.join(_cells(row))} |" for row in rows]
+    for number, row in enumerate(rows, 1):
+        lines += ["", *_section(number, row)]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(row: Row) -> list[str]:
+    claim, seen = row.claim, row.comparison
+    smallest = row.study.smallest_difference
+    if seen is None:
+        return [claim.says, NOT_RUN, "–", _number(smallest), "–", "–", "–"]
+    return [
+        claim.says,
+        f"**{row.verdict}**",
+        f"{seen.difference:+.3f} [{seen.low:+.3f}, {seen.high:+.3f}]",
+        _number(smallest),
+        str(seen.n),
+        _score(row, claim.floor),
+        _score(row, claim.ceiling),
+    ]
+
+
+def _score(row: Row, arm: str | None) -> str:
+    return "–" if arm is None or arm not in row.scores else f"{row.scores[arm]:.3f}"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:g}"
+
+
+def _section(number: int, row: Row) -> list[str]:
+    claim, seen = row.claim, row.comparison
+    lines = [f"## {number}. {claim.says}", "", f"{claim.source}. {row.study.description}."]
+    if seen is not None:
+        means = ", ".join(f"{arm} {score:.3f}" for arm, score in row.scores.items())
+        lines += [
+            "",
+            f"{claim.arm} against {claim.against}, {row.study.metric}: {row.verdict}, {seen.difference:+.4f} "
+            f"[{seen.low:+.4f}, {seen.high:+.4f}], p = {seen.p_value:.3g}, {seen.n} replicates. Means: {means}. "
+            f"{row.trials} trials, {60 * row.hours:.0f} minutes of training in all.",
+        ]
+    if claim.tried:
+        lines += ["", f"Settings: {claim.tried}."]
+    lines += ["", "```", f"contrasweep run {claim.study}", f"contrasweep report {claim.study} --format html"]
+    if claim.full:
+        lines += [f"contrasweep plan {claim.full} --cluster inventory.yaml   # at the paper's scale"]
+    return [*lines, "```"]

@@ -1,0 +1,186 @@
+"""The headline claims of the papers, each with the study that asks about it on two cores: the rows of docs/claims.md.
+
+Every study declared its smallest difference before it was run, and decides on data apart from those that its settings
+were chosen on; both stand beside it, in survey.py, orthonormal.py and local.py.
+"""
+
+from contrasweep.report.claims import Claim
+
+SURVEY_TRIED = "52 tried on folds 0 and 1 of the training part, seed 0; decided on the test part, seeds from 100 on"
+LOCAL_TRIED = (
+    "16 tried on folds 0 and 1 of the training part, seed 0, and one on folds 2 and 3; decided on the test part"
+)
+SURVEY = "Feeney and Hughes 2024"
+LOCAL = "LOCAL"
+FULL_CASE = "search_spaces.similarity_losses:CASE_STUDY"
+FULL_SWEEP = "search_spaces.similarity_losses:SWEEP"
+
+CLAIMS = [
+    Claim(
+        "Negative arc length does as well as cosine",
+        f"{SURVEY}, case study: no significant difference, cosine +.0022 and +.0042 of 1NN (CIFAR-10, -100)",
+        "search_spaces.survey:SIMILARITY",
+        "arc-length",
+        "cosine",
+        floor="raw-pixels",
+        full=FULL_CASE,
+        tried=SURVEY_TRIED,
+    ),
+    Claim(
+        "SINCERE does as well as SupCon",
+        f"{SURVEY}, case study, and SINCERE: accuracy of supervised cross-entropy losses does not differ significantly",
+        "search_spaces.survey:SUPERVISED",
+        "sincere",
+        "supcon",
+        floor="raw-pixels",
+        full=FULL_SWEEP,
+        tried=SURVEY_TRIED,
+    ),
+    Claim(
+        "Labels help: SupCon is better than InfoNCE",
+        f"{SURVEY}, cross-entropy losses: positives of the whole class",
+        "search_spaces.survey:LABELS",
+        "supcon",
+        "infonce",
+        floor="raw-pixels",
+        full=FULL_SWEEP,
+        tried=SURVEY_TRIED,
+    ),
+    Claim(
+        "A margin in the cross-entropy helps",
+        f"{SURVEY}, cross-entropy losses: epsilon-SupInfoNCE (Barbano et al. 2023)",
+        "search_spaces.survey:EPSILON",
+        "epsilon",
+        "none",
+        floor="raw-pixels",
+        full=FULL_SWEEP,
+        tried=SURVEY_TRIED,
+    ),
+    Claim(
+        "Chosen triplets are better than all: semi-hard",
+        f"{SURVEY}, margin losses: most triplets are easy and teach nothing",
+        "search_spaces.survey:MINING",
+        "semi-hard",
+        "all",
+        floor="raw-pixels",
+        full=FULL_SWEEP,
+        tried=SURVEY_TRIED,
+    ),
+    Claim(
+        "Chosen triplets are better than all: hardest",
+        f"{SURVEY}, margin losses: most triplets are easy and teach nothing",
+        "search_spaces.survey:MINING",
+        "hard",
+        "all",
+        floor="raw-pixels",
+        full=FULL_SWEEP,
+        tried=SURVEY_TRIED,
+    ),
+    Claim(
+        "Lifted structured loss is better than triplets",
+        f"{SURVEY}, margin losses: it takes the hardest negative of a batch",
+        "search_spaces.survey:LIFTED",
+        "lifted",
+        "triplet",
+        floor="raw-pixels",
+        full=FULL_SWEEP,
+        tried=SURVEY_TRIED,
+    ),
+    Claim(
+        "Batch hard is better than triplets",
+        f"{SURVEY}, margin losses: it takes the hardest positive too",
+        "search_spaces.survey:LIFTED",
+        "batch-hard",
+        "triplet",
+        floor="raw-pixels",
+        full=FULL_SWEEP,
+        tried=SURVEY_TRIED,
+    ),
+    Claim(
+        "A set of negatives needs no mining: SupCon is better than semi-hard triplets",
+        f"{SURVEY}, cross-entropy losses: they mine hard negatives by themselves",
+        "search_spaces.survey:SETS",
+        "supcon",
+        "semi-hard",
+        floor="raw-pixels",
+        full=FULL_SWEEP,
+        tried=SURVEY_TRIED,
+    ),
+    Claim(
+        "OCL is better than SCL at the smallest batches",
+        f"{LOCAL}, Table 6: .036 of F1 on average at the smallest batch of each dataset",
+        "search_spaces.orthonormal:SMALL_BATCHES",
+        "ocl",
+        "scl",
+        floor="raw-pixels",
+        full="search_spaces.local:TABLE_6",
+        tried=LOCAL_TRIED,
+    ),
+    Claim(
+        "OCL is better than SCL over small batches",
+        f"{LOCAL}, Table 6: .016 of F1 on average",
+        "search_spaces.local:TABLE_6_SMALL",
+        "ocl",
+        "scl",
+        floor="raw-pixels",
+        ceiling="cross-entropy",
+        full="search_spaces.local:TABLE_6",
+        tried=LOCAL_TRIED,
+    ),
+    Claim(
+        "OCL is better than SCL after few epochs",
+        f"{LOCAL}, Table 7",
+        "search_spaces.local:TABLE_7_SMALL",
+        "ocl",
+        "scl",
+        floor="raw-pixels",
+        full="search_spaces.local:TABLE_7",
+        tried=LOCAL_TRIED,
+    ),
+    Claim(
+        "OCL is better than SCL on long tails",
+        f"{LOCAL}, section 3.2",
+        "search_spaces.orthonormal:LONG_TAILS",
+        "ocl",
+        "scl",
+        floor="raw-pixels",
+        full="search_spaces.local:TABLE_6",
+        tried=LOCAL_TRIED,
+    ),
+    Claim(
+        "Class centres of OCL are orthogonal",
+        f"{LOCAL}, section 3.1; mean absolute cosine of two centres, smaller is better, 0 where all are orthogonal",
+        "search_spaces.orthonormal:CENTRES",
+        "ocl",
+        "scl",
+        full="search_spaces.local:TABLE_6",
+        tried=LOCAL_TRIED,
+    ),
+    Claim(
+        "Alpha should fall: inversely to the epoch",
+        f"{LOCAL}, after equation 6; no figure",
+        "search_spaces.orthonormal:ALPHA",
+        "inverse",
+        "constant",
+        full="search_spaces.local:TABLE_3",
+        tried=LOCAL_TRIED,
+    ),
+    Claim(
+        "Alpha should fall: parabolically",
+        f"{LOCAL}, after equation 6; no figure",
+        "search_spaces.orthonormal:ALPHA",
+        "parabolic",
+        "constant",
+        full="search_spaces.local:TABLE_3",
+        tried=LOCAL_TRIED,
+    ),
+    Claim(
+        "Weighting the cross-entropy by class helps on long tails",
+        f"{LOCAL}, equation 5; no figure",
+        "search_spaces.orthonormal:CLASS_WEIGHTS",
+        "balanced",
+        "none",
+        full="search_spaces.local:TABLE_3",
+        tried=LOCAL_TRIED,
+    ),
+]

@@ -1,0 +1,107 @@
+"""The claims of papers: each row's study can decide it on data of its own, and the committed page has these rows."""
+
+import re
+from pathlib import Path
+
+import pytest
+from command_line import contrasweep
+from drivers import ray_folder, start_driver
+
+from contrasweep import SpecError
+from contrasweep.planning.facade import plan
+from contrasweep.report.claims import NOT_RUN, Claim, page, read
+from contrasweep.study.file import load_study
+from contrasweep.study.grid import AblationGrid
+from search_spaces import survey
+from search_spaces.claims import CLAIMS
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "claims.md"
+TOY = """
+from contrasweep import AblationGrid, Arm, Report
+from contrasweep.report.claims import Claim
+
+
+def train(trial, resume=None):
+    yield Report(1, {"accuracy": trial.config["level"] + trial.seed % 3 / 100})
+
+
+STUDY = AblationGrid(
+    name="toy", arms={"a": Arm(train, config={"level": 0.5}), "b": Arm(train, config={"level": 0.4}),
+                      "pixels": Arm(train, config={"level": 0.1})},
+    data="digits", seeds=list(range(8)), smallest_difference=0.05, reference="a",
+)
+CLAIMS = [Claim("A is better than B", "Somebody 2026, +.1", "toyclaims:STUDY", "a", "b", floor="pixels", full="x:Y")]
+WRONG = [3]
+"""
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.says)
+def test_a_claim_names_arms_and_what_it_rests_on(claim: Claim, tmp_path: Path) -> None:
+    row = read(claim, str(tmp_path))
+    assert row.verdict == NOT_RUN
+    assert row.study.smallest_difference and claim.source and claim.tried
+    assert claim.arm != claim.against and claim.floor not in (claim.arm, claim.against)
+    load_study(claim.full)
+
+
+@pytest.mark.parametrize(
+    "study", [value for value in vars(survey).values() if isinstance(value, AblationGrid)], ids=lambda study: study.name
+)
+def test_the_surveys_studies_decide_with_seeds_of_their_own(study: AblationGrid, tmp_path: Path) -> None:
+    assert min(study.all_seeds) >= 100 and study.folds is None, "settings were chosen on folds, with seed 0"
+    assert plan(study, storage=str(tmp_path)).total > 0, "its data come with the packages"
+    learned = [arm.config for arm in study.arms.values() if arm.trainable != survey.PIXELS]
+    differ = {key for one in learned for key in one if any(other[key] != one[key] for other in learned)}
+    assert differ <= {"loss", "learning_rate"}
+
+
+def test_the_page_has_every_claim_with_its_smallest_difference() -> None:
+    text = PAGE.read_text()
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ")][1:]
+    smallest = [f"{load_study(claim.study).smallest_difference:g}" for claim in CLAIMS]
+    assert [(row[0].removeprefix("| "), row[3]) for row in rows] == [
+        (claim.says, least) for claim, least in zip(CLAIMS, smallest, strict=True)
+    ]
+    decided = [row for row in rows if re.fullmatch(r"\*\*(better|worse|equivalent)\*\*", row[1])]
+    assert len(decided) >= 2 / 3 * len(rows)
+    for claim in CLAIMS:
+        assert f"contrasweep run {claim.study}" in text
+
+
+@pytest.mark.long
+def test_the_command_runs_the_studies_and_writes_the_page(tmp_path: Path) -> None:
+    (tmp_path / "toyclaims.py").write_text(TOY)
+    before = contrasweep("claims", "toyclaims:CLAIMS", folder=tmp_path)
+    assert "| A is better than B | not run | – | 0.05 | – | – | – |" in before.stdout
+    with ray_folder() as ray:
+        driver = start_driver("claims", "toyclaims:CLAIMS", "--run", "--output", "page.md", folder=tmp_path, ray=ray)
+        errors = driver.communicate(timeout=270)[1]
+    assert driver.returncode == 0, errors
+    text = (tmp_path / "page.md").read_text()
+    assert "| A is better than B | **better** | +0.100 [+0.100, +0.100] | 0.05 | 8 | 0.109 | – |" in text
+    assert "Of 1 claims: 1 better." in text and "contrasweep run toyclaims:STUDY" in text
+    again = contrasweep("claims", "toyclaims:CLAIMS", folder=tmp_path)
+    assert again.stdout == text, "the same records give the same page"
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("toyclaims:WRONG", "claims are a list of contrasweep.report.claims.Claim"),
+        ("toyclaims:NONE", "has no such function or class"),
+        ("nowhere:CLAIMS", "cannot be imported"),
+    ],
+)
+def test_what_is_no_list_of_claims_is_one_line(path: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "toyclaims.py").write_text(TOY)
+    done = contrasweep("claims", path, folder=tmp_path)
+    assert done.returncode == 2 and says in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_claim_of_an_arm_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"arm: the study survey-sincere has no such arm, got 'ocl'; its arms: sincere"):
+        read(Claim("x", "y", "search_spaces.survey:SUPERVISED", "ocl", "supcon"), str(tmp_path))
+
+
+def test_a_page_counts_its_verdicts(tmp_path: Path) -> None:
+    assert f"Of {len(CLAIMS)} claims: {len(CLAIMS)} not run." in page([read(one, str(tmp_path)) for one in CLAIMS])
