@@ -1,8 +1,8 @@
 """What Feeney and Hughes' survey (2024) says of losses and similarities, as studies that two cores decide in minutes.
 
 Long-tailed digits, 1NN accuracy on the embeddings that the similarity shaped, as in the survey's case study. Settings
-were chosen on folds 0 and 1 of the training part with seed 0, 52 of them: each loss at up to eight temperatures or
-margins and two learning rates (lifted structured and batch hard also at .01 and .03, since they learn nothing at .5).
+were chosen on folds 0 and 1 of the training part with seed 0, 64 of them: each loss at up to four temperatures or
+margins and two learning rates (lifted structured and batch hard also at .01 and .03, since they learn little at .5).
 What decides is the test part, which is balanced, with seeds from 100 on.
 """
 

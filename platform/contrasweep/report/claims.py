@@ -3,9 +3,13 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
+from contrasweep.code import PresentCode
 from contrasweep.errors import SpecError
+from contrasweep.planning.facade import plan
+from contrasweep.planning.identity import compare_code
 from contrasweep.results.results import Results
 from contrasweep.schema import checked
 from contrasweep.statistics.comparison import Comparison
@@ -47,6 +51,8 @@ class Row:
     trials: int = 0
     hours: float = 0.0
     complete: bool = False
+    changed: int = 0  # of its trials, those that the present code would make otherwise
+    ended: str = ""  # the day of its last trial
 
     @property
     def verdict(self) -> str:
@@ -54,6 +60,27 @@ class Row:
         if self.comparison is None:
             return NOT_RUN
         return self.comparison.verdict if self.complete else "running"
+
+    @property
+    def below_floor(self) -> bool:
+        """Whether neither of the two arms reaches the floor, so that the better one is of no use as it was trained."""
+        claim, scores = self.claim, self.scores
+        if claim.floor not in scores:
+            return False
+        sign = 1 if self.study.mode == "max" else -1
+        return max(sign * scores[claim.arm], sign * scores[claim.against]) < sign * scores[claim.floor]
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a reader of the verdict must know beside it."""
+        lines = []
+        if self.below_floor:
+            lines.append(f"both arms are below the floor, {self.claim.floor}")
+        if self.changed:
+            lines.append(
+                f"{self.changed} of {self.trials} trials were made by other code than that which wrote this page"
+            )
+        return lines
 
 
 def read(claim: Claim, storage: str) -> Row:
@@ -76,6 +103,10 @@ def read(claim: Claim, storage: str) -> Row:
     done = frame[frame["status"] == "done"]
     if not {claim.arm, claim.against} <= set(done["arm"]):
         return Row(claim, study)
+    planned, records = plan(study, storage=storage), list(results.trial_records.values())
+    present = compare_code(
+        results.records, records, planned.sample_trials, PresentCode(planned.functions), planned.total
+    )
     return Row(
         claim,
         study,
@@ -84,6 +115,8 @@ def read(claim: Claim, storage: str) -> Row:
         len(done),
         float(done["seconds"].sum()) / 3600,
         results.complete,
+        len(present.trial_ids()),
+        datetime.fromtimestamp(max(record.ended for record in records), UTC).date().isoformat(),
     )
 
 
@@ -91,9 +124,10 @@ HEAD = """# Claims of papers, and what studies decided
 
 Each claim is asked by a study that two cores run in minutes. Its smallest difference of interest was declared before it
 was run and is justified beside it; its settings were chosen on other data than those that decide; replicates were added
-until a verdict was reached or out of reach. *Equivalent* is within the smallest difference of interest. A floor
-and a ceiling are arms of the same table. Small networks on small data: a verdict here holds for what was run, and is no
-verdict on the paper's own scale, for which each section names the study. `contrasweep claims --run` makes it again.
+until a verdict was reached or out of reach. *Equivalent* is within the smallest difference of interest. Floor and
+ceiling are arms of the same table: *below the floor*, a difference is real and neither arm of use as it was trained.
+Small networks on small data: a verdict here holds for what was run, and is no verdict on the paper's own scale, for
+which each section names the study. `contrasweep claims --run` makes it again.
 """
 
 
@@ -101,9 +135,11 @@ def page(rows: Sequence[Row]) -> str:
     """The page in Markdown: a table of verdicts, then each claim with how it was asked."""
     counts = Counter(row.verdict for row in rows)
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    changed = sum(bool(row.changed) for row in rows)
+    other = f" Trials of {changed} were made by other code than that which wrote this page." if changed else ""
     lines = [
         HEAD,
-        f"Of {len(rows)} claims: {said}.",
+        f"Of {len(rows)} claims: {said}.{other}",
         "",
         "| claim | verdict | difference [95 %] | smallest | replicates | floor | ceiling |",
     ]
@@ -121,7 +157,7 @@ def _cells(row: Row) -> list[str]:
         return [claim.says, NOT_RUN, "–", _number(smallest), "–", "–", "–"]
     return [
         claim.says,
-        f"**{row.verdict}**",
+        f"**{row.verdict}**" + ", below the floor" * row.below_floor,
         f"{seen.difference:+.3f} [{seen.low:+.3f}, {seen.high:+.3f}]",
         _number(smallest),
         str(seen.n),
@@ -147,7 +183,8 @@ def _section(number: int, row: Row) -> list[str]:
             "",
             f"{claim.arm} against {claim.against}, {row.study.metric}: {row.verdict}, {seen.difference:+.4f} "
             f"[{seen.low:+.4f}, {seen.high:+.4f}], p = {seen.p_value:.3g}, {seen.n} replicates. Means: {means}. "
-            f"{row.trials} trials, {60 * row.hours:.0f} minutes of training in all.",
+            f"{row.trials} trials, {60 * row.hours:.0f} minutes of training in all, until {row.ended}.",
+            *(f"{remark[0].upper()}{remark[1:]}." for remark in row.remarks),
         ]
     if claim.tried:
         lines += ["", f"Settings: {claim.tried}."]

@@ -19,6 +19,9 @@ from contrasweep.storage.record import Status
 
 COUNTED = (Status.DONE, Status.PENDING, Status.FAILED, Status.INFEASIBLE, Status.PRUNED, Status.BROKEN)
 
+MAX_DESIGNS = 3
+"""Numbers of replicates of a table's comparisons that its caption names; looks may give each another."""
+
 
 @dataclass(frozen=True)
 class Table(Renderable):
@@ -97,7 +100,10 @@ class Table(Renderable):
             return self.unit
         known = [pair.comparison.evidence.common for pair in self.pairs]
         what = "folds, seeds of a fold averaged" if self.design.folds else "seeds"
-        return max(map(replicates_text, known), key=len) if known else what
+        texts = dict.fromkeys(map(replicates_text, sorted(known, key=lambda one: one.n)))
+        if not texts:
+            return what
+        return " or ".join(texts) if len(texts) <= MAX_DESIGNS else max(texts, key=len)
 
     @cached_property
     def answer(self) -> Answer:
