@@ -3,7 +3,8 @@ of them cost.
 
 Each scenario is one line of results/faults.jsonl once it has ended; one that has its line for this seed is not run
 again, so that an interrupted run goes on. results/faults.md is written from all lines. Some need Linux as root (disk,
-memory, cut-off), PostgreSQL (wire), libfaketime (clock); `weed` of SeaweedFS is used for S3 where it is installed.
+memory, cut-off), PostgreSQL (wire), libfaketime (clock; or its file in FAKETIME_LIBRARY); `weed` of SeaweedFS
+is used for S3 where it is installed. Where nothing could be injected, nothing is written.
 """
 
 import argparse
@@ -77,6 +78,9 @@ def main() -> None:
             began = time.monotonic()
             rows = scenario(folder / name, options.times or times, options.seed)
             took = round(time.monotonic() - began)
+            if not sum(row.injected for row in rows):
+                print(f"{name}: nothing was injected, so nothing is written: what it needs is missing", flush=True)
+                continue
             line = {"scenario": name, "seed": options.seed, "date": time.strftime("%Y-%m-%d"), "seconds": took}
             with options.output.open("a") as file:
                 file.write(json.dumps(line | {"rows": [asdict(row) for row in rows]}) + "\n")

@@ -15,7 +15,7 @@ from benchmarks.faults.study import FaultStudy, Row
 from cluster import preflight
 from tests.support.raylets import BIN, RayCluster
 
-FAKETIME = "/usr/lib/*/faketime/libfaketime.so.1"
+FAKETIME = os.environ.get("FAKETIME_LIBRARY", "/usr/lib/*/faketime/libfaketime.so.1")
 NODES = ("a", "b")
 
 
