@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from contrasweep.processes import scratch_prefix
-from contrasweep.trial import ItemColumns, Report, Trial
+from contrasweep.rows import ItemColumns
+from contrasweep.trial import Report, Trial
 from trainables import checkpoint
 from trainables.diagnostics import gradient_norm
 from trainables.losses import NotFiniteError

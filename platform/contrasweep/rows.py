@@ -11,6 +11,9 @@ Row = dict[str, float]
 FrameRow = dict[str, Any]
 """A row of a frame of trials, by its columns: the study's own axes and metrics stand beside ours."""
 
+ItemColumns = Mapping[str, Any]
+"""Name -> one value per test item, as a list or an array; `group` names what the items are from."""
+
 
 def step_of(row: Mapping[str, float]) -> int:
     """The step that a row is of."""

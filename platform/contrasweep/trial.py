@@ -5,11 +5,11 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
 
 from contrasweep import canonical
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
+from contrasweep.rows import ItemColumns
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,6 @@ def _texts(*names: str) -> str:
 
 def _text(number: int | None) -> str:
     return str(number) if type(number) is int else canonical.dumps(number)
-
-
-ItemColumns = Mapping[str, Any]
-"""Name -> one value per test item, as a list or an array; `group` names what the items are from."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from contrasweep.trial import ItemColumns
+from contrasweep.rows import ItemColumns
 from trainables.evaluation.neighbours import Neighbours, search
 from trainables.evaluation.probe import linear_probe
 from trainables.evaluation.scores import classification

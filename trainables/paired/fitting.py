@@ -13,7 +13,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from contrasweep.errors import DataError, SpecError
-from contrasweep.trial import ItemColumns, Report, Trial
+from contrasweep.rows import ItemColumns
+from contrasweep.trial import Report, Trial
 from trainables import checkpoint, diagnostics, loop, optimisation, seeding
 from trainables.losses.negatives import Counts
 from trainables.paired import artifacts, metrics

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from contrasweep.errors import DataError
-from contrasweep.trial import ItemColumns
+from contrasweep.rows import ItemColumns
 from trainables.review_helpfulness.batch import Batch, Corpus, Output
 from trainables.review_helpfulness.distances import relation_distances
 from trainables.review_helpfulness.metrics import PerProduct, per_product, random_order_metrics

@@ -9,8 +9,8 @@ import pandas as pd
 from contrasweep.data.folds import NAMELESS
 from contrasweep.data.reading import GROUP
 from contrasweep.results.comparing import ItemValues
+from contrasweep.rows import ItemColumns
 from contrasweep.storage.record import Record, Status
-from contrasweep.trial import ItemColumns
 
 Items = Callable[[str], ItemColumns]
 """A trial's id -> its items."""

@@ -22,6 +22,7 @@ from contrasweep.results.pareto import pareto_frame
 from contrasweep.results.rendering import Plots, plots_of
 from contrasweep.results.searched import importance, search_frame
 from contrasweep.results.unread import unread_lines
+from contrasweep.rows import ItemColumns
 from contrasweep.storage import compact
 from contrasweep.storage.planned import read_planned
 from contrasweep.storage.record import Record, Status
@@ -29,7 +30,6 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study.arm_budget import ArmBudget, search_costs
 from contrasweep.tracking.links import read_links
-from contrasweep.trial import ItemColumns
 
 if TYPE_CHECKING:  # brings SciPy along, for which a study's records need not wait
     from contrasweep.results.advice import Advice

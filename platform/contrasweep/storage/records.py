@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from contrasweep.errors import BrokenFileError, SpecError
-from contrasweep.rows import Row
+from contrasweep.rows import ItemColumns, Row
 from contrasweep.storage.json_file import MAX_BYTES
 from contrasweep.storage.names import check_file_name, check_name
 from contrasweep.storage.parquet_file import decode_table, encode_table, is_number, is_value
@@ -27,7 +27,6 @@ from contrasweep.storage.read_limit import MAX_TRIAL_READ, MAX_TRIAL_VALUES
 from contrasweep.storage.record import RECORD_FILE, Record
 from contrasweep.storage.store import Store, open_store
 from contrasweep.storage.study_document import STUDY_FILE, StudyDocument
-from contrasweep.trial import ItemColumns
 
 REPORTS = {"step": pa.types.is_integer, "time": pa.types.is_floating}
 """Columns that metrics.parquet must have, and of which type."""

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from contrasweep.data import open_dataset
 from contrasweep.errors import DataError
-from contrasweep.trial import ItemColumns, Trial
+from contrasweep.rows import ItemColumns
+from contrasweep.trial import Trial
 from trainables import augmentations, seeding
 from trainables.exporting import normalised, squares
 from trainables.paired.images.colours import Colours

@@ -10,7 +10,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from contrasweep.data import open_dataset
-from contrasweep.trial import ItemColumns, Trial
+from contrasweep.rows import ItemColumns
+from contrasweep.trial import Trial
 from trainables import seeding
 from trainables.paired.network import Joint
 from trainables.paired.texts.encoders import PADDING, UNKNOWN
