@@ -202,7 +202,7 @@ def test_a_prefetched_iterator_is_the_iterator() -> None:
 
 
 LIMITED = """
-import resource, sys
+import resource, sys, threading
 import torch
 from contrasweep.data import resolve
 from contrasweep.trial import Trial
@@ -213,6 +213,7 @@ def held(kind):
     return sum(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(kind)) * 1024
 
 torch.set_num_threads(1)
+threading.stack_size(2**18)  # a stack of 8 MiB is all that is allowed, and the last thread's may not be free again yet
 images.CHUNK = {"cpu": 2**16}
 manifest = resolve(sys.argv[1], folds=None, storage="unused")
 parts = 10
