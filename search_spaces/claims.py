@@ -12,175 +12,157 @@ LOCAL_TRIED = (
 )
 SURVEY = "Feeney and Hughes 2024"
 LOCAL = "LOCAL"
-FULL_CASE = "search_spaces.similarity_losses:CASE_STUDY"
 FULL_SWEEP = "search_spaces.similarity_losses:SWEEP"
 
+
+def _survey(says: str, place: str, study: str, arm: str, against: str, full: str = FULL_SWEEP) -> Claim:
+    """A claim of the survey, asked by a study of survey.py, all of which have the same floor."""
+    return Claim(
+        says,
+        f"{SURVEY}, {place}",
+        f"search_spaces.survey:{study}",
+        arm,
+        against,
+        floor="raw-pixels",
+        full=full,
+        tried=SURVEY_TRIED,
+    )
+
+
+def _local(
+    says: str,
+    place: str,
+    study: str,
+    arm: str = "ocl",
+    against: str = "scl",
+    *,
+    floor: str | None = None,
+    ceiling: str | None = None,
+    full: str = "TABLE_6",
+) -> Claim:
+    """A claim of LOCAL, asked by a study of orthonormal.py or local.py; `full` is a study of local.py."""
+    where = f"{LOCAL}, {place}"
+    return Claim(says, where, study, arm, against, floor, ceiling, f"search_spaces.local:{full}", LOCAL_TRIED)
+
+
 CLAIMS = [
-    Claim(
+    _survey(
         "Negative arc length does as well as cosine",
-        f"{SURVEY}, case study: no significant difference, cosine +.0022 and +.0042 of 1NN (CIFAR-10, -100)",
-        "search_spaces.survey:SIMILARITY",
+        "case study: no significant difference, cosine +.0022 and +.0042 of 1NN (CIFAR-10, -100)",
+        "SIMILARITY",
         "arc-length",
         "cosine",
-        floor="raw-pixels",
-        full=FULL_CASE,
-        tried=SURVEY_TRIED,
+        full="search_spaces.similarity_losses:CASE_STUDY",
     ),
-    Claim(
+    _survey(
         "SINCERE does as well as SupCon",
-        f"{SURVEY}, case study, and SINCERE: accuracy of supervised cross-entropy losses does not differ significantly",
-        "search_spaces.survey:SUPERVISED",
+        "case study, and SINCERE: accuracy of supervised cross-entropy losses does not differ significantly",
+        "SUPERVISED",
         "sincere",
         "supcon",
-        floor="raw-pixels",
-        full=FULL_SWEEP,
-        tried=SURVEY_TRIED,
     ),
-    Claim(
+    _survey(
         "Labels help: SupCon is better than InfoNCE",
-        f"{SURVEY}, cross-entropy losses: positives of the whole class",
-        "search_spaces.survey:LABELS",
+        "cross-entropy losses: positives of the whole class",
+        "LABELS",
         "supcon",
         "infonce",
-        floor="raw-pixels",
-        full=FULL_SWEEP,
-        tried=SURVEY_TRIED,
     ),
-    Claim(
+    _survey(
         "A margin in the cross-entropy helps",
-        f"{SURVEY}, cross-entropy losses: epsilon-SupInfoNCE (Barbano et al. 2023)",
-        "search_spaces.survey:EPSILON",
+        "cross-entropy losses: epsilon-SupInfoNCE (Barbano et al. 2023)",
+        "EPSILON",
         "epsilon",
         "none",
-        floor="raw-pixels",
-        full=FULL_SWEEP,
-        tried=SURVEY_TRIED,
     ),
-    Claim(
+    _survey(
         "Chosen triplets are better than all: semi-hard",
-        f"{SURVEY}, margin losses: most triplets are easy and teach nothing",
-        "search_spaces.survey:MINING",
+        "margin losses: most triplets are easy and teach nothing",
+        "MINING",
         "semi-hard",
         "all",
-        floor="raw-pixels",
-        full=FULL_SWEEP,
-        tried=SURVEY_TRIED,
     ),
-    Claim(
+    _survey(
         "Chosen triplets are better than all: hardest",
-        f"{SURVEY}, margin losses: most triplets are easy and teach nothing",
-        "search_spaces.survey:MINING",
+        "margin losses: most triplets are easy and teach nothing",
+        "MINING",
         "hard",
         "all",
-        floor="raw-pixels",
-        full=FULL_SWEEP,
-        tried=SURVEY_TRIED,
     ),
-    Claim(
+    _survey(
         "Lifted structured loss is better than triplets",
-        f"{SURVEY}, margin losses: it takes the hardest negative of a batch",
-        "search_spaces.survey:LIFTED",
+        "margin losses: it takes the hardest negative of a batch",
+        "LIFTED",
         "lifted",
         "triplet",
-        floor="raw-pixels",
-        full=FULL_SWEEP,
-        tried=SURVEY_TRIED,
     ),
-    Claim(
+    _survey(
         "Batch hard is better than triplets",
-        f"{SURVEY}, margin losses: it takes the hardest positive too",
-        "search_spaces.survey:LIFTED",
+        "margin losses: it takes the hardest positive too",
+        "LIFTED",
         "batch-hard",
         "triplet",
-        floor="raw-pixels",
-        full=FULL_SWEEP,
-        tried=SURVEY_TRIED,
     ),
-    Claim(
+    _survey(
         "A set of negatives needs no mining: SupCon is better than semi-hard triplets",
-        f"{SURVEY}, cross-entropy losses: they mine hard negatives by themselves",
-        "search_spaces.survey:SETS",
+        "cross-entropy losses: they mine hard negatives by themselves",
+        "SETS",
         "supcon",
         "semi-hard",
-        floor="raw-pixels",
-        full=FULL_SWEEP,
-        tried=SURVEY_TRIED,
     ),
-    Claim(
+    _local(
         "OCL is better than SCL at the smallest batches",
-        f"{LOCAL}, Table 6: .036 of F1 on average at the smallest batch of each dataset",
+        "Table 6: .036 of F1 on average at the smallest batch of each dataset",
         "search_spaces.orthonormal:SMALL_BATCHES",
-        "ocl",
-        "scl",
         floor="raw-pixels",
-        full="search_spaces.local:TABLE_6",
-        tried=LOCAL_TRIED,
     ),
-    Claim(
+    _local(
         "OCL is better than SCL over small batches",
-        f"{LOCAL}, Table 6: .016 of F1 on average",
+        "Table 6: .016 of F1 on average",
         "search_spaces.local:TABLE_6_SMALL",
-        "ocl",
-        "scl",
         floor="raw-pixels",
         ceiling="cross-entropy",
-        full="search_spaces.local:TABLE_6",
-        tried=LOCAL_TRIED,
     ),
-    Claim(
+    _local(
         "OCL is better than SCL after few epochs",
-        f"{LOCAL}, Table 7",
+        "Table 7",
         "search_spaces.local:TABLE_7_SMALL",
-        "ocl",
-        "scl",
         floor="raw-pixels",
-        full="search_spaces.local:TABLE_7",
-        tried=LOCAL_TRIED,
+        full="TABLE_7",
     ),
-    Claim(
+    _local(
         "OCL is better than SCL on long tails",
-        f"{LOCAL}, section 3.2",
+        "section 3.2",
         "search_spaces.orthonormal:LONG_TAILS",
-        "ocl",
-        "scl",
         floor="raw-pixels",
-        full="search_spaces.local:TABLE_6",
-        tried=LOCAL_TRIED,
     ),
-    Claim(
+    _local(
         "Class centres of OCL are orthogonal",
-        f"{LOCAL}, section 3.1; mean absolute cosine of two centres, smaller is better, 0 where all are orthogonal",
+        "section 3.1; mean absolute cosine of two centres, smaller is better, 0 where all are orthogonal",
         "search_spaces.orthonormal:CENTRES",
-        "ocl",
-        "scl",
-        full="search_spaces.local:TABLE_6",
-        tried=LOCAL_TRIED,
     ),
-    Claim(
+    _local(
         "Alpha should fall: inversely to the epoch",
-        f"{LOCAL}, after equation 6; no figure",
+        "after equation 6; no figure",
         "search_spaces.orthonormal:ALPHA",
         "inverse",
         "constant",
-        full="search_spaces.local:TABLE_3",
-        tried=LOCAL_TRIED,
+        full="TABLE_3",
     ),
-    Claim(
+    _local(
         "Alpha should fall: parabolically",
-        f"{LOCAL}, after equation 6; no figure",
+        "after equation 6; no figure",
         "search_spaces.orthonormal:ALPHA",
         "parabolic",
         "constant",
-        full="search_spaces.local:TABLE_3",
-        tried=LOCAL_TRIED,
+        full="TABLE_3",
     ),
-    Claim(
+    _local(
         "Weighting the cross-entropy by class helps on long tails",
-        f"{LOCAL}, equation 5; no figure",
+        "equation 5; no figure",
         "search_spaces.orthonormal:CLASS_WEIGHTS",
         "balanced",
         "none",
-        full="search_spaces.local:TABLE_3",
-        tried=LOCAL_TRIED,
+        full="TABLE_3",
     ),
 ]
