@@ -23,6 +23,7 @@ from benchmarks.report import fill, study
 from contrasweep import load
 from contrasweep.report import render
 from contrasweep.storage import compact
+from contrasweep.storage.compact_parts import CURVES, RECORDS, decode_part
 from contrasweep.storage.parquet_file import _check_digest
 from contrasweep.storage.planned import PLAN
 from contrasweep.storage.record import RECORD_FILE, CodeRef, DatasetRef, Record, Status, TrialNotes
@@ -67,8 +68,13 @@ def run() -> None:
             f: seconds(lambda f=f: render(load(declared.name, storage=storage), f), options.times)
             for f in options.formats.split(",")
         }
-        files = [records.store.read(f"{declared.name}/{name}") for name in (PLAN, compact.RECORDS, compact.CURVES)]
-        texts = [data for data in _records(compact.decode_compact(files[1], compact.RECORDS)) if data.startswith(b"{")]
+        parts = {
+            kind: [records.store.read(key) for key in records.store.list(f"{declared.name}/compact/{kind}/")]
+            for kind in (RECORDS, CURVES)
+        }
+        files = [records.store.read(f"{declared.name}/{PLAN}"), *parts[RECORDS], *parts[CURVES]]
+        recorded = [data for part in parts[RECORDS] for data in _records(decode_part(part, "", RECORDS))]
+        texts = [data for data in recorded if data.startswith(b"{")]
     built = seconds(lambda: [unchecked(data) for data in texts])
     check = seconds(lambda: [RECORD_FILE.decode(data, "") for data in texts]) - built
     tables = seconds(lambda: [_check_digest(data) for data in files])

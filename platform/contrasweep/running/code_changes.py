@@ -195,7 +195,7 @@ def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:
     """The records of the plan's own trials."""
     etags = compact.record_etags(records)
     own = plan.own(etags)
-    known = compact.read_records(records, {i: etag for i, etag in etags.items() if i in own})
+    known = compact.read_records(records, etags, only=own)
     return {i: record for i, record in known.items() if record.arm in plan.study.arms}
 
 

@@ -3,6 +3,7 @@
 from contrasweep.live.progress import Progress
 from contrasweep.planning.budget import Budget
 from contrasweep.rows import Row, metrics_of, step_of
+from contrasweep.running.compacting import Compactor
 from contrasweep.running.failures import failure_line
 from contrasweep.running.placement import Placements
 from contrasweep.storage.record import Record, Status
@@ -11,11 +12,14 @@ from contrasweep.trial import Trial
 
 
 class RunListener:
-    """Progress on the terminal, tracking, placements and budgets hear of each event in this order. Nothing here may
-    raise or wait."""
+    """Progress on the terminal, tracking, placements, budgets and what is compacted hear of each event in this order.
+    Nothing here may raise or wait."""
 
-    def __init__(self, progress: Progress, tracker: Tracker, placements: Placements, budget: Budget) -> None:
+    def __init__(
+        self, progress: Progress, tracker: Tracker, placements: Placements, budget: Budget, compactor: Compactor
+    ) -> None:
         self.progress, self.tracker, self.placements, self.budget = progress, tracker, placements, budget
+        self.compactor = compactor
 
     def on_start(self, trial: Trial) -> None:
         """A worker begins or resumes `trial`."""
@@ -50,6 +54,7 @@ class RunListener:
         self.progress.ended(record)
         if record.status == Status.FAILED:
             self.progress.say(failure_line(record, self.progress.state.storage))
+        self.compactor.trial_ended()
 
     def on_message(self, text: str) -> None:
         """A line for whoever watches."""

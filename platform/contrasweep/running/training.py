@@ -18,6 +18,7 @@ from contrasweep.planning.plan import Plan
 from contrasweep.processes import sweep_scratch
 from contrasweep.running.active_trials import ActiveTrials
 from contrasweep.running.claim import Remaining
+from contrasweep.running.compacting import compacting
 from contrasweep.running.deferred import DeferredTrials
 from contrasweep.running.engine import Engine
 from contrasweep.running.listener import RunListener
@@ -72,8 +73,8 @@ def train(
             _keep_arranged(source, fusion)
             placements.check(plan.sample_trials)
             slots = max_concurrent or placements.slots(plan.sample_trials)
-            with showing(plan, records, finished, slots) as progress:
-                listener = RunListener(progress, tracker, placements, budget)
+            with showing(plan, records, finished, slots) as progress, compacting(records) as compactor:
+                listener = RunListener(progress, tracker, placements, budget, compactor)
                 if isinstance(source, LookingSource):
                     source.say = listener.on_message
                 kept_code = StudyCode(records, code, listener.on_message)

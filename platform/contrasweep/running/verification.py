@@ -14,7 +14,7 @@ from contrasweep.planning.learned import PEAKS_FILE, peaks_key
 from contrasweep.running.locks import exclusive_driver
 from contrasweep.running.trial_verification import trial_problems
 from contrasweep.storage.code_files import ACCEPTED_FILE, VERSION_FILE, read_sources, read_version
-from contrasweep.storage.compact import CURVES, RECORDS, decode_compact
+from contrasweep.storage.compact_parts import decode_part, kind_of
 from contrasweep.storage.confirmations import read_confirmations
 from contrasweep.storage.looks import read_looks
 from contrasweep.storage.names import check_name
@@ -128,8 +128,8 @@ def _file(records: StudyRecords, key: str) -> Iterator[Finding]:
         yield from _attempt(whole, "", lambda: read_confirmations(records))
     elif key == LINKS:
         yield from _attempt(whole, "delete", lambda: LINKS_FILE.read(store, whole))
-    elif key in (RECORDS, CURVES):
-        yield from _attempt(whole, "delete", lambda: decode_compact(store.read(whole), key))
+    elif (kind := kind_of(key)) is not None:
+        yield from _attempt(whole, "delete", lambda: decode_part(store.read(whole), whole, kind))
     elif folder == "search" and key.endswith(".json"):
         for finding in _attempt(whole, "search", lambda: CANDIDATE_FILE.read(store, whole)):
             yield Finding(finding.file, finding.problem, "search", name.partition("/")[0])

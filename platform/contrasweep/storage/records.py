@@ -12,6 +12,7 @@
 <study>/trials/<id>/record.json             WRITTEN LAST: a trial with a record is done, any other is not
 """
 
+import functools
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -159,7 +160,7 @@ class StudyRecords:
         file, remedy = f"{self.store.uri}/{self.key(trial_id, name)}", self.remedy(RECORD_FILE.remedy)
         table = decode_table(data, file, remedy, REPORTS, is_number, MAX_TRIAL_VALUES)
         try:
-            wanted = pa.schema([(name, _kind(name)) for name in table.column_names])
+            wanted = _report_schema(tuple(table.column_names))
             if not table.schema.equals(wanted, check_metadata=True):  # a cast costs a third of reading the file
                 table = table.cast(wanted)
             if {"trial_id", "etag"}.intersection(table.column_names) or table["step"].null_count:
@@ -220,6 +221,11 @@ class StudyRecords:
 def _wide(rows: list[Row]) -> pa.Table:
     names = dict.fromkeys(["step", "time", *(name for row in rows for name in row)])
     return pa.table({name: pa.array([row.get(name) for row in rows], _kind(name)) for name in names})
+
+
+@functools.lru_cache(maxsize=256)  # trials of a study report the same metrics
+def _report_schema(columns: tuple[str, ...]) -> pa.Schema:
+    return pa.schema([(name, _kind(name)) for name in columns])
 
 
 def _kind(column: str) -> pa.DataType:

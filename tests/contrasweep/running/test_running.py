@@ -18,6 +18,7 @@ from contrasweep.planning.facade import plan
 from contrasweep.report.search_notes import search_notes
 from contrasweep.results.results import Results
 from contrasweep.running.driver import run
+from contrasweep.storage import compact
 from contrasweep.storage.records import StudyRecords
 
 pytestmark = [
@@ -82,6 +83,13 @@ def test_a_run_fills_the_table(calm):
         len(calm.records.metrics(i)) == 3 and calm.records.items(i)["hits"].mean() == pytest.approx(a)
         for i, a in zip(frame["trial_id"], frame["accuracy"], strict=True)
     )
+
+
+def test_a_run_leaves_its_study_compacted(tmp_path, monkeypatch):
+    monkeypatch.setattr(compact, "MIN_OBJECTS_TO_COMPACT", 2)
+    results = run(study(folds=2), storage=str(tmp_path), tracking="none")
+    kept = [key.split("/")[2] for key in results.records.store.list("toy/compact/")]
+    assert kept == ["curves", "records", "system"] and results.counts == {"done": 4}
 
 
 def test_running_again_trains_nothing(calm, tmp_path):

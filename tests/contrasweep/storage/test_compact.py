@@ -1,11 +1,15 @@
 """Compacted studies: what they tell is what the single files tell, whatever happened to these since."""
 
+import threading
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from contrasweep.storage import compact
+from contrasweep.errors import BrokenFileError
+from contrasweep.storage import compact, compact_parts
+from contrasweep.storage.parquet_file import encode_table
 from contrasweep.storage.record import DatasetRef, Record, Status
 from contrasweep.storage.records import StudyRecords
 
@@ -59,13 +63,23 @@ def assert_true(records):
         assert result == records.metrics(trial_id)
 
 
-def test_the_second_reading_needs_two_files(records, monkeypatch):
+def parts(records, kind="records"):
+    """The keys of a kind's parts."""
+    return set(records.store.list(f"compacted/compact/{kind}"))
+
+
+def keys_read(records, monkeypatch):
+    """A list of the keys that are read from now on."""
+    got, plain = [], records.store.read
+    monkeypatch.setattr(type(records.store), "read", lambda _, key, *limit: got.append(key) or plain(key, *limit))
+    return got
+
+
+def test_the_second_reading_needs_a_part_of_each_kind(records, monkeypatch):
     assert_true(records)
-    before, got = read(records), []
-    plain = records.store.read
-    monkeypatch.setattr(type(records.store), "read", lambda _, key: got.append(key) or plain(key))
+    before, got = read(records), keys_read(records, monkeypatch)
     after = read(records)
-    assert sorted(got) == ["compacted/compact/curves.parquet", "compacted/compact/records.parquet"]
+    assert sorted(got) == sorted(parts(records) | parts(records, "curves")) and len(got) == 2
     assert after[0] == before[0]
     assert (
         after[1]
@@ -86,8 +100,7 @@ def test_what_changed_since_is_seen(records, change):
     elif change == "new":
         finish(records, "new", 7.0)
     else:
-        for name in (compact.RECORDS, compact.CURVES):
-            key = f"compacted/{name}"
+        for key in parts(records) | parts(records, "curves"):
             records.store.delete(key) if change == "deleted files" else records.store.write(
                 key, b"PAR1 and nothing more"
             )
@@ -120,3 +133,102 @@ def test_a_small_study_is_not_compacted(records, monkeypatch):
 def test_nothing_at_all(tmp_path):
     recorded, curves = read(StudyRecords(str(tmp_path), "empty"))
     assert recorded == {} and list(curves.columns) == ["trial_id", "step", "time"] and curves.empty
+
+
+def compacted(records):
+    compact.compact_finished(records, threading.Event())
+
+
+def test_what_has_not_changed_is_not_written_again(records, monkeypatch):
+    monkeypatch.setattr(compact_parts, "PART_TRIALS", 4)
+    monkeypatch.setattr(compact, "PART_TRIALS", 4)
+    compacted(records)  # six trials: a part of four, and one of two, which counts as full from half on
+    first = parts(records)
+    assert len(first) == 2
+    finish(records, "new0", 7.0)
+    compacted(records)
+    assert len(parts(records)) == 3 and parts(records) > first
+    finish(records, "new1", 8.0)
+    compacted(records)  # a part of one trial is small: it is written together with the next
+    assert len(parts(records)) == 3 and parts(records) > first
+    assert_true(records)
+
+
+def test_parts_in_which_nothing_holds_are_deleted(records, monkeypatch):
+    compacted(records)
+    stale = parts(records) | parts(records, "curves")
+    for i, trial_id in enumerate(TRIALS):
+        finish(records, trial_id, 50.0 + i)
+    compacted(records)
+    assert not stale & (parts(records) | parts(records, "curves")) and len(parts(records)) == 1
+    assert_true(records)
+
+
+def test_after_the_driver_no_file_of_a_trial_is_read(records, monkeypatch):
+    records.write(
+        Record("unfit", "compacted", "a", "m:f", {}, DatasetRef("d", "x"), 0, 0, Status.INFEASIBLE)
+    )  # without reports
+    compacted(records)
+    got = keys_read(records, monkeypatch)
+    etags = compact.record_etags(records)
+    assert set(compact.read_records(records, etags)) == {*TRIALS, "unfit"}
+    assert set(compact.read_curves(records, etags, etags)["trial_id"]) == set(TRIALS)
+    assert compact.read_system(records, etags, etags, []).empty
+    assert [key.split("/")[1] for key in got] == ["compact"] * 3
+
+
+def test_a_driver_that_is_stopped_writes_no_part(records):
+    stop = threading.Event()
+    stop.set()
+    compact.compact_finished(records, stop)
+    assert not parts(records)
+
+
+def test_trials_in_two_parts_count_once(records):
+    """As two readers leave them that compacted at once, neither of which saw the other's part."""
+    etags = compact.record_etags(records)
+    for own in (TRIALS[:4], TRIALS[2:]):
+        rows = compact._fresh(records, "records", etags, own, None)
+        compact_parts.write_parts(records, "records", [], rows)
+    assert len(parts(records)) == 2
+    found = compact_parts.read_parts(records, "records", etags)
+    assert sorted(i for part in found for i in part.rows["trial_id"].to_pylist()) == TRIALS
+    assert_true(records)
+
+
+def test_who_wants_some_records_drops_none_of_the_others(records):
+    compacted(records)
+    before = parts(records)
+    assert set(compact.read_records(records, compact.record_etags(records), only=TRIALS[:1])) == {TRIALS[0]}
+    assert parts(records) == before
+
+
+def test_files_of_an_earlier_release_are_read(records, monkeypatch):
+    """It had all records in one file and all curves in another."""
+    etags = compact.record_etags(records)
+    for kind in ("records", "curves"):
+        rows = compact._fresh(records, kind, etags, TRIALS, None)
+        records.store.write(f"compacted/compact/{kind}.parquet", encode_table(rows))
+    got = keys_read(records, monkeypatch)
+    recorded, curves = read(records)
+    assert sorted(got) == ["compacted/compact/curves.parquet", "compacted/compact/records.parquet"]
+    assert set(recorded) == set(curves["trial_id"]) == set(TRIALS)
+    finish(records, "new", 7.0)
+    compacted(records)
+    assert_true(records)
+
+
+def test_a_broken_file_of_a_trial_is_left_out_each_time(records):
+    records.store.write(records.key(TRIALS[0], "metrics.parquet"), b"PAR1")
+    for _ in range(2):
+        compacted(records)
+        broken: list[BrokenFileError] = []
+        etags = compact.record_etags(records)
+        assert set(compact.read_curves(records, etags, etags, broken)["trial_id"]) == set(TRIALS[1:])
+        assert [records.key(TRIALS[0], "metrics.parquet") in str(error) for error in broken] == [True]
+
+
+@pytest.mark.parametrize("rows", [3, 3000])
+def test_small_tables_and_large_ones_are_read_as_they_were_written(records, rows):
+    table = pa.table({"step": range(rows), "time": np.linspace(0, 1, rows), "loss": [None, *np.arange(rows - 1.0)]})
+    assert records.metrics_table("t", encode_table(table)).equals(table)

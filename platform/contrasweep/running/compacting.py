@@ -1,0 +1,69 @@
+"""Compact a study while it runs, so that its first report need not read a few files of every trial."""
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from contrasweep.errors import ContrasweepError
+from contrasweep.storage.compact import compact_finished
+from contrasweep.storage.compact_parts import PART_TRIALS
+from contrasweep.storage.records import StudyRecords
+
+log = logging.getLogger(__name__)
+INTERRUPT_TIMEOUT_S = 5.0  # how long an interrupted run waits for files that are being read
+
+
+class Compactor:
+    """Compacts the finished trials of a study in a thread of its own, a part whenever enough of them have ended."""
+
+    def __init__(self, records: StudyRecords) -> None:
+        self._records = records
+        self._ended = 0  # trials since the last part
+        self._due, self._stop, self._closing = threading.Event(), threading.Event(), False
+        self._thread = threading.Thread(target=self._work, name="compact", daemon=True)
+        self._thread.start()
+
+    def trial_ended(self) -> None:
+        """One more trial has a record. Does not wait."""
+        self._ended += 1
+        if self._ended >= PART_TRIALS:
+            self._ended = 0
+            self._due.set()
+
+    def close(self) -> None:
+        """Compact what is left; returns when it is done."""
+        self._closing = True
+        self._due.set()
+        self._thread.join()
+
+    def abandon(self) -> None:
+        """Begin nothing more, and write no more parts than the one being written."""
+        self._closing = True
+        self._stop.set()
+        self._due.set()
+        self._thread.join(INTERRUPT_TIMEOUT_S)
+
+    def _work(self) -> None:
+        while not self._stop.is_set():
+            self._due.wait()
+            self._due.clear()
+            closing = self._closing
+            try:
+                compact_finished(self._records, self._stop)
+            except ContrasweepError as error:  # reports are slower without, and say what is broken
+                log.warning("the study's files were not compacted: %s", error)
+            if closing:
+                return
+
+
+@contextmanager
+def compacting(records: StudyRecords) -> Iterator[Compactor]:
+    """A `Compactor` as long as this is open; what is left is compacted at the end, unless that is an exception."""
+    compactor = Compactor(records)
+    try:
+        yield compactor
+    except BaseException:
+        compactor.abandon()
+        raise
+    compactor.close()
