@@ -95,7 +95,10 @@ class Project:
 
     def finished_files(self) -> dict[Path, tuple[bytes, int]]:
         """Content and time of every file of the trials that have a record."""
-        folders = [path.parent for path in self.storage.glob(f"{STUDY}/trials/*/record.json")]
+        records = list(self.storage.glob(f"{STUDY}/records/*/record.json"))
+        folders = [
+            folder for path in records for folder in (path.parent, path.parents[2] / "trials" / path.parent.name)
+        ]
         return {
             file: (file.read_bytes(), file.stat().st_mtime_ns)
             for folder in folders

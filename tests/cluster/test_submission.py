@@ -571,7 +571,7 @@ def test_the_plain_ray_line_of_the_docs_runs_a_study(head, tmp_path):
     tools = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run([*words, *fewer], cwd=ROOT, env=tools, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(list(tmp_path.glob("quickstart/trials/*/record.json"))) == 6
+    assert len(list(tmp_path.glob("quickstart/records/*/record.json"))) == 6
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from contrasweep.storage.confirmations import read_confirmations
 from contrasweep.storage.looks import read_looks
 from contrasweep.storage.names import check_name
 from contrasweep.storage.planned import PLAN, read_planned
-from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.records import RECORD, StudyRecords
 from contrasweep.storage.superseded import finish_move, put_aside
 from contrasweep.storage.superseded_files import ABOUT_FILE, MOVE_FILE
 from contrasweep.tracking.links import FILE as LINKS
@@ -85,7 +85,9 @@ def verify(records: StudyRecords, *, repair: bool = False) -> Verification:
 
 def _examined(records: StudyRecords) -> Verification:
     keys = [key.removeprefix(f"{records.study}/") for key in records.store.list(f"{records.study}/")]
-    trials = sorted({key.split("/")[1] for key in keys if key.startswith("trials/") and key.count("/") > 1})
+    trials = sorted(
+        {key.split("/")[1] for key in keys if key.startswith(("trials/", "records/")) and key.count("/") > 1}
+    )
     findings: list[Finding] = []
     with ThreadPoolExecutor(THREADS) as pool:
         for problems in pool.map(functools.partial(_trial, records), trials):
@@ -108,9 +110,13 @@ def _trial(records: StudyRecords, trial_id: str) -> list[Finding]:
         return [Finding(f"{records.study}/trials/{ascii(trial_id)[:80]}", f"{error}; nothing reads it")]
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
         return [
-            Finding(records.key(trial_id, name), problem, "trial" if mends else "", trial_id)
+            Finding(_key(records, trial_id, name), problem, "trial" if mends else "", trial_id)
             for name, problem, mends in trial_problems(records, trial_id, Path(folder))
         ]
+
+
+def _key(records: StudyRecords, trial_id: str, name: str) -> str:
+    return records.record_key(trial_id) if name == RECORD else records.key(trial_id, name)
 
 
 def _file(records: StudyRecords, key: str) -> Iterator[Finding]:

@@ -41,7 +41,7 @@ RECOMPACT_FRACTION = 0.1  # of the trials: whoever reads a growing study compact
 TRIALS_PER_LISTING = 200  # a page of a listing holds a thousand keys, and a trial has about five
 TRIALS_PER_TABLE = 500  # joined at a time: ten thousand tables of a dozen rows take a gigabyte
 THREADS, LOCAL_THREADS = 16, 4  # that wait for an object store; that decode what a disk gives at once
-_FILES = {RECORDS: "record.json", CURVES: "metrics.parquet", SYSTEMS: SYSTEM}
+_FILES = {CURVES: "metrics.parquet", SYSTEMS: SYSTEM}
 
 
 def read_records(
@@ -87,8 +87,7 @@ def read_system(
 
 def record_etags(records: StudyRecords) -> dict[str, str]:
     """Trial id -> etag of its record, for every trial that has one."""
-    by_key = records.store.etags(f"{records.study}/trials/", "record.json")
-    return {key.split("/")[-2]: etag for key, etag in by_key.items()}
+    return records.etags()
 
 
 def compact_finished(records: StudyRecords, stop: threading.Event) -> None:
@@ -154,8 +153,7 @@ def _fresh(
             return None
         try:
             if trial_id in there:
-                data = records.store.read(records.key(trial_id, _FILES[kind]), MAX_TRIAL_READ)
-                return _decoded(records, kind, trial_id, data)
+                return _single(records, kind, trial_id)
         except FileNotFoundError:
             pass
         except BrokenFileError as error:
@@ -179,9 +177,11 @@ def _fresh(
     return pa.concat_tables(whole, promote_options="default")
 
 
-def _decoded(records: StudyRecords, kind: str, trial_id: str, data: bytes) -> pa.Table:
+def _single(records: StudyRecords, kind: str, trial_id: str) -> pa.Table:
+    """What a trial's own file holds; `FileNotFoundError` where there is none."""
     if kind == RECORDS:
-        return pa.table({"record": pa.array([data], pa.large_binary())})
+        return pa.table({"record": pa.array([records.record_bytes(trial_id)], pa.large_binary())})
+    data = records.store.read(records.key(trial_id, _FILES[kind]), MAX_TRIAL_READ)
     table = records.metrics_table(trial_id, data, _FILES[kind])
     return table if len(table) else pa.table({"step": pa.nulls(1, pa.int64())})
 

@@ -9,7 +9,10 @@
 <study>/trials/<id>/log.txt                 what it printed; <study>/trials/<id>/stack.txt: where it hung
 <study>/trials/<id>/artifacts/...           files that the trainable gives
 <study>/trials/<id>/checkpoint/<step>/...   newest usable checkpoint; checkpoint/latest.json names it, written last
-<study>/trials/<id>/record.json             WRITTEN LAST: a trial with a record is done, any other is not
+<study>/records/<id>/record.json            WRITTEN LAST: a trial with a record is done, any other is not
+
+Records lie apart from the rest, so that an object store lists one key a trial to say what is done. Up to format version
+3 of study.json they lay at <study>/trials/<id>/record.json; these are read as well, and the next run moves them.
 """
 
 import functools
@@ -27,7 +30,7 @@ from contrasweep.storage.parquet_file import decode_table, encode_table, is_numb
 from contrasweep.storage.read_limit import MAX_TRIAL_READ, MAX_TRIAL_VALUES
 from contrasweep.storage.record import RECORD_FILE, Record
 from contrasweep.storage.store import Store, open_store
-from contrasweep.storage.study_document import STUDY_FILE, StudyDocument
+from contrasweep.storage.study_document import RECORDS_APART, STUDY_FILE, StudyDocument
 
 REPORTS = {"step": pa.types.is_integer, "time": pa.types.is_floating}
 """Columns that metrics.parquet must have, and of which type."""
@@ -37,6 +40,7 @@ REPORT_COLUMNS = ("step", "time", "trial_id", "etag")
 """What a column beside metrics is called, there or where reports of many trials stand together."""
 
 SYSTEM = "system.parquet"
+RECORD = "record.json"
 LOG, STACK = "log.txt", "stack.txt"
 """What a trial printed, and what it was doing when it did not report any more; each only where there is any."""
 
@@ -52,13 +56,27 @@ class StudyRecords:
             raise SpecError(f"there can be no study of this name: {error}", place="STUDY") from None
         self.storage, self.study = storage, study
         self.store: Store = open_store(storage, patient=patient)
+        self._records_apart = False  # whether study.json was seen to say so; it never goes back
 
     def key(self, trial_id: str, name: str) -> str:
         """The key of one of a trial's objects; ValueError where the id or the name would lead out of its folder."""
         check_name(trial_id)
         if name:
             check_file_name(name)
-        return f"{self.study}/trials/{trial_id}/{name}"
+        return f"{self.study}/{'records' if name == RECORD else 'trials'}/{trial_id}/{name}"
+
+    def _earlier_key(self, trial_id: str) -> str:
+        """Where a release before `RECORDS_APART` wrote the record of a trial."""
+        return f"{self.key(trial_id, '')}{RECORD}"
+
+    def _may_be_earlier(self) -> bool:
+        """Whether records of such a release may be there."""
+        if not self._records_apart:
+            try:
+                self.document()
+            except BrokenFileError:
+                return True
+        return not self._records_apart
 
     def claim(self, document: StudyDocument, *, extend: bool = False) -> None:
         """Write study.json, or check that the one there declares the same plan.
@@ -73,7 +91,21 @@ class StudyRecords:
             document.format_version,
         ):
             self.store.check_writable()
+            self._move_earlier()
             self.store.write(f"{self.study}/study.json", document.to_json())
+            self._records_apart = True
+
+    def _move_earlier(self) -> None:
+        """Move the records of an earlier release to where they belong now; killed at any point, each is still read."""
+
+        def move(key: str) -> None:
+            to = self.key(key.split("/")[-2], RECORD)
+            if not self.store.exists(to):
+                self.store.copy(key, to)
+            self.store.delete(key)
+
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(move, self.store.etags(f"{self.study}/trials/", RECORD)))
 
     def check_plan(self, plan_digest: str) -> None:
         """`SpecError` if a study of this name with another plan is in the storage."""
@@ -90,23 +122,27 @@ class StudyRecords:
     def document(self) -> StudyDocument | None:
         """study.json, or None if this study was never run here."""
         try:
-            return STUDY_FILE.read(self.store, f"{self.study}/study.json", self.remedy(STUDY_FILE.remedy))
+            document = STUDY_FILE.read(self.store, f"{self.study}/study.json", self.remedy(STUDY_FILE.remedy))
         except FileNotFoundError:
             return None
+        self._records_apart = document.format_version >= RECORDS_APART
+        return document
+
+    def etags(self) -> dict[str, str]:
+        """Trial id -> etag of its record, for every trial that has one."""
+        folders = ["trials", "records"] if self._may_be_earlier() else ["records"]  # a record may be moved in between
+        by_key = [self.store.etags(f"{self.study}/{folder}/", RECORD) for folder in folders]
+        return {key.split("/")[-2]: etag for etags in by_key for key, etag in etags.items()}
 
     def finished(self) -> set[str]:
         """Ids of the trials that have a record."""
-        return {key.split("/")[-2] for key in self.store.list(f"{self.study}/trials/") if key.endswith("/record.json")}
+        return set(self.etags())
 
     def begun(self) -> set[str]:
         """Ids of the trials that have a checkpoint and no record."""
-        names: dict[str, set[str]] = {"record.json": set(), "checkpoint/latest.json": set()}
-        prefix = f"{self.study}/trials/"
-        for key in self.store.list(prefix):
-            trial_id, _, name = key.removeprefix(prefix).partition("/")
-            if name in names:
-                names[name].add(trial_id)
-        return names["checkpoint/latest.json"] - names["record.json"]
+        keys = self.store.list(f"{self.study}/trials/")
+        begun = {key.split("/")[-3] for key in keys if key.endswith("/checkpoint/latest.json")}
+        return begun - self.finished() if begun else begun
 
     def read(self, trial_ids: Iterable[str]) -> dict[str, Record]:
         """The records of those of `trial_ids` that have one."""
@@ -117,17 +153,35 @@ class StudyRecords:
     def read_one(self, trial_id: str) -> Record | None:
         """The record of a trial, or None if it has none; `StorageError` if it is broken."""
         try:
-            data = self.store.read(self.key(trial_id, "record.json"), MAX_BYTES)
+            data = self.record_bytes(trial_id)
         except FileNotFoundError:
             return None
         return self.parsed(trial_id, data)
 
+    def record_bytes(self, trial_id: str) -> bytes:
+        """The content of a trial's record.json; `FileNotFoundError` where there is none."""
+        try:
+            return self.store.read(self.key(trial_id, RECORD), MAX_BYTES)
+        except FileNotFoundError:
+            if not self._may_be_earlier():
+                raise
+        return self.store.read(self._earlier_key(trial_id), MAX_BYTES)
+
+    def record_key(self, trial_id: str) -> str:
+        """The key under which a trial's record is, or would be."""
+        key = self.key(trial_id, RECORD)
+        return self._earlier_key(trial_id) if self._may_be_earlier() and not self.store.exists(key) else key
+
     def parsed(self, trial_id: str, data: bytes | str) -> Record:
         """The record in the content of a trial's record.json; `BrokenFileError` if it is broken or another trial's."""
-        file, remedy = f"{self.store.uri}/{self.key(trial_id, 'record.json')}", self.remedy(RECORD_FILE.remedy)
-        record = RECORD_FILE.decode(data, file, remedy)
-        if record.trial_id != trial_id:
-            raise BrokenFileError(file, f"it is the record of trial {record.trial_id}", remedy)
+        remedy = self.remedy(RECORD_FILE.remedy)
+        try:
+            record = RECORD_FILE.decode(data, f"{self.store.uri}/{self.key(trial_id, RECORD)}", remedy)
+            problem = "" if record.trial_id == trial_id else f"it is the record of trial {record.trial_id}"
+        except BrokenFileError as error:
+            problem = error.problem
+        if problem:
+            raise BrokenFileError(f"{self.store.uri}/{self.record_key(trial_id)}", problem, remedy)
         return record
 
     def remedy(self, text: str) -> str:
@@ -136,11 +190,13 @@ class StudyRecords:
 
     def write(self, record: Record) -> None:
         """Write a trial's record; with it the trial is finished."""
-        self.store.write(self.key(record.trial_id, "record.json"), record.to_json())
+        self.store.write(self.key(record.trial_id, RECORD), record.to_json())
 
     def reopen(self, trial_id: str) -> None:
         """Drop the record of a trial: it is not finished any more, and goes on from its checkpoint."""
-        self.store.delete(self.key(trial_id, "record.json"))
+        self.store.delete(self.key(trial_id, RECORD))
+        if self._may_be_earlier():
+            self.store.delete(self._earlier_key(trial_id))
 
     def write_metrics(self, trial_id: str, rows: list[Row]) -> None:
         """All reports of a trial: one row each, columns step, time (unix) and the metrics (float64)."""

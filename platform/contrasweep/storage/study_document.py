@@ -11,9 +11,11 @@ from contrasweep.storage.json_file import SCHEMA, JsonFile, Members
 from contrasweep.storage.names import Label, Name
 from contrasweep.storage.record import Count, DatasetRef, Measure, Time
 
-STUDY_FORMAT = 3
-"""Format version of study.json. Version 2 had no digest; version 1 had the fields of `search` side by side with the
-others."""
+STUDY_FORMAT = 4
+"""Format version of study.json. With version 3 records lay among the other files of their trials; version 2 had no
+digest; version 1 had the fields of `search` side by side with the others."""
+RECORDS_APART = 4
+"""The version from which on all records of the study lie in a folder of their own (see `records`)."""
 
 
 class _Budget(pydantic.BaseModel):

@@ -1,6 +1,6 @@
 """What was put aside on purpose: it moves to `<study>/superseded/<when>/` and is never deleted.
 
-<study>/superseded/<when>/trials/<id>/...          all that the storage holds of a trial
+<study>/superseded/<when>/trials/<id>/...          all that the storage holds of a trial, its record too
 <study>/superseded/<when>/search/<digest>/...      the candidates of a search that starts anew
 
 A move is killed at any point without loss. Its intention is written first (`superseded/moving.json`), then everything
@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 
 from contrasweep.errors import BrokenFileError, SpecError, StorageError
 from contrasweep.storage.record import RECORD_FILE, Record
-from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.records import RECORD, StudyRecords
 from contrasweep.storage.superseded_files import ABOUT_FILE, MOVE_FILE, About, Move
 
 THREADS = 16
@@ -46,7 +46,8 @@ def put_aside(
     ids, searches = sorted(set(trial_ids)), dict(searches or {})
     when = _name(records)
     about = About(reason, tuple(ids), searches, time.time())
-    moves = {place: aside for aside, place in _places(records, when, ids, searches).items()}
+    moves = {_record(records, i): f"{_folder(records)}/{when}/trials/{i}/" for i in ids}  # with the files of its trial
+    moves |= {place: aside for aside, place in _places(records, when, ids, searches).items()}
     moves |= {f"{records.study}/{file}": f"{_folder(records)}/{when}/{file}" for file in files}
     _begin(records, moves, {f"{_folder(records)}/{when}/about.json": about})
     return when
@@ -55,7 +56,11 @@ def put_aside(
 def put_back(records: StudyRecords, part: PutAside, replaced: Iterable[str] = ()) -> None:
     """Move what was put aside to where it was. What stands in its place since is put aside first, and so are the trials
     `replaced`, which the searches of since then have chosen."""
-    present = [i for i in {*part.trial_ids, *replaced} if _holds(records, records.key(i, ""))]
+    present = [
+        i
+        for i in {*part.trial_ids, *replaced}
+        if _holds(records, records.key(i, "")) or _holds(records, _record(records, i))
+    ]
     if present or any(_holds(records, _search(records, digest)) for digest in part.searches.values()):
         put_aside(records, present, f"restored as they were {part.when}", part.searches)
     _begin(records, _places(records, part.when, part.trial_ids, part.searches), {})
@@ -99,7 +104,7 @@ def _begin(records: StudyRecords, moves: Mapping[str, str], files: Mapping[str, 
 
 def _carry_out(records: StudyRecords, move: Move) -> None:
     store, moves = records.store, move.moves
-    inside = (f"{records.study}/trials/", f"{records.study}/search/", f"{_folder(records)}/")
+    inside = tuple(f"{records.study}/{folder}/" for folder in ("records", "trials", "search", "superseded"))
     places = [*moves, *moves.values(), *move.files]
     if not all(place.startswith(inside) or place in _whole_files(records) for place in places):
         raise BrokenFileError(
@@ -108,7 +113,7 @@ def _carry_out(records: StudyRecords, move: Move) -> None:
 
     def copy(pair: tuple[str, str]) -> None:
         for key in store.list(pair[0]):
-            store.copy(key, pair[1] + key.removeprefix(pair[0]))
+            store.copy(key, _current(records, pair[1] + key.removeprefix(pair[0])))
 
     def delete(prefix: str) -> None:
         for key in sorted(store.list(prefix), key=lambda key: not key.endswith("/record.json")):
@@ -120,7 +125,8 @@ def _carry_out(records: StudyRecords, move: Move) -> None:
                 ABOUT_FILE.write(store, key, asdict(about))
             list(pool.map(copy, moves.items()))
             MOVE_FILE.write(store, _intention(records), asdict(Move(moves, copied=True)))
-        list(pool.map(delete, moves))
+        for first in (True, False):
+            list(pool.map(delete, [place for place in moves if _of_records(records, place) == first]))
     store.delete(_intention(records))
 
 
@@ -151,6 +157,21 @@ def _places(records: StudyRecords, when: str, ids: Iterable[str], searches: Mapp
     aside = f"{_folder(records)}/{when}"
     trials = {f"{aside}/trials/{i}/": records.key(i, "") for i in ids}
     return trials | {f"{aside}/search/{digest}/": _search(records, digest) for digest in searches.values()}
+
+
+def _record(records: StudyRecords, trial_id: str) -> str:
+    return records.key(trial_id, RECORD).removesuffix(RECORD)
+
+
+def _of_records(records: StudyRecords, place: str) -> bool:
+    return place.startswith(f"{records.study}/records/")
+
+
+def _current(records: StudyRecords, key: str) -> str:
+    """`key`, or where the record belongs that goes back among the files of its trial, with which it was put aside."""
+    folder = f"{records.study}/trials/"
+    trial_id, _, name = key.removeprefix(folder).partition("/")
+    return records.key(trial_id, RECORD) if key.startswith(folder) and name == RECORD else key
 
 
 def _search(records: StudyRecords, digest: str) -> str:

@@ -184,6 +184,8 @@ def test_trials_of_other_code_run_again_and_come_back(thesis):
     for key, content in before.items():
         if "/trials/" in key:
             assert state[key.replace("/trials/", f"/superseded/{part.when}/trials/")] == content
+        elif "/records/" in key:
+            assert state[key.replace("/records/", f"/superseded/{part.when}/trials/")] == content
     assert "superseded" in thesis("code", "own").stdout
     assert thesis("restore", "own", "--yes").returncode == 0
     assert thesis.codes() == {old}

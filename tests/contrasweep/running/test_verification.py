@@ -158,7 +158,7 @@ def test_the_command_says_what_is_broken_and_what_mends_it(records, tmp_path):
     records.store.write(records.key(trial, "record.json"), b"\x00")
     done = contrasweep(*words, folder=tmp_path)
     assert done.returncode == 1
-    assert f"s/trials/{trial}/record.json: " in done.stdout and "with --repair the trial is put aside" in done.stdout
+    assert f"s/records/{trial}/record.json: " in done.stdout and "with --repair the trial is put aside" in done.stdout
     shown = json.loads(contrasweep(*words, "--json", folder=tmp_path).stdout)
     assert (shown["sound"], shown["findings"][0]["of"], shown["findings"][0]["repair"]) == (False, trial, "trial")
     report = contrasweep("report", "s", "--storage", records.storage, folder=tmp_path)

@@ -12,6 +12,7 @@ from contrasweep.storage import compact, compact_parts
 from contrasweep.storage.parquet_file import encode_table
 from contrasweep.storage.record import DatasetRef, Record, Status
 from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.study_document import StudyDocument
 
 TRIALS = [f"trial{i}" for i in range(6)]
 
@@ -25,6 +26,7 @@ def _small(monkeypatch):
 def records(request, tmp_path):
     storage = request.getfixturevalue("s3").uri if request.param == "s3" else str(tmp_path)
     created = StudyRecords(storage, "compacted")
+    created.claim(StudyDocument(name="compacted", metric="accuracy"))
     for i, trial_id in enumerate(TRIALS):
         finish(created, trial_id, float(i))
     return created

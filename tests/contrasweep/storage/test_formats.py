@@ -64,7 +64,7 @@ def test_a_record_is_made_from_its_trial_and_reports():
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda content: content | {"format_version": 4}, "has format version 4, .* up to 3; use the release"),
+        (lambda content: content | {"format_version": 9}, "has format version 9, .* up to [34]; use the release"),
         (lambda content: content | {"colour": 1}, "is broken"),
         (lambda content: [content], "is broken"),
         (lambda content: {k: v for k, v in content.items() if k != "format_version"}, "is broken"),

@@ -28,20 +28,25 @@ def contents(records, prefix):
     return {key.removeprefix(prefix): records.store.read(key).decode() for key in records.store.list(prefix)}
 
 
+def standing(records, trial_id):
+    """What the study holds of a trial: its record, and the files of its folder."""
+    return contents(records, f"s/records/{trial_id}/") | contents(records, f"s/trials/{trial_id}/")
+
+
 def trial(trial_id, text="first"):
     return {name: f"{text} {trial_id} {name}" for name in FILES}
 
 
 def test_all_of_a_trial_moves_and_comes_back(records):
     when = put_aside(records, ["a"], "because")
-    assert contents(records, "s/trials/a/") == {}
-    assert contents(records, "s/trials/b/") == trial("b")
+    assert standing(records, "a") == {}
+    assert standing(records, "b") == trial("b")
     assert contents(records, f"s/superseded/{when}/trials/a/") == trial("a")
     assert [(part.when, part.reason, part.trial_ids) for part in put_aside_so_far(records)] == [
         (when, "because", ("a",))
     ]
     put_back(records, check_name(records, when))
-    assert contents(records, "s/trials/a/") == trial("a")
+    assert standing(records, "a") == trial("a")
     assert put_aside_so_far(records) == []
 
 
@@ -60,7 +65,7 @@ def test_a_search_moves_with_its_trials_and_comes_back_for_the_one_since_then(re
     second = written("second")
     put_back(records, check_name(records, when), replaced=["b"])
     assert contents(records, "s/search/") == first | {"4567/000000.json": "of another arm"}
-    assert (contents(records, "s/trials/a/"), contents(records, "s/trials/b/")) == (trial("a"), {})
+    assert (standing(records, "a"), standing(records, "b")) == (trial("a"), {})
     (part,) = put_aside_so_far(records)
     assert (part.trial_ids, part.searches) == (("a", "b"), {"arm": "0123"})
     assert (
@@ -99,11 +104,31 @@ def test_the_same_trial_can_be_put_aside_again_and_again(records):
     ]
 
 
+def test_a_trial_that_left_nothing_but_a_record_moves_and_comes_back(records):
+    key = records.key("c", "record.json")
+    records.store.write(key, b"infeasible")
+    when = put_aside(records, ["c"], "because")
+    assert standing(records, "c") == {} and check_name(records, when).trial_ids == ("c",)
+    put_back(records, check_name(records, when))
+    assert records.store.read(key) == b"infeasible" and key == "s/records/c/record.json"
+
+
+def test_what_an_earlier_release_recorded_moves_and_comes_back_as_records_lie_now(records):
+    """Its records lay among the other files of their trials."""
+    records.store.write("s/trials/old/record.json", b"{}")
+    records.store.write("s/trials/old/metrics.parquet", b"PAR1")
+    when = put_aside(records, ["old"], "because")
+    assert standing(records, "old") == {}
+    put_back(records, check_name(records, when))
+    assert standing(records, "old") == {"record.json": "{}", "metrics.parquet": "PAR1"}
+    assert records.store.exists("s/records/old/record.json")
+
+
 def test_what_stands_in_the_place_of_a_restored_trial_is_put_aside(records):
     when = put_aside(records, ["a"], "first")
     filled(records, "second", "a")
     put_back(records, check_name(records, when))
-    assert contents(records, "s/trials/a/") == trial("a", "first")
+    assert standing(records, "a") == trial("a", "first")
     (part,) = put_aside_so_far(records)
     assert contents(records, f"s/superseded/{part.when}/trials/a/") == trial("a", "second")
 
@@ -144,13 +169,13 @@ def test_killed_anywhere_it_loses_neither_the_old_nor_the_new(tmp_path, kill_at,
         assert kill_at >= 14, "intention, about, five copies, intention, five deletions, intention"
     except Killed:
         pass
-    kept = {**contents(records, "s/trials/a/")}
+    kept = {**standing(records, "a")}
     for part in put_aside_so_far(records):
         kept = contents(records, f"s/superseded/{part.when}/trials/a/") | kept
     assert kept == trial("a"), "before anything is mended, all of it is somewhere"
     left[0] = -1  # the next process
     finish_move(records)
-    here, aside = contents(records, "s/trials/a/"), put_aside_so_far(records)
+    here, aside = standing(records, "a"), put_aside_so_far(records)
     if kill_at == 0:
         assert (here, aside) == (trial("a"), [])
     else:
@@ -158,8 +183,8 @@ def test_killed_anywhere_it_loses_neither_the_old_nor_the_new(tmp_path, kill_at,
         assert contents(records, f"s/superseded/{aside[0].when}/trials/a/") == trial("a")
     filled(records, "second", "a")
     finish_move(records)
-    assert contents(records, "s/trials/a/") == trial("a", "second")
-    assert contents(records, "s/trials/b/") == trial("b")
+    assert standing(records, "a") == trial("a", "second")
+    assert standing(records, "b") == trial("b")
 
 
 @pytest.mark.parametrize("kill_at", range(0, 31, 2))
@@ -178,12 +203,12 @@ def test_killed_anywhere_a_restore_loses_neither_the_old_nor_the_new(tmp_path, k
     left[0] = -1  # the next process
     finish_move(records)
     places = [f"s/superseded/{part.when}/trials/a/" for part in put_aside_so_far(records)]
-    held = [contents(records, place) for place in ("s/trials/a/", *places)]
+    held = [standing(records, "a"), *(contents(records, place) for place in places)]
     assert trial("a", "first") in held and trial("a", "second") in held
     for part in put_aside_so_far(records):
         if part.when == when:
             put_back(records, part)
-    assert contents(records, "s/trials/a/") == trial("a", "first")
+    assert standing(records, "a") == trial("a", "first")
     (part,) = put_aside_so_far(records)
     assert contents(records, f"s/superseded/{part.when}/trials/a/") == trial("a", "second")
 
@@ -194,7 +219,7 @@ def test_a_place_that_cannot_be_written_is_one_error_and_changes_nothing(tmp_pat
     finish_move(records)
     with pytest.raises(StorageError, match="cannot be written"):
         put_aside(records, ["a"], "because")
-    assert contents(records, "s/trials/a/") == trial("a")
+    assert standing(records, "a") == trial("a")
 
 
 def test_an_intention_that_leads_out_of_the_study_is_refused(tmp_path):
@@ -204,7 +229,7 @@ def test_an_intention_that_leads_out_of_the_study_is_refused(tmp_path):
         records.store.write("s/superseded/moving.json", move)
         with pytest.raises(StorageError, match=r"moving.json is broken .*outside"):
             finish_move(records)
-    assert contents(records, "s/trials/a/") == trial("a")
+    assert standing(records, "a") == trial("a")
 
 
 def test_an_unknown_name_says_which_there_are(tmp_path):

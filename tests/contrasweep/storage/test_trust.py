@@ -96,11 +96,16 @@ def test_an_object_of_a_hostile_name_is_not_there(records, name):
     records.write(RECORD)
     (there,) = records.finished()
     store = records.store
-    for key in (f"s/trials/{name}/record.json", f"s/superseded/{name}/trials/x/record.json", f"s/code/{name}.zip"):
+    for key in (
+        f"s/trials/{name}/record.json",
+        f"s/records/{name}/record.json",
+        f"s/superseded/{name}/trials/x/record.json",
+        f"s/code/{name}.zip",
+    ):
         (store.root / key).parent.mkdir(parents=True, exist_ok=True)
         (store.root / key).write_bytes(b"{}")
-    assert records.finished() == {there} and list(store.etags("s/trials/", "record.json")) == [
-        f"s/trials/{there}/record.json"
+    assert records.finished() == {there} and list(store.etags("s/records/", "record.json")) == [
+        f"s/records/{there}/record.json"
     ]
     assert put_aside_so_far(records) == [] and kept_codes(records) == set()
 
@@ -110,6 +115,7 @@ def test_a_file_of_a_terabyte_is_not_read(records, name):
     """As a forged object may be; a sparse file of this size takes no room."""
     records.write(RECORD)
     key = records.key(TRIAL.id, name)
+    (records.store.root / key).parent.mkdir(exist_ok=True, parents=True)
     with (records.store.root / key).open("ab") as file:
         file.truncate(2**40)
     with pytest.raises(BrokenFileError, match=f"{name} is broken .it has 1,099,511,627,776 bytes, and "):
@@ -127,7 +133,9 @@ def test_a_file_of_a_terabyte_is_not_read(records, name):
 def test_a_file_of_one_trial_is_bounded_before_it_is_read(records, name):
     """What a storage as a whole may hold, one trial's reports may not."""
     records.write(RECORD)
-    with (records.store.root / records.key(TRIAL.id, name)).open("ab") as file:
+    path = records.store.root / records.key(TRIAL.id, name)
+    path.parent.mkdir(parents=True)
+    with path.open("ab") as file:
         file.truncate(MAX_TRIAL_READ + 1)
     read = {"metrics.parquet": records.metrics, "system.parquet": records.system, "items.parquet": records.items}[name]
     tracemalloc.start()
@@ -209,7 +217,7 @@ def test_a_trainable_cannot_write_an_artifact_outside_its_trial(records, tmp_pat
     assert record.status == Status.FAILED and "may not use this name for an artifact" in record.error
     assert records.read_one(TRIAL.id) == record
     assert set(tmp_path.iterdir()) - set(before) == {tmp_path / "storage"}
-    assert [key.split("/")[-1] for key in records.store.list()] == ["metrics.parquet", "record.json"]
+    assert [key.split("/")[-1] for key in records.store.list()] == ["record.json", "metrics.parquet"]
 
 
 @pytest.mark.parametrize("name", ["step", "time", "trial_id", "a\nb", "x" * 300])
@@ -326,7 +334,7 @@ def test_whatever_a_record_holds_is_one_line_that_names_it(records, content):
     with pytest.raises(BrokenFileError) as caught:
         records.read_one(TRIAL.id)
     text = str(caught.value)
-    assert text.startswith(f"{records.store.uri}/s/trials/{TRIAL.id}/record.json is broken (")
+    assert text.startswith(f"{records.store.uri}/s/records/{TRIAL.id}/record.json is broken (")
     assert text.endswith(
         "`contrasweep verify s --storage " + records.storage + " --repair` puts it aside, and its trial runs again"
     )
