@@ -48,15 +48,16 @@ LOG, STACK = "log.txt", "stack.txt"
 class StudyRecords:
     """The records of one study in one storage."""
 
-    def __init__(self, storage: str, study: str, *, patient: bool = False) -> None:
-        """`patient`: see `open_store`. `SpecError` where `study` can be no study's name."""
+    def __init__(self, storage: str, study: str, *, patient: bool = False, claimed: bool = False) -> None:
+        """`patient`: see `open_store`. `claimed`: a driver of this release has claimed the study, so that study.json
+        need not be asked where its records lie. `SpecError` where `study` can be no study's name."""
         try:
             check_name(study)
         except ValueError as error:
             raise SpecError(f"there can be no study of this name: {error}", place="STUDY") from None
         self.storage, self.study = storage, study
         self.store: Store = open_store(storage, patient=patient)
-        self._records_apart = False  # whether study.json was seen to say so; it never goes back
+        self._records_apart = claimed  # or study.json was seen to say so; it never goes back
 
     def key(self, trial_id: str, name: str) -> str:
         """The key of one of a trial's objects; ValueError where the id or the name would lead out of its folder."""
