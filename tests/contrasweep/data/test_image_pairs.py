@@ -76,6 +76,50 @@ def test_rows_without_a_group_may_lie_in_any_fold(folder: Path) -> None:
     assert rows(folder, pairs(folder, text))["fold"] == [0, 1, 1]
 
 
+GROUPS = (
+    "pre,post,label,group,split\na0.png,b0.png,0,west,\na1.png,b1.png,1,east,\n"
+    "a2.png,b2.png,0,west,\na3.png,b3.png,1,east,test\n"
+)
+
+
+def test_every_group_can_be_a_fold_of_its_own(folder: Path) -> None:
+    manifest = pairs(folder, GROUPS, folds="groups")
+    assert rows(folder, manifest)["fold"] == [0, 1, 0], "in the order of the list"
+    assert open_dataset(manifest).parts(0)[1].column("group").to_pylist() == ["west", "west"]
+    with pytest.raises(SpecError, match="comes with 2 folds of its own"):
+        resolve(str(folder / "staged"), folds=3, storage="unused")
+
+
+def test_groups_of_one_colour_each(folder: Path) -> None:
+    """Every side of a group has the mean and deviation that is asked for, whatever the colours were."""
+    for i in range(4):
+        for side in ("a", "b"):
+            pixels = np.asarray(Image.open(folder / f"{side}{i}.png"))
+            Image.fromarray((pixels // (2 + i % 2) + 10 * i).astype(np.uint8)).save(folder / f"{side}{i}.png")
+    data = open_dataset(pairs(folder, GROUPS, normalise="group").with_folds(None))
+    group = np.array([name for split in ("train", "test") for name in data.split(split).column("group").to_pylist()])
+    for side in ("pre", "post"):
+        pixels = np.concatenate([data.split(split).array(side) for split in ("train", "test")]).astype(float)
+        for name in ("west", "east"):
+            values = pixels[group == name].reshape(-1, 3)
+            assert values.mean(0) == pytest.approx([128] * 3, abs=0.5)
+            assert values.std(0) == pytest.approx([42] * 3, abs=0.5)
+    plain = open_dataset(pairs(folder, GROUPS, to="plain").with_folds(None)).split("train").array("pre")
+    assert np.array_equal(plain[0], np.asarray(Image.open(folder / "a0.png"))), "as it was"
+
+
+@pytest.mark.parametrize("setting", [{"folds": "groups"}, {"normalise": "group"}])
+def test_what_goes_by_groups_needs_them(setting: dict[str, str], folder: Path) -> None:
+    text = "pre,post,label,group\na0.png,b0.png,0,g\na1.png,b1.png,1,\n"
+    with pytest.raises(DataError, match=r"pairs\.csv, line 3: this pair has no group"):
+        pairs(folder, text, **setting)
+
+
+def test_one_group_cannot_be_held_out(folder: Path) -> None:
+    with pytest.raises(DataError, match="all training rows are of the group 'g'; folds=groups needs two"):
+        pairs(folder, "pre,post,label,group\na0.png,b0.png,0,g\na1.png,b1.png,1,g\n", folds="groups")
+
+
 def test_rows_without_a_crop_are_taken_whole(folder: Path) -> None:
     text = "pre,post,label,x,y,size\na0.png,b0.png,0,8,0,8\na1.png,b1.png,1,,,\n"
     manifest = pairs(folder, text, size=8)

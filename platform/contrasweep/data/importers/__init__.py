@@ -21,7 +21,7 @@ _PATHS = {
     "hugging-face": "hugging_face:HUGGING_FACE",
     "image-pairs": "image_pairs:IMAGE_PAIRS",
     "hra": "image_pairs:HRA",
-    "ombria": "image_pairs:OMBRIA",
+    "ombria": "ombria:OMBRIA",
     "synthetic-pairs": "synthetic_pairs:SYNTHETIC_PAIRS",
     "xbd": "xbd:XBD",
     "sick": "sick:SICK",

@@ -3,14 +3,13 @@
 Columns `pre`, `post` (paths relative to the CSV) and `label`; optional `x`, `y`, `size` (a square crop, pixels from
 the left and the top; empty where the image is taken whole), `group` (rows that share a scene), `fold` (the owner's
 folds, never changed; may be empty outside the training split), `split`, `id` (the owner's name of the pair).
-OMBRIA (Drakonakis et al., IEEE JSTARS 2022) is staged from such lists.
 """
 
 import csv
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from contrasweep.data import columns, images, safety
 from contrasweep.data.content import Content, Importer, Rejected
+from contrasweep.data.importers.group_colours import GroupColours
 from contrasweep.data.manifest import ColumnSpec, Folds
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
@@ -44,24 +44,30 @@ class Row(dict[str, str]):
 @checked
 class Settings:
     """`csv`: the list's name where `--source` is a folder. `size`: side that every image or crop is brought to.
-    `classes`: names in the order of the labels, where labels are numbers."""
+    `classes`: names in the order of the labels, where labels are numbers. `folds`: `list`, those of the list, or
+    `groups`, each group a fold of its own (leave one group out). `normalise`: `group` brings the colours of each group
+    to one mean and deviation, each side and channel by itself."""
 
     csv: str | None = None
     size: Annotated[int, pydantic.Field(ge=1)] | None = None
     classes: list[str] | None = None
-
-
-@checked
-class OmbriaSettings:
-    """`classes`: 5 or 4, which of the two label sets."""
-
-    classes: int = 5
+    folds: Literal["list", "groups"] = "list"
+    normalise: Literal["none", "group"] = "none"
 
 
 def read(source: Path, settings: Settings) -> Content:
     """The pairs that the CSV lists, split by split; `DataError` if none of its rows is for training."""
     path = source / safety.check_member(settings.csv, str(source)) if settings.csv else source
-    rows = _rows(path)
+    return of_rows(path, list_rows(path), settings)
+
+
+def of_rows(path: Path, rows: list[Row], settings: Settings) -> Content:
+    """The pairs of these rows of the list at `path`; see `read`. `DataError` as there, and where groups are asked for
+    that rows do not have."""
+    if settings.folds == "groups" or settings.normalise == "group":
+        _check_groups(path, rows)
+    if settings.folds == "groups":
+        _hold_out_groups(path, rows)
     classes, labels = _classes(path, rows, settings.classes)
     specs: dict[str, ColumnSpec] = {}
     rejected = Rejected()
@@ -71,16 +77,18 @@ def read(source: Path, settings: Settings) -> Content:
             f"{path} has no row of the split train, only of {', '.join(names)}: leave the split of training rows empty "
             "or write train"
         )
+    colours = _group_colours(path, rows, settings.size) if settings.normalise == "group" else None
     splits = {}
     for name in names:
         chosen = [i for i, row in enumerate(rows) if row.split == name]
         splits[name] = _tables(
-            path, [rows[i] for i in chosen], [labels[i] for i in chosen], specs, settings.size, rejected
+            path, [rows[i] for i in chosen], [labels[i] for i in chosen], specs, settings.size, rejected, colours
         )
     return Content("image-pair", splits, classes, specs, _folds(path, rows), rejected=rejected)
 
 
-def _rows(path: Path) -> list[Row]:
+def list_rows(path: Path) -> list[Row]:
+    """The rows of the list at `path`, their numbers checked; `DataError` names the line that cannot be used."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:  # Excel begins UTF-8 with a byte-order mark
             reader = csv.reader(file)
@@ -167,6 +175,37 @@ def _classes(path: Path, rows: list[Row], names: Sequence[str] | None) -> tuple[
     return known, [known.index(text) for text in texts]
 
 
+def _check_groups(path: Path, rows: list[Row]) -> None:
+    if (row := next((row for row in rows if not row.get("group")), None)) is not None:
+        raise DataError(
+            f"{path}, line {row.line}: this pair has no group, and groups are what folds=groups holds out and "
+            "normalise=group goes by; give every row its group, or leave these two settings out"
+        )
+
+
+def _hold_out_groups(path: Path, rows: list[Row]) -> None:
+    """Number the training rows' folds by group, in the order of the list."""
+    number: dict[str, int] = {}
+    for row in rows:
+        row["fold"] = str(number.setdefault(row["group"], len(number))) if row.split == "train" else ""
+    if len(number) == 1:
+        raise DataError(f"{path}: all training rows are of the group {next(iter(number))!r}; folds=groups needs two")
+
+
+def _group_colours(path: Path, rows: list[Row], size: int | None) -> GroupColours:
+    """Mean and deviation of the colours of each group's crops; broken images count nowhere."""
+    open_image = lru_cache(8)(lambda name: _open(path.parent, name))
+    colours = GroupColours()
+    for row in rows:
+        try:
+            sides = [_crop(open_image(row[side]), row, size) for side in ("pre", "post")]
+        except images.BrokenImage:
+            continue  # listed as rejected where the tables are built
+        for side, image in zip(("pre", "post"), sides, strict=True):
+            colours.add((row["group"], side), image)
+    return colours
+
+
 def _folds(path: Path, rows: list[Row]) -> Folds | None:
     if "fold" not in rows[0]:
         return Folds(5, "grouped") if "group" in rows[0] else None
@@ -188,7 +227,13 @@ def _folds(path: Path, rows: list[Row]) -> Folds | None:
 
 
 def _tables(
-    path: Path, rows: list[Row], labels: list[int], specs: dict[str, ColumnSpec], size: int | None, rejected: Rejected
+    path: Path,
+    rows: list[Row],
+    labels: list[int],
+    specs: dict[str, ColumnSpec],
+    size: int | None,
+    rejected: Rejected,
+    colours: GroupColours | None,
 ) -> Iterator[pa.Table]:
     open_image = lru_cache(8)(lambda name: _open(path.parent, name))  # neighbouring rows crop the same pair
     kept: list[tuple[Row, int, NDArray[np.uint8], NDArray[np.uint8]]] = []
@@ -210,6 +255,10 @@ def _tables(
             raise DataError(
                 f"{path}, line {row.line}: {row['pre']} gives {list(pre.shape)} and {row['post']} "
                 f"{list(post.shape)}, those before {shape}: {cure}"
+            )
+        if colours is not None:
+            pre, post = (
+                colours.normalised((row["group"], side), image) for side, image in (("pre", pre), ("post", post))
             )
         kept.append((row, label, pre, post))
         if len(kept) == BATCH:
@@ -263,12 +312,6 @@ def _crop(image: NDArray[np.uint8] | str, row: Row, size: int | None) -> NDArray
     return image if size is None else images.resize(image, size, size)
 
 
-def _ombria(source: Path, settings: OmbriaSettings) -> Content:
-    if settings.classes not in (4, 5):
-        raise DataError(f"OMBRIA's pairs are labelled in 4 or 5 classes, not {settings.classes}")
-    return read(source, Settings(csv=f"pairs_{settings.classes}class.csv"))
-
-
 IMAGE_PAIRS = Importer(
     read,
     "pairs of images listed in a CSV",
@@ -284,11 +327,4 @@ HRA = Importer(
     IMAGE_PAIRS.source,
     Settings,
     own=True,
-)
-OMBRIA = Importer(
-    _ombria,
-    "Sentinel-2 crops before and after floods, 5 or 4 classes of flooded share, 5 grouped folds",
-    "no licence file: local use, cite IEEE JSTARS 2022 (9723593), do not redistribute",
-    "the folder of pairs_5class.csv, pairs_4class.csv and S2/",
-    OmbriaSettings,
 )

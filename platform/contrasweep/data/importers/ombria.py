@@ -1,0 +1,69 @@
+"""OMBRIA's pairs of Sentinel-2 crops before and after floods (Drakonakis et al., IEEE JSTARS 2022), as lists have them.
+
+The lists group crops by blocks of 40 tiles, which several events share and which share events: folds by block test a
+network on floods that it has seen. The data name no event. Tiles are numbered scene by scene, though, and where a scene
+ends, their colours change at once: `EVENT_STARTS` are the nine change points of the tiles' mean colours before and
+after (dynamic programming over squared deviations, no label read), and the ten stretches between them stand for events.
+"""
+
+import re
+from bisect import bisect_right
+from pathlib import Path
+from typing import Literal
+
+from contrasweep.data.content import Content, Importer
+from contrasweep.data.importers import image_pairs
+from contrasweep.errors import DataError
+from contrasweep.schema import checked
+
+EVENT_STARTS = (31, 108, 313, 342, 405, 436, 603, 721, 737)
+"""The number of the first tile of every stretch but the first."""
+
+
+@checked
+class Settings:
+    """`classes`: 5 or 4, which of the two label sets. `events`: each event a fold of its own, of `all` ten events or of
+    every other one: `even` to choose settings on, `odd` to decide with them; `blocks`: the five folds of the list.
+    `normalise`: the colours of each event (or block), each side by itself, brought to one mean and deviation."""
+
+    classes: int = 5
+    events: Literal["blocks", "all", "even", "odd"] = "blocks"
+    normalise: bool = False
+
+
+def _read(source: Path, settings: Settings) -> Content:
+    if settings.classes not in (4, 5):
+        raise DataError(f"OMBRIA's pairs are labelled in 4 or 5 classes, not {settings.classes}")
+    path = source / f"pairs_{settings.classes}class.csv"
+    rows = image_pairs.list_rows(path)
+    if settings.events != "blocks":
+        events = [_event(path, row) for row in rows]
+        wanted = {"all": (0, 1), "even": (0,), "odd": (1,)}[settings.events]
+        for row, event in zip(rows, events, strict=True):
+            row["group"] = f"event-{event}"
+        rows = [row for row, event in zip(rows, events, strict=True) if event % 2 in wanted]
+    return image_pairs.of_rows(
+        path,
+        rows,
+        image_pairs.Settings(
+            folds="list" if settings.events == "blocks" else "groups",
+            normalise="group" if settings.normalise else "none",
+        ),
+    )
+
+
+def _event(path: Path, row: image_pairs.Row) -> int:
+    """The event, from 0, that the tile of `row` is of, by the number at the end of its name."""
+    number = re.search(r"(\d+)\.png$", row["pre"])
+    if number is None:
+        raise DataError(f"{path}, line {row.line}: {row['pre']} has no tile number, as S2_before_0001.png has")
+    return bisect_right(EVENT_STARTS, int(number[1]))
+
+
+OMBRIA = Importer(
+    _read,
+    "Sentinel-2 crops before and after floods, 5 or 4 classes of flooded share, folds by block or by event",
+    "no licence file: local use, cite IEEE JSTARS 2022 (9723593), do not redistribute",
+    "the folder of pairs_5class.csv, pairs_4class.csv and S2/",
+    Settings,
+)
