@@ -11,7 +11,7 @@ from drivers import ray_folder, start_driver
 
 from contrasweep import SpecError
 from contrasweep.planning.facade import plan
-from contrasweep.report.claims import NOT_RUN, Claim, Row, page, read
+from contrasweep.report.claims import INVENTORY, NOT_RUN, Claim, Row, chosen, page, read
 from contrasweep.study.file import load_study
 from contrasweep.study.grid import AblationGrid
 from search_spaces import survey
@@ -73,16 +73,18 @@ def test_the_page_has_every_claim_with_its_smallest_difference() -> None:
 @pytest.mark.long
 def test_the_command_runs_the_studies_and_writes_the_page(tmp_path: Path) -> None:
     (tmp_path / "toyclaims.py").write_text(TOY)
-    before = contrasweep("claims", "toyclaims:CLAIMS", folder=tmp_path)
+    before = contrasweep("claims", "--of", "toyclaims:CLAIMS", folder=tmp_path)
     assert "| A is better than B | not run | – | 0.05 | – | – | – |" in before.stdout
     with ray_folder() as ray:
-        driver = start_driver("claims", "toyclaims:CLAIMS", "--run", "--output", "page.md", folder=tmp_path, ray=ray)
+        driver = start_driver(
+            "claims", "--of", "toyclaims:CLAIMS", "--run", "--output", "page.md", folder=tmp_path, ray=ray
+        )
         errors = driver.communicate(timeout=270)[1]
     assert driver.returncode == 0, errors
     text = (tmp_path / "page.md").read_text()
     assert "| A is better than B | **better** | +0.100 [+0.100, +0.100] | 0.05 | 8 | 0.109 | – |" in text
     assert "Of 1 claims: 1 better." in text and "contrasweep run toyclaims:STUDY" in text
-    again = contrasweep("claims", "toyclaims:CLAIMS", folder=tmp_path)
+    again = contrasweep("claims", "--of", "toyclaims:CLAIMS", folder=tmp_path)
     assert again.stdout == text, "the same records give the same page"
 
 
@@ -96,7 +98,7 @@ def test_the_command_runs_the_studies_and_writes_the_page(tmp_path: Path) -> Non
 )
 def test_what_is_no_list_of_claims_is_one_line(path: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "toyclaims.py").write_text(TOY)
-    done = contrasweep("claims", path, folder=tmp_path)
+    done = contrasweep("claims", "--of", path, folder=tmp_path)
     assert done.returncode == 2 and says in done.stderr and done.stderr.count("\n") == 1
 
 
@@ -111,6 +113,22 @@ def test_arms_below_the_floor_are_said_to_be(mode: str, below: bool) -> None:
 def test_a_claim_of_an_arm_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"arm: the study survey-sincere has no such arm, got 'ocl'; its arms: sincere"):
         read(Claim("x", "y", "search_spaces.survey:SUPERVISED", "ocl", "supcon"), str(tmp_path))
+
+
+def test_claims_are_chosen_by_the_names_of_their_studies() -> None:
+    mining = [claim for claim in CLAIMS if claim.study == "search_spaces.survey:MINING"]
+    assert len(mining) == 2
+    for name in ("MINING", "survey-mining", "search_spaces.survey:MINING"):
+        assert chosen(CLAIMS, [name]) == mining
+    both = chosen(CLAIMS, ["local-centres", "MINING"])
+    assert [claim.study.partition(":")[2] for claim in both] == ["MINING", "MINING", "CENTRES"], "in the list's order"
+    assert chosen(CLAIMS, []) == CLAIMS
+    with pytest.raises(SpecError, match=r"NAME: no claim is asked by .*, got 'survey-mine'; did you mean 'survey-min"):
+        chosen(CLAIMS, ["survey-mine"])
+
+
+def test_the_inventory_of_the_page_is_there() -> None:
+    assert (PAGE.parents[1] / INVENTORY).is_file()
 
 
 def test_a_page_counts_its_verdicts(tmp_path: Path) -> None:

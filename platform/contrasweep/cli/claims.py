@@ -21,7 +21,11 @@ def add_to(app: typer.Typer) -> None:
 
 
 def claims(
-    of: Annotated[str, typer.Argument(metavar="CLAIMS", help="Where the claims are, as module:NAME.")] = OURS,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Studies whose claims are meant: MINING, survey-mining; else all."),
+    ] = None,
+    of: Annotated[str, typer.Option(metavar="CLAIMS", help="Where the claims are, as module:NAME.")] = OURS,
     storage: Storage = STORAGE,
     run: Annotated[bool, typer.Option("--run", help="Run their studies first, or go on with them.")] = False,
     output: Annotated[Path | None, typer.Option(help="File to write the page to, in Markdown.")] = None,
@@ -29,11 +33,11 @@ def claims(
     """Set each claim of a paper beside what the study that asks about it decided: verdict, difference, interval,
     replicates, a floor and a ceiling, and the commands that make it again."""
     from contrasweep.report import write
-    from contrasweep.report.claims import page, read
+    from contrasweep.report.claims import chosen, page, read
     from contrasweep.running.driver import run as run_study
     from contrasweep.study.file import load_study
 
-    known = _claims(of)
+    known = chosen(_claims(of), names or [])
     if run:
         for study in dict.fromkeys(claim.study for claim in known):
             run_study(load_study(study), storage=storage, tracking=None)
@@ -48,6 +52,6 @@ def _claims(path: str) -> "list[Claim]":
     known = import_path(path, kind="list of claims", of=list)
     if not isinstance(known, list) or not known or not all(isinstance(claim, Claim) for claim in known):
         raise SpecError(
-            "claims are a list of contrasweep.report.claims.Claim", place="CLAIMS", value=path, hint=f"such as {OURS}"
+            "claims are a list of contrasweep.report.claims.Claim", place="--of", value=path, hint=f"such as {OURS}"
         )
     return known

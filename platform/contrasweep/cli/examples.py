@@ -28,7 +28,7 @@ EXAMPLES = {
         "contrasweep compare quickstart ocl supcon",
         "contrasweep compare quickstart ocl supcon --at batch_size=8",
     ],
-    "claims": ["contrasweep claims --output claims.md", "contrasweep claims mypackage.claims:CLAIMS --run"],
+    "claims": ["contrasweep claims MINING --run", "contrasweep claims --of mypackage.claims:CLAIMS --output claims.md"],
     "submit": [f"contrasweep submit {STUDY} {ADDRESS} --storage s3://BUCKET/studies --tracking http://MLFLOW:5000"],
     "status": [f"contrasweep status JOB {ADDRESS}", "contrasweep status quickstart"],
     "logs": [f"contrasweep logs JOB {ADDRESS} --follow", "contrasweep logs quickstart 3f2a91c0 --follow"],

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from contrasweep.code import PresentCode
-from contrasweep.errors import SpecError
+from contrasweep.errors import SpecError, choose_from
 from contrasweep.planning.facade import plan
 from contrasweep.planning.identity import compare_code
 from contrasweep.results.results import Results
@@ -83,6 +83,26 @@ class Row:
         return lines
 
 
+def chosen(claims: Sequence[Claim], names: Sequence[str]) -> list[Claim]:
+    """The claims whose studies have these names, in the order of `claims`; all of them where no name is given.
+
+    A name is a study's in its module (`MINING`), in a storage (`survey-mining`) or with its module
+    (`search_spaces.survey:MINING`); `SpecError` where no claim's study has it."""
+    if not names:
+        return list(claims)
+    study_names = {claim.study: load_study(claim.study).name for claim in claims}
+    called = [{claim.study, claim.study.partition(":")[2], study_names[claim.study]} for claim in claims]
+    for name in names:
+        if not any(name in each for each in called):
+            raise SpecError(
+                "no claim is asked by a study of this name",
+                place="NAME",
+                value=name,
+                hint=choose_from("studies", list(study_names.values()), name),
+            )
+    return [claim for claim, each in zip(claims, called, strict=True) if each & set(names)]
+
+
 def read(claim: Claim, storage: str) -> Row:
     """The claim with its study's results in `storage`. `SpecError` where the study has no such arms."""
     study: Any = load_study(claim.study)
@@ -127,8 +147,12 @@ was run and is justified beside it; its settings were chosen on other data than 
 until a verdict was reached or out of reach. *Equivalent* is within the smallest difference of interest. Floor and
 ceiling are arms of the same table: *below the floor*, a difference is real and neither arm of use as it was trained.
 Small networks on small data: a verdict here holds for what was run, and is no verdict on the paper's own scale, for
-which each section names the study. `contrasweep claims --run` makes it again.
+which each section names the study and an inventory of hosts: there `plan` says which GPUs hold it, what is to be
+staged, and the hours as soon as one trial has run. `contrasweep claims --run` makes this page again, and
+`contrasweep claims NAME ...` shows only what the studies of these names decided.
 """
+INVENTORY = "docs/cluster/example-inventory.yaml"
+"""The hosts that a study at the paper's scale is planned for: the example, in whose place a reader puts their own."""
 
 
 def page(rows: Sequence[Row]) -> str:
@@ -190,5 +214,5 @@ def _section(number: int, row: Row) -> list[str]:
         lines += ["", f"Settings: {claim.tried}."]
     lines += ["", "```", f"contrasweep run {claim.study}", f"contrasweep report {claim.study} --format html"]
     if claim.full:
-        lines += [f"contrasweep plan {claim.full} --cluster inventory.yaml   # at the paper's scale"]
+        lines += [f"contrasweep plan {claim.full} --cluster {INVENTORY}   # at the paper's scale"]
     return [*lines, "```"]
