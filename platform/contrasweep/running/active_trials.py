@@ -107,9 +107,7 @@ class ActiveTrials:
                 return self._taken_up(candidate)
             if (arm := candidate.trial.arm) not in self._left:
                 self._left.add(arm)
-                self.listener.on_message(
-                    f"arm {arm}: what fitted no host fits one by now, after its search; the same command takes it up"
-                )
+                self.listener.on_message(f"arm {arm}: what fitted no host fits one by now, {_too_late(candidate)}")
         self.hosts = self.placements.inventory
         return None
 
@@ -215,3 +213,13 @@ class ActiveTrials:
         if status is Status.INFEASIBLE:
             self.refused[trial_id], self.given_up[trial_id] = record, Next(trial, self.running[trial_id][1])
         self.end(record)
+
+
+def _too_late(candidate: Next) -> str:
+    """After what it was, and what can be done."""
+    if candidate.notes.generation is None:
+        return "after its search; the same command takes it up"
+    return (
+        "after its generation was compared without it; the same command takes it up if no later generation was "
+        f"trained, for these stand on that comparison (--rerun {candidate.trial.arm} trains the whole search again)"
+    )

@@ -1,5 +1,6 @@
 """Before a run spends anything: which recorded trials would this code make otherwise, and what of them runs again."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
@@ -101,20 +102,15 @@ def decide(
             f"{line}; pass --rerun-changed to run them again (what there is moves to superseded/), or --accept-code to "
             f"keep them (every table says so); see contrasweep code {records.study} --storage {records.storage}"
         )
+    refused = refused_trials(kept)
+    notes += _superseded_generations(kept, refused)
     restarted = set() if changed == "accept" else {i for i in lost if _is_other(kept[i], present)}
     anew = new_searches(plan, recorded, present, selected, comparison if changed == "rerun" else None)
     if anew.searches:
         many = len(anew.searches) > 1
         notes.append(f"the search{'es' * many} of {', '.join(anew.searches)} start{'s' * (not many)} anew")
     return Decision(
-        comparison,
-        changed,
-        frozenset(selected),
-        frozenset(lost),
-        frozenset(restarted),
-        tuple(notes),
-        anew,
-        refused_trials(kept),
+        comparison, changed, frozenset(selected), frozenset(lost), frozenset(restarted), tuple(notes), anew, refused
     )
 
 
@@ -131,6 +127,17 @@ def refused_trials(recorded: Mapping[str, Record]) -> dict[str, Record]:
         if record.status is Status.INFEASIBLE
         and (record.notes.generation is None or record.notes.generation >= trained.get(record.arm, 0))
     }
+
+
+def _superseded_generations(recorded: Mapping[str, Record], refused: Collection[str]) -> list[str]:
+    """A line for each arm of whose infeasible trials some stay so."""
+    stay = Counter(r.arm for i, r in recorded.items() if r.status is Status.INFEASIBLE and i not in refused)
+    return [
+        f"arm {arm}: {count} trial{'s' * (count > 1)} that fitted no host stay{'s' * (count == 1)} infeasible, because "
+        f"later generations of population based training were decided without {'them' if count > 1 else 'it'}; --rerun "
+        f"{arm} trains the whole search again"
+        for arm, count in sorted(stay.items())
+    ]
 
 
 def new_searches(

@@ -42,6 +42,7 @@ class PopulationSearch:
     known: dict[str, Record] = field(default_factory=dict)
     waiting: deque[Trial] = field(default_factory=deque)
     running: dict[str, Trial] = field(default_factory=dict)
+    current: dict[str, Trial] = field(default_factory=dict)  # the trials of the generation that is trained now
     generation: int = 0
 
     def __post_init__(self) -> None:
@@ -87,8 +88,13 @@ class PopulationSearch:
             self._begin()
 
     def take_up(self, trial_id: str) -> bool:
-        """Never: its generation was compared without it. The next run takes it up if no later one was trained."""
-        return False
+        """While others of its generation are trained. Once it was compared without it, later generations stand on
+        that; the next run takes it up if none of them was trained."""
+        if trial_id not in self.current or not self.running:
+            return False
+        del self.known[trial_id]
+        self.running[trial_id] = self.current[trial_id]
+        return True
 
     @property
     def over(self) -> bool:
@@ -120,13 +126,15 @@ class PopulationSearch:
 
     def _begin(self) -> None:
         """Make the trials of the next generation; those that have a record already are taken from it."""
+        self.current = {}
         if self.over:
             return
         trials = [(member, trial) for member in self.members for trial in self._trials(member)]
+        self.current = {trial.id: trial for _, trial in trials}
         self.of |= {trial.id: member.number for member, trial in trials}
         unknown = {trial.id for _, trial in trials} - self.known.keys() - self.refused
         self.known |= self.records.read(unknown)
-        self.running = {trial.id: trial for _, trial in trials if trial.id not in self.known}  # members may be the same
+        self.running = {i: trial for i, trial in self.current.items() if i not in self.known}  # members may be the same
         self.waiting = deque(self.running.values())
         if not self.running:
             self._end_generation()

@@ -15,7 +15,7 @@ from contrasweep.planning.facade import plan
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.learned import Learned
 from contrasweep.running.active_trials import ActiveTrials
-from contrasweep.running.code_changes import refused_trials
+from contrasweep.running.code_changes import decide, refused_trials
 from contrasweep.running.deferred import MAX_WAITING_PER_ARM, DeferredTrials
 from contrasweep.running.placement import Placements
 from contrasweep.running.study_code import StudyCode
@@ -36,6 +36,7 @@ class Run:
 
     def __init__(self, storage: Path, cluster: Cluster, **fields: object) -> None:
         study = sweep(**{"arms": ARMS, "searcher": "random", "trials_per_arm": 3} | fields)
+        self.study = study
         planned = plan(study, storage=str(storage))
         self.records, self.listener, self.cluster = StudyRecords(str(storage), study.name), Listener(), cluster
         recorded = self.records.read(self.records.finished())
@@ -55,9 +56,14 @@ class Run:
         return candidate
 
     def end(self, candidate: Next) -> None:
-        trial = candidate.trial
-        notes, metrics = self.active.running[trial.id][1], {"accuracy": value_of(trial)}
-        record = Record.of(trial, status=Status.DONE, notes=notes, step=trial.config["epochs"], metrics=metrics)
+        trial, config = candidate.trial, candidate.trial.config
+        value, step = (
+            (config["schedule"][-1][1]["lr"], config["until"])
+            if "until" in config
+            else (value_of(trial), config["epochs"])
+        )
+        notes = self.active.running[trial.id][1]
+        record = Record.of(trial, status=Status.DONE, notes=notes, step=step, metrics={"accuracy": value})
         self.records.write(record)
         self.active.end(record)
 
@@ -208,6 +214,64 @@ def test_a_generation_that_a_later_one_stands_on_is_not_trained_again() -> None:
     ]
     assert set(refused_trials({r.trial_id: r for r in records})) == {"late", "other-arm", "confirmation"}
     assert refused_trials({"trained": records[1]}) == {}
+
+
+POPULATION = {
+    "arms": {"small": ARMS["small"]},
+    "pruner": "pbt",
+    "pruner_options": {"max_step": 4, "interval": 2},
+    "trials_per_arm": 4,
+}
+
+
+def searched(run: Run) -> list[tuple[int | None, str]]:
+    """(generation, status) of each trial of the search."""
+    records = run.records.read(run.records.finished()).values()
+    return sorted((r.notes.generation, r.status.value) for r in records if r.notes.phase == Phase.SEARCH)
+
+
+def test_a_population_takes_up_what_was_refused_while_its_generation_is_trained(tmp_path: Path) -> None:
+    calm = Run(tmp_path / "calm", Cluster("T4", "H100"), **POPULATION)
+    calm.to_the_end()
+    run = Run(tmp_path / "runs", Cluster("T4"), **POPULATION)
+    first, second = run.next(), run.next()
+    assert isinstance(first, Next) and isinstance(second, Next)
+    run.active.give_up(first.trial.id, "CUDA out of memory on the largest host\n", Status.INFEASIBLE)
+    run.cluster.after(60, "T4", "H100")
+    assert run.next() == first
+    assert run.records.read_one(first.trial.id) is None, "it has no record while it runs"
+    for candidate in (first, second):
+        run.end(candidate)
+    run.to_the_end()
+    assert searched(run) == searched(calm) and {status for _, status in searched(run)} == {"done"}
+    assert run.records.finished() == calm.records.finished(), "the same generations, and the same winner"
+
+
+def test_a_population_that_went_on_without_a_trial_says_why_it_stays_infeasible(tmp_path: Path) -> None:
+    run = Run(tmp_path / "runs", Cluster("T4"), **POPULATION)
+    begun = [run.next() for _ in range(4)]
+    assert all(isinstance(candidate, Next) for candidate in begun)
+    run.active.give_up(begun[0].trial.id, "CUDA out of memory\n", Status.INFEASIBLE)
+    for candidate in begun[1:]:
+        run.end(candidate)
+    run.cluster.after(60, "T4", "H100")
+    following = run.next()
+    assert isinstance(following, Next) and following.notes.generation == 1
+    (said,) = [line for line in run.listener.messages if "fits one by now" in line]
+    assert "after its generation was compared without it" in said
+    assert "--rerun small trains the whole search again" in said
+    run.end(following)
+    run.to_the_end()
+    assert searched(run)[:4] == [(0, "done")] * 3 + [(0, "infeasible")]
+    planned = plan(run.study, storage=run.records.storage)
+    decision = decide(planned, run.records, PresentCode({}), changed="accept")
+    assert decision.notes == (
+        "arm small: 1 trial that fitted no host stays infeasible, because later generations of population based "
+        "training were decided without it; --rerun small trains the whole search again",
+    )
+    again = decide(planned, run.records, PresentCode({}), changed="accept", rerun=["small"])
+    assert again.selected == run.records.finished()
+    assert again.notes == ("the search of small starts anew",)
 
 
 def test_hosts_that_are_not_larger_refuse_again_and_the_record_says_which(tmp_path: Path) -> None:
