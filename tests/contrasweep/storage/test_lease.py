@@ -140,6 +140,59 @@ def test_a_killed_driver_of_this_machine_is_succeeded_at_once(tmp_path: Path) ->
     assert json.loads(file.read_text())["released"] is True
 
 
+ELSEWHERE = """
+import socket
+from contrasweep import processes
+socket.gethostname = lambda: "elsewhere"
+processes.machine = lambda: "another boot:another namespace:"
+"""
+
+
+class Clock:
+    """A clock that goes on by what is slept, and by nothing else."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["folder", "s3"])
+def test_a_killed_driver_of_another_host_is_succeeded_within_a_minute(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the times that users have, on a clock that only the waiting moves: nothing here can see the other host's
+    processes, and it renews no more."""
+    storage = str(tmp_path) if kind == "folder" else request.getfixturevalue("s3").uri
+    holder = subprocess.Popen(
+        [sys.executable, "-c", ELSEWHERE + HOLD, storage], stdout=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    assert holder.stdout is not None
+    try:
+        assert holder.stdout.readline() == "held\n"
+    finally:
+        holder.kill()
+        holder.communicate()
+    messages: list[str] = []
+    clock = Clock()
+    monkeypatch.setattr(lease_module, "time", clock)
+    lease = Lease(StudyRecords(storage, "study"), messages.append)
+    lease.acquire()
+    lease.release()
+    who = f"process {holder.pid} on elsewhere"
+    assert messages == [
+        f"{who} was running study; waiting 30 s at most to see whether it still is",
+        f"{who} has given no sign for 30 s; this run takes study over",
+    ]
+    assert lease_module.EXPIRY_S <= clock.now <= 60
+    assert lease.generation == 2 and not lease.lost
+
+
 def test_a_folder_without_hard_links_is_a_storage_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_links(*args: Any) -> None:
         raise PermissionError(1, "Operation not permitted")
