@@ -19,6 +19,8 @@ from contrasweep.trial import Report, Trial
 
 AUTO = "auto"
 """The engine that the trainable itself holds best without a probe."""
+ALONE = "alone"
+"""The engine of a trial that runs alone, called as its trainable."""
 
 
 class Alone(Exception):
@@ -77,8 +79,9 @@ class Cohort(Protocol):
 class Timing:
     """What one engine takes, by a few of its steps on the device of the calling process.
 
-    `slots` 1: trials alone. `trial_s`: seconds of one trial of the key from its beginning to its end, if `slots` of
-    them train together (the seconds of a fused step divided by `slots`, times the trial's steps, and its evaluations).
+    `engine` is `ALONE`, with one slot, for the trainable itself; a cohort of one slot trains a trial in its own process
+    by another engine. `trial_s`: seconds of one trial of the key from its beginning to its end, if `slots` of them
+    train together (the seconds of a fused step divided by `slots`, times the trial's steps, and its evaluations).
     `start_s`: seconds once for each process that uses the engine with warm caches on disk, and `compile_s` what is
     added where these are cold."""
 
@@ -105,8 +108,8 @@ class Probing(Fusible, Protocol):
     """A `Fusible` that can time its engines."""
 
     def probe(self, trial: Trial, slots: Sequence[int]) -> Sequence[Timing]:
-        """Time each engine for each number of slots on a few steps of `trial`, on this process's device; the engine of
-        the trainable itself with one slot is among them. Changes nothing of any trial."""
+        """Time each engine for each number of slots, and for one, on a few steps of `trial`, on this process's device;
+        `ALONE` is among them. Changes nothing of any trial, and leaves out what cannot pay for its own timing."""
 
 
 def cohorts_of(function: Callable[..., Any]) -> Fusible | None:

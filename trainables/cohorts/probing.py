@@ -5,6 +5,7 @@ compiling, which has processes of its own, are the clock's.
 """
 
 import itertools
+import logging
 import math
 import statistics
 import tempfile
@@ -17,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
-from contrasweep.cohorts import Alone, Timing
+from contrasweep.cohorts import ALONE, Alone, Timing
 from contrasweep.processes import scratch_prefix
 from contrasweep.trial import Trial
 from trainables import images, seeding
@@ -27,10 +29,16 @@ from trainables.contrastive_method import Contrastive
 from trainables.contrastive_settings import Settings
 from trainables.folding import ENGINES
 
+log = logging.getLogger(__name__)
 STEPS, WARM = 9, 2
 """Steps that are timed, after so many that are not."""
-COMPILED_ROWS = 512
-"""Rows of a step, of all members together, up to which a compiled engine is tried on a CPU: more gain nothing there."""
+PRODUCT_ROWS = 128
+"""Rows of a step up to which compiled products are the faster ones on a CPU; compiled groups are above."""
+POTENTIAL = 2.0
+"""How many times faster a step of a trial alone would be at the rate of a product of matrices, from which on an engine
+is tried on a CPU. Small networks have 2.3 to 5 and gain 1.3 to 3.9 times, a ResNet-18 has .7 and loses."""
+SIDE = 384
+"""Rows and columns of those matrices."""
 OpenCohort = Callable[[int, str], FusedCohort[Contrastive]]
 """A cohort of so many slots by an engine's name."""
 
@@ -41,26 +49,39 @@ def probe(trial: Trial, slots: Sequence[int], open_cohort: OpenCohort) -> list[T
     clock = Clock(seeding.pick_device(settings.device))
     start = clock.now()
     method = Contrastive(trial, settings)
-    steps, rest_s = method.schedule.steps, clock.now() - start + _beside_steps(clock, method)
-    timings = [Timing("alone", 1, steps * _step_alone(clock, method) + rest_s)]
-    for engine, count in candidates(slots, 2 * settings.batch_size, clock.device.type):
+    start_s, steps = clock.now() - start, method.schedule.steps
+    step_s, potential = _step_alone(clock, method)
+    engines = candidates(slots, 2 * settings.batch_size, clock.device.type, potential)
+    rest_s = start_s + _beside_steps(clock, method) if engines else 0.0
+    timings = [Timing(ALONE, 1, steps * step_s + rest_s)]
+    for engine, count in engines:
+        compiled = ENGINES[engine].compiled
         try:
-            fused = _fused(clock, trial, partial(open_cohort, count, engine), twice=ENGINES[engine].compiled)
+            fused = _fused(clock, trial, partial(open_cohort, count, engine), twice=compiled)
         except Alone:  # by this engine: the masks of dropout have no compiled form
+            continue
+        except Exception as error:
+            if not compiled:
+                raise
+            log.warning("engine %s cannot be used here: %s", engine, error)  # where there is no compiler, say
             continue
         trial_s = steps * fused.step_s / count + rest_s
         timings.append(Timing(engine, count, trial_s, fused.start_s, fused.compile_s))
     return timings
 
 
-def candidates(slots: Sequence[int], rows: int, device: str) -> list[tuple[str, int]]:
-    """Engines and numbers of slots to try for members with steps of `rows` rows. On a CPU a graph takes tens of seconds
-    to compile, and gains with four members what it gains with sixteen."""
+def candidates(slots: Sequence[int], rows: int, device: str, potential: float = math.inf) -> list[tuple[str, int]]:
+    """Engines and numbers of slots to try for members with steps of `rows` rows, that would be `potential` times faster
+    at the rate of products. On a CPU a graph takes tens of seconds to compile, and gains with one member what it gains
+    with four; a step that is near that rate already gains nothing."""
+    compiled = [engine.name for engine in ENGINES.values() if engine.compiled]
     if device != "cpu":
-        largest = [(engine.name, max(slots)) for engine in ENGINES.values() if engine.compiled and slots]
+        largest = [(name, max(slots)) for name in compiled if slots]
         return [(e.name, count) for e in ENGINES.values() for count in slots if not e.compiled] + largest
-    fitting = [count for count in slots if count * rows <= COMPILED_ROWS] or list(slots[:1])
-    return [("grouped", count) for count in slots] + [("products-compiled", count) for count in fitting[-1:]]
+    if potential < POTENTIAL:
+        return []
+    best = "products-compiled" if rows <= PRODUCT_ROWS else "grouped-compiled"
+    return [(best, 1), *(("grouped", count) for count in slots[:2])]
 
 
 class Clock:
@@ -88,12 +109,25 @@ class Clock:
         return statistics.median([self.of(partial(act, batch)) for batch in repeated][WARM:])
 
 
-def _step_alone(clock: Clock, method: Contrastive) -> float:
-    """Seconds of a step of a trial alone."""
+def _step_alone(clock: Clock, method: Contrastive) -> tuple[float, float]:
+    """Seconds of a step of a trial alone, and how many times faster it would be at the rate of a product of matrices.
+    Where that shows with the first step to be too little, it is the only one."""
     running = method.begin(1)
     with closing(running.batches):
         batches = list(itertools.islice(running.batches, WARM + STEPS))
-    return clock.median(lambda batch: method.step(running, *batch), batches)
+    with FlopCounterMode(display=False) as counter:
+        first_s = clock.of(lambda: method.step(running, *batches[0]))
+    at_best_s = counter.get_total_flops() / _product_rate(clock)
+    if clock.device.type == "cpu" and first_s < POTENTIAL * at_best_s:
+        return first_s, first_s / at_best_s
+    step_s = clock.median(lambda batch: method.step(running, *batch), batches)
+    return step_s, step_s / max(at_best_s, 1e-12)
+
+
+def _product_rate(clock: Clock) -> float:
+    """Floating-point operations a second of a product of two matrices."""
+    a = torch.rand(SIDE, SIDE, device=clock.device)
+    return 2 * SIDE**3 / clock.median(lambda other: a @ other, [a])
 
 
 def _beside_steps(clock: Clock, method: Contrastive) -> float:

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 import pydantic
 
 from cluster.inventory import Inventory
-from contrasweep.cohorts import Timing
+from contrasweep.cohorts import ALONE, Timing
 from contrasweep.errors import StorageError
 from contrasweep.storage.json_file import SCHEMA, JsonFile
 from contrasweep.storage.names import Label
@@ -63,6 +63,11 @@ class Best:
     engine: str
     gain: float
 
+    @property
+    def alone(self) -> bool:
+        """Whether that is the trainable itself."""
+        return self.engine == ALONE
+
 
 @dataclass
 class KnownEngines:
@@ -85,13 +90,13 @@ class KnownEngines:
 
     def best(self, key: str, sizes: Sequence[int], trials: int) -> Best | None:
         """The engine that takes the least time for so many trials, compilation included, with one of the `sizes` or
-        alone; None where none was timed. Alone where others promise less than `MARGIN` times its rate."""
+        as the trainable itself (`ALONE`); None where that was not timed. `ALONE` where others promise less than
+        `MARGIN` times its rate."""
         timings = [t for t in self.of(key).timings if t.device == self.device]
-        alone = [t for t in timings if t.slots == 1]
-        fused = [t for t in timings if t.slots in sizes]
-        if not alone:
+        reference = next((t for t in timings if t.engine == ALONE), None)
+        if reference is None:
             return None
-        reference = min(alone, key=lambda t: _total_s(t, trials))
+        fused = [t for t in timings if t.slots in sizes]
         best = min([reference, *fused], key=lambda t: _total_s(t, trials))
         gain = _total_s(reference, trials) / _total_s(best, trials)
         return Best(1, reference.engine, 1.0) if gain < MARGIN else Best(best.slots, best.engine, gain)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from contrasweep.planning.fusion import Choice, Fused, Fusion
+from contrasweep.planning.fusion import Choice, Fused, Fusion, slots_text
 from contrasweep.planning.plan import Lot
 
 SHORT_KEY = 6
@@ -35,7 +35,7 @@ def _line(choice: Choice, arm: str) -> str:
     if not isinstance(choice, Fused):
         return f"alone     arm {arm}: {choice.reason or 'cohort is off'}"
     gain = "unknown until probed" if choice.gain is None else f"{choice.gain:.1f}x trials per hour"
-    return f"cohort    {choice.key[:SHORT_KEY]}: {choice.slots} trials as one, engine {choice.engine}, gain {gain}"
+    return f"cohort    {choice.key[:SHORT_KEY]}: {slots_text(choice.slots)}, engine {choice.engine}, gain {gain}"
 
 
 def _with(lot: Lot, choices: list[Choice]) -> Lot:
@@ -49,4 +49,6 @@ def _with(lot: Lot, choices: list[Choice]) -> Lot:
 
 
 def _short(choice: Choice) -> str:
-    return f"{choice.slots} as one ({choice.key[:SHORT_KEY]})" if isinstance(choice, Fused) else "alone"
+    if not isinstance(choice, Fused):
+        return "alone"
+    return f"{f'{choice.slots} as one' if choice.slots > 1 else choice.engine} ({choice.key[:SHORT_KEY]})"

@@ -19,8 +19,8 @@ from contrasweep.trial import Trial
 
 @dataclass(frozen=True)
 class Fused:
-    """A trial is a member of cohorts of this `key` with so many `slots`, whose steps the `engine` computes. `gain`:
-    trials per hour against alone, by the probe (None: not probed)."""
+    """A trial is a member of cohorts of this `key` with so many `slots`, whose steps the `engine` computes; with one,
+    in its own process. `gain`: trials per hour against alone, by the probe (None: not probed)."""
 
     key: str
     slots: int
@@ -85,14 +85,12 @@ class Fusion:
 
     def _as_probed(self, trial: Trial, key: str) -> Choice:
         """Under `auto`: with the engine that a probe showed to pay."""
-        if not (fitting := self.sizes(trial)):
-            return RunsAlone(f"{self.counts[key]} trials of its shapes are too few for these hosts", key)
         if not callable(getattr(self._cohorts(trial.arm), "probe", None)):
             return RunsAlone("its trainable cannot time its engines (its `cohorts` has no `probe`)", key)
-        if (best := self.known.best(key, fitting, self.counts[key])) is None:
+        if (best := self.known.best(key, [1, *self.sizes(trial)], self.counts[key])) is None:
             self._unprobed[key] = trial
             return RunsAlone("its engines have not been probed", key)
-        if best.slots == 1:
+        if best.alone:
             return RunsAlone("the probe shows no gain", key)
         return Fused(key, best.slots, best.engine, best.gain)
 
@@ -105,7 +103,7 @@ class Fusion:
         if not fitting:
             return RunsAlone("two of its kind do not fit the memory of a host", key)
         best = self.known.best(key, fitting[-1:], self.counts[key])
-        if best is None or best.slots == 1:  # not probed, or asked for though it does not pay
+        if best is None or best.alone:  # not probed, or asked for though it does not pay
             return Fused(key, fitting[-1], gain=None if best is None else best.gain)
         return Fused(key, best.slots, best.engine, best.gain)
 
@@ -131,8 +129,8 @@ class Fusion:
                     yield every[of_key[choice].popleft()]
 
     def sizes(self, trial: Trial) -> list[int]:
-        """Slots that a cohort of such trials may have under `auto`: no more than leave work for every place, and than
-        fit the memory."""
+        """Slots that a cohort of several such trials may have under `auto`: no more than leave work for every place,
+        and than fit the memory."""
         key = self._key(trial)
         if not isinstance(key, str):
             return []
@@ -160,13 +158,15 @@ class Fusion:
 
     def verdict(self, key: str) -> str:
         """What a probe's figures come to, in words."""
-        best = self.known.best(key, SIZES, self.counts[key])
-        if best is None or best.slots == 1:
+        best = self.known.best(key, (1, *SIZES), self.counts[key])
+        if best is None or best.alone:
             return "the probe shows no gain, its trials run alone"
-        return f"{best.slots} trials as one by engine {best.engine}, {best.gain:.1f}x trials per hour expected"
+        return f"{slots_text(best.slots)} by engine {best.engine}, {best.gain:.1f}x trials per hour expected"
 
     def options(self, trial: Trial, slots: int) -> list[Placement]:
         """Every way to place a member of a cohort of `slots`: an equal part of the cohort's place."""
+        if slots == 1:
+            return self.footprints.options(trial)
         return [
             Placement(place.gpu, place.share / slots, place.cpus / slots, place.host_memory_gib / slots)
             for place in options(self.footprints.together(trial, slots), self.footprints.inventory)
@@ -212,6 +212,11 @@ class Fusion:
         nodes = self.footprints.inventory.nodes
         kinds = options(self.footprints.together(trial, min(SIZES)), self.footprints.inventory)
         return sum(slots_on(kind, node) * node.count for kind in kinds for node in nodes)
+
+
+def slots_text(slots: int) -> str:
+    """How many trials train as one, in words."""
+    return "each trial alone" if slots == 1 else f"{slots} trials as one"
 
 
 def _kind(trial: Trial) -> tuple[str, Cell, int | None]:

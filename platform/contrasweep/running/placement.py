@@ -91,7 +91,9 @@ class Placements:
         """What the record of `trial` says of its place and its memory."""
         notes = TrialNotes(gpus=float(self.place(trial).share)).joined(self.footprints.notes(trial))
         fused = self.fused.get(trial.id)
-        return notes if fused is None else notes.joined(TrialNotes(fused=fused.slots, engine=fused.engine))
+        if fused is None:
+            return notes
+        return notes.joined(TrialNotes(fused=fused.slots if fused.slots > 1 else None, engine=fused.engine))
 
     def rate(self, trial: Trial) -> Rate:
         """What an hour of `trial` costs the study's budgets."""
@@ -112,7 +114,10 @@ class Placements:
         memory = out_of_memory.which(error)
         trial, now = self.placed[described["id"]]
         if (fused := self.fused.get(trial.id)) is not None:
-            return self._separated(trial, fused, error) if CohortFault.__name__ in error else None
+            if CohortFault.__name__ in error:
+                return self._separated(trial, fused, error)
+            if fused.slots > 1:
+                return None
         if memory is None:
             return None
         if memory == "gpu" and now.gpu is not None:
@@ -166,7 +171,7 @@ class Placements:
 
     def _choose(self, trial: Trial) -> Placement:
         fused = self.fused.get(trial.id)
-        if fused is None and (more := self.raised.get((trial.arm, cell_of(trial)))) is not None:
+        if (fused is None or fused.slots == 1) and (more := self.raised.get((trial.arm, cell_of(trial)))) is not None:
             return more
         if fused is not None and self.fusion is not None:
             options = self.fusion.options(trial, fused.slots)

@@ -1,5 +1,6 @@
 """The one adapter from a trainable generator to Ray Tune. Its actors are reused, so torch is imported once."""
 
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -10,13 +11,14 @@ from contrasweep.processes import sweep_scratch
 from contrasweep.rows import Row
 from contrasweep.running.assigned_resources import AssignedResources
 from contrasweep.running.cohort_member import CohortMember
+from contrasweep.running.cohort_of_one import CohortOfOne
 from contrasweep.running.compile_cache import share_compiled
 from contrasweep.running.execution import Execution
 from contrasweep.running.output import Output
 from contrasweep.running.run_context import RunContext
 from contrasweep.running.stacks import answer_signal
 from contrasweep.running.study_code import OtherCodeHere, checked_packages
-from contrasweep.running.trial_description import FAULT, STATUS, StepResult, TrialDescription
+from contrasweep.running.trial_description import FAULT, STATUS, CohortPlace, StepResult, TrialDescription
 from contrasweep.storage.record import CodeRef, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 
@@ -87,12 +89,13 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         packages = checked_packages(self.context.storage, self.context.study, code.digest)
         resources = AssignedResources.here(self.context.inventory)
         place = self.described["place"]
-        fused = "cohort" in place
+        cohort = place.get("cohort")
+        fused = cohort is not None and cohort["slots"] > 1
         with ExitStack() as opened:
             output = opened.enter_context(closing(Output(self.records, trial.id).open()))
             self.execution = Execution(
                 trial,
-                CohortMember(self.context, self.described) if fused else self.context.function(trial.trainable),
+                CohortMember(self.context, self.described) if fused else self._function(trial.trainable, cohort),
                 self.records,
                 metric=self.context.metric,
                 notes=TrialNotes.from_dict(self.described["notes"]).joined(resources.notes),
@@ -103,6 +106,11 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
             )
             opened.pop_all()  # from here on the execution closes it
         return self.execution
+
+    def _function(self, path: str, cohort: CohortPlace | None) -> Callable[..., Any]:
+        """The trainable, or in its place one that trains its trials by another engine."""
+        function = self.context.function(path)
+        return function if cohort is None else CohortOfOne(function, cohort["key"], cohort["engine"])
 
     def _recorded_already(self) -> StepResult | None:
         """The last result of a trial whose worker died between writing the record and reporting it."""

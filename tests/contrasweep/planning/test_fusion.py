@@ -16,9 +16,11 @@ from contrasweep.cohorts import Timing
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.engines import KnownEngines
 from contrasweep.planning.footprints import Footprints
+from contrasweep.planning.fused_text import fusion_lines
 from contrasweep.planning.fusion import Fused, RunsAlone, fusion_of
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.learned import Learned, peak_of
+from contrasweep.planning.plan import Lot
 from contrasweep.planning.sweep import make_sweep_plan
 from contrasweep.running import tune_hooks
 from contrasweep.running.active_trials import ActiveTrials
@@ -45,7 +47,7 @@ def fusion(study, inventory=CORES, done=(), known=None):
 
 
 def timings(fused_s, compile_s=0.0):
-    return [Timing("plain", 1, 10.0), Timing("products", 4, fused_s, compile_s=compile_s)]
+    return [Timing("alone", 1, 10.0), Timing("products", 4, fused_s, compile_s=compile_s)]
 
 
 @pytest.mark.parametrize("value", [3, 32, True, "on", "4"])
@@ -202,7 +204,27 @@ def test_auto_leaves_trials_for_every_core(monkeypatch):
     chosen, trials = fusion(grid(cohort="auto", seeds=[0, 1]))
     assert chosen.sizes(trials[0]) == [2, 4], "ten trials on two cores"
     chosen, trials = fusion(grid(cohort="auto", folds=3))
-    assert chosen.of(trials[0]).reason == "3 trials of its shapes are too few for these hosts"
+    assert chosen.sizes(trials[0]) == [], "three trials on two cores"
+    assert chosen.of(trials[0]).reason == "its engines have not been probed", "one slot may pay"
+
+
+def test_a_trial_alone_may_have_another_engine(monkeypatch):
+    monkeypatch.setattr(toy_cohort.ToyCohorts, "probe", lambda self, trial, slots: [], raising=False)
+    known, study = KnownEngines(), grid(cohort="auto")
+    chosen, trials = fusion(study, known=known)
+    known.record(chosen.of(trials[0]).key, [*timings(8.0), Timing("compiled", 1, 4.0, compile_s=5.0)])
+    assert chosen.of(trials[0]) == Fused(chosen.of(trials[0]).key, 1, "compiled", pytest.approx(50 / 25))
+    placements = Placements(Footprints(study, CORES, Learned()), chosen)
+    assert placements.options(trials[0]) == Footprints(study, CORES, Learned()).options(trials[0])
+    assert placements.described(trials[0])["cohort"]["slots"] == 1
+    assert placements.notes(trials[0]) == TrialNotes(gpus=0.0, engine="compiled"), "a member of no cohort"
+    assert fusion_lines([Lot("a", trials, trials[:1], {}, ())], chosen) == [
+        f"cohort    {chosen.of(trials[0]).key[:6]}: each trial alone, engine compiled, gain 2.0x trials per hour"
+    ]
+    described = {"id": trials[0].id, "place": placements.described(trials[0])}
+    assert placements.after_error(described, "CohortFault: engine compiled failed: ...") is not None
+    assert chosen.of(trials[1]).reason == "its cohort failed"
+    assert "cohort" not in placements.described_again(described)
 
 
 def test_a_members_record_counts_its_part_and_teaches_no_memory():

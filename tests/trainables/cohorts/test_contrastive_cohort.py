@@ -200,7 +200,7 @@ def test_a_member_that_fails_or_cannot_train_leaves_the_others_alone(digits: Man
     assert differ(list(train(good)), [e.report for e in events if e.trial_id == good.id and e.report]) < 1e-10
 
 
-def broken(report: int) -> Any:
+def broken(*_: Any) -> Any:
     raise OSError("the disk is gone")
 
 
@@ -344,6 +344,23 @@ def test_a_probe_times_the_trial_alone_and_engines(digits: Manifest, monkeypatch
     assert all(timing.trial_s > 0 for timing in (alone, *fused)) and all(timing.start_s > 0 for timing in fused)
 
 
+def test_a_step_that_is_large_enough_is_timed_once(digits: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the rate that is pretended here for products, a step of these has no potential."""
+    monkeypatch.setattr(probing, "_product_rate", lambda clock: 1.0)
+    steps: list[int] = []
+    step = contrastive_method.Contrastive.step
+    monkeypatch.setattr(contrastive_method.Contrastive, "step", lambda *given: (steps.append(1), step(*given))[1])
+    (alone,) = train.cohorts.probe(trial(digits, 0, epochs=10), [2, 4])
+    assert alone.engine == "alone" and alone.trial_s > 0 and len(steps) == 1
+
+
+def test_an_engine_that_cannot_compile_here_is_left_out(digits: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "candidates", lambda *_: [("products-compiled", 1), ("products", 2)])
+    monkeypatch.setattr(folding.step, "program_of", broken)
+    timings = train.cohorts.probe(trial(digits, 0, **TINY, epochs=10), [2])
+    assert [(timing.engine, timing.slots) for timing in timings] == [("alone", 1), ("products", 2)]
+
+
 def test_a_probe_that_fails_leaves_no_files(digits: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cohort = train.cohorts.open(trial(digits, 0, **TINY), 2)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -353,10 +370,10 @@ def test_a_probe_that_fails_leaves_no_files(digits: Manifest, tmp_path: Path, mo
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_processor_compiles_one_size_and_a_gpu_the_largest() -> None:
-    assert candidates([2, 4, 8], 64, "cpu")[-1] == ("products-compiled", 8)
-    assert candidates([2, 4, 8], 256, "cpu")[-1] == ("products-compiled", 2)
-    assert candidates([2, 4], 2048, "cpu")[-1] == ("products-compiled", 2)
+def test_a_processor_compiles_one_member_and_a_gpu_the_largest_cohort() -> None:
+    assert candidates([2, 4, 8], 64, "cpu") == [("products-compiled", 1), ("grouped", 2), ("grouped", 4)]
+    assert candidates([], 256, "cpu") == [("grouped-compiled", 1)]
+    assert candidates([2, 4], 64, "cpu", potential=1.5) == [], "it is near the rate of products already"
     on_gpu = candidates([2, 4], 64, "cuda")
     assert [size for name, size in on_gpu if name.endswith("compiled")] == [4, 4] and len(on_gpu) == 6
 
