@@ -20,7 +20,7 @@ DAMAGES = {
 }
 
 
-def broken_files(folder: Path, times: int, seed: int) -> list[Row]:
+def broken_files(folder: Path, times: int, seed: int, limit_s: float = LIMIT_S) -> list[Row]:
     """Files of unfinished trials are broken while no driver runs; the next run goes on in spite of them."""
     rng, number = random.Random(f"{seed} files"), iter(range(100))
     rows = {name: Row(f"file of an unfinished trial {name}") for name in DAMAGES}
@@ -29,17 +29,18 @@ def broken_files(folder: Path, times: int, seed: int) -> list[Row]:
         there = folder / str(next(number))
         return FaultStudy(there, seeds=2, storage=str(there / "runs"))
 
-    until = time.monotonic() + LIMIT_S
+    until = time.monotonic() + limit_s
     while sum(row.injected for row in rows.values()) < times and time.monotonic() < until:
         study, seen, broken = new_study(), dict[str, str](), Counter[str]()
-        while time.monotonic() < until and len(study.recorded()) < study.trials - 2:
+        left = times - sum(row.injected for row in rows.values())
+        while time.monotonic() < until and broken.total() < left and len(study.recorded()) < study.trials - 2:
             process = study.start()
             study.wait_for_epoch(process)
             time.sleep(rng.uniform(1.0, 4.0))
             process.kill()
             process.wait()
             seen = study.recorded()
-            broken += _break(study, rng, times - sum(row.injected for row in rows.values()) - broken.total())
+            broken += _break(study, rng, left - broken.total())
         study.finish()
         judged, message = study.judge(seen), study.message()
         for name, count in broken.items():

@@ -77,6 +77,29 @@ def s3(folder: Path) -> Iterator[tuple[str, str]]:
             yield "moto", endpoint
 
 
+def on_the_way_to_s3(folder: Path, endpoint: str, storage: str, times: int) -> list[Row]:
+    """A small study in `storage` whose requests to the S3 server at `endpoint` meet the faults in turns, `times` in
+    all; the keys and the address of the server are in the environment."""
+    with faulty_proxy(endpoint) as faults:
+        environment = {"AWS_ENDPOINT_URL": faults.endpoint}
+        study = FaultStudy(folder, seeds=1, storage=storage, environment=environment)
+        process = study.start()
+        study.wait_for_epoch(process)
+        faults.plan = turns = Turns(S3_FAULTS, times)
+        seen = dict[str, str]()
+        while process.poll() is None:
+            time.sleep(0.5)
+            seen |= study.recorded()
+        faults.plan = lambda method, path, n: None
+        if process.returncode != 0:
+            study.finish()
+    judged, rows = study.judge(seen), []
+    for fault, count in sorted(turns.done.items()):
+        rows.append(Row(f"S3, {fault}", count, message=study.message(words=[SAID[fault]]) if fault in SAID else ""))
+        rows[-1].add(judged)
+    return rows
+
+
 def on_the_wire(folder: Path, times: int, seed: int) -> list[Row]:
     """A study whose requests to S3 and MLflow meet every fault, `times` in all of each server, and outages."""
     folder.mkdir(parents=True)
@@ -124,6 +147,22 @@ def on_the_wire(folder: Path, times: int, seed: int) -> list[Row]:
                     row.message = f"sync afterwards: {synced.added + synced.mended} added"
                 rows.append(row)
         return rows
+
+
+class Turns:
+    """Each third request meets the next of `kinds`, `times` in all."""
+
+    def __init__(self, kinds: list[str], times: int) -> None:
+        self.kinds, self.times = kinds, times
+        self.requests, self.done, self.lock = 0, Counter[str](), threading.Lock()
+
+    def __call__(self, method: str, path: str, n: int) -> str | None:
+        with self.lock:
+            self.requests += 1
+            if self.requests % 3 or (number := self.done.total()) >= self.times:
+                return None
+            self.done[kind := self.kinds[number % len(self.kinds)]] += 1
+            return kind
 
 
 class Plan:
