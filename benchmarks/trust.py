@@ -4,7 +4,7 @@
 
 The same process reports the study again, from the compacted files (as every report but the first does), and does each
 check alone on the very bytes that the report reads. Reading JSON and building records of it is no check: what these
-take without any check is taken off.
+take without any check is taken off, but never so much that less than the digests is left.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from contrasweep import load
 from contrasweep.report import render
 from contrasweep.storage import compact
 from contrasweep.storage.compact_parts import CURVES, RECORDS, decode_part
+from contrasweep.storage.json_file import _digest
 from contrasweep.storage.parquet_file import _check_digest
 from contrasweep.storage.planned import PLAN
 from contrasweep.storage.record import RECORD_FILE, CodeRef, DatasetRef, Record, Status, TrialNotes
@@ -76,14 +77,18 @@ def run() -> None:
         recorded = [data for part in parts[RECORDS] for data in _records(decode_part(part, "", RECORDS))]
         texts = [data for data in recorded if data.startswith(b"{")]
     built = seconds(lambda: [unchecked(data) for data in texts])
-    check = seconds(lambda: [RECORD_FILE.decode(data, "") for data in texts]) - built
+    decoded = seconds(lambda: [RECORD_FILE.decode(data, "") for data in texts])
+    digests = seconds(lambda: [_digest(data) for data in texts])
+    check = max(decoded - built, digests)  # pydantic may check and build faster than Python builds
     tables = seconds(lambda: [_check_digest(data) for data in files])
     rows = [f"| {name} | {total:.2f} | {100 * (check + tables) / total:.1f} % |" for name, total in formats.items()]
     text = (
         f"# What checking a storage costs a report\n\n{date.today()}, {platform.machine()}, {os.cpu_count()} shared "
         f"cores; {trials} made-up trials in the format of real ones, from a folder; "
-        f"`python -m benchmarks.trust --trials {options.trials}`. Checks of records (digest, schema, names): "
-        f"{check:.3f} s, on top of {built:.3f} s for reading and building them; digests of tables: {tables:.3f} s.\n\n"
+        f"`python -m benchmarks.trust --trials {options.trials}`. Records, read with all checks (digest, schema, "
+        f"names): {decoded:.3f} s, of which digests {digests:.3f} s; read and built without a check: {built:.3f} s. "
+        f"Digests of {sum(map(len, files)) / 2**20:.1f} MiB of compacted tables and the plan: {tables:.3f} s. "
+        "*Checks*: what checked records take longer, or their digests where that is more, and the tables' digests.\n\n"
         "| report | processor s | checks |\n|---|---|---|\n" + "\n".join(rows) + "\n"
     )
     print(text)
