@@ -113,3 +113,16 @@ def test_every_encoder_with_every_loss(encoder: str, loss: str, engine: str) -> 
     trials = two(encoder, loss)
     fused = train(folded_step(trials, engine), trials, range(50), 4, shape_of(encoder))
     torch.testing.assert_close(doubles(fused), doubles(losses_alone(encoder, loss)), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["grouped", "products"])
+def test_a_resnet_of_full_width_takes_a_step(engine: str) -> None:
+    """At 32 pixels, as studies train it; its 11 million weights after one step."""
+    shape = (3, 32, 32)
+    trials = members(network("resnet18", shape), 2, lr=1e-3)
+    step = folded_step(trials, engine)
+    alone = [trial.train(range(1), 4, shape) for trial in trials]
+    fused = train(step, trials, range(1), 4, shape)
+    torch.testing.assert_close(doubles(fused), doubles(alone), rtol=1e-10, atol=0)
+    assert furthest(step, trials) < 1e-10
