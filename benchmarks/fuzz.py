@@ -11,6 +11,7 @@ those of the undamaged study without a word.
 import argparse
 import contextlib
 import copy
+import faulthandler
 import functools
 import io
 import json
@@ -50,7 +51,7 @@ from contrasweep.storage.superseded import put_aside
 from contrasweep.study.file import load_study, to_plain
 from contrasweep.tracking.links import write_links
 
-HANG_S, STOPPED_S = 5.0, 60
+HANG_S, STOPPED_S, STUCK_S = 5.0, 60, 90
 KEEP_EVERY = 50
 TITLES = {"files": "mutated study files, `plan`", "readings": "readings of broken storages"}
 LONGEST = 3000
@@ -128,6 +129,7 @@ def command(*words: str) -> Outcome:
     began = time.process_time()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         signal.alarm(STOPPED_S)
+        faulthandler.dump_traceback_later(STUCK_S, exit=True, file=sys.__stderr__)  # in C no alarm is heard
         sys.argv = ["contrasweep", *words]
         try:
             main()
@@ -139,6 +141,7 @@ def command(*words: str) -> Outcome:
             failed = traceback.format_exc()
         finally:
             signal.alarm(0)
+            faulthandler.cancel_dump_traceback_later()
             sys.path[:] = places
     printed = out.buffer.getvalue().decode("utf-8", "replace")  # type: ignore[attr-defined]
     return Outcome(status, printed, err.getvalue(), time.process_time() - began, failed)

@@ -1,0 +1,38 @@
+"""The first cases of the fuzz of study files and storages, of one seed: nothing but plans, tables and one line."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES, READINGS = 120, 64
+FUZZ = """
+import sys
+from benchmarks import fuzz
+fuzz.STOPPED_S, fuzz.STUCK_S = 0, 3600  # a machine may be as slow as it likes; processor time is still counted
+sys.exit(fuzz.run())
+"""
+
+
+@pytest.mark.slow
+def test_mutated_files_and_broken_storages_are_plans_tables_or_one_line(tmp_path: Path) -> None:
+    output = tmp_path / "fuzz.json"
+    words = ["--files", str(FILES), "--readings", str(READINGS), "--seed", "5", "--output", str(output)]
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        [sys.executable, "-c", FUZZ, *words],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+    )
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    counted = json.loads(output.read_text())["5"]
+    assert {kind: count["commands"] for kind, count in counted.items()} == {"files": FILES, "readings": READINGS}
+    for count in counted.values():
+        assert not count["findings"]
+        assert count["accepted"] and count["refused"], "neither all is believed nor all refused"
