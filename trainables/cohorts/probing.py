@@ -47,12 +47,11 @@ def probe(trial: Trial, slots: Sequence[int], open_cohort: OpenCohort) -> list[T
     """The trial alone, and every engine worth trying with so many `slots`."""
     settings = Settings(**trial.config)
     clock = Clock(seeding.pick_device(settings.device))
-    start = clock.now()
     method = Contrastive(trial, settings)
-    start_s, steps = clock.now() - start, method.schedule.steps
+    steps = method.schedule.steps
     step_s, potential = _step_alone(clock, method)
     engines = candidates(slots, 2 * settings.batch_size, clock.device.type, potential)
-    rest_s = start_s + _beside_steps(clock, method) if engines else 0.0
+    rest_s = clock.of(lambda: Contrastive(trial, settings)) + _beside_steps(clock, method) if engines else 0.0
     timings = [Timing(ALONE, 1, steps * step_s + rest_s)]
     for engine, count in engines:
         compiled = ENGINES[engine].compiled
@@ -131,7 +130,7 @@ def _product_rate(clock: Clock) -> float:
 
 
 def _beside_steps(clock: Clock, method: Contrastive) -> float:
-    """Seconds of a whole trial beside its steps: its batches and its evaluations."""
+    """Seconds of a whole trial beside its steps: its batches and its evaluations, in a process that has done both."""
     s = method.settings
     started = clock.now()
     running = method.begin(1)
@@ -143,6 +142,7 @@ def _beside_steps(clock: Clock, method: Contrastive) -> float:
     batch_s = (clock.now() - started) / drawn
     number = 0 if method.trial.fold is None or not s.evaluate_every else s.epochs // s.evaluate_every
     with tempfile.TemporaryDirectory(prefix=scratch_prefix("probe")) as folder:
+        method.evaluate(True, Path(folder))
         each = clock.of(lambda: method.evaluate(False, Path(folder))) if number else 0.0
         last = clock.of(lambda: method.evaluate(True, Path(folder)))
     return method.schedule.steps * batch_s + number * each + last

@@ -5,7 +5,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, ClassVar
 
 import pydantic
@@ -76,6 +76,8 @@ class KnownEngines:
     store: Store | None = None
     device: str = "cpu"
     keys: dict[str, KeyEngines] = field(default_factory=dict)
+    compiled: set[str] = field(default_factory=set)
+    """Keys whose graphs a probe has compiled since: that is paid for."""
 
     def of(self, key: str) -> KeyEngines:
         """What is known of `key`; read once."""
@@ -89,10 +91,12 @@ class KnownEngines:
         return 2**10 if most is None else most
 
     def best(self, key: str, sizes: Sequence[int], trials: int) -> Best | None:
-        """The engine that takes the least time for so many trials, compilation included, with one of the `sizes` or
-        as the trainable itself (`ALONE`); None where that was not timed. `ALONE` where others promise less than
-        `MARGIN` times its rate."""
+        """The engine that takes the least time for so many trials, with what is still to compile, with one of the
+        `sizes` or as the trainable itself (`ALONE`); None where that was not timed. `ALONE` where others promise less
+        than `MARGIN` times its rate."""
         timings = [t for t in self.of(key).timings if t.device == self.device]
+        if key in self.compiled:
+            timings = [replace(t, compile_s=0.0) for t in timings]
         reference = next((t for t in timings if t.engine == ALONE), None)
         if reference is None:
             return None
@@ -102,7 +106,8 @@ class KnownEngines:
         return Best(1, reference.engine, 1.0) if gain < MARGIN else Best(best.slots, best.engine, gain)
 
     def record(self, key: str, timings: Sequence[Timing]) -> None:
-        """Keep what a probe on this device measured, in place of what was known of the device."""
+        """Keep what a probe on this device measured just now, in place of what was known of the device."""
+        self.compiled.add(key)
         known = self.of(key)
         others = tuple(t for t in known.timings if t.device != self.device)
         measured = (EngineTiming(self.device, t.engine, t.slots, t.trial_s, t.start_s, t.compile_s) for t in timings)

@@ -213,13 +213,15 @@ def test_a_trial_alone_may_have_another_engine(monkeypatch):
     known, study = KnownEngines(), grid(cohort="auto")
     chosen, trials = fusion(study, known=known)
     known.record(chosen.of(trials[0]).key, [*timings(8.0), Timing("compiled", 1, 4.0, compile_s=5.0)])
-    assert chosen.of(trials[0]) == Fused(chosen.of(trials[0]).key, 1, "compiled", pytest.approx(50 / 25))
+    assert chosen.of(trials[0]) == Fused(chosen.of(trials[0]).key, 1, "compiled", pytest.approx(50 / 20)), (
+        "the probe has compiled it"
+    )
     placements = Placements(Footprints(study, CORES, Learned()), chosen)
     assert placements.options(trials[0]) == Footprints(study, CORES, Learned()).options(trials[0])
     assert placements.described(trials[0])["cohort"]["slots"] == 1
     assert placements.notes(trials[0]) == TrialNotes(gpus=0.0, engine="compiled"), "a member of no cohort"
     assert fusion_lines([Lot("a", trials, trials[:1], {}, ())], chosen) == [
-        f"cohort    {chosen.of(trials[0]).key[:6]}: each trial alone, engine compiled, gain 2.0x trials per hour"
+        f"cohort    {chosen.of(trials[0]).key[:6]}: each trial alone, engine compiled, gain 2.5x trials per hour"
     ]
     described = {"id": trials[0].id, "place": placements.described(trials[0])}
     assert placements.after_error(described, "CohortFault: engine compiled failed: ...") is not None
