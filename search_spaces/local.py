@@ -273,12 +273,14 @@ of its batches of 4, 8 and 12."""
 TABLE_7_SMALL = small_single(
     "local-table-7-small",
     "SCL and OCL on long-tailed digits after few epochs",
-    SINGLE_SMALL | {"epochs": 5},
+    SINGLE_SMALL | {"epochs": 10, "learning_rate": 0.2},
     SCL_AND_OCL,
     smallest_difference=0.009,
     replicates=Replicates(first=10, step=10, most=40, spending="power"),
 )
-"""The smallest difference is half of what Table 7 reports, 1.8 points of F1 on average of its three batches."""
+"""The smallest difference is half of what Table 7 reports, 1.8 points of F1 on average of its three batches. At 5
+epochs neither arm is near raw pixels; of 5, 8 and 10 epochs at rates of .1, .2 and .4 these are the best on the
+folds."""
 
 SYSTEMS_SMALL = _table(
     "local-systems-small",
@@ -307,7 +309,7 @@ PAIRS_SMALL = _table(
 )
 """Its trials of seed 0 are those of SYSTEMS_SMALL."""
 
-_WITH_COLOUR: MutableConfig = _PAIR | LOCAL | {"colour_units": 256}
+WITH_COLOUR: MutableConfig = _PAIR | LOCAL | {"colour_units": 256}
 COLOUR_SMALL = _table(
     "local-colour-small",
     "LOCAL that reads colour statistics beside its images, against itself fed one side twice, and against colour, "
@@ -316,9 +318,9 @@ COLOUR_SMALL = _table(
     metric="f1_macro",
     seeds=[0, 1, 2],
     arms={
-        "local": Arm(PAIRS, config=_WITH_COLOUR),
-        "local-post": Arm(PAIRS, config=_WITH_COLOUR | {"input": "post"}),
-        "local-pre": Arm(PAIRS, config=_WITH_COLOUR | {"input": "pre"}),
+        "local": Arm(PAIRS, config=WITH_COLOUR),
+        "local-post": Arm(PAIRS, config=WITH_COLOUR | {"input": "post"}),
+        "local-pre": Arm(PAIRS, config=WITH_COLOUR | {"input": "pre"}),
         "colour": Arm(COLOUR),
     },
 )

@@ -88,6 +88,17 @@ def test_the_command_runs_the_studies_and_writes_the_page(tmp_path: Path) -> Non
     assert again.stdout == text, "the same records give the same page"
 
 
+def test_a_study_whose_data_are_not_there_keeps_none_from_being_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CONTRASWEEP_DATA", raising=False)
+    (tmp_path / "toyclaims.py").write_text(TOY.replace('data="digits"', 'data="sick"'))
+    done = contrasweep("claims", "--of", "toyclaims:CLAIMS", "--run", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "toyclaims:STUDY is not run: dataset 'sick' is not staged; stage it with: contrasweep" in done.stderr
+    assert "| A is better than B | not run |" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("path", "says"),
     [

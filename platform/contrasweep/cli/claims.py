@@ -7,7 +7,7 @@ import typer
 
 from contrasweep.cli.options import Storage
 from contrasweep.defaults import STORAGE
-from contrasweep.errors import SpecError
+from contrasweep.errors import NotStagedError, SpecError
 
 if TYPE_CHECKING:
     from contrasweep.report.claims import Claim
@@ -40,7 +40,10 @@ def claims(
     known = chosen(_claims(of), names or [])
     if run:
         for study in dict.fromkeys(claim.study for claim in known):
-            run_study(load_study(study), storage=storage, tracking=None)
+            try:
+                run_study(load_study(study), storage=storage, tracking=None)
+            except NotStagedError as error:  # the others can be asked all the same
+                typer.echo(f"{study} is not run: {error}", err=True)
     write(page([read(claim, storage) for claim in known]).encode(), output)
 
 

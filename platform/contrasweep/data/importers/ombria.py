@@ -22,12 +22,13 @@ EVENT_STARTS = (31, 108, 313, 342, 405, 436, 603, 721, 737)
 
 @checked
 class Settings:
-    """`classes`: 5 or 4, which of the two label sets. `events`: each event a fold of its own, of `all` ten events or of
-    every other one: `even` to choose settings on, `odd` to decide with them; `blocks`: the five folds of the list.
-    `normalise`: the colours of each event (or block), each side by itself, brought to one mean and deviation."""
+    """`classes`: 5 or 4, which of the two label sets. `events`: `blocks`, the five folds of the list; `all`, each of
+    the ten events a fold; `split`, every other event a fold, to choose settings on, and the rest the test split, to
+    decide with them. `normalise`: the colours of each event (or block), each side by itself, brought to one mean and
+    deviation."""
 
     classes: int = 5
-    events: Literal["blocks", "all", "even", "odd"] = "blocks"
+    events: Literal["blocks", "all", "split"] = "blocks"
     normalise: bool = False
 
 
@@ -37,11 +38,11 @@ def _read(source: Path, settings: Settings) -> Content:
     path = source / f"pairs_{settings.classes}class.csv"
     rows = image_pairs.list_rows(path)
     if settings.events != "blocks":
-        events = [_event(path, row) for row in rows]
-        wanted = {"all": (0, 1), "even": (0,), "odd": (1,)}[settings.events]
-        for row, event in zip(rows, events, strict=True):
+        for row in rows:
+            event = _event(path, row)
             row["group"] = f"event-{event}"
-        rows = [row for row, event in zip(rows, events, strict=True) if event % 2 in wanted]
+            if settings.events == "split" and event % 2:
+                row["split"] = "test"
     return image_pairs.of_rows(
         path,
         rows,
