@@ -33,4 +33,5 @@ class GroupColours:
         mean = total / count
         deviation = np.sqrt(np.maximum(squares / count - mean**2, 0))
         scale = np.divide(DEVIATION, deviation, out=np.zeros_like(deviation), where=deviation > 1e-6)
-        return np.clip(np.rint(MEAN + (image - mean) * scale), 0, 255).astype(np.uint8)
+        pixels: NDArray[np.uint8] = np.clip(np.rint(MEAN + (image - mean) * scale), 0, 255).astype(np.uint8)
+        return pixels
