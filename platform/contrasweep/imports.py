@@ -61,6 +61,9 @@ def import_path(path: str, place: str = "", kind: str = "trainable", extra: str 
     that cannot be called.
     """
     module_name, _, name = path.partition(":")
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        hint = "names with points between them, from a folder to import from on; no path of a file"
+        raise SpecError(f"the {kind}'s module is a dotted name", place=place, value=path, hint=hint)
     module = _import(module_name, path, place, kind, extra)
     if not hasattr(module, name):
         public = {n: v for n, v in vars(module).items() if callable(v) and not n.startswith("_")}
@@ -121,7 +124,7 @@ def errors_named(rule: str, place: str = "") -> Iterator[None]:
         yield
     except SpecError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SpecError(rule, place=place, hint=in_one_line(error)) from None
 
 

@@ -20,6 +20,7 @@ def main() -> None:
     from cluster.errors import ClusterError
     from contrasweep.cli.app import app
     from contrasweep.errors import ContrasweepError
+    from contrasweep.imports import in_one_line
     from contrasweep.running.signals import interruption
     from contrasweep.secrets import check_arguments
     from contrasweep.terminal_text import guarded
@@ -47,6 +48,8 @@ def main() -> None:
             f"this command needs the package {package}, which is not installed here; planning, submitting and watching "
             "do without: pip install 'contrasweep[all]'"
         )
+    except SystemExit as error:  # no command of ours raises it: code that a study names called sys.exit
+        _fail(f"code that the study names ended the process; {in_one_line(error)}; a part must not call sys.exit")
     except typer.Abort:  # a question that was answered with no, or by nobody
         _fail("nothing was changed")
     except Exception as error:

@@ -1,20 +1,21 @@
 """The process of a command: its output is passed on as it comes, and it ends when its trial does."""
 
 import contextlib
-import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
+
+from contrasweep.commands import guardian
 
 LAST_LINES = 30
-GRACE_S = 30.0
-"""How long a command may take to end after SIGTERM, before SIGKILL."""
-_PR_SET_PDEATHSIG = 1
 
 
 class CommandFailed(RuntimeError):
@@ -22,35 +23,53 @@ class CommandFailed(RuntimeError):
 
 
 class Process:
-    """A command in a process group of its own, which gets SIGTERM when this process dies (on Linux)."""
+    """A command in a process group of its own, which its guardian ends when this process stops it or dies.
+
+    Raises `OSError` where the command cannot be started.
+    """
 
     def __init__(self, words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
         self.words = list(words)
         self.tail: deque[str] = deque(maxlen=LAST_LINES)
-        self.child = subprocess.Popen(
-            self.words,
-            cwd=folder,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
-        )
-        self._reader = threading.Thread(target=self._pass_on, daemon=True)
+        self.returncode: int | None = None
+        self._said = b""
+        watched, self._control = os.pipe()
+        self._status, tells = os.pipe()
+        try:
+            starter = subprocess.Popen(
+                [sys.executable, "-I", "-S", guardian.__file__, str(watched), str(tells), *self.words],
+                cwd=folder,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                pass_fds=(watched, tells),
+            )
+        finally:
+            os.close(watched)
+            os.close(tells)
+        assert starter.stdout is not None
+        starter.wait()
+        self.pid = self._started()
+        self._reader = threading.Thread(target=self._pass_on, args=(starter.stdout,), daemon=True)
         self._reader.start()
 
     def ended(self, wait_s: float) -> bool:
         """Whether it has ended, now or within so many seconds."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.child.wait(wait_s)
-        return self.child.poll() is not None
+        until = time.monotonic() + wait_s
+        while self.returncode is None:
+            ready, _, _ = select.select([self._status], [], [], max(until - time.monotonic(), 0.0))
+            if not ready:
+                return False
+            word = self._word()
+            self.returncode = int(word[1]) if word else -signal.SIGKILL  # its guardian was killed, and it with that
+        return True
 
     def check(self) -> None:
         """`CommandFailed` where it ended with another status than 0."""
-        status = self.child.returncode
+        status = self.returncode
         if status:
             self._reader.join(5.0)  # a grandchild may keep the pipe open
             how = f"exit status {status}" if status > 0 else f"signal {signal.Signals(-status).name}"
@@ -60,23 +79,36 @@ class Process:
             )
 
     def stop(self) -> None:
-        """SIGTERM to the command and its children, SIGKILL to those that are there after `GRACE_S`."""
-        self._signal(signal.SIGTERM)
-        self.ended(GRACE_S)
-        self._signal(signal.SIGKILL)
-        self.ended(5.0)
+        """SIGTERM to the command and its children, SIGKILL to those that are there `guardian.GRACE_S` later."""
+        if self._control < 0:
+            return
+        os.close(self._control)
+        self._control = -1
+        self.ended(guardian.GRACE_S + 5.0)
+        os.close(self._status)
 
-    def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.child.pid, number)
+    def _started(self) -> int:
+        """The process id of the command; `OSError` where it could not be started."""
+        word = self._word()
+        if word and word[0] == "started":
+            return int(word[1])
+        os.close(self._control)
+        os.close(self._status)
+        number = int(word[1]) if word else 0
+        raise OSError(number, os.strerror(number) if word else "its guardian was killed", self.words[0])
 
-    def _pass_on(self) -> None:
-        assert self.child.stdout is not None
-        for line in self.child.stdout:
-            self.tail.append(line.rstrip("\n"))
-            print(line, end="", flush=True)
+    def _word(self) -> list[str]:
+        """What the guardian says next; empty where it has said all."""
+        while b"\n" not in self._said:
+            more = os.read(self._status, 4096)
+            if not more:
+                return []
+            self._said += more
+        line, _, self._said = self._said.partition(b"\n")
+        return line.decode().split()
 
-
-def _end_with_parent() -> None:
-    """In the child: SIGTERM when the parent dies, however it does."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    def _pass_on(self, output: IO[str]) -> None:
+        with contextlib.closing(output):
+            for line in output:
+                self.tail.append(line.rstrip("\n"))
+                print(line, end="", flush=True)

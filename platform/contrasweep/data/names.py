@@ -80,7 +80,7 @@ def own_importer(path: str) -> Importer:
             content = target(source, settings)
         except DataError:
             raise
-        except Exception as error:  # someone else's code
+        except (Exception, SystemExit) as error:  # someone else's code
             raise DataError(f"{path} cannot read {source} ({type(error).__name__}: {error})") from None
         if not isinstance(content, Content):
             raise DataError(f"{path} must give a contrasweep.data.content.Content, not {type(content).__name__}")

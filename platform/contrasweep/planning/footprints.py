@@ -12,6 +12,8 @@ from cluster.memory import Workload
 from cluster.packing import Placement, default_footprint, options, why_not
 from contrasweep import canonical
 from contrasweep.code import PresentCode
+from contrasweep.errors import SpecError
+from contrasweep.imports import in_one_line
 from contrasweep.planning import kept_counts
 from contrasweep.planning.learned import CPU, Learned, Peak, calibration_key, cell_key
 from contrasweep.stand_ins import absent
@@ -213,7 +215,7 @@ class Footprints:
                 self._workloads[cell] = hook(trial.config, trial.data) if hook else None
             except ClusterError as error:
                 self._say_why(cell, str(error))
-            except Exception as error:  # the trainable is the user's
+            except (Exception, SystemExit) as error:  # the trainable is the user's
                 self._say_why(cell, f"{trial.trainable} cannot say its memory ({type(error).__name__}: {error})")
         return self._workloads[cell]
 
@@ -229,6 +231,9 @@ class Footprints:
                 self._counts[shape] = self._count(work, trial)
             except ClusterError as error:
                 self._say_why(cell, str(error))
+            except SystemExit as error:  # a part of the user's, as it is built
+                hint = f"{in_one_line(error)}; a part must not call sys.exit"
+                raise SpecError("the trial cannot be built", place=f"arms.{trial.arm}", hint=hint) from None
         return self._counts[shape]
 
     def _count(self, work: Workload, trial: Trial) -> float:

@@ -198,7 +198,7 @@ class Fusion:
             return canonical.digest([trial.trainable, fusible.key(trial)], length=16)
         except Alone as error:
             return RunsAlone(error.reason)
-        except Exception as error:  # the trainable is the user's
+        except (Exception, SystemExit) as error:  # the trainable is the user's
             return RunsAlone(f"its `cohorts` cannot say its key ({type(error).__name__}: {error})")
 
     def _cohorts(self, arm: str) -> Fusible | None:

@@ -8,13 +8,14 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from contrasweep import Arm, SpecError, data
 from contrasweep.code import code_of, dotted_paths
 from contrasweep.commands import PATH, words
 from contrasweep.commands.metrics import MetricsFile
-from contrasweep.commands.process import CommandFailed
+from contrasweep.commands.process import CommandFailed, Process
 from contrasweep.commands.trainable import train
 from contrasweep.running.execution import Execution
 from contrasweep.storage.record import Status
@@ -132,6 +133,49 @@ def test_a_command_ends_with_a_worker_that_is_killed(tmp_path):
             return
         time.sleep(0.05)
     pytest.fail("the command outlived the process that ran it")
+
+
+def wait_until(true):
+    for _ in range(1200):
+        if true():
+            return
+        time.sleep(0.05)
+    pytest.fail("it did not come true within a minute")
+
+
+@pytest.mark.slow
+def test_a_command_whose_worker_is_killed_has_time_to_save(tmp_path):
+    """Ray kills its workers' children with SIGKILL: the command is no child of the worker."""
+    (tmp_path / "waits.py").write_text(
+        "import pathlib, signal, sys, time\n"
+        "def end(*_):\n    time.sleep(2)\n    pathlib.Path('saved').write_text('all')\n    raise SystemExit(0)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        "pathlib.Path('ready').touch()\n"
+        "time.sleep(600)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", _PARENT, str(tmp_path)], env=os.environ)
+    wait_until(lambda: (tmp_path / "ready").exists())
+    for child in psutil.Process(parent.pid).children(recursive=True):
+        child.kill()
+    parent.kill()
+    parent.wait()
+    wait_until(lambda: (tmp_path / "saved").exists() and (tmp_path / "saved").read_text() == "all")
+
+
+def test_what_cannot_be_started_says_why(tmp_path):
+    (tmp_path / "no_program").write_text("nothing")
+    with pytest.raises(PermissionError, match="no_program"):
+        Process(["./no_program"], tmp_path, os.environ)
+    with pytest.raises(FileNotFoundError, match="no-such-program"):
+        Process(["no-such-program"], tmp_path, os.environ)
+
+
+def test_children_of_a_command_end_with_its_trial(tmp_path):
+    process = Process(["sh", "-c", "sleep 600 & echo $! > child; exit 3"], tmp_path, os.environ)
+    assert process.ended(60) and process.returncode == 3
+    process.stop()
+    child = int((tmp_path / "child").read_text())
+    wait_until(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE)
 
 
 _PARENT = """
