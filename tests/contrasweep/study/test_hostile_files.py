@@ -7,6 +7,7 @@ import yaml
 from command_line import contrasweep
 
 from contrasweep import AblationGrid, Arm, SpecError, Sweep
+from contrasweep.imports import import_path
 from contrasweep.study.file import load_study
 from contrasweep.study.yaml_text import MAX_DEPTH, MAX_NODES, read_yaml
 
@@ -98,6 +99,22 @@ def test_settings_that_fail_are_one_line_with_file_and_line(tmp_path):
     (tmp_path / "s.yaml").write_text(BASE.replace("trainables.contrastive:train", "failing_settings:train"))
     done = contrasweep("plan", "s.yaml", folder=tmp_path)
     assert done.returncode == 2 and "ZeroDivisionError: division by zero (failing_settings.py, line 2)" in done.stderr
+
+
+def test_a_part_that_exits_when_it_is_built_ends_no_plan_in_silence(tmp_path):
+    (tmp_path / "exits.py").write_text("import sys\n\n\ndef encoder(shape, **options):\n    sys.exit(0)\n")
+    arm = "{trainable: 'trainables.contrastive:train', config: {encoder: 'exits:encoder'}}"
+    (tmp_path / "s.yaml").write_text(BASE.replace("{trainable: 'trainables.contrastive:train'}", arm))
+    done = contrasweep("plan", "s.yaml", folder=tmp_path)
+    assert done.returncode == 2 and done.stdout == ""
+    assert "arms.a.config: " in done.stderr and "SystemExit: 0 (exits.py, line 5)" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("path", ["../../etc/passwd:x", "/etc/mine:f", "a b:f", ".mine:f"])
+def test_a_path_of_a_file_is_no_dotted_name(path):
+    with pytest.raises(SpecError, match="the encoder's module is a dotted name"):
+        import_path(path, "arms.a", "encoder")
 
 
 @pytest.mark.slow
