@@ -113,6 +113,15 @@ def import_with_stand_ins(name: str) -> ModuleType:
                 _FINDER.names.add(missing)
 
 
+def leave_out(package: str = TRAINING) -> None:
+    """From now on have stand-ins for `package` though it is installed; nothing where it is imported already. For a
+    process that reads names and docstrings of trainables' modules and ends: importing PyTorch takes five times as long
+    as all the rest of that."""
+    if package not in sys.modules and package not in _FINDER.names:
+        _FINDER.names.add(package)
+        sys.meta_path.insert(0, _FINDER)
+
+
 def absent() -> tuple[str, ...]:
     """The packages that stand-ins stand for in this process."""
     return tuple(sorted(_FINDER.names))

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from command_line import contrasweep
 
+from contrasweep.cli.catalogue import TABLES, descriptions
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study.file import load_study, study_schema, to_plain
@@ -233,6 +234,16 @@ def test_list_finds_what_lies_in_the_current_folder(tmp_path, monkeypatch):
 
 def test_list_prints_what_a_loss_takes(tmp_path):
     assert "temperature  float, default " in contrasweep("list", "losses", "ocl", folder=tmp_path).stdout
+
+
+@pytest.mark.parametrize("kind", [kind for kind, table in TABLES.items() if table.startswith("trainables.")])
+def test_list_names_what_trains_without_importing_what_it_trains_with(kind, tmp_path):
+    """In a process of its own, beside what is listed where PyTorch is imported."""
+    words = [sys.executable, "-X", "importtime", "-m", "contrasweep", "list", kind, "--json"]
+    alone = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert " torch._C\n" not in alone.stderr and " contrasweep.cli.catalogue\n" in alone.stderr
+    assert json.loads(alone.stdout) == descriptions(kind)
+    assert "torch" not in sys.modules or sys.modules["torch"].__file__
 
 
 def test_list_prints_what_the_components_of_a_method_take():

@@ -30,7 +30,7 @@ from contrasweep.cli.options import (
 )
 from contrasweep.defaults import OF_STUDY, STORAGE, TRACKING
 from contrasweep.secrets import redacted
-from contrasweep.stand_ins import is_installed
+from contrasweep.stand_ins import is_installed, leave_out
 from contrasweep.study.file import load_study
 from contrasweep.text_table import WIDTH, text_table
 
@@ -190,6 +190,12 @@ def ui(
     raise typer.Exit(serve(tracking, port, reports.name(study) if study else None))
 
 
+def _is_program() -> bool:
+    """Whether this process is the command and nothing else, and not one that calls `main` and goes on."""
+    file = Path(getattr(sys.modules.get("__main__"), "__file__", None) or "")
+    return file.stem == "contrasweep" or file.parts[-2:] == ("contrasweep", "__main__.py")
+
+
 @app.command("list")
 def list_(
     kind: Annotated[
@@ -206,6 +212,8 @@ def list_(
     from contrasweep.cli import catalogue
 
     if name is None:
+        if catalogue.without_training(kind) and _is_program():
+            leave_out()
         entries = catalogue.descriptions(kind)
         if json:
             print_json(entries)

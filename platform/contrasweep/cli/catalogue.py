@@ -65,6 +65,11 @@ class Setting:
     help: str = ""
 
 
+def without_training(kind: str) -> bool:
+    """Whether `descriptions` of a kind needs names and docstrings alone of modules that train."""
+    return TABLES.get(kind, "").startswith("trainables.")
+
+
 def descriptions(kind: str) -> dict[str, str]:
     """Name -> one line, of everything of this kind."""
     if kind == "studies":
