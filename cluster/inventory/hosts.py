@@ -1,6 +1,8 @@
 """Types of hosts: cores, memory, and GPUs by type."""
 
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
+from itertools import zip_longest
 
 ACCELERATOR_LABEL = "ray.io/accelerator-type"
 """Node label that Ray sets where it finds a GPU; `ray start --labels ray.io/accelerator-type=H100` sets it by hand."""
@@ -99,12 +101,20 @@ class Inventory:
         return sum(node.gpus * node.count for node in self.nodes if node.gpu and node.gpu.type == name)
 
     def joined(self, other: "Inventory") -> "Inventory":
-        """Both, with the larger count of each kind of host."""
-        counts: dict[Node, int] = {}
-        for node in (*self.nodes, *other.nodes):
-            kind = replace(node, count=1)
-            counts[kind] = max(node.count, counts.get(kind, 0))
-        return Inventory(tuple(replace(kind, count=count) for kind, count in counts.items()))
+        """The hosts of both, as far as one does not stand in for another: of hosts that differ in their memory alone as
+        many as the larger of the two has, each with the larger memory. What Ray finds free is never twice the same, so
+        a host that replaces a lost one would otherwise count beside it, and again with every one that follows."""
+        kinds: dict[Node, tuple[list[float], list[float]]] = {}
+        for side, nodes in enumerate((self.nodes, other.nodes)):
+            for node in nodes:
+                kind = replace(node, memory_gib=0.0, count=1)
+                kinds.setdefault(kind, ([], []))[side].extend([node.memory_gib] * node.count)
+        every: list[Node] = []
+        for kind, (mine, theirs) in kinds.items():
+            pairs = zip_longest(sorted(mine, reverse=True), sorted(theirs, reverse=True), fillvalue=0.0)
+            counts = Counter(max(pair) for pair in pairs)
+            every += [replace(kind, memory_gib=memory, count=count) for memory, count in counts.items()]
+        return self if set(every) == set(self.nodes) else Inventory(tuple(every))
 
     def __str__(self) -> str:
         """In a line: how many of which hosts."""

@@ -9,9 +9,9 @@ from cluster.inventory import ACCELERATOR_LABEL, ray_inventory
 from contrasweep.storage.record import Record
 
 
-def host(kind: str, group: str = "") -> dict[str, Any]:
+def host(kind: str, group: str = "", memory_gib: float = 16.0) -> dict[str, Any]:
     labels = {ACCELERATOR_LABEL: kind} | ({growth.NODE_GROUP_LABEL: group} if group else {})
-    return {"Alive": True, "Labels": labels, "Resources": {"CPU": 4.0, "memory": 16.0 * 2**30, "GPU": 1.0}}
+    return {"Alive": True, "Labels": labels, "Resources": {"CPU": 4.0, "memory": memory_gib * 2**30, "GPU": 1.0}}
 
 
 class Cluster:

@@ -1,0 +1,60 @@
+"""Hosts that replace lost ones are not counted beside them, whatever memory Ray finds free on each."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from joining_hosts import Cluster, host
+
+from cluster.growth import JOIN_QUIET_S
+from cluster.inventory import Gpu, Inventory, Node
+
+T4, H100 = Gpu("T4", 14.7), Gpu("H100", 79.2)
+nodes = st.builds(
+    Node,
+    cpus=st.sampled_from([2.0, 8.0]),
+    memory_gib=st.sampled_from([15.8, 15.9, 16.0, 64.0]),
+    gpus=st.just(1),
+    gpu=st.sampled_from([T4, H100]),
+    count=st.integers(1, 3),
+)
+inventories = st.lists(nodes, max_size=4, unique_by=lambda n: (n.cpus, n.memory_gib, n.gpu)).map(
+    lambda every: Inventory(tuple(every))
+)
+
+
+def test_a_host_replaced_again_and_again_stays_one_host() -> None:
+    cluster = Cluster("T4", "T4")
+    counts = []
+    for turn in range(1, 40):
+        cluster.now += 20
+        cluster.listed = [host("T4"), host("T4", memory_gib=16 - turn / 100)]
+        cluster.hosts.poll()
+        counts.append(cluster.hosts.inventory.count("T4"))
+    assert counts == [2] * 39
+    assert cluster.now > JOIN_QUIET_S
+    assert not cluster.hosts.may_grow(), "a host that came in another's place is no sign of a larger one"
+
+
+def test_one_more_at_the_same_time_is_one_more_and_a_larger_one_is_seen() -> None:
+    cluster = Cluster("T4")
+    cluster.now, cluster.listed = 20, [host("T4", memory_gib=15.5), host("T4", memory_gib=15.9)]
+    cluster.hosts.poll()
+    assert [(n.memory_gib, n.count) for n in cluster.hosts.inventory.nodes] == [(16.0, 1), (15.5, 1)]
+    cluster.now, cluster.listed = 40, [host("T4", memory_gib=64)]
+    assert cluster.hosts.poll() is not None
+    assert [(n.memory_gib, n.count) for n in cluster.hosts.inventory.nodes] == [(64.0, 1), (15.5, 1)]
+
+
+@given(one=inventories, other=inventories)
+def test_both_together_have_no_host_less_and_no_more_than_the_larger(one: Inventory, other: Inventory) -> None:
+    both = one.joined(other)
+    assert both.joined(one) is both.joined(other) is both.joined(both) is both
+    assert set(both.nodes) == set(other.joined(one).nodes)
+    for cpus, gpu in {(n.cpus, n.gpu) for n in both.nodes}:
+        counts = [sum(n.count for n in every.nodes if (n.cpus, n.gpu) == (cpus, gpu)) for every in (one, other, both)]
+        assert counts[2] == max(counts[:2])
+        for least in (15.8, 15.9, 16.0, 64.0):
+            fit = [
+                sum(n.count for n in every.nodes if (n.cpus, n.gpu) == (cpus, gpu) and n.memory_gib >= least)
+                for every in (one, other, both)
+            ]
+            assert fit[2] == max(fit[:2])
