@@ -107,14 +107,16 @@ class RayCluster:
         )
         self.wait_for_nodes(1)
 
-    def add_node(self, name: str, accelerator: str, group: str = "") -> None:
-        """A node of one core and one logical GPU of this type; an autoscaler's, of a `group`."""
+    def add_node(self, name: str, accelerator: str, group: str = "", *, cpus: int = 1, memory_gib: float = 0) -> None:
+        """A node of so many logical cores, one logical GPU of this type and so much memory (0: what Ray finds free on
+        this machine); an autoscaler's, of a `group`."""
         self._start(
             name,
             [
                 f"--address={self.host}:{self.gcs_port}",
-                "--num-cpus=1",
+                f"--num-cpus={cpus}",
                 "--num-gpus=1",
+                *([f"--memory={int(memory_gib * 2**30)}"] if memory_gib else []),
                 f"--labels=ray.io/accelerator-type={accelerator}" + (f",{NODE_GROUP_LABEL}={group}" if group else ""),
             ],
         )
