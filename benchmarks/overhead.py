@@ -1,133 +1,264 @@
-"""What the platform costs beside training: the quickstart through contrasweep and through a plain Ray Tune script.
+"""What a sweep costs beside its training: the quickstart's trials by contrasweep and by five other ways to run them.
 
-    python benchmarks/overhead.py [--slots 2] [--output benchmarks/results/overhead.md]
+    python -m benchmarks.overhead [--trials 30 300] [--epochs 12] [--slots 2] [--only loop ours ...] [--output FILE]
 
-Both do the same trials (same trainable, data, folds, seeds) with the same slots, one after the other in
-processes of their own. The plain script is what one writes by hand: a function trainable with Tune's defaults.
-Overhead is (wall time x slots - training time) / training time; wall time is from the start of Ray to its end.
+All train the same trials (trainable, data, folds, seeds; more seeds where more trials are asked) with as many at once
+as there are slots, each in a process of its own, one after the other; `--rounds` does so again, and the faster counts.
+Wall time is that of the whole process, imports included; the plain loop has one slot. Cost is wall x slots over the
+training that the trials timed themselves, less one. That all have trained the same is checked: the mean of the study's
+metric must agree to the bit.
 """
 
 import argparse
+import csv
 import datetime
+import itertools
 import json
+import math
 import os
 import platform
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-STUDY = "search_spaces.quickstart:STUDY"
+from contrasweep import data
+from contrasweep.data.manifest import Manifest
+from contrasweep.imports import import_path
+from contrasweep.planning.facade import plan
+from contrasweep.study.file import load_study
+from contrasweep.study.grid import AblationGrid
+from contrasweep.trial import Trial
+
+QUICKSTART = "search_spaces.quickstart:STUDY"
+NAMES = {
+    "loop": "plain loop, one process",
+    "ours": "contrasweep, with MLflow",
+    "untracked": "contrasweep, --tracking none",
+    "reused": "Ray Tune, reused actors",
+    "joblib": "Optuna with joblib (sqlite)",
+    "tune": "Ray Tune, default actors",
+}
+Values = list[tuple[float, float]]
+"""Of each trial: its metric, and the seconds that it trained."""
 
 
-def ours(slots: int, folder: str, tracking: str) -> dict[str, float]:
-    """The quickstart as a user runs it; `tracking` on (a new sqlite store) or off."""
+@dataclass(frozen=True)
+class Task:
+    """What one contestant is to do: `study` on `slots`, with everything that it writes below `folder`."""
+
+    study: AblationGrid
+    slots: int
+    folder: str
+
+    def trials(self) -> list[Trial]:
+        """The study's trials, their data resolved to what lies here."""
+
+        def resolved(name: str) -> Manifest:
+            return data.resolve(name, folds=self.study.folds, storage=self.folder, write=True)
+
+        return list(plan(self.study, storage=self.folder).relocated(resolved).trials)
+
+
+def study_of(trials: int, epochs: int) -> AblationGrid:
+    """The quickstart with enough seeds for `trials` of them, of so many epochs."""
+    study = load_study(QUICKSTART)
+    arms = {name: replace(arm, config={**arm.config, "epochs": epochs}) for name, arm in study.arms.items()}
+    cell_trials = len(study.arms) * math.prod(len(values) for values in study.axes.values()) * study.folds
+    return replace(study, arms=arms, seeds=list(range(math.ceil(trials / cell_trials))))
+
+
+def train_whole(trial: Trial, metric: str) -> tuple[float, float]:
+    """Train a trial to its end: its last value of `metric`, and the seconds."""
+    began, value = time.perf_counter(), math.nan
+    for report in import_path(trial.trainable, "")(trial):
+        value = report.metrics.get(metric, value)
+    return float(value), time.perf_counter() - began
+
+
+def loop(task: Task) -> Values:
+    """One after the other, a line of a CSV file for each."""
+    with Path(task.folder, "results.csv").open("w", newline="") as file:
+        values = []
+        for trial in task.trials():
+            values.append(train_whole(trial, task.study.metric))
+            csv.writer(file).writerow([trial.id, *values[-1]])
+            file.flush()
+    return values
+
+
+def ours(task: Task, *, tracked: bool = True) -> Values:
+    """`contrasweep run`; with MLflow on a new sqlite file."""
     import ray
 
     from contrasweep.running.driver import run
-    from contrasweep.study.file import load_study
 
-    began = time.perf_counter()
-    ray.init(num_cpus=slots, include_dashboard=False, log_to_driver=False)
-    store = f"sqlite:///{folder}/mlflow.db" if tracking == "on" else "none"
-    results = run(load_study(STUDY), storage=folder, tracking=store)
+    ray.init(num_cpus=task.slots, include_dashboard=False, log_to_driver=False)
+    results = run(task.study, storage=task.folder, tracking=f"sqlite:///{task.folder}/mlflow.db" if tracked else None)
     ray.shutdown()
-    frame = results.to_frame()
     assert results.complete, results.counts
-    return {"trials": len(frame), "wall_s": time.perf_counter() - began, "training_s": float(frame["seconds"].sum())}
+    return [(float(record.metrics[task.study.metric]), record.seconds) for record in results.trial_records.values()]
 
 
-def plain(slots: int, folder: str) -> dict[str, float]:
-    """The same trials as somebody writes them with Ray Tune alone."""
+def tune(task: Task, *, reused: bool = False) -> Values:
+    """Ray Tune alone: a function as somebody writes it with the defaults, or a class whose actors take trial after
+    trial."""
     import ray
     from ray import tune
 
-    from contrasweep import data
-    from contrasweep.planning.facade import plan
-    from contrasweep.study.file import load_study
+    metric, trials = task.study.metric, task.trials()
 
-    study = load_study(STUDY)
-    trials = (
-        plan(study, storage=folder)
-        .relocated(lambda n: data.resolve(n, folds=study.folds, storage=folder, write=True))
-        .trials
-    )
+    class Reused(tune.Trainable):  # type: ignore[misc]
+        def setup(self, config: dict[str, Any], trials: list[Trial]) -> None:
+            self.trials, self.trial = trials, trials[config["index"]]
 
-    def train_one(config: dict) -> None:
-        from contrasweep.imports import import_path
+        def reset_config(self, new_config: dict[str, Any]) -> bool:
+            self.trial = self.trials[new_config["index"]]
+            return True
 
-        trial, began = config["trial"], time.perf_counter()
-        for report in import_path(trial.trainable, "")(trial):
-            tune.report(dict(report.metrics) | {"seconds": time.perf_counter() - began})
+        def step(self) -> dict[str, Any]:
+            value, seconds = train_whole(self.trial, metric)
+            return {metric: value, "seconds": seconds, "done": True}
 
-    began = time.perf_counter()
-    ray.init(num_cpus=slots, include_dashboard=False, log_to_driver=False)
+    def by_default(config: dict[str, Any], trials: list[Trial]) -> None:
+        value, seconds = train_whole(trials[config["index"]], metric)
+        tune.report({metric: value, "seconds": seconds})
+
+    ray.init(num_cpus=task.slots, include_dashboard=False, log_to_driver=False)
     grid = tune.Tuner(
-        train_one,
-        param_space={"trial": tune.grid_search(list(trials))},
-        run_config=tune.RunConfig(storage_path=folder, verbose=0),
+        tune.with_parameters(Reused if reused else by_default, trials=trials),
+        param_space={"index": tune.grid_search(list(range(len(trials))))},
+        tune_config=tune.TuneConfig(reuse_actors=reused),
+        run_config=tune.RunConfig(storage_path=task.folder, verbose=0),
     ).fit()
     ray.shutdown()
-    seconds = [result.metrics["seconds"] for result in grid]
-    return {"trials": len(seconds), "wall_s": time.perf_counter() - began, "training_s": sum(seconds)}
+    return [(result.metrics[metric], result.metrics["seconds"]) for result in grid]
 
 
-def measured(name: str, slots: int) -> dict[str, float]:
-    """One of the two in a process of its own, so that neither warms the other."""
+def with_joblib(task: Task) -> Values:
+    """Optuna's way over processes: a study in sqlite, its trials put in line, as many workers as slots taking them."""
+    import optuna
+    from joblib import Parallel, delayed
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    trials, url = task.trials(), f"sqlite:///{task.folder}/optuna.db"
+    study = optuna.create_study(storage=url, study_name=task.study.name, direction="maximize")
+    for index in range(len(trials)):
+        study.enqueue_trial({"index": index})
+    shares = [len(trials) // task.slots + (slot < len(trials) % task.slots) for slot in range(task.slots)]
+    Parallel(n_jobs=task.slots)(delayed(_optimise)(url, task.study, trials, share) for share in shares)
+    return [(trial.value, trial.user_attrs["seconds"]) for trial in study.trials]
+
+
+def _optimise(url: str, declared: AblationGrid, trials: list[Trial], count: int) -> None:
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+    def objective(asked: optuna.Trial) -> float:
+        index = asked.suggest_int("index", 0, len(trials) - 1)
+        value, seconds = train_whole(trials[index], declared.metric)
+        asked.set_user_attr("seconds", seconds)
+        return value
+
+    optuna.load_study(study_name=declared.name, storage=url).optimize(objective, n_trials=count)
+
+
+CONTESTANTS: dict[str, Callable[[Task], Values]] = {
+    "loop": loop,
+    "ours": ours,
+    "untracked": lambda task: ours(task, tracked=False),
+    "reused": lambda task: tune(task, reused=True),
+    "joblib": with_joblib,
+    "tune": tune,
+}
+
+
+def measured(name: str, trials: int, epochs: int, slots: int) -> dict[str, float]:
+    """One contestant in a process of its own, so that none warms another."""
     with tempfile.TemporaryDirectory() as folder:
+        words = [f"--trials={trials}", f"--epochs={epochs}", f"--slots={slots}", "--one", name, "--folder", folder]
+        began = time.perf_counter()
         done = subprocess.run(
-            [sys.executable, __file__, "--one", name, "--slots", str(slots), "--folder", folder],
+            [sys.executable, "-m", "benchmarks.overhead", *words],
             capture_output=True,
             text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            env=os.environ | {"OMP_NUM_THREADS": "1", "CONTRASWEEP_CACHE": f"{folder}/cache"},
         )
+        wall_s = time.perf_counter() - began
     if done.returncode:
         raise SystemExit(done.stderr)
     found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
-    found["overhead"] = (found["wall_s"] * slots - found["training_s"]) / found["training_s"]
-    found["trials_per_hour"] = 3600 * found["trials"] / found["wall_s"]
-    return found
+    return found | {"wall_s": wall_s}
+
+
+def row(name: str, figures: dict[str, float], loop_s: float | None, slots: int) -> str:
+    """A line of the table."""
+    used = figures["wall_s"] * (1 if name == "loop" else slots)
+    cells = [
+        f"{figures['trials']:.0f}",
+        NAMES[name],
+        f"{figures['wall_s']:.1f}",
+        f"{figures['training_s']:.1f}",
+        f"{used / figures['training_s'] - 1:.2f}",
+        f"{1000 * (used - figures['training_s']) / figures['trials']:.0f}",
+        "-" if loop_s is None else f"{figures['wall_s'] / loop_s:.2f}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def compared(counts: Sequence[int], names: Sequence[str], epochs: int, slots: int, rounds: int) -> list[str]:
+    """Lines of the table; every contestant must have found the same mean."""
+    lines = []
+    for count in counts:
+        best: dict[str, dict[str, float]] = {}
+        for _, name in itertools.product(range(rounds), names):
+            figures = measured(name, count, epochs, slots)
+            print(name, figures, file=sys.stderr, flush=True)
+            if name not in best or figures["wall_s"] < best[name]["wall_s"]:
+                best[name] = figures
+        if len(means := {figures["mean"] for figures in best.values()}) > 1:
+            raise SystemExit(f"the contestants have not trained the same: means {sorted(means)}")
+        loop_s = best["loop"]["wall_s"] if "loop" in best else None
+        lines += [row(name, figures, loop_s, slots) for name, figures in best.items()]
+    return lines
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, nargs="+", default=[30], help="multiples of 30")
+    parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--slots", type=int, default=2)
-    parser.add_argument("--output", type=Path)
-    parser.add_argument("--one", choices=["ours", "untracked", "plain"])
-    parser.add_argument("--folder")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--only", choices=CONTESTANTS, nargs="+", default=list(CONTESTANTS), metavar="CONTESTANT")
+    parser.add_argument("--output", type=Path, help="a file to which the table is appended")
+    parser.add_argument("--one", choices=CONTESTANTS, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        found = (
-            plain(options.slots, options.folder)
-            if options.one == "plain"
-            else ours(options.slots, options.folder, "on" if options.one == "ours" else "off")
-        )
-        print(json.dumps(found))
+        task = Task(study_of(options.trials[0], options.epochs), options.slots, options.folder)
+        values = sorted(CONTESTANTS[options.one](task))
+        mean = math.fsum(value for value, _ in values) / len(values)
+        training_s = math.fsum(seconds for _, seconds in values)
+        print(json.dumps({"trials": len(values), "training_s": training_s, "mean": mean}))
         return
-    rows = {name: measured(name, options.slots) for name in ("plain", "ours", "untracked", "plain", "ours")}
-    names = {
-        "plain": "plain Ray Tune, default actors",
-        "ours": "contrasweep, with MLflow",
-        "untracked": "contrasweep, --tracking none",
-    }
-    lines = [
-        f"Quickstart, {rows['ours']['trials']:.0f} trials on {options.slots} slots; {datetime.date.today()}, "
-        f"{platform.machine()}, {os.cpu_count()} cores.",
-        "",
-        "| | wall s | training s | overhead | trials per hour | ratio |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name, row in rows.items():
-        ratio = row["trials_per_hour"] / rows["plain"]["trials_per_hour"]
-        lines.append(
-            f"| {names[name]} | {row['wall_s']:.1f} | {row['training_s']:.1f} | {row['overhead']:.2f} | "
-            f"{row['trials_per_hour']:.0f} | {ratio:.2f} |"
-        )
-    text = "\n".join(lines) + "\n"
+    load = os.getloadavg()[0]
+    lines = compared(options.trials, options.only, options.epochs, options.slots, options.rounds)
+    text = (
+        f"{options.epochs} epochs a trial, {options.slots} slots, fastest of {options.rounds}; "
+        f"{datetime.date.today()}, {platform.machine()}, {os.cpu_count()} shared cores, load {load:.1f} before, "
+        f"{os.getloadavg()[0]:.1f} after.\n\n"
+        "| trials | | wall s | training s | cost | ms of slots a trial | wall, loop = 1 |\n"
+        "|---|---|---|---|---|---|---|\n" + "\n".join(lines) + "\n"
+    )
     print(text)
     if options.output:
-        options.output.write_text(text)
+        with options.output.open("a") as file:
+            file.write(("\n" if file.tell() else "") + text)
 
 
 if __name__ == "__main__":
