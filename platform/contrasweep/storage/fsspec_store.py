@@ -7,6 +7,7 @@ one driver.
 
 import contextlib
 import functools
+import logging
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -45,6 +46,7 @@ class FsspecStore:
         except Exception as error:  # whatever the file system raises, for credentials say
             raise StorageError(f"{uri}: the storage cannot be opened ({_line(error)})") from None
         self.root = root.rstrip("/")
+        _quiet(type(self.fs).__module__)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FsspecStore, (self.uri,)
@@ -156,6 +158,16 @@ class FsspecStore:
             raise
         except Exception as error:  # file systems raise what their client libraries raise
             raise StorageError(f"storage {self.uri}: cannot {what} {key} ({_line(error)})") from None
+
+
+def _quiet(module: str) -> None:
+    """No tracebacks from a file system's package, such as gcsfs: of what it logs when a call fails, `_do` says a line.
+
+    Whoever gave its logger a level wants to see it.
+    """
+    logger = logging.getLogger(module.partition(".")[0])
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.CRITICAL)
 
 
 def _line(error: BaseException) -> str:

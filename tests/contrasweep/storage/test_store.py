@@ -4,6 +4,8 @@ protocols over HTTP."""
 import hashlib
 import os
 import pickle
+import subprocess
+import sys
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -156,6 +158,19 @@ def test_no_credentials_are_named(monkeypatch: pytest.MonkeyPatch, s3: object, t
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     with pytest.raises(StorageError, match="check AWS_ACCESS_KEY_ID"):
         S3Store("s3://bucket").read("key")
+
+
+@pytest.mark.long  # gcsfs tries six times
+def test_a_file_system_whose_server_is_not_there_is_one_line() -> None:
+    pytest.importorskip("gcsfs")
+    nobody = {"STORAGE_EMULATOR_HOST": "http://127.0.0.1:9", "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
+    words = [sys.executable, "-m", "contrasweep", "studies", "--storage", "gs://nobody/x"]
+    ended = subprocess.run(words, env={**os.environ, **nobody}, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    [line] = ended.stderr.splitlines()
+    assert line.startswith("contrasweep: storage gs://nobody/x: cannot list (")
+    assert "127.0.0.1:9" in line or "127.0.0.1', 9" in line
 
 
 @pytest.mark.slow
