@@ -1,4 +1,5 @@
-"""GPU memory of training, counted without a GPU; `cluster.calibration` makes peaks of the counts.
+"""GPU memory and work of training, counted without a GPU; `cluster.calibration` makes peaks of the counts of memory,
+`cluster.work` seconds of those of work.
 
 Counted are the tensors that autograd keeps for the backward pass, the parameters once for the weights, once for the
 gradients and once for each parameter-sized state of the optimiser (Adam 2, SGD with momentum 1), and what lies on
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from cluster.errors import ClusterError
+from cluster.work import NO_WORK, Work, counted_work
 
 if TYPE_CHECKING:
     import torch
@@ -23,12 +25,13 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Count:
-    """Bytes that training holds by the model's own account, before calibration."""
+    """Bytes that training holds by the model's own account, before calibration, and the `work` of a step."""
 
     saved: int
     parameters: int
     optimizer_states: float = 2.0
     resident: int = 0
+    work: Work = NO_WORK
 
     @property
     def gib(self) -> float:
@@ -46,7 +49,8 @@ class Workload:
     (its data, views drawn ahead). `device`: `auto` takes a GPU where there is one, `cpu` never does, and any other
     needs one. `cpus` are the host cores that the trial keeps busy. A model that looks at its inputs' values is counted
     on real tensors (`fake` False), and then best on a small part of a batch, of which the whole one has `parts`.
-    `gpus` whole GPUs each hold all of this.
+    `gpus` whole GPUs each hold all of this. `steps` such steps are a whole trial (0: not known); what is evaluated,
+    read and drawn comes on top of them.
     """
 
     architecture: str
@@ -62,6 +66,7 @@ class Workload:
     fake: bool = True
     parts: float = 1.0
     gpus: int = 1
+    steps: float = 0.0
 
     def count(self) -> Count:
         """`count` of one training step, with what is resident."""
@@ -78,6 +83,7 @@ class Workload:
             step.parameters * self.gpus,
             step.optimizer_states,
             self.resident_bytes * self.gpus,
+            step.work.times(self.parts),
         )
 
 
@@ -106,11 +112,11 @@ def count(
             arguments = inputs() if callable(inputs) else (torch.empty(tuple(inputs)),)
             parameters = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
             autocast = torch.autocast("cpu", dtype=half or torch.bfloat16, enabled=half is not None)
-            with _saved_storages(model) as saved, autocast:
+            with _saved_storages(model) as saved, autocast, counted_work() as work:
                 output = model(*arguments)
                 if loss is not None:
                     output = loss(output)
-            return Count(sum(saved.values()), parameters, optimizer_states)
+            return Count(sum(saved.values()), parameters, optimizer_states, work=work())
     except Exception as error:
         line = (str(error).splitlines() or [""])[0]
         raise ClusterError(

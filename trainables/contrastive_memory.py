@@ -1,6 +1,8 @@
 """What memory a contrastive trial takes, for the plan: `trainables.contrastive`'s network, views and data as a
 Workload."""
 
+import math
+
 from torch import nn
 
 from cluster.errors import ClusterError
@@ -25,16 +27,24 @@ def image_shape(data: Manifest, column: str) -> Shape:
     return channels, height, width
 
 
+def rows_to_train(data: Manifest) -> int:
+    """Rows that a trial trains on: of a dataset with folds without the one that is held out."""
+    rows = data.rows("train")
+    return rows if data.folds is None else rows - rows // data.folds.count
+
+
 def workload(settings: Settings, data: Manifest) -> Workload:
     """One step of both views of a batch (of one chunk where it is encoded in chunks), SGD's velocity or AdamW's two
     moments. On the device beside it: the images as uint8, and the views that are drawn ahead.
 
-    The loss's own matrices [2B 2B] are left out: with a ResNet they stay below 3 % of the rest.
+    The loss's own matrices [2B 2B] are left out: with a ResNet they stay below 3 % of the rest. Of the work, the
+    networks of targets (BYOL, MoCo) are left out, and that chunks are encoded twice.
     """
     shape, half = image_shape(data, "image"), settings.autocast
     pixels = shape[0] * shape[1] * shape[2]
     processes = settings.resources.size
     rows = 2 * settings.batch_size // processes
+    chunks = math.ceil(rows / settings.chunk_rows) if settings.chunk_rows else 1
     rows = min(rows, settings.chunk_rows) if settings.chunk_rows else rows
     images = data.rows("train") + data.rows("test")
     ahead = min(images, max(settings.batch_size, CHUNK["cuda"] // pixels))
@@ -58,4 +68,5 @@ def workload(settings: Settings, data: Manifest) -> Workload:
         device=settings.device,
         cpus=float(settings.threads * processes),
         gpus=max(1, settings.resources.gpus),
+        steps=settings.epochs * max(1, rows_to_train(data) // settings.batch_size) * chunks,
     )

@@ -2,16 +2,28 @@
 
 from cluster.inventory.detection import ray_inventory, short_name, this_machine
 from cluster.inventory.file import read_inventory
-from cluster.inventory.hosts import ACCELERATOR_LABEL, COST_LABEL, GPU_MEMORY_GIB, MEMORY_LABEL, Gpu, Inventory, Node
+from cluster.inventory.hosts import (
+    ACCELERATOR_LABEL,
+    COST_LABEL,
+    GPU_MEMORY_GIB,
+    GPU_PEAKS,
+    MEMORY_LABEL,
+    Gpu,
+    Inventory,
+    Node,
+    Peak,
+)
 
 __all__ = [
     "ACCELERATOR_LABEL",
     "COST_LABEL",
     "GPU_MEMORY_GIB",
+    "GPU_PEAKS",
     "MEMORY_LABEL",
     "Gpu",
     "Inventory",
     "Node",
+    "Peak",
     "ray_inventory",
     "read_inventory",
     "short_name",

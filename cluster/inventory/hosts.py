@@ -30,6 +30,35 @@ GPU_MEMORY_GIB = {
 
 
 @dataclass(frozen=True)
+class Peak:
+    """What a type of GPU can do at most: 10^12 operations a second in float32 and in half precision, both dense, and
+    GB/s of its memory."""
+
+    fp32: float
+    half: float
+    gb_per_s: float
+
+
+GPU_PEAKS = {
+    "P4": Peak(5.5, 5.5, 192),
+    "T4": Peak(8.1, 65, 320),
+    "P100": Peak(9.3, 18.7, 732),
+    "V100": Peak(14, 112, 900),
+    "A10G": Peak(35, 70, 600),
+    "L4": Peak(60, 121, 300),
+    "L40S": Peak(183, 362, 864),
+    "A100": Peak(156, 312, 1555),
+    "A100-40G": Peak(156, 312, 1555),
+    "A100-80G": Peak(156, 312, 1935),
+    "H100": Peak(378, 756, 2000),
+    "H200": Peak(494, 989, 4800),
+    "B200": Peak(1100, 2250, 8000),
+}
+"""Of the makers' data sheets, without sparsity; of two forms of a type the slower. From Ampere on fp32 is
+TensorFloat-32, in which PyTorch computes convolutions unless it is told otherwise."""
+
+
+@dataclass(frozen=True)
 class Gpu:
     """A type of GPU. `memory_gib` 0 means unknown: such a GPU is given out whole. `speed` is relative."""
 

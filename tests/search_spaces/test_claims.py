@@ -11,6 +11,7 @@ from drivers import ray_folder, start_driver
 
 from contrasweep import SpecError
 from contrasweep.planning.facade import plan
+from contrasweep.report.at_scale import at_scale
 from contrasweep.report.claims import INVENTORY, NOT_RUN, Claim, Row, chosen, page, read
 from contrasweep.study.file import load_study
 from contrasweep.study.grid import AblationGrid
@@ -144,3 +145,13 @@ def test_the_inventory_of_the_page_is_there() -> None:
 
 def test_a_page_counts_its_verdicts(tmp_path: Path) -> None:
     assert f"Of {len(CLAIMS)} claims: {len(CLAIMS)} not run." in page([read(one, str(tmp_path)) for one in CLAIMS])
+
+
+def test_the_page_says_what_a_paper_takes_on_given_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CONTRASWEEP_DATA", raising=False)
+    inventory = PAGE.parents[1] / INVENTORY
+    done = contrasweep("claims", "SIMILARITY", "--cluster", str(inventory), folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "At the paper's scale: 20 trials on 8 L4, 8 H100, at least about " in done.stdout
+    left_out = at_scale("search_spaces.local:TABLE_2_SMALL", str(tmp_path), inventory)
+    assert left_out.startswith("not planned; ") and "on ombria, whose size is not known" in left_out

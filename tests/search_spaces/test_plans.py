@@ -36,7 +36,7 @@ def test_every_study_is_planned_with_nothing_staged(name: str, tmp_path: Path) -
     planned, missing = plan_staged(study, storage=str(tmp_path))
     if isinstance(study, AblationGrid):
         replicates = len(study.all_folds) * len(study.all_seeds)
-        trials = (planned.total or 0 if planned else 0) + sum(one.trials or 0 for one in missing)
+        trials = (planned.total or 0 if planned else 0) + sum(one.trials or 0 for one in missing if not one.described)
         assert 0 < trials <= replicates * len(list(study.cells()))
     assert planned is not None or missing
     for one in missing:
@@ -62,15 +62,20 @@ def test_a_study_none_of_whose_data_is_staged_names_the_commands(tmp_path: Path)
     assert cells_by_dataset(local.TABLE_2) == {"hra": 12, "xbd?size=224": 9, "xbd": 12}
     done = contrasweep("plan", "search_spaces.local:TABLE_2", folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert len(lines) == 4 and "none of its datasets is staged" in lines[0]
-    assert lines[1].startswith("missing   hra: 12 cells, 60 trials; not staged: contrasweep data stage hra --source ")
-    assert "--set size=224 --to ./contrasweep-runs/datasets/xbd-size-224 " in lines[2]
+    missing = [line for line in done.stdout.splitlines() if line.startswith("missing")]
+    assert missing[0].startswith("missing   hra: 12 cells, 60 trials, planned by what its paper says; not staged: ")
+    assert "contrasweep data stage hra --source " in missing[0] and len(missing) == 3
+    assert "--set size=224 --to ./contrasweep-runs/datasets/xbd-size-224 " in missing[1]
     shown = json.loads(contrasweep("plan", "search_spaces.local:SWEEP", "--json", folder=tmp_path).stdout)
-    assert (shown["trials"], [(one["name"], one["cells"], one["trials"]) for one in shown["missing"]]) == (
-        0,
-        [("xbd", 4, None)],
-    )
+    assert [(one["name"], one["cells"], one["trials"]) for one in shown["missing"]] == [("xbd", 4, None)]
+
+
+def test_a_study_of_data_whose_size_nobody_knows_is_not_planned(tmp_path: Path) -> None:
+    done = contrasweep("plan", "search_spaces.local:TABLE_2_SMALL", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2 and "none of its datasets is staged" in lines[0]
+    assert lines[1].startswith("missing   ombria: ") and "planned by" not in lines[1]
 
 
 PARTLY = """
@@ -85,15 +90,15 @@ axes:
 """
 
 
-def test_what_is_staged_is_planned_and_what_is_not_is_one_line_a_dataset(tmp_path: Path) -> None:
+def test_what_is_not_staged_is_one_line_a_dataset(tmp_path: Path) -> None:
     (tmp_path / "partly.yaml").write_text(PARTLY)
     done = contrasweep("plan", "partly.yaml", folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "cells     2\n" in done.stdout and "trials    10: 0 done, 10 to run" in done.stdout
+    assert "cells     6\n" in done.stdout and "trials    30: 0 done, 30 to run" in done.stdout
     missing = [line for line in done.stdout.splitlines() if line.startswith("missing")]
     assert [line.split(": not")[0].split(";")[0] for line in missing] == [
-        "missing   mnist: 2 cells, 10 trials",
-        "missing   cifar10-lt: 2 cells, 10 trials",
+        "missing   mnist: 2 cells, 10 trials, planned by what its paper says",
+        "missing   cifar10-lt: 2 cells, 10 trials, planned by what its paper says",
     ]
 
 

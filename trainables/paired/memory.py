@@ -4,6 +4,8 @@ from typing import Literal, TypedDict
 
 from torch import Tensor
 
+from contrasweep.data.manifest import Manifest
+from trainables.contrastive_memory import rows_to_train
 from trainables.optimisation import optimizer_states
 from trainables.paired.network import Outputs
 from trainables.paired.settings import Recipe
@@ -24,15 +26,17 @@ class RecipeFields(TypedDict):
     precision: Literal["fp32", "bf16"]
     device: str
     cpus: float
+    steps: float
 
 
-def of_recipe(recipe: Recipe) -> RecipeFields:
+def of_recipe(recipe: Recipe, data: Manifest) -> RecipeFields:
     """The fields of a `Workload` that every modality takes from its recipe."""
     return {
         "optimizer_states": optimizer_states(recipe.optimizer),
         "precision": precision(recipe),
         "device": recipe.device,
         "cpus": float(recipe.threads),
+        "steps": float(recipe.epochs * (rows_to_train(data) // recipe.batch_size)),
     }
 
 

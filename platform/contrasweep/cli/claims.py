@@ -1,5 +1,6 @@
 """The command that sets what papers claim beside what studies decided: claims."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,11 +29,15 @@ def claims(
     of: Annotated[str, typer.Option(metavar="CLAIMS", help="Where the claims are, as module:NAME.")] = OURS,
     storage: Storage = STORAGE,
     run: Annotated[bool, typer.Option("--run", help="Run their studies first, or go on with them.")] = False,
+    cluster: Annotated[
+        Path | None, typer.Option(help="Inventory file of hosts that the studies at the papers' scale are planned for.")
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="File to write the page to, in Markdown.")] = None,
 ) -> None:
     """Set each claim of a paper beside what the study that asks about it decided: verdict, difference, interval,
     replicates, a floor and a ceiling, and the commands that make it again."""
     from contrasweep.report import write
+    from contrasweep.report.at_scale import at_scale
     from contrasweep.report.claims import chosen, page, read
     from contrasweep.running.driver import run as run_study
     from contrasweep.study.file import load_study
@@ -44,7 +49,11 @@ def claims(
                 run_study(load_study(study), storage=storage, tracking=None)
             except NotStagedError as error:  # the others can be asked all the same
                 typer.echo(f"{study} is not run: {error}", err=True)
-    write(page([read(claim, storage) for claim in known]).encode(), output)
+    rows = [read(claim, storage) for claim in known]
+    if cluster is not None:
+        scales = {study: at_scale(study, storage, cluster) for study in {claim.full for claim in known if claim.full}}
+        rows = [replace(row, at_scale=scales.get(row.claim.full, "")) for row in rows]
+    write(page(rows).encode(), output)
 
 
 def _claims(path: str) -> "list[Claim]":

@@ -26,7 +26,7 @@ def resolve(name: str, *, folds: int | None, storage: str, write: bool = False) 
     reach it. The digest is the same either way. `NotStagedError` names the command that would stage it;
     `SpecError` if it cannot have so many folds.
     """
-    return _with_folds(find(name, storage=storage, write=write), folds)
+    return with_folds(find(name, storage=storage, write=write), folds)
 
 
 def find(name: str, *, storage: str, write: bool = False) -> Manifest:
@@ -123,7 +123,8 @@ def _where_looked(wanted: Name, storage: str, places: Sequence[str]) -> str:
     return f"{meant}looked in {' and '.join(places)}; staged there: {', '.join(names) or 'nothing'}"
 
 
-def _with_folds(manifest: Manifest, count: int | None) -> Manifest:
+def with_folds(manifest: Manifest, count: int | None) -> Manifest:
+    """`manifest` with `count` folds (None: its own train and test split); `SpecError` if it cannot have so many."""
     staged = manifest.folds
     if count is None:
         if not manifest.rows("test") and manifest.labelled:

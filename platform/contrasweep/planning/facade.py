@@ -7,6 +7,7 @@ from pathlib import Path
 from contrasweep import data
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
+from contrasweep.data.resolving import with_folds
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import NotStagedError
 from contrasweep.planning.grid import cells_by_dataset, make_plan
@@ -33,23 +34,43 @@ def plan(study: Study | str | Path | Config, *, storage: str = STORAGE) -> Plan:
 
 def plan_staged(study: Study, *, storage: str = STORAGE) -> tuple[Plan | None, tuple[MissingDataset, ...]]:
     """The plan of what `study` can run with the datasets that are staged or come with the package (None: nothing), and
-    the datasets that are missing. All settings are checked, those of the cells that are left out too."""
+    the datasets that are missing. All settings are checked, those of the cells that are left out too.
+
+    A missing dataset whose rows and shapes are published is planned for by these, and its cells are not left out; what
+    `run` will plan for them once it is staged has other trial ids."""
     check_looks(study)
-    resolve = functools.cache(functools.partial(data.resolve, folds=study.folds, storage=storage))
+    find = functools.cache(functools.partial(data.resolve, folds=study.folds, storage=storage))
     cells = {study.data: len(study.arms)} if isinstance(study, Sweep) else cells_by_dataset(study)
-    missing = {}
+    missing, manifests = {}, {}
     for name, count in cells.items():
         try:
-            resolve(name)
+            find(name)
         except NotStagedError as error:
-            missing[name] = MissingDataset.of(study, name, count, error)
+            if (manifest := _described(name, study.folds)) is not None:
+                manifests[name] = manifest
+            missing[name] = MissingDataset.of(study, name, count, error, manifest is not None)
+    without = missing.keys() - manifests.keys()
+
+    def resolve(name: str) -> Manifest:
+        return manifests[name] if name in manifests else find(name)
+
     if isinstance(study, Sweep):
         check_arms(study)
-        planned: Plan | None = None if missing else make_sweep_plan(study, resolve)
+        planned: Plan | None = None if without else make_sweep_plan(study, resolve)
     else:
-        grid = make_plan(study, resolve, without=missing)
+        grid = make_plan(study, resolve, without=without)
         planned = grid if grid.cells else None
     return planned, tuple(missing.values())
+
+
+def _described(name: str, folds: int | None) -> Manifest | None:
+    """A missing dataset by what its paper says; None where that is too little for a study with these folds."""
+    from contrasweep.data.published import described  # imports the importers
+
+    manifest = described(name)
+    if manifest is None or (folds is None and not manifest.rows("test")):
+        return None
+    return with_folds(manifest, folds)
 
 
 def staged(plan: Plan, storage: str) -> Plan:

@@ -15,6 +15,7 @@ from contrasweep.code import PresentCode
 from contrasweep.errors import SpecError
 from contrasweep.imports import in_one_line
 from contrasweep.planning import kept_counts
+from contrasweep.planning.kept_counts import Counted
 from contrasweep.planning.learned import CPU, Learned, Peak, calibration_key, cell_key
 from contrasweep.stand_ins import absent
 from contrasweep.storage.record import TrialNotes
@@ -57,7 +58,7 @@ class Footprints:
         functions = {trainable_path(arm): arm.trainable for arm in study.arms.values() if callable(arm.trainable)}
         self._code = PresentCode(functions)
         self._workloads: dict[Cell, Workload | None] = {}
-        self._counts: dict[Hashable, float | None] = {}
+        self._counts: dict[Hashable, Counted | None] = {}
         self._whys: dict[Cell, str] = {}
         self._requirements: dict[tuple[str, Cell], Requirement] = {}
         self._options: dict[Footprint, list[Placement]] = {}
@@ -219,8 +220,27 @@ class Footprints:
                 self._say_why(cell, f"{trial.trainable} cannot say its memory ({type(error).__name__}: {error})")
         return self._workloads[cell]
 
+    def seconds(self, trial: Trial) -> float | None:
+        """Seconds that the training of `trial` takes at least, about, on a GPU of speed 1 of the inventory, by the
+        counted work of its steps: the most that any type which it may go to says. None for what goes to no GPU or to
+        one whose peak is not known, and where the trainable does not say how many steps a trial has."""
+        cell = cell_of(trial)
+        work, counted = self._workload(trial, cell), self._count_of(trial, cell)
+        if work is None or counted is None or not work.steps:
+            return None
+        speeds = {gpu.type: gpu.speed for gpu in self.inventory.gpu_types}
+        types = {placement.gpu for placement in self.options(trial) if placement.gpu}
+        each = [counted.work.seconds(gpu, half=work.precision != "fp32") for gpu in types]
+        known = [speeds[gpu] * seconds for gpu, seconds in zip(types, each, strict=True) if seconds is not None]
+        return work.steps * max(known) if known else None
+
     def _counted(self, trial: Trial, cell: Cell) -> float | None:
-        """The count of this cell's workload in GiB, counted once for each shape."""
+        """The count of this cell's memory in GiB."""
+        counted = self._count_of(trial, cell)
+        return None if counted is None else counted.gib
+
+    def _count_of(self, trial: Trial, cell: Cell) -> Counted | None:
+        """The count of this cell's workload, counted once for each shape."""
         work = self._workload(trial, cell)
         if work is None:
             return None
@@ -236,15 +256,16 @@ class Footprints:
                 raise SpecError("the trial cannot be built", place=f"arms.{trial.arm}", hint=hint) from None
         return self._counts[shape]
 
-    def _count(self, work: Workload, trial: Trial) -> float:
-        """The count in GiB, from the cache where an earlier plan has kept it."""
+    def _count(self, work: Workload, trial: Trial) -> Counted:
+        """The count, from the cache where an earlier plan has kept it."""
         key = kept_counts.key_of(work, self.hooks[trial.arm], trial, self._code)
-        gib = kept_counts.read(key) if key is not None else None
-        if gib is None:
-            gib = work.count().gib
+        counted = kept_counts.read(key) if key is not None else None
+        if counted is None:
+            count = work.count()
+            counted = Counted(count.gib, count.work)
             if key is not None:
-                kept_counts.write(key, gib)
-        return gib
+                kept_counts.write(key, counted)
+        return counted
 
     def _say_why(self, cell: Cell, why: str) -> None:
         """Keep why a cell's memory is not known; not where packages are absent, of which the plan says that already."""

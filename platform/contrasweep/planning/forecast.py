@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
 
 from cluster.inventory import Inventory, read_inventory, this_machine
@@ -29,18 +30,20 @@ from contrasweep.study.trainables import unchecked_settings
 
 @dataclass(frozen=True)
 class LotForecast:
-    """Trials of one kind: how they fit the hosts, and the expected seconds of one (None before any has finished)."""
+    """Trials of one kind: how they fit the hosts, and the expected seconds of one: `counted` from the work of its steps
+    before any has finished (None where that is not known)."""
 
     lot: Lot
     capacity: Capacity
     seconds: float | None
+    counted: bool = False
 
 
 @dataclass(frozen=True)
 class Forecast:
     """The plan of a study beside the `records` there are. `packing` says how many of the trials to run go where
-    (`cluster.packing.Packing.summary`), `makespan` how long that takes if nothing is stopped early: None before any
-    trial has finished, or where the budget counts no trials."""
+    (`cluster.packing.Packing.summary`), `makespan` how long that takes if nothing is stopped early: None where the
+    seconds of a trial are not known, or where the budget counts no trials."""
 
     plan: Plan
     records: Mapping[str, Record]
@@ -62,19 +65,26 @@ class Forecast:
         return self.makespan.hours if self.makespan else None
 
     @property
+    def counted(self) -> bool:
+        """Whether the hours are of counted work: no trial of some kind has finished yet."""
+        return self.makespan is not None and any(lot.counted for lot in self.lots)
+
+    @property
     def slots(self) -> int:
         """How many trials run concurrently, for the most demanding lot."""
         return max(1, min((lot.capacity.slots for lot in self.lots if lot.capacity.placements), default=1))
 
     def hours_of(self, trials: Mapping[str, int]) -> float | None:
-        """Wall hours of so many trials of each arm on the hosts planned for, simulated; None before any has finished,
-        or where an arm is not in the plan."""
-        lots = {lot.lot.arm: lot for lot in self.lots}
+        """Wall hours of so many trials of each arm, spread over its cells, on the hosts planned for, simulated; None
+        where the seconds of a trial are not known, or an arm is not in the plan."""
+        lots: dict[str, list[LotForecast]] = {}
+        for lot in self.lots:
+            lots.setdefault(lot.lot.arm, []).append(lot)
         if not set(trials) <= set(lots):
             return None
-        each = [lots[arm] for arm, count in trials.items() for _ in range(count)]
+        each = [lot for arm, count in trials.items() for lot in islice(cycle(lots[arm]), count)]
         makespan = self.durations.makespan(
-            [lot.capacity.requirement.footprint for lot in each], [self.durations.of(lot.lot.arm) for lot in each]
+            [lot.capacity.requirement.footprint for lot in each], [lot.seconds for lot in each]
         )
         return makespan.hours if makespan else None
 
@@ -112,6 +122,7 @@ class Forecast:
             "study": self.plan.study.name,
             **self.plan.totals(self.records),
             "hours": self.hours,
+            "hours_are_counted": self.counted,
             "slots": self.slots,
             "plan_digest": self.plan.digest,
             "packing": list(self.packing),
@@ -134,7 +145,7 @@ class Forecast:
             *missing_lines(self.missing),
             *text.packing_lines(self.packing),
             *self.cohorts,
-            *text.time_lines(self.makespan, self.inventory, self.slots, unknown),
+            *text.time_lines(self.makespan, self.inventory, self.slots, unknown, self.counted),
             *text.notes([(f.lot.arm, f.capacity) for f in self.lots], self.inventory),
         ]
         said = [*self.power_lines(), *(f"warning   {line}" for line in self.warnings)]
@@ -153,8 +164,7 @@ def forecast(
     fusion = fusion_of(plan, footprints, known, KnownEngines(records.store, device_of(inventory)))
     durations = Durations(known.values(), inventory)
     lots = tuple(
-        LotForecast(lot, capacities.of(lot.samples), durations.of(lot.arm, lot.trials))
-        for lot in with_fusion(plan.lots(known), fusion)
+        _lot(lot, capacities.of(lot.samples), durations, footprints) for lot in with_fusion(plan.lots(known), fusion)
     )
     packing: list[PackingRow] = []
     makespan = None
@@ -170,6 +180,17 @@ def forecast(
     return Forecast(
         plan, known, lots, inventory, tuple(packing), makespan, budget, warnings, durations, cohorts, missing
     )
+
+
+def _lot(lot: Lot, capacity: Capacity, durations: Durations, footprints: Footprints) -> LotForecast:
+    """The lot with its seconds: those that trials took, else those of the longest of its samples by counted work."""
+    seconds = durations.of(lot.arm, lot.trials)
+    if seconds is not None:
+        return LotForecast(lot, capacity, seconds)
+    each = [footprints.seconds(trial) for trial in lot.samples]
+    known = [seconds for seconds in each if seconds is not None]
+    complete = known and len(known) == len(each)
+    return LotForecast(lot, capacity, max(known) if complete else None, bool(complete))
 
 
 def hosts(cluster: Path | None) -> Inventory:

@@ -1,4 +1,5 @@
-"""Counts of training's memory, kept on disk: a plan that finds them there does not run the model on fake tensors.
+"""Counts of training's memory and work, kept on disk: a plan that finds them there need not run the model on fake
+tensors.
 
 A count is kept in the node's cache (`CONTRASWEEP_CACHE`/counts), one small file each, of which processes that
 plan at once never see half. Its name is the digest of all that the count
@@ -14,11 +15,15 @@ import math
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from types import FunctionType
+from typing import NamedTuple, TypeGuard
 
 import cluster.memory
+import cluster.work
 from cluster.memory import Workload
+from cluster.work import NO_WORK, Work
 from contrasweep.code import PresentCode
 from contrasweep.code.distributions import installed_version
 from contrasweep.data.cache import cache_folder
@@ -28,6 +33,7 @@ from contrasweep.trial import Trial
 
 MAX_COUNTS = 4096
 """Files that are kept; when there are more, the quarter that was written longest ago is deleted."""
+WORK = tuple(field.name for field in fields(Work))
 MAX_BYTES = 1 << 20
 """A file that is larger is none of ours, and not read; a key that is longer is not kept."""
 
@@ -70,19 +76,28 @@ def key_of(work: Workload, hook: object, trial: Trial, code: PresentCode) -> str
     )
 
 
-def read(key: str) -> float | None:
-    """The count in GiB that is kept for `key`; None where there is none that is whole and for exactly this key."""
+class Counted(NamedTuple):
+    """GiB that training holds, before calibration, and the work of a step."""
+
+    gib: float
+    work: Work = NO_WORK
+
+
+def read(key: str) -> Counted | None:
+    """The count that is kept for `key`; None where there is none that is whole and for exactly this key."""
     try:
         kept = json.loads(_store().read(_name(key), MAX_BYTES))
     except (OSError, StorageError, ValueError, RecursionError):
         return None
-    gib = kept.get("gib") if isinstance(kept, dict) and kept.get("key") == key else None
-    return gib if isinstance(gib, float) and math.isfinite(gib) and gib >= 0 else None
+    if not isinstance(kept, dict) or kept.get("key") != key:
+        return None
+    numbers = [number for name in ("gib", *WORK) if _is_amount(number := kept.get(name))]
+    return Counted(numbers[0], Work(*numbers[1:])) if len(numbers) == 1 + len(WORK) else None
 
 
-def write(key: str, gib: float) -> None:
+def write(key: str, counted: Counted) -> None:
     """Keep a count, and no more than `MAX_COUNTS`. A cache that cannot be written costs the next plan its time only."""
-    data = json.dumps({"key": key, "gib": float(gib)}).encode()
+    data = json.dumps({"key": key, "gib": float(counted.gib), **vars(counted.work)}).encode()
     if len(data) > MAX_BYTES:
         return
     store = _store()
@@ -106,6 +121,10 @@ def _bound(folder: Path) -> None:
             os.unlink(folder / name)
 
 
+def _is_amount(number: object) -> TypeGuard[float]:
+    return isinstance(number, float) and math.isfinite(number) and number >= 0
+
+
 def _store() -> LocalStore:
     return LocalStore(cache_folder() / "counts")
 
@@ -116,8 +135,9 @@ def _name(key: str) -> str:
 
 @functools.cache
 def _counting() -> str:
-    """The digest of the module that counts, which a checkout may change without a new version."""
-    return hashlib.sha256(Path(cluster.memory.__file__).read_bytes()).hexdigest()
+    """The digest of the modules that count, which a checkout may change without a new version."""
+    files = cluster.memory.__file__, cluster.work.__file__
+    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
 
 
 def _is_plain(value: object) -> bool:

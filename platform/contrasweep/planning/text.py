@@ -15,6 +15,10 @@ from contrasweep.text_table import text_table
 MAX_ROWS = 40
 MAX_NOTES = 5
 UNTIL_ONE_FINISHED = "unknown until a trial has finished"
+COUNTED = (
+    "by the counted operations and bytes of training steps at the GPUs' peaks, without evaluation and start-up; "
+    "measured as soon as a trial has finished"
+)
 
 
 def hanging(line: str, width: int | None) -> str:
@@ -78,13 +82,20 @@ def packing_lines(packing: Iterable[PackingRow]) -> list[str]:
 
 
 def time_lines(
-    makespan: Makespan | None, inventory: Inventory, slots: int, unknown: str = UNTIL_ONE_FINISHED
+    makespan: Makespan | None,
+    inventory: Inventory,
+    slots: int,
+    unknown: str = UNTIL_ONE_FINISHED,
+    counted: bool = False,
 ) -> list[str]:
-    """Wall time, GPU-hours and cost of what is to run."""
+    """Wall time, GPU-hours and cost of what is to run; `counted`: of operations, not of trials that have finished."""
     hosts = f"{slots} slots" + (f" on {inventory.gpus} GPUs" if inventory.gpus else "")
     if makespan is None:
         return [f"time      {unknown}; {hosts}"]
-    lines = [f"time      {duration(3600 * makespan.hours)}, simulated; {hosts}"]
+    least = "at least about " * counted
+    lines = [f"time      {least}{duration(3600 * makespan.hours)}, simulated; {hosts}"]
+    if counted:
+        lines.append(f"          {COUNTED}")
     if inventory.gpus:
         lines.append(f"GPU-hours {makespan.gpu_hours:.3g}; {makespan.utilisation:.0%} of the GPUs' time is given out")
     if inventory.cost_per_hour:

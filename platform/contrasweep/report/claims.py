@@ -53,6 +53,7 @@ class Row:
     complete: bool = False
     changed: int = 0  # of its trials, those that the present code would make otherwise
     ended: str = ""  # the day of its last trial
+    at_scale: str = ""  # what the claim's full study would take
 
     @property
     def verdict(self) -> str:
@@ -148,8 +149,9 @@ until a verdict was reached or out of reach. *Equivalent* is within the smallest
 ceiling are arms of the same table: *below the floor*, a difference is real and neither arm of use as it was trained.
 Small networks on small data: a verdict here holds for what was run, and is no verdict on the paper's own scale, for
 which each section names the study and an inventory of hosts: there `plan` says which GPUs hold it, what is to be
-staged, and the hours as soon as one trial has run. `contrasweep claims --run` makes this page again, and
-`contrasweep claims NAME ...` shows only what the studies of these names decided.
+staged, and the hours, counted from the operations of its steps until a trial has run.
+`contrasweep claims --run --cluster INVENTORY` makes this page again, and `contrasweep claims NAME ...` shows only what
+the studies of these names decided.
 """
 INVENTORY = "docs/cluster/example-inventory.yaml"
 """The hosts that a study at the paper's scale is planned for: the example, in whose place a reader puts their own."""
@@ -212,6 +214,8 @@ def _section(number: int, row: Row) -> list[str]:
         ]
     if claim.tried:
         lines += ["", f"Settings: {claim.tried}."]
+    if row.at_scale:
+        lines += ["", f"At the paper's scale: {row.at_scale}."]
     lines += ["", "```", f"contrasweep run {claim.study}", f"contrasweep report {claim.study} --format html"]
     if claim.full:
         lines += [f"contrasweep plan {claim.full} --cluster {INVENTORY}   # at the paper's scale"]

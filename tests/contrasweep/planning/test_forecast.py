@@ -124,7 +124,16 @@ def test_time_gpu_hours_and_cost_by_hand(tmp_path, cluster):
     as_dict = estimate.to_dict()
     assert (as_dict["to_run"], as_dict["hours"]) == (4, 1.0)
     assert list(as_dict)[:6] == ["study", "cells", "trials", "done", "to_run", "hours"]
-    assert list(as_dict)[6:] == ["slots", "plan_digest", "packing", "makespan", "budget", "warnings", *REST]
+    assert list(as_dict)[6:] == [
+        "hours_are_counted",
+        "slots",
+        "plan_digest",
+        "packing",
+        "makespan",
+        "budget",
+        "warnings",
+        *REST,
+    ]
     assert as_dict["makespan"]["gpu_hours"] == pytest.approx(2 * 1 + 2 * 0.25)
     assert as_dict["makespan"]["cost"] == 22.0
     assert as_dict["makespan"]["trials_cost"] == pytest.approx(2 * 20 / 4 + 2 * 1 / 2 / 4)

@@ -11,11 +11,13 @@ from torch import nn
 
 from cluster.inventory import Inventory, Node
 from cluster.memory import Workload
+from cluster.work import Work
 from contrasweep import AblationGrid, Arm
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning import kept_counts
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.grid import make_plan
+from contrasweep.planning.kept_counts import Counted
 from contrasweep.planning.learned import Learned
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -119,10 +121,15 @@ def test_a_broken_or_foreign_file_is_ignored_and_replaced(content, cache):
 
 @pytest.mark.parametrize("gib", ["NaN", "Infinity", "-1.0", '"1.0"', "true", "null"])
 def test_a_kept_count_that_is_no_amount_is_ignored(gib, cache):
-    kept_counts.write("a key", 1.5)
-    assert kept_counts.read("a key") == 1.5
+    counted = Counted(1.5, Work(2.0, 3.0, 4.0))
+    kept_counts.write("a key", counted)
+    assert kept_counts.read("a key") == counted
     (file,) = cache.iterdir()
-    file.write_text(f'{{"key": "a key", "gib": {gib}}}')
+    whole = file.read_text()
+    for number in ("1.5", "2.0", "3.0", "4.0"):
+        file.write_text(whole.replace(f": {number}", f": {gib}"))
+        assert kept_counts.read("a key") is None, number
+    file.write_text('{"key": "a key", "gib": 1.5}')  # of a version that counted no work
     assert kept_counts.read("a key") is None
 
 
@@ -140,9 +147,9 @@ def test_a_folder_in_the_place_of_a_file_and_a_cache_that_is_a_file_cost_time_on
 def test_the_number_of_files_is_bounded(cache, monkeypatch):
     monkeypatch.setattr(kept_counts, "MAX_COUNTS", 8)
     for number in range(30):
-        kept_counts.write(f"key {number}", float(number))
+        kept_counts.write(f"key {number}", Counted(float(number)))
         assert len(list(cache.iterdir())) <= 8
-    assert any(kept_counts.read(f"key {number}") == number for number in range(30))
+    assert any(kept_counts.read(f"key {number}") == Counted(float(number)) for number in range(30))
 
 
 def test_processes_that_write_and_read_at_once_see_whole_counts_only(cache):
@@ -153,8 +160,9 @@ from contrasweep.planning import kept_counts
 seen = []
 for turn in range(100):
     for number in range(3):
-        kept_counts.write(f"key {number}", number + 0.5)
-        seen.append(kept_counts.read(f"key {number}") == number + 0.5)
+        counted = kept_counts.Counted(number + 0.5)
+        kept_counts.write(f"key {number}", counted)
+        seen.append(kept_counts.read(f"key {number}") == counted)
 print(json.dumps([len(seen), all(seen)]))
 """
     environment = {**os.environ, "PYTHONPATH": IMPORTED}

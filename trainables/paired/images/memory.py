@@ -38,6 +38,6 @@ def workload(settings: Settings, data: Manifest) -> Workload:
         build=functools.partial(image_model, s, shape, len(data.classes) or TYPICAL_CLASSES),
         inputs=lambda: tuple(torch.empty(rows, *size) for size in sizes for _ in columns),
         loss=network_output_sum,
-        **of_recipe(s),
+        **of_recipe(s, data),
         resident_bytes=images * channels * s.image_size**2,
     )

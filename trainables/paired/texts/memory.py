@@ -25,5 +25,5 @@ def workload(settings: Settings, data: Manifest) -> Workload:
         inputs=lambda: tuple(torch.ones(s.batch_size * s.n_views, s.max_words, dtype=torch.long) for _ in range(2)),
         loss=network_output_sum,
         resident_bytes=8 * 2 * s.max_words * (words + data.rows("test")),
-        **of_recipe(s),
+        **of_recipe(s, data),
     )

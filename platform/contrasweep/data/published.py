@@ -1,0 +1,64 @@
+"""What published datasets are by their papers: enough to plan for one before it is staged, and no more."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from contrasweep.data.columns import spec
+from contrasweep.data.importers.cifar import LongTailed
+from contrasweep.data.importers.encoded_images import spec as encoded
+from contrasweep.data.importers.long_tail_lists import Settings as Lists
+from contrasweep.data.long_tail import profile
+from contrasweep.data.manifest import ColumnSpec, Manifest, Shard
+from contrasweep.data.names import parse
+
+
+class _Images(NamedTuple):
+    """Images of a split for training and one for tests, classes, how an image is stored, and the columns of a row."""
+
+    train: int
+    test: int
+    classes: int
+    side: int = 32
+    channels: int = 3
+    columns: tuple[str, ...] = ("image",)
+
+
+_IMAGES = {
+    "mnist": _Images(60_000, 10_000, 10, 28, 1),
+    "fashion-mnist": _Images(60_000, 10_000, 10, 28, 1),
+    "cifar10": _Images(50_000, 10_000, 10),
+    "cifar100": _Images(50_000, 10_000, 100),
+    "cifar10-lt": _Images(50_000, 10_000, 10),
+    "cifar100-lt": _Images(50_000, 10_000, 100),
+    "imagenet-lt": _Images(115_846, 50_000, 1000),
+    "inaturalist-lt": _Images(437_513, 24_426, 8142),
+    "hra": _Images(3_389, 0, 5, 512, columns=("pre", "post")),
+    "xbd": _Images(67_782, 0, 4, 128, columns=("pre", "post")),
+}
+"""The last two as LOCAL describes them (section 4, Datasets), HRA at the side of its Table 1."""
+
+
+def described(name: str) -> Manifest | None:
+    """A manifest without files of the dataset that a study calls `name`, with the rows, classes and sizes of images
+    that its paper reports; None for datasets that do not have such fixed sizes.
+
+    It says what a plan must know. It is none of what is staged: its digest, and so the trials' ids, are others.
+    """
+    wanted = parse(name)
+    facts = _IMAGES.get(wanted.name)
+    if facts is None:
+        return None
+    settings, train = wanted.checked(), facts.train
+    side = getattr(settings, "size", None) or facts.side
+    columns: Mapping[str, ColumnSpec] = {name: spec("uint8", (side, side, facts.channels)) for name in facts.columns}
+    if isinstance(settings, LongTailed):
+        train = sum(profile(facts.train // facts.classes, facts.classes, settings.imbalance_factor))
+    elif isinstance(settings, Lists):
+        columns = encoded(side)
+    kind = "image" if len(columns) == 1 else "image-pair"
+    splits = {split: (_shard(split, rows),) for split, rows in (("train", train), ("test", facts.test)) if rows}
+    return Manifest(wanted.text, "", kind, splits, tuple(map(str, range(facts.classes))), columns)
+
+
+def _shard(split: str, rows: int) -> Shard:
+    return Shard(f"{split}-as-published", rows, 0, "as published")
