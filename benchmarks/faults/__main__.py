@@ -111,10 +111,11 @@ def table(lines: Iterable[dict[str, Any]]) -> str:
         f"Grids of small trainings ({EPOCHS} epochs of {PAUSE_S} s, a checkpoint each second epoch) are run by the "
         "command line while faults happen at random moments; where the command ends, the same command is given again. "
         "*Lost*: results that were recorded and are gone or others, or that differ from a run that nothing disturbed. "
-        "*Twice*: trials that were trained on after they had their record. *Epochs repeated* and *commands* are those "
-        "of all studies in which a fault was injected, by all of its faults. *s to go on*: from the fault to the next "
-        "epoch of the study that began after it (of a request: to the next same one that is answered), half of them "
-        "within, and the most; a stop and a disk that is full count in it.",
+        "*Twice*: trials that were trained on after they had their record, beyond the epoch that had begun. "
+        "*Epochs repeated* and *commands* are those of all studies in which a fault was injected, by all of its "
+        "faults. *s to go on*: from the fault to the next epoch of the study that began after it (of a request: to "
+        "the next same one that is answered), half of them within, and the most; a stop and a disk that is full "
+        "count in it.",
         "",
         "| fault | injected | studies | results lost | trials twice | epochs repeated | s to go on | commands | first "
         "line said |",

@@ -39,7 +39,7 @@ class Row:
     fault: str
     injected: int = 0
     lost: int = 0  # results that were recorded and are gone or others, or were never recorded
-    twice: int = 0  # trials that were trained on after they had their record
+    twice: int = 0  # trials that were trained on, beyond the epoch that had begun, after they had their record
     repeated: int = 0  # epochs that were trained more than once
     recovery_s: list[float] = field(default_factory=list)  # from each fault to the next epoch
     runs: int = 0  # of the command, until all was done
@@ -77,7 +77,7 @@ class FaultStudy:
         self.environment |= environment or {}
         self.study = _declare(folder / "study.yaml", seeds, PAUSE_S, str(self.log))
         self.runs = 0
-        self.after_record: set[str] = set()  # ids of trials that were trained on after they had their record
+        self.after_record: Counter[str] = Counter()  # trial id -> epochs that ended after it had its record
         self._watching = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="fault-study", daemon=True)
         self._watcher.start()
@@ -142,7 +142,8 @@ class FaultStudy:
         lost = sum(shown.get(cell) != metrics for cell, metrics in calm(self.seeds).items())
         lost += sum(now.get(trial) != digest for trial, digest in seen.items())
         repeated = sum(n - 1 for n in Counter(self.epochs()).values())
-        twice = len(self.after_record)
+        # an epoch in which a process is stopped ends before it can find out that it was given up, and leaves nothing
+        twice = sum(epochs > 1 for epochs in self.after_record.values())
         return Row("", lost=lost, twice=twice, repeated=repeated, runs=self.runs, studies=1)
 
     def message(self, since: int = 0, words: Collection[str] = MESSAGES) -> str:
@@ -155,7 +156,7 @@ class FaultStudy:
         known, recorded = 0, set[str]()
         while not self._watching.wait(POLL_S):
             lines = self.epochs()
-            self.after_record |= {trial for trial, _ in lines[known:]} & recorded
+            self.after_record.update(trial for trial, _ in lines[known:] if trial in recorded)
             try:
                 recorded = self.records.finished()
             except (StorageError, OSError):  # a fault of the storage

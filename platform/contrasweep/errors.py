@@ -64,6 +64,10 @@ class ProcessLostError(ContrasweepError):
     """A process that a trial consists of has ended: no fault of the trial, which goes on from its checkpoint."""
 
 
+class AttemptSuperseded(ContrasweepError):
+    """A later attempt of the same trial has begun: this one ends, and writes nothing."""
+
+
 class StorageDenied(StorageError):
     """The object store refuses the credentials, which no further try mends."""
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from cluster import out_of_memory
 from cluster.usage import Meter
-from contrasweep.errors import BrokenFileError, ProcessLostError, SpecError, StorageError
+from contrasweep.errors import AttemptSuperseded, BrokenFileError, ProcessLostError, SpecError, StorageError
 from contrasweep.processes import scratch_folder
 from contrasweep.rows import Row
 from contrasweep.running.cohort_member import CohortMember
@@ -23,6 +23,7 @@ from contrasweep.running.output import Output
 from contrasweep.running.recorded_config import RecordedConfig
 from contrasweep.running.signals import Termination
 from contrasweep.running.versions import versions
+from contrasweep.storage.attempts import Attempt
 from contrasweep.storage.checkpoints import Checkpoints, Extra, Saved
 from contrasweep.storage.names import check_file_name, check_label
 from contrasweep.storage.record import CodeRef, Record, Status, TrialNotes
@@ -65,6 +66,7 @@ class Execution:
         self.code, self.packages = code or CodeRef(), dict(packages or {})
         self.fused = function if isinstance(function, CohortMember) else None
         self.meter = Meter().start() if self.fused is None else self.fused.meter
+        self.attempt = Attempt(records, trial.id)
         self.checkpoints = Checkpoints(records.store, records.key(trial.id, "checkpoint"))
         self.scratch = scratch_folder("trial")
         saved = self.checkpoints.fetch(_fresh(self.scratch / "resume"))
@@ -95,19 +97,22 @@ class Execution:
         A trainable that raises, or calls `sys.exit`, ends its trial as `failed`, with the traceback in the record.
         Raised instead are out-of-memory errors, because the scheduler answers them with more memory, and
         `StorageError`, `ProcessLostError` and, of a process that received SIGTERM, `SystemExit`, because these are no
-        fault of the trial, which goes on from its checkpoint when it is run again.
+        fault of the trial, which goes on from its checkpoint when it is run again; and `AttemptSuperseded` where it
+        does so already.
         """
         result = StepResult()
         began = time.monotonic()
         while result.record is None and (not result.reports or time.monotonic() - began < at_least_s):
             try:
+                self._check_attempt()
                 result.reports.append(self._take(self._next()))
             except StopIteration:
                 self._exit_if_terminated()
                 result.record = self._end()
             except (Exception, SystemExit) as error:
                 self._exit_if_terminated()
-                if isinstance(error, StorageError | ProcessLostError) or out_of_memory.which(error) is not None:
+                lost = isinstance(error, StorageError | ProcessLostError | AttemptSuperseded)
+                if lost or out_of_memory.which(error) is not None:
                     self.close()
                     raise
                 text = error.text if isinstance(error, MemberFailed) else "".join(traceback.format_exception(error))
@@ -138,7 +143,9 @@ class Execution:
         return {"step": round(row["time"] - self.started), **row}
 
     def finish(self, status: Status, *, error: str | None = None) -> Record:
-        """End the trial with `status`: the metrics first, the record last."""
+        """End the trial with `status`: the metrics first, the record last. `AttemptSuperseded` where another attempt
+        has ended it already."""
+        self._check_attempt()
         if self.rows:
             self.records.write_metrics(self.trial.id, self.rows)
         self._write_system()
@@ -165,7 +172,8 @@ class Execution:
             code=self.code,
             unread=() if self.watched is None else self.watched.unread(),
         )
-        self.records.write(record)
+        if not self.records.create(record):
+            self._end_superseded(self.attempt.superseded("another attempt has written its record"))
         self.close()
         return record
 
@@ -179,6 +187,20 @@ class Execution:
             self._close_output()
             self.limits.close()
             shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def _check_attempt(self) -> None:
+        """`AttemptSuperseded`, and this attempt at its end, where a later one has begun."""
+        try:
+            self.attempt.check()
+        except AttemptSuperseded as error:
+            self._end_superseded(error)
+
+    def _end_superseded(self, error: AttemptSuperseded) -> NoReturn:
+        log.warning("%s", error)
+        if self.output is not None:
+            self.output.abandon()
+        self.close()
+        raise error
 
     def _close_output(self) -> None:
         if self.output is not None:
@@ -207,6 +229,7 @@ class Execution:
                 value=report,
                 hint="use `yield Report(step, metrics)`, from contrasweep import Report",
             )
+        self._check_attempt()
         if report.step <= self.step:
             raise SpecError("reports count their steps up", place=self.trial.trainable, value=(self.step, report.step))
         if report.checkpoint is not None and not Path(report.checkpoint).is_dir():
@@ -246,6 +269,7 @@ class Execution:
                     fused=self.notes.fused,
                     cost_per_hour=self.notes.cost_per_hour,
                 ),
+                check=self._check_attempt,
             )
         return row
 

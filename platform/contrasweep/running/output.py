@@ -38,6 +38,7 @@ class Output:
         self.left_out = 0
         self.sent, self.due = 0, time.monotonic() + SEND_S
         self._saved: tuple[int, int] | None = None
+        self._abandoned = False
         self._open = contextlib.ExitStack()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="trial-log", daemon=True)
@@ -61,6 +62,10 @@ class Output:
         self._open.enter_context(warnings.catch_warnings())
         self._thread.start()
         return self
+
+    def abandon(self) -> None:
+        """Send nothing more: the log is that of a later attempt."""
+        self._abandoned = True
 
     def close(self) -> None:
         """Give standard output and error back, and keep the log; a log without a word is not kept."""
@@ -89,6 +94,8 @@ class Output:
                     self._send()
 
     def _send(self) -> None:
+        if self._abandoned:
+            return
         began = time.monotonic()
         try:
             self.sent = self.path.stat().st_size

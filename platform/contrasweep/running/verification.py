@@ -13,13 +13,14 @@ from contrasweep.errors import BrokenFileError, StorageError
 from contrasweep.planning.learned import PEAKS_FILE, peaks_key
 from contrasweep.running.locks import exclusive_driver
 from contrasweep.running.trial_verification import trial_problems
+from contrasweep.storage.attempts import CLAIM_FILE
 from contrasweep.storage.code_files import ACCEPTED_FILE, VERSION_FILE, read_sources, read_version
 from contrasweep.storage.compact_parts import decode_part, kind_of
 from contrasweep.storage.confirmations import read_confirmations
 from contrasweep.storage.looks import read_looks
 from contrasweep.storage.names import check_name
 from contrasweep.storage.planned import PLAN, read_planned
-from contrasweep.storage.records import RECORD, StudyRecords
+from contrasweep.storage.records import ATTEMPT, RECORD, StudyRecords
 from contrasweep.storage.superseded import finish_move, put_aside
 from contrasweep.storage.superseded_files import ABOUT_FILE, MOVE_FILE
 from contrasweep.tracking.links import FILE as LINKS
@@ -139,6 +140,8 @@ def _file(records: StudyRecords, key: str) -> Iterator[Finding]:
     elif folder == "search" and key.endswith(".json"):
         for finding in _attempt(whole, "search", lambda: CANDIDATE_FILE.read(store, whole)):
             yield Finding(finding.file, finding.problem, "search", name.partition("/")[0])
+    elif folder == "trials" and key.endswith(f"/{ATTEMPT}"):
+        yield from _attempt(whole, "delete", lambda: CLAIM_FILE.read(store, whole))
     elif key == "code/accepted.json":
         yield from _attempt(whole, "", lambda: ACCEPTED_FILE.read(store, whole))
     elif folder == "code" and key.endswith(".json"):

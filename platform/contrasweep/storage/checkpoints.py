@@ -3,7 +3,7 @@
 import hashlib
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -57,14 +57,18 @@ class Checkpoints:
     def __init__(self, store: Store, prefix: str) -> None:
         self.store, self.prefix = store, prefix.rstrip("/")
 
-    def save(self, folder: Path, step: int, extra: Extra | None = None) -> None:
-        """Store the files of `folder` as the checkpoint after `step`, with `extra` beside it."""
+    def save(
+        self, folder: Path, step: int, extra: Extra | None = None, *, check: Callable[[], object] = lambda: None
+    ) -> None:
+        """Store the files of `folder` as the checkpoint after `step`, with `extra` beside it. `check` is asked last
+        before the marker is written, and raises where it must not be."""
         before = self.latest()
         files = {}
         for path in sorted(p for p in folder.rglob("*") if p.is_file()):
             name = check_file_name(path.relative_to(folder).as_posix())
             files[name] = _sha256(path)
             self.store.put_file(f"{self.prefix}/{step}/{name}", path)
+        check()
         MARKER_FILE.write(self.store, f"{self.prefix}/latest.json", asdict(Saved(step, files, extra or Extra())))
         if before is not None and before.step != step:
             for name in before.files:

@@ -6,6 +6,7 @@
 <study>/trials/<id>/metrics.parquet         every report
 <study>/trials/<id>/system.parquet          what it used over time: memory, GPU, the host's cores
 <study>/trials/<id>/items.parquet           one value per test item, where the trainable gives them
+<study>/trials/<id>/attempt.json            who trains it, or did last; see `attempts`
 <study>/trials/<id>/log.txt                 what it printed; <study>/trials/<id>/stack.txt: where it hung
 <study>/trials/<id>/artifacts/...           files that the trainable gives
 <study>/trials/<id>/checkpoint/<step>/...   newest usable checkpoint; checkpoint/latest.json names it, written last
@@ -41,6 +42,7 @@ REPORT_COLUMNS = ("step", "time", "trial_id", "etag")
 
 SYSTEM = "system.parquet"
 RECORD = "record.json"
+ATTEMPT = "attempt.json"
 LOG, STACK = "log.txt", "stack.txt"
 """What a trial printed, and what it was doing when it did not report any more; each only where there is any."""
 
@@ -192,6 +194,10 @@ class StudyRecords:
     def write(self, record: Record) -> None:
         """Write a trial's record; with it the trial is finished."""
         self.store.write(self.key(record.trial_id, RECORD), record.to_json())
+
+    def create(self, record: Record) -> bool:
+        """Write a trial's record where it has none; whether it was written."""
+        return self.store.write(self.key(record.trial_id, RECORD), record.to_json(), if_absent=True)
 
     def reopen(self, trial_id: str) -> None:
         """Drop the record of a trial: it is not finished any more, and goes on from its checkpoint."""

@@ -4,12 +4,11 @@ import os
 import resource
 import signal
 import sys
-import tempfile
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pytest
+from counting_trial import finish, train
 
 from cluster.guard import guard
 from contrasweep import data
@@ -25,23 +24,6 @@ from contrasweep.trial import Report, Trial
 @pytest.fixture
 def trial(tmp_path) -> Trial:
     return Trial("s", "a", "m:f", {}, data.resolve("digits", folds=2, storage=str(tmp_path)), fold=0)
-
-
-def train(trial, resume=None):
-    """Counts to 3; the last report has items and an artifact."""
-    done = int((resume / "n").read_text()) if resume else 0
-    with tempfile.TemporaryDirectory() as scratch:
-        for n in range(done + 1, 4):
-            (Path(scratch) / "n").write_text(str(n))
-            last = {"items": {"hits": [1.0, 0.0]}, "artifacts": {"n.txt": Path(scratch) / "n"}} if n == 3 else {}
-            yield Report(n, {"accuracy": n / 10}, Path(scratch), **last)
-
-
-def finish(execution: Execution):
-    while True:
-        progress = execution.advance()
-        if progress.record is not None:
-            return progress.record
 
 
 @pytest.mark.parametrize("reports", [0, 1, 2, 3])

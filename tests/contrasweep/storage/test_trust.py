@@ -217,7 +217,7 @@ def test_a_trainable_cannot_write_an_artifact_outside_its_trial(records, tmp_pat
     assert record.status == Status.FAILED and "may not use this name for an artifact" in record.error
     assert records.read_one(TRIAL.id) == record
     assert set(tmp_path.iterdir()) - set(before) == {tmp_path / "storage"}
-    assert [key.split("/")[-1] for key in records.store.list()] == ["record.json", "metrics.parquet"]
+    assert [key.split("/")[-1] for key in records.store.list()] == ["record.json", "attempt.json", "metrics.parquet"]
 
 
 @pytest.mark.parametrize("name", ["step", "time", "trial_id", "a\nb", "x" * 300])
