@@ -4,6 +4,7 @@ Arm and config stay out, so that replicates are paired: all arms of a cell start
 the same order of the data and the same augmentations.
 """
 
+import functools
 import hashlib
 import os
 import random
@@ -30,7 +31,15 @@ def reseed(*parts: int | str | None) -> None:
     seed = derive(*parts)
     random.seed(seed)
     np.random.seed(seed % 2**32)  # code of others may draw from it
-    torch.manual_seed(seed)
+    if _has_accelerator():
+        torch.manual_seed(seed)
+    else:  # the same generator; the call above would keep a traceback for each kind of device that there is not
+        torch.default_generator.manual_seed(seed)
+
+
+@functools.cache
+def _has_accelerator() -> bool:
+    return torch.accelerator.is_available()
 
 
 def prepare(device: torch.device, threads: int = 1) -> None:
