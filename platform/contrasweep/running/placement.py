@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ray.tune import PlacementGroupFactory
 
@@ -74,7 +75,7 @@ class Placements:
         """The placement of `trial` as plain values, for its worker and `bundles`."""
         placement, hint = self.place(trial), self.footprints.study.arms[trial.arm].footprint
         place: PlaceDescription = {
-            "resources": placement.resources(),
+            "resources": self._asked(trial, placement).resources(),
             "labels": placement.label_selector(),
             "limit_host_memory": hint is not None and not placement.gpu,
         }
@@ -82,6 +83,17 @@ class Placements:
             share = float(placement.share * fused.slots)
             place["cohort"] = {"key": fused.key, "slots": fused.slots, "engine": fused.engine, "gpu_share": share}
         return place
+
+    def _asked(self, trial: Trial, placement: Placement) -> Placement:
+        """What Ray is asked for: on cores, where nothing is declared, at least a quarter of the memory that goes with
+        them on the smallest host. What is learned of the trials' memory, or an engine that needs more, then changes
+        nothing while cores are what is short: Ray gives a trial the process of the last one only where both ask for
+        the same."""
+        if placement.gpu or self.footprints.study.arms[trial.arm].footprint:
+            return placement
+        hosts = [node for node in self.inventory.nodes if node.cpus and slots_on(placement, node)]
+        part = min((placement.cpus * node.memory_gib / node.cpus for node in hosts), default=0.0)
+        return replace(placement, host_memory_gib=max(placement.host_memory_gib, part / 4))
 
     def described_again(self, described: TrialDescription) -> PlaceDescription:
         """The placement that a trial, as the engine describes it, has by now."""
@@ -122,7 +134,7 @@ class Placements:
             return None
         if memory == "gpu" and now.gpu is not None:
             self.footprints.overflowed(trial, now.gpu, self.inventory.gpu(now.gpu).memory_gib * float(now.share))
-        more = out_of_memory.retry(now, memory, self.inventory)
+        more = out_of_memory.retry(self._asked(trial, now), memory, self.inventory)
         if more is None:
             self.infeasible.add(trial.id)
             return None

@@ -119,6 +119,32 @@ def test_ray_is_asked_by_plain_values():
     assert requested.bundles == [{"CPU": 2.0, "GPU": 0.5, "memory": 4.0 * 2**30}]
 
 
+def test_what_is_learned_of_memory_keeps_processes_where_cores_are_short():
+    cores = Inventory((Node(2, 16, 0),))
+    placements, trials = placed(cores, a=None)
+
+    def asked(number, **fields):
+        bundles = placements.described(trials[number])["resources"]
+        placements.ended(Record.of(trials[number], status=Status.DONE, **fields))
+        return bundles
+
+    first = asked(0, host_memory_gib=0.83)
+    assert asked(1, host_memory_gib=1.3) == first == asked(2), "Ray reuses a process where both ask for the same"
+    assert first["memory"] == 2 * 2**30, "a quarter of a core's part of the host"
+    placements, trials = placed(cores, a=None)
+    asked(0, host_memory_gib=7.0)
+    assert asked(1)["memory"] == 8 * 2**30, "memory of which more is needed is asked for"
+    placements, trials = placed(cores, a=Footprint(host_memory_gib=0.5))
+    assert asked(0)["memory"] == 2**29, "what is declared is asked for as it is"
+
+
+def test_out_of_memory_on_cores_gets_twice_what_was_asked_for():
+    placements, (trial, *_) = placed(Inventory((Node(2, 16, 0),)), a=None)
+    asked = placements.described(trial)["resources"]["memory"]
+    again = placements.after_error({"id": trial.id}, "MemoryError: cannot allocate")
+    assert again.bundles[0]["memory"] == 2 * asked
+
+
 def test_a_share_holds_the_context_too():
     assert fraction(1.0, 80) == 1.0
     assert fraction(0.25, 80) == pytest.approx(0.25 - CONTEXT_GIB / 80)
