@@ -17,6 +17,9 @@ from trainables.contrastive_method import EVAL_BATCH_ROWS, Contrastive, Opener
 from trainables.contrastive_settings import Settings
 from trainables.folding import Unfoldable
 
+KEPT = 5
+"""Datasets and folds that a cohort keeps open at least: the folds of a study alternate."""
+
 
 class ContrastiveCohorts:
     """Satisfies `contrasweep.cohorts.Probing`."""
@@ -35,7 +38,7 @@ class ContrastiveCohorts:
             network = ContrastiveNetwork(settings, shape, device, slots, engine)
         except Unfoldable as error:
             raise Alone(error.reason) from None
-        start = partial(_start, form_of(settings, shape), SharedData(slots), slots)
+        start = partial(_start, form_of(settings, shape), SharedData(max(slots, KEPT)), slots)
         return FusedCohort(network, slots, engine, start)
 
     def probe(self, trial: Trial, slots: Sequence[int]) -> Sequence[Timing]:

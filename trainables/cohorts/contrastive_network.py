@@ -21,6 +21,8 @@ from trainables.folding import (
     fold,
     fold_optimizer,
 )
+from trainables.losses import ComposedLoss
+from trainables.losses.negatives import has_signed_scores
 
 
 class ContrastiveNetwork:
@@ -37,12 +39,13 @@ class ContrastiveNetwork:
         self.average = FoldedAverage(self.network) if settings.ema else None
         self.clip = torch.zeros(count, dtype=torch.float64, device=device)
         self.optimizer = self._optimizer(settings)
-        self.step_of = Step(self.network, loss, self.optimizer, self.temperature, self.average, self.clip)
+        counted = of_trial if isinstance(of_trial, ComposedLoss) and has_signed_scores(of_trial) else None
+        self.step_of = Step(self.network, loss, self.optimizer, self.temperature, self.average, self.clip, counted)
         rows = 2 * settings.batch_size
         self.views = self._buffer(count, rows, *shape)
         self.labels = torch.zeros(count, rows, dtype=torch.int64, device=device)
         self.rows = torch.zeros(count, rows, dtype=torch.int64, device=device)
-        self.sums = Sums(count, device, of_trial)
+        self.sums = Sums(count, device)
 
     def put(self, slot: int, method: Contrastive) -> None:
         """Copy weights, optimizer and loss parameters of a member into a slot."""

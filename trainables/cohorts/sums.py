@@ -6,17 +6,15 @@ from torch import Tensor
 from trainables.contrastive_method import Step
 from trainables.folding import Outcome
 from trainables.folding.slots import like
-from trainables.losses import AnyLoss, ComposedLoss
-from trainables.losses.negatives import Counts, count_members, has_signed_scores
+from trainables.losses.negatives import Counts
 
 
 class Sums:
     """Of each slot: how many steps it took since `clear`, the sums of their losses and gradient norms in float64, and
-    the last of them with its batch, and what they had of negatives where the scores of `loss` have a sign. Steps that
-    were not taken count nowhere, as in `loop.Guard`."""
+    the last of them with its batch, and what they had of negatives. Steps that were not taken count nowhere, as in
+    `loop.Guard`."""
 
-    def __init__(self, slots: int, device: torch.device, loss: AnyLoss) -> None:
-        self.loss = loss
+    def __init__(self, slots: int, device: torch.device) -> None:
         self.negatives = torch.zeros(slots, 2, dtype=torch.int64, device=device)
         self.taken = torch.zeros(slots, dtype=torch.int64, device=device)
         self.totals = torch.zeros(slots, 2, dtype=torch.float64, device=device)
@@ -34,9 +32,7 @@ class Sums:
         values = torch.stack([outcome.losses, outcome.norms], 1).double()
         self.taken += taken
         self.totals += torch.where(taken[:, None], values, 0.0)
-        if isinstance(self.loss, ComposedLoss) and has_signed_scores(self.loss):
-            ids = labels if self.loss.loss.positives == "labels" else rows
-            self.negatives += torch.where(taken[:, None], count_members(self.loss, outcome.embeddings, ids), 0)
+        self.negatives += torch.where(taken[:, None], outcome.negatives, 0)
         batch = [outcome.losses, outcome.embeddings, labels, rows]
         if not self.last:
             self.last = [values.clone() for values in batch]

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from trainables.folding.engines import Engine, engine_of
-from trainables.folding.slots import Slots
+from trainables.folding.slots import Slots, copied
 from trainables.folding.tracing import folded_forward, folded_tree
 
 
@@ -88,10 +88,7 @@ class Folded:
     def take(self, slot: int) -> dict[str, Tensor]:
         """The state dict of a slot's member, in the plain network's names, types and memory formats."""
         stacked = self.state()
-        return {
-            name: torch.empty_like(plain, device=stacked[name].device).copy_(stacked[name][slot])
-            for name, plain in self.plain.items()
-        }
+        return {name: copied(stacked[name][slot], plain) for name, plain in self.plain.items()}
 
 
 def fold(model: nn.Module, slots: int | Slots, engine: str | Engine = "grouped") -> Folded:

@@ -16,7 +16,7 @@ from torch import Tensor
 from contrasweep.config import Config
 from trainables.checkpoint import StateDict
 from trainables.folding.errors import Unfoldable
-from trainables.folding.slots import Slots, like
+from trainables.folding.slots import Slots, copied, like
 from trainables.optimisation import LARS, SGD, AdamW
 
 PerMember = Float[Tensor, " k"]
@@ -72,10 +72,7 @@ class FoldedOptimizer(ABC):
     def take(self, slot: int) -> StateDict:
         """The state of a slot's member as its plain optimizer has it."""
         taken: StateDict = {
-            name: [
-                torch.empty_like(plain, device=value.device).copy_(value[slot])
-                for plain, value in zip(self.templates, stacked, strict=True)
-            ]
+            name: [copied(value[slot], plain) for plain, value in zip(self.templates, stacked, strict=True)]
             for name, stacked in self.states.items()
         }
         return taken | {name: int(self.numbers[name][slot]) for name in self.counts}

@@ -19,6 +19,8 @@ from trainables.folding.optimisers import FoldedOptimizer
 from trainables.folding.programs import Program, program_of
 from trainables.folding.slots import like
 from trainables.folding.temperature import FoldedTemperature
+from trainables.losses import ComposedLoss
+from trainables.losses.negatives import count_members
 
 PerMember = Float[Tensor, " k"]
 Tensors = dict[str, Tensor]
@@ -26,12 +28,13 @@ Tensors = dict[str, Tensor]
 
 class Outcome(NamedTuple):
     """Of a step: each member's loss, the norm of its gradient before clipping, whether it took the step (an inactive
-    slot did not), and its embeddings."""
+    slot did not), its embeddings, and its negatives with a score below 0 and in all (0 where they are not counted)."""
 
     losses: PerMember
     norms: PerMember
     taken: Bool[Tensor, " k"]
     embeddings: Float[Tensor, "k n d"]
+    negatives: Int[Tensor, "k 2"]
 
 
 @dataclass
@@ -47,6 +50,8 @@ class Step:
     temperature: FoldedTemperature | None = None
     average: FoldedAverage | None = None
     clip: PerMember | None = None
+    counted: ComposedLoss | None = None
+    """The loss of a trial alone, where its negatives are counted."""
     programs: dict[Any, tuple[Program, list[Tensor]]] = field(default_factory=dict, repr=False)
     """Compiled steps with the tensors that they read and write, by the shapes of batches."""
 
@@ -56,6 +61,8 @@ class Step:
         """Train all active members on a batch each. `labels` and `rows` are those of the embeddings."""
         self.network.train()
         places = self.loss.places(labels, rows)
+        if self.counted is not None:
+            places = (*places, labels if self.counted.loss.positives == "labels" else rows)
         if self.network.engine.compiled and self.loss.can_compile(labels.shape[1]):
             return self._compiled(batch, places)
         return self.run(self.tensors(), batch, places, eager=True)
@@ -80,6 +87,7 @@ class Step:
         """What is computed, beside the sizes of tensors and the code of the modules."""
         optimizer, parts = self.optimizer, (self.temperature, self.average, self.clip)
         kinds = [type(optimizer).__name__, str(optimizer.decayed), *(str(part is not None) for part in parts)]
+        kinds.append("" if self.counted is None else f"{self.counted.similarity.name} {self.counted.loss.positives}")
         return [*self.network.description, str(self.loss.form), *kinds]
 
     def tensors(self) -> Tensors:
@@ -110,6 +118,7 @@ class Step:
         embeddings = self.network(batch) if eager else self._forward({**tensors, **given}, batch)
         numbers = {name.removeprefix("loss."): value for name, value in tensors.items() if name.startswith("loss.")}
         scale = None if self.temperature is None else given["log_scale"].exp()
+        ids, places = (None, places) if self.counted is None else (places[-1], places[:-1])
         losses = self.loss.values(embeddings, numbers, places, scale)
         slopes = torch.autograd.grad(losses.sum(), leaves, allow_unused=True)
         with torch.no_grad():
@@ -123,7 +132,13 @@ class Step:
                 factor = torch.where(tensors["clip"] > 0, factor, 1.0)
                 gradients = [g * like(factor.to(g.dtype), g) for g in gradients]
             self._update(tensors, gradients, taken, everyone=eager and bool(taken.all()))
-        return Outcome(losses, norms, taken, embeddings)
+            negatives = self._negatives(embeddings, ids)
+        return Outcome(losses, norms, taken, embeddings, negatives)
+
+    def _negatives(self, embeddings: Tensor, ids: Tensor | None) -> Int[Tensor, "k 2"]:
+        if self.counted is None or ids is None:
+            return torch.zeros(len(embeddings), 2, dtype=torch.int64, device=embeddings.device)
+        return count_members(self.counted, embeddings, ids)
 
     @property
     def trained(self) -> list[str]:
