@@ -1,5 +1,7 @@
 """Ray's own death, and a terminal that goes: one line, status 130, and the same command goes on."""
 
+import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -7,7 +9,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from drivers import Driver, ray_folder, start_driver
+from drivers import SUPPORT, Driver, ray_folder, start_driver
+from raylets import QUICK, RayCluster, kill
 
 from contrasweep.storage.records import StudyRecords
 
@@ -67,3 +70,48 @@ def test_a_terminal_that_goes_interrupts_the_run(run: Run) -> None:
     _, errors = process.communicate(timeout=100)
     assert process.returncode == 130, errors
     assert errors.splitlines()[-1] == "contrasweep: interrupted; the same command goes on from here"
+
+
+@pytest.fixture
+def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Run, RayCluster]]:
+    """A run on a cluster that others have started, found by its address."""
+    monkeypatch.setitem(QUICK, "RAY_gcs_rpc_server_reconnect_timeout_s", "60")  # as it is without us: raylets wait
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]))
+    cluster = RayCluster()
+    try:
+        cluster.add_node("a", "T4", cpus=2)
+        cluster.wait_for_nodes(2)
+        monkeypatch.setenv("RAY_ADDRESS", f"{cluster.host}:{cluster.gcs_port}")
+        yield Run(tmp_path, cluster.folder), cluster
+    finally:
+        cluster.close()
+
+
+def test_the_death_of_a_head_elsewhere_is_said_in_one_line(remote: tuple[Run, RayCluster]) -> None:
+    run, cluster = remote
+    process = run.start()
+    run.wait_for_a_record(process)
+    head = cluster.nodes["head"]
+    head.process.send_signal(signal.SIGSTOP)  # it would end the raylet too, which is another machine's here
+    kill(head.running("gcs_server"))
+    _, errors = process.communicate(timeout=100)
+    assert process.returncode == 130, errors
+    (line,) = [line for line in errors.splitlines() if line.startswith("contrasweep:")]
+    says = "finished trials have their records; the same command goes on from here"
+    head_at = rf"\S+:{cluster.gcs_port}"
+    assert re.fullmatch(rf"contrasweep: Ray is gone \(its head at {head_at} does not answer\); {says}", line), line
+
+
+def test_a_head_that_hangs_for_a_while_loses_nothing(remote: tuple[Run, RayCluster]) -> None:
+    run, cluster = remote
+    process = run.start()
+    run.wait_for_a_record(process)
+    heads = cluster.nodes["head"].running("gcs_server")
+    for gcs in heads:
+        gcs.suspend()
+    time.sleep(20.0)
+    for gcs in heads:
+        gcs.resume()
+    _, errors = process.communicate(timeout=200)
+    assert heads and process.returncode == 0, errors
+    assert len(run.records.finished()) == 3
