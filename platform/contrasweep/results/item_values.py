@@ -1,7 +1,7 @@
 """The scores of test items behind a metric, for studies on one split: so that what they decide holds for new items."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -9,11 +9,10 @@ import pandas as pd
 from contrasweep.data.folds import NAMELESS
 from contrasweep.data.reading import GROUP
 from contrasweep.results.comparing import ItemValues
+from contrasweep.results.item_reader import Items, read_ahead
 from contrasweep.rows import ItemColumns
 from contrasweep.storage.record import Record, Status
 
-Items = Callable[[str], ItemColumns]
-"""A trial's id -> its items."""
 SAME = 1e-6
 """A metric is the mean of its items' scores where it equals it to this relative difference."""
 
@@ -28,13 +27,15 @@ def item_values(
     """
     means, parts, sizes = {}, {}, dict[str, np.ndarray]()
     names: dict[str, list[str]] = {}
-    for trial, status in zip(frame["trial_id"], frame["status"], strict=True):
-        if status != Status.DONE:
-            continue
-        record = records[trial]
-        if metric not in record.items:
-            return None
-        scored = items(trial)
+    done = [
+        str(trial) for trial, status in zip(frame["trial_id"], frame["status"], strict=True) if status == Status.DONE
+    ]
+    if any(metric not in records[trial].items for trial in done):
+        return None
+    for number, trial in enumerate(done):
+        if number == 1:  # after the first one, which may say that none is wanted
+            read_ahead(items, done)
+        record, scored = records[trial], items(trial)
         values = np.asarray(scored.get(metric, ()), dtype=np.float64)
         reported = record.metrics.get(metric, math.nan)
         if not len(values) or not np.isfinite(values).all():

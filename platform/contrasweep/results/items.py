@@ -10,7 +10,8 @@ import pandas as pd
 
 from contrasweep.data.reading import GROUP
 from contrasweep.errors import StorageError
-from contrasweep.results.item_values import Items, item_groups
+from contrasweep.results.item_reader import Items, read_ahead
+from contrasweep.results.item_values import item_groups
 from contrasweep.results.over_groups import scores
 from contrasweep.results.results import Results
 from contrasweep.results.table import Table
@@ -31,7 +32,9 @@ def by_item(
     It holds the noise of the test items only, not that of training; a fact about two trained models.
     """
     rows = []
-    for first, second in itertools.islice(_pairs(frame, records, axes, reference), MAX_PAIRS):
+    pairs = list(itertools.islice(_pairs(frame, records, axes, reference), MAX_PAIRS))
+    read_ahead(items, [row["trial_id"] for pair in pairs for row in pair])
+    for first, second in pairs:
         ours, theirs = items(first["trial_id"]), items(second["trial_id"])
         for name in sorted((set(ours) & set(theirs)) - {GROUP}):
             if len(ours[name]) != len(theirs[name]):  # other code ran one of them; a table over groups says so

@@ -17,7 +17,8 @@ from contrasweep.data.reading import GROUP
 from contrasweep.errors import SpecError, StorageError, choose_from
 from contrasweep.results.building import build_table
 from contrasweep.results.comparing import Judging
-from contrasweep.results.item_values import Items, item_groups, item_values
+from contrasweep.results.item_reader import Items, read_ahead
+from contrasweep.results.item_values import item_groups, item_values
 from contrasweep.results.table import Table
 from contrasweep.rows import FrameRow
 from contrasweep.storage.record import Record, Status
@@ -92,6 +93,7 @@ class _Parts:
             for trial, fold, status in zip(frame["trial_id"], frame["fold"], frame["status"], strict=True)
             if status == Status.DONE and score in records[trial].items
         ]
+        read_ahead(items, [trial for trial, _ in done])
         self.of = {trial: part for trial, part in done if score in items(trial)}
         self.groups: dict[tuple[str, str], list[str]] = {}
         """The group of each item, by dataset and fold. Trials that name none have those of the others."""

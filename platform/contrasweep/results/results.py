@@ -1,6 +1,5 @@
 """`Results`: what a study has so far, read from the storage alone; frames, tables and comparisons of it."""
 
-import functools
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ from contrasweep.config import Config
 from contrasweep.errors import BrokenFileError, SpecError, choose_from
 from contrasweep.results.code_use import MixedCode
 from contrasweep.results.display_names import DisplayNames, display_names
-from contrasweep.results.item_values import Items
+from contrasweep.results.item_reader import ItemReader, Items
 from contrasweep.results.names import OWN_COLUMNS, Over
 from contrasweep.results.notices import notice_lines
 from contrasweep.results.pareto import pareto_frame
@@ -27,6 +26,7 @@ from contrasweep.storage import compact
 from contrasweep.storage.planned import read_planned
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.store import LocalStore
 from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study.arm_budget import ArmBudget, search_costs
 from contrasweep.tracking.links import read_links
@@ -237,7 +237,7 @@ class Results:
     @cached_property
     def items(self) -> Items:
         """A trial's scores of its test items by name, read once; {} where they are broken."""
-        return functools.cache(self._items)
+        return ItemReader(self._items, remote=not isinstance(self.records.store, LocalStore))
 
     def _items(self, trial_id: str) -> ItemColumns:
         record = self.trial_records.get(trial_id)

@@ -16,7 +16,8 @@ from contrasweep.results.code_use import MixedCode, mark_mixed_code
 from contrasweep.results.comparing import ItemValues, Judging
 from contrasweep.results.display_names import DisplayNames
 from contrasweep.results.growth import Extension, Growth
-from contrasweep.results.item_values import Items, item_values
+from contrasweep.results.item_reader import Items
+from contrasweep.results.item_values import item_values
 from contrasweep.results.names import OWN_COLUMNS, Over
 from contrasweep.results.over_groups import chosen_score, table_over_groups
 from contrasweep.results.study_trials import StudyTrials

@@ -1,0 +1,56 @@
+"""Items of many trials are read at once from a server, and each of them once."""
+
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+
+from contrasweep.results.item_reader import ItemReader
+from contrasweep.results.item_values import item_values
+from contrasweep.rows import ItemColumns
+from contrasweep.storage.record import Status
+
+
+def test_what_is_read_ahead_is_read_at_once_and_never_again():
+    """Each reader waits for another one: alone it would wait for ever."""
+    both, asked = threading.Barrier(2, timeout=60), []
+
+    def read(trial_id: str) -> ItemColumns:
+        asked.append(trial_id)
+        both.wait()
+        return {"accuracy": np.array([float(trial_id)])}
+
+    items = ItemReader(read, remote=True)
+    items.ahead(["1", "2", "1"])
+    assert sorted(asked) == ["1", "2"]
+    assert items("2")["accuracy"] == 2.0 and items("1")["accuracy"] == 1.0
+    items.ahead(["2", "1"])
+    assert sorted(asked) == ["1", "2"]
+
+
+def test_a_folder_is_read_as_it_is_asked_for():
+    asked: list[str] = []
+    items = ItemReader(lambda trial_id: asked.append(trial_id) or {}, remote=False)
+    items.ahead(["1", "2"])
+    assert asked == []
+    items("2")
+    items("2")
+    assert asked == ["2"]
+
+
+def test_where_the_first_trial_says_that_none_is_wanted_no_other_is_read():
+    """Its metric is not the mean of its items' scores."""
+    frame = pd.DataFrame({"trial_id": list("abc"), "status": [Status.DONE] * 3})
+    asked: list[str] = []
+
+    def read(trial_id: str) -> ItemColumns:
+        asked.append(trial_id)
+        return {"accuracy": np.array([0.0, 1.0])}
+
+    for reported, wanted in ((0.9, ["a"]), (0.5, ["a", "b", "c"])):
+        asked.clear()
+        data = SimpleNamespace(digest="d")
+        one = SimpleNamespace(metrics={"accuracy": reported}, items=("accuracy",), data=data)
+        item_values(ItemReader(read, remote=True), frame, dict.fromkeys("abc", one), "accuracy")
+        assert sorted(asked) == wanted
