@@ -40,6 +40,7 @@ from contrasweep.statistics import (
 )
 from contrasweep.statistics.design import Design
 from contrasweep.statistics.family import Family
+from contrasweep.statistics.power_of_designs import t_power
 
 FOLDS_A = [0.91, 0.93, 0.90, 0.94, 0.95]
 FOLDS_B = [0.89, 0.90, 0.90, 0.91, 0.91]
@@ -310,6 +311,15 @@ def test_replicates_needed_reach_the_promised_power(effect, fraction):
 def test_power_of_the_smallest_sign_flip_design_is_exact():
     assert power(6, 1.5) == pytest.approx(stats.norm.cdf(1.5) ** 6 + stats.norm.sf(1.5) ** 6)
     assert power(5, 100.0) == pytest.approx(1)  # by the t-test
+
+
+@pytest.mark.parametrize("df", [1, 4, 29, 99_999])
+@pytest.mark.parametrize("noncentrality", [0.0, 0.5, 3.4, 12.0, 30.0])
+def test_power_of_a_t_test_is_that_of_the_noncentral_t(df, noncentrality):
+    """Against `scipy.stats`, which power itself does not import."""
+    critical = stats.t.isf(0.025, df)
+    tails = stats.nct.sf(critical, df, noncentrality) + np.nan_to_num(stats.nct.cdf(-critical, df, noncentrality))
+    assert t_power(noncentrality, df, 0.05) == pytest.approx(tails, abs=1e-7)
 
 
 def test_detectable_effect_is_detected_with_80_percent():

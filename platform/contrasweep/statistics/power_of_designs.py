@@ -2,10 +2,11 @@
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import special  # not stats or optimize, whose import takes longer than the rest of a plan
 
 from contrasweep.statistics.checks import level, overlap
 from contrasweep.statistics.design import SIGN_FLIP, Design
@@ -38,17 +39,17 @@ def power(n: int, effect: float, *, alpha: float = 0.05, train_fraction: float |
         return t_power(effect * np.sqrt(n), n - 1, alpha)
     attained = attained_level(n, alpha)
     if attained == smallest_p(n):
-        return float(stats.norm.cdf(effect) ** n + stats.norm.sf(effect) ** n)
+        return float(special.ndtr(effect) ** n + special.ndtr(-effect) ** n)
     return t_power(effect * np.sqrt(n - 0.5), n - 1, attained)
 
 
 def t_power(noncentrality: float, df: float, alpha: float) -> float:
     """Chance that a two-sided t-test at `alpha` rejects, of a true difference of so many standard errors."""
-    critical = stats.t.isf(alpha / 2, df)
-    above = stats.nct.sf(critical, df, noncentrality) if noncentrality <= 30 else np.nan
-    if np.isnan(above):  # scipy's nct loses its tail at large values, where the normal limit is close
-        return float(stats.norm.sf(critical - noncentrality))
-    return float(above + np.nan_to_num(stats.nct.cdf(-critical, df, noncentrality)))
+    critical = -special.stdtrit(df, alpha / 2)
+    above = 1 - special.nctdtr(df, noncentrality, critical) if noncentrality <= 30 else np.nan
+    if np.isnan(above):  # the noncentral t loses its tail at large values, where the normal limit is close
+        return float(special.ndtr(noncentrality - critical))
+    return float(above + np.nan_to_num(special.nctdtr(df, noncentrality, -critical)))
 
 
 def replicates_for(
@@ -87,7 +88,7 @@ def detectable_effect(
 
     if n < 2 or short(1e4) < 0:
         return np.inf
-    return float(optimize.brentq(short, 0, 1e4, xtol=1e-6))
+    return _root(short, 1e4)
 
 
 def planned_power(design: Design, family: Family, *, what: str = "") -> "PlannedPower":
@@ -165,4 +166,13 @@ def _detectable(design: Design, level: float) -> float:
     def short(effect: float) -> float:
         return t_power(effect / error, degrees, level) - POWER
 
-    return float(optimize.brentq(short, 0, 1e5, xtol=1e-6))
+    return _root(short, 1e5)
+
+
+def _root(increasing: Callable[[float], float], high: float) -> float:
+    """Where an increasing function crosses 0 between 0 and `high`, to within 1e-6, by bisection."""
+    low = 0.0
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (middle, high) if increasing(middle) < 0 else (low, middle)
+    return (low + high) / 2
