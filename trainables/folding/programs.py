@@ -17,6 +17,10 @@ from torch import Tensor, nn
 
 SOURCES = ("trainables.folding", "trainables.losses", "trainables.similarities", "trainables.temperature")
 """Modules of ours whose code is in a program."""
+WITHOUT_TESTS = {"cpp.vec_isa_ok": True}
+"""Inductor would compile a file for each kind of vector instructions that /proc/cpuinfo names, and load it in a process
+that imports torch, before it compiles or reads anything: 5 to 8 seconds of a core beside 20 for the step itself. A
+compiler that cannot do them fails at the step."""
 Program = Callable[..., Sequence[Tensor]]
 
 
@@ -28,9 +32,12 @@ def program_of(
     `identity` and the code of the classes in `tree` say what it computes, so that a program on disk is found without
     tracing the step again.
     """
+    from torch._inductor import config
+
     path = _folder() / f"{_digest(inputs, identity, tree)}.bin"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(path.with_suffix(".lock")):
+    unset = config.cpp.vec_isa_ok is None  # nobody has set TORCHINDUCTOR_VEC_ISA_OK
+    with filelock.FileLock(path.with_suffix(".lock")), config.patch(WITHOUT_TESTS if unset else {}):
         return _load(path) or _compile(step, inputs, path)
 
 
