@@ -89,6 +89,35 @@ def test_auto_searches_and_prunes_as_off_does(tmp_path):
     assert {record.notes.engine for record in records(expected).values()} == {None}
 
 
+def test_as_many_are_fused_as_the_memory_model_says_fit(tmp_path):
+    """ResNet-18 at a batch of 64: 1 GiB for one, 1.9 for two, 3.3 for four and 6.3 for eight in one process."""
+    arms = {"a": Arm(TRAIN, config={"encoder": "resnet18", "batch_size": 64, "epochs": 1})}
+    study = AblationGrid("s", arms, "digits-lt", folds=4, seeds=[0, 1], metric="f1_macro", cohort=8)
+    planned = plan(study, storage=str(tmp_path))
+    trial = planned.sample_trials[0]
+
+    def chosen(gib):
+        return fusion_of(planned, Footprints(study, Inventory((Node(2, gib),)), Learned()), ()).of(trial)
+
+    assert [chosen(gib).slots for gib in (8, 4, 2)] == [8, 4, 2]
+    assert chosen(1).reason == "two of its kind do not fit the memory of a host"
+
+
+def test_a_cohort_that_meets_the_limit_of_memory_goes_on_with_half_its_members(tmp_path):
+    """Four members at a step are more than the process may have; two of them are not."""
+
+    def study(cohort):
+        config = {**SMALL, "encoder": {"name": "cnn", "width": 32}, "batch_size": 128, "epochs": 2, "device": "cpu"}
+        arms = {"a": Arm("limited_contrastive:train", config=config)}
+        return AblationGrid("s", arms, "digits-lt", folds=4, metric="f1_macro", cohort=cohort)
+
+    results = run(study(4), storage=str(tmp_path / "limited"), tracking="none")
+    assert_same(results, run(study("off"), storage=str(tmp_path / "calm"), tracking="none"))
+    assert [(r.status, r.notes.fused) for r in records(results).values()] == [("done", 2)] * 4
+    (known,) = (tmp_path / "limited" / "calibration" / "cohorts").iterdir()
+    assert '"most_slots": 2' in known.read_text(), "kept for later runs"
+
+
 def epochs_by_trial(file):
     """Trial id -> the epochs that were noted of it, in their order."""
     noted = defaultdict(list)

@@ -111,6 +111,19 @@ def test_members_report_what_they_report_alone(digits: Manifest, variant: str) -
         assert differ(list(train(one)), reports[one.id]) < tolerance
 
 
+@pytest.mark.long  # inductor compiles for some ten seconds
+@pytest.mark.usefixtures("float64")
+def test_a_compiled_member_reports_what_it_reports_alone(
+    digits: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negatives, which are counted in the compiled step, among the rest."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    one = trial(digits, 1, encoder="mlp", device="cpu", loss={"name": "ocl", "temperature": 0.5})
+    reports = fused([one], engine="products-compiled")[one.id]
+    assert reports[0].metrics["negative_cosines"] > 0
+    assert differ(list(train(one)), reports) < 1e-10
+
+
 @pytest.mark.usefixtures("float64")
 def test_dropout_draws_what_it_draws_alone(digits: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     network = contrastive_method.network
