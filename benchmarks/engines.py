@@ -1,11 +1,13 @@
 """Trials per hour of whole studies, `cohort: auto` against `off`, through `contrasweep run`.
 
-    python -m benchmarks.engines [--trials 1000] [--batches 16 32] [--turns 1] [--epochs 12] [--output FOLDER]
+    python -m benchmarks.engines [--trials 1000] [--batches 16 32 128] [--turns 1] [--output benchmarks/results]
 
-The study is the quickstart's cnn with SupCon on digits-lt, five folds and as many seeds as it takes, on the machine's
-cores. Each run is a command of its own with a Ray, a storage and (the first of `auto`) a cache of compiled graphs of
-its own, so that its time has all: the start, probes, compilation, the report. Runs take turns, and ratios are of
-medians. Writes engines.md.
+A study is the quickstart's cnn with SupCon on digits-lt at one batch size, five folds and as many seeds as it takes, on
+the machine's cores; `--batches 0` is the quickstart itself. Each run is a command of its own with a Ray of its own.
+`off` and `auto` have a new storage, and `auto` has a cache of compiled graphs of its own, so that its time has all: the
+start, probes, compilation, the report. `again` is another study after `auto` on the same storage and cache. Runs take
+turns, and ratios are of medians: of seconds of the clock, which other work on the machine lengthens, and of processor
+seconds of all processes of a run. Prints each run, and appends the table to engines.md.
 """
 
 import argparse
@@ -17,23 +19,39 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import yaml
 
 from benchmarks.losses import processor
 from contrasweep.storage.records import StudyRecords
-from search_spaces.quickstart import BASE, TRAIN
+from search_spaces.quickstart import BASE, STUDY, TRAIN
 
 FOLDS = 5
+RUNS = {"off": "off", "auto": "auto", "again": "auto"}
+"""Name of a run -> its `cohort`; a run reads what the ones before it have left where they share a storage."""
+SAMPLE_S = 0.5
 
 
-def study_file(folder: Path, trials: int, batches: list[int], epochs: int) -> Path:
+@dataclass(frozen=True)
+class Measured:
+    """One run: seconds of the clock, processor seconds of its processes, how many trials each engine trained, and the
+    mean of their last values of the metric."""
+
+    seconds: float
+    processor_s: float
+    engines: Counter[str]
+    mean: float
+
+
+def study_file(folder: Path, trials: int, batches: list[int], epochs: int = 12, name: str = "engines") -> Path:
     """The study as YAML."""
     seeds = -(-trials // (FOLDS * len(batches)))
     config = BASE | {"epochs": epochs, "loss": {"name": "supcon", "temperature": 0.2}}
     study = {
-        "name": "engines",
+        "name": name,
         "arms": {"supcon": {"trainable": TRAIN, "config": config}},
         "axes": {"batch_size": batches},
         "data": "digits-lt",
@@ -41,70 +59,94 @@ def study_file(folder: Path, trials: int, batches: list[int], epochs: int) -> Pa
         "seeds": list(range(seeds)),
         "metric": "f1_macro",
     }
-    path = folder / "study.yaml"
+    path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(study))
     return path
 
 
-def run(study: Path, cohort: str, folder: Path, inductor: Path) -> tuple[float, float]:
-    """Seconds of a run, and the mean of its trials' last values; prints what the run said of engines."""
+def run(study: str, name: str, cohort: str, storage: Path, inductor: Path) -> Measured:
+    """Run a study of this name; prints what the run said of engines."""
     environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(inductor), "COLUMNS": "100"}
-    command = [sys.executable, "-m", "contrasweep", "run", str(study), "--set", f"cohort={cohort}"]
-    command += ["--storage", str(folder), "--tracking", "none"]
+    command = [sys.executable, "-m", "contrasweep", "run", study, "--set", f"cohort={cohort}"]
+    command += ["--storage", str(storage), "--tracking", "none"]
     begun = time.perf_counter()
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    seconds = time.perf_counter() - begun
-    if done.returncode:
-        raise SystemExit(done.stdout + done.stderr)
-    records = StudyRecords(str(folder), "engines")
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
+        spent = processor_seconds(process)
+        seconds = time.perf_counter() - begun
+        output.seek(0)
+        said = output.read()
+    if process.returncode:
+        raise SystemExit(said)
+    records = StudyRecords(str(storage), name)
     read = list(records.read(records.finished()).values())
     engines = Counter(record.notes.engine or "alone" for record in read)
-    print(cohort, f"{seconds:.1f} s", dict(engines), flush=True)
-    print("\n".join(line for line in (done.stdout + done.stderr).splitlines() if "cohort" in line), flush=True)
-    return seconds, statistics.fmean(record.metrics["f1_macro"] for record in read)
+    print("\n".join(line for line in said.splitlines() if "cohort" in line), flush=True)
+    return Measured(seconds, spent, engines, statistics.fmean(record.metrics["f1_macro"] for record in read))
+
+
+def processor_seconds(process: subprocess.Popen[bytes]) -> float:
+    """Of a process and its descendants until it ends: what each had used when it was last seen."""
+    spent: dict[tuple[int, float], float] = {}
+    while process.poll() is None:
+        try:
+            parent = psutil.Process(process.pid)
+            for one in (parent, *parent.children(recursive=True)):
+                times = one.cpu_times()
+                spent[one.pid, one.create_time()] = times.user + times.system
+        except psutil.Error:  # one of them has ended just now
+            pass
+        time.sleep(SAMPLE_S)
+    return sum(spent.values())
+
+
+def compare(batch: int, trials: int, turns: int) -> list[str]:
+    """Rows of the table for a batch size."""
+    taken: dict[str, list[Measured]] = {name: [] for name in RUNS}
+    with tempfile.TemporaryDirectory() as folder:
+        for turn in range(turns):
+            for number, (name, cohort) in enumerate(RUNS.items()):
+                called = f"engines-{name}" if batch else STUDY.name
+                place = Path(folder) / f"{turn}-{'off' if cohort == 'off' else 'auto'}{'' if batch else number}"
+                place.mkdir(exist_ok=True)
+                path = str(study_file(place, trials, [batch], name=called)) if batch else "search_spaces.quickstart"
+                taken[name].append(run(path, called, cohort, place, Path(folder) / f"inductor-{turn}"))
+                print(batch, name, taken[name][-1], flush=True)
+    seconds = {name: statistics.median(one.seconds for one in runs) for name, runs in taken.items()}
+    spent = {name: statistics.median(one.processor_s for one in runs) for name, runs in taken.items()}
+    rows = []
+    for name, runs in taken.items():
+        last, count = runs[-1], sum(runs[-1].engines.values())
+        cells = [batch or "quickstart", count, name, last.engines["alone"], f"{seconds[name]:.0f}"]
+        cells += [f"{3600 * count / seconds[name]:.0f}", f"{seconds['off'] / seconds[name]:.2f}"]
+        cells += [f"{spent[name]:.0f}", f"{spent['off'] / spent[name]:.2f}", f"{last.mean:.4f}"]
+        rows.append(f"| {' | '.join(map(str, cells))} |")
+    return rows
 
 
 def main() -> None:
-    """Measure, print and write the table."""
+    """Measure, print and append to the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--trials", type=int, default=1000)
-    parser.add_argument("--batches", nargs="+", type=int, default=[16, 32])
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--batches", nargs="+", type=int, default=[16, 32, 128])
     parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    load = Path("/proc/loadavg").read_text().split()[0]
-    taken: dict[str, list[float]] = {"off": [], "auto": []}
-    means: dict[str, list[float]] = {"off": [], "auto": []}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        study = study_file(folder, options.trials, options.batches, options.epochs)
-        for turn in range(options.turns):
-            for cohort, seconds in taken.items():
-                inductor = folder / f"inductor-{turn}"
-                took, mean = run(study, cohort, folder / f"{cohort}-{turn}", inductor)
-                seconds.append(took)
-                means[cohort].append(mean)
-    medians = {cohort: statistics.median(seconds) for cohort, seconds in taken.items()}
-    batches = ", ".join(map(str, options.batches))
-    rows = [
-        f"| {batches} | {options.trials} | {cohort} | {medians[cohort]:.0f} | "
-        f"{3600 * options.trials / medians[cohort]:.0f} | {medians['off'] / medians[cohort]:.2f} | "
-        f"{statistics.fmean(means[cohort]):.4f} |"
-        for cohort in taken
-    ]
-    lines = [
-        f"{datetime.date.today()}, {processor()}, {os.cpu_count()} cores, {options.turns} turns, "
-        f"{options.epochs} epochs; load average at the start: {load}.",
-        "",
-        "| batch | trials | cohort | seconds | trials per hour | ratio | mean macro F1 |",
-        "|---|---|---|---|---|---|---|",
-        *rows,
-    ]
-    print("\n".join(lines))
-    if options.output is not None:
-        options.output.mkdir(parents=True, exist_ok=True)
-        (options.output / "engines.md").write_text("\n".join(["# Engines in whole studies", "", *lines]) + "\n")
+    for batch in options.batches:
+        load = Path("/proc/loadavg").read_text().split()[0]
+        lines = [
+            f"{datetime.date.today()}, {processor()}, {os.cpu_count()} cores, {options.turns} turns, 12 epochs; load "
+            f"average at the start: {load}.",
+            "",
+            "| batch | trials | run | alone | seconds | trials an hour | ratio | processor s | ratio | mean macro F1 |",
+            "|---|---|---|---|---|---|---|---|---|---|",
+            *compare(batch, options.trials, options.turns),
+        ]
+        print("\n".join(lines), flush=True)
+        if options.output is not None:
+            options.output.mkdir(parents=True, exist_ok=True)
+            with (options.output / "engines.md").open("a") as file:
+                file.write("\n".join([*lines, "", ""]))
 
 
 if __name__ == "__main__":
