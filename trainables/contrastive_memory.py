@@ -53,7 +53,7 @@ def workload(settings: Settings, data: Manifest) -> Workload:
     if not resident:  # streamed: more of them wait, as prefetched batches
         views += (AHEAD + 1) * 2 * settings.batch_size * pixels * FLOAT
 
-    def build() -> nn.Module:
+    def build() -> "nn.Module":  # text: a plan may leave PyTorch out
         encoder = settings.encoder.build(shape)
         return nn.Sequential(encoder, settings.projection.build(encoder.dim))
 

@@ -16,6 +16,8 @@ from importlib.machinery import ModuleSpec
 from types import FunctionType, ModuleType
 from typing import Any, Protocol
 
+from contrasweep.left_out import check_touch
+
 TRAINING = "torch"
 """The package whose absence says that nothing is trained here."""
 OWN_OPTIONAL = ("pandas", "scipy", "ray", "mlflow", "optuna", "matplotlib", "sklearn")
@@ -28,9 +30,11 @@ class _Kind(type(Protocol)):  # type: ignore[misc]
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        _touched()
         return _stand_in(f"{cls.__name__}.{name}")
 
     def __call__(cls, *args: Any, **options: Any) -> Any:
+        _touched()
         if _decorates(args, options):
             return args[0]
         if "_stands_for" in vars(cls):
@@ -49,18 +53,23 @@ class _Kind(type(Protocol)):  # type: ignore[misc]
 class _StandIn(metaclass=_Kind):
     """What stands for a class, a function or a value."""
 
+    _is_protocol = False  # asked by isinstance
+
     def __init__(self, *args: Any, **options: Any) -> None:
         pass
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        _touched()
         return _stand_in(name)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
+        _touched()
         return args[0] if _decorates(args, options) else self
 
     def __enter__(self) -> Any:
+        _touched()
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -75,6 +84,8 @@ class _Module(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if self.__name__.partition(".")[0] in _STRICT:
+            _touched()
         return _stand_in(name)
 
 
@@ -86,6 +97,8 @@ class _Finder:
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """See `importlib.abc.MetaPathFinder`."""
+        if name.partition(".")[0] in _STRICT:
+            _touched()
         return ModuleSpec(name, self, is_package=True) if name.partition(".")[0] in self.names else None  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
@@ -97,6 +110,8 @@ class _Finder:
 
 
 _FINDER = _Finder()
+_STRICT: set[str] = set()
+"""Packages that are installed and left out of a command that starts anew where it needs them."""
 
 
 def import_with_stand_ins(name: str) -> ModuleType:
@@ -113,18 +128,21 @@ def import_with_stand_ins(name: str) -> ModuleType:
                 _FINDER.names.add(missing)
 
 
-def leave_out(package: str = TRAINING) -> None:
+def leave_out(package: str = TRAINING, *, strict: bool = False) -> None:
     """From now on have stand-ins for `package` though it is installed; nothing where it is imported already. For a
     process that reads names and docstrings of trainables' modules and ends: importing PyTorch takes five times as long
-    as all the rest of that."""
+    as all the rest of that. `strict` for one that goes on: see `left_out`."""
+    if strict and not is_installed(package):
+        return
     if package not in sys.modules and package not in _FINDER.names:
         _FINDER.names.add(package)
+        _STRICT.update({package} if strict else ())
         sys.meta_path.insert(0, _FINDER)
 
 
 def absent() -> tuple[str, ...]:
-    """The packages that stand-ins stand for in this process."""
-    return tuple(sorted(_FINDER.names))
+    """The packages that stand-ins stand for in this process because they are not installed."""
+    return tuple(sorted(_FINDER.names - _STRICT))
 
 
 @contextmanager
@@ -145,11 +163,18 @@ def _scoped() -> Iterator[None]:
 
 def is_installed(name: str) -> bool:
     """Whether there is such a package, a stand-in excepted."""
+    if name in _STRICT:
+        return True
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
         return False
     return spec is not None and not isinstance(spec.loader, _Finder)
+
+
+def _touched() -> None:
+    if _STRICT:
+        check_touch()
 
 
 def _decorates(args: Sequence[Any], options: Any) -> bool:

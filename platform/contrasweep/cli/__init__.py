@@ -21,6 +21,7 @@ def main() -> None:
     from contrasweep.cli.app import app
     from contrasweep.errors import ContrasweepError
     from contrasweep.imports import in_one_line
+    from contrasweep.left_out import TrainingNeeded, start_anew
     from contrasweep.running.signals import interruption
     from contrasweep.secrets import check_arguments
     from contrasweep.terminal_text import guarded
@@ -35,6 +36,8 @@ def main() -> None:
         check_arguments(sys.argv[1:])
         status = app(standalone_mode=False)
         sys.stdout.flush()
+    except TrainingNeeded:
+        start_anew()
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

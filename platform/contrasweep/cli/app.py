@@ -74,7 +74,8 @@ def plan(
     """Show what would run: cells, replicates, what is done already; memory and packing of each cell, hours and cost on
     this machine or on the hosts of an inventory; and what the design can answer. Of datasets that are not staged, how
     many cells wait for them and the commands that stage them."""
-    from contrasweep.planning import forecast
+    from contrasweep.left_out import TrainingNeeded, may_leave_out
+    from contrasweep.planning import forecast, kept_counts
     from contrasweep.planning.facade import plan_staged
     from contrasweep.planning.missing import outline
     from contrasweep.running.claim import check_name
@@ -82,6 +83,8 @@ def plan(
     from contrasweep.storage.records import StudyRecords
 
     declared = load_study(study, sets or [])
+    if _is_program() and may_leave_out(declared, kept_counts.any_kept()):
+        leave_out(strict=True)
     planned, missing = plan_staged(declared, storage=storage)
     if planned is None:
         if json:
@@ -93,16 +96,21 @@ def plan(
     records = StudyRecords(storage, planned.study.name)
     comparison, notes = compare_plan(planned, records, extend=extend)
     lines = [line for line in (comparison.line(all_=True), *notes) if line]
-    if not json:  # what would run is worth reading where `run` would refuse it
-        print("\n".join([expected.to_text(width()), *lines]))
-    if not missing:  # a part of a study is another plan than the whole, which may have been run
-        check_name(planned, records, extend=extend)
-    advised = None
-    known = expected.records and (document := records.document()) and document.plan_digest == planned.digest
-    if known and document and is_installed("pandas") and is_installed("scipy"):  # a machine that only plans has none
-        from contrasweep.results.results import Results
+    advised, text = None, "" if json else "\n".join([expected.to_text(width()), *lines])
+    try:
+        if not missing:  # a part of a study is another plan than the whole, which may have been run
+            check_name(planned, records, extend=extend)
+        known = expected.records and (document := records.document()) and document.plan_digest == planned.digest
+        if known and document and is_installed("pandas") and is_installed("scipy"):  # one that only plans has none
+            from contrasweep.results.results import Results
 
-        advised = Results.load(document.name, storage).advice(expected.hours_of)
+            advised = Results.load(document.name, storage).advice(expected.hours_of)
+    except TrainingNeeded:  # the command starts anew, and what it printed would stand there twice
+        text = ""
+        raise
+    finally:
+        if text:  # what would run is worth reading where `run` would refuse it
+            print(text)
     if json:
         print_json(
             expected.to_dict() | {"other_code": lines, "advice": advised.to_dict() if advised is not None else None}
