@@ -1,0 +1,50 @@
+"""How well reviews are ranked by their length alone: the floor that a trained ranker has to leave.
+
+    list(train(trial))
+
+One report, with the metrics and per-product values of a ranker's last one, so that the floor stands in the same table
+and is compared by the same paired test. Nothing is random: the seed changes nothing.
+"""
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Annotated
+
+import pydantic
+
+from contrasweep.data.manifest import Manifest
+from contrasweep.errors import DataError
+from contrasweep.schema import checked
+from contrasweep.trial import Report, Trial
+from trainables.review_helpfulness.corpora import load
+from trainables.review_helpfulness.metrics import per_product
+from trainables.review_helpfulness.settings import Settings as RankerSettings
+
+
+@checked
+class Settings:
+    """Settings of the ranking by length; each as the ranker's of the same name."""
+
+    relevance_threshold: Annotated[int, pydantic.Field(ge=0, le=3)] = 1
+    min_word_count: Annotated[int, pydantic.Field(ge=1)] = 5
+    max_tokens: Annotated[int, pydantic.Field(ge=1)] = 128
+
+    def resolve(self, data: Manifest) -> "Settings":
+        """These settings for `data`, which they do not depend on; `DataError` where it has no reviews."""
+        if data.kind != "reviews":
+            raise DataError(f"reviews are ranked by their length; {data.name} is of kind {data.kind!r}")
+        return self
+
+
+def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+    """Rank once and report; there is nothing to resume from. A review is as long as the words that a ranker reads of
+    it."""
+    own = Settings(**trial.config).resolve(trial.data)
+    read = RankerSettings(max_tokens=own.max_tokens, min_word_count=own.min_word_count)
+    test = load(trial, read, (trial.seed, trial.fold)).corpora["test"]
+    lengths = [len(tokens) for tokens in test.review_tokens]
+    ranked = per_product(labels=test.label, products=test.product, threshold=own.relevance_threshold, scores=lengths)
+    yield Report(1, ranked.mean(), items=dict(ranked.values))
+
+
+train.settings = Settings  # type: ignore[attr-defined]
