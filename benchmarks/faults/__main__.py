@@ -73,7 +73,7 @@ def main() -> None:
         if (name, options.seed) in there or time.monotonic() > until:
             continue
         scenario, times = SCENARIOS[name]
-        folder = Path(tempfile.mkdtemp(prefix="cs-faults-"))
+        folder, keep = Path(tempfile.mkdtemp(prefix="cs-faults-")), False
         try:
             began = time.monotonic()
             rows = scenario(folder / name, options.times or times, options.seed)
@@ -85,8 +85,11 @@ def main() -> None:
             with options.output.open("a") as file:
                 file.write(json.dumps(line | {"rows": [asdict(row) for row in rows]}) + "\n")
             print(f"{name}: {sum(row.injected for row in rows)} faults in {took} s", flush=True)
+            if keep := any(row.lost or row.twice for row in rows):
+                print(f"{name}: what must not be is in {folder}", flush=True)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            if not keep:
+                shutil.rmtree(folder, ignore_errors=True)
     options.output.with_suffix(".md").write_text(table(read_lines(options.output)))
 
 
