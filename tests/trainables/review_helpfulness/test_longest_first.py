@@ -1,0 +1,39 @@
+"""The floor by length: what every ranker reports of it, in one report of its own, and the errors."""
+
+import pytest
+
+from contrasweep.data import resolve
+from contrasweep.data.manifest import Manifest
+from contrasweep.errors import DataError
+from contrasweep.trial import Trial
+from trainables import longest_first, review_helpfulness
+from trainables.longest_first import Settings
+
+SMALL = {"word_dim": 8, "epochs": 1, "max_tokens": 32, "sampler": {"max_groups": 8}, "model": {"name": "prh_net"}}
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    return resolve(
+        "synthetic-reviews?products=60", folds=None, storage=str(tmp_path_factory.mktemp("data")), write=True
+    )
+
+
+def test_it_is_the_floor_that_a_ranker_reports(reviews: Manifest) -> None:
+    (floor,) = longest_first.train(Trial("s", "a", "t", {"max_tokens": 32}, reviews, None, 0))
+    *_, ranker = review_helpfulness.train(Trial("s", "a", "t", SMALL, reviews, None, 0))
+    assert floor.step == 1 and floor.metrics["map"] == pytest.approx(ranker.metrics["length_map"])
+    assert list(floor.items["map"]) == pytest.approx(list(ranker.items["length_map"]))
+    assert set(floor.items) <= set(ranker.items) and len(floor.items["map"]) == 12
+
+
+def test_words_beyond_what_a_ranker_reads_count_for_nothing(reviews: Manifest) -> None:
+    """All reviews are as long as one word, so that their order in the data decides."""
+    (floor,) = longest_first.train(Trial("s", "a", "t", {"max_tokens": 1}, reviews, None, 0))
+    (all_words,) = longest_first.train(Trial("s", "a", "t", {}, reviews, None, 0))
+    assert floor.metrics["map"] != all_words.metrics["map"]
+
+
+def test_it_needs_reviews(tmp_path) -> None:
+    with pytest.raises(DataError, match="digits is of kind 'image'"):
+        Settings().resolve(resolve("digits", folds=2, storage=str(tmp_path)))
