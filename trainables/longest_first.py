@@ -7,6 +7,7 @@ and is compared by the same paired test. Nothing is random: the seed changes not
 """
 
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -19,21 +20,22 @@ from contrasweep.trial import Report, Trial
 from trainables.review_helpfulness.corpora import load
 from trainables.review_helpfulness.metrics import per_product
 from trainables.review_helpfulness.settings import Settings as RankerSettings
+from trainables.review_helpfulness.settings import Threshold, threshold_of
 
 
 @checked
 class Settings:
     """Settings of the ranking by length; each as the ranker's of the same name."""
 
-    relevance_threshold: Annotated[int, pydantic.Field(ge=0, le=3)] = 1
+    relevance_threshold: Threshold | None = None
     min_word_count: Annotated[int, pydantic.Field(ge=1)] = 5
     max_tokens: Annotated[int, pydantic.Field(ge=1)] = 128
 
     def resolve(self, data: Manifest) -> "Settings":
-        """These settings for `data`, which they do not depend on; `DataError` where it has no reviews."""
+        """These settings with the relevance threshold of `data`; `DataError` where it has no reviews."""
         if data.kind != "reviews":
             raise DataError(f"reviews are ranked by their length; {data.name} is of kind {data.kind!r}")
-        return self
+        return replace(self, relevance_threshold=threshold_of(data, self.relevance_threshold))
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
@@ -43,7 +45,8 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     read = RankerSettings(max_tokens=own.max_tokens, min_word_count=own.min_word_count)
     test = load(trial, read, (trial.seed, trial.fold)).corpora["test"]
     lengths = [len(tokens) for tokens in test.review_tokens]
-    ranked = per_product(labels=test.label, products=test.product, threshold=own.relevance_threshold, scores=lengths)
+    threshold = threshold_of(trial.data, own.relevance_threshold)
+    ranked = per_product(labels=test.label, products=test.product, threshold=threshold, scores=lengths)
     yield Report(1, ranked.mean(), items=dict(ranked.values))
 
 

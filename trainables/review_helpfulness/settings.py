@@ -8,7 +8,7 @@ import pydantic
 
 from contrasweep.components import Component
 from contrasweep.data.manifest import Manifest
-from contrasweep.errors import SpecError
+from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import OMIT_DEFAULT, checked
 from trainables.fields import Count, Device, MaybeCount, Positive
 from trainables.files import with_digest
@@ -47,6 +47,22 @@ MOVED_TO_MODELS = {
 """Flat keys of studies written before models had settings of their own."""
 
 
+Threshold = Annotated[int, pydantic.Field(ge=0, le=3)]
+"""A label from 0 to 3, above which labels are relevant."""
+USUAL_THRESHOLD = 1
+
+
+def threshold_of(data: Manifest, chosen: int | None) -> int:
+    """The relevance threshold that was `chosen`, else that of the dataset's manifest, else the usual one; `DataError`
+    where the manifest's is none."""
+    own = data.source.get("relevance_threshold", USUAL_THRESHOLD) if chosen is None else chosen
+    if not isinstance(own, int) or own not in range(4):
+        raise DataError(
+            f"{data.name}: its relevance_threshold must be a label from 0 to 3, got {own!r}; stage it again"
+        )
+    return own
+
+
 @checked
 class Settings:
     """Settings of a review-helpfulness trial. It is optimised by Adam; the best epoch's weights are tested."""
@@ -80,8 +96,8 @@ class Settings:
     """When the learning rate falls."""
     patience: MaybeCount = 10
     """Training ends after so many epochs in a row without a better validation MAP; 0: never."""
-    relevance_threshold: Annotated[int, pydantic.Field(ge=0, le=3)] = 1
-    """Labels above this one are relevant to the metrics (Amazon: 1, Lazada: 0)."""
+    relevance_threshold: Threshold | None = None
+    """Labels above this one are relevant to the metrics; null: the dataset's own (Lazada: 0, all others 1)."""
     helpful_threshold: Annotated[int, pydantic.Field(ge=0, le=4)] = 2
     """The least label that counts as helpful: in the contrastive loss, in `bce` and in the distances."""
     min_word_count: Count = 5
@@ -115,10 +131,16 @@ class Settings:
             )
 
     def resolve(self, data: Manifest) -> "Settings":
-        """The same settings with the digest of the file of word vectors, whose content is part of what a trial is."""
+        """The same settings with the dataset's relevance threshold, and the digest of the file of word vectors, whose
+        content is part of what a trial is."""
+        resolved = self.with_threshold(data)
         if self.word_vectors is None:
-            return self
-        return dataclasses.replace(self, word_vectors=with_digest(self.word_vectors, "word_vectors"))
+            return resolved
+        return dataclasses.replace(resolved, word_vectors=with_digest(self.word_vectors, "word_vectors"))
+
+    def with_threshold(self, data: Manifest) -> "Settings":
+        """The same settings with the dataset's relevance threshold where they have none."""
+        return dataclasses.replace(self, relevance_threshold=threshold_of(data, self.relevance_threshold))
 
     def build_model(self, inputs: Inputs) -> HelpfulnessModel:
         """The model with its initial weights, drawn from torch's random state."""

@@ -27,7 +27,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     `mrr` of the test part, the same under a random order (`random_map`) and longest first (`length_map`), and with
     `distances` those of Tables 7-8. Its items have one value per test product, in the order of the data.
     """
-    settings, key = Settings(**trial.config), (trial.seed, trial.fold)
+    settings, key = Settings(**trial.config).with_threshold(trial.data), (trial.seed, trial.fold)
     yield from loop.run(Trainer(settings, load(trial, settings, key), key), trial, resume)
 
 

@@ -17,6 +17,7 @@ import pytest
 from contrasweep.data import images, inspecting, long_tail, open_dataset, resolve, safety, stage
 from contrasweep.data.importers import DATASETS, mcr_reviews, reviews, xbd
 from contrasweep.data.manifest import MANIFEST, Manifest
+from contrasweep.data.resolving import default_place
 from contrasweep.errors import DataError, SpecError
 
 _spec = importlib.util.spec_from_file_location("sources", Path(__file__).with_name("sources.py"))
@@ -193,6 +194,14 @@ def test_xbd_reads_the_published_labels(shared: Path) -> None:
 )
 def test_votes_to_label(votes: int, label: int) -> None:
     assert reviews.label(votes) == label
+
+
+def test_the_market_of_mcr_reviews_says_what_is_relevant(tmp_path: Path) -> None:
+    amazon, lazada = staged("mcr-reviews", tmp_path), staged("mcr-reviews", tmp_path, "lazada", market="lazada")
+    assert [one.source["relevance_threshold"] for one in (amazon, lazada)] == [1, 0]
+    assert default_place("mcr-reviews", dict(amazon.source["settings"])) != default_place(
+        "mcr-reviews", dict(lazada.source["settings"])
+    )
 
 
 def test_mcr_reviews_keep_features_order_and_products_apart(tmp_path: Path) -> None:

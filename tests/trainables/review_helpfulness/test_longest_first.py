@@ -1,5 +1,7 @@
 """The floor by length: what every ranker reports of it, in one report of its own, and the errors."""
 
+from dataclasses import replace
+
 import pytest
 
 from contrasweep.data import resolve
@@ -37,3 +39,29 @@ def test_words_beyond_what_a_ranker_reads_count_for_nothing(reviews: Manifest) -
 def test_it_needs_reviews(tmp_path) -> None:
     with pytest.raises(DataError, match="digits is of kind 'image'"):
         Settings().resolve(resolve("digits", folds=2, storage=str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("own", "chosen", "wanted"), [({}, None, 1), ({"relevance_threshold": 0}, None, 0), ({}, 2, 2)]
+)
+def test_the_threshold_is_the_datasets_unless_one_is_chosen(reviews: Manifest, own, chosen, wanted) -> None:
+    said = {} if own is None else {"relevance_threshold": own}
+    data = replace(reviews, source={**reviews.source, **said})
+    config = {} if chosen is None else {"relevance_threshold": chosen}
+    (floor,) = longest_first.train(Trial("s", "a", "t", config, data, None, 0))
+    (given,) = longest_first.train(Trial("s", "a", "t", {"relevance_threshold": wanted}, reviews, None, 0))
+    assert floor.metrics == given.metrics
+    assert Settings(**config).resolve(data).relevance_threshold == wanted
+    assert review_helpfulness.Settings(**config).resolve(data).relevance_threshold == wanted
+    *_, ranker = review_helpfulness.train(Trial("s", "a", "t", SMALL | config, data, None, 0))
+    (same,) = longest_first.train(
+        Trial("s", "a", "t", {"max_tokens": 32, "relevance_threshold": wanted}, reviews, None, 0)
+    )
+    assert ranker.metrics["length_map"] == pytest.approx(same.metrics["map"])
+
+
+@pytest.mark.parametrize("own", ["0", 4, 1.5])
+def test_a_threshold_that_is_no_label_is_refused(reviews: Manifest, own: object) -> None:
+    data = replace(reviews, source={**reviews.source, "relevance_threshold": own})
+    with pytest.raises(DataError, match="relevance_threshold must be a label from 0 to 3"):
+        Settings().resolve(data)

@@ -14,7 +14,7 @@ import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,16 +26,20 @@ from contrasweep.schema import checked
 
 PER_IMAGE, PER_ITEM = 32, 128
 MAX_BYTES = 2**30
+RELEVANCE_THRESHOLDS = {"amazon": 1, "lazada": 0}
+"""Labels above are relevant, by MCR's code."""
 Row = Mapping[str, Any]
 """A line of a published file; its fields are checked as they are read."""
 
 
 @checked
 class Settings:
-    """`category`: the one to stage where the folder has several. `features`: false leaves the features out."""
+    """`category`: the one to stage where the folder has several. `features`: false leaves the features out. `market`:
+    whose reviews they are, which says from which label on one is relevant to the metrics."""
 
     category: str | None = None
     features: bool = True
+    market: Literal["amazon", "lazada"] = "amazon"
 
 
 def read(source: Path, settings: Settings) -> Content:
@@ -58,7 +62,8 @@ def read(source: Path, settings: Settings) -> Content:
     features = (
         _Features(source / "features", rejected) if settings.features and (source / "features").is_dir() else None
     )
-    return content(products, reviews, rejected, features=features, source={"category": category})
+    about = {"category": category, "relevance_threshold": RELEVANCE_THRESHOLDS[settings.market]}
+    return content(products, reviews, rejected, features=features, source=about)
 
 
 def _category(source: Path, wanted: str | None) -> str:
