@@ -14,6 +14,8 @@ STUDIES = {name: study for name, study in vars(orthonormal).items() if isinstanc
 }
 ASKED = {
     "SMALL_BATCHES": {"loss"},
+    "OVER_SMALL_BATCHES": {"loss", "alpha"},
+    "FEW_EPOCHS": {"loss"},
     "LONG_TAILS": {"loss"},
     "CENTRES": {"loss", "alpha"},
     "ALPHA": {"alpha", "alpha_schedule"},
@@ -49,7 +51,7 @@ def test_arms_differ_in_what_is_asked_alone(name: str) -> None:
 
 
 def test_a_baseline_is_nowhere_without_its_floor(tmp_path: Any) -> None:
-    for name in ("SMALL_BATCHES", "LONG_TAILS", "TABLE_6_SMALL", "TABLE_7_SMALL"):
+    for name in ("SMALL_BATCHES", "OVER_SMALL_BATCHES", "FEW_EPOCHS", "LONG_TAILS", "TABLE_6_SMALL", "TABLE_7_SMALL"):
         cells = plan(STUDIES[name], storage=str(tmp_path)).cells
         floor = [cell for cell in cells if cell.arm == "raw-pixels"]
         datasets = {trial.data.digest for cell in cells for trial in cell.trials}

@@ -19,7 +19,7 @@ from trainables.review_helpfulness.metrics import PerProduct, per_product
 from trainables.review_helpfulness.sampler import GroupSampler
 from trainables.review_helpfulness.scoring import distance_metrics, with_floors
 from trainables.review_helpfulness.selection import BestWeights, PlateauSchedule
-from trainables.review_helpfulness.settings import Settings
+from trainables.review_helpfulness.settings import USUAL_THRESHOLD, Settings
 
 
 class Step(NamedTuple):
@@ -35,6 +35,8 @@ class Trainer:
 
     def __init__(self, settings: Settings, data: Prepared, key: tuple[int | None, ...]) -> None:
         self.settings, self.data, self.key, self.guard = settings, data, key, loop.Guard()
+        chosen = settings.relevance_threshold
+        self.threshold = USUAL_THRESHOLD if chosen is None else chosen
         self.device = seeding.pick_device(settings.device)
         seeding.prepare(self.device, settings.threads)
         seeding.reseed(*key, "weights")
@@ -123,10 +125,7 @@ class Trainer:
     def evaluate_part(self, corpus: Corpus) -> PerProduct:
         """The metrics of a part, per product."""
         return per_product(
-            labels=corpus.label,
-            scores=self.score(corpus),
-            products=corpus.product,
-            threshold=self.settings.relevance_threshold,
+            labels=corpus.label, scores=self.score(corpus), products=corpus.product, threshold=self.threshold
         )
 
     def select(self, epoch: int, dev_map: float) -> None:
@@ -146,7 +145,7 @@ class Trainer:
         """The test part under the best epoch's weights, once, at the end."""
         self.load_best()
         corpus = self.data.corpora["test"]
-        metrics, items = with_floors(self.evaluate_part(corpus), corpus, self.settings.relevance_threshold)
+        metrics, items = with_floors(self.evaluate_part(corpus), corpus, self.threshold)
         if self.settings.distances:
             outputs = ((output, batch) for _, output, batch in self.outputs(corpus))
             metrics |= distance_metrics(outputs, self.settings.helpful_threshold)

@@ -41,9 +41,7 @@ def test_it_needs_reviews(tmp_path) -> None:
         Settings().resolve(resolve("digits", folds=2, storage=str(tmp_path)))
 
 
-@pytest.mark.parametrize(
-    ("own", "chosen", "wanted"), [({}, None, 1), ({"relevance_threshold": 0}, None, 0), ({}, 2, 2)]
-)
+@pytest.mark.parametrize(("own", "chosen", "wanted"), [(None, None, 1), (0, None, 0), (0, 2, 2)])
 def test_the_threshold_is_the_datasets_unless_one_is_chosen(reviews: Manifest, own, chosen, wanted) -> None:
     said = {} if own is None else {"relevance_threshold": own}
     data = replace(reviews, source={**reviews.source, **said})
