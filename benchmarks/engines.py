@@ -109,7 +109,9 @@ def compare(batch: int, trials: int, turns: int) -> list[str]:
                 called = f"engines-{name}" if batch else STUDY.name
                 place = Path(folder) / f"{turn}-{'off' if cohort == 'off' else 'auto'}{'' if batch else number}"
                 place.mkdir(exist_ok=True)
-                path = str(study_file(place, trials, [batch], name=called)) if batch else "search_spaces.quickstart"
+                path = (
+                    str(study_file(place, trials, [batch], name=called)) if batch else "search_spaces.quickstart:STUDY"
+                )
                 taken[name].append(run(path, called, cohort, place, Path(folder) / f"inductor-{turn}"))
                 print(batch, name, taken[name][-1], flush=True)
     seconds = {name: statistics.median(one.seconds for one in runs) for name, runs in taken.items()}
