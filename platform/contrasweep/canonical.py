@@ -23,7 +23,7 @@ def canonical(value: Any, place: str = "") -> Any:
         if not math.isfinite(value):
             raise SpecError("a config value must be finite", place=place, value=value)
         return int(value) if value.is_integer() and abs(value) < 2**53 else value
-    if isinstance(value, Mapping):
+    if type(value) is dict or isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
                 raise SpecError("config keys must be text", place=place, value=key)

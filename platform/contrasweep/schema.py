@@ -177,6 +177,8 @@ def _omitted_fields(cls: Hashable) -> dict[str, object]:
 
 def plain(value: Any) -> Any:
     """A setting's value as YAML could hold it: mappings, lists, text, numbers."""
+    if type(value) in (str, int, float, bool, type(None)):  # most are, and the questions below take longer
+        return value
     if hasattr(value, "to_plain"):  # a component
         return value.to_plain()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -90,6 +90,20 @@ def test_the_component_is_called_with_its_parameters() -> None:
     assert Settings(optimizer={"name": "ready", "rank": 3}).optimizer.settings == Ready(rank=3)
 
 
+def test_a_table_gives_out_one_component_for_the_same_values_and_nobody_changes_it() -> None:
+    table: Table[Any] = Table("optimizer", {"sgd": SGD, "adam": adam})
+    first = table.choose({"name": "sgd", "momentum": 0.5})
+    assert table.choose({"name": "sgd", "momentum": 0.5}) is first
+    assert table.choose({"name": "sgd", "momentum": 0.5}, "", {"weight_decay": 0.1}).parameters["weight_decay"] == 0.1
+    assert "weight_decay" in first.to_plain() and first.parameters["weight_decay"] == 0.0
+    assert table.choose({"name": "sgd", "nesterov": True}).settings.nesterov
+    with pytest.raises(SpecError, match="weight_decay"):  # a value that was accepted says nothing of another
+        table.choose({"name": "sgd", "momentum": 0.5, "weight_decay": -1})
+    plain = table.choose({"name": "adam", "betas": (0.5, 0.9)}).to_plain()
+    plain["betas"].append(7)
+    assert table.choose({"name": "adam", "betas": (0.5, 0.9)}).to_plain() == {"name": "adam", "betas": [0.5, 0.9]}
+
+
 def test_what_says_where_is_left_out_until_it_is_set() -> None:
     assert "device" not in resolved_config(Settings())
     assert resolved_config(Settings(device="cpu"))["device"] == "cpu"
