@@ -140,32 +140,31 @@ def tune(task: Task, *, reused: bool = False) -> Values:
 
 
 def with_joblib(task: Task) -> Values:
-    """Optuna's way over processes: a study in sqlite, its trials put in line, as many workers as slots taking them."""
+    """Optuna's way over processes: a study in sqlite, and as many workers as slots, each with its part of the trials.
+    Of those that are put in line for all of them, sqlite now and then gives one to two workers."""
     import optuna
     from joblib import Parallel, delayed
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     trials, url = task.trials(), f"sqlite:///{task.folder}/optuna.db"
     study = optuna.create_study(storage=url, study_name=task.study.name, direction="maximize")
-    for index in range(len(trials)):
-        study.enqueue_trial({"index": index})
-    shares = [len(trials) // task.slots + (slot < len(trials) % task.slots) for slot in range(task.slots)]
-    Parallel(n_jobs=task.slots)(delayed(_optimise)(url, task.study, trials, share) for share in shares)
+    parts = (trials[slot :: task.slots] for slot in range(task.slots))
+    Parallel(n_jobs=task.slots)(delayed(_optimise)(url, task.study, part) for part in parts)
     return [(trial.value, trial.user_attrs["seconds"]) for trial in study.trials]
 
 
-def _optimise(url: str, declared: AblationGrid, trials: list[Trial], count: int) -> None:
+def _optimise(url: str, declared: AblationGrid, trials: list[Trial]) -> None:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study, left = optuna.load_study(study_name=declared.name, storage=url), iter(trials)
 
     def objective(asked: optuna.Trial) -> float:
-        index = asked.suggest_int("index", 0, len(trials) - 1)
-        value, seconds = train_whole(trials[index], declared.metric)
+        value, seconds = train_whole(next(left), declared.metric)
         asked.set_user_attr("seconds", seconds)
         return value
 
-    optuna.load_study(study_name=declared.name, storage=url).optimize(objective, n_trials=count)
+    study.optimize(objective, n_trials=len(trials))
 
 
 CONTESTANTS: dict[str, Callable[[Task], Values]] = {
