@@ -3,9 +3,9 @@ cores decide in minutes.
 
 Amazon's and Lazada's reviews are not at hand, and the real clothing reviews have no images: so what needs both is asked
 of synthetic reviews, half of whose helpfulness is planted in the words and half in the image regions, and says nothing
-about real ones. The ranking by length alone is the floor. Of the settings only epochs and learning rate were chosen, on
-the validation products of the clothing reviews with seed 0, for the proposed model and PRH-Net alike; what decides are
-the test products, with seeds from 100 on.
+about real ones. The ranking by length alone is the floor. Settings are those of the small studies, which were made for
+the time that they take; of the real reviews alone epochs and learning rate were chosen, on the validation products with
+seed 0, for the proposed model and PRH-Net alike. What decides are the test products, with seeds from 100 on.
 """
 
 from contrasweep import AblationGrid, Arm, Replicates

@@ -145,7 +145,8 @@ HEAD = """# Claims of papers, and what studies decided
 
 Each claim is asked by a study that two cores run in minutes. Its smallest difference of interest was declared before it
 was run and is justified beside it; its settings were chosen on other data than those that decide; replicates were added
-until a verdict was reached or out of reach. *Equivalent* is within the smallest difference of interest. Floor and
+until a verdict was reached or out of reach. *Equivalent* is within the smallest difference of interest, also where
+the difference is shown; verdicts count all comparisons and looks of a study, the intervals here do not. Floor and
 ceiling are arms of the same table: *below the floor*, a difference is real and neither arm of use as it was trained.
 Small networks on small data: a verdict here holds for what was run, and is no verdict on the paper's own scale, for
 which each section names the study and an inventory of hosts: there `plan` says which GPUs hold it, what is to be
