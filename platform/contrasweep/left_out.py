@@ -9,11 +9,7 @@ decided by a stand-in, and nothing that PyTorch would check goes unchecked.
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NoReturn
-
-if TYPE_CHECKING:
-    from contrasweep.study.study import Study
+from typing import NoReturn
 
 OWN = "trainables"
 """The package whose modules may touch stand-ins while they are imported."""
@@ -36,14 +32,6 @@ def check_touch() -> None:
         raise TrainingNeeded(name)
 
 
-def may_leave_out(study: "Study", kept: bool) -> bool:
-    """Whether a plan of `study` is likely to need no PyTorch: all that it names is ours, counts are `kept`, and the
-    command was not started anew."""
-    ours = all(isinstance(arm.trainable, str) and arm.trainable.startswith(f"{OWN}.") for arm in study.arms.values())
-    named = (vars(study).get("axes"), *((arm.config, arm.space) for arm in study.arms.values()))
-    return kept and ours and WITH_TRAINING not in os.environ and not any(":" in text for text in _texts(named))
-
-
 def start_anew() -> NoReturn:
     """Replace this process by one of the same words that imports PyTorch."""
     sys.stdout.flush()
@@ -53,17 +41,3 @@ def start_anew() -> NoReturn:
 
 def _passes_on(module: str) -> bool:
     return module in (__name__, "contrasweep.stand_ins") or module.startswith(("importlib.", "_frozen_importlib"))
-
-
-def _texts(value: object) -> Iterator[str]:
-    """All text in nested values."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _texts(item)
-    elif options := getattr(value, "options", None):
-        yield from _texts(options)

@@ -74,10 +74,11 @@ def plan(
     """Show what would run: cells, replicates, what is done already; memory and packing of each cell, hours and cost on
     this machine or on the hosts of an inventory; and what the design can answer. Of datasets that are not staged, how
     many cells wait for them and the commands that stage them."""
-    from contrasweep.left_out import TrainingNeeded, may_leave_out
+    from contrasweep.left_out import TrainingNeeded
     from contrasweep.planning import forecast, kept_counts
     from contrasweep.planning.facade import plan_staged
     from contrasweep.planning.missing import outline
+    from contrasweep.planning.without_torch import may_leave_out
     from contrasweep.running.claim import check_name
     from contrasweep.running.code_changes import compare_plan
     from contrasweep.storage.records import StudyRecords
