@@ -42,13 +42,16 @@ class Project:
         shutil.copy(SUPPORT / "toy.py", folder)
         each = {"epochs": EPOCHS[-1], "keep_every": 2, "log": str(self.log)}
         arms = {"quick": each, "held": each | {"lr": 0.5, "wait_at": 4, "gate": str(self.gate)}}
-        study = {
+        self.study = {
             "name": STUDY,
             "data": "digits-lt",
             "folds": 3,
             "arms": {name: {"trainable": "toy:train", "config": config} for name, config in arms.items()},
         }
-        (folder / "study.yaml").write_text(yaml.safe_dump(study))
+        self.declare()
+
+    def declare(self, **fields: int) -> None:
+        (self.folder / "study.yaml").write_text(yaml.safe_dump(self.study | fields))
 
     def contrasweep(self, *words: str) -> subprocess.Popen:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
@@ -91,7 +94,7 @@ class Project:
                 records.finished()
             )
 
-        wait_for(there, 120, lambda: str(self.trained()))
+        wait_for(there, 40, lambda: str(self.trained()))
 
     def finished_files(self) -> dict[Path, tuple[bytes, int]]:
         """Content and time of every file of the trials that have a record."""
@@ -168,6 +171,7 @@ def held(calm):
 def shut(project, calm):
     """Each case begins without records, with the gate shut."""
     shutil.rmtree(project.storage, ignore_errors=True)
+    project.declare()
     project.log.unlink(missing_ok=True)
     project.gate.touch()
 
@@ -192,6 +196,25 @@ def test_a_job_goes_on_after_a_worker_and_after_a_node(cluster, project, calm, h
     assert_is_as_calm(project, calm, before, lost=2)
     cluster.add_node("b", "T4")
     cluster.wait_for_nodes(3)
+
+
+@pytest.mark.parametrize("max_failures", [0, 1])
+def test_hosts_that_are_lost_are_no_failures_of_their_trials(cluster, project, calm, held, max_failures):
+    """The trial at the gate on node a loses its host twice without getting further, the one on node b once."""
+    project.declare(max_failures=max_failures)
+    job = project.job()
+    project.wait_at_gate(2, held)
+    before = project.finished_files()
+    for lost, name in enumerate("aba", 1):
+        cluster.nodes[name].kill()
+        cluster.add_node(name, "T4")
+        project.wait_at_gate(2 + lost, held)
+    project.gate.unlink()
+    status, log = project.said("logs", job, "--address", cluster.address, "--follow")
+
+    assert status == 0, log
+    assert log.count("its worker or host was lost; it resumes from its checkpoint") == 3
+    assert_is_as_calm(project, calm, before, lost=3)
 
 
 def test_submitting_again_goes_on_after_the_driver_and_after_the_head(cluster, project, calm, held):

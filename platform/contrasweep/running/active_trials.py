@@ -1,6 +1,7 @@
 """The trials that were handed out and have no record yet: what is known of each, and how it ends."""
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ from contrasweep.storage.record import Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial
 from contrasweep.tuning.source import Finished, Next, Source
+
+MAX_HOSTS_LOST = 20
 
 
 class ActiveTrials:
@@ -47,6 +50,7 @@ class ActiveTrials:
         self.fault = ""  # why nothing more may run
         self._seconds: dict[str, float] = {}  # trial id -> training time so far, as its worker last reported
         self._furthest: dict[str, int] = {}  # trial id -> last step that was reported
+        self._hosts_lost = Counter[str]()  # trial id -> hosts that it lost since it last got further
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Tune pickles what it was configured with, for a restore that we never do; open files cannot be."""
@@ -158,7 +162,14 @@ class ActiveTrials:
         further = bool(reports) and reports[-1]["step"] > self._furthest.get(trial_id, 0)
         if further:
             self._furthest[trial_id] = step_of(reports[-1])
+            del self._hosts_lost[trial_id]
         return further
+
+    def lose_host(self, trial_id: str) -> bool:
+        """The host on which a trial ran is lost: whether the trial may lose another one. Not after `MAX_HOSTS_LOST`
+        without getting further, for then it may be what ends them."""
+        self._hosts_lost[trial_id] += 1
+        return self._hosts_lost[trial_id] < MAX_HOSTS_LOST
 
     def peers(self, reports: Mapping[str, Row]) -> None:
         """Reports, by trial, of members of a cohort that train in step: known before any of them is decided on."""

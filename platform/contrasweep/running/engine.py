@@ -21,7 +21,7 @@ from contrasweep.running.cohort_actor import end_hosts
 from contrasweep.running.placement import bundles
 from contrasweep.running.probing import Probes
 from contrasweep.running.run_context import RunContext
-from contrasweep.running.tune_hooks import Bridge, Decider, Events, Silent
+from contrasweep.running.tune_hooks import HOST_LOST, Bridge, Decider, Events, Silent
 from contrasweep.running.worker import TuneTrial
 
 TUNE_ENVIRONMENT = {
@@ -95,6 +95,10 @@ class Engine:
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = "auto" if adaptive else MAX_PENDING_TRIALS
         # Usage statistics are off; counting callbacks for them would import MLflow, for seconds.
         usage.tag_callbacks = lambda callbacks: False
+        # Tune counts no failure where a host was announced to go; one that goes without a word is no other case.
+        ray.exceptions.RayActorError.preempted = property(
+            lambda error: error._preempted or HOST_LOST.search(str(error)) is not None
+        )
         # Tune would copy the driver's AWS keys into its actors' environments, which Ray writes to readable logs.
         class_cache.ENV_VARS_TO_PROPAGATE = class_cache.TRAIN_ENV_VARS_TO_PROPAGATE
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # `Events` reports lost workers, in one line each

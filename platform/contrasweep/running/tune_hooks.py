@@ -28,6 +28,9 @@ LOST = (
     "its process was lost each time: it called os._exit, crashed in compiled code, or was killed from outside, as the "
     "kernel does where memory runs out; its log has what it printed"
 )
+HOST_LOST = re.compile(r"its node has died|actor is temporarily unavailable")
+"""Ray's words of an actor that was lost with its host: the host has given no sign for a while, or the connection broke
+and within a second no host said that the process had ended."""
 IDLE_S, IDLE_REPEAT_S = 30.0, 300.0
 """After so long without a running trial, and again after so long, a message says what is waited for."""
 
@@ -96,11 +99,15 @@ class Decider(FIFOScheduler):  # type: ignore[misc]
         return TrialScheduler.CONTINUE if go_on else TrialScheduler.STOP  # type: ignore[no-any-return]
 
     def on_trial_error(self, tune_controller: Any, trial: RayTrial) -> None:
-        """After running out of memory, the trial is retried with more."""
+        """After running out of memory, the trial is retried with more. A host that was lost is no failure of the trial
+        (see `Engine`), until it has lost too many."""
         if trial.config["id"] not in self.trials.running:
             super().on_trial_error(tune_controller, trial)
             return
-        resources = self.trials.placements.after_error(trial.config, _error_text(trial))
+        error = _error_text(trial)
+        if HOST_LOST.search(error) and not self.trials.lose_host(trial.config["id"]):
+            trial.run_metadata.num_failures = trial.max_failures + 1  # the next one is the last
+        resources = self.trials.placements.after_error(trial.config, error)
         if resources is not None:
             trial.config["place"] = self.trials.placements.described_again(trial.config)
             trial.config["notes"] = self.trials.notes(trial.config["id"]).to_dict()
