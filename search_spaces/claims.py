@@ -11,6 +11,7 @@ FLOODS_TRIED = (
     "3 tried (with colour statistics, with colours normalised by flood, and neither), on five floods, one held out at "
     "a time, seed 0; decided on the five others"
 )
+SYSTEMS_TRIED = f"none but those of LOCAL: {FLOODS_TRIED}, with seeds from 300 on"
 LOCAL_TRIED = (
     "25 tried on folds 0 and 1 of the training part, seed 0, and one on folds 2 and 3; decided on the test part"
 )
@@ -62,6 +63,21 @@ def _local(
     """A claim of LOCAL, asked by a study of orthonormal.py or local.py; `full` is a study of local.py."""
     where = f"{LOCAL}, {place}"
     return Claim(says, where, study, arm, against, floor, ceiling, f"search_spaces.local:{full}", LOCAL_TRIED)
+
+
+def _systems(says: str, place: str, against: str, full: str) -> Claim:
+    """A claim of LOCAL's systems, asked by `floods.SYSTEMS`; `full` is a study of local.py."""
+    study = "search_spaces.floods:SYSTEMS"
+    return Claim(
+        f"{says}, on floods never seen",
+        f"{LOCAL}, {place}",
+        study,
+        "local",
+        against,
+        floor="colour",
+        full=f"search_spaces.local:{full}",
+        tried=SYSTEMS_TRIED,
+    )
 
 
 def _helpfulness(says: str, place: str, study: str, arm: str, against: str, full: str = "MAIN_TABLE") -> Claim:
@@ -217,6 +233,14 @@ CLAIMS = [
         "colour",
         full="search_spaces.local:TABLE_2",
         tried=FLOODS_TRIED,
+    ),
+    _systems("LOCAL is better than L-SCL", "Table 3: 1.9 and .8 points of F1", "l-scl", "TABLE_3"),
+    _systems("LOCAL is better than SCL on pairs", "Table 3: 7.7 and .6 points of F1", "scl", "TABLE_3"),
+    _systems(
+        "Differences of all stages are better than of the last two",
+        "Table 5: 1.6 and .4 points of accuracy",
+        "last-stages",
+        "TABLE_5",
     ),
     _helpfulness(
         "Adaptive contrast ranks reviews better than plain contrast (synthetic reviews)",
