@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from contrasweep.data import open_dataset
@@ -315,7 +316,7 @@ class Contrastive:
         )
         if not final:
             return loop.Evaluation(scores.metrics)
-        figures = _figures(scores, self.trial, folder) if self.settings.figures else {}
+        figures = _figures(scores, self.test.labels, self.trial, folder) if self.settings.figures else {}
         return loop.Evaluation({**scores.metrics, **elsewhere}, {**scores.items, **self.test.grouping}, figures)
 
 
@@ -339,15 +340,21 @@ def evaluated(model: nn.Sequential, settings: Settings) -> nn.Module:
     return model[0] if settings.evaluate_on == "features" else model
 
 
-def _figures(scored: evaluation.Evaluation, trial: Trial, folder: Path) -> dict[str, Path]:
-    """Histograms of target and noise similarities, as cosine and as arc length: `similarities_<name>.png`."""
+def _figures(scored: evaluation.Evaluation, labels: Int[Tensor, " n"], trial: Trial, folder: Path) -> dict[str, Path]:
+    """Histograms of target and noise similarities, as cosine and as arc length: `similarities_<name>.png`, over all
+    test items, and `similarities_<name>_by_class.png`, by their own class."""
     cosine = scored.items["target_similarity"], scored.items["noise_similarity"]
-    series = {"cosine": cosine, "neg_arc_length": tuple(target_noise.arc_length(values) for values in cosine)}
+    arc = target_noise.arc_length(cosine[0]), target_noise.arc_length(cosine[1])
+    series = {"cosine": cosine, "neg_arc_length": arc}
     folder.mkdir(parents=True, exist_ok=True)
     title = f"{trial.arm} on {trial.data.name}, seed {trial.seed}"
-    return {
-        f"similarities_{name}.png": target_noise.figure(
-            target_noise.histogram(*values), folder / f"{name}.png", title=title, axis=f"{name} similarity"
+    drawn = {}
+    for name, (target, noise) in series.items():
+        text = {"title": title, "axis": f"{name} similarity"}
+        overall = target_noise.histogram(target, noise)
+        classes = target_noise.by_class(target, noise, labels.cpu().numpy())
+        drawn[f"similarities_{name}.png"] = target_noise.figure(overall, folder / f"{name}.png", **text)
+        drawn[f"similarities_{name}_by_class.png"] = target_noise.class_figure(
+            classes, trial.data.classes, folder / f"{name}_by_class.png", **text
         )
-        for name, values in series.items()
-    }
+    return drawn

@@ -103,7 +103,7 @@ class Settings:
     retrieval: bool = True
     """Whether the last report has MAP@R, R-precision and recall@k."""
     figures: bool = False
-    """Whether the last report brings histograms of target and noise similarities."""
+    """Whether the last report brings histograms of target and noise similarities, over all test items and by class."""
     device: Annotated[Device, OMIT_DEFAULT] = "auto"
     """Where it runs; `auto` is the GPU if the process sees one."""
     autocast: bool = False

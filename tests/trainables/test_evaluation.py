@@ -93,6 +93,18 @@ def test_histogram_drops_nothing() -> None:
     assert histogram_.target[0] == 1 and histogram_.noise[-1] == 1
 
 
+def test_histograms_by_class_are_of_its_own_items_and_of_the_most_frequent_classes() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.permutation(np.repeat(np.arange(25), [3] * 5 + [8] * 20))
+    target, noise = rng.random(len(labels)), rng.random(len(labels))
+    counted = target_noise.by_class(target, noise, labels)
+    assert list(counted) == list(range(5, 25))
+    for label, one in counted.items():
+        assert one.target.sum() == one.noise.sum() == 8
+        low, high = one.edges[:-1][one.target > 0].min(), one.edges[1:][one.target > 0].max()
+        assert low <= target[labels == label].min() and target[labels == label].max() <= high
+
+
 def test_arc_length_of_known_angles() -> None:
     angles = target_noise.arc_length(np.array([1.0, 0.0, -1.0, 0.5, -np.inf]))
     assert angles.tolist() == pytest.approx([1.0, 0.5, 0.0, 2 / 3, -math.inf])

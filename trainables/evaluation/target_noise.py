@@ -1,6 +1,7 @@
 """How similar test items are to their own class and to the nearest other: series, histograms, figures."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from jaxtyping import Float, Int
 
 RANGE = (-0.1, 1.0)
 BINS = 100
+CLASS_BINS, MAX_CLASSES, ACROSS = 40, 20, 5
+SERIES = {"target": "#1b7837", "noise": "#b2182b"}
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,19 @@ def arc_length(cosine: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     return np.where(np.isfinite(cosine), values, cosine)
 
 
+def by_class(
+    target: Float[np.ndarray, " n"],
+    noise: Float[np.ndarray, " n"],
+    labels: Int[np.ndarray, " n"],
+    span: tuple[float, float] = RANGE,
+) -> dict[int, Histogram]:
+    """A histogram for the test items of each class that has any: how far a class's noise reaches into its target tells
+    which classes lie close to another one. Of more than `MAX_CLASSES` classes, the most frequent."""
+    classes, counts = np.unique(labels, return_counts=True)
+    chosen = np.sort(classes[np.argsort(-counts, kind="stable")[:MAX_CLASSES]])
+    return {int(k): histogram(target[labels == k], noise[labels == k], CLASS_BINS, span) for k in chosen}
+
+
 def figure(histogram: Histogram, path: Path, *, title: str, axis: str) -> Path:
     """Draw both series as proportions and write them to `path` (PNG). Returns `path`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -54,10 +70,38 @@ def figure(histogram: Histogram, path: Path, *, title: str, axis: str) -> Path:
 
     canvas = FigureCanvasAgg(Figure(figsize=(6, 3.6), layout="constrained"))
     axes: Any = canvas.figure.subplots()
-    widths, starts = np.diff(histogram.edges), histogram.edges[:-1]
-    for series, name, colour in zip(histogram.shares(), ("target", "noise"), ("#1b7837", "#b2182b"), strict=True):
-        axes.bar(starts, series, widths, align="edge", label=name, color=colour, alpha=0.6)
-    axes.set(title=title, xlabel=axis, ylabel="share of test items", xlim=(histogram.edges[0], histogram.edges[-1]))
+    _draw(histogram, axes)
+    axes.set(title=title, xlabel=axis, ylabel="share of test items")
     axes.legend(frameon=False)
     canvas.print_png(str(path))
     return path
+
+
+def class_figure(
+    histograms: Mapping[int, Histogram], names: Sequence[str], path: Path, *, title: str, axis: str
+) -> Path:
+    """Draw what `by_class` gives, each class on axes of its own, to `path` (PNG). Returns `path`."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    rows = -(-len(histograms) // ACROSS)
+    canvas = FigureCanvasAgg(Figure(figsize=(2.2 * ACROSS, 0.7 + 1.6 * rows), layout="constrained"))
+    grid: Any = canvas.figure.subplots(rows, ACROSS, sharex=True, squeeze=False)
+    for axes in grid.flat[len(histograms) :]:
+        axes.set_visible(False)
+    for (label, histogram), axes in zip(histograms.items(), grid.flat, strict=False):
+        _draw(histogram, axes)
+        axes.set_title(names[label] if label < len(names) else str(label), fontsize="small")
+        axes.set_yticks([])
+    grid[0, 0].legend(frameon=False, fontsize="x-small")
+    canvas.figure.suptitle(title)
+    canvas.figure.supxlabel(axis)
+    canvas.print_png(str(path))
+    return path
+
+
+def _draw(histogram: Histogram, axes: Any) -> None:
+    widths, starts = np.diff(histogram.edges), histogram.edges[:-1]
+    for series, (name, colour) in zip(histogram.shares(), SERIES.items(), strict=True):
+        axes.bar(starts, series, widths, align="edge", label=name, color=colour, alpha=0.6)
+    axes.set_xlim(histogram.edges[0], histogram.edges[-1])
