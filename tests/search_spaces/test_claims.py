@@ -12,11 +12,11 @@ from drivers import ray_folder, start_driver
 from contrasweep import SpecError
 from contrasweep.planning.facade import plan
 from contrasweep.report.at_scale import at_scale
-from contrasweep.report.claims import INVENTORY, NOT_RUN, Claim, Row, chosen, page, read
+from contrasweep.report.claims import INVENTORY, NOT_RUN, Claim, Row, _elsewhere, chosen, page, read
 from contrasweep.study.file import load_study
 from contrasweep.study.grid import AblationGrid
 from search_spaces import survey
-from search_spaces.claims import CLAIMS
+from search_spaces.claims import CLAIMS, DIGITS, RAW_PIXELS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "claims.md"
 TOY = """
@@ -77,16 +77,18 @@ def test_the_command_runs_the_studies_and_writes_the_page(tmp_path: Path) -> Non
     before = contrasweep("claims", "--of", "toyclaims:CLAIMS", folder=tmp_path)
     assert "| A is better than B | not run | – | 0.05 | – | – | – |" in before.stdout
     with ray_folder() as ray:
-        driver = start_driver(
-            "claims", "--of", "toyclaims:CLAIMS", "--run", "--output", "page.md", folder=tmp_path, ray=ray
-        )
+        words = ["--of", "toyclaims:CLAIMS", "--run", "--output", "page.md", "--reports", "reports"]
+        driver = start_driver("claims", *words, folder=tmp_path, ray=ray)
         errors = driver.communicate(timeout=270)[1]
     assert driver.returncode == 0, errors
     text = (tmp_path / "page.md").read_text()
     assert "| A is better than B | **better** | +0.100 [+0.100, +0.100] | 0.05 | 8 | 0.109 | – |" in text
     assert "Of 1 claims: 1 better." in text and "contrasweep run toyclaims:STUDY" in text
     again = contrasweep("claims", "--of", "toyclaims:CLAIMS", folder=tmp_path)
-    assert again.stdout == text, "the same records give the same page"
+    assert "- a is better than b: +0.10 [+0.10, +0.10]" in (tmp_path / "reports" / "toy.md").read_text()
+    linked = "[Its report](reports/toy.md): table, verdicts, looks."
+    assert again.stdout.splitlines() == [line for line in text.splitlines() if line != linked], "of the same records"
+    assert linked in text
 
 
 def test_a_study_whose_data_are_not_there_keeps_none_from_being_run(
@@ -125,6 +127,17 @@ def test_arms_below_the_floor_are_said_to_be(mode: str, below: bool) -> None:
 def test_a_claim_of_an_arm_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"arm: the study survey-sincere has no such arm, got 'ocl'; its arms: sincere"):
         read(Claim("x", "y", "search_spaces.survey:SUPERVISED", "ocl", "supcon"), str(tmp_path))
+
+
+def test_a_floor_of_another_study_is_of_the_same_data(tmp_path: Path) -> None:
+    claim = Claim("x", "y", "search_spaces.survey:SUPERVISED", "sincere", "supcon")
+    for name, says in {
+        "search_spaces.floods:EVENTS/colour": "it has the arms .*; survey-sincere is on digits-lt",
+        f"{DIGITS}/colour": "on digits-lt it has the arms scl, ocl, cross-entropy, raw-pixels",
+    }.items():
+        with pytest.raises(SpecError, match=says):
+            _elsewhere("floor", name, load_study(claim.study), str(tmp_path))
+    assert _elsewhere("floor", RAW_PIXELS, load_study(claim.study), str(tmp_path)) == {}, "not run"
 
 
 def test_claims_are_chosen_by_the_names_of_their_studies() -> None:

@@ -1,5 +1,6 @@
 """The command that sets what papers claim beside what studies decided: claims."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -33,12 +34,16 @@ def claims(
         Path | None, typer.Option(help="Inventory file of hosts that the studies at the papers' scale are planned for.")
     ] = None,
     output: Annotated[Path | None, typer.Option(help="File to write the page to, in Markdown.")] = None,
+    reports: Annotated[
+        Path | None, typer.Option(help="Folder for a report of each study, in Markdown, to which the page links.")
+    ] = None,
 ) -> None:
     """Set each claim of a paper beside what the study that asks about it decided: verdict, difference, interval,
     replicates, a floor and a ceiling, and the commands that make it again."""
-    from contrasweep.report import write
+    from contrasweep.report import write, write_report
     from contrasweep.report.at_scale import at_scale
     from contrasweep.report.claims import chosen, page, read
+    from contrasweep.results.results import Results
     from contrasweep.running.driver import run as run_study
     from contrasweep.study.file import load_study
 
@@ -53,7 +58,15 @@ def claims(
     if cluster is not None:
         scales = {study: at_scale(study, storage, cluster) for study in {claim.full for claim in known if claim.full}}
         rows = [replace(row, at_scale=scales.get(row.claim.full, "")) for row in rows]
-    write(page(rows).encode(), output)
+    if reports is not None:
+        for name in {row.study.name for row in rows if row.comparison is not None}:
+            write_report(Results.load(name, storage), "markdown", output=reports / f"{name}.md")
+    write(page(rows, _seen_from(output, reports)).encode(), output)
+
+
+def _seen_from(page: Path | None, reports: Path | None) -> str:
+    """The folder of reports as the page links to it."""
+    return "" if reports is None else Path(os.path.relpath(reports, page.parent if page else Path())).as_posix()
 
 
 def _claims(path: str) -> "list[Claim]":

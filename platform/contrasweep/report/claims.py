@@ -31,9 +31,10 @@ class Claim:
     arm: str
     against: str
     floor: str | None = None
-    """The arm that learns nothing of the kind: raw pixels, or colours."""
+    """The arm that learns nothing of the kind: raw pixels, or colours; or one of another study of the same data, as
+    `module:NAME/arm`."""
     ceiling: str | None = None
-    """The arm that the question leaves alone and that is known to do well, such as cross-entropy."""
+    """The arm that the question leaves alone and that is known to do well, such as cross-entropy; as `floor`."""
     full: str = ""
     """The study at the paper's scale, as `module:NAME`, or what it would take."""
     tried: str = ""
@@ -47,7 +48,7 @@ class Row:
     claim: Claim
     study: Any  # an AblationGrid or a Sweep
     comparison: Comparison | None = None
-    scores: dict[str, float] = field(default_factory=dict)  # mean of the metric by arm
+    scores: dict[str, float] = field(default_factory=dict)  # mean of the metric by arm, and of the ceiling
     trials: int = 0
     hours: float = 0.0
     complete: bool = False
@@ -109,7 +110,7 @@ def read(claim: Claim, storage: str) -> Row:
     study: Any = load_study(claim.study)
     for role in ("arm", "against", "floor", "ceiling"):
         name = getattr(claim, role)
-        if name is not None and name not in study.arms:
+        if name is not None and "/" not in name and name not in study.arms:
             raise SpecError(
                 f"the study {study.name} has no such arm",
                 place=role,
@@ -128,11 +129,15 @@ def read(claim: Claim, storage: str) -> Row:
     present = compare_code(
         results.records, records, planned.sample_trials, PresentCode(planned.functions), planned.total
     )
+    scores = {str(arm): float(mean) for arm, mean in done.groupby("arm")[results.metric].mean().items()}
+    for role in ("floor", "ceiling"):
+        if "/" in (name := getattr(claim, role) or ""):
+            scores |= _elsewhere(role, name, study, storage)
     return Row(
         claim,
         study,
         results.compare(claim.arm, claim.against),
-        {str(arm): float(mean) for arm, mean in done.groupby("arm")[results.metric].mean().items()},
+        scores,
         len(done),
         float(done["seconds"].sum()) / 3600,
         results.complete,
@@ -141,25 +146,46 @@ def read(claim: Claim, storage: str) -> Row:
     )
 
 
+def _elsewhere(role: str, name: str, asks: Any, storage: str) -> dict[str, float]:
+    """The mean of an arm of another study, by the metric of the one that `asks`; nothing where it was not run."""
+    path, _, arm = name.rpartition("/")
+    study: Any = load_study(path)
+    if arm not in study.arms or study.data != asks.data:
+        raise SpecError(
+            f"a {role} of another study is one of its arms, on the same data",
+            place=role,
+            value=name,
+            hint=f"on {study.data} it has the arms {', '.join(study.arms)}; {asks.name} is on {asks.data}",
+        )
+    try:
+        frame = Results.load(study.name, storage).to_frame()
+    except SpecError:
+        return {}
+    values = frame[(frame["status"] == "done") & (frame["arm"] == arm)].get(asks.metric)
+    return {} if values is None or values.empty else {name: float(values.mean())}
+
+
 HEAD = """# Claims of papers, and what studies decided
 
 Each claim is asked by a study that two cores run in minutes. Its smallest difference of interest was declared before it
 was run and is justified beside it; its settings were chosen on other data than those that decide; replicates were added
 until a verdict was reached or out of reach. *Equivalent* is within the smallest difference of interest, also where
 the difference is shown; verdicts count all comparisons and looks of a study, the intervals here do not. Floor and
-ceiling are arms of the same table: *below the floor*, a difference is real and neither arm of use as it was trained.
+ceiling are arms of the same table or of another study of the same data: *below the floor*, a difference is real and
+neither arm of use as it was trained.
 Small networks on small data: a verdict here holds for what was run, and is no verdict on the paper's own scale, for
 which each section names the study and an inventory of hosts: there `plan` says which GPUs hold it, what is to be
 staged, and the hours, counted from the operations of its steps until a trial has run.
-`contrasweep claims --run --cluster INVENTORY` makes this page again, and `contrasweep claims NAME ...` shows only what
-the studies of these names decided.
+`contrasweep claims --run --cluster INVENTORY --output FILE --reports FOLDER` makes this page again, and `contrasweep
+claims NAME ...` shows only what the studies of these names decided.
 """
 INVENTORY = "docs/cluster/example-inventory.yaml"
 """The hosts that a study at the paper's scale is planned for: the example, in whose place a reader puts their own."""
 
 
-def page(rows: Sequence[Row]) -> str:
-    """The page in Markdown: a table of verdicts, then each claim with how it was asked."""
+def page(rows: Sequence[Row], reports: str = "") -> str:
+    """The page in Markdown: a table of verdicts, then each claim with how it was asked. `reports` is the folder, as
+    seen from the page, with a report of each study that was run, NAME.md."""
     counts = Counter(row.verdict for row in rows)
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
     changed = sum(bool(row.changed) for row in rows)
@@ -173,7 +199,7 @@ def page(rows: Sequence[Row]) -> str:
     lines += ["|---|---|---|---|---|---|---|"]
     lines += [f"| {' | '.join(_cells(row))} |" for row in rows]
     for number, row in enumerate(rows, 1):
-        lines += ["", *_section(number, row)]
+        lines += ["", *_section(number, row, reports)]
     return "\n".join(lines) + "\n"
 
 
@@ -201,7 +227,7 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:g}"
 
 
-def _section(number: int, row: Row) -> list[str]:
+def _section(number: int, row: Row, reports: str) -> list[str]:
     claim, seen = row.claim, row.comparison
     lines = [f"## {number}. {claim.says}", "", f"{claim.source}. {row.study.description}."]
     if seen is not None:
@@ -212,6 +238,7 @@ def _section(number: int, row: Row) -> list[str]:
             f"[{seen.low:+.4f}, {seen.high:+.4f}], p = {seen.p_value:.3g}, {seen.n} replicates. Means: {means}. "
             f"{row.trials} trials, {60 * row.hours:.0f} minutes of training in all, until {row.ended}.",
             *(f"{remark[0].upper()}{remark[1:]}." for remark in row.remarks),
+            *([f"[Its report]({reports}/{row.study.name}.md): table, verdicts, looks."] if reports else []),
         ]
     if claim.tried:
         lines += ["", f"Settings: {claim.tried}."]
