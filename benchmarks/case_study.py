@@ -22,8 +22,11 @@ import contrasweep as cs
 from contrasweep.data import resolve, stage
 from contrasweep.data.resolving import default_place
 from contrasweep.errors import DataError
+from contrasweep.planning.facade import plan
 from contrasweep.results.results import Results
+from search_spaces.local import PIXELS
 from search_spaces.similarity_losses import CASE_STUDY_SMALL
+from trainables import raw_pixels
 from trainables.evaluation.bootstrap import interval
 from trainables.evaluation.target_noise import arc_length, histogram
 
@@ -59,7 +62,8 @@ def record(results: Results) -> None:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-    (RESULTS / "case_study.md").write_text(report(rows, trials, results))
+    floors = {str(name): floor(str(name), results.records.storage) for name in dict.fromkeys(trials["data"])}
+    (RESULTS / "case_study.md").write_text(report(rows, trials, results, floors))
     for name in dict.fromkeys(trials["data"]):
         four_histograms(name, trials, items, RESULTS / f"case_study_{name}.png")
 
@@ -72,6 +76,13 @@ def staged(name: str, source: Path | None, storage: str) -> None:
         if source is None:
             raise
         stage(name, default_place(name, None, storage), source=source)
+
+
+def floor(name: str, storage: str) -> float:
+    """Accuracy of the nearest training image by its pixels."""
+    study = cs.AblationGrid(name="floor", arms={"raw-pixels": cs.Arm(PIXELS)}, data=name, metric="accuracy")
+    trial = plan(study, storage=storage).trials[0]
+    return float(next(raw_pixels.train(trial)).metrics["accuracy"])
 
 
 def compared(trials: pd.DataFrame, items: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -104,7 +115,7 @@ def compared(trials: pd.DataFrame, items: Mapping[str, Any]) -> list[dict[str, A
     return rows
 
 
-def report(rows: list[dict[str, Any]], trials: pd.DataFrame, results: Results) -> str:
+def report(rows: list[dict[str, Any]], trials: pd.DataFrame, results: Results, floors: Mapping[str, float]) -> str:
     """The tables as Markdown."""
     head = list(rows[0])
     table = [head, ["---"] * len(head), *([str(row[name]) for name in head] for row in rows)]
@@ -114,6 +125,7 @@ def report(rows: list[dict[str, Any]], trials: pd.DataFrame, results: Results) -
             f"{group[k].mean():.4f}" + (f" ± {group[k].std():.4f}" if len(group) > 1 else "") for k in CLASSIFIERS
         ]
         seeds.append([str(data), str(arm), str(len(group)), *spread])
+    seeds += [[data, "nothing: raw pixels", "–", f"{value:.4f}", "–"] for data, value in floors.items()]
     config = CASE_STUDY_SMALL.arms["cosine"].config
     recipe = ", ".join(f"{key} {value}" for key, value in config.items() if key not in ("figures", "loss", "retrieval"))
     hours = trials["seconds"].sum() / 3600
@@ -137,6 +149,9 @@ def report(rows: list[dict[str, Any]], trials: pd.DataFrame, results: Results) -
             "Mean and standard deviation over seeds, which the bootstrap does not see:",
             "",
             *("| " + " | ".join(map(str, row)) + " |" for row in seeds),
+            "",
+            "An arm that is hardly above raw pixels has not learned enough to say anything of its similarity; where "
+            "networks do, the question is decided in [docs/claims.md](../../docs/claims.md).",
             "",
             "Histograms of target and noise similarities (seed 0): case_study_<dataset>.png.",
             "",
