@@ -56,6 +56,7 @@ class RayTrial(Protocol):
 
     config: TrialDescription
     status: str
+    max_failures: int
     run_metadata: Any
     temporary_state: Any
     update_resources: Any
