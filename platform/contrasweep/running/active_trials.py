@@ -45,6 +45,7 @@ class ActiveTrials:
         self._left: set[str] = set()  # arms of which something given up stays so in this run
         self.hosts = placements.inventory  # on which what was given up was last tried
         self.running: dict[str, tuple[Trial, TrialNotes]] = {}  # by trial id, with the notes of its source
+        self.returned: list[tuple[Trial, TrialNotes]] = []  # of these, what is handed out again
         self.stopped: set[str] = set()  # ids of trials that the source stopped early
         self.ended = 0
         self.fault = ""  # why nothing more may run
@@ -170,6 +171,13 @@ class ActiveTrials:
         without getting further, for then it may be what ends them."""
         self._hosts_lost[trial_id] += 1
         return self._hosts_lost[trial_id] < MAX_HOSTS_LOST
+
+    def hand_out_again(self, trial_id: str) -> bool:
+        """Whether a trial that Tune gave up is handed out again: as often as it may lose its host."""
+        if trial_id not in self.running or not self.lose_host(trial_id):
+            return False
+        self.returned.append(self.running[trial_id])
+        return True
 
     def peers(self, reports: Mapping[str, Row]) -> None:
         """Reports, by trial, of members of a cohort that train in step: known before any of them is decided on."""

@@ -84,7 +84,8 @@ class Engine:
                 raise ContrasweepError(self.trials.fault)
             if self.trials.closing():
                 return
-            faults = 1 if self.trials.ended > ended else faults + 1
+            if not self.trials.returned:  # what is handed out again after a source has ended is no fault of Tune
+                faults = 1 if self.trials.ended > ended else faults + 1
         for trial_id in list(self.trials.running):
             self.trials.give_up(trial_id, "Ray Tune stopped each time this trial was running\n")
 

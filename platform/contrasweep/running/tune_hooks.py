@@ -36,19 +36,20 @@ IDLE_S, IDLE_REPEAT_S = 30.0, 300.0
 
 
 class Bridge(Searcher):  # type: ignore[misc]
-    """Which trial is next; first those that an earlier fit left unfinished."""
+    """Which trial is next; first those that an earlier fit left unfinished, or that Tune gave up too early."""
 
     def __init__(self, trials: ActiveTrials, context: RunContext) -> None:
         super().__init__(metric=None, mode=None)
         self.trials, self.context = trials, context
         self.unfinished = list(trials.running.values())
+        trials.returned.clear()  # they are among these
 
     def suggest(self, trial_id: str) -> Any:
         """The next trial as Tune's config; None: none now."""
         if self.trials.closing():
             return Searcher.FINISHED
-        if self.unfinished:
-            trial, notes = self.unfinished.pop(0)
+        if waiting := self.unfinished or self.trials.returned:
+            trial, notes = waiting.pop(0)
         else:
             candidate = self.trials.next()
             if candidate is None or isinstance(candidate, Finished):
@@ -138,6 +139,9 @@ class Events(tune.Callback):  # type: ignore[misc]
 
     def on_trial_recover(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         """A trial whose worker failed will be retried."""
+        self._again(trial)
+
+    def _again(self, trial: RayTrial) -> None:
         self.trials.overdue.ended(trial.config["id"])  # until a worker begins it again
         if trial.config["id"] not in self.trials.running:  # it has its record, and the worker was ended on purpose
             return
@@ -166,9 +170,14 @@ class Events(tune.Callback):  # type: ignore[misc]
         self._safely(self._complete, trial)
 
     def on_trial_error(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
-        """A trial failed and is not retried."""
-        status = Status.INFEASIBLE if self.trials.placements.is_infeasible(trial.config) else Status.FAILED
-        self._safely(self.trials.give_up, trial.config["id"], _error_text(trial), status)
+        """A trial failed and Tune does not retry it: its failures are too many, or it was waiting already for its next
+        attempt when its loss was reported a second time, as with a host that dies."""
+        error, infeasible = _error_text(trial), self.trials.placements.is_infeasible(trial.config)
+        if trial.should_recover() and not infeasible and self.trials.hand_out_again(trial.config["id"]):
+            self._again(trial)
+            return
+        status = Status.INFEASIBLE if infeasible else Status.FAILED
+        self._safely(self.trials.give_up, trial.config["id"], error, status)
 
     def _complete(self, trial: RayTrial) -> None:
         trial_id = trial.config["id"]

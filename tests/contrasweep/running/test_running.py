@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from ray.tune.execution.tune_controller import TuneController
 from sweeps import ARMS, sweep
 
 from cluster.footprint import Footprint
@@ -139,6 +140,34 @@ def test_only_failures_without_progress_add_up(tmp_path):
     forward, stuck = sorted(results.trial_records.values(), key=lambda record: record.arm)
     assert (forward.arm, forward.status, forward.attempts) == ("forward", "done", 3)
     assert stuck.status == "failed" and stuck.step == 1 and "actor died" in stuck.error
+
+
+@pytest.mark.long
+def test_a_loss_that_is_reported_twice_is_one_loss(tmp_path, monkeypatch):
+    """Where a host dies, Ray may report a lost actor again once its trial waits for the next attempt; Tune gives up
+    such a trial at once, whatever its `max_failures`."""
+    once = TuneController._process_trial_failure
+
+    def twice(controller, trial, exception):
+        once(controller, trial, exception)
+        assert trial.status == "PENDING"
+        once(controller, trial, exception)
+
+    monkeypatch.setattr(TuneController, "_process_trial_failure", twice)
+
+    def train(trial, resume=None):
+        from contrasweep.trial import Report
+
+        died = Path(trial.config["folder"], f"died-{trial.arm}-{trial.seed}")
+        if trial.arm == "dies" and not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield Report(1, {"accuracy": 0.5})
+
+    arms = {name: Arm(train, config={"folder": str(tmp_path)}) for name in ("dies", "lives")}
+    results = run(study(arms=arms, folds=None, seeds=[0, 1]), storage=str(tmp_path / "runs"), tracking="none")
+    assert [record.status for record in results.trial_records.values()] == ["done"] * 4
+    assert len(list(tmp_path.glob("died-dies-*"))) == 2
 
 
 def test_a_storage_that_fails_for_a_while_costs_steps_only(tmp_path, capsys):
