@@ -150,7 +150,7 @@ def on_the_wire(folder: Path, times: int, seed: int) -> list[Row]:
 
 
 class Turns:
-    """Each third request meets the next of `kinds`, `times` in all."""
+    """Each other request meets the next of `kinds`, `times` in all."""
 
     def __init__(self, kinds: list[str], times: int) -> None:
         self.kinds, self.times = kinds, times
@@ -159,7 +159,7 @@ class Turns:
     def __call__(self, method: str, path: str, n: int) -> str | None:
         with self.lock:
             self.requests += 1
-            if self.requests % 3 or (number := self.done.total()) >= self.times:
+            if self.requests % 2 or (number := self.done.total()) >= self.times:
                 return None
             self.done[kind := self.kinds[number % len(self.kinds)]] += 1
             return kind

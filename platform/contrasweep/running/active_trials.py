@@ -35,9 +35,11 @@ class ActiveTrials:
         overdue: Overdue | None = None,
         deferred: DeferredTrials | None = None,
         refused: Mapping[str, Record] | None = None,
+        touched: set[str] | None = None,
     ) -> None:
         """`deferred` keeps what fits no host yet; without it, such a trial ends at once. `refused` are the records of
-        trials that fitted no host in an earlier run."""
+        trials that fitted no host in an earlier run. `touched` are the trials of which something is in the storage;
+        None: that is not known."""
         self.source, self.records, self.placements, self.code = source, records, placements, code
         self.listener, self.budget, self.overdue = listener, budget, overdue or Overdue()
         self.deferred, self.refused = deferred, dict(refused or {})
@@ -49,6 +51,8 @@ class ActiveTrials:
         self.stopped: set[str] = set()  # ids of trials that the source stopped early
         self.ended = 0
         self.fault = ""  # why nothing more may run
+        self._touched = touched
+        self._told: dict[str, Record] = {}  # by trial id, records that came with a worker's last result
         self._seconds: dict[str, float] = {}  # trial id -> training time so far, as its worker last reported
         self._furthest: dict[str, int] = {}  # trial id -> last step that was reported
         self._hosts_lost = Counter[str]()  # trial id -> hosts that it lost since it last got further
@@ -148,8 +152,14 @@ class ActiveTrials:
         trial, notes = self.running[trial_id]
         return notes.joined(self.placements.notes(trial)) if trial_id in self.placements.placed else notes
 
+    def fresh(self, trial_id: str) -> bool:
+        """Whether it is known that nothing of a trial is in the storage."""
+        return self._touched is not None and trial_id not in self._touched
+
     def start(self, trial_id: str) -> None:
         """A worker begins a trial, or goes on with it."""
+        if self._touched is not None:
+            self._touched.add(trial_id)
         if (entry := self.running.get(trial_id)) is not None:
             self.overdue.started(trial_id, entry[0].arm, self._seconds.get(trial_id, 0.0), time.monotonic())
             self.listener.on_start(entry[0])
@@ -191,6 +201,14 @@ class ActiveTrials:
             self.stopped.add(trial_id)
         return trial_id not in self.stopped and not self.closing()
 
+    def take_record(self, trial_id: str, data: bytes) -> None:
+        """A worker has written this record."""
+        self._told[trial_id] = self.records.parsed(trial_id, data)
+
+    def recorded(self, trial_id: str) -> Record | None:
+        """The record of a trial, from its worker or from the storage; None if it has none."""
+        return self._told.pop(trial_id, None) or self.records.read_one(trial_id)
+
     def end(self, record: Record) -> None:
         """The trial has its record: the source and the listener are given it."""
         self.overdue.ended(record.trial_id)
@@ -202,13 +220,13 @@ class ActiveTrials:
     def end_recorded(self) -> None:
         """End the trials whose records were written while nobody listened."""
         for trial_id in list(self.running):
-            if (record := self.records.read_one(trial_id)) is not None:
+            if (record := self.recorded(trial_id)) is not None:
                 self.end(record)
 
     def give_up(self, trial_id: str, error: str, status: Status = Status.FAILED) -> None:
         """Write the record of a trial whose worker could not: its metrics are in the storage already. One that the
         worker wrote before it was lost stands."""
-        if (recorded := self.records.read_one(trial_id)) is not None:
+        if (recorded := self.recorded(trial_id)) is not None:
             self.end(recorded)
             return
         (trial, _), notes = self.running[trial_id], self.notes(trial_id)

@@ -4,6 +4,7 @@ import logging
 import math
 import shutil
 import socket
+import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -17,6 +18,7 @@ from cluster.usage import Meter
 from contrasweep.errors import AttemptSuperseded, BrokenFileError, ProcessLostError, SpecError, StorageError
 from contrasweep.processes import scratch_folder
 from contrasweep.rows import Row
+from contrasweep.running.checkpoint_writer import CheckpointWriter, Snapshot
 from contrasweep.running.cohort_member import CohortMember
 from contrasweep.running.cohort_messages import MemberFailed
 from contrasweep.running.output import Output
@@ -27,10 +29,14 @@ from contrasweep.storage.attempts import Attempt
 from contrasweep.storage.checkpoints import Checkpoints, Extra, Saved
 from contrasweep.storage.names import check_file_name, check_label
 from contrasweep.storage.record import CodeRef, Record, Status, TrialNotes
-from contrasweep.storage.records import REPORT_COLUMNS, StudyRecords
+from contrasweep.storage.records import REPORT_COLUMNS, StudyRecords, encode_items
+from contrasweep.storage.store import LocalStore
 from contrasweep.trial import Report, Trial
 
 log = logging.getLogger(__name__)
+REPORTS_EVERY_S = 5.0
+"""Seconds from storing a trial's reports in an object store to storing them again, unless a checkpoint, its end or a
+decision on each report asks for them: the driver has them already, and a trial goes on from its checkpoint."""
 
 
 @dataclass
@@ -57,18 +63,26 @@ class Execution:
         packages: Mapping[str, str] | None = None,
         limits: AbstractContextManager[None] | None = None,
         output: Output | None = None,
+        fresh: bool = False,
     ) -> None:
         """`notes`, `code` and `packages` (name -> version, of what the code imports) go into the record; `limits` (see
         `cluster.guard`) are open from before the trial's first step to its end; `output`, which takes what it prints,
-        is open already and closed with it."""
+        is open already and closed with it. `fresh`: the storage has nothing of this trial, and is not asked for it."""
         self.trial, self.records, self.metric = trial, records, metric
         self.notes, self.output = notes or TrialNotes(), output
         self.code, self.packages = code or CodeRef(), dict(packages or {})
         self.fused = function if isinstance(function, CohortMember) else None
         self.meter = Meter().start() if self.fused is None else self.fused.meter
         self.attempt = Attempt(records, trial.id)
-        self.checkpoints = Checkpoints(records.store, records.key(trial.id, "checkpoint"))
+        self.checkpoints = Checkpoints(records.store, records.key(trial.id, "checkpoint"), fresh=fresh)
         self.scratch = scratch_folder("trial")
+        # To a folder of this machine a checkpoint is a copy anyway; one on a store's way takes a thread of its own.
+        local = isinstance(records.store, LocalStore)
+        self.writer = None if local else CheckpointWriter(self._store, self.scratch)
+        self._storing = threading.Lock()
+        self._reports_stored = self._items_stored = 0  # how many reports, and the step of the scores, that are stored
+        self._reports_due = time.monotonic()
+        self._items: tuple[int, bytes] | None = None  # the latest scores, with the step that gave them
         saved = self.checkpoints.fetch(_fresh(self.scratch / "resume"))
         self.rows = _reports_until(saved, records, trial.id)
         saved = saved if self.rows else None
@@ -122,8 +136,11 @@ class Execution:
                 raise
             self._exit_if_terminated()
         if result.record is None:
-            self.records.write_metrics(self.trial.id, self.rows)
-            self._write_system()
+            if not at_least_s:  # what is decided on each report may have the trial go on from here, or another
+                self._drain()
+            if self.writer is None or not at_least_s or time.monotonic() >= self._reports_due:
+                self._write_reports(len(self.rows))
+                self._write_system()
         return result
 
     def new_system(self) -> list[Row]:
@@ -146,8 +163,9 @@ class Execution:
         """End the trial with `status`: the metrics first, the record last. `AttemptSuperseded` where another attempt
         has ended it already."""
         self._check_attempt()
-        if self.rows:
-            self.records.write_metrics(self.trial.id, self.rows)
+        self._drain()
+        self._write_reports(len(self.rows))
+        self._write_items(self._items)
         self._write_system()
         used = self.meter.to_dict()
         self._close_output()  # what belongs to a record is written before it
@@ -184,6 +202,8 @@ class Execution:
         try:
             self.generator.close()
         finally:
+            if self.writer is not None:
+                self.writer.close()
             self._close_output()
             self.limits.close()
             shutil.rmtree(self.scratch, ignore_errors=True)
@@ -195,8 +215,48 @@ class Execution:
         except AttemptSuperseded as error:
             self._end_superseded(error)
 
+    def _drain(self) -> None:
+        """Wait until all checkpoints are stored."""
+        if self.writer is not None:
+            try:
+                self.writer.drain()
+            except AttemptSuperseded as error:
+                self._end_superseded(error)
+
+    def _save(self, snapshot: Snapshot) -> None:
+        """Store a checkpoint, now or while training goes on."""
+        try:
+            if self.writer is None:
+                self._store(snapshot)
+            else:
+                self.writer.put(snapshot)
+        except AttemptSuperseded as error:
+            self._end_superseded(error)
+
+    def _store(self, snapshot: Snapshot) -> None:
+        """Store a checkpoint after all that came with it and before, so that they agree."""
+        self._write_reports(snapshot.reports)
+        self._write_items(snapshot.items)
+        self.checkpoints.save(snapshot.folder, snapshot.step, snapshot.extra, check=self.attempt.check)
+
+    def _write_reports(self, count: int) -> None:
+        """Store the first `count` reports, unless these or more are stored."""
+        with self._storing:
+            if count > self._reports_stored:
+                self.records.write_metrics(self.trial.id, self.rows[:count])
+                self._reports_stored, self._reports_due = count, time.monotonic() + REPORTS_EVERY_S
+
+    def _write_items(self, items: tuple[int, bytes] | None) -> None:
+        """Store scores, unless these or later ones are stored."""
+        with self._storing:
+            if items is not None and items[0] > self._items_stored:
+                self.records.write_encoded_items(self.trial.id, items[1])
+                self._items_stored = items[0]
+
     def _end_superseded(self, error: AttemptSuperseded) -> NoReturn:
         log.warning("%s", error)
+        if self.writer is not None:
+            self.writer.abandon()
         if self.output is not None:
             self.output.abandon()
         self.close()
@@ -220,8 +280,8 @@ class Execution:
             self.seconds += time.perf_counter() - began
 
     def _take(self, report: Report) -> Row:
-        """Keep a report. Its checkpoint goes to the storage after all that came with it and before, so that they
-        agree; items and artifacts go there at once, because the trainable may drop its files when it goes on."""
+        """Keep a report. Its artifacts go to the storage at once, because the trainable may drop its files when it goes
+        on; its scores of items with the next checkpoint or the record, which are what names them."""
         if not isinstance(report, Report):
             raise SpecError(
                 "a trainable yields reports",
@@ -250,27 +310,22 @@ class Execution:
         if report.items:
             for name in report.items:
                 _check_names(check_label, "a score of items", name)
-            self.records.write_items(self.trial.id, report.items)
+            self._items = report.step, encode_items(report.items)
             self.items = tuple(report.items)
         if report.checkpoint is not None:
-            self.records.write_metrics(self.trial.id, self.rows)
-            self.checkpoints.save(
-                report.checkpoint,
-                report.step,
-                Extra(
-                    seconds=self.seconds,
-                    started=self.started,
-                    attempts=self.attempts,
-                    items=self.items,
-                    artifacts=self.artifacts,
-                    code=self.code.digest,
-                    earlier_code=self.code.earlier,
-                    gpus=self.notes.gpus,
-                    fused=self.notes.fused,
-                    cost_per_hour=self.notes.cost_per_hour,
-                ),
-                check=self._check_attempt,
+            extra = Extra(
+                seconds=self.seconds,
+                started=self.started,
+                attempts=self.attempts,
+                items=self.items,
+                artifacts=self.artifacts,
+                code=self.code.digest,
+                earlier_code=self.code.earlier,
+                gpus=self.notes.gpus,
+                fused=self.notes.fused,
+                cost_per_hour=self.notes.cost_per_hour,
             )
+            self._save(Snapshot(Path(report.checkpoint), report.step, extra, len(self.rows), self._items))
         return row
 
     def _end(self) -> Record:

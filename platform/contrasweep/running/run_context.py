@@ -38,7 +38,9 @@ class RunContext:
         self.run = uuid.uuid4().hex[:8]
         """Names this run among those of one Ray."""
 
-    def describe(self, trial: Trial, place: PlaceDescription, notes: TrialNotes, code: CodeRef) -> TrialDescription:
+    def describe(
+        self, trial: Trial, place: PlaceDescription, notes: TrialNotes, code: CodeRef, *, fresh: bool = False
+    ) -> TrialDescription:
         """`trial` and its place as Tune's config: small and plain, because Tune copies and snapshots it often."""
         fields: TrialFields = {
             "arm": trial.arm,
@@ -54,6 +56,7 @@ class RunContext:
             "notes": notes.to_dict(),
             "code": asdict(code),
             "trial": fields,
+            "fresh": fresh,
         }
 
     def trial(self, described: TrialDescription) -> Trial:

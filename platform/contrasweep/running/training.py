@@ -32,6 +32,7 @@ from contrasweep.running.signals import interruptible
 from contrasweep.running.study_code import StudyCode
 from contrasweep.storage.lease import Lease
 from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.store import LocalStore
 from contrasweep.study.study import Study
 from contrasweep.tracking import Tracker
 from contrasweep.tuning.source import FixedSource, Source
@@ -89,6 +90,7 @@ def train(
                     _limits(plan.study),
                     deferred,
                     remaining.refused,
+                    _touched(source, records),
                 )
                 lease.on_lost = trials.stop
                 context = _context(plan, records, inventory)
@@ -97,6 +99,14 @@ def train(
     for warning in source.warnings():
         print(warning, file=sys.stderr)
     return used_up
+
+
+def _touched(source: Source, records: StudyRecords) -> set[str] | None:
+    """The trials of which something is in an object store: one listing spares each other trial three requests. None
+    where asking costs nothing, and for searches, which copy checkpoints into trials that are to begin."""
+    if source.adaptive or isinstance(records.store, LocalStore):
+        return None
+    return records.touched()
 
 
 def _keep_arranged(source: Source, fusion: Fusion) -> None:

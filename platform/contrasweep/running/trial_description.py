@@ -41,7 +41,8 @@ class TrialFields(TypedDict):
 
 
 class TrialDescription(TypedDict):
-    """A trial as Tune's config: its id, the digest of its dataset, its place, and the notes and code of its record."""
+    """A trial as Tune's config: its id, the digest of its dataset, its place, the notes and code of its record, and
+    whether nothing of it is in the storage yet, so that its worker need not ask."""
 
     id: str
     data: str
@@ -49,6 +50,7 @@ class TrialDescription(TypedDict):
     notes: dict[str, object]
     code: dict[str, object]
     trial: TrialFields
+    fresh: bool
 
 
 class RayTrial(Protocol):
@@ -60,6 +62,9 @@ class RayTrial(Protocol):
     run_metadata: Any
     temporary_state: Any
     update_resources: Any
+    evaluated_params: dict[str, object]
+    experiment_tag: str
+    _default_result_or_future: object
 
 
 class StepResult(TypedDict, total=False):
@@ -70,6 +75,7 @@ class StepResult(TypedDict, total=False):
     seconds: float
     system: list[Row]
     peers: Mapping[str, Row]
+    record: bytes
     done: bool
     contrasweep_status: str
     contrasweep_fault: str

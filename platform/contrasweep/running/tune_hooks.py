@@ -56,7 +56,8 @@ class Bridge(Searcher):  # type: ignore[misc]
                 return None if candidate is None else Searcher.FINISHED
             trial, notes = candidate.trial, candidate.notes
         notes = self.trials.begin(trial, notes)
-        return self.context.describe(trial, self.trials.placements.described(trial), notes, self.trials.code.of(trial))
+        place, fresh = self.trials.placements.described(trial), self.trials.fresh(trial.id)
+        return self.context.describe(trial, place, notes, self.trials.code.of(trial), fresh=fresh)
 
     def on_trial_complete(self, trial_id: str, result: StepResult | None = None, error: bool = False) -> None:
         """Records tell the source; see `Events`."""
@@ -154,20 +155,26 @@ class Events(tune.Callback):  # type: ignore[misc]
 
     def on_trial_start(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         """A worker begins."""
+        trial.config["fresh"] = False  # for the next one, should it be lost
         self._safely(self.trials.start, trial.config["id"])
 
     def on_trial_result(
         self, iteration: int, trials: list[RayTrial], trial: RayTrial, result: StepResult, **info: Any
     ) -> None:
-        """New reports."""
+        """New reports. Tune keeps each trial's last result to its end: what is large is taken out of it."""
+        if record := result.pop("record", None):
+            self._safely(self.trials.take_record, result["id"], record)
         if result.get("reports"):
             self._safely(self.trials.listener.on_report, result["id"], result["reports"])
         if result.get("system"):
             self._safely(self.trials.listener.on_system, result["id"], result["system"])
+        for name in ("reports", "system", "peers"):
+            result.pop(name, None)  # type: ignore[misc]
 
     def on_trial_complete(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         """The worker has written the record, or the trial was stopped early."""
         self._safely(self._complete, trial)
+        _forget(trial)
 
     def on_trial_error(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         """A trial failed and Tune does not retry it: its failures are too many, or it was waiting already for its next
@@ -181,7 +188,7 @@ class Events(tune.Callback):  # type: ignore[misc]
 
     def _complete(self, trial: RayTrial) -> None:
         trial_id = trial.config["id"]
-        record = self.trials.records.read_one(trial_id)
+        record = self.trials.recorded(trial_id)
         if record is not None:
             self.trials.end(record)
         elif trial_id in self.trials.stopped:
@@ -190,7 +197,7 @@ class Events(tune.Callback):  # type: ignore[misc]
     def _watch(self, trials: list[RayTrial]) -> None:
         """Say what is waited for where no trial has run for a while: hosts that went, or are not there yet."""
         now = time.monotonic()
-        if any(trial.status == "RUNNING" for trial in trials):
+        if any(trial.status == "RUNNING" for trial in reversed(trials)):  # the thousands that have ended come first
             self.idle_message_at = now + IDLE_S
         elif now >= self.idle_message_at and (waiting := [trial for trial in trials if trial.status == "PENDING"]):
             self.idle_message_at = now + IDLE_REPEAT_S
@@ -208,6 +215,18 @@ class Events(tune.Callback):  # type: ignore[misc]
             self.trials.stop(str(error))
         except Exception:
             log.exception("an event of a trial was lost; the records in the storage are whole")
+
+
+def _forget(trial: RayTrial) -> None:
+    """Tune keeps every trial to the end of a run. Of one that has ended it need not keep statistics of each number in
+    its results, nor the answer of its worker's first call, which holds that call's description in Ray: 25 kB."""
+    metadata = trial.run_metadata
+    metadata.metric_analysis, metadata.metric_n_steps = {}, {}
+    metadata.last_result = {"done": True}
+    trial._default_result_or_future = None
+    trial.evaluated_params, trial.experiment_tag = {}, ""
+    for name in ("data", "notes", "code", "trial"):
+        trial.config.pop(name, None)  # type: ignore[misc]
 
 
 def _error_text(trial: RayTrial) -> str:

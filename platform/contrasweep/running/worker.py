@@ -69,6 +69,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
             result["peers"] = execution.fused.peers
         if stepped.record is not None:
             result["done"], result[STATUS] = True, stepped.record.status
+            result["record"] = stepped.record.to_json()
             # An error of CUDA leaves the process unusable for the next trial.
             self.cuda_failed = stepped.record.status == Status.FAILED and "CUDA" in (stepped.record.error or "")
         return result
@@ -91,8 +92,9 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         place = self.described["place"]
         cohort = place.get("cohort")
         fused = cohort is not None and cohort["slots"] > 1
+        fresh = self.described["fresh"]
         with ExitStack() as opened:
-            output = opened.enter_context(closing(Output(self.records, trial.id).open()))
+            output = opened.enter_context(closing(Output(self.records, trial.id, fresh=fresh).open()))
             self.execution = Execution(
                 trial,
                 CohortMember(self.context, self.described) if fused else self._function(trial.trainable, cohort),
@@ -103,6 +105,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
                 packages=packages,
                 limits=None if fused else resources.limits(host_memory=place["limit_host_memory"]),
                 output=output,
+                fresh=fresh,
             )
             opened.pop_all()  # from here on the execution closes it
         return self.execution
@@ -114,7 +117,9 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
 
     def _recorded_already(self) -> StepResult | None:
         """The last result of a trial whose worker died between writing the record and reporting it."""
-        if self.execution is not None or (record := self.records.read_one(self.described["id"])) is None:
+        if self.execution is not None or self.described["fresh"]:
+            return None
+        if (record := self.records.read_one(self.described["id"])) is None:
             return None
         return {"id": record.trial_id, "reports": [], "done": True, STATUS: record.status}
 

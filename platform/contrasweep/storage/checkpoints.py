@@ -54,22 +54,26 @@ MARKER_FILE = JsonFile(pydantic.TypeAdapter(Saved), 2, "training starts over wit
 class Checkpoints:
     """Checkpoints of one trial, below `prefix` of a store."""
 
-    def __init__(self, store: Store, prefix: str) -> None:
+    def __init__(self, store: Store, prefix: str, *, fresh: bool = False) -> None:
+        """`fresh`: it is known that there is none yet, so that the store need not be asked."""
         self.store, self.prefix = store, prefix.rstrip("/")
+        self._known = self._fresh = fresh
+        self._newest: Saved | None = None  # what the marker names, once this object has read or written it
 
     def save(
         self, folder: Path, step: int, extra: Extra | None = None, *, check: Callable[[], object] = lambda: None
     ) -> None:
         """Store the files of `folder` as the checkpoint after `step`, with `extra` beside it. `check` is asked last
         before the marker is written, and raises where it must not be."""
-        before = self.latest()
+        before = self._newest if self._known else self.latest()
         files = {}
-        for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-            name = check_file_name(path.relative_to(folder).as_posix())
+        for name, path in files_of(folder).items():
             files[name] = _sha256(path)
             self.store.put_file(f"{self.prefix}/{step}/{name}", path)
         check()
-        MARKER_FILE.write(self.store, f"{self.prefix}/latest.json", asdict(Saved(step, files, extra or Extra())))
+        saved = Saved(step, files, extra or Extra())
+        MARKER_FILE.write(self.store, f"{self.prefix}/latest.json", asdict(saved))
+        self._known, self._fresh, self._newest = True, False, saved
         if before is not None and before.step != step:
             for name in before.files:
                 self.store.delete(f"{self.prefix}/{before.step}/{name}")
@@ -86,7 +90,9 @@ class Checkpoints:
 
     def fetch(self, to: Path) -> Saved | None:
         """Bring the newest checkpoint into the folder `to`; None, and `to` empty, if there is no whole one."""
-        saved = self.latest()
+        if not self._fresh:
+            self._known, self._newest = True, self.latest()
+        saved = self._newest
         if saved is None:
             return None
         for name, digest in saved.files.items():
@@ -103,6 +109,13 @@ class Checkpoints:
                 to.mkdir()
                 return None
         return saved
+
+
+def files_of(folder: Path) -> dict[str, Path]:
+    """The files of a checkpoint by their names, which may have folders in front; ValueError where a name may not be
+    one in a storage."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {check_file_name(path.relative_to(folder).as_posix()): path for path in files}
 
 
 def _sha256(path: Path) -> str:

@@ -147,6 +147,11 @@ class StudyRecords:
         begun = {key.split("/")[-3] for key in keys if key.endswith("/checkpoint/latest.json")}
         return begun - self.finished() if begun else begun
 
+    def touched(self) -> set[str]:
+        """Ids of the trials of which anything but a record is there."""
+        folder = f"{self.study}/trials/"
+        return {key.removeprefix(folder).partition("/")[0] for key in self.store.list(folder)}
+
     def read(self, trial_ids: Iterable[str]) -> dict[str, Record]:
         """The records of those of `trial_ids` that have one."""
         with ThreadPoolExecutor(16) as pool:
@@ -251,8 +256,11 @@ class StudyRecords:
 
     def write_items(self, trial_id: str, items: ItemColumns) -> None:
         """Write what a trainable gave for each test item: a column per name, a value per item."""
-        table = pa.table({k: pa.array(v) for k, v in items.items()})
-        self.store.write(self.key(trial_id, "items.parquet"), encode_table(table))
+        self.write_encoded_items(trial_id, encode_items(items))
+
+    def write_encoded_items(self, trial_id: str, data: bytes) -> None:
+        """Write what `encode_items` returned."""
+        self.store.write(self.key(trial_id, "items.parquet"), data)
 
     def items(self, trial_id: str, expected: Iterable[str] = ()) -> ItemColumns:
         """One array per name, one value per test item; {} where the trainable gave none. `BrokenFileError` where the
@@ -279,6 +287,11 @@ class StudyRecords:
         to.parent.mkdir(parents=True, exist_ok=True)
         self.store.get_file(key, to)
         return to
+
+
+def encode_items(items: ItemColumns) -> bytes:
+    """What a trainable gave for each test item, as the content of items.parquet."""
+    return encode_table(pa.table({k: pa.array(v) for k, v in items.items()}))
 
 
 def _wide(rows: list[Row]) -> pa.Table:

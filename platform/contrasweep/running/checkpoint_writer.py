@@ -1,0 +1,127 @@
+"""Checkpoints on their way to an object store while training goes on.
+
+A trainable may change its files as soon as it goes on, so a checkpoint is first copied to this machine's disk; a thread
+then stores the copy, every few seconds at most. One is being stored and one may wait: a newer one takes its place,
+because a trial goes on from its newest checkpoint only. One counts when its marker is stored, as ever; what fails on
+the way is raised in the trial's own thread with its next report, and before its record at the latest.
+"""
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from contrasweep.errors import AttemptSuperseded
+from contrasweep.storage.checkpoints import Extra, files_of
+
+log = logging.getLogger(__name__)
+EVERY_S = 5.0
+"""Seconds from storing one checkpoint to storing the next, unless the trial waits for it: each costs some five
+requests, and a trial that is lost trains these seconds again."""
+CLOSE_TIMEOUT_S = 20.0
+"""How long a trial that is stopped early waits for its newest checkpoint."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a trial has at a checkpoint: its files, the step, what is kept beside them, how many reports there were, and
+    the latest scores of items with the step that gave them, encoded."""
+
+    folder: Path
+    step: int
+    extra: Extra
+    reports: int
+    items: tuple[int, bytes] | None = None
+
+
+class CheckpointWriter:
+    """Passes snapshots to `store`, from a thread of its own. All methods are called by the trial's thread."""
+
+    def __init__(self, store: Callable[[Snapshot], None], scratch: Path) -> None:
+        """`scratch` is a folder for the copies."""
+        self._store, self._scratch = store, scratch
+        self._changed = threading.Condition()
+        self._waiting: Snapshot | None = None
+        self._storing = self._closing = self._urgent = False
+        self._due = time.monotonic()
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    def put(self, snapshot: Snapshot) -> None:
+        """Copy a checkpoint and have it stored; it is stored at once where this machine's disk has no room for it."""
+        self.check()
+        copy = self._scratch / f"checkpoint-{snapshot.step}"
+        try:
+            for name, path in files_of(snapshot.folder).items():
+                (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, copy / name)
+        except OSError:
+            shutil.rmtree(copy, ignore_errors=True)
+            self.drain()
+            self._store(snapshot)
+            return
+        with self._changed:
+            replaced, self._waiting = self._waiting, replace(snapshot, folder=copy)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="checkpoints", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+        if replaced is not None:
+            shutil.rmtree(replaced.folder, ignore_errors=True)
+
+    def check(self) -> None:
+        """Raise what has failed in the thread."""
+        if self._error is not None:
+            raise self._error
+
+    def drain(self) -> None:
+        """Return when all is stored, or raise what has failed."""
+        with self._changed:
+            self._urgent = True
+            self._changed.notify_all()
+            self._changed.wait_for(self._idle)
+            self._urgent = False
+        self.check()
+
+    def abandon(self) -> None:
+        """Store nothing more."""
+        with self._changed:
+            self._waiting = None
+        self.close()
+
+    def close(self) -> None:
+        """Wait a while for what is not stored yet. A trial that loses it goes on from an earlier checkpoint."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(CLOSE_TIMEOUT_S)
+
+    def _idle(self) -> bool:
+        return self._error is not None or (self._waiting is None and not self._storing)
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting is not None or self._closing)
+                self._changed.wait_for(lambda: self._urgent or self._closing, max(0.0, self._due - time.monotonic()))
+                snapshot, self._waiting = self._waiting, None
+                if snapshot is None:
+                    return
+                self._storing = True
+            try:
+                self._store(snapshot)
+            except BaseException as error:
+                if self._closing and not isinstance(error, AttemptSuperseded):  # nobody asks any more
+                    log.warning("the checkpoint after step %s was not stored: %s", snapshot.step, error)
+                self._error = error
+            finally:
+                shutil.rmtree(snapshot.folder, ignore_errors=True)
+                with self._changed:
+                    self._storing, self._due = False, time.monotonic() + EVERY_S
+                    self._changed.notify_all()
+            if self._error is not None:
+                return
