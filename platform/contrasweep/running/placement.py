@@ -1,5 +1,6 @@
 """Where each trial goes: its footprint packed on the cluster's hosts, and more memory after it ran out of it."""
 
+import functools
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
@@ -209,6 +210,9 @@ def bundles(described: TrialDescription) -> PlacementGroupFactory:
 
 
 def _bundles(place: PlaceDescription) -> PlacementGroupFactory:
-    return PlacementGroupFactory(
-        [place["resources"]], **({"bundle_label_selector": [place["labels"]]} if place["labels"] else {})
-    )
+    return _factory(tuple(place["resources"].items()), tuple(place["labels"].items()))
+
+
+@functools.lru_cache(maxsize=256)  # one for all trials that ask for the same: it is kept with each
+def _factory(resources: tuple[tuple[str, float], ...], labels: tuple[tuple[str, str], ...]) -> PlacementGroupFactory:
+    return PlacementGroupFactory([dict(resources)], **({"bundle_label_selector": [dict(labels)]} if labels else {}))
