@@ -3,7 +3,7 @@
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from contrasweep.storage.records import LOG, StudyRecords
 from contrasweep.tracking.links import write_links
 from contrasweep.tracking.mlflow.address import TrackingAddress, checked_uri
 from contrasweep.tracking.mlflow.client import TrackingError
-from contrasweep.tracking.mlflow.description import describe_run, row_points
+from contrasweep.tracking.mlflow.description import Point, RunDescription, describe_run, row_points
 from contrasweep.tracking.mlflow.server import Run, Server
 from contrasweep.tracking.mlflow.transaction import in_transactions
 from contrasweep.tracking.tracked_study import TrackedStudy
@@ -92,6 +92,21 @@ def write_record(server: Server, run: Run, record: Record, records: StudyRecords
         server.finish(run, record, files, complete=True)
 
 
+def insert_record(
+    server: Server,
+    description: RunDescription,
+    started: float,
+    points: Iterable[Point],
+    record: Record,
+    records: StudyRecords,
+) -> None:
+    """Make the run of a trial that has ended: with the `points` that its tracker has, and what else the storage has."""
+    used = [{"step": row["step"], "time": row["time"], **system_metrics(row)} for row in _system(records, record)]
+    known = [*points, *row_points(records.metrics(record.trial_id)), *row_points(used)]
+    with _artifacts(records, record) as files:
+        server.insert(description, started, known, record, files)
+
+
 def _system(records: StudyRecords, record: Record) -> list[Row]:
     """What the trial used over time; nothing where that is broken."""
     try:
@@ -124,7 +139,11 @@ def _replayed(server: Server, outdated: list[Record], records: StudyRecords) -> 
 
 def _replay(server: Server, record: Record, records: StudyRecords) -> None:
     server.drop_finished(record.trial_id)
-    run = server.ensure(describe_run(server.study, record), record.started)
+    description = describe_run(server.study, record)
+    if server.inserter is not None and record.trial_id not in server.runs:
+        insert_record(server, description, record.started, (), record, records)
+        return
+    run = server.ensure(description, record.started)
     write_record(server, run, record, records)
 
 

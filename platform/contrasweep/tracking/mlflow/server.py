@@ -29,6 +29,7 @@ from contrasweep.tracking.mlflow.description import (
 )
 from contrasweep.tracking.mlflow.entities import dataset_input, metric_entity, source_tags
 from contrasweep.tracking.mlflow.view import shared_view
+from contrasweep.tracking.mlflow.whole_runs import RunInserter, WholeRun
 from contrasweep.tracking.tracked_study import TrackedStudy
 
 METRICS_PER_CALL = 1000  # MLflow's limits on log_batch
@@ -63,6 +64,7 @@ class Server:
         self.began = time.time()  # when the study did, if this is the first to tell of it
         self.runs: dict[str, Run] = {}
         self.client: Any = None
+        self.inserter: RunInserter | None = None  # of a local sqlite file
         self._inputs = threading.Lock()  # MLflow breaks when two calls bring it the same new dataset
 
     def connect(self) -> None:
@@ -77,6 +79,8 @@ class Server:
             elif trial_id:
                 self._keep(trial_id, run)
         self.parent_id = parents[-1] if parents else self._create_parent()
+        if self.uri.is_sqlite:
+            self.inserter = translate_errors(lambda: RunInserter.of(self.client, self.experiment_id))
 
     def is_reachable(self) -> bool:
         """Whether the store is there at all, after a call that failed."""
@@ -146,6 +150,56 @@ class Server:
         run.ended = milliseconds(record.ended)
         mark = {DIGEST_TAG: record_digest(record)} if complete else {}
         self._log(run, rest, final_tags(record) | mark)  # last: MLflow stores a call's tags after its metrics
+
+    def insert(
+        self,
+        description: RunDescription,
+        started: float,
+        points: Iterable[Point],
+        record: Record,
+        files: Mapping[str, Path],
+    ) -> None:
+        """Make the run of a trial that has ended and has none, whole; only where there is an `inserter`."""
+        assert self.inserter is not None
+        first = metric_key(self.study.metric)
+        once: dict[tuple[str, int], Point] = {}
+        for point in points:
+            once.setdefault((point[0], point[3]), point)
+        logged = sorted(once.values(), key=lambda point: point[0] != first)
+        steps: dict[str, set[int]] = {}
+        for key, _, _, step in logged:
+            steps.setdefault(key, set()).add(step)
+        ended = milliseconds(record.ended)
+        rest = [*system_points(record), *setting_points(record)]
+        rest += [(metric_key(name), float(v), ended, record.step) for name, v in record.metrics.items()]
+        rest = [point for point in dict.fromkeys(rest) if point[0] not in steps]
+        tags = {**description.tags, "mlflow.parentRunId": self.parent_id, **source_tags(), **final_tags(record)}
+        failed = record.error if record.status == Status.FAILED and record.error else ""
+        mark = {DIGEST_TAG: record_digest(record)}
+        whole = WholeRun(
+            description.name,
+            RUN_STATUS.get(record.status, "KILLED"),
+            milliseconds(started),
+            ended,
+            tags if files or failed else tags | mark,
+            description.params,
+            [*logged, *rest],
+            description.dataset,
+        )
+        inserter = self.inserter
+        run = Run(
+            translate_errors(lambda: inserter.insert(whole)), params=set(description.params), tags=dict(whole.tags)
+        )
+        run.sent, run.ended = steps, ended
+        for key, _, _, step in rest:
+            steps.setdefault(key, set()).add(step)
+        run.steps = {key: max(those) for key, those in steps.items()}
+        self.runs[description.trial_id] = run
+        self._log_files(run.run_id, files)
+        if failed:
+            translate_errors(lambda: self.client.log_text(run.run_id, failed, "traceback.txt"))
+        if files or failed:
+            self._log(run, (), mark)
 
     def _log_files(self, run_id: str, files: Mapping[str, Path]) -> None:
         """Log files by their names, which may have folders in front."""

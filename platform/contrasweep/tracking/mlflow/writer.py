@@ -20,7 +20,7 @@ from contrasweep.tracking.mlflow import models
 from contrasweep.tracking.mlflow.address import TrackingAddress
 from contrasweep.tracking.mlflow.client import TrackingError
 from contrasweep.tracking.mlflow.description import Point, TrialOrRecord, describe_run
-from contrasweep.tracking.mlflow.replay import write_record
+from contrasweep.tracking.mlflow.replay import insert_record, write_record
 from contrasweep.tracking.mlflow.server import Server
 from contrasweep.tracking.mlflow.transaction import in_transactions
 from contrasweep.tracking.tracked_study import TrackedStudy
@@ -271,6 +271,11 @@ class Writer:
         if entry.new:
             server.drop_finished(description.trial_id)
         known = description.trial_id in server.runs
+        if server.inserter is not None and entry.record is not None and self.records is not None and not known:
+            count = len(entry.points)
+            insert_record(server, description, entry.started, entry.points, entry.record, self.records)
+            entry.created, entry.sent, entry.written = True, count, True
+            return
         entry.has_missing_steps |= known if entry.new else not known
         run = server.ensure(description, entry.started)
         server.resume(run)
