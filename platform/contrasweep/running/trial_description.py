@@ -62,6 +62,7 @@ class RayTrial(Protocol):
     run_metadata: Any
     temporary_state: Any
     update_resources: Any
+    should_recover: Any
     evaluated_params: dict[str, object]
     experiment_tag: str
     _default_result_or_future: object
