@@ -38,6 +38,7 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking import MlflowTracker, TrackedStudy, sync
 from contrasweep.tracking.mlflow import writer
 from contrasweep.tracking.mlflow.transaction import in_transactions
+from contrasweep.tracking.mlflow.whole_runs import RunInserter
 from contrasweep.trial import Trial
 
 RESULTS = Path(__file__).parent / "results"
@@ -228,15 +229,19 @@ def scale(trials: int, steps: int = 50) -> dict[str, Any]:
 
 def local(trials: int, steps: int = 12) -> dict[str, Any]:
     """Milliseconds a trial of the tracker on a sqlite file, of the wall and of the processor, `steps` reports each:
-    with a transaction for each of MLflow's calls, as a client does it, and with one for many trials. In turns, twice;
-    the faster counts."""
+    with a transaction for each of MLflow's calls, as a client does it, with one for many trials, and with their runs
+    inserted whole in these. In turns, twice; the faster counts."""
     plain = TrackedStudy("local")
     with tempfile.TemporaryDirectory(prefix="contrasweep-local-") as scratch:
         MlflowTracker(f"sqlite:///{scratch}/warm.db", plain).close()  # imports
-        ways = {"a transaction a call": _one_by_one, "one for many trials": in_transactions}
-        rounds = [{name: _local(Path(scratch), trials, steps, way) for name, way in ways.items()} for _ in range(2)]
+        ways = {
+            "a transaction a call": (_one_by_one, False),
+            "one for many trials": (in_transactions, False),
+            "runs inserted whole": (in_transactions, True),
+        }
+        rounds = [{name: _local(Path(scratch), trials, steps, *way) for name, way in ways.items()} for _ in range(2)]
     best = {name: {key: min(one[name][key] for one in rounds) for key in rounds[0][name]} for name in ways}
-    before, after = best.values()
+    before, _, after = best.values()
     return {
         "trials": trials,
         "reports": trials * steps,
@@ -252,7 +257,7 @@ def _one_by_one(client: Any, items: list[Any], send: Any) -> Iterator[list[Any]]
         yield [item]
 
 
-def _local(folder: Path, trials: int, steps: int, way: Any) -> dict[str, float]:
+def _local(folder: Path, trials: int, steps: int, way: Any, whole: bool) -> dict[str, float]:
     folder = Path(tempfile.mkdtemp(dir=folder))
     every = [
         Trial("local", f"arm{i % 4}", "benchmarks:stand_in", {"lr": 0.001 * i}, DATA, seed=i) for i in range(trials)
@@ -265,7 +270,8 @@ def _local(folder: Path, trials: int, steps: int, way: Any) -> dict[str, float]:
         rows = [{"step": s, "time": now + s, **dict.fromkeys(METRICS, 1 / s + trial.seed)} for s in range(1, steps + 1)]
         records.write_metrics(trial.id, rows)
         done.append((trial, rows, stand_in_record(trial, rows, now)))
-    with unittest.mock.patch.object(writer, "in_transactions", way):
+    of = RunInserter.of if whole else lambda *_: None
+    with unittest.mock.patch.object(writer, "in_transactions", way), unittest.mock.patch.object(RunInserter, "of", of):
         uri = f"sqlite:///{folder}/mlflow.db"
         MlflowTracker(uri, tracked, records).close()  # the file, with MLflow's tables
         began, used = time.perf_counter(), time.process_time()

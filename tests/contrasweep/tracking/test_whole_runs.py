@@ -152,3 +152,5 @@ def test_an_mlflow_with_other_tables_is_called_instead(tmp_path, template):
     assert not whole_runs._fits(needs_more, {"key": "", "value": ""})
     with unittest.mock.patch("mlflow.store.tracking.dbmodels.models.SqlInputTag", None):
         assert RunInserter.of(client, "0") is None
+    with unittest.mock.patch.dict("sys.modules", {"mlflow.utils.uri": None}):
+        assert RunInserter.of(client, "0") is None

@@ -13,6 +13,9 @@ from typing import Any, Self
 from contrasweep.tracking.mlflow.description import DescribedDataset, Point
 from contrasweep.tracking.mlflow.entities import dataset_input, metric_entity
 
+TableRow = dict[str, Any]
+"""A row of one of MLflow's tables: its columns."""
+
 RUN_NAME_TAG, USER_TAG = "mlflow.runName", "mlflow.user"
 
 
@@ -58,9 +61,9 @@ class RunInserter:
         """None where this MLflow's tables are not those that are written here: then its own calls are made."""
         try:
             inserter = cls(client, experiment_id)
+            rows = inserter._rows("", _EXAMPLE, "")
         except (ImportError, AttributeError):
             return None
-        rows = inserter._rows("", _EXAMPLE, "")
         fits = all(_fits(inserter._tables[name], row) for name, several in rows.items() for row in several)
         return inserter if fits else None
 
@@ -94,7 +97,7 @@ class RunInserter:
             session.execute(insert(table), [row | {"dataset_profile": entity.profile}])
         return key, known
 
-    def _rows(self, run_id: str, run: WholeRun, dataset_id: str) -> dict[str, list[dict[str, Any]]]:
+    def _rows(self, run_id: str, run: WholeRun, dataset_id: str) -> dict[str, list[TableRow]]:
         """Rows by table, as MLflow's own calls would leave them; `MlflowException` for what it would refuse."""
         from mlflow.entities import Param, RunTag
         from mlflow.utils.uri import append_to_uri_path
@@ -125,7 +128,7 @@ class RunInserter:
             | dict(zip(("is_nan", "value"), self._store.sanitize_metric_value(metric.value), strict=True))
             for metric in metrics
         ]
-        latest: dict[str, dict[str, Any]] = {}
+        latest: dict[str, TableRow] = {}
         for row in values:
             if _age(row) > _age(latest.setdefault(row["key"], row)):
                 latest[row["key"]] = row
@@ -142,7 +145,7 @@ class RunInserter:
         }
 
 
-def _age(row: Mapping[str, Any]) -> tuple[int, int, float]:
+def _age(row: TableRow) -> tuple[int, int, float]:
     """By which MLflow tells which value of a metric is the latest."""
     return row["step"], row["timestamp"], row["value"]
 
