@@ -1,12 +1,13 @@
 """Cohorts of `trainables.contrastive`: `train.cohorts`."""
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from contrasweep.cohorts import AUTO, Alone, Timing
 from contrasweep.trial import Trial
-from trainables import loop, seeding
+from trainables import images, loop, seeding
 from trainables.cohorts import probing
 from trainables.cohorts.cohort import FusedCohort
 from trainables.cohorts.contrastive_network import ContrastiveNetwork
@@ -43,7 +44,18 @@ class ContrastiveCohorts:
 
     def probe(self, trial: Trial, slots: Sequence[int]) -> Sequence[Timing]:
         """Time a trial alone, and the engines with so many slots each, on this process's device."""
-        return probing.probe(trial, slots, partial(self.open, trial))
+        settings = Settings(**trial.config).resolve(trial.data)
+        device = seeding.pick_device(settings.device)
+        pixels = settings.batch_size * math.prod(image_shape(trial.data, "image"))
+        subject = probing.Subject(
+            build=lambda: Contrastive(trial, settings),
+            device=device,
+            rows=2 * settings.batch_size,
+            epochs=settings.epochs,
+            evaluate_every=settings.evaluate_every,
+            together=images.CHUNK[device.type] // pixels,
+        )
+        return probing.probe(trial, slots, subject, partial(self.open, trial))
 
 
 def _start(

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from trainables import contrastive_method, seeding
+from trainables.cohorts.buffers import batch_buffer
 from trainables.cohorts.cohort import Batch
 from trainables.cohorts.sums import Sums
 from trainables.contrastive_method import Contrastive, Epoch
@@ -34,15 +35,15 @@ class ContrastiveNetwork:
         model = contrastive_method.network(settings, shape).to(device).train()
         self.network = fold(model, self.slots, engine)
         of_trial = settings.build_loss()
-        loss = FoldedLoss(of_trial, self.slots, learnable_temperature=settings.learnable_temperature)
+        self.loss = FoldedLoss(of_trial, self.slots, learnable_temperature=settings.learnable_temperature)
         self.temperature = FoldedTemperature(self.slots) if settings.learnable_temperature else None
         self.average = FoldedAverage(self.network) if settings.ema else None
         self.clip = torch.zeros(count, dtype=torch.float64, device=device)
         self.optimizer = self._optimizer(settings)
         counted = of_trial if isinstance(of_trial, ComposedLoss) and has_signed_scores(of_trial) else None
-        self.step_of = Step(self.network, loss, self.optimizer, self.temperature, self.average, self.clip, counted)
+        self.step_of = Step(self.network, self.loss, self.optimizer, self.temperature, self.average, self.clip, counted)
         rows = 2 * settings.batch_size
-        self.views = self._buffer(count, rows, *shape)
+        self.views = batch_buffer(self.network, (rows, *shape))
         self.labels = torch.zeros(count, rows, dtype=torch.int64, device=device)
         self.rows = torch.zeros(count, rows, dtype=torch.int64, device=device)
         self.sums = Sums(count, device)
@@ -51,7 +52,7 @@ class ContrastiveNetwork:
         """Copy weights, optimizer and loss parameters of a member into a slot."""
         self.network.put(slot, method.model.state_dict())
         self.optimizer.put(slot, method.settings.optimizer.parameters, method.optimizer.state_dict())
-        self.step_of.loss.put(slot, method.loss)
+        self.loss.put(slot, method.loss)
         self.clip[slot] = method.settings.clip
         if self.temperature is not None and method.temperature is not None:
             self.temperature.put(slot, method.temperature)
@@ -88,12 +89,16 @@ class ContrastiveNetwork:
             self.going = going
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
             outcome = self.step_of(self.views, self.labels, self.rows)
-        self.sums.add(outcome, self.labels, self.rows)
+        self.sums.add(outcome, [outcome.losses, outcome.embeddings, self.labels, self.rows])
 
     def finish(self, slot: int, method: Contrastive, running: Epoch) -> dict[str, float]:
         """The metrics of a slot's epoch, as the member itself computes them from what its steps left."""
-        taken, means, last, negatives = self.sums.of(slot)
+        taken, means, kept, negatives = self.sums.of(slot)
         method.guard.nonfinite_steps += running.count - taken
+        last = None
+        if kept:
+            loss, embeddings, labels, rows = kept
+            last = contrastive_method.Step(loss, embeddings, labels, rows, {})
         self._take_temperature(slot, method)
         return method.finish(running, means, last, negatives)
 
@@ -110,10 +115,3 @@ class ContrastiveNetwork:
             plain.append(torch.zeros((), device="meta"))
         decay_on = settings.optimizer.parameters.get("decay_on", "all")
         return fold_optimizer(settings.optimizer.entry, stacked, self.slots, plain, decay_on=decay_on)
-
-    def _buffer(self, count: int, rows: int, channels: int, height: int, width: int) -> Tensor:
-        """Views [k n c h w] of all slots, lying in memory as the engine reads them."""
-        dtype = next(iter(self.network.parameters())).dtype
-        if self.network.engine.form == "products":
-            return torch.zeros(count, rows, height, width, channels, dtype=dtype, device=self.device).movedim(4, 2)
-        return torch.zeros(rows, count, channels, height, width, dtype=dtype, device=self.device).transpose(0, 1)

@@ -8,14 +8,14 @@ import torch
 
 from contrasweep import canonical
 from contrasweep.cohorts import Alone
-from contrasweep.components import Component
 from contrasweep.data.manifest import Manifest
 from contrasweep.trial import Trial
+from trainables.cohorts.forms import form_of_loss, form_of_optimizer
 from trainables.contrastive_memory import image_shape
 from trainables.contrastive_method import network
 from trainables.contrastive_settings import Settings
 from trainables.encoders import Shape
-from trainables.folding import Slots, Unfoldable, fold, fold_optimizer, loss_form
+from trainables.folding import Unfoldable, fold
 
 MARGIN = 0.8
 """A fold's training part is taken to have at least this share of its fair number of rows."""
@@ -38,8 +38,8 @@ def form_of(settings: Settings, shape: Shape) -> dict[str, object]:
         "method": "contrastive",
         "network": _network_text(settings, shape),
         "shape": list(shape),
-        "loss": _loss_form(settings),
-        "optimizer": _optimizer_form(settings.optimizer),
+        "loss": form_of_loss(settings.build_loss()),
+        "optimizer": form_of_optimizer(settings.optimizer),
         "batch_size": settings.batch_size,
         "learnable_temperature": settings.learnable_temperature,
         "ema": settings.ema > 0,
@@ -61,23 +61,6 @@ def _check(settings: Settings, data: Manifest) -> None:
     share = 1.0 if data.folds is None else MARGIN * (data.folds.count - 1) / data.folds.count
     if settings.batch_size > data.rows("train") * share:
         raise Alone(f"a batch of {settings.batch_size} images may be larger than its training part")
-
-
-def _loss_form(settings: Settings) -> list[str]:
-    try:
-        return list(loss_form(settings.build_loss()))
-    except Unfoldable as error:
-        raise Alone(error.reason) from None
-
-
-def _optimizer_form(chosen: Component) -> dict[str, object]:
-    try:
-        fold_optimizer(chosen.entry, [], Slots(1), [])
-    except Unfoldable as error:
-        raise Alone(error.reason) from None
-    numbers = (int, float, tuple, list)
-    fixed = {name: value for name, value in chosen.parameters.items() if not isinstance(value, numbers)}
-    return {"name": chosen.name, **fixed}
 
 
 def _network_text(settings: Settings, shape: Shape) -> str:

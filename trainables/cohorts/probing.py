@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -23,11 +23,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from contrasweep.cohorts import ALONE, Alone, Timing
 from contrasweep.processes import scratch_prefix
 from contrasweep.trial import Trial
-from trainables import images, seeding
-from trainables.cohorts.cohort import Batch, FusedCohort
-from trainables.contrastive_method import Contrastive
-from trainables.contrastive_settings import Settings
+from trainables.cohorts.cohort import Batch, FusedCohort, Stepped
 from trainables.folding import ENGINES
+from trainables.optimisation import Schedule
 
 log = logging.getLogger(__name__)
 STEPS, WARM = 9, 2
@@ -39,19 +37,40 @@ POTENTIAL = 2.0
 is tried on a CPU. Small networks have 2.3 to 5 and gain 1.3 to 3.9 times, a ResNet-18 has .7 and loses."""
 SIDE = 384
 """Rows and columns of those matrices."""
-OpenCohort = Callable[[int, str], FusedCohort[Contrastive]]
+OpenCohort = Callable[[int, str], FusedCohort[Any]]
 """A cohort of so many slots by an engine's name."""
 
 
-def probe(trial: Trial, slots: Sequence[int], open_cohort: OpenCohort) -> list[Timing]:
+class Timed(Stepped, Protocol):
+    """A method whose steps are timed."""
+
+    schedule: Schedule
+
+    def step(self, running: Any, /, *batch: Any) -> object:
+        """The next step of an epoch."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The method of a trial alone, and what its time depends on: `rows` of a step, and how many batches are drawn
+    `together`."""
+
+    build: Callable[[], Timed]
+    device: torch.device
+    rows: int
+    epochs: int
+    evaluate_every: int
+    together: int = 1
+
+
+def probe(trial: Trial, slots: Sequence[int], subject: Subject, open_cohort: OpenCohort) -> list[Timing]:
     """The trial alone, and every engine worth trying with so many `slots`."""
-    settings = Settings(**trial.config)
-    clock = Clock(seeding.pick_device(settings.device))
-    method = Contrastive(trial, settings)
+    clock = Clock(subject.device)
+    method = subject.build()
     steps = method.schedule.steps
     step_s, potential = _step_alone(clock, method)
-    engines = candidates(slots, 2 * settings.batch_size, clock.device.type, potential)
-    rest_s = clock.of(lambda: Contrastive(trial, settings)) + _beside_steps(clock, method) if engines else 0.0
+    engines = candidates(slots, subject.rows, clock.device.type, potential)
+    rest_s = clock.of(subject.build) + _beside_steps(clock, method, subject, trial) if engines else 0.0
     timings = [Timing(ALONE, 1, steps * step_s + rest_s)]
     for engine, count in engines:
         compiled = ENGINES[engine].compiled
@@ -108,7 +127,7 @@ class Clock:
         return statistics.median([self.of(partial(act, batch)) for batch in repeated][WARM:])
 
 
-def _step_alone(clock: Clock, method: Contrastive) -> tuple[float, float]:
+def _step_alone(clock: Clock, method: Timed) -> tuple[float, float]:
     """Seconds of a step of a trial alone, and how many times faster it would be at the rate of a product of matrices.
     Where that shows with the first step to be too little, it is the only one."""
     running = method.begin(1)
@@ -129,18 +148,16 @@ def _product_rate(clock: Clock) -> float:
     return 2 * SIDE**3 / clock.median(lambda other: a @ other, [a])
 
 
-def _beside_steps(clock: Clock, method: Contrastive) -> float:
+def _beside_steps(clock: Clock, method: Timed, subject: Subject, trial: Trial) -> float:
     """Seconds of a whole trial beside its steps: its batches and its evaluations, in a process that has done both."""
-    s = method.settings
     started = clock.now()
     running = method.begin(1)
-    together = images.CHUNK[method.device.type] // (s.batch_size * math.prod(method.train.shape))
-    drawn = min(running.count, max(1, together))
+    drawn = min(running.count, max(1, subject.together))
     with closing(running.batches):
         for _ in itertools.islice(running.batches, drawn):
             pass
     batch_s = (clock.now() - started) / drawn
-    number = 0 if method.trial.fold is None or not s.evaluate_every else s.epochs // s.evaluate_every
+    number = 0 if trial.fold is None or not subject.evaluate_every else subject.epochs // subject.evaluate_every
     with tempfile.TemporaryDirectory(prefix=scratch_prefix("probe")) as folder:
         method.evaluate(True, Path(folder))
         each = clock.of(lambda: method.evaluate(False, Path(folder))) if number else 0.0
@@ -157,7 +174,7 @@ class Fused:
     compile_s: float
 
 
-def _fused(clock: Clock, trial: Trial, open_cohort: Callable[[], FusedCohort[Contrastive]], *, twice: bool) -> Fused:
+def _fused(clock: Clock, trial: Trial, open_cohort: Callable[[], FusedCohort[Any]], *, twice: bool) -> Fused:
     """Time a cohort of copies of `trial` with other seeds; `twice` where the first one compiles."""
     cold_s = 0.0
     if twice:
@@ -169,8 +186,8 @@ def _fused(clock: Clock, trial: Trial, open_cohort: Callable[[], FusedCohort[Con
 
 @contextmanager
 def _started(
-    clock: Clock, trial: Trial, open_cohort: Callable[[], FusedCohort[Contrastive]]
-) -> Iterator[tuple[FusedCohort[Contrastive], float, float, list[dict[int, Batch[Contrastive]]]]]:
+    clock: Clock, trial: Trial, open_cohort: Callable[[], FusedCohort[Any]]
+) -> Iterator[tuple[FusedCohort[Any], float, float, list[dict[int, Batch[Any]]]]]:
     """A cohort that has taken its first step, the seconds of work and of the clock that this took beside the members'
     own start, and batches for more."""
     start, wall = clock.now(), time.perf_counter()

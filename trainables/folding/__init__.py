@@ -9,7 +9,7 @@ from trainables.folding import convolutions, linear, norms, shapes  # noqa: F401
 from trainables.folding.averages import FoldedAverage
 from trainables.folding.engines import ENGINES, Engine
 from trainables.folding.errors import Unfoldable
-from trainables.folding.losses import FoldedLoss, loss_form
+from trainables.folding.losses import FoldedLoss, Judged, loss_form
 from trainables.folding.network import Folded, fold
 from trainables.folding.optimisers import FoldedOptimizer, fold_optimizer
 from trainables.folding.rules import folding_rule
@@ -25,6 +25,7 @@ __all__ = [
     "FoldedLoss",
     "FoldedOptimizer",
     "FoldedTemperature",
+    "Judged",
     "Outcome",
     "Slots",
     "Step",

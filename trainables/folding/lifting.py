@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from trainables.folding.errors import Unfoldable
+from trainables.precision import leave_autocast, widened
 
 ELEMENTWISE: frozenset[Any] = frozenset(
     (
@@ -21,6 +22,7 @@ ELEMENTWISE: frozenset[Any] = frozenset(
         *(torch.add, torch.sub, torch.mul, torch.div, torch.relu, torch.sigmoid, torch.tanh),
         *(F.relu, F.relu6, F.gelu, F.silu, F.leaky_relu, F.elu, F.sigmoid, F.tanh, F.hardswish, F.hardsigmoid),
         *("add", "add_", "mul", "mul_", "sub", "div", "relu", "relu_", "float", "double", "contiguous", "clone"),
+        *(widened,),
     )
 )
 """Functions, and names of methods, that do the same on every entry."""
@@ -37,10 +39,10 @@ ATTRIBUTES: frozenset[str] = frozenset(("shape", "ndim", "dtype", "device", "is_
 
 
 def is_metadata(function: Any, arguments: Sequence[Any]) -> bool:
-    """Whether a call asks for sizes or types, which are those of one member."""
+    """Whether a call asks for sizes, types or the device, which are those of one member."""
     if function is getattr:
         return arguments[1] in ATTRIBUTES
-    return function in METADATA if isinstance(function, str) else False
+    return function in METADATA if isinstance(function, str) else function is leave_autocast
 
 
 def refuse_random(function: Any) -> None:

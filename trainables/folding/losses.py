@@ -5,9 +5,9 @@ weights are tensors [K]; what it cannot do (triplets, whose number depends on th
 may not be able to do (functions of somebody else's), is computed member by member.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -36,6 +36,38 @@ def loss_form(loss: AnyLoss) -> tuple[str, ...]:
     numbers = _numbers(loss.params)
     kept = (f"{name}={value!r}" for name, value in sorted(loss.params.items()) if name not in numbers)
     return (loss.loss.name, *compared, *sorted(numbers), *kept)
+
+
+class Judged(NamedTuple):
+    """Each member's loss, the embeddings that it compares (those of reports first), and the terms that it names."""
+
+    losses: PerMember
+    compared: Sequence[Float[Tensor, "k n _"]]
+    terms: Float[Tensor, "k t"]
+
+
+@runtime_checkable
+class StepLoss(Protocol):
+    """What a folded step asks of its loss."""
+
+    @property
+    def form(self) -> tuple[str, ...]:
+        """All that is computed, without numbers."""
+
+    @property
+    def numbers(self) -> Mapping[str, Tensor]:
+        """Its tensors [K ...], one entry a member."""
+
+    def places(self, labels: Ids, instance_ids: Ids) -> tuple[Int[Tensor, "k _"], ...]:
+        """What it needs to know of a batch."""
+
+    def can_compile(self, rows: int) -> bool:
+        """Whether its values of batches of so many rows can be part of a compiled step."""
+
+    def judge(
+        self, outputs: Any, numbers: Mapping[str, Tensor], places: tuple[Tensor, ...], scale: PerMember | None
+    ) -> Judged:
+        """Of what the network gave, from `numbers` and `places` and of nothing else."""
 
 
 class FoldedLoss:
@@ -83,6 +115,13 @@ class FoldedLoss:
     ) -> PerMember:
         """Each member's loss of its embeddings; `scale` multiplies its scores (see `temperature`)."""
         return self.values(embeddings, self.numbers, self.places(labels, instance_ids), scale)
+
+    def judge(
+        self, outputs: Any, numbers: Mapping[str, Tensor], places: tuple[Tensor, ...], scale: PerMember | None
+    ) -> Judged:
+        """Embeddings are all that there is, and the loss is its one term."""
+        losses = self.values(outputs, numbers, places, scale)
+        return Judged(losses, (outputs,), torch.stack([losses], 1))
 
     def values(
         self,

@@ -1,6 +1,6 @@
 """`fold`: K networks of one architecture as one."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,21 +19,21 @@ class Folded:
     move one member's state in and out, in the plain form and to the bit.
     """
 
-    def __init__(self, model: nn.Module, slots: Slots, engine: Engine) -> None:
+    def __init__(self, model: nn.Module, slots: Slots, engine: Engine, inputs: int = 1) -> None:
         self.slots, self.engine = slots, engine
         self.plain = {name: _empty(value) for name, value in model.state_dict().items()}
         self.tree = folded_tree(model, slots, engine)
         was = model.training
         try:
-            forward, self.code = folded_forward(model.train(), self.tree, slots)
-            self.forwards = {True: forward, False: folded_forward(model.eval(), self.tree, slots)[0]}
+            forward, self.code = folded_forward(model.train(), self.tree, slots, inputs)
+            self.forwards = {True: forward, False: folded_forward(model.eval(), self.tree, slots, inputs)[0]}
         finally:
             model.train(was)
         self.training = not was
         self.train(was)
 
-    def __call__(self, x: Float[Tensor, "k n ..."]) -> Any:
-        """Each member's activations, from its inputs."""
+    def __call__(self, x: Float[Tensor, "k n ..."] | Sequence[Float[Tensor, "k n ..."]]) -> Any:
+        """Each member's activations, from its input, or from the sequence of them where the network takes several."""
         return self.forwards[self.training](x)
 
     @property
@@ -91,11 +91,12 @@ class Folded:
         return {name: copied(stacked[name][slot], plain) for name, plain in self.plain.items()}
 
 
-def fold(model: nn.Module, slots: int | Slots, engine: str | Engine = "grouped") -> Folded:
-    """K networks like `model`, each with its weights, as one; `Unfoldable` with the reason where it cannot be."""
+def fold(model: nn.Module, slots: int | Slots, engine: str | Engine = "grouped", *, inputs: int = 1) -> Folded:
+    """K networks like `model`, each with its weights, as one; `Unfoldable` with the reason where it cannot be. Its
+    forward takes so many `inputs`."""
     if isinstance(slots, int):
         slots = Slots(slots, next((p.device for p in model.parameters()), None))
-    return Folded(model, slots, engine_of(engine))
+    return Folded(model, slots, engine_of(engine), inputs)
 
 
 def _empty(value: Tensor) -> Tensor:

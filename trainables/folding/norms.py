@@ -44,7 +44,8 @@ class FoldedBatchNorm(nn.Module):
         if not of_batch:
             mean, variance = self.running_mean.flatten(), self.running_var.flatten()
             return divided(F.batch_norm(joined(x), mean, variance, weight, bias, False, 0.0, self.eps), self.slots)
-        mean, variance = (x.new_zeros(self.slots.count * x.shape[2]) for _ in range(2))
+        full = torch.promote_types(x.dtype, torch.float32)  # as torch keeps them under autocast
+        mean, variance = (x.new_zeros(self.slots.count * x.shape[2], dtype=full) for _ in range(2))
         y = F.batch_norm(
             joined(x), mean, variance, weight, bias, True, 1.0, self.eps
         )  # leaves the batch's in these two

@@ -15,7 +15,10 @@ import filelock
 import torch
 from torch import Tensor, nn
 
-SOURCES = ("trainables.folding", "trainables.losses", "trainables.similarities", "trainables.temperature")
+SOURCES = (
+    *("trainables.folding", "trainables.losses", "trainables.similarities", "trainables.temperature"),
+    *("trainables.paired", "trainables.precision", "trainables.cohorts.paired_objective"),
+)
 """Modules of ours whose code is in a program."""
 WITHOUT_TESTS = {"cpp.vec_isa_ok": True}
 """Inductor would compile a file for each kind of vector instructions that /proc/cpuinfo names, and load it in a process

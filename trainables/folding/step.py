@@ -4,6 +4,7 @@ The members' losses are summed, so that each gradient is that of its own loss (a
 by K). A member whose loss or gradient is not finite skips its step alone, as `trainables.loop.Guard` has it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from trainables.folding.averages import FoldedAverage
-from trainables.folding.losses import FoldedLoss
+from trainables.folding.losses import StepLoss
 from trainables.folding.network import Folded
 from trainables.folding.optimisers import FoldedOptimizer
 from trainables.folding.programs import Program, program_of
@@ -28,13 +29,15 @@ Tensors = dict[str, Tensor]
 
 class Outcome(NamedTuple):
     """Of a step: each member's loss, the norm of its gradient before clipping, whether it took the step (an inactive
-    slot did not), its embeddings, and its negatives with a score below 0 and in all (0 where they are not counted)."""
+    slot did not), its embeddings, of each kind of embeddings that are compared the negatives with a score below 0 and
+    all of them (0 where they are not counted), and the terms that the loss names, by default the loss alone."""
 
     losses: PerMember
     norms: PerMember
     taken: Bool[Tensor, " k"]
     embeddings: Float[Tensor, "k n d"]
-    negatives: Int[Tensor, "k 2"]
+    negatives: Int[Tensor, "k c"]
+    terms: Float[Tensor, "k t"]
 
 
 @dataclass
@@ -45,7 +48,7 @@ class Step:
     """
 
     network: Folded
-    loss: FoldedLoss
+    loss: StepLoss
     optimizer: FoldedOptimizer
     temperature: FoldedTemperature | None = None
     average: FoldedAverage | None = None
@@ -56,9 +59,13 @@ class Step:
     """Compiled steps with the tensors that they read and write, by the shapes of batches."""
 
     def __call__(
-        self, batch: Shaped[Tensor, "k n ..."], labels: Int[Tensor, "k n"], rows: Int[Tensor, "k n"]
+        self,
+        batch: Shaped[Tensor, "k n ..."] | Sequence[Shaped[Tensor, "k n ..."]],
+        labels: Int[Tensor, "k n"],
+        rows: Int[Tensor, "k n"],
     ) -> Outcome:
-        """Train all active members on a batch each. `labels` and `rows` are those of the embeddings."""
+        """Train all active members on a batch each, which is what the network takes. `labels` and `rows` are those of
+        the embeddings."""
         self.network.train()
         places = self.loss.places(labels, rows)
         if self.counted is not None:
@@ -67,20 +74,23 @@ class Step:
             return self._compiled(batch, places)
         return self.run(self.tensors(), batch, places, eager=True)
 
-    def _compiled(self, batch: Tensor, places: tuple[Tensor, ...]) -> Outcome:
+    def _compiled(self, batch: Tensor | Sequence[Tensor], places: tuple[Tensor, ...]) -> Outcome:
         """The step by its program, which is compiled for the first batch of a size."""
-        shapes = tuple((tuple(value.shape), value.dtype) for value in (batch, *places))
+        single, sides = isinstance(batch, Tensor), _sides(batch)
+        shapes = tuple((tuple(value.shape), value.dtype) for value in (*sides, *places))
         if shapes not in self.programs:
             tensors = self.tensors()
             names, values = list(tensors), [value.detach() for value in tensors.values()]
 
-            def traced(batch: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-                return tuple(self.run(dict(zip(names, rest, strict=False)), batch, rest[len(names) :]))
+            def traced(*given: Tensor) -> tuple[Tensor, ...]:
+                batch, rest = given[: len(sides)], given[len(sides) :]
+                tensors = dict(zip(names, rest, strict=False))
+                return tuple(self.run(tensors, batch[0] if single else batch, rest[len(names) :]))
 
-            inputs = [batch, *values, *places]
+            inputs = [*sides, *values, *places]
             self.programs[shapes] = program_of(traced, inputs, self.identity, self.network.tree), values
         program, values = self.programs[shapes]
-        return Outcome(*program(batch, *values, *places))
+        return Outcome(*program(*sides, *values, *places))
 
     @property
     def identity(self) -> list[str]:
@@ -109,36 +119,40 @@ class Step:
             named["clip"] = self.clip
         return named
 
-    def run(self, tensors: Tensors, batch: Tensor, places: tuple[Tensor, ...], *, eager: bool = False) -> Outcome:
+    def run(
+        self, tensors: Tensors, batch: Tensor | Sequence[Tensor], places: tuple[Tensor, ...], *, eager: bool = False
+    ) -> Outcome:
         """The step as a function of tensors alone, which a compiler or a CUDA graph can hold; it changes those of
         `tensors` in place. `eager`: they are the parts' own, and their values may decide what is computed."""
         names = self.trained
         leaves = [tensors[name] if eager else tensors[name].detach().requires_grad_() for name in names]
         given = dict(zip(names, leaves, strict=True))
-        embeddings = self.network(batch) if eager else self._forward({**tensors, **given}, batch)
+        outputs = self.network(batch) if eager else self._forward({**tensors, **given}, batch)
         numbers = {name.removeprefix("loss."): value for name, value in tensors.items() if name.startswith("loss.")}
         scale = None if self.temperature is None else given["log_scale"].exp()
         ids, places = (None, places) if self.counted is None else (places[-1], places[:-1])
-        losses = self.loss.values(embeddings, numbers, places, scale)
+        losses, compared, terms = self.loss.judge(outputs, numbers, places, scale)
         slopes = torch.autograd.grad(losses.sum(), leaves, allow_unused=True)
         with torch.no_grad():
             gradients = [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, slopes, strict=True)]
             norms = torch.stack([torch.linalg.vector_norm(g.reshape(len(g), -1), dim=1) for g in gradients], 1)
             norms = torch.linalg.vector_norm(norms, dim=1)
-            losses, embeddings = losses.detach(), embeddings.detach()
-            taken = torch.isfinite(losses + norms) & torch.isfinite(embeddings).flatten(1).all(1) & tensors["active"]
+            losses, compared, terms = losses.detach(), [rows.detach() for rows in compared], terms.detach()
+            taken = torch.isfinite(losses + norms) & tensors["active"]
+            for rows in compared:
+                taken &= torch.isfinite(rows).flatten(1).all(1)
             if self.clip is not None:
                 factor = (tensors["clip"].to(norms.dtype) / (norms + 1e-6)).clamp(max=1)
                 factor = torch.where(tensors["clip"] > 0, factor, 1.0)
                 gradients = [g * like(factor.to(g.dtype), g) for g in gradients]
             self._update(tensors, gradients, taken, everyone=eager and bool(taken.all()))
-            negatives = self._negatives(embeddings, ids)
-        return Outcome(losses, norms, taken, embeddings, negatives)
+            negatives = self._negatives(compared, ids)
+        return Outcome(losses, norms, taken, compared[0], negatives, terms)
 
-    def _negatives(self, embeddings: Tensor, ids: Tensor | None) -> Int[Tensor, "k 2"]:
+    def _negatives(self, compared: Sequence[Tensor], ids: Tensor | None) -> Int[Tensor, "k c"]:
         if self.counted is None or ids is None:
-            return torch.zeros(len(embeddings), 2, dtype=torch.int64, device=embeddings.device)
-        return count_members(self.counted, embeddings, ids)
+            return torch.zeros(len(compared[0]), 2 * len(compared), dtype=torch.int64, device=compared[0].device)
+        return torch.cat([count_members(self.counted, rows, ids) for rows in compared], 1)
 
     @property
     def trained(self) -> list[str]:
@@ -146,7 +160,7 @@ class Step:
         names = [f"network.{name}" for name, value in self.network.named_parameters() if value.requires_grad]
         return names if self.temperature is None else [*names, "log_scale"]
 
-    def _forward(self, tensors: Tensors, batch: Tensor) -> Any:
+    def _forward(self, tensors: Tensors, batch: Tensor | Sequence[Tensor]) -> Any:
         """The network's forward pass on other tensors than its own."""
         slots = self.network.slots
         kept, slots.active, slots.masked = slots.active, tensors["active"], True
@@ -175,3 +189,7 @@ class Step:
                     pairs.append((old, old + (weight - old) * share))
         for old, new in pairs:
             old.copy_(new if everyone else torch.where(like(taken, old), new, old))
+
+
+def _sides(batch: Tensor | Sequence[Tensor]) -> list[Tensor]:
+    return [batch] if isinstance(batch, Tensor) else list(batch)

@@ -55,16 +55,16 @@ def _check_names(model: nn.Module, tree: nn.Module) -> None:
             )
 
 
-def folded_forward(model: nn.Module, tree: nn.Module, slots: Slots) -> tuple[fx.GraphModule, str]:
+def folded_forward(model: nn.Module, tree: nn.Module, slots: Slots, inputs: int = 1) -> tuple[fx.GraphModule, str]:
     """The forward code of `model`, in the mode in which it is, for the folded modules of `tree`: activations
-    [K n ...] to [K n ...]; and what it calls, as text. `Unfoldable` where it cannot be written down, or calls what
-    has no folded form."""
+    [K n ...] to [K n ...], from a sequence of them where there are several `inputs`; and what it calls, as text.
+    `Unfoldable` where it cannot be written down, or calls what has no folded form."""
     model = copy.deepcopy(model)  # forward code may set attributes
     tracer = _Tracer()
     try:
         with torch.random.fork_rng(devices=()):
             before = torch.get_rng_state()
-            graph = tracer.trace(_Root(model))
+            graph = tracer.trace(_Root(model, inputs))
             if not torch.equal(before, torch.get_rng_state()):
                 raise Unfoldable("its forward draws random numbers, which would be the same in every step")
     except Unfoldable:
@@ -86,7 +86,9 @@ def folded_forward(model: nn.Module, tree: nn.Module, slots: Slots) -> tuple[fx.
             folded.add(node)
         elif node.op in ("call_function", "call_method"):
             refuse_random(node.target)
-            if any(n in folded for n in node.all_input_nodes):
+            if isinstance(node.target, type) and issubclass(node.target, tuple):
+                folded.add(node)  # a named tuple is put together as it is
+            elif any(n in folded for n in node.all_input_nodes):
                 _lift(node, f"call{number}", root, folded)
     return fx.GraphModule(root, graph), code
 
@@ -116,13 +118,13 @@ def _constant(node: fx.Node, traced: nn.Module, root: nn.Module, slots: Slots) -
 class _Root(nn.Module):
     """The network below a root of its own, so that the network itself may have a rule."""
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, inputs: int) -> None:
         super().__init__()
-        self.network = network
+        self.network, self.inputs = network, inputs
 
     def forward(self, x: Any) -> Any:
-        """What the network does."""
-        return self.network(x)
+        """What the network does with its input, or with the sequence of them."""
+        return self.network(x) if self.inputs == 1 else self.network(*(x[i] for i in range(self.inputs)))
 
 
 class _Tracer(fx.Tracer):

@@ -2,7 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,12 +25,19 @@ from trainables.paired.samplers import SAMPLERS
 from trainables.paired.schedules import alpha
 from trainables.paired.settings import Recipe
 from trainables.paired.tables import Embedded
+from trainables.precision import widened
 
 COLLAPSED = 0.9
 """Mean cosine of the class centres of z above which the shift common to all pairs is all that z shows."""
 
 EVAL_BATCH_ROWS = 256
 """Inputs per forward pass in an evaluation, and at most four batches: so it needs less memory than training does."""
+
+
+Views = Callable[[Tensor, slice], tuple[Tensor, ...]]
+"""The sides of a batch's rows at their places in the epoch's order."""
+Batch = tuple[list[Tensor], Tensor]
+"""The sides of a batch, and its labels."""
 
 
 @runtime_checkable
@@ -57,7 +65,7 @@ class Inputs(Protocol):
     def plain(self, split: str, rows: Tensor) -> tuple[Tensor, ...]:
         """The sides of these rows of `split` ("train", "test") without augmentation."""
 
-    def epoch(self, *key: int | str | None) -> Callable[[Tensor, slice], tuple[Tensor, ...]]:
+    def epoch(self, *key: int | str | None) -> Views:
         """One epoch's views: a function of a batch's rows and their places in the epoch's order, drawn by `key`."""
 
 
@@ -70,6 +78,19 @@ class Step:
     z: Tensor
     labels: Tensor
     negatives: dict[str, Counts]
+
+
+@dataclass
+class Epoch:
+    """An epoch on its way: its number, what seeds its random numbers, the weight of its contrastive part, how many
+    batches it has, the stream of them, and how many of them were taken."""
+
+    number: int
+    key: tuple[int | None, ...]
+    alpha: float
+    count: int
+    batches: Generator[Batch]
+    steps: int = 0
 
 
 class Fit:
@@ -99,6 +120,7 @@ class Fit:
             warmup_from=recipe.learning_rate / 10,
         )
         self.guard = loop.Guard()
+        self.evaluated_rows = min(EVAL_BATCH_ROWS, 4 * recipe.batch_size)
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
@@ -111,37 +133,67 @@ class Fit:
 
     def epoch(self, epoch: int) -> dict[str, float]:
         """Train epoch 1, 2, ... and return the means over its steps."""
-        seeding.reseed(*self.key, epoch)
-        self.inputs.train_mode(self.model)
-        order = SAMPLERS[self.recipe.sampler](
-            self.inputs.train_labels, self.recipe.batch_size, seeding.generator(*self.key, epoch, "order")
-        )
-        views = [self.inputs.epoch(*self.key, epoch, f"view {i + 1}") for i in range(self.recipe.n_views)]
-        weight = alpha(self.recipe.alpha_schedule, epoch - 1, self.recipe.epochs, self.recipe.alpha)
+        running = self.begin(epoch)
         taken: list[dict[str, Tensor]] = []
         negatives: dict[str, list[Counts]] = {}
         last: Step | None = None
+        with closing(running.batches):
+            for sides, labels in running.batches:
+                step = self.step(running, sides, labels)
+                if step is not None:
+                    norm, last = step
+                    taken.append(last.terms | {"grad_norm": norm})
+                    for name, counts in last.negatives.items():
+                        negatives.setdefault(name, []).append(counts)
+        means = {
+            name: float(torch.stack([t[name] for t in taken]).double().mean()) for name in (taken[0] if taken else ())
+        }
+        return self.finish(running, means, last, negatives)
+
+    def begin(self, report: int) -> Epoch:
+        """Epoch 1, 2, ... before its first step: the network in training mode, and all that is random seeded."""
+        seeding.reseed(*self.key, report)
+        self.inputs.train_mode(self.model)
+        order = SAMPLERS[self.recipe.sampler](
+            self.inputs.train_labels, self.recipe.batch_size, seeding.generator(*self.key, report, "order")
+        )
+        views = [self.inputs.epoch(*self.key, report, f"view {i + 1}") for i in range(self.recipe.n_views)]
+        weight = alpha(self.recipe.alpha_schedule, report - 1, self.recipe.epochs, self.recipe.alpha)
+        return Epoch(report, (*self.key, report), weight, len(order), self._batches(order, views))
+
+    def _batches(self, order: Int[Tensor, "batches b"], views: Sequence[Views]) -> Generator[Batch]:
+        """An epoch's batches: the sides with all their views below one another, and the labels, on the device."""
         for i, rows in enumerate(order):
             places = slice(i * len(rows), (i + 1) * len(rows))
             sides = [torch.cat(same) for same in zip(*(view(rows, places) for view in views), strict=True)]
-            labels = self.inputs.train_labels[rows].repeat(self.recipe.n_views).to(self.inputs.device)
-            self.optimizer.lr = self.schedule.at((epoch - 1) * self.per_epoch + i)
-            step = self.guard.step(self.optimizer, partial(self._gradients, sides, labels, weight), self.recipe.clip)
-            if step is not None:
-                norm, last = step
-                taken.append(last.terms | {"grad_norm": norm})
-                for name, counts in last.negatives.items():
-                    negatives.setdefault(name, []).append(counts)
-        self.guard.require_steps(len(taken), epoch, self._remedy)
-        assert last is not None
-        means = {name: float(torch.stack([t[name] for t in taken]).double().mean()) for name in taken[0]}
-        means |= self._diagnose(last, epoch)
-        loss, ends = self.objective.contrast, self.ends(epoch)
-        means |= diagnostics.of_negatives(loss, negatives, self.guard, ends=ends, name=self._name)
-        steps = float(epoch * self.per_epoch)
-        return means | {"learning_rate": self.optimizer.lr, "steps": steps, "alpha": weight}
+            yield sides, self.inputs.train_labels[rows].repeat(self.recipe.n_views).to(self.inputs.device)
 
-    def _gradients(self, sides: list[Tensor], labels: Tensor, weight: float) -> tuple[Tensor, list[Tensor], Step]:
+    def rate(self, epoch: Epoch) -> float:
+        """The learning rate of an epoch's next step."""
+        return self.schedule.at((epoch.number - 1) * self.per_epoch + epoch.steps)
+
+    def step(self, running: Epoch, sides: Sequence[Tensor], labels: Tensor) -> tuple[Tensor, Step] | None:
+        """The next step of an epoch: its gradients' norm and what it leaves; None where it was not taken."""
+        self.optimizer.lr = self.rate(running)
+        gradients = partial(self._gradients, sides, labels, running.alpha)
+        taken = self.guard.step(self.optimizer, gradients, self.recipe.clip)
+        running.steps += 1
+        return taken
+
+    def finish(
+        self, epoch: Epoch, means: Mapping[str, float], last: Step | None, negatives: Mapping[str, Sequence[Counts]]
+    ) -> dict[str, float]:
+        """The metrics of an epoch: `means` of terms and gradient norm over the steps that were taken, the `last` of
+        them, and what each had of `negatives`. None where no step was: `FloatingPointError`."""
+        self.guard.require_steps(len(means), epoch.number, self._remedy)
+        assert last is not None
+        metrics = {**means, **self._diagnose(last, epoch.number)}
+        loss, ends = self.objective.contrast, self.ends(epoch.number)
+        metrics |= diagnostics.of_negatives(loss, negatives, self.guard, ends=ends, name=self._name)
+        steps = float(epoch.number * self.per_epoch)
+        return metrics | {"learning_rate": self.optimizer.lr, "steps": steps, "alpha": epoch.alpha}
+
+    def _gradients(self, sides: Sequence[Tensor], labels: Tensor, weight: float) -> tuple[Tensor, list[Tensor], Step]:
         """Loss and gradients of a batch, with `weight` for the contrastive part."""
         with torch.autocast(self.inputs.device.type, torch.bfloat16, enabled=self.recipe.autocast):
             out = self.model(*sides)
@@ -149,7 +201,7 @@ class Fit:
         loss, terms = self.objective(out, labels, weight, negatives)
         gradients = optimisation.gradients_of(self.optimizer, loss)
         detached = {name: value.detach() for name, value in terms.items()} | {"loss": loss.detach()}
-        return loss, gradients, Step(detached, out.z.detach().float(), labels, negatives)
+        return loss, gradients, Step(detached, widened(out.z.detach()), labels, negatives)
 
     def _diagnose(self, last: Step, epoch: int) -> dict[str, float]:
         """Diagnostics of z in an epoch's last batch, and a warning the first time that the trial is stuck. There are
@@ -174,13 +226,13 @@ class Fit:
         """Embeddings and predictions of these rows of a split, without augmentation; `labels` are the whole split's."""
         self.model.eval()
         batches = []
-        for chunk in torch.split(rows, min(EVAL_BATCH_ROWS, 4 * self.recipe.batch_size)):
+        for chunk in torch.split(rows, self.evaluated_rows):
             with torch.autocast(self.inputs.device.type, torch.bfloat16, enabled=self.recipe.autocast):
                 out = self.model(*self.inputs.plain(split, chunk))
             batches.append((out.z, out.e_post, out.z_raw, out.logits.argmax(1)))
         z, e_post, z_raw, predicted = (torch.cat(column).cpu() for column in zip(*batches, strict=True))
         self.guard.require_finite(z_raw, "embeddings", self._remedy)
-        return Embedded(z.float(), e_post.float(), z_raw.float(), predicted, labels[rows])
+        return Embedded(widened(z), widened(e_post), widened(z_raw), predicted, labels[rows])
 
     def test(self) -> tuple[Embedded, dict[str, float]]:
         """The test part's embeddings, its scores and the geometry of its classes."""

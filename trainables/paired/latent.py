@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from contrasweep.errors import SpecError
+from trainables.precision import widened
 
 BLOCKS = ("1-2-3-4", "2-3-4", "3-4", "4")
 """The choices of stages of the paper's Table 5."""
@@ -58,7 +59,7 @@ def latent(
     weights = 0.0
     for i in chosen(blocks):
         weight = float(pre[i].shape[1]) if weighting == "channel" else 1.0
-        difference = (pre[i] - post[i]).float().mean(1, keepdim=True)
+        difference = widened(pre[i] - post[i]).mean(1, keepdim=True)
         total = total + weight * resize(difference, size)
         weights += weight
     assert isinstance(total, Tensor)

@@ -1,14 +1,19 @@
 """The network that every modality shares: from an encoder's stages to z, l and the classifier (LOCAL, figure 6)."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from trainables.paired.latent import EPS, check_size, latent
 from trainables.paired.settings import Recipe
+from trainables.precision import widened, without_autocast
+
+fx.wrap("latent")  # they look at shapes and types, which torch.fx does not know
+fx.wrap("widened")
 
 BRANCH_DROPOUT = 0.5
 """With a branch: the share of r, and of the classifier's hidden units, that is dropped."""
@@ -17,8 +22,7 @@ ENCODER_SCALE = 3.0
 """With a branch: the length of the encoder's part of r."""
 
 
-@dataclass(frozen=True)
-class Outputs:
+class Outputs(NamedTuple):
     """What a batch of n gives: `z` [n D_E] (unit where `z_norm`), `l` [n D_L] or None, `logits` [n K], `z_raw` [n]
     the norm of z before normalisation, and `e_post` [n D_E] (for single images their only embedding)."""
 
@@ -75,22 +79,23 @@ class Joint(nn.Module):
         if self.branch is not None:
             sides, extra = sides[: len(sides) // 2], sides[len(sides) // 2 :]
         maps = self.encoder(torch.cat(sides))
-        r = F.normalize(maps[-1].flatten(2).float().mean(2), dim=1, eps=EPS)
+        r = F.normalize(widened(maps[-1].flatten(2)).mean(2), dim=1, eps=EPS)
         if self.branch is not None:
-            r = torch.cat([self.branch(torch.cat(extra)).float(), ENCODER_SCALE * self.beside(r)], 1)
-        with torch.autocast(r.device.type, enabled=False):  # z is a small difference of e, which rounding would drown
+            r = torch.cat([widened(self.branch(torch.cat(extra))), ENCODER_SCALE * self.beside(r)], 1)
+        with without_autocast(r):  # z is a small difference of e, which rounding would drown
             e = F.normalize(
                 self.projection(r if self.branch is None else F.normalize(r, dim=1, eps=EPS)), dim=1, eps=EPS
             )
         if not self.paired:
-            return Outputs(e, None, self.classifier(r).float(), torch.linalg.vector_norm(e.detach(), dim=1), e)
+            return Outputs(e, None, widened(self.classifier(r)), torch.linalg.vector_norm(e.detach(), dim=1), e)
         (r_pre, r_post), (e_pre, e_post) = r.chunk(2), e.chunk(2)
         raw = e_pre - e_post
         z = F.normalize(raw, dim=1, eps=EPS) if self.recipe.z_norm else raw
-        logits = self.classifier(torch.cat([r_pre, r_post], dim=1)).float()
+        logits = widened(self.classifier(torch.cat([r_pre, r_post], dim=1)))
         return Outputs(z, self._latent(maps), logits, torch.linalg.vector_norm(raw.detach(), dim=1), e_post)
 
-    def _latent(self, maps: list[Tensor]) -> Tensor | None:
+    def _latent(self, maps: Sequence[Any]) -> Any:
+        """l of both sides' maps, None where there is none; torch.fx notes it down, so nothing here is a tensor yet."""
         if self.recipe.beta == 0:
             return None
         halves = [m.chunk(2) for m in maps]

@@ -12,6 +12,7 @@ from trainables.losses.negatives import Counts, counted, counts_of
 from trainables.paired import schedules
 from trainables.paired.network import Outputs
 from trainables.paired.settings import Recipe
+from trainables.precision import widened
 
 EFFECTIVE = 0.9999
 """beta of the effective number of samples (Cui et al. 2019)."""
@@ -44,31 +45,32 @@ class Objective:
         self, out: Outputs, labels: Int[Tensor, " n"], alpha: float, negatives: dict[str, Counts] | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss and its parts: `contrast_z`, `contrast_l`, `wce`, and `anchors`, the share of the batch that has
-        a positive. Computed in float32 whatever the autocast. `negatives` takes what was counted of the negatives of z
-        and of l where scores have a sign, by the metric's name."""
+        a positive. Computed in float32, or in float64 if the outputs are, whatever the autocast. `negatives` takes what
+        was counted of the negatives of z and of l where scores have a sign, by the metric's name."""
         negatives = {} if negatives is None else negatives
         terms = {"contrast_z": self._contrast(out.z, labels, "negative_cosines", negatives)}
         contrast = terms["contrast_z"]
         if out.latent is not None:
             terms["contrast_l"] = self._contrast(out.latent, labels, "negative_cosines_l", negatives)
             contrast = contrast + self.recipe.beta * terms["contrast_l"]
-        terms["wce"] = self.wce(out.logits.float(), labels)
+        terms["wce"] = self.wce(widened(out.logits), labels)
         loss = alpha * contrast + (1 - alpha) * terms["wce"]
         terms["anchors"] = (torch.bincount(labels)[labels] > 1).float().mean()
         return loss, terms
 
     def _contrast(self, rows: Tensor, labels: Tensor, name: str, negatives: dict[str, Counts]) -> Tensor:
         loss, tally = counted(self.contrast)
-        value: Tensor = loss(rows.float(), labels)
+        value: Tensor = loss(widened(rows), labels)
         if (counts := counts_of(tally)) is not None:
             negatives[name] = counts
         return value
 
     def wce(self, logits: Float[Tensor, "n k"], labels: Int[Tensor, " n"]) -> Tensor:
         """Cross-entropy weighted by class: over the summed weights of the batch, or over its size."""
+        weights = self.weights.to(logits.dtype)
         if self.recipe.wce.reduction == "torch_mean":
-            return F.cross_entropy(logits, labels, self.weights)
-        return F.cross_entropy(logits, labels, self.weights, reduction="sum") / len(labels)
+            return F.cross_entropy(logits, labels, weights)
+        return F.cross_entropy(logits, labels, weights, reduction="sum") / len(labels)
 
 
 def class_weights(kind: str, labels: Int[Tensor, " n"], classes: int) -> Float[Tensor, " k"]:

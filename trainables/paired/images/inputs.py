@@ -1,5 +1,6 @@
 """Images of a trial on the device, and their views batch by batch: pairs, and single images of the same family."""
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -44,6 +45,12 @@ class ImageInputs:
         self.classes = len(self.class_names) or 1 + int(max(self.train_labels.max(), self.test_labels.max()))
         self.mean, self.std = (x.to(device) for x in moments(self.sides["train"]))
         self.policy = self.settings.augmentation.settings
+
+    def shared_with(self, settings: Settings) -> "ImageInputs":
+        """The same images for the resolved `settings` of another trial, which differ in what happens to them only."""
+        other = copy.copy(self)
+        other.settings, other.policy = settings, settings.augmentation.settings
+        return other
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -1,0 +1,240 @@
+"""Fused trials on image pairs report what they report alone, whoever is in the other slots."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from contrasweep.cohorts import Alone
+from contrasweep.data.manifest import Manifest
+from contrasweep.study import dotted
+from contrasweep.trial import Report, Trial
+from trainables import checkpoint
+from trainables.cohorts import paired_keys, probing
+from trainables.losses import LOSSES
+from trainables.paired.images import inputs
+from trainables.paired_images import train
+
+torch.set_num_threads(1)
+MakeTrial = Callable[..., Trial]
+TINY: dict[str, Any] = {
+    "encoder": {"name": "resnet10", "width": 4, "stem": "small"},
+    "classifier": {"hidden": 8},
+    "projection": {"dim": 8},
+    "image_size": 8,
+    "learning_rate": 3e-3,
+    "evaluate_every": 2,
+    "artifacts": "none",
+    "epochs": 2,
+}
+LABELLED = [name for name, loss in LOSSES.items() if getattr(loss, "positives", "instances") == "labels"]
+
+
+@pytest.fixture
+def float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks and their inputs in double precision, alone and fused."""
+    model, normalised, statistics = inputs.image_model, inputs.normalised, inputs.ImageInputs._colour_statistics
+
+    def of_colour(self: inputs.ImageInputs, split: str, rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(side.double() for side in statistics(self, split, rows))
+
+    for module in (inputs, paired_keys):
+        monkeypatch.setattr(module, "image_model", lambda *given: model(*given).double())
+    monkeypatch.setattr(inputs, "normalised", lambda *given: tuple(side.double() for side in normalised(*given)))
+    monkeypatch.setattr(inputs.ImageInputs, "_colour_statistics", of_colour)
+
+
+def member(make_trial: MakeTrial, number: int, **config: Any) -> Trial:
+    """Trials of one key, each with its own numbers, seed and fold."""
+    own = {
+        "learning_rate": 3e-3 + 1e-3 * number,
+        "alpha": 1.0 - 0.2 * number,
+        "alpha_schedule": ("parabolic", "linear")[number % 2],
+        "beta": 0.5 + 0.3 * number,
+        "wce.class_weights": ("balanced", "root")[number % 2],
+        "sampler": ("uniform", "at_least_2_per_class")[number % 2],
+        "optimizer": {"name": "adamw", "weight_decay": 1e-3 * number},
+        "clip": 1.0 + number,
+    }
+    return make_trial(fold=number % 5, seed=number, **{**TINY, **own, **config})
+
+
+def fused(trials: Sequence[Trial], slots: int = 0, engine: str = "grouped") -> dict[str, list[Report]]:
+    """The reports of trials that all join at once, by id."""
+    cohort, reports = train.cohorts.open(trials[0], slots or len(trials), engine), {t.id: [] for t in trials}
+    for one in trials:
+        cohort.join(one, None)
+    while cohort.members:
+        for event in cohort.advance():
+            assert event.error is None, event.error
+            if event.report is not None:
+                reports[event.trial_id].append(event.report)
+    return reports
+
+
+def differ(one: Sequence[Report], other: Sequence[Report]) -> float:
+    """The largest relative difference of two series of reports of one trial; their other content must be equal."""
+    largest = 0.0
+    for a, b in zip(one, other, strict=True):
+        assert a.step == b.step and list(a.metrics) == list(b.metrics) and set(a.items) == set(b.items)
+        assert (a.checkpoint is None) == (b.checkpoint is None)
+        for name, value in a.metrics.items():
+            largest = max(largest, abs(value - b.metrics[name]) / max(abs(value), 1e-3))
+    return largest
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("loss", LABELLED)
+def test_after_fifty_steps_members_are_where_they_are_alone(make_trial: MakeTrial, loss: str) -> None:
+    """Three slots, one of them empty; OCL and SupCon among the losses: LOCAL, L-SCL. At ten times these rates training
+    itself makes a difference ten times larger in every epoch, whatever it comes from."""
+    sgd = [{"learning_rate": 5e-4 * (1 + number), "optimizer": {"name": "sgd"}} for number in (0, 1)]
+    trials = [member(make_trial, number, loss={"name": loss}, epochs=5, **sgd[number]) for number in (0, 1)]
+    assert len({train.cohorts.key(one) for one in trials}) == 1
+    reports = fused(trials, slots=3)
+    for one in trials:
+        alone = list(train(one))
+        assert alone[-1].metrics["steps"] >= 50
+        assert differ(alone, reports[one.id]) < 1e-10
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "no l": {"beta": 0.0},
+    "single images": {"input": "pre_single", "beta": 0.0},
+    "two views, raw z": {"n_views": 2, "z_norm": False, "batch_size": 8},
+    "colours, which have dropout": {"colour_units": 4, "centre": "both"},
+    "stages alike, batch mean": {"latent": {"weighting": "block", "blocks": "3-4"}, "wce.reduction": "batch_mean"},
+    "frozen statistics": {"encoder": {"bn": "frozen"}},
+    "momentum": {"optimizer": {"name": "sgd", "momentum": 0.5}},
+}
+
+
+@pytest.mark.filterwarnings("ignore:bn 'frozen' keeps the running statistics")
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_of_the_family_is_folded(make_trial: MakeTrial, variant: str) -> None:
+    trials = [member(make_trial, number, **VARIANTS[variant]) for number in (0, 1)]
+    reports = fused(trials)
+    for one in trials:
+        assert differ(list(train(one)), reports[one.id]) < 1e-10
+
+
+@pytest.mark.usefixtures("float64")
+def test_batched_products_report_the_same(make_trial: MakeTrial) -> None:
+    trials = [member(make_trial, number) for number in (0, 1)]
+    reports = fused(trials, engine="products")
+    for one in trials:
+        assert differ(list(train(one)), reports[one.id]) < 1e-10
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_trial_goes_from_alone_to_fused_and_back(make_trial: MakeTrial, tmp_path: Path, optimizer: str) -> None:
+    chosen = {"epochs": 5, "optimizer": {"name": optimizer}}
+    one, other = member(make_trial, 1, **chosen), member(make_trial, 0, **chosen)
+    whole = list(train(one))
+    running = train(one)
+    first = [next(running), next(running)]
+    folder = kept(first[-1], tmp_path / "alone")
+    cohort = train.cohorts.open(one, 2)
+    cohort.join(other, None)
+    cohort.advance()  # another trains already
+    cohort.join(one, folder)
+    then: list[Report] = []
+    while len(then) < 2:
+        then += [event.report for event in cohort.advance() if event.trial_id == one.id and event.report]
+        if len(then) == 2:
+            folder = kept(then[-1], tmp_path / "fused")
+    plain, alone = (checkpoint.part(tmp_path / name, "model") for name in ("fused", "alone"))
+    assert {name: value.shape for name, value in plain.items()} == {name: value.shape for name, value in alone.items()}
+    assert differ(whole, [*first, *then, *train(one, folder)]) < 1e-10
+
+
+def kept(report: Report, folder: Path) -> Path:
+    assert report.checkpoint is not None
+    return Path(shutil.copytree(report.checkpoint, folder))
+
+
+def test_autocast_leaves_what_it_leaves_alone(make_trial: MakeTrial) -> None:
+    """In bfloat16 but for the head, whose outputs are compared: the losses agree to its precision."""
+    one = member(make_trial, 1, autocast=True, device="cpu", epochs=1)
+    (alone,), (together,) = list(train(one)), fused([one])[one.id]
+    assert together.metrics["loss"] == pytest.approx(alone.metrics["loss"], rel=0.02)
+    cohort = train.cohorts.open(one, 1)
+    cohort.join(one, None)
+    (entry,) = cohort.members.values()
+    cohort.prepare(entry)
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = cohort.network.network([side[None] for side in entry.draw().values[0]])
+        assert torch.is_autocast_enabled("cpu"), "it is switched off for the head alone"
+    assert {outputs.z.dtype, outputs.latent.dtype, outputs.logits.dtype} == {torch.float32}
+
+
+SAME: list[dict[str, Any]] = [
+    {"epochs": 7, "alpha": 0.2, "alpha_schedule": "const"},
+    {"beta": 0.1, "wce": {"class_weights": "none"}},
+    {"input": "post", "augmentation": {"name": "pairs", "jitter": 0.5}},
+    {"loss": {"name": "ocl", "temperature": 0.9}, "warmup_epochs": 0, "centre": "item"},
+]
+OTHER: list[dict[str, Any]] = [
+    {"beta": 0.0},
+    {"loss": {"name": "supcon"}},
+    {"loss": {"name": "ocl", "similarity": "cosine"}},
+    {"batch_size": 8},
+    {"n_views": 2},
+    {"z_norm": False},
+    {"colour_units": 4},
+    {"centre": "both"},
+    {"image_size": 16},
+    {"latent": {"blocks": "3-4"}},
+    {"encoder": {"width": 8}},
+    {"encoder": {"bn": "frozen"}},
+    {"projection": {"dim": 6}},
+    {"classifier": {"hidden": 6}},
+    {"wce": {"reduction": "batch_mean"}},
+    {"optimizer": {"name": "sgd"}},
+    {"autocast": True},
+]
+
+
+def test_the_key_has_what_changes_the_graph_and_nothing_else(make_trial: MakeTrial) -> None:
+    key = train.cohorts.key(make_trial(**TINY))
+    assert {train.cohorts.key(make_trial(fold=1, seed=2, **{**TINY, **config})) for config in SAME} == {key}
+    assert train.cohorts.key(make_trial(input="pre_single", beta=0.0, **TINY)) != key
+    keys = [train.cohorts.key(make_trial(**dotted.merge(TINY, config))) for config in OTHER]
+    assert len({key, *keys}) == 1 + len(OTHER)
+
+
+def test_what_cannot_be_fused_says_why(make_trial: MakeTrial, pairs: Manifest) -> None:
+    with pytest.raises(Alone, match="optimizer"):
+        train.cohorts.key(make_trial(**{**TINY, "optimizer": {"name": "RMSprop"}}))
+    with pytest.raises(Alone, match="does not say what its classes are"):
+        train.cohorts.key(make_trial(data=replace(pairs, classes=())))
+
+
+def test_a_trial_of_another_key_is_refused_and_nothing_changes(make_trial: MakeTrial) -> None:
+    cohort = train.cohorts.open(member(make_trial, 0), 2)
+    with pytest.raises(Alone, match="differs from its cohort in loss, batch_size"):
+        cohort.join(member(make_trial, 1, batch_size=8, loss={"name": "supcon"}), None)
+    assert cohort.members == {}
+
+
+def test_members_share_the_images_of_a_fold_and_nothing_of_their_settings(make_trial: MakeTrial) -> None:
+    cohort = train.cohorts.open(member(make_trial, 0), 3)
+    for number in (0, 5, 1):  # of folds 0, 0 and 1
+        cohort.join(member(make_trial, number), None)
+    first, again, other = (entry.method.inputs for entry in cohort.members.values())
+    assert first.sides is again.sides and first.sides is not other.sides
+    assert first.settings.learning_rate != again.settings.learning_rate
+
+
+def test_a_probe_times_the_trial_alone_and_engines(make_trial: MakeTrial, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "candidates", lambda slots, *_: [("grouped", count) for count in slots])
+    alone, *together = train.cohorts.probe(member(make_trial, 0), [2])
+    assert (alone.engine, alone.slots) == ("alone", 1) and alone.trial_s > 0
+    assert [(timing.engine, timing.slots) for timing in together] == [("grouped", 2)]
+    assert all(timing.trial_s > 0 for timing in together)
