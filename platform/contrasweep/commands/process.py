@@ -60,9 +60,10 @@ class Process:
         """Whether it has ended, now or within so many seconds."""
         until = time.monotonic() + wait_s
         while self.returncode is None:
-            ready, _, _ = select.select([self._status], [], [], max(until - time.monotonic(), 0.0))
-            if not ready:
-                return False
+            if b"\n" not in self._said:  # how it ended may have come in one read with that it started
+                ready, _, _ = select.select([self._status], [], [], max(until - time.monotonic(), 0.0))
+                if not ready:
+                    return False
             word = self._word()
             self.returncode = int(word[1]) if word else -signal.SIGKILL  # its guardian was killed, and it with that
         return True

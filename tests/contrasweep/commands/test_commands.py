@@ -178,6 +178,21 @@ def test_children_of_a_command_end_with_its_trial(tmp_path):
     wait_until(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE)
 
 
+def test_a_command_that_ends_before_its_start_is_heard_of_has_ended(tmp_path, monkeypatch):
+    """Both words of its guardian come in one read then."""
+    started = Process._started
+
+    def late(process):
+        wait_until((tmp_path / "ended").exists)
+        time.sleep(1.0)
+        return started(process)
+
+    monkeypatch.setattr(Process, "_started", late)
+    process = Process(["sh", "-c", "touch ended; exit 3"], tmp_path, os.environ)
+    assert process.ended(5) and process.returncode == 3
+    process.stop()
+
+
 _PARENT = """
 import os, sys, time
 from pathlib import Path
