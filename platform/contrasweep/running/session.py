@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import ray
+from ray._raylet import AuthenticationTokenLoader, Config
 
 from cluster.demand import wait_for_hosts
 from cluster.footprint import Footprint
@@ -19,6 +20,7 @@ from contrasweep.running.engine import TUNE_ENVIRONMENT
 from contrasweep.running.ray_watch import RayWatch
 
 RAY_INIT_ATTEMPTS = 3  # a busy machine may take longer to start Ray than Ray waits
+AUTH_MODE = "RAY_AUTH_MODE"
 
 
 @contextmanager
@@ -29,7 +31,7 @@ def connected() -> Iterator[Inventory]:
         return
     os.environ.update({k: v for k, v in TUNE_ENVIRONMENT.items() if k.startswith("RAY_")})
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # a trial has one core unless it asks for more
-    address = _address()
+    address, auth_mode = _address(), os.environ.get(AUTH_MODE)
     options = {"include_dashboard": False} if address == "local" else {}
     for attempt in range(RAY_INIT_ATTEMPTS):
         try:
@@ -57,6 +59,7 @@ def connected() -> Iterator[Inventory]:
         gc.collect()
         ray.shutdown()
         watch.stop()
+        _restore(auth_mode)
 
 
 def cluster_hosts(missing: Callable[[Inventory], Footprint | None], inventory: Inventory) -> Inventory:
@@ -70,6 +73,14 @@ def cluster_hosts(missing: Callable[[Inventory], Footprint | None], inventory: I
 def growing_hosts(inventory: Inventory) -> Hosts:
     """The hosts of a run that begins with `inventory`: of a cluster more may join, this machine stays as it is."""
     return FixedHosts() if _address() == "local" else ClusterHosts(inventory, ray.nodes)
+
+
+def _restore(auth_mode: str | None) -> None:
+    """Ray sets this variable to `token` where it starts itself. On a cluster that asks for no token no actor would
+    begin then: not of this process's next run, and not of a process that it starts."""
+    if auth_mode is None and os.environ.pop(AUTH_MODE, None) is not None:
+        Config.initialize("")  # Ray keeps what it has read
+        AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _address() -> str:

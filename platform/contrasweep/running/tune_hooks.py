@@ -28,6 +28,10 @@ LOST = (
     "its process was lost each time: it called os._exit, crashed in compiled code, or was killed from outside, as the "
     "kernel does where memory runs out; its log has what it printed"
 )
+NEVER_BEGAN = (
+    "its process never began: Ray gave it up before that, each time; so it does where RAY_AUTH_MODE=token is set here "
+    "and the cluster asks for no token"
+)
 HOST_LOST = re.compile(r"its node has died|actor is temporarily unavailable")
 """Ray's words of an actor that was lost with its host: the host has given no sign for a while, or the connection broke
 and within a second no host said that the process had ended."""
@@ -235,7 +239,9 @@ def _error_text(trial: RayTrial) -> str:
     if not path or not Path(path).exists():
         return "the trial's worker was lost\n"
     error = re.split(r"^Failure # \d+ .*\n", Path(path).read_text(), flags=re.MULTILINE)[-1]
-    return error if _raised(error) or out_of_memory.which(error) else f"{error.rstrip()}\n{LOST}\n"
+    if _raised(error) or out_of_memory.which(error):
+        return error
+    return f"{error.rstrip()}\n{NEVER_BEGAN if 'The actor never ran' in error else LOST}\n"
 
 
 def _reason(error: str) -> str:

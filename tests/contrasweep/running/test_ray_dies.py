@@ -113,5 +113,6 @@ def test_a_head_that_hangs_for_a_while_loses_nothing(remote: tuple[Run, RayClust
     for gcs in heads:
         gcs.resume()
     _, errors = process.communicate(timeout=200)
-    assert heads and process.returncode == 0, errors
+    why = {trial: record.error for trial, record in run.records.read(run.records.finished()).items()}
+    assert heads and process.returncode == 0, (errors, why)
     assert len(run.records.finished()) == 3

@@ -1,0 +1,63 @@
+"""This machine's own Ray and a cluster elsewhere, one after the other in one process, as in a notebook."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from drivers import SUPPORT, start_driver
+from raylets import RayCluster
+
+import contrasweep as cs
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(280)]
+STUDY = """
+name: {name}
+data: digits-lt
+folds: 2
+arms:
+  a: {{trainable: 'toy:train', config: {{epochs: 2}}}}
+"""
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayCluster]:
+    """A cluster that asks for no token."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]))
+    cluster = RayCluster()
+    try:
+        cluster.add_node("a", "T4", cpus=2)
+        cluster.wait_for_nodes(2)
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def _statuses(name: str, folder: Path) -> list[str]:
+    (folder / f"{name}.yaml").write_text(STUDY.format(name=name))
+    records = cs.run(folder / f"{name}.yaml", storage=str(folder / "runs"), tracking=None).records
+    return [str(record.status) for record in records.read(records.finished()).values()]
+
+
+def test_a_local_run_a_run_on_a_cluster_and_a_local_run(
+    cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    assert _statuses("here", tmp_path) == ["done", "done"]
+    assert "RAY_AUTH_MODE" not in os.environ, "Ray's own has a token, and sets it"
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("RAY_ADDRESS", f"{cluster.host}:{cluster.gcs_port}")
+        assert _statuses("elsewhere", tmp_path) == ["done", "done"]
+    assert _statuses("here-again", tmp_path) == ["done", "done"]
+
+
+def test_trials_that_never_begin_are_not_said_to_have_crashed(cluster: RayCluster, tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text(STUDY.format(name="token"))
+    asked = {"RAY_ADDRESS": f"{cluster.host}:{cluster.gcs_port}", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
+    words = ["run", "study.yaml", "--storage", "runs", "--tracking", "none"]
+    run = start_driver(*words, folder=tmp_path, ray=cluster.folder, environment=asked)
+    _, errors = run.communicate(timeout=200)
+    assert run.returncode == 1, errors
+    failed = [line for line in errors.splitlines() if line.startswith("failed:")]
+    assert failed and all("its process never began: Ray gave it up before" in line for line in failed), errors
+    assert "RAY_AUTH_MODE=token is set here and the cluster asks for no token" in errors
