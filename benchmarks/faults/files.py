@@ -54,10 +54,13 @@ def _break(study: FaultStudy, rng: random.Random, most: int) -> Counter[str]:
     done, recorded = Counter[str](), study.records.finished()
     trials = [path for path in Path(study.storage, "faults/trials").iterdir() if path.name not in recorded]
     for file in sorted(file for trial in trials for file in trial.rglob("*") if file.is_file()):
-        if done.total() < most and (data := file.read_bytes()) and rng.random() < 0.7:
-            name = rng.choice(list(DAMAGES))
-            file.write_bytes(DAMAGES[name](data, rng))
-            done[name] += 1
+        with contextlib.suppress(
+            FileNotFoundError
+        ):  # a worker may outlive its driver for a moment, and replace its log
+            if done.total() < most and (data := file.read_bytes()) and rng.random() < 0.7:
+                name = rng.choice(list(DAMAGES))
+                file.write_bytes(DAMAGES[name](data, rng))
+                done[name] += 1
     return done
 
 

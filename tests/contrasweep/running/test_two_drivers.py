@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from drivers import Driver, ray_folder, start_driver
+from raylets import wait_for
 
+from contrasweep.storage.checkpoints import Checkpoints, Saved
 from contrasweep.storage.records import StudyRecords
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(550)]
@@ -36,6 +38,9 @@ class Drivers:
         ray = self.opened.enter_context(ray_folder())
         self.processes.append(start_driver(*words, folder=self.folder, ray=ray, environment=self.environment))
         return self.processes[-1]
+
+    def checkpoint(self, trial_id: str) -> Saved | None:
+        return Checkpoints(self.records.store, self.records.key(trial_id, "checkpoint")).latest()
 
     @property
     def trained(self) -> list[str]:
@@ -67,6 +72,10 @@ def test_of_two_runs_on_one_prefix_one_trains_and_the_next_takes_over(drivers: D
         f"study two-drivers is being run by another process on {drivers.records.storage} (process {first.pid}" in errors
     )
     assert first.poll() is None
+    held = drivers.trained[-1].split()[0]
+    wait_for(
+        lambda: (saved := drivers.checkpoint(held)) is not None and saved.step == 2, 60
+    )  # seconds after its report
     first.kill()
     first.wait()
     drivers.gate.unlink()
