@@ -1,13 +1,15 @@
 """Trials per hour of whole studies, `cohort: auto` against `off`, through `contrasweep run`.
 
-    python -m benchmarks.engines [--trials 1000] [--batches 16 32 128] [--turns 1] [--output benchmarks/results]
+    python -m benchmarks.engines [--trials 1000] [--batches 16 32 128] [--turns 1] [--encoder cnn] [--data digits-lt]
+        [--epochs 12] [--output benchmarks/results]
 
-A study is the quickstart's cnn with SupCon on digits-lt at one batch size, five folds and as many seeds as it takes, on
-the machine's cores; `--batches 0` is the quickstart itself. Each run is a command of its own with a Ray of its own.
-`off` and `auto` have a new storage, and `auto` has a cache of compiled graphs of its own, so that its time has all: the
-start, probes, compilation, the report. `again` is another study after `auto` on the same storage and cache. Runs take
-turns, and ratios are of medians: of seconds of the clock, which other work on the machine lengthens, and of processor
-seconds of all processes of a run. Prints each run, and appends the table to engines.md.
+A study is the quickstart's cnn, or another encoder, with SupCon on digits-lt or other data at one batch size, five
+folds and as many seeds as it takes, on the machine's cores; `--batches 0` is the quickstart itself. Each run is a
+command of its own with a Ray of its own. `off` and `auto` have a new storage, and `auto` has a cache of compiled graphs
+of its own, so that its time has all: the start, probes, compilation, the report. `again` is another study after `auto`
+on the same storage and cache. Runs take turns, and ratios are of medians: of seconds of the clock, which other work on
+the machine lengthens, and of processor seconds of all processes of a run. Prints each run, and appends the table to
+engines.md.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import yaml
@@ -46,15 +49,23 @@ class Measured:
     mean: float
 
 
-def study_file(folder: Path, trials: int, batches: list[int], epochs: int = 12, name: str = "engines") -> Path:
+def study_file(
+    folder: Path,
+    trials: int,
+    batches: list[int],
+    epochs: int = 12,
+    name: str = "engines",
+    encoder: str = "cnn",
+    data: str = "digits-lt",
+) -> Path:
     """The study as YAML."""
     seeds = -(-trials // (FOLDS * len(batches)))
-    config = BASE | {"epochs": epochs, "loss": {"name": "supcon", "temperature": 0.2}}
+    config = BASE | {"epochs": epochs, "encoder": encoder, "loss": {"name": "supcon", "temperature": 0.2}}
     study = {
         "name": name,
         "arms": {"supcon": {"trainable": TRAIN, "config": config}},
         "axes": {"batch_size": batches},
-        "data": "digits-lt",
+        "data": data,
         "folds": FOLDS,
         "seeds": list(range(seeds)),
         "metric": "f1_macro",
@@ -100,8 +111,8 @@ def processor_seconds(process: subprocess.Popen[bytes]) -> float:
     return sum(spent.values())
 
 
-def compare(batch: int, trials: int, turns: int) -> list[str]:
-    """Rows of the table for a batch size."""
+def compare(batch: int, trials: int, turns: int, **study: Any) -> list[str]:
+    """Rows of the table for a batch size; `study` as in `study_file`."""
     taken: dict[str, list[Measured]] = {name: [] for name in RUNS}
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(turns):
@@ -109,9 +120,9 @@ def compare(batch: int, trials: int, turns: int) -> list[str]:
                 called = f"engines-{name}" if batch else STUDY.name
                 place = Path(folder) / f"{turn}-{'off' if cohort == 'off' else 'auto'}{'' if batch else number}"
                 place.mkdir(exist_ok=True)
-                path = (
-                    str(study_file(place, trials, [batch], name=called)) if batch else "search_spaces.quickstart:STUDY"
-                )
+                path = "search_spaces.quickstart:STUDY"
+                if batch:
+                    path = str(study_file(place, trials, [batch], name=called, **study))
                 taken[name].append(run(path, called, cohort, place, Path(folder) / f"inductor-{turn}"))
                 print(batch, name, taken[name][-1], flush=True)
     seconds = {name: statistics.median(one.seconds for one in runs) for name, runs in taken.items()}
@@ -132,17 +143,23 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--batches", nargs="+", type=int, default=[16, 32, 128])
     parser.add_argument("--turns", type=int, default=1)
+    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--encoder", default="cnn")
+    parser.add_argument("--data", default="digits-lt", help="a dataset's name, or where one was staged")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     for batch in options.batches:
         load = Path("/proc/loadavg").read_text().split()[0]
         lines = [
-            f"{datetime.date.today()}, {processor()}, {os.cpu_count()} cores, {options.turns} turns, 12 epochs; load "
-            f"average at the start: {load}.",
+            f"{datetime.date.today()}, {processor()}, {os.cpu_count()} cores, {options.encoder} on "
+            f"{Path(options.data).name}, {options.turns} turns, {options.epochs} epochs; load average at the "
+            f"start: {load}.",
             "",
             "| batch | trials | run | alone | seconds | trials an hour | ratio | processor s | ratio | mean macro F1 |",
             "|---|---|---|---|---|---|---|---|---|---|",
-            *compare(batch, options.trials, options.turns),
+            *compare(
+                batch, options.trials, options.turns, epochs=options.epochs, encoder=options.encoder, data=options.data
+            ),
         ]
         print("\n".join(lines), flush=True)
         if options.output is not None:
