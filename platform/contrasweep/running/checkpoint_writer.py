@@ -48,6 +48,7 @@ class CheckpointWriter:
         self._storing = self._closing = self._urgent = False
         self._due = time.monotonic()
         self._error: BaseException | None = None
+        self.left = False  # whether the trial has gone on without what was not stored by then; the copies are removed
         self._thread: threading.Thread | None = None
 
     def put(self, snapshot: Snapshot) -> None:
@@ -99,6 +100,8 @@ class CheckpointWriter:
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join(CLOSE_TIMEOUT_S)
+        with self._changed:
+            self.left, self._waiting = True, None
 
     def _idle(self) -> bool:
         return self._error is not None or (self._waiting is None and not self._storing)

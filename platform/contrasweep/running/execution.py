@@ -162,8 +162,8 @@ class Execution:
     def finish(self, status: Status, *, error: str | None = None) -> Record:
         """End the trial with `status`: the metrics first, the record last. `AttemptSuperseded` where another attempt
         has ended it already."""
-        self._check_attempt()
         self._drain()
+        self._check_attempt()  # last, because to drain may take long
         self._write_reports(len(self.rows))
         self._write_items(self._items)
         self._write_system()
@@ -234,10 +234,18 @@ class Execution:
             self._end_superseded(error)
 
     def _store(self, snapshot: Snapshot) -> None:
-        """Store a checkpoint after all that came with it and before, so that they agree."""
+        """Store a checkpoint after all that came with it and before, so that they agree. It may have waited while this
+        process was stopped, and another attempt has written since."""
+        self.attempt.check()
         self._write_reports(snapshot.reports)
         self._write_items(snapshot.items)
-        self.checkpoints.save(snapshot.folder, snapshot.step, snapshot.extra, check=self.attempt.check)
+        self.checkpoints.save(snapshot.folder, snapshot.step, snapshot.extra, check=self._check_checkpoint)
+
+    def _check_checkpoint(self) -> None:
+        """Raise where a checkpoint on its way must not be named as the newest."""
+        self.attempt.check()
+        if self.writer is not None and self.writer.left:
+            raise StorageError(f"trial {self.trial.id} was closed before its checkpoint was stored")
 
     def _write_reports(self, count: int) -> None:
         """Store the first `count` reports, unless these or more are stored."""

@@ -63,12 +63,13 @@ class Checkpoints:
     def save(
         self, folder: Path, step: int, extra: Extra | None = None, *, check: Callable[[], object] = lambda: None
     ) -> None:
-        """Store the files of `folder` as the checkpoint after `step`, with `extra` beside it. `check` is asked last
-        before the marker is written, and raises where it must not be."""
+        """Store the files of `folder` as the checkpoint after `step`, with `extra` beside it. `check` is asked before
+        each file, and last before the marker is written, and raises where they must not be."""
         before = self._newest if self._known else self.latest()
         files = {}
         for name, path in files_of(folder).items():
             files[name] = _sha256(path)
+            check()
             self.store.put_file(f"{self.prefix}/{step}/{name}", path)
         check()
         saved = Saved(step, files, extra or Extra())

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from counting_trial import finish, train
 
 from contrasweep import data
 from contrasweep.errors import AttemptSuperseded
+from contrasweep.running import checkpoint_writer
 from contrasweep.running.execution import Execution
 from contrasweep.running.output import Output
 from contrasweep.running.verification import verify
@@ -89,6 +91,32 @@ def test_one_that_is_stopped_while_it_saves_does_not_set_the_checkpoint_back(tri
     with pytest.raises(AttemptSuperseded):
         first.advance()
     assert first.checkpoints.latest().step == 3
+
+
+def test_a_checkpoint_that_waited_while_its_process_was_stopped_writes_nothing(trial, s3, no_wait, monkeypatch):
+    def stopped(trial, resume=None):
+        for report in train(trial, resume):
+            if report.step == 2:
+                first.writer.drain()
+            if report.step == 3:
+                finish(begun(trial, records))
+                before.update(left(records))
+                awake.set()
+                first.writer._thread.join(60)
+            yield report
+
+    def waits(snapshot):
+        assert snapshot.step == 1 or awake.wait(60)
+        store(snapshot)
+
+    monkeypatch.setattr(checkpoint_writer, "EVERY_S", 0.0)
+    records, awake, before = StudyRecords(s3.uri, "s"), threading.Event(), dict[str, bytes]()
+    first = Execution(trial, stopped, records, metric="accuracy")
+    store = first.writer._store
+    monkeypatch.setattr(first.writer, "_store", waits)
+    with pytest.raises(AttemptSuperseded):
+        first.advance(60.0)
+    assert before and left(records) == before
 
 
 def test_the_first_record_stands(trial, records):

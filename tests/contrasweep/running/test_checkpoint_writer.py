@@ -9,6 +9,7 @@ from counting_trial import finish, train
 
 from contrasweep import data
 from contrasweep.errors import StorageError
+from contrasweep.running import checkpoint_writer
 from contrasweep.running.checkpoint_writer import CheckpointWriter, Snapshot
 from contrasweep.running.execution import Execution
 from contrasweep.storage.checkpoints import Checkpoints, Extra
@@ -114,6 +115,39 @@ def test_a_storage_that_fails_meanwhile_leaves_no_record(trial, s3, monkeypatch)
     assert records.finished() == set()
     execution.close()
     monkeypatch.setattr(records.store, "put_file", put_file)
+    assert finish(Execution(trial, train, records, metric="accuracy")).status == "done"
+
+
+def test_a_trial_that_ends_early_keeps_the_checkpoint_that_was_whole(trial, s3, monkeypatch):
+    """Its newest ones are too slow to be waited for, and their copies are gone once they can be stored."""
+    monkeypatch.setattr(checkpoint_writer, "EVERY_S", 0.0)
+    monkeypatch.setattr(checkpoint_writer, "CLOSE_TIMEOUT_S", 0.1)
+    records, begun, let = StudyRecords(s3.uri, "s"), threading.Event(), threading.Event()
+    put_file = records.store.put_file
+
+    def slow(key: str, path: Path) -> None:
+        put_file(key, path)
+        if "checkpoint/2/" in key:
+            begun.set()
+            assert let.wait(WAIT_S)
+
+    def counted(trial: Trial, resume: Path | None = None) -> Iterator[Report]:
+        for report in train(trial, resume):
+            yield report
+            if report.step == 1:
+                execution._drain()
+            if report.step == 2:
+                assert begun.wait(WAIT_S)
+
+    monkeypatch.setattr(records.store, "put_file", slow)
+    execution = Execution(trial, counted, records, metric="accuracy")
+    for _ in range(3):
+        execution._take(execution._next())
+    execution.close()
+    let.set()
+    execution.writer._thread.join(WAIT_S)
+    latest = Checkpoints(records.store, records.key(trial.id, "checkpoint")).latest()
+    assert latest is not None and (latest.step, list(latest.files)) == (1, ["n"])
     assert finish(Execution(trial, train, records, metric="accuracy")).status == "done"
 
 
