@@ -55,6 +55,7 @@ class ActiveTrials:
         self._told: dict[str, Record] = {}  # by trial id, records that came with a worker's last result
         self._seconds: dict[str, float] = {}  # trial id -> training time so far, as its worker last reported
         self._furthest: dict[str, int] = {}  # trial id -> last step that was reported
+        self.repeated: set[str] = set()  # trials of which a loss was reported again while they waited to go on
         self._hosts_lost = Counter[str]()  # trial id -> hosts that it lost since it last got further
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -39,6 +39,7 @@ def connected() -> Iterator[Inventory]:
             break
         except Exception as error:  # Ray raises a plain Exception when a busy machine took it over 30 s to start
             ray.shutdown()
+            _restore(auth_mode)
             if "timed out during startup" in str(error) and attempt < RAY_INIT_ATTEMPTS - 1:
                 continue
             what = (

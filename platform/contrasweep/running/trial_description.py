@@ -1,6 +1,6 @@
 """What travels between the driver, Ray Tune and the workers, as plain values: Tune copies and snapshots it often."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, TypedDict
 
 from contrasweep.config import Config
@@ -75,7 +75,7 @@ class StepResult(TypedDict, total=False):
     reports: list[Row]
     seconds: float
     system: list[Row]
-    peers: Mapping[str, Row]
+    peers: Sequence[tuple[str, Row]]
     record: bytes
     done: bool
     contrasweep_status: str

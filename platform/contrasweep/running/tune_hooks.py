@@ -100,7 +100,7 @@ class Decider(FIFOScheduler):  # type: ignore[misc]
         trial_id, reports = trial.config["id"], result.get("reports") or []
         if self.trials.report(trial_id, reports, result.get("seconds", 0.0)):
             trial.run_metadata.num_failures = 0  # what counts is failing again and again without getting further
-        self.trials.peers(result.get("peers") or {})
+        self.trials.peers(dict(result.get("peers") or ()))
         go_on = self.trials.should_continue(trial_id, [] if result.get("done") else reports)
         return TrialScheduler.CONTINUE if go_on else TrialScheduler.STOP  # type: ignore[no-any-return]
 
@@ -108,6 +108,10 @@ class Decider(FIFOScheduler):  # type: ignore[misc]
         """After running out of memory, the trial is retried with more. A host that was lost is no failure of the trial
         (see `Engine`), until it has lost too many."""
         if trial.config["id"] not in self.trials.running:
+            super().on_trial_error(tune_controller, trial)
+            return
+        if trial.status == "PENDING":  # it waits for its next attempt already: the same loss once more
+            self.trials.repeated.add(trial.config["id"])
             super().on_trial_error(tune_controller, trial)
             return
         error = _error_text(trial)
@@ -183,12 +187,14 @@ class Events(tune.Callback):  # type: ignore[misc]
     def on_trial_error(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         """A trial failed and Tune does not retry it: its failures are too many, or it was waiting already for its next
         attempt when its loss was reported a second time, as with a host that dies."""
-        error, infeasible = _error_text(trial), self.trials.placements.is_infeasible(trial.config)
-        if trial.should_recover() and not infeasible and self.trials.hand_out_again(trial.config["id"]):
+        trial_id, error = trial.config["id"], _error_text(trial)
+        repeated, infeasible = trial_id in self.trials.repeated, self.trials.placements.is_infeasible(trial.config)
+        self.trials.repeated.discard(trial_id)
+        if repeated and not infeasible and self.trials.hand_out_again(trial_id):
             self._again(trial)
             return
         status = Status.INFEASIBLE if infeasible else Status.FAILED
-        self._safely(self.trials.give_up, trial.config["id"], error, status)
+        self._safely(self.trials.give_up, trial_id, error, status)
 
     def _complete(self, trial: RayTrial) -> None:
         trial_id = trial.config["id"]

@@ -66,7 +66,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         if system := execution.new_system():
             result["system"] = system
         if execution.fused is not None and execution.fused.peers:
-            result["peers"] = execution.fused.peers
+            result["peers"] = tuple(execution.fused.peers.items())  # Tune flattens a mapping within a result
         if stepped.record is not None:
             result["done"], result[STATUS] = True, stepped.record.status
             result["record"] = stepped.record.to_json()

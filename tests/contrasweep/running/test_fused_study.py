@@ -5,6 +5,7 @@ import pytest
 import ray
 
 from contrasweep import AblationGrid, Arm, Float, Sweep
+from contrasweep.running.active_trials import ActiveTrials
 from contrasweep.running.driver import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("running"), pytest.mark.usefixtures("ray_session")]
@@ -82,8 +83,11 @@ def test_a_cohort_that_runs_out_of_memory_goes_on_with_half_its_members(alone, t
 
 
 @pytest.mark.long
-def test_a_pruner_keeps_the_best_of_a_cohort(tmp_path):
-    """Members report in step, and a rule that goes by who was there before keeps the best, whichever slot it has."""
+def test_a_pruner_keeps_the_best_of_a_cohort(tmp_path, monkeypatch):
+    """Members report in step, and a rule that goes by who was there before keeps the best, whichever slot it has: it
+    knows the others' reports of a step before it decides on one of them."""
+    known, peers = [], ActiveTrials.peers
+    monkeypatch.setattr(ActiveTrials, "peers", lambda self, rows: known.extend(rows.values()) or peers(self, rows))
     arm = Arm("toy_cohort:train", config={"epochs": 6}, space={"lr": Float(1e-4, 1.0, log=True)})
     sweep = Sweep(
         name="toy",
@@ -106,3 +110,4 @@ def test_a_pruner_keeps_the_best_of_a_cohort(tmp_path):
     assert {record.notes.fused for record in searched} == {4}
     best = max(searched, key=lambda record: record.metrics["accuracy"])
     assert best.status == "done"
+    assert known and all(row["step"] >= 1 and 0 <= row["accuracy"] <= 1 for row in known)

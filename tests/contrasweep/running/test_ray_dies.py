@@ -76,6 +76,7 @@ def test_a_terminal_that_goes_interrupts_the_run(run: Run) -> None:
 def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Run, RayCluster]]:
     """A run on a cluster that others have started, found by its address."""
     monkeypatch.setitem(QUICK, "RAY_gcs_rpc_server_reconnect_timeout_s", "60")  # as it is without us: raylets wait
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # as the cluster; an earlier test's own Ray may have left another
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]))
     cluster = RayCluster()
     try:

@@ -143,7 +143,8 @@ def test_only_failures_without_progress_add_up(tmp_path):
 
 
 @pytest.mark.long
-def test_a_loss_that_is_reported_twice_is_one_loss(tmp_path, monkeypatch):
+@pytest.mark.parametrize("max_failures", [1, 3])
+def test_a_loss_that_is_reported_twice_is_one_loss(max_failures, tmp_path, monkeypatch):
     """Where a host dies, Ray may report a lost actor again once its trial waits for the next attempt; Tune gives up
     such a trial at once, whatever its `max_failures`."""
     once = TuneController._process_trial_failure
@@ -165,7 +166,8 @@ def test_a_loss_that_is_reported_twice_is_one_loss(tmp_path, monkeypatch):
         yield Report(1, {"accuracy": 0.5})
 
     arms = {name: Arm(train, config={"folder": str(tmp_path)}) for name in ("dies", "lives")}
-    results = run(study(arms=arms, folds=None, seeds=[0, 1]), storage=str(tmp_path / "runs"), tracking="none")
+    declared = study(arms=arms, folds=None, seeds=[0, 1], max_failures=max_failures)
+    results = run(declared, storage=str(tmp_path / "runs"), tracking="none")
     assert [record.status for record in results.trial_records.values()] == ["done"] * 4
     assert len(list(tmp_path.glob("died-dies-*"))) == 2
 
