@@ -169,7 +169,9 @@ def test_a_trial_whose_cohort_failed_says_how_it_trains_from_then_on(error, fuse
     noted = active.begin(trials[0], TrialNotes(phase=Phase.SEARCH))
     assert noted == TrialNotes(phase=Phase.SEARCH, gpus=0.0, fused=4, engine="auto")
     config = {"id": trials[0].id, "place": placements.described(trials[0]), "notes": noted.to_dict()}
-    tune_trial = SimpleNamespace(config=config, error_file=None, update_resources=lambda resources: None)
+    tune_trial = SimpleNamespace(
+        config=config, status="ERROR", error_file=None, update_resources=lambda resources: None
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tune_hooks, "_error_text", lambda trial: error)
         Decider(active).on_trial_error(None, tune_trial)
