@@ -1,5 +1,5 @@
 """`python -m contrasweep`."""
 
-from contrasweep.cli import main
+from contrasweep.cli import program
 
-main()
+program()

@@ -280,3 +280,27 @@ def test_a_folder_that_was_removed_under_the_shell_is_one_line(tmp_path):
     done = subprocess.run([sys.executable, "-c", f"{code}; main()"], cwd=gone, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr == "contrasweep: the current folder does not exist any more; cd to one that does\n"
+
+
+PROGRAM = """
+import atexit, sys, threading, time
+from contrasweep.cli import program
+atexit.register(print, "registered")
+def wait():
+    time.sleep(0.5)
+    print("waited for")
+threading.Thread(target=wait, daemon={daemon}).start()
+sys.argv[1:] = {arguments}
+program()
+"""
+
+
+@pytest.mark.parametrize("daemon", [True, False])
+@pytest.mark.parametrize(("arguments", "status", "said"), [(["list", "losses"], 0, "supcon"), (["plan", "no"], 2, "")])
+def test_the_end_of_a_command_loses_nothing(daemon, arguments, status, said):
+    """A process ends without Python's own last steps, but what was printed is there, what was registered for the end is
+    done, and threads that must be waited for are."""
+    code = PROGRAM.format(daemon=daemon, arguments=arguments)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == status and said in done.stdout and "registered" in done.stdout
+    assert daemon or "waited for" in done.stdout

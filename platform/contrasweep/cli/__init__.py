@@ -1,7 +1,10 @@
 """The command line. Every error a user can cause is one line on stderr and exit status 2."""
 
+import atexit
+import contextlib
 import os
 import sys
+import threading
 from typing import NoReturn
 
 INTERRUPTED = 130
@@ -12,9 +15,25 @@ PACKAGES_OF_ALL = {
 """What the extra `all` installs, as it is imported."""
 
 
+def program() -> None:
+    """Entry point of `contrasweep`: `main`, and the end of the process without what Python does last, which visits
+    every object of every module and takes up to two seconds. What was registered to be done at the end is done."""
+    try:
+        main()
+    except SystemExit as end:
+        waited_for = [thread for thread in threading.enumerate() if not thread.daemon]
+        if len(waited_for) > 1 or isinstance(end.code, str):
+            raise
+        atexit._run_exitfuncs()
+        with contextlib.suppress(OSError):  # nobody reads any more
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(end.code or 0)
+
+
 def main() -> None:
-    """Entry point of `contrasweep`. Exit: 0 all done, 1 some failed, 2 wrong input, 3 a budget is used up, 130
-    interrupted (resumable)."""
+    """Run the command of `sys.argv`, and raise SystemExit: 0 all done, 1 some failed, 2 wrong input, 3 a budget is used
+    up, 130 interrupted (resumable)."""
     import typer
 
     from cluster.errors import ClusterError

@@ -74,6 +74,7 @@ class MlflowTracker:
         away."""
         sent = threading.Event()
         self._inbox.put(lambda writer: writer.on_flushed(sent.set))
+        self._inbox.hurry()
         until = time.monotonic() + timeout_s
         while not (sent.wait(0.05) or self.error or time.monotonic() > until or not self._thread.is_alive()):
             pass

@@ -44,7 +44,7 @@ class Inbox:
         self._events: list[Event] = []
         self._dropped: set[str] = set()
         self._changed = threading.Condition()
-        self.closing = self.stopped = False
+        self.closing = self.stopped = self._hurried = False
 
     def put(self, event: Event) -> None:
         """Take an event; the thread handles events in their order."""
@@ -65,12 +65,18 @@ class Inbox:
         with self._changed:
             self._held -= count
 
-    def take(self, wait_s: float) -> tuple[list[Event], set[str], bool]:
-        """All events, the trials that lost points, and whether these are the last; waits unless closing."""
+    def hurry(self) -> None:
+        """Somebody waits for what was put: the thread takes it at once."""
         with self._changed:
-            self._changed.wait_for(lambda: self.stopped or self.closing, wait_s)
+            self._hurried = True
+            self._changed.notify_all()
+
+    def take(self, wait_s: float) -> tuple[list[Event], set[str], bool]:
+        """All events, the trials that lost points, and whether these are the last; waits unless closing or hurried."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.stopped or self.closing or self._hurried, wait_s)
             events, dropped = self._events, self._dropped
-            self._events, self._dropped = [], set()
+            self._events, self._dropped, self._hurried = [], set(), False
             return events, dropped, self.closing
 
     def pause(self, seconds: float) -> None:
