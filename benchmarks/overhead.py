@@ -124,6 +124,9 @@ def tune(task: Task, *, reused: bool = False) -> Values:
             value, seconds = train_whole(self.trial, metric)
             return {metric: value, "seconds": seconds, "done": True}
 
+        def save_checkpoint(self, checkpoint_dir: str) -> None:
+            """Nothing; without it, Tune counts each trial as failed at its end, and takes another actor."""
+
     def by_default(config: dict[str, Any], trials: list[Trial]) -> None:
         value, seconds = train_whole(trials[config["index"]], metric)
         tune.report({metric: value, "seconds": seconds})
@@ -136,6 +139,7 @@ def tune(task: Task, *, reused: bool = False) -> Values:
         run_config=tune.RunConfig(storage_path=task.folder, verbose=0),
     ).fit()
     ray.shutdown()
+    assert not grid.errors, grid.errors[0]
     return [(result.metrics[metric], result.metrics["seconds"]) for result in grid]
 
 
