@@ -98,6 +98,8 @@ class Step:
         optimizer, parts = self.optimizer, (self.temperature, self.average, self.clip)
         kinds = [type(optimizer).__name__, str(optimizer.decayed), *(str(part is not None) for part in parts)]
         kinds.append("" if self.counted is None else f"{self.counted.similarity.name} {self.counted.loss.positives}")
+        device = self.network.slots.active.device.type  # what is traced within autocast has its casts in it
+        kinds.append(str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else "")
         return [*self.network.description, str(self.loss.form), *kinds]
 
     def tensors(self) -> Tensors:

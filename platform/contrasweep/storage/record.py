@@ -233,6 +233,8 @@ class Record:
                 "ended": rows[-1]["time"],
             }
         given: Measured = {**reported, **measured}
+        if error := given.get("error"):  # a file's name that is not UTF-8 has characters that no JSON file may have
+            given["error"] = error.encode(errors="backslashreplace").decode()
         return cls(
             trial_id=trial.id,
             study=trial.study,

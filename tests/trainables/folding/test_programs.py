@@ -33,6 +33,15 @@ def test_another_number_is_the_same_program_and_another_form_is_not() -> None:
     assert first == second != third
 
 
+def test_a_program_of_another_precision_is_another_program() -> None:
+    """What is traced within autocast has its casts in it."""
+    step = folded_step(members(network("mlp", width=4), 2), "products-compiled")
+    with torch.autocast("cpu", torch.bfloat16):
+        half = step.identity
+    with torch.autocast("cpu", torch.bfloat16, enabled=False):
+        assert step.identity != half
+
+
 class Shifted(torch.nn.Module):
     """A network whose code makes a constant."""
 
