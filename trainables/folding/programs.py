@@ -1,7 +1,7 @@
 """Compiled steps: traced once, compiled by torch's inductor as one graph with loss and update, and kept on disk.
 
-A program of the same network, loss, optimizer, sizes, torch and source code is compiled once a node: others wait for
-it and read it, which takes seconds instead of tens. Programs lie in `contrasweep` below inductor's own cache
+A program of the same network, loss, optimizer, precision, sizes, torch and source code is compiled once a node: others
+wait for it and read it, which takes seconds instead of tens. Programs lie in `contrasweep` below inductor's own cache
 (`TORCHINDUCTOR_CACHE_DIR`), which is as trusted as it: both hold code.
 """
 
