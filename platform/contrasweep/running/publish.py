@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from contrasweep.data.manifest import Manifest
+from contrasweep.errors import StorageError
 from contrasweep.results.results import Results
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import Record, Status
@@ -44,7 +45,10 @@ def publish(
     if gap is not None:
         print(gap, file=sys.stderr)
     elif set(tracker.run_ids()) < {*results.trial_records, *results.search_records}:
-        sync(results.records, tracking, tracked)
+        try:
+            sync(results.records, tracking, tracked)
+        except StorageError as error:  # what was trained is in the records all the same
+            print(error, file=sys.stderr)
     return _linked(results, tracker, tracking)
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from benchmarks.tracking_services import mlflow_server, wait_until
 from contrasweep.data.manifest import Manifest, Shard
-from contrasweep.errors import ContrasweepError
+from contrasweep.errors import ContrasweepError, StorageError
 from contrasweep.storage.record import RECORD_FILE, CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.dotted import flatten
@@ -427,13 +427,42 @@ def test_of_two_runs_of_a_trial_the_finished_one_stays(study: Study) -> None:
 
 def test_what_a_store_refuses_is_told_and_the_rest_goes_on(study: Study) -> None:
     bad, good = study.trials[:2]
-    bad = replace(bad, config={**bad.config, "x" * 300: 1})  # no param may have so long a name
+    bad = replace(bad, data=replace(bad.data, name="d" * 600))  # no dataset may have so long a name
     tracker = study.tracker()
     run_live(study, tracker, bad)
     run_live(study, tracker, good)
     gap = tracker.close()
     assert gap is not None and gap.trials == (bad.id,)
     study.assert_shows(good)
+
+
+def test_sync_goes_on_after_trials_whose_files_cannot_be_read(study: Study) -> None:
+    cut, without, *good = study.trials
+    for trial in (cut, *good):
+        study.record(trial)
+    study.record(without, artifacts=("gone.txt",))
+    study.records.store.write(study.records.key(cut.id, "metrics.parquet"), b"cut off")
+    for _ in range(2):
+        with pytest.raises(StorageError, match=r"lacks 2 trials: .*; the other trials are there") as error:
+            sync(study.records, study.uri, study.tracked)
+        assert f"{cut.id} (" in str(error.value) and f"{without.id} (" in str(error.value)
+    for trial in good:
+        study.assert_shows(trial)
+    study.record(cut)
+    with pytest.raises(StorageError, match=f"lacks 1 trial: {without.id} "):
+        sync(study.records, study.uri, study.tracked)
+    study.assert_shows(cut)
+
+
+@pytest.mark.parametrize("name", ["lr(max)", "top@k", "../up", "x" * 300])
+def test_settings_may_have_any_name(study: Study, name: str) -> None:
+    trial = replace(study.trials[0], config={**study.trials[0].config, name: 0.25})
+    tracker = study.tracker()
+    run_live(study, tracker, trial)
+    assert tracker.close() is None
+    shown = study.children()[trial.id].data.params
+    assert shown[metric_key(name)] == "0.25"
+    study.assert_shows(trial)
 
 
 @pytest.mark.parametrize("study", ["sqlite"], indirect=True)

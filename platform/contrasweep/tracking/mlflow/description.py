@@ -64,7 +64,8 @@ def describe_run(study: TrackedStudy, trial: TrialOrRecord) -> RunDescription:
     """How MLflow shows a trial; a `Trial` and its `Record` give the same."""
     config, data = dotted.flatten(trial.config), _dataset(trial.data)
     own = {"arm": trial.arm, "data": data.name, "fold": trial.fold, "seed": trial.seed}
-    params = dict.fromkeys(study.keys, MISSING) | {k: _text(v) for k, v in (own | config).items()}
+    values = dict.fromkeys(study.keys, MISSING) | {k: _text(v) for k, v in (own | config).items()}
+    params = {metric_key(name): value for name, value in values.items()}
     trial_id = trial.trial_id if isinstance(trial, Record) else trial.id
     tags = {
         "trial_id": trial_id,
@@ -197,8 +198,8 @@ def study_note(study: TrackedStudy, table: str = "") -> str:
 
 
 def metric_key(name: str) -> str:
-    """`name` with what MLflow refuses in a metric's name replaced: odd characters, and what as a path would be
-    another name (`/a`, `a//b`, `../a`)."""
+    """`name` with what MLflow refuses in the name of a metric or param replaced: odd characters, and what as a path
+    would be another name (`/a`, `a//b`, `../a`)."""
     parts = re.sub(r"[^\w\-. /:]", "_", name)[:250].split("/")
     return "/".join(re.sub(r"^\.", "_", part) for part in parts if part) or "_"
 

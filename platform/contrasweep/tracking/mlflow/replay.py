@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 
-from contrasweep.errors import BrokenFileError, SpecError, StorageError
+from contrasweep.errors import BrokenFileError, ContrasweepError, SpecError, StorageError
 from contrasweep.rows import Row
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import LOG, StudyRecords
@@ -24,6 +24,8 @@ from contrasweep.tracking.tracked_study import TrackedStudy
 from contrasweep.tracking.tracker import system_metrics
 
 HTTP_CONNECTIONS = 8
+NAMED = 3
+"""Trials that could not be replayed, as far as an error lists them."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ def sync(
     *,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> SyncSummary:
-    """Bring MLflow at `uri` up to the records; `StorageError` if it does not take them.
+    """Bring MLflow at `uri` up to the records; `StorageError` if it does not take them. A trial that MLflow refuses, or
+    whose files cannot be read, stops none of the others: they are there when the error says which are not.
 
     Without `study`, what the records and study.json tell of it is used. `on_progress(done, of)`.
     """
@@ -66,13 +69,16 @@ def sync(
         server.connect()
         outdated = [record for record in records_by_id.values() if not server.is_current(record)]
         added = sum(record.trial_id not in server.runs for record in outdated)
-        for done in _replayed(server, outdated, records):
+        failed: dict[str, str] = {}
+        for done in _replayed(server, outdated, records, failed):
             if on_progress is not None:
                 on_progress(done, len(outdated))
         server.end_study(max((record.ended for record in records_by_id.values()), default=None))
         write_links(records, tracking, server.url(), {i: url for i in records_by_id if (url := server.url(i))})
     except TrackingError as error:
         raise StorageError(f"tracking {tracking}: {error}") from None
+    if failed:
+        raise StorageError(f"tracking {tracking} lacks {_listed(failed)}; the other trials are there")
     return SyncSummary(
         records.study,
         str(tracking),
@@ -126,15 +132,33 @@ def _artifacts(records: StudyRecords, record: Record) -> Iterator[dict[str, Path
         yield files
 
 
-def _replayed(server: Server, outdated: list[Record], records: StudyRecords) -> Iterator[int]:
-    """Replay each of `outdated`; how many are in the store, each time that it has more."""
+def _replayed(server: Server, outdated: list[Record], records: StudyRecords, failed: dict[str, str]) -> Iterator[int]:
+    """Replay each of `outdated`; how many of them are done with, each time that there are more. Those that could not be
+    replayed are noted in `failed`: id -> why."""
+
+    def replay(record: Record) -> None:
+        try:
+            _replay(server, record, records)
+        except TrackingError as error:
+            if error.retryable and not server.is_reachable():
+                raise
+            failed[record.trial_id] = str(error)
+        except (ContrasweepError, OSError) as error:  # the trial's files cannot be read
+            failed[record.trial_id] = str(error)
+
     if server.uri.is_sqlite:
-        groups = in_transactions(server.client, outdated, lambda record: _replay(server, record, records))
-        yield from accumulate(len(group) for group in groups)
+        yield from accumulate(len(group) for group in in_transactions(server.client, outdated, replay))
         return
     with ThreadPoolExecutor(HTTP_CONNECTIONS if server.uri.is_server else 1) as pool:
-        for done, _ in enumerate(pool.map(lambda record: _replay(server, record, records), outdated), 1):
+        for done, _ in enumerate(pool.map(replay, outdated), 1):
             yield done
+
+
+def _listed(failed: dict[str, str]) -> str:
+    """Which trials could not be replayed, and why."""
+    some = "; ".join(f"{trial_id} ({' '.join(why.split())[:300]})" for trial_id, why in islice(failed.items(), NAMED))
+    more = f"; and {len(failed) - NAMED} more" if len(failed) > NAMED else ""
+    return f"{len(failed)} trial{'s' if len(failed) > 1 else ''}: {some}{more}"
 
 
 def _replay(server: Server, record: Record, records: StudyRecords) -> None:

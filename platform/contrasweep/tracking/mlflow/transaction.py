@@ -15,6 +15,8 @@ from contrasweep.tracking.mlflow.client import TrackingError
 
 HOLD_S = 0.5
 """How long a transaction takes in further trials: others who write to the file wait so long, for at most 20 s."""
+GAP_S = 0.025
+"""Between two transactions: sqlite has no queue, and who waits looks again every tenth of a second."""
 PRAGMAS = ("PRAGMA foreign_keys = ON", "PRAGMA busy_timeout = 20000", "PRAGMA case_sensitive_like = true")
 """What MLflow sets for each of its sessions; the first has no effect within a transaction."""
 
@@ -34,6 +36,8 @@ def in_transactions(client: Any, items: Sequence[Item], send: Callable[[Item], A
                 send(rest[0])
                 sent.append(rest.pop(0))
         yield sent
+        if rest:
+            time.sleep(GAP_S)
 
 
 class _JoinedSessions:

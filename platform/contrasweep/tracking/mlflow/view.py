@@ -14,7 +14,7 @@ def shared_view(study: TrackedStudy) -> str:
     """The JSON of the view. Its list has the best trials first, with the columns that tell them apart (sorted by a
     metric it lists trials instead of folding them under the study); its charts begin with the study's metric, the mean
     of each arm's trials over their steps."""
-    params = dict.fromkeys(["arm", *study.axes, "fold", "seed"])
+    params = dict.fromkeys(["arm", *map(metric_key, study.axes), "fold", "seed"])
     columns = [*(f"params.`{name}`" for name in params), "tags.`status`"]
     view: dict[str, object] = {"columnOrder": [_NAME_COLUMN], "columnWidths": {_NAME_COLUMN: _name_width(study)}}
     if study.metric:

@@ -62,7 +62,7 @@ class RunInserter:
         try:
             inserter = cls(client, experiment_id)
             rows = inserter._rows("", _EXAMPLE, "")
-        except (ImportError, AttributeError):
+        except (ImportError, AttributeError, TypeError):
             return None
         fits = all(_fits(inserter._tables[name], row) for name, several in rows.items() for row in several)
         return inserter if fits else None
@@ -101,13 +101,14 @@ class RunInserter:
         """Rows by table, as MLflow's own calls would leave them; `MlflowException` for what it would refuse."""
         from mlflow.entities import Param, RunTag
         from mlflow.utils.uri import append_to_uri_path
-        from mlflow.utils.validation import _validate_batch_log_data
+        from mlflow.utils.validation import _validate_batch_log_data, _validate_dataset_inputs
 
         metrics, params, tags = _validate_batch_log_data(
             [metric_entity(point) for point in run.points],
             [Param(key, value) for key, value in run.params.items()],
             [RunTag(key, value) for key, value in {**run.tags, RUN_NAME_TAG: run.name}.items()],
         )
+        _validate_dataset_inputs([given := dataset_input(run.dataset)])
         own = {
             "run_uuid": run_id,
             "name": run.name,
@@ -132,7 +133,7 @@ class RunInserter:
         for row in values:
             if _age(row) > _age(latest.setdefault(row["key"], row)):
                 latest[row["key"]] = row
-        edge, context = uuid.uuid4().hex, dataset_input(run.dataset).tags
+        edge, context = uuid.uuid4().hex, given.tags
         source = {"source_type": "DATASET", "source_id": dataset_id}
         return {
             "run": [own],
