@@ -100,7 +100,7 @@ class Contrastive:
         self.order_key = (trial.seed if settings.order_seed is None else settings.order_seed, trial.fold)
         self.device = process_group.rank_of(seeding.pick_device(settings.device))
         seeding.prepare(self.device, settings.threads)
-        data = opener(trial, settings, self.device)
+        self.data = data = opener(trial, settings, self.device)
         self.train, self.test, self.normalise = data.train, data.test, data.normalise
         self.classes = len(trial.data.classes) or int(max(part.labels.max() for part in (self.train, self.test))) + 1
         self.policy = augmentations.policy_of(settings.augmentation)

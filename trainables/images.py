@@ -48,6 +48,11 @@ class Images:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def resident_bytes(self) -> int:
+        """What the images take of the device's memory all the time."""
+        return self.pixels.nbytes
+
     def take(self, rows: Int[Tensor, " k"]) -> UInt8[Tensor, "k c h w"]:
         """The images of these rows, on the device."""
         return self.pixels[rows.to(self.device)]
@@ -84,6 +89,11 @@ class StreamedImages(Images):
     def __init__(self, part: Part, device: torch.device) -> None:
         self._describe(part, device)
         self.part, self.pinned = part, device.type == "cuda"
+
+    @property
+    def resident_bytes(self) -> int:
+        """None: they are the node's."""
+        return 0
 
     def take(self, rows: Int[Tensor, " k"]) -> UInt8[Tensor, "k c h w"]:
         """The images of these rows, by way of pinned memory where the device is a GPU."""

@@ -12,14 +12,11 @@ from trainables.cohorts import probing
 from trainables.cohorts.cohort import FusedCohort
 from trainables.cohorts.contrastive_network import ContrastiveNetwork
 from trainables.cohorts.keys import form_of, key_of
-from trainables.cohorts.shared_data import SharedData
+from trainables.cohorts.shared_data import shared_data
 from trainables.contrastive_memory import image_shape
-from trainables.contrastive_method import EVAL_BATCH_ROWS, Contrastive, Opener
+from trainables.contrastive_method import EVAL_BATCH_ROWS, Contrastive
 from trainables.contrastive_settings import Settings
 from trainables.folding import Unfoldable
-
-KEPT = 5
-"""Datasets and folds that a cohort keeps open at least: the folds of a study alternate."""
 
 
 class ContrastiveCohorts:
@@ -39,7 +36,7 @@ class ContrastiveCohorts:
             network = ContrastiveNetwork(settings, shape, device, slots, engine)
         except Unfoldable as error:
             raise Alone(error.reason) from None
-        start = partial(_start, form_of(settings, shape), SharedData(max(slots, KEPT)), slots)
+        start = partial(_start, form_of(settings, shape), slots)
         return FusedCohort(network, slots, engine, start)
 
     def probe(self, trial: Trial, slots: Sequence[int]) -> Sequence[Timing]:
@@ -58,16 +55,14 @@ class ContrastiveCohorts:
         return probing.probe(trial, slots, subject, partial(self.open, trial))
 
 
-def _start(
-    form: dict[str, object], opener: Opener, slots: int, trial: Trial, resume: Path | None
-) -> tuple[Contrastive, loop.Training]:
+def _start(form: dict[str, object], slots: int, trial: Trial, resume: Path | None) -> tuple[Contrastive, loop.Training]:
     """A trial as `contrastive.train` starts it; `Alone` where it is of another form than the cohort."""
     settings = Settings(**trial.config)
     own = form_of(settings.resolve(trial.data), image_shape(trial.data, "image"))
     if own != form:
         other = ", ".join(name for name in form if own[name] != form[name])
         raise Alone(f"it differs from its cohort in {other}")
-    method = Contrastive(trial, settings, opener)
+    method = Contrastive(trial, settings, shared_data)
     if len(method.train) < settings.batch_size:
         raise Alone(f"its training part has {len(method.train)} images, fewer than a batch of {settings.batch_size}")
     method.evaluated_rows = min(EVAL_BATCH_ROWS, slots * method.evaluated_rows)  # training takes that much memory

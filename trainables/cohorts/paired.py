@@ -21,8 +21,7 @@ from trainables.paired.images.inputs import ImageInputs
 from trainables.paired.images.settings import Settings
 from trainables.paired.objective import Objective
 
-KEPT = 5
-"""Datasets and folds that a cohort keeps open at least: the folds of a study alternate."""
+_opened: Recent[ImageInputs] = Recent(lambda images: images.resident_bytes)
 
 
 class PairedCohorts:
@@ -43,7 +42,7 @@ class PairedCohorts:
             network = _network(settings, trial, Slots(slots, device), engine)
         except Unfoldable as error:
             raise Alone(error.reason) from None
-        start = partial(_start, form, SharedInputs(max(slots, KEPT), device), slots)
+        start = partial(_start, form, device, slots)
         return FusedCohort(network, slots, engine, start)
 
     def probe(self, trial: Trial, slots: Sequence[int]) -> Sequence[Timing]:
@@ -62,18 +61,11 @@ class PairedCohorts:
         return probing.probe(trial, slots, subject, partial(self.open, trial))
 
 
-class SharedInputs:
-    """Opens images as a trial alone does, and keeps those of the last `count` different datasets, folds and sizes."""
-
-    def __init__(self, count: int, device: torch.device) -> None:
-        self.device = device
-        self._opened: Recent[ImageInputs] = Recent(count)
-
-    def __call__(self, trial: Trial, settings: Settings) -> ImageInputs:
-        """The images of `trial`, whose resolved `settings` these are."""
-        key = (trial.data.digest, trial.fold, settings.input, settings.image_size, settings.colour_units > 0)
-        images = self._opened.get(key, lambda: ImageInputs(trial, settings, self.device))
-        return images.shared_with(settings)
+def _shared_inputs(trial: Trial, settings: Settings, device: torch.device) -> ImageInputs:
+    """The images of `trial`, whose resolved `settings` these are: opened as by a trial alone, once for all members of
+    this process's cohorts with the same dataset, fold and size."""
+    key = (trial.data.digest, trial.fold, str(device), settings.input, settings.image_size, settings.colour_units > 0)
+    return _opened.get(key, lambda: ImageInputs(trial, settings, device)).shared_with(settings)
 
 
 def _network(settings: Settings, trial: Trial, slots: Slots, engine: str) -> PairedNetwork:
@@ -90,7 +82,7 @@ def _network(settings: Settings, trial: Trial, slots: Slots, engine: str) -> Pai
 
 
 def _start(
-    form: dict[str, object], opener: SharedInputs, slots: int, trial: Trial, resume: Path | None
+    form: dict[str, object], device: torch.device, slots: int, trial: Trial, resume: Path | None
 ) -> tuple[Fit, loop.Training]:
     """A trial as `paired_images.train` starts it; `Alone` where it is of another form than the cohort."""
     settings = Settings(**trial.config).resolve(trial.data)
@@ -98,7 +90,7 @@ def _start(
     if own != form:
         other = ", ".join(name for name in form if own[name] != form[name])
         raise Alone(f"it differs from its cohort in {other}")
-    method = Fit(trial, opener(trial, settings))
+    method = Fit(trial, _shared_inputs(trial, settings, device))
     method.evaluated_rows = min(EVAL_BATCH_ROWS, slots * method.evaluated_rows)  # training takes that much memory
     every = {"evaluate_every": settings.evaluate_every, "checkpoint_every": settings.checkpoint_every}
     return method, loop.Training(method, trial, resume, **every)

@@ -31,6 +31,9 @@ EXACT_COUNTS = 2**24
 class ImageInputs:
     """The two parts of a trial's dataset as sides uint8 [n c h w], and what the training loop asks of a modality."""
 
+    shared: "ImageInputs | None" = None
+    """Whose images these are, where they are another's: that is in use as long as these are."""
+
     def __init__(self, trial: Trial, settings: Settings, device: torch.device) -> None:
         self.settings, self.device = settings.resolve(trial.data), device
         train, test = open_dataset(trial.data).parts(trial.fold)
@@ -49,8 +52,14 @@ class ImageInputs:
     def shared_with(self, settings: Settings) -> "ImageInputs":
         """The same images for the resolved `settings` of another trial, which differ in what happens to them only."""
         other = copy.copy(self)
+        other.shared = self
         other.settings, other.policy = settings, settings.augmentation.settings
         return other
+
+    @property
+    def resident_bytes(self) -> int:
+        """What the images take of the device's memory; one side fed twice counts once."""
+        return sum(side.nbytes for side in {id(s): s for sides in self.sides.values() for s in sides}.values())
 
     @property
     def shape(self) -> tuple[int, int, int]:
