@@ -1,10 +1,11 @@
 """Trials per hour of whole studies, `cohort: auto` against `off`, through `contrasweep run`.
 
-    python -m benchmarks.engines [--trials 1000] [--batches 16 32 128] [--turns 1] [--encoder cnn] [--data digits-lt]
-        [--epochs 12] [--output benchmarks/results]
+    python -m benchmarks.engines [--trials 1000] [--batches 16 32 128] [--together] [--turns 1] [--encoder cnn]
+        [--data digits-lt] [--epochs 12] [--output benchmarks/results]
 
-A study is the quickstart's cnn, or another encoder, with SupCon on digits-lt or other data at one batch size, five
-folds and as many seeds as it takes, on the machine's cores; `--batches 0` is the quickstart itself. Each run is a
+A study is the quickstart's cnn, or another encoder, with SupCon on digits-lt or other data at one batch size, or with
+`--together` at all of them, five folds and as many seeds as it takes, on the machine's cores; `--batches 0` is the
+quickstart itself. Each run is a
 command of its own with a Ray of its own. `off` and `auto` have a new storage, and `auto` has a cache of compiled graphs
 of its own, so that its time has all: the start, probes, compilation, the report. `again` is another study after `auto`
 on the same storage and cache. Runs take turns, and ratios are of medians: of seconds of the clock, which other work on
@@ -111,26 +112,28 @@ def processor_seconds(process: subprocess.Popen[bytes]) -> float:
     return sum(spent.values())
 
 
-def compare(batch: int, trials: int, turns: int, **study: Any) -> list[str]:
-    """Rows of the table for a batch size; `study` as in `study_file`."""
+def compare(batches: list[int], trials: int, turns: int, **study: Any) -> list[str]:
+    """Rows of the table for a study of these batch sizes, [0]: the quickstart; `study` as in `study_file`."""
+    own = any(batches)
+    shown = ", ".join(map(str, batches)) if own else "quickstart"
     taken: dict[str, list[Measured]] = {name: [] for name in RUNS}
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(turns):
             for number, (name, cohort) in enumerate(RUNS.items()):
-                called = f"engines-{name}" if batch else STUDY.name
-                place = Path(folder) / f"{turn}-{'off' if cohort == 'off' else 'auto'}{'' if batch else number}"
+                called = f"engines-{name}" if own else STUDY.name
+                place = Path(folder) / f"{turn}-{'off' if cohort == 'off' else 'auto'}{'' if own else number}"
                 place.mkdir(exist_ok=True)
                 path = "search_spaces.quickstart:STUDY"
-                if batch:
-                    path = str(study_file(place, trials, [batch], name=called, **study))
+                if own:
+                    path = str(study_file(place, trials, batches, name=called, **study))
                 taken[name].append(run(path, called, cohort, place, Path(folder) / f"inductor-{turn}"))
-                print(batch, name, taken[name][-1], flush=True)
+                print(shown, name, taken[name][-1], flush=True)
     seconds = {name: statistics.median(one.seconds for one in runs) for name, runs in taken.items()}
     spent = {name: statistics.median(one.processor_s for one in runs) for name, runs in taken.items()}
     rows = []
     for name, runs in taken.items():
         last, count = runs[-1], sum(runs[-1].engines.values())
-        cells = [batch or "quickstart", count, name, last.engines["alone"], f"{seconds[name]:.0f}"]
+        cells = [shown, count, name, last.engines["alone"], f"{seconds[name]:.0f}"]
         cells += [f"{3600 * count / seconds[name]:.0f}", f"{seconds['off'] / seconds[name]:.2f}"]
         cells += [f"{spent[name]:.0f}", f"{spent['off'] / spent[name]:.2f}", f"{last.mean:.4f}"]
         rows.append(f"| {' | '.join(map(str, cells))} |")
@@ -142,13 +145,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--batches", nargs="+", type=int, default=[16, 32, 128])
+    parser.add_argument("--together", action="store_true", help="one study of all batch sizes")
     parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--encoder", default="cnn")
     parser.add_argument("--data", default="digits-lt", help="a dataset's name, or where one was staged")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    for batch in options.batches:
+    study = {"epochs": options.epochs, "encoder": options.encoder, "data": options.data}
+    for batches in [options.batches] if options.together else [[batch] for batch in options.batches]:
         load = Path("/proc/loadavg").read_text().split()[0]
         lines = [
             f"{datetime.date.today()}, {processor()}, {os.cpu_count()} cores, {options.encoder} on "
@@ -157,9 +162,7 @@ def main() -> None:
             "",
             "| batch | trials | run | alone | seconds | trials an hour | ratio | processor s | ratio | mean macro F1 |",
             "|---|---|---|---|---|---|---|---|---|---|",
-            *compare(
-                batch, options.trials, options.turns, epochs=options.epochs, encoder=options.encoder, data=options.data
-            ),
+            *compare(batches, options.trials, options.turns, **study),
         ]
         print("\n".join(lines), flush=True)
         if options.output is not None:

@@ -1,6 +1,7 @@
 """What tracking costs and loses: MLflow on PostgreSQL with S3 artifacts, killed for a minute under 8 trials.
 
     python -m benchmarks.tracking outage --seconds 60       # needs PostgreSQL and moto
+    python -m benchmarks.tracking drivers --trials 10000    # eight drivers at once on PostgreSQL
     python -m benchmarks.tracking scale --trials 1000       # sync of many trials, and the plain client beside it
     python -m benchmarks.tracking local --trials 300        # a local sqlite file: a transaction a call, or for many
 
@@ -10,6 +11,7 @@ The trials' metrics are made up here (a decaying curve): what is measured is the
 import argparse
 import json
 import logging
+import multiprocessing
 import os
 import platform
 import shutil
@@ -195,6 +197,112 @@ def outage_on_postgres(
     return {"setting": setting | {"server workers": workers}, **found}
 
 
+def drivers_on_postgres(
+    trials: int, seconds: float, *, drivers: int = 8, steps: int = 12, workers: int = 2
+) -> dict[str, Any]:
+    """So many trials of `steps` reports by drivers that are processes of their own, each with a study; they take
+    `seconds` to train all (0: as fast as they can tell of them). What the store has is read from its tables."""
+    folder, context = Path(tempfile.mkdtemp(prefix="contrasweep-drivers-")), multiprocessing.get_context("spawn")
+    answers = context.Queue()
+    try:
+        with postgres() as store, mlflow_server(store, f"{folder}/artifacts", folder, workers=workers) as server:
+            ready = context.Barrier(drivers)
+            given = (trials // drivers, steps, seconds, str(folder / "storage"), server.uri, ready, answers)
+            running = [context.Process(target=_drive, args=(f"driver-{i}", *given)) for i in range(drivers)]
+            for process in running:
+                process.start()
+            told = [answers.get() for _ in running]
+            for process in running:
+                process.join()
+            shown = _shown(store)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    count = drivers * (trials // drivers)
+    took = max(one["ended"] for one in told) - min(one["began"] for one in told)
+    wanted = {(f"driver-{d}", seed) for d in range(drivers) for seed in range(trials // drivers)}
+    return {
+        "drivers": drivers,
+        "server workers": workers,
+        "trials": count,
+        "reports": count * steps,
+        "points": count * steps * len(METRICS),
+        "load": round(os.getloadavg()[0], 1),
+        "trained_s": round(max(one["trained"] for one in told) - min(one["began"] for one in told), 1),
+        "all_shown_s": round(took, 1),
+        "runs_per_s": round(count / took, 1),
+        "tracker's calls, ms a trial": round(1000 * statistics.fmean(one["call_s"] for one in told), 3),
+        "longest call, ms": round(1000 * max(one["longest_s"] for one in told), 1),
+        "driver's processor, ms a trial": round(1000 * statistics.fmean(one["processor_s"] for one in told), 1),
+        "gaps": [one["gap"] for one in told if one["gap"]],
+        "runs": len(shown),
+        "runs that lack": len(wanted - shown.keys()),
+        "points missing": sum(steps * len(METRICS) - shown.get(one, (0, 0))[0] for one in wanted),
+        "points twice": sum(twice for _, twice in shown.values()),
+    }
+
+
+def _drive(
+    name: str, trials: int, steps: int, seconds: float, storage: str, uri: str, ready: Any, answers: Any
+) -> None:
+    """One driver of `drivers_on_postgres`, in its own process."""
+    every = [
+        Trial(name, f"arm{seed % 4}", "benchmarks:stand_in", {"lr": 0.001 * seed}, DATA, seed=seed)
+        for seed in range(trials)
+    ]
+    records = StudyRecords(storage, name)
+    tracker = MlflowTracker(uri, TrackedStudy.of(name, every, metric="accuracy", storage=storage), records)
+    ready.wait()
+    began, used, calls = time.time(), time.process_time(), []
+
+    def timed(call: Any, *given: Any) -> None:
+        before = time.perf_counter()
+        call(*given)
+        calls.append(time.perf_counter() - before)
+
+    for number, trial in enumerate(every):
+        time.sleep(max(0.0, began + seconds * number / trials - time.time()))
+        now = time.time()
+        rows = [{"step": s, "time": now, **dict.fromkeys(METRICS, 1 / s + trial.seed)} for s in range(1, steps + 1)]
+        timed(tracker.start, trial)
+        for row in rows:
+            timed(tracker.report, trial.id, row["step"], {key: row[key] for key in METRICS}, now)
+        records.write_metrics(trial.id, rows)
+        record = stand_in_record(trial, rows, now)
+        records.write(record)
+        timed(tracker.finish, record)
+    trained = time.time()
+    gap = tracker.close(3600)
+    answers.put(
+        {
+            "began": began,
+            "trained": trained,
+            "ended": time.time(),
+            "gap": str(gap or ""),
+            "call_s": sum(calls) / trials,
+            "longest_s": max(calls),
+            "processor_s": (time.process_time() - used) / trials,
+        }
+    )
+
+
+def _shown(store: str) -> dict[tuple[str, int], tuple[int, int]]:
+    """(study, seed) -> reported points of its finished run as PostgreSQL has them, and how many are there twice."""
+    import psycopg
+
+    query = """
+        select study.value, seed.value, count(distinct (m.key, m.step)), count(*) - count(distinct (m.key, m.step))
+        from runs join tags study on study.run_uuid = runs.run_uuid and study.key = 'study'
+        join tags seed on seed.run_uuid = runs.run_uuid and seed.key = 'seed'
+        join metrics m on m.run_uuid = runs.run_uuid and m.key = any(%s)
+        where runs.status = 'FINISHED' and runs.lifecycle_stage = 'active'
+        group by runs.run_uuid, study.value, seed.value"""
+    with psycopg.connect(store) as connection:
+        rows = connection.execute(query, [list(METRICS)]).fetchall()
+    found = {(study, int(seed)): (points, twice) for study, seed, points, twice in rows}
+    assert len(found) == len(rows), "a trial has two runs"
+    return found
+
+
 def scale(trials: int, steps: int = 50) -> dict[str, Any]:
     """Seconds to show `trials` finished trials of 4 metrics x `steps`, again, and after losing a tenth."""
     figures: dict[str, Any] = {"trials": trials, "reports": trials * steps, "points": trials * steps * len(METRICS)}
@@ -310,16 +418,18 @@ def _plain(uri: str, records: StudyRecords, sample: int = 5) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["outage", "scale", "local"])
+    parser.add_argument("what", choices=["outage", "drivers", "scale", "local"])
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--trials", type=int, default=1000)
     options = parser.parse_args()
-    if options.what == "outage" and (reason := postgres_missing()):
+    if options.what in ("outage", "drivers") and (reason := postgres_missing()):
         parser.exit(1, f"{reason}\n")
     if options.what == "outage":
         cases = {"server comes back while trials run": False, "server comes back after the drivers": True}
         steps = int((options.seconds + 90) / 0.1)
         figures = outage_on_postgres(cases, options.seconds, drivers=2, slots=8, steps=steps, workers=2)
+    elif options.what == "drivers":
+        figures = drivers_on_postgres(options.trials, options.seconds)
     else:
         figures = {"scale": scale, "local": local}[options.what](options.trials)
     figures = {"date": date.today().isoformat(), "hardware": f"{platform.machine()}, 2 cores, shared", **figures}
