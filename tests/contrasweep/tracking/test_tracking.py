@@ -454,6 +454,15 @@ def test_sync_goes_on_after_trials_whose_files_cannot_be_read(study: Study) -> N
     study.assert_shows(cut)
 
 
+def test_of_settings_that_mlflow_shows_as_one_the_trial_s_own_is_shown() -> None:
+    trials = [
+        Trial("s", arm, "m:f", {name: 1}, Manifest("d", "", "image", {}), seed=0)
+        for arm, name in (("a", "k(1"), ("b", "k[1"))
+    ]
+    study = TrackedStudy.of("s", trials, metric="accuracy")
+    assert [describe_run(study, trial).params["k_1"] for trial in trials] == ["1", "1"]
+
+
 @pytest.mark.parametrize("name", ["lr(max)", "top@k", "../up", "x" * 300])
 def test_settings_may_have_any_name(study: Study, name: str) -> None:
     trial = replace(study.trials[0], config={**study.trials[0].config, name: 0.25})

@@ -64,8 +64,8 @@ def describe_run(study: TrackedStudy, trial: TrialOrRecord) -> RunDescription:
     """How MLflow shows a trial; a `Trial` and its `Record` give the same."""
     config, data = dotted.flatten(trial.config), _dataset(trial.data)
     own = {"arm": trial.arm, "data": data.name, "fold": trial.fold, "seed": trial.seed}
-    values = dict.fromkeys(study.keys, MISSING) | {k: _text(v) for k, v in (own | config).items()}
-    params = {metric_key(name): value for name, value in values.items()}
+    params = dict.fromkeys(map(metric_key, study.keys), MISSING)
+    params |= {metric_key(key): _text(value) for key, value in (own | config).items()}
     trial_id = trial.trial_id if isinstance(trial, Record) else trial.id
     tags = {
         "trial_id": trial_id,
