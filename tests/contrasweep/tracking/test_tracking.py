@@ -35,7 +35,8 @@ from contrasweep.tracking import (
     serve,
     sync,
 )
-from contrasweep.tracking.mlflow.description import describe_run, metric_key, record_digest, run_name
+from contrasweep.tracking.mlflow.description import DIGEST_TAG, describe_run, metric_key, record_digest, run_name
+from contrasweep.tracking.mlflow.server import Server
 from contrasweep.tracking.mlflow.view import shared_view
 from contrasweep.trial import Trial
 
@@ -452,6 +453,27 @@ def test_sync_goes_on_after_trials_whose_files_cannot_be_read(study: Study) -> N
     with pytest.raises(StorageError, match=f"lacks 1 trial: {without.id} "):
         sync(study.records, study.uri, study.tracked)
     study.assert_shows(cut)
+
+
+def test_little_is_kept_of_a_run_that_shows_its_record(study: Study) -> None:
+    ended, begun = study.trials[:2]
+    tracker = study.tracker()
+    run_live(study, tracker, ended)
+    tracker.start(begun)
+    tracker.report(begun.id, 1, {"loss": 0.5}, T0)
+    assert tracker.close() is None
+    for runs in (tracker._writer.server.runs, reconnected(study).runs):
+        assert runs[begun.id].steps and runs[begun.id].params
+        assert not (runs[ended.id].steps or runs[ended.id].params or runs[ended.id].sent)
+        assert runs[ended.id].tags.keys() == {DIGEST_TAG, "status"}
+        assert len(runs[begun.id].tags) > 5
+
+
+def reconnected(study: Study) -> Server:
+    """What another driver learns of the study's runs."""
+    server = Server(checked_uri(study.uri), study.tracked)
+    server.connect()
+    return server
 
 
 def test_of_settings_that_mlflow_shows_as_one_the_trial_s_own_is_shown() -> None:

@@ -28,6 +28,9 @@ DIGEST_TAG = "contrasweep.record"
 CODE_TAG, DIRTY_TAG, COMMIT_TAG = "code", "code.dirty", "mlflow.source.git.commit"
 """Tags of a trial's run and of the study's: digest of the code, whether it differs from its commit, the commit."""
 
+MODEL_TAG = "contrasweep.model"
+"""The step of the model that was logged for a run."""
+
 ROLE_TAG = "contrasweep.role"  # "study" on the parent run
 RUNS_SHOWN = 100  # that MLflow's page of an experiment loads at a time
 MAX_TAG_CHARACTERS = 5000  # characters; MLflow cuts at 8000 bytes

@@ -9,10 +9,10 @@ from typing import Any
 
 from contrasweep.tracking.mlflow.address import TrackingAddress
 from contrasweep.tracking.mlflow.client import translate_errors
+from contrasweep.tracking.mlflow.description import MODEL_TAG
 from contrasweep.tracking.mlflow.server import Server
 from contrasweep.trial import Trial
 
-MODEL_TAG = "contrasweep.model"
 MODEL_NAME = "best"
 LOADER = "load_model"
 

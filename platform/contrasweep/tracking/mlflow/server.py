@@ -13,7 +13,11 @@ from contrasweep.storage.record import Record, Status
 from contrasweep.tracking.mlflow.address import TrackingAddress
 from contrasweep.tracking.mlflow.client import TrackingError, new_client, translate_errors
 from contrasweep.tracking.mlflow.description import (
+    CODE_TAG,
+    COMMIT_TAG,
     DIGEST_TAG,
+    DIRTY_TAG,
+    MODEL_TAG,
     ROLE_TAG,
     RUN_STATUS,
     Point,
@@ -39,6 +43,8 @@ RUNS_PER_PAGE = 1000
 
 PAGE_KIND = "workflowType=machine_learning"  # MLflow's menus for training; its default ones are for language models
 VIEW_TAG, VIEW = "mlflow.sharedViewState.", "trials"
+TAGS_KEPT = (DIGEST_TAG, "status", CODE_TAG, DIRTY_TAG, COMMIT_TAG, MODEL_TAG)
+"""Tags of a finished run by which it is known, and from which the study's own are made."""
 
 
 @dataclass
@@ -53,6 +59,11 @@ class Run:
     tags: dict[str, str] = field(default_factory=dict)
     ended: int = 0
     due: dict[str, str] = field(default_factory=dict)  # params to go with the next call
+
+    def forget(self) -> None:
+        """It shows its record. A driver keeps every run to the end of the study: what only an open one needs goes."""
+        self.steps, self.sent, self.params = {}, None, set()
+        self.tags = {name: self.tags[name] for name in TAGS_KEPT if name in self.tags}
 
 
 class Server:
@@ -150,6 +161,8 @@ class Server:
         run.ended = milliseconds(record.ended)
         mark = {DIGEST_TAG: record_digest(record)} if complete else {}
         self._log(run, rest, final_tags(record) | mark)  # last: MLflow stores a call's tags after its metrics
+        if complete:
+            run.forget()
 
     def insert(
         self,
@@ -200,6 +213,7 @@ class Server:
             translate_errors(lambda: self.client.log_text(run.run_id, failed, "traceback.txt"))
         if files or failed:
             self._log(run, (), mark)
+        run.forget()
 
     def _log_files(self, run_id: str, files: Mapping[str, Path]) -> None:
         """Log files by their names, which may have folders in front."""
@@ -344,6 +358,8 @@ class Server:
         if other is not None and DIGEST_TAG in other.tags and DIGEST_TAG not in run.tags:
             run, other = other, run
         self.runs[trial_id] = run
+        if DIGEST_TAG in run.tags:
+            run.forget()
         if other is not None:
             translate_errors(lambda: self.client.delete_run(other.run_id))
 
