@@ -35,6 +35,7 @@ from contrasweep.tracking import (
     serve,
     sync,
 )
+from contrasweep.tracking.mlflow import server
 from contrasweep.tracking.mlflow.description import DIGEST_TAG, describe_run, metric_key, record_digest, run_name
 from contrasweep.tracking.mlflow.server import Server
 from contrasweep.tracking.mlflow.view import shared_view
@@ -467,6 +468,23 @@ def test_little_is_kept_of_a_run_that_shows_its_record(study: Study) -> None:
         assert not (runs[ended.id].steps or runs[ended.id].params or runs[ended.id].sent)
         assert runs[ended.id].tags.keys() == {DIGEST_TAG, "status"}
         assert len(runs[begun.id].tags) > 5
+
+
+@pytest.mark.parametrize("study", ["sqlite"], indirect=True)
+def test_a_local_file_is_read_as_by_mlflow_s_own_search(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    for trial in study.trials[:4]:
+        study.record(trial)
+    sync(study.records, study.uri, study.tracked)
+    study.client.delete_run(study.children()[study.trials[0].id].info.run_id)
+    open_run = study.children()[study.trials[1].id].info.run_id
+    study.client.delete_tag(open_run, DIGEST_TAG)
+    study.client.create_run(study.parent().info.experiment_id, tags={"somebody": "else"})
+    one = reconnected(study)
+    monkeypatch.setattr(server, "known_runs", lambda *_: None)
+    other = reconnected(study)
+    assert one.runs == other.runs and one.parent_id == other.parent_id
+    assert one.runs.keys() == {trial.id for trial in study.trials[1:4]}
+    assert one.runs[study.trials[1].id].steps and not one.runs[study.trials[2].id].steps
 
 
 def reconnected(study: Study) -> Server:

@@ -4,7 +4,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from contrasweep.tracking.mlflow.description import (
     system_points,
 )
 from contrasweep.tracking.mlflow.entities import dataset_input, metric_entity, source_tags
+from contrasweep.tracking.mlflow.known_runs import known_runs
 from contrasweep.tracking.mlflow.view import shared_view
 from contrasweep.tracking.mlflow.whole_runs import RunInserter, WholeRun
 from contrasweep.tracking.tracked_study import TrackedStudy
@@ -43,6 +44,8 @@ RUNS_PER_PAGE = 1000
 
 PAGE_KIND = "workflowType=machine_learning"  # MLflow's menus for training; its default ones are for language models
 VIEW_TAG, VIEW = "mlflow.sharedViewState.", "trials"
+TRIAL_TAG = "trial_id"
+TAGS_KNOWN = (ROLE_TAG, TRIAL_TAG)
 TAGS_KEPT = (DIGEST_TAG, "status", CODE_TAG, DIRTY_TAG, COMMIT_TAG, MODEL_TAG)
 """Tags of a finished run by which it is known, and from which the study's own are made."""
 
@@ -83,10 +86,10 @@ class Server:
         self.client = self.client or new_client(self.uri)
         self.experiment_id = translate_errors(self._experiment)
         self.runs, parents = {}, []
-        for run in self._search(""):
-            trial_id = run.data.tags.get("trial_id")
-            if run.data.tags.get(ROLE_TAG) == "study":
-                parents.append(run.info.run_id)
+        for run in self._existing():
+            trial_id = run.tags.get(TRIAL_TAG)
+            if run.tags.get(ROLE_TAG) == "study":
+                parents.append(run.run_id)
             elif trial_id:
                 self._keep(trial_id, run)
         self.parent_id = parents[-1] if parents else self._create_parent()
@@ -332,13 +335,26 @@ class Server:
         translate_errors(lambda: self.client.log_text(parent, declared, "study.json"))
         return parent
 
-    def _search(self, condition: str) -> Iterable[Any]:
+    def _existing(self) -> Iterator[Run]:
+        """The experiment's runs, the newest first; of finished trials only with the tags that are kept."""
+        known = None
+        if self.uri.is_sqlite:
+            known = translate_errors(lambda: known_runs(self.client, self.experiment_id, (*TAGS_KEPT, *TAGS_KNOWN)))
+        if known is None:
+            yield from map(_run_of, self._search())
+            return
+        for run in known:
+            if DIGEST_TAG in run.tags or ROLE_TAG in run.tags or TRIAL_TAG not in run.tags:
+                yield Run(run.run_id, tags=run.tags, ended=run.ended)
+            else:
+                yield _run_of(translate_errors(lambda i=run.run_id: self.client.get_run(i)))
+
+    def _search(self) -> Iterator[Any]:
         token = None
         while True:
             page = translate_errors(
                 lambda t=token: self.client.search_runs(
                     [self.experiment_id],
-                    condition,
                     max_results=RUNS_PER_PAGE,
                     order_by=["attributes.start_time DESC"],
                     page_token=t,
@@ -349,11 +365,8 @@ class Server:
             if not token:
                 return
 
-    def _keep(self, trial_id: str, entity: Any) -> None:
+    def _keep(self, trial_id: str, run: Run) -> None:
         """Remember a run as its trial's. Of two (a lost answer to create_run) the finished or older one stays."""
-        steps = {metric.key: metric.step for metric in entity.data._metric_objs}
-        run = Run(entity.info.run_id, steps, params=set(entity.data.params), tags=dict(entity.data.tags))
-        run.ended = entity.info.end_time or 0
         other = self.runs.get(trial_id)
         if other is not None and DIGEST_TAG in other.tags and DIGEST_TAG not in run.tags:
             run, other = other, run
@@ -398,6 +411,14 @@ class Server:
                 run.sent.setdefault(key, set()).add(step)
         run.params |= set(params)
         run.tags.update(tags)
+
+
+def _run_of(entity: Any) -> Run:
+    """From what MLflow gives."""
+    steps = {metric.key: metric.step for metric in entity.data._metric_objs}
+    run = Run(entity.info.run_id, steps, params=set(entity.data.params), tags=dict(entity.data.tags))
+    run.ended = entity.info.end_time or 0
+    return run
 
 
 def study_page(experiment_id: str) -> str:
