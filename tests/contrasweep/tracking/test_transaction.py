@@ -132,3 +132,25 @@ def test_what_could_not_be_committed_is_sent_again_once(
     for run in runs:
         history = client.get_metric_history(run.info.run_id, "accuracy")
         assert sorted((metric.step, metric.value) for metric in history) == [(1, 0.125), (2, 0.25), (3, 0.375)]
+
+
+def test_a_database_that_has_no_connection_left_is_asked_again(client: Any, tmp_path: Path) -> None:
+    """As an MLflow server on PostgreSQL answers where eight drivers write at once: a bad request, in its words."""
+    import sqlalchemy
+    from mlflow.store.db.utils import _get_managed_session_maker
+    from sqlalchemy.orm import sessionmaker
+
+    url, few = f"sqlite:///{tmp_path}/some.db", {"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.05}
+    engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.pool.QueuePool, **few)
+    sessions = _get_managed_session_maker(sessionmaker(bind=engine), "sqlite")
+
+    def ask(question: str) -> None:
+        with sessions() as session:
+            session.execute(sqlalchemy.text(question))
+
+    with engine.connect(), pytest.raises(TrackingError, match="QueuePool limit") as error:
+        translate_errors(lambda: ask("select 1"))
+    assert error.value.retryable
+    with pytest.raises(TrackingError) as error:
+        translate_errors(lambda: client.create_experiment(""))
+    assert not error.value.retryable

@@ -31,6 +31,8 @@ _FINAL = {
     "RESOURCE_DOES_NOT_EXIST",
     "RESOURCE_ALREADY_EXISTS",
 }
+_DATABASE_FAULT = "https://sqlalche.me/"
+"""SQLAlchemy's errors end with a link."""
 
 
 class TrackingError(Exception):
@@ -78,9 +80,8 @@ def translate_errors(function: Callable[..., Any]) -> Any:
         raise
     except MlflowException as error:
         not_found = error.error_code == "RESOURCE_DOES_NOT_EXIST" or "'active' state" in str(error)
-        clash = "IntegrityError" in str(error)  # with another process that writes the same row just now
-        raise TrackingError(
-            str(error), retryable=clash or error.error_code not in _FINAL, not_found=not_found
-        ) from error
+        # MLflow calls it a bad request when its database fails: out of connections, or another writes the row just now
+        passing = _DATABASE_FAULT in str(error) or error.error_code not in _FINAL
+        raise TrackingError(str(error), retryable=passing, not_found=not_found) from error
     except Exception as error:  # artifact stores raise what their own libraries raise
         raise TrackingError(f"{type(error).__name__}: {error}", retryable=True) from error
