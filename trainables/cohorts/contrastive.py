@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -45,8 +46,9 @@ class ContrastiveCohorts:
         device = seeding.pick_device(settings.device)
         pixels = settings.batch_size * math.prod(image_shape(trial.data, "image"))
         subject = probing.Subject(
-            build=lambda: Contrastive(trial, settings),
+            of_batches=lambda size: Contrastive(trial, replace(settings, batch_size=size)),
             device=device,
+            images=settings.batch_size,
             rows=2 * settings.batch_size,
             epochs=settings.epochs,
             evaluate_every=settings.evaluate_every,

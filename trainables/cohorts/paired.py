@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -52,8 +53,9 @@ class PairedCohorts:
         inputs = ImageInputs(trial, settings, device)
         sides = 2 if settings.paired else 1
         subject = probing.Subject(
-            build=lambda: Fit(trial, inputs),
+            of_batches=lambda size: Fit(trial, inputs.shared_with(replace(settings, batch_size=size))),
             device=device,
+            images=settings.batch_size,
             rows=sides * settings.n_views * settings.batch_size,
             epochs=settings.epochs,
             evaluate_every=settings.evaluate_every,

@@ -37,6 +37,9 @@ POTENTIAL = 2.0
 is tried on a CPU. Small networks have 2.3 to 5 and gain 1.3 to 3.9 times, a ResNet-18 has .7 and loses."""
 SIDE = 384
 """Rows and columns of those matrices."""
+FEW = 16
+"""Images of a first step on a CPU: where already these show that nothing is to be gained, as large networks do, the
+whole batch need not be waited for."""
 OpenCohort = Callable[[int, str], FusedCohort[Any]]
 """A cohort of so many slots by an engine's name."""
 
@@ -52,20 +55,30 @@ class Timed(Stepped, Protocol):
 
 @dataclass(frozen=True)
 class Subject:
-    """The method of a trial alone, and what its time depends on: `rows` of a step, and how many batches are drawn
-    `together`."""
+    """The method of a trial alone with so many images in a batch, and what its time depends on: `images` of a batch,
+    `rows` of a step, and how many batches are drawn `together`."""
 
-    build: Callable[[], Timed]
+    of_batches: Callable[[int], Timed]
     device: torch.device
+    images: int
     rows: int
     epochs: int
     evaluate_every: int
     together: int = 1
 
+    def build(self) -> Timed:
+        """The method as the trial has it."""
+        return self.of_batches(self.images)
+
 
 def probe(trial: Trial, slots: Sequence[int], subject: Subject, open_cohort: OpenCohort) -> list[Timing]:
     """The trial alone, and every engine worth trying with so many `slots`."""
     clock = Clock(subject.device)
+    if subject.device.type == "cpu" and subject.images >= 2 * FEW:
+        few = subject.of_batches(FEW)
+        few_s, potential = _first_step(clock, few)
+        if potential < POTENTIAL:  # a larger batch has less
+            return [Timing(ALONE, 1, few.schedule.steps * few_s)]
     method = subject.build()
     steps = method.schedule.steps
     step_s, potential = _step_alone(clock, method)
@@ -127,19 +140,27 @@ class Clock:
         return statistics.median([self.of(partial(act, batch)) for batch in repeated][WARM:])
 
 
+def _first_step(clock: Clock, method: Timed) -> tuple[float, float]:
+    """Seconds of a method's first step, and how many times faster it would be at the rate of a product of matrices."""
+    running = method.begin(1)
+    with closing(running.batches):
+        batch = next(running.batches)
+    with FlopCounterMode(display=False) as counter:
+        step_s = clock.of(lambda: method.step(running, *batch))
+    return step_s, step_s * _product_rate(clock) / max(1, counter.get_total_flops())
+
+
 def _step_alone(clock: Clock, method: Timed) -> tuple[float, float]:
     """Seconds of a step of a trial alone, and how many times faster it would be at the rate of a product of matrices.
     Where that shows with the first step to be too little, it is the only one."""
+    first_s, potential = _first_step(clock, method)
+    if clock.device.type == "cpu" and potential < POTENTIAL:
+        return first_s, potential
     running = method.begin(1)
     with closing(running.batches):
         batches = list(itertools.islice(running.batches, WARM + STEPS))
-    with FlopCounterMode(display=False) as counter:
-        first_s = clock.of(lambda: method.step(running, *batches[0]))
-    at_best_s = counter.get_total_flops() / _product_rate(clock)
-    if clock.device.type == "cpu" and first_s < POTENTIAL * at_best_s:
-        return first_s, first_s / at_best_s
     step_s = clock.median(lambda batch: method.step(running, *batch), batches)
-    return step_s, step_s / max(at_best_s, 1e-12)
+    return step_s, potential * step_s / first_s
 
 
 def _product_rate(clock: Clock) -> float:

@@ -17,9 +17,9 @@ from contrasweep.storage.record import CodeRef, TrialNotes
 from contrasweep.study.cohort_choice import SIZES
 
 log = logging.getLogger(__name__)
-WORTH_S = 150.0
-"""A key is probed while its trials still have so many seconds to train, one after the other: a probe takes some seconds
-of a core, and tens where it compiles."""
+WORTH_S = 200.0
+"""A key is probed while its trials still have so many seconds to train, one after the other: a probe takes six seconds
+of a core where it soon finds nothing to gain, a thirtieth of it, and tens where it compiles."""
 CHECK_S = 1.0
 
 

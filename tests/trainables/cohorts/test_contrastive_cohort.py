@@ -357,14 +357,28 @@ def test_a_probe_times_the_trial_alone_and_engines(digits: Manifest, monkeypatch
     assert all(timing.trial_s > 0 for timing in (alone, *fused)) and all(timing.start_s > 0 for timing in fused)
 
 
-def test_a_step_that_is_large_enough_is_timed_once(digits: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("images", "timed"), [(64, 16), (24, 24)])
+def test_large_networks_are_known_by_one_step_of_few_images(
+    digits: Manifest, monkeypatch: pytest.MonkeyPatch, images: int, timed: int
+) -> None:
     """At the rate that is pretended here for products, a step of these has no potential."""
     monkeypatch.setattr(probing, "_product_rate", lambda clock: 1.0)
-    steps: list[int] = []
+    taken: list[int] = []
     step = contrastive_method.Contrastive.step
-    monkeypatch.setattr(contrastive_method.Contrastive, "step", lambda *given: (steps.append(1), step(*given))[1])
-    (alone,) = train.cohorts.probe(trial(digits, 0, epochs=10), [2, 4])
-    assert alone.engine == "alone" and alone.trial_s > 0 and len(steps) == 1
+    monkeypatch.setattr(
+        contrastive_method.Contrastive, "step", lambda *given: (taken.append(len(given[-1])), step(*given))[1]
+    )
+    (alone,) = train.cohorts.probe(trial(digits, 0, batch_size=images, epochs=10), [2, 4])
+    assert alone.engine == "alone" and alone.trial_s > 0 and taken == [timed]
+
+
+def test_potential_of_few_images_is_not_taken_for_that_of_all(
+    digits: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates = iter([1e18, 1.0])  # few images have potential, all have none
+    monkeypatch.setattr(probing, "_product_rate", lambda clock: next(rates))
+    (alone,) = train.cohorts.probe(trial(digits, 0, batch_size=64, epochs=10), [2, 4])
+    assert alone.engine == "alone" and next(rates, None) is None
 
 
 def test_an_engine_that_cannot_compile_here_is_left_out(digits: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
