@@ -33,6 +33,8 @@ _HOST_TEXT = re.compile(
     r"|ray\.exceptions\.OutOfMemoryError|killed due to the node running low on memory"
 )
 
+_ONEDNN_TEXT = re.compile(r"could not create a (primitive|memory)\b")
+
 
 def which(error: BaseException | str | None) -> Memory | None:
     """Which memory `error` says has run out, `gpu` or `host`; None if it is another error.
@@ -49,6 +51,12 @@ def which(error: BaseException | str | None) -> Memory | None:
             return memory
         error = error.__cause__ or error.__context__
     return None
+
+
+def may_be(text: str) -> bool:
+    """Whether the text of a traceback says that memory has run out, or what oneDNN says for that and for an operation
+    that it does not have: enough to try again with less, and too little to call a trial infeasible."""
+    return which(text) is not None or _ONEDNN_TEXT.search(text) is not None
 
 
 def _of_one(error: BaseException) -> Memory | None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from cluster import usage
 from cluster.guard import CONTEXT_GIB, guard
 from cluster.inventory import Gpu, Inventory, Node
-from cluster.out_of_memory import doubled, retry, which
+from cluster.out_of_memory import doubled, may_be, retry, which
 from cluster.packing import Placement
 from cluster.usage import Meter
 
@@ -51,6 +51,12 @@ def gpu_errors():
 @pytest.mark.parametrize("error", gpu_errors(), ids=repr)
 def test_errors_of_the_gpu(error):
     assert which(error) == "gpu"
+
+
+def test_what_onednn_says_of_memory_and_of_other_things_is_no_proof():
+    text = "RuntimeError: could not create a primitive"
+    assert may_be(text) and which(text) is None and which(RuntimeError(text)) is None
+    assert may_be("MemoryError: this cohort is too large") and not may_be("RuntimeError: could not create a folder")
 
 
 @pytest.mark.parametrize("error", host_errors(), ids=lambda error: type(error).__name__)

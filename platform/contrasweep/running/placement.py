@@ -145,9 +145,9 @@ class Placements:
         return _bundles(self.described(trial))
 
     def _separated(self, trial: Trial, fused: Fused, error: str) -> PlacementGroupFactory:
-        """New bundles for a member whose cohort failed: of half the slots where memory ran out, else alone."""
+        """New bundles for a member whose cohort failed: of half the slots where memory may have run out, else alone."""
         assert self.fusion is not None
-        if out_of_memory.which(error) is not None:
+        if out_of_memory.may_be(error):
             self.fusion.overflowed(fused.key, fused.slots)
         else:
             self.fusion.separate(fused.key, "its cohort failed")

@@ -160,7 +160,14 @@ def test_out_of_memory_halves_the_cohort_and_a_fault_ends_it(tmp_path):
     assert chosen.of(trials[1]).reason == "its cohort failed"
 
 
-@pytest.mark.parametrize(("error", "fused"), [("CohortFault: MemoryError", 2), ("CohortFault: ValueError", None)])
+@pytest.mark.parametrize(
+    ("error", "fused"),
+    [
+        ("CohortFault: MemoryError", 2),
+        ("CohortFault: RuntimeError: could not create a primitive", 2),
+        ("CohortFault: ValueError", None),
+    ],
+)
 def test_a_trial_whose_cohort_failed_says_how_it_trains_from_then_on(error, fused):
     study = grid(cohort=4)
     chosen, trials = fusion(study)
