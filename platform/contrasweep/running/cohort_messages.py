@@ -22,7 +22,7 @@ STOPPED_HOST = "the cohort's host failed"
 
 class CohortFault(ProcessLostError):
     """A cohort cannot go on as a whole. No fault of its members: they go on from their checkpoints, in a smaller
-    cohort where memory ran out, else alone."""
+    cohort where memory may have run out, else alone."""
 
 
 class MemberFailed(Exception):

@@ -16,6 +16,7 @@ from contrasweep.trial import Report, Trial
 from trainables import checkpoint
 from trainables.cohorts import paired_keys, probing
 from trainables.losses import LOSSES
+from trainables.paired.fitting import Fit
 from trainables.paired.images import inputs
 from trainables.paired_images import train
 
@@ -238,3 +239,21 @@ def test_a_probe_times_the_trial_alone_and_engines(make_trial: MakeTrial, monkey
     assert (alone.engine, alone.slots) == ("alone", 1) and alone.trial_s > 0
     assert [(timing.engine, timing.slots) for timing in together] == [("grouped", 2)]
     assert all(timing.trial_s > 0 for timing in together)
+
+
+@pytest.mark.parametrize("sampler", ["uniform", "at_least_2_per_class"])
+def test_large_networks_are_known_by_one_step_of_few_pairs(
+    make_trial: MakeTrial, monkeypatch: pytest.MonkeyPatch, sampler: str
+) -> None:
+    """At the rate that is pretended here for products, a step of these has no potential."""
+    monkeypatch.setattr(probing, "_product_rate", lambda clock: 1.0)
+    taken: list[int] = []
+    step = Fit.step
+
+    def counted(fit: Fit, running: Any, sides: Any, labels: torch.Tensor) -> Any:
+        taken.append(len(sides[0]))
+        return step(fit, running, sides, labels)
+
+    monkeypatch.setattr(Fit, "step", counted)
+    (alone,) = train.cohorts.probe(member(make_trial, 0, batch_size=32, n_views=1, sampler=sampler), [2])
+    assert alone.engine == "alone" and alone.trial_s > 0 and taken == [probing.FEW]
