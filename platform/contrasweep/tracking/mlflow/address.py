@@ -1,5 +1,6 @@
 """Tracking addresses: checked before anything is spent, without importing mlflow, and never shown with a password."""
 
+import contextlib
 import os
 import sqlite3
 import urllib.error
@@ -13,6 +14,8 @@ from contrasweep.secrets import redacted, remember, secret_from_environment
 DEFAULT_URI = "sqlite:///mlflow.db"
 UI_PORT = 5000
 DATABASES = ("postgresql", "mysql")  # besides sqlite
+LOCK_PATIENCE_S = 20.0
+"""How long another process may hold a sqlite file: as long as MLflow waits too."""
 PASSWORD = "CONTRASWEEP_TRACKING_PASSWORD"
 """The variable with the password of a database; with _FILE behind it, the name of a file that has it."""
 
@@ -153,15 +156,32 @@ def _checked_sqlite(uri: str) -> str:
         raise SpecError("a sqlite store needs a file", place="tracking", value=uri, hint=f"for example {DEFAULT_URI}")
     path = _sqlite_path(uri)
     nearest = next(parent for parent in path.parents if parent.exists())
-    if path.is_dir() or not nearest.is_dir() or not os.access(path if path.exists() else nearest, os.W_OK):
+    writable = os.access(nearest, os.W_OK) and (not path.exists() or os.access(path, os.W_OK))
+    if path.is_dir() or not nearest.is_dir() or not writable:
         raise StorageError(f"tracking {uri}: {path} cannot be written; choose another file for --tracking")
     if path.exists() and path.stat().st_size:
-        try:
-            with sqlite3.connect(f"file:{urllib.parse.quote(str(path))}?mode=ro", uri=True) as connection:
-                connection.execute("select count(*) from sqlite_master")
-        except sqlite3.DatabaseError as error:
-            raise StorageError(f"tracking {uri}: {path} is no sqlite database ({error}); choose another file") from None
+        _check_database_file(path, uri)
     return f"sqlite:///{path}"
+
+
+def _check_database_file(path: Path, uri: str) -> None:
+    """Open the file for writing, which undoes what a killed process left half written in it."""
+    file = f"file:{urllib.parse.quote(str(path))}?mode=rw"
+    try:
+        with contextlib.closing(
+            sqlite3.connect(file, uri=True, timeout=LOCK_PATIENCE_S, isolation_level=None)
+        ) as connection:
+            connection.execute("begin immediate")
+            connection.execute("select count(*) from sqlite_master")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorname.startswith("SQLITE_BUSY"):
+            raise StorageError(
+                f"tracking {uri}: {path} is locked by another process, for over {LOCK_PATIENCE_S:.0f} s; "
+                "try again once that has ended (`fuser` names it)"
+            ) from None
+        raise StorageError(f"tracking {uri}: {path} cannot be opened for writing ({error})") from None
+    except sqlite3.DatabaseError as error:
+        raise StorageError(f"tracking {uri}: {path} is no sqlite database ({error}); choose another file") from None
 
 
 def _checked_http(uri: str, timeout_s: float) -> str:

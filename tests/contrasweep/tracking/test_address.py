@@ -1,0 +1,64 @@
+"""The check of a sqlite tracking address: what a killed process left, what another holds, what may not be written."""
+
+import contextlib
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from contrasweep.errors import StorageError
+from contrasweep.tracking.mlflow import address
+from contrasweep.tracking.mlflow.address import checked_uri
+
+
+def _dump(database: Path) -> list[str]:
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        return list(connection.iterdump())
+
+
+def test_a_database_whose_writer_was_killed_is_used_again(mlflow_uri: str, tmp_path: Path) -> None:
+    """The journal of a writer that was killed within a transaction is rolled back, and nothing else is lost."""
+    database = tmp_path / "mlflow.db"
+    before = _dump(database)
+    code = (
+        "import os, signal, sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); "
+        "c.execute('pragma cache_size=1'); c.execute('begin'); "  # pages go to the file before the transaction ends
+        "c.execute('create table half as with recursive n(i) as (select 1 union all select i + 1 from n limit 20000) "
+        "select i, hex(randomblob(50)) from n'); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(database)]).returncode == -signal.SIGKILL
+    assert (tmp_path / "mlflow.db-journal").stat().st_size
+    assert str(checked_uri(mlflow_uri)) == mlflow_uri
+    assert not (tmp_path / "mlflow.db-journal").exists() and _dump(database) == before
+
+
+def test_a_locked_database_is_waited_for(mlflow_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None)) as other:
+        other.execute("begin exclusive")
+        with monkeypatch.context() as impatient:
+            impatient.setattr(address, "LOCK_PATIENCE_S", 0.1)
+            with pytest.raises(StorageError, match=r"mlflow\.db is locked by another process") as caught:
+                checked_uri(mlflow_uri)
+        assert "no sqlite database" not in str(caught.value) and "\n" not in str(caught.value)
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(checked_uri, mlflow_uri)
+            with pytest.raises(TimeoutError):
+                waiting.result(0.5)
+            other.execute("rollback")
+            assert str(waiting.result(60)) == mlflow_uri
+
+
+@pytest.mark.parametrize("read_only", ["mlflow.db", "."])
+def test_a_database_that_cannot_be_written_is_one_line(
+    read_only: str, mlflow_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    denied = tmp_path / read_only  # `root` may write to anything, so that a mode would show nothing
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != denied and access(path, mode))
+    with pytest.raises(StorageError, match=r"mlflow\.db cannot be written; choose another file"):
+        checked_uri(mlflow_uri)
