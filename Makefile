@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO := build/demo
 
-.PHONY: demo test test-long test-fast test-again gpu-test check docs install clean
+.PHONY: demo test test-long test-fast test-again gpu-test same check docs install clean
 
 demo: $(VENV)/.installed
 	$(BIN)/contrasweep run search_spaces.demo:STUDY --storage $(DEMO)/runs --tracking sqlite:///$(DEMO)/mlflow.db
@@ -27,6 +27,9 @@ test-again: $(VENV)/.installed-test  ## what failed last, once more and alone; f
 
 gpu-test: $(VENV)/.installed  ## correctness on this machine's GPU: losses, bit-equal resume, memory limits
 	$(BIN)/python -m benchmarks.gpu --only correctness --output build/gpu
+
+same: $(VENV)/.installed  ## small studies from the commit before and from this tree: their numbers are equal to the bit
+	$(BIN)/python -m benchmarks.same
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff format --check --quiet .
