@@ -1,8 +1,7 @@
 """All that can be set of a contrastive trial, checked before anything is spent."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import pydantic
 
@@ -41,25 +40,6 @@ class Resources:
 @checked
 class Settings:
     """Settings of a contrastive trial."""
-
-    MOVED: ClassVar[Mapping[str, str]] = {
-        "similarity": "loss.similarity",
-        "temperature": "loss.temperature",
-        "epsilon": "loss.epsilon",
-        "margin": "loss.margin",
-        "m_pos": "loss.m_pos",
-        "m_neg": "loss.m_neg",
-        "soft": "loss.soft",
-        "mining": "loss.mining",
-        "smooth": "loss.smooth",
-        "squared": "loss.squared",
-        "reduction": "loss.reduction",
-        "loss_options": "loss",
-        "encoder_width": "encoder.width",
-        "projection_dim": "projection.dim",
-        "momentum": "optimizer.momentum",
-        "weight_decay": "optimizer.weight_decay",
-    }
 
     loss: Component = LOSSES.setting("supcon")
     """The loss, its similarity and reduction, and its own parameters."""

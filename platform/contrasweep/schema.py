@@ -8,8 +8,6 @@ docstring below it or as `pydantic.Field(description=...)`; `field_help` and `js
     class Settings:
         '''Settings of my method.'''
 
-        MOVED: ClassVar[Mapping[str, str]] = {"momentum": "optimizer.momentum"}   # named by the error of an old key
-
         epochs: int = 20
         '''How often the training part is seen.'''
         optimizer: Component = OPTIMIZERS.setting("sgd")                 # chosen by name: see `components`
@@ -93,11 +91,21 @@ def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
 
 
 def unknown_field(cls: Any, key: str, rule: str = "there is no such field", kind: str = "fields") -> SpecError:
-    """The error of a key that `cls` has no field for: where it moved to, or the nearest name and all that there are."""
-    if moved := getattr(cls, "MOVED", {}).get(key):
-        return SpecError(rule, place=key, hint=f"it is {moved} now")
+    """The error of a key that `cls` has no field for: the nearest name and all that there are. Of a key that a field's
+    default has inside (`temperature` in `loss`), the nearest name is the dotted one."""
     fields = [f.name for f in dataclasses.fields(cls)]
+    if inside := _key_inside(cls, key):
+        return SpecError(rule, place=key, hint=f"did you mean {inside!r}? known {kind}: {', '.join(sorted(fields))}")
     return SpecError(rule, place=key, hint=choose_from(kind, fields, key) if fields else "it has none")
+
+
+def _key_inside(cls: Any, key: str) -> str | None:
+    """The dotted key of a setting `key` inside a field of `cls` as its defaults are; None where there is none."""
+    try:
+        config = resolved_config(cls())
+    except (TypeError, ValueError, SpecError):  # a field has no default
+        return None
+    return next((f"{name}.{key}" for name, value in config.items() if isinstance(value, dict) and key in value), None)
 
 
 def _class_at(cls: Any, loc: tuple[int | str, ...]) -> Any:

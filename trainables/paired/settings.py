@@ -1,7 +1,7 @@
 """Settings that every modality of the LOCAL family has: losses, weights, batches and optimisation."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import pydantic
 
@@ -54,21 +54,6 @@ class Recipe:
     The paper's systems: SCL is `loss: supcon, beta: 0`; L-SCL `supcon` with beta > 0; OCL-pair `ocl, beta: 0`;
     LOCAL `ocl` with beta > 0.
     """
-
-    MOVED: ClassVar[Mapping[str, str]] = {
-        "similarity": "loss.similarity",
-        "temperature": "loss.temperature",
-        "reduction": "loss.reduction",
-        "blocks": "latent.blocks",
-        "lat_weighting": "latent.weighting",
-        "lat_size": "latent.size",
-        "class_weights": "wce.class_weights",
-        "wce_reduction": "wce.reduction",
-        "projection_dim": "projection.dim",
-        "classifier_hidden": "classifier.hidden",
-        "weight_decay": "optimizer.weight_decay",
-        "momentum": "optimizer.momentum",
-    }
 
     loss: Component = LOSSES.setting("ocl", similarity="dot", temperature=0.5, reduction="all_anchors")
     """C, the contrastive loss, with its parameters. SCL and OCL differ by 2e-4 at their optima for temperature .1, by

@@ -1,8 +1,7 @@
 """All settings of a review-helpfulness trial, checked before anything is spent."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import pydantic
 
@@ -41,12 +40,6 @@ class Plateau:
     """Epochs in a row without a better validation MAP that are let pass."""
 
 
-MOVED_TO_MODELS = {
-    field.name: f"model.{field.name}" for m in MODELS.values() for field in dataclasses.fields(m.settings)
-}
-"""Flat keys of studies written before models had settings of their own."""
-
-
 Threshold = Annotated[int, pydantic.Field(ge=0, le=3)]
 """A label from 0 to 3, above which labels are relevant."""
 USUAL_THRESHOLD = 1
@@ -66,17 +59,6 @@ def threshold_of(data: Manifest, chosen: int | None) -> int:
 @checked
 class Settings:
     """Settings of a review-helpfulness trial. It is optimised by Adam; the best epoch's weights are tested."""
-
-    MOVED: ClassVar[Mapping[str, str]] = MOVED_TO_MODELS | {
-        "margin": "loss.margin",
-        "beta": "loss.beta",
-        "interval": "sampler.interval",
-        "num_negatives": "sampler.num_negatives",
-        "groups": "sampler.groups",
-        "max_groups": "sampler.max_groups",
-        "plateau_factor": "plateau.factor",
-        "plateau_patience": "plateau.patience",
-    }
 
     model: Component = MODELS.setting("proposed")
     """One of the eight models, with settings of its own."""

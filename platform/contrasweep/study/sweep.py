@@ -1,7 +1,6 @@
 """A study that searches each arm's settings and confirms the best."""
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import pydantic
 
@@ -37,8 +36,6 @@ class Sweep:
     `objectives` (metric -> mode, `metric` among them) are searched at once; `constraints` (metric -> `<= 2.0` or
     `>= 0.5`) have to hold. Of the feasible configurations the best by `metric` is confirmed.
     """
-
-    MOVED: ClassVar[Mapping[str, str]] = {"scheduler": "pruner", "scheduler_options": "pruner_options"}
 
     name: Name
     arms: Annotated[dict[Name, Arm], pydantic.Field(min_length=1)]

@@ -146,7 +146,7 @@ def test_an_equal_budget_is_what_the_plan_says(tmp_path):
             "lrr: there is no such field; did you mean 'lr'",
         ),
         ({"pruner": "hyperbannd"}, "pruner: there is no such pruner"),
-        ({"scheduler": "asha"}, "scheduler: there is no such field; it is pruner now"),
+        ({"scheduler": "asha"}, "scheduler: there is no such field; known fields: alpha"),
         ({"searcher": "tpee"}, "searcher: there is no such searcher"),
     ],
 )

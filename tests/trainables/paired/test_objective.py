@@ -156,7 +156,7 @@ def test_a_classifier_that_is_never_trained_is_warned_of(recipe: Recipe, never: 
         ({"sampler": "x"}, "sampler"),
         ({"latent": {"blocks": "1-3"}}, r"latent\.blocks"),
         ({"loss": {"temperature": 0}}, r"loss\.temperature: .*greater than 0"),
-        ({"temperature": 0.1}, r"temperature: .*it is loss\.temperature now"),
+        ({"temperature": 0.1}, r"temperature: .*did you mean 'loss\.temperature\'"),
         ({"optimizer": {"name": "adamw", "momentum": 0.9}}, r"optimizer\.momentum"),
         ({"alpha": 1.5}, "alpha"),
         ({"betta": 1}, "betta"),

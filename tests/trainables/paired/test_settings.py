@@ -70,62 +70,6 @@ def test_where_a_trial_runs_is_no_part_of_its_resolved_settings() -> None:
         assert "device" not in resolved_config(cls())
 
 
-@pytest.mark.parametrize("cls", CLASSES)
-def test_every_old_key_says_the_new_one_and_the_new_one_exists(cls: Any) -> None:
-    flat = dotted.flatten(resolved_config(cls()))
-    known = {*flat, "optimizer.momentum"}  # SGD's, and the default is AdamW
-    if cls is images.Settings:
-        known |= {
-            f"augmentation.{name}" for name in ("crop_area", "dihedral", "jitter")
-        }  # of pairs, where auto is none
-    for old, new in cls.MOVED.items():
-        assert new in known
-        with pytest.raises(SpecError, match=rf"^{old}: there is no such field; it is {new} now"):
-            cls(**{old: 1})
-
-
-OLD = {
-    "backbone": "resnet10",
-    "width": 16,
-    "stem": "imagenet",
-    "image_size": 32,
-    "lat_size": 4,
-    "crop_area": 1.0,
-    "jitter": 0.03,
-    "class_weights": "root",
-    "weight_decay": 0.05,
-    "loss": "supcon",
-    "temperature": 0.2,
-    "beta": 0.0,
-}
-NEW = {
-    "encoder": {"name": "resnet10", "width": 16, "stem": "imagenet"},
-    "image_size": 32,
-    "latent": {"size": 4},
-    "wce": {"class_weights": "root"},
-    "optimizer": {"weight_decay": 0.05},
-    "loss": {"name": "supcon", "temperature": 0.2},
-    "beta": 0.0,
-}
-SGD = {"name": "sgd", "weight_decay": 0.05}
-VIEWS = {"augmentation": {"name": "pairs", "crop_area": 1.0, "jitter": 0.03}}
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (OLD, NEW | VIEWS),
-        (OLD | {"input": "pre_single"}, NEW | {"input": "pre_single", "augmentation": "photos"}),
-        (OLD | {"optimizer": "sgd", "momentum": 0.8}, NEW | VIEWS | {"optimizer": SGD | {"momentum": 0.8}}),
-    ],
-)
-def test_an_old_config_moved_to_the_new_keys_means_the_same(
-    pairs: Manifest, old: dict[str, Any], new: dict[str, Any]
-) -> None:
-    moved = dotted.expand({images.Settings.MOVED.get(key, key): value for key, value in old.items()})
-    assert images.Settings(**moved).resolve(pairs) == images.Settings(**new).resolve(pairs)
-
-
 @pytest.mark.parametrize("cls", [*CLASSES, Latent, CrossEntropy, Classifier, colour_baseline.Settings])
 def test_every_setting_has_a_word_of_help(cls: Any) -> None:
     assert [name for name, text in field_help(cls).items() if not text] == []

@@ -1,8 +1,7 @@
 """Settings of paired images, and of single ones of the same family."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 from contrasweep.components import Component
 from contrasweep.config import MutableConfig
@@ -33,18 +32,6 @@ COLUMNS = {
 @checked
 class Settings(Recipe):
     """Settings of paired images and, for the paper's Tables 6 and 7, of single ones."""
-
-    MOVED: ClassVar[Mapping[str, str]] = {
-        **Recipe.MOVED,
-        "backbone": "encoder.name",
-        "width": "encoder.width",
-        "stem": "encoder.stem",
-        "bn": "encoder.bn",
-        "pretrained": "encoder.pretrained",
-        "crop_area": "augmentation.crop_area",
-        "dihedral": "augmentation.dihedral",
-        "jitter": "augmentation.jitter",
-    }
 
     input: Literal["pair", "pre", "post", "single", "pre_single", "post_single"] = "pair"
     """`pair`; `pre` or `post`: the same network fed one side twice, which shows what the change is worth; `single` for

@@ -1,7 +1,6 @@
 """Settings of paired texts."""
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import pydantic
 
@@ -33,13 +32,6 @@ class WordDropout:
 @checked
 class Settings(Recipe):
     """Settings of paired texts."""
-
-    MOVED: ClassVar[Mapping[str, str]] = {
-        **Recipe.MOVED,
-        "width": "encoder.width",
-        "dropout": "encoder.dropout",
-        "word_dropout": "augmentation.word_dropout",
-    }
 
     latent: TextLatent = TextLatent()
     """How l is made."""
