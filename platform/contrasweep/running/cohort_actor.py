@@ -20,6 +20,7 @@ from contrasweep.processes import sweep_scratch
 from contrasweep.running import compile_cache
 from contrasweep.running.cohort_host import Answer, CohortHost
 from contrasweep.running.cohort_messages import Message
+from contrasweep.running.orphans import guard_children
 from contrasweep.running.run_context import RunContext
 from contrasweep.running.stacks import answer_signal
 from contrasweep.running.trial_description import TrialDescription
@@ -44,6 +45,7 @@ class HostActor:
             else:
                 os.environ[name] = value
         answer_signal()
+        guard_children()
         sweep_scratch()
         self.context, self.cohort = context, described["place"]["cohort"]
         me = ray.get_runtime_context().current_actor

@@ -14,6 +14,7 @@ from contrasweep.running.cohort_member import CohortMember
 from contrasweep.running.cohort_of_one import CohortOfOne
 from contrasweep.running.compile_cache import share_compiled
 from contrasweep.running.execution import Execution
+from contrasweep.running.orphans import guard_children
 from contrasweep.running.output import Output
 from contrasweep.running.run_context import RunContext
 from contrasweep.running.stacks import answer_signal
@@ -31,6 +32,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         if context is None:
             raise ValueError("TuneTrial is started with its RunContext")
         answer_signal()
+        guard_children()
         sweep_scratch()
         share_compiled()
         self.context = context
