@@ -79,7 +79,6 @@ def plan(
     from contrasweep.planning.facade import plan_staged
     from contrasweep.planning.missing import outline
     from contrasweep.planning.without_torch import may_leave_out
-    from contrasweep.running.claim import check_name
     from contrasweep.running.code_changes import compare_plan
     from contrasweep.storage.records import StudyRecords
 
@@ -95,12 +94,12 @@ def plan(
         return
     expected = forecast.forecast(planned, storage, cluster, missing)
     records = StudyRecords(storage, planned.study.name)
-    comparison, notes = compare_plan(planned, records, extend=extend)
+    comparison, notes = compare_plan(planned, records)
     lines = [line for line in (comparison.line(all_=True), *notes) if line]
     advised, text = None, "" if json else "\n".join([expected.to_text(width()), *lines])
     try:
         if not missing:  # a part of a study is another plan than the whole, which may have been run
-            check_name(planned, records, extend=extend)
+            records.check_plan(planned.digest, extend=extend)
         known = expected.records and (document := records.document()) and document.plan_digest == planned.digest
         if known and document and is_installed("pandas") and is_installed("scipy"):  # one that only plans has none
             from contrasweep.results.results import Results

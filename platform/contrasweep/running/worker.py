@@ -39,9 +39,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         self.execution: Execution | None = None
         self.cuda_failed = False
         self.described = config
-        self.records = StudyRecords(
-            context.storage, context.study, patient=True, claimed=True
-        )  # the driver has reached it
+        self.records = StudyRecords(context.storage, context.study, patient=True)  # the driver has reached it
 
     def reset_config(self, new_config: TrialDescription) -> bool:
         """The next trial in this actor; False if the process cannot take one."""

@@ -40,7 +40,7 @@ class Claim:
     since: Time | None = None
 
 
-CLAIM_FILE = JsonFile(pydantic.TypeAdapter(Claim), 1, "the trial's next attempt writes it again", first_version=0)
+CLAIM_FILE = JsonFile(pydantic.TypeAdapter(Claim), 1, "the trial's next attempt writes it again")
 """trials/<id>/attempt.json, written and read."""
 
 

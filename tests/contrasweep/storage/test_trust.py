@@ -317,7 +317,7 @@ def test_a_few_bytes_that_stand_for_many_rows_are_not_read():
         b'{"format_version": true}',
         b'{"format_version": 1e99}',
         b'{"format_version": -1}',
-        b'{"format_version": 2, "digest": "x"}',
+        b'{"format_version": 3, "digest": "x"}',
         forged(RECORD, started=1e300),
         forged(RECORD, step=-1),
         forged(RECORD, fold=10**40),
@@ -436,5 +436,5 @@ def test_a_manifest_of_a_size_that_nothing_writes_is_not_read(tmp_path):
 
 def test_a_manifest_of_a_later_release_is_said_to_be_one():
     later = DATASET.to_json().replace('"schema_version": 1', '"schema_version": 2')
-    with pytest.raises(StorageError, match="has format version 2, and this release reads versions up to 1"):
+    with pytest.raises(StorageError, match="has format version 2, and this release reads and writes version 1"):
         Manifest.from_json(later, "/x")
