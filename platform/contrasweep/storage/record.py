@@ -123,7 +123,7 @@ class CodeRef:
     earlier: tuple[Digest, ...] = ()
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+    def from_dict(cls, content: Config) -> Self:
         """From the plain values of record.json."""
         return cls(**{**content, "earlier": tuple(content.get("earlier", ()))})
 
@@ -158,7 +158,7 @@ class TrialNotes:
         return {name: value for name, value in vars(self).items() if value is not None}
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+    def from_dict(cls, content: Config) -> Self:
         """The inverse of `to_dict`."""
         phase = content.get("phase")
         return cls(**{**content, "phase": None if phase is None else Phase(phase)})
