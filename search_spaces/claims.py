@@ -1,7 +1,7 @@
 """The headline claims of the papers, each with the study that asks about it on two cores: the rows of docs/claims.md.
 
 Every study declared its smallest difference before it was run, and decides on data apart from those that its settings
-were chosen on; both stand beside it, in survey.py, orthonormal.py, local.py, floods.py and helpfulness.py.
+were chosen on; both stand beside it.
 """
 
 from contrasweep.report.claims import Claim
@@ -35,6 +35,7 @@ OTHER_BASELINES = {
     "conv_knrm": "Conv-KNRM, which reads text alone",
     "bimpm": "BiMPM, which reads text alone",
 }
+HELPFULNESS = "trainables.review_helpfulness.studies"
 FULL_SWEEP = "search_spaces.similarity_losses:SWEEP"
 
 
@@ -85,16 +86,15 @@ def _systems(says: str, place: str, against: str, full: str) -> Claim:
 
 
 def _helpfulness(says: str, place: str, study: str, arm: str, against: str, full: str = "MAIN_TABLE") -> Claim:
-    """A claim of the paper on review helpfulness, asked by a study of helpfulness.py; `full` is a study of
-    review_helpfulness.py."""
+    """A claim of the paper on review helpfulness, asked by a study beside its models."""
     return Claim(
         says,
         f"Nguyen et al. 2022, {place}",
-        f"search_spaces.helpfulness:{study}",
+        f"{HELPFULNESS}.claims:{study}",
         arm,
         against,
         floor=None if study == "DISTANCES" else "longest-first",
-        full=f"search_spaces.review_helpfulness:{full}",
+        full=f"{HELPFULNESS}.tables:{full}",
         tried=CLOTHING_TRIED if study == "CLOTHING" else PLANTED_TRIED,
     )
 

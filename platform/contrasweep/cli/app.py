@@ -213,16 +213,21 @@ def list_(
             "searchers, pruners, trackers or studies."
         ),
     ],
-    name: Annotated[str | None, typer.Argument(help="One of them, or package.module:name: print its settings.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="One of them, or package.module:name: print its settings. Of studies, the package to list."
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """List everything of one kind, or the settings of one entry: type, default, and what each does."""
     from contrasweep.cli import catalogue
 
-    if name is None:
+    if name is None or kind == "studies":
         if catalogue.without_training(kind) and _is_program():
             leave_out()
-        entries = catalogue.descriptions(kind)
+        entries = catalogue.descriptions(kind, name or catalogue.STUDIES)
         if json:
             print_json(entries)
             return

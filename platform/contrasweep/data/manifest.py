@@ -81,9 +81,9 @@ class SplitCounts(TypedDict, total=False):
 class Manifest:
     """A staged dataset. `uri` is where it lies and no part of what it is; neither are `name` and `source`.
 
-    `kind` names the schema of its rows (`image`, `image-pair`, `text-pair`, `reviews`); `columns` says how
-    each array column is stored, e.g. {"image": {"dtype": "uint8", "shape": [8, 8, 1]}}; `source` says where
-    it came from: importer, parameters, licence, and `synthetic: true` where any of it was generated.
+    `kind` names the schema of its rows (`image`, `image-pair`, `text-pair`, or what its importer calls it);
+    `columns` says how each array column is stored, e.g. {"image": {"dtype": "uint8", "shape": [8, 8, 1]}}; `source`
+    says where it came from: importer, parameters, licence, and `synthetic: true` where any of it was generated.
     """
 
     name: str

@@ -10,10 +10,19 @@ seed 0, for the proposed model and PRH-Net alike. What decides are the test prod
 
 from contrasweep import AblationGrid, Arm, Replicates
 from contrasweep.config import Config, MutableConfig
-from search_spaces.review_helpfulness import ABLATIONS, SMALL, SMALL_DATA, SMALL_MODELS, arm, model_arms
+from trainables.review_helpfulness.studies.tables import (
+    ABLATIONS,
+    PLANTED_DATA,
+    SMALL,
+    SMALL_DATA,
+    SMALL_MODELS,
+    arm,
+    called,
+    model_arms,
+)
 
-LONGEST = "trainables.longest_first:train"
-PLANTED = "synthetic-reviews?products=1000"
+LONGEST = "trainables.review_helpfulness.longest_first:train"
+PLANTED = f"{PLANTED_DATA}?products=1000"
 """200 test products: with the 40 of the small studies no difference of a point could be told from none."""
 PROPOSED: Config = {"name": "proposed", **SMALL_MODELS["proposed"]}
 
@@ -33,6 +42,7 @@ def _study(
         data=data,
         seeds=[100],
         smallest_difference=smallest,
+        labels=called(data),
         **settings | more,  # type: ignore[arg-type]
     )
 

@@ -20,9 +20,9 @@ import numpy as np
 
 from contrasweep.data import safety
 from contrasweep.data.content import Content, Importer, Rejected
-from contrasweep.data.importers.reviews import SPLITS, Features, Product, Review, content
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
+from trainables.review_helpfulness.datasets.reviews import SPLITS, Features, Product, Review, content
 
 PER_IMAGE, PER_ITEM = 32, 128
 MAX_BYTES = 2**30

@@ -14,9 +14,9 @@ import numpy as np
 
 from contrasweep.data import safety
 from contrasweep.data.content import Content, Importer, Rejected
-from contrasweep.data.importers.reviews import Features, Lookup, Product, Review, content, split_products
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
+from trainables.review_helpfulness.datasets.reviews import Features, Lookup, Product, Review, content, split_products
 
 COLUMNS = (
     "Clothing ID",

@@ -4,28 +4,32 @@ Studies of Nguyen et al., EMNLP 2022: MAIN_TABLE (their Tables 3 and 4, a block 
 Amazon's reviews), ABLATION (Table 6), DISTANCES (Tables 7 and 8), at the paper's sizes; SEARCH tunes the proposed model
 on the validation MAP. Each has a `_SMALL` form that two cores finish in minutes: narrow models, 40 steps, the real
 clothing reviews without images or a planted, synthetic set with them. A small study says nothing about the paper's
-table: it shows that the comparison runs, and who is ahead at that size; those of helpfulness.py decide.
+table: it shows that the comparison runs, and who is ahead at that size; those of claims.py decide.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from contrasweep import AblationGrid, Arm, Choice, Float, Int, Sweep
 from contrasweep.config import Config, MutableConfig
-from trainables.review_helpfulness import MODELS
+from trainables.review_helpfulness.models import MODELS
 
 TRAINABLE = "trainables.review_helpfulness:train"
-PAPER_DATA = "mcr-reviews?category=Clothing"
+DATASETS = "trainables.review_helpfulness.datasets"
+MCR_REVIEWS = f"{DATASETS}:MCR_REVIEWS"
+PAPER_DATA = f"{MCR_REVIEWS}?category=Clothing"
 CATEGORIES = ("Clothing", "Electronics", "Home")
 BLOCKS = [
-    *(f"mcr-reviews?category={category}&market=lazada" for category in CATEGORIES),
-    *(f"mcr-reviews?category={category}" for category in CATEGORIES),
+    *(f"{MCR_REVIEWS}?category={category}&market=lazada" for category in CATEGORIES),
+    *(f"{MCR_REVIEWS}?category={category}" for category in CATEGORIES),
 ]
 """The six blocks of Tables 3 and 4. Their manifests say from which label on a review is relevant. The paper begins with
 fastText vectors for Lazada's Indonesian and GloVe for Amazon's English: files of them are given by an axis beside the
 data, `zipped=[{"data": BLOCKS, "word_vectors": [...]}]`; without one, word vectors begin at random."""
-SMALL_DATA = "clothing-reviews"
-PLANTED_DATA = "synthetic-reviews"
+SMALL_DATA = f"{DATASETS}:CLOTHING_REVIEWS"
+PLANTED_DATA = f"{DATASETS}:SYNTHETIC_REVIEWS"
+CALLED = {MCR_REVIEWS: "mcr-reviews", SMALL_DATA: "clothing-reviews", PLANTED_DATA: "synthetic-reviews"}
+"""What tables and reports call each dataset in place of its dotted path."""
 SEEDS = [0, 1, 2, 3, 4]
 
 SMALL: MutableConfig = {
@@ -122,11 +126,17 @@ def ablation_arms(config: Config, model: Config) -> dict[str, Arm]:
     return {name: arm(config, {"name": "proposed", **model, **change}) for name, change in ABLATIONS.items()}
 
 
+def called(*data: str) -> dict[str, str]:
+    """The labels of a study of these datasets: what people read in place of the dotted paths."""
+    parts = {name: name.partition("?") for name in data}
+    return {name: CALLED[path] + mark + parameters for name, (path, mark, parameters) in parts.items()}
+
+
 def main_table(
-    name: str, data: str, config: Config, models: Mapping[str, Config], seeds: list[int], **more: Any
+    name: str, data: str, config: Config, models: Mapping[str, Config], seeds: list[int], blocks: Sequence[str] = ()
 ) -> AblationGrid:
-    """Eight models, compared with the proposed one by test MAP: on one dataset, or on those of an axis."""
-    about = f"The proposed model and its seven baselines on {data.split('?')[0]}, test MAP"
+    """Eight models, compared with the proposed one by test MAP: on one dataset, or on each of `blocks`."""
+    about = f"The proposed model and its seven baselines on {CALLED[data.partition('?')[0]]}, test MAP"
     return AblationGrid(
         name=name,
         description=about,
@@ -136,13 +146,14 @@ def main_table(
         metric="map",
         mode="max",
         reference="proposed",
-        **more,
+        labels=called(*(blocks or [data])),
+        axes={"data": list(blocks)} if blocks else {},
     )
 
 
 def ablation(name: str, data: str, config: Config, model: Config, seeds: list[int]) -> AblationGrid:
     """The proposed model whole and without its parts."""
-    about = f"The proposed model with and without its parts on {data.split('?')[0]}"
+    about = f"The proposed model with and without its parts on {CALLED[data.partition('?')[0]]}"
     return AblationGrid(
         name=name,
         description=about,
@@ -152,6 +163,7 @@ def ablation(name: str, data: str, config: Config, model: Config, seeds: list[in
         metric="map",
         mode="max",
         reference="full",
+        labels=called(data),
     )
 
 
@@ -164,7 +176,7 @@ def distances(name: str, data: str, config: Config, models: Mapping[str, Config]
         ),
         "proposed": arm(config, {"name": "proposed", **models.get("proposed", {})}, distances=True),
     }
-    about = f"Distances between modalities of helpful and unhelpful reviews on {data.split('?')[0]}"
+    about = f"Distances between modalities of helpful and unhelpful reviews on {CALLED[data.partition('?')[0]]}"
     return AblationGrid(
         name=name,
         description=about,
@@ -174,10 +186,11 @@ def distances(name: str, data: str, config: Config, models: Mapping[str, Config]
         metric="cs_intra_review_helpful",
         mode="min",
         reference="proposed",
+        labels=called(data),
     )
 
 
-MAIN_TABLE = main_table("review-helpfulness", PAPER_DATA, {}, {}, SEEDS, axes={"data": BLOCKS})
+MAIN_TABLE = main_table("review-helpfulness", PAPER_DATA, {}, {}, SEEDS, BLOCKS)
 MAIN_TABLE_SMALL = main_table("review-helpfulness-small", SMALL_DATA, SMALL, SMALL_MODELS, [0, 1, 2])
 MAIN_TABLE_PLANTED = main_table("review-helpfulness-planted-synthetic", PLANTED_DATA, SMALL, SMALL_MODELS, [0, 1, 2])
 
@@ -201,4 +214,5 @@ SEARCH = Sweep(
     mode="max",
     confirm_seeds=[1000, 1001, 1002, 1003, 1004],
     reference="proposed",
+    labels=called(PAPER_DATA),
 )
