@@ -4,7 +4,31 @@ Every study declared its smallest difference before it was run, and decides on d
 were chosen on; both stand beside it.
 """
 
-from contrasweep.report.claims import Claim
+from contrasweep.schema import checked
+
+
+@checked
+class Claim:
+    """What a paper says of two arms, and the study that asks about it here."""
+
+    says: str
+    """The claim, in a sentence: `arm` is better than `against`, or as good."""
+    source: str
+    """Paper and place, with the difference that it reports."""
+    study: str
+    """The study, as `module:NAME`; its `smallest_difference` was declared before it was run."""
+    arm: str
+    against: str
+    floor: str | None = None
+    """The arm that learns nothing of the kind: raw pixels, or colours; or one of another study of the same data, as
+    `module:NAME/arm`."""
+    ceiling: str | None = None
+    """The arm that the question leaves alone and that is known to do well, such as cross-entropy; as `floor`."""
+    full: str = ""
+    """The study at the paper's scale, as `module:NAME`, or what it would take."""
+    tried: str = ""
+    """On what, and with how many tries, the settings were chosen."""
+
 
 SURVEY_TRIED = "84 tried on folds 0 and 1 of the training part, seed 0; decided on the test part, seeds from 100 on"
 FLOODS_TRIED = (

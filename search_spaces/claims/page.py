@@ -1,44 +1,28 @@
 """Claims of papers beside what the studies that ask about them decided: the page docs/claims.md."""
 
+import os
+import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from contrasweep.code import PresentCode
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.errors import NotStagedError, SpecError, choose_from
+from contrasweep.imports import import_from_here, import_path
 from contrasweep.planning.facade import plan
 from contrasweep.planning.identity import compare_code
+from contrasweep.report import write, write_report
 from contrasweep.results.results import Results
-from contrasweep.schema import checked
+from contrasweep.running.driver import run as run_study
 from contrasweep.statistics.comparison import Comparison
 from contrasweep.study.file import load_study
+from search_spaces.claims.ledger import Claim
+from search_spaces.claims.paper_scale_cost import paper_scale_cost
 
 NOT_RUN = "not run"
-
-
-@checked
-class Claim:
-    """What a paper says of two arms, and the study that asks about it here."""
-
-    says: str
-    """The claim, in a sentence: `arm` is better than `against`, or as good."""
-    source: str
-    """Paper and place, with the difference that it reports."""
-    study: str
-    """The study, as `module:NAME`; its `smallest_difference` was declared before it was run."""
-    arm: str
-    against: str
-    floor: str | None = None
-    """The arm that learns nothing of the kind: raw pixels, or colours; or one of another study of the same data, as
-    `module:NAME/arm`."""
-    ceiling: str | None = None
-    """The arm that the question leaves alone and that is known to do well, such as cross-entropy; as `floor`."""
-    full: str = ""
-    """The study at the paper's scale, as `module:NAME`, or what it would take."""
-    tried: str = ""
-    """On what, and with how many tries, the settings were chosen."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +67,58 @@ class Row:
                 f"{self.changed} of {self.trials} trials were made by other code than that which wrote this page"
             )
         return lines
+
+
+def write_page(
+    of: str,
+    names: Sequence[str] = (),
+    *,
+    storage: str,
+    run: bool = False,
+    cluster: Path | None = None,
+    output: Path | None = None,
+    reports: Path | None = None,
+) -> None:
+    """Write the page of the claims at the dotted path `of` to the file `output`, or print it: `contrasweep claims`.
+
+    `names` are the studies whose claims are meant, all where none is given. With `run` the studies are run first. With
+    an inventory file `cluster` each claim says what its full study would take there. `reports` is a folder for a report
+    of each study."""
+    known = chosen(claims_at(of), names)
+    if run:
+        for study in dict.fromkeys(claim.study for claim in known):
+            try:
+                run_study(load_study(study), storage=storage, tracking=None)
+            except NotStagedError as error:  # the others can be asked all the same
+                print(f"{study} is not run: {error}", file=sys.stderr)
+    rows = [read(claim, storage) for claim in known]
+    if cluster is not None:
+        full = dict.fromkeys(claim.full for claim in known if claim.full)
+        costs = {study: paper_scale_cost(study, storage, cluster) for study in full}
+        rows = [replace(row, at_scale=costs.get(row.claim.full, "")) for row in rows]
+    if reports is not None:
+        for name in {row.study.name for row in rows if row.comparison is not None}:
+            write_report(Results.load(name, storage), "markdown", output=reports / f"{name}.md")
+    write(page(rows, _seen_from(output, reports)).encode(), output)
+
+
+def claims_at(path: str) -> list[Claim]:
+    """The list of claims at a dotted path; `SpecError` where there is none."""
+    import_from_here()
+    known = import_path(path, kind="list of claims", of=list)
+    if not isinstance(known, list) or not known or not all(isinstance(claim, Claim) for claim in known):
+        raise SpecError(
+            "claims are a list of search_spaces.claims.Claim",
+            place="--of",
+            value=path,
+            hint="such as search_spaces.claims:CLAIMS",
+        )
+    return known
+
+
+def _seen_from(page: Path | None, reports: Path | None) -> str:
+    """The folder of reports as the page links to it."""
+    return "" if reports is None else Path(os.path.relpath(reports, page.parent if page else Path())).as_posix()
 
 
 def chosen(claims: Sequence[Claim], names: Sequence[str]) -> list[Claim]:

@@ -5,15 +5,19 @@ from pathlib import Path
 from contrasweep.planning.durations import duration
 from contrasweep.planning.facade import plan_staged
 from contrasweep.planning.forecast import forecast
-from contrasweep.planning.missing import MissingDataset
 from contrasweep.study.file import load_study
 
 
-def at_scale(study: str, storage: str, cluster: Path) -> str:
+def paper_scale_cost(study: str, storage: str, cluster: Path) -> str:
     """Trials, wall and GPU hours of `study` on the hosts of the inventory file `cluster`, and what is not in them."""
-    planned, missing = plan_staged(load_study(study), storage=storage)
+    declared = load_study(study)
+    labels = declared.labels or {}
+    planned, missing = plan_staged(declared, storage=storage)
     unknown = [one for one in missing if not one.described]
-    waiting = "".join(f"; {_waiting(one)}" for one in unknown)
+    waiting = "".join(
+        f"; {one.waiting} on {labels.get(one.name, one.name)}, whose size is not known before it is staged, left out"
+        for one in unknown
+    )
     if planned is None:
         return f"not planned{waiting}"
     seen = forecast(planned, storage, cluster, missing)
@@ -24,7 +28,3 @@ def at_scale(study: str, storage: str, cluster: Path) -> str:
     least = "at least about " * seen.counted
     hours = f"{least}{duration(3600 * seen.makespan.hours)} and {seen.makespan.gpu_hours:.3g} GPU-hours"
     return f"{trials} on {hosts}, {hours}{waiting}"
-
-
-def _waiting(missing: MissingDataset) -> str:
-    return f"{missing.waiting} on {missing.name}, whose size is not known before it is staged, left out"
