@@ -65,9 +65,21 @@ def _open_sqlite(uri: TrackingAddress) -> Any:
     path.parent.mkdir(parents=True, exist_ok=True)
     name = hashlib.sha256(f"{os.getuid()}:{path}".encode()).hexdigest()[:16]
     with FileLock(Path(tempfile.gettempdir()) / f"contrasweep-{name}.lock"):  # not beside the file: it stays
+        if not path.exists() or not path.stat().st_size:
+            _make_database(path)
         client = _open(uri)
         client.search_experiments(max_results=1)
     return client
+
+
+def _make_database(path: Path) -> None:
+    """MLflow makes its tables in some fifty steps, and cannot go on with a file that a killed process left half made.
+    So they are made in a file beside it, which takes its place when it is whole."""
+    fresh = path.with_name(f".{path.name}.new")
+    for left in (fresh, fresh.with_name(f"{fresh.name}-journal")):
+        left.unlink(missing_ok=True)
+    _open(TrackingAddress(f"sqlite:///{fresh}")).search_experiments(max_results=1)
+    fresh.replace(path)
 
 
 def translate_errors(function: Callable[..., Any]) -> Any:
