@@ -158,9 +158,7 @@ def test_votes_to_label(votes: int, label: int) -> None:
 def test_the_market_of_mcr_reviews_says_what_is_relevant(tmp_path: Path) -> None:
     amazon, lazada = here(MCR, tmp_path), here(MCR, tmp_path, "lazada", market="lazada")
     assert [one.source["relevance_threshold"] for one in (amazon, lazada)] == [1, 0]
-    assert default_place(MCR, dict(amazon.source["settings"])) != default_place(
-        "mcr-reviews", dict(lazada.source["settings"])
-    )
+    assert default_place(MCR, dict(amazon.source["settings"])) != default_place(MCR, dict(lazada.source["settings"]))
 
 
 def test_mcr_reviews_keep_features_order_and_products_apart(tmp_path: Path) -> None:
