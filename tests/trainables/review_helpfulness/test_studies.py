@@ -1,12 +1,16 @@
 """Every study of the family can be planned: its configs are settings, its spaces hold values that are."""
 
+from pathlib import Path
+
 import pytest
 
 from contrasweep.study import dotted
 from contrasweep.study.grid import AblationGrid
 from trainables.review_helpfulness import MODELS, Settings
+from trainables.review_helpfulness.studies import claims
 from trainables.review_helpfulness.studies import tables as studies
 
+REPORTS = Path(__file__).resolve().parents[3] / "docs" / "claims"
 GRIDS = {name: value for name, value in vars(studies).items() if isinstance(value, AblationGrid)}
 
 
@@ -36,6 +40,13 @@ def test_the_papers_scale_is_the_default() -> None:
         settings.word_dim,
         settings.sampler.groups * (1 + settings.sampler.num_negatives),
     ) == ({"margin": "fixed", "beta": 1.0}, 300, 32)
+
+
+@pytest.mark.parametrize("study", [value for value in vars(claims).values() if isinstance(value, AblationGrid)])
+def test_reports_call_the_data_as_the_committed_ones_do(study: AblationGrid) -> None:
+    report = (REPORTS / f"{study.name}.md").read_text()
+    synthetic = " (synthetic)" * ("SYNTHETIC" in study.data)
+    assert report.startswith(f"**{study.name} on {(study.labels or {})[study.data]}{synthetic}: {study.metric} ")
 
 
 def test_synthetic_data_is_named_so() -> None:
