@@ -29,6 +29,7 @@ from contrasweep.cli.options import (
     width,
 )
 from contrasweep.defaults import OF_STUDY, STORAGE, TRACKING
+from contrasweep.errors import StorageError
 from contrasweep.secrets import redacted
 from contrasweep.stand_ins import is_installed, leave_out
 from contrasweep.study.file import load_study
@@ -174,16 +175,30 @@ def run(
 
 
 @app.command()
-def sync(study: Study, storage: Storage = STORAGE, tracking: StudyTracking = OF_STUDY, json: Json = False) -> None:
-    """Replay a study's records into MLflow: what is missing there is added, nothing twice."""
+def sync(
+    study: Study,
+    storage: Storage = STORAGE,
+    tracking: StudyTracking = OF_STUDY,
+    json: Json = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on while the study runs.")] = False,
+) -> None:
+    """Bring MLflow and other trackers up to a study's storage: what is missing there is added, nothing twice. Trials
+    that MLflow has are compared value by value."""
     from contrasweep.results.results import Results
-    from contrasweep.tracking import parted, tracking_of
-    from contrasweep.tracking import sync as replay
+    from contrasweep.storage.record import Status
+    from contrasweep.tracking import checked_tracking, tracking_of
+    from contrasweep.tracking import follow as follow_study
+    from contrasweep.tracking import sync as bring_up
 
     results = Results.load(reports.name(study), storage)
-    stores, _ = parted(tracking_of(tracking, results.document.spec.get("tracking")))
-    summary = replay(results.records, ",".join(stores) or "none")
-    print_json(vars(summary)) if json else print(summary)
+    trackers = checked_tracking(tracking_of(tracking, results.document.spec.get("tracking")))
+    if follow:
+        if gaps := follow_study(results.records, trackers):
+            raise StorageError("\n".join(gaps))
+        return
+    complete = bool(results.counts) and Status.PENDING not in results.counts
+    for summary in bring_up(results.records, trackers, complete=complete):
+        print_json(vars(summary)) if json else print(summary)
 
 
 @app.command()

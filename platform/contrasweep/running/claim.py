@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contrasweep.code import PresentCode
+from contrasweep.data.manifest import Manifest
 from contrasweep.planning.looks import check_log
 from contrasweep.planning.plan import Plan
 from contrasweep.running.code_changes import Changed, decide
@@ -115,7 +116,12 @@ def tracked_study(plan: Plan, storage: str) -> TrackedStudy:
         storage=storage,
         description=study.description,
         extra=plan.summary(),
+        datasets={digest: {"uri": data.uri, "rows": _rows(data)} for digest, data in plan.datasets.items()},
     )
+
+
+def _rows(data: Manifest) -> dict[str, int]:
+    return {split: data.rows(split) for split in data.splits}
 
 
 def _command() -> tuple[str, ...]:

@@ -34,7 +34,6 @@ from contrasweep.storage.lease import Lease
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import LocalStore
 from contrasweep.study.study import Study
-from contrasweep.tracking import Tracker
 from contrasweep.tuning.source import FixedSource, Source
 
 REPORT_INTERVAL_S = 1.0  # a trial reports to the driver about this often where nobody prunes
@@ -44,7 +43,6 @@ def train(
     plan: Plan,
     remaining: Remaining,
     records: StudyRecords,
-    tracker: Tracker,
     code: PresentCode,
     lease: Lease,
     max_concurrent: int | None = None,
@@ -75,7 +73,7 @@ def train(
             placements.check(plan.sample_trials)
             slots = max_concurrent or placements.slots(plan.sample_trials)
             with showing(plan, records, finished, slots) as progress, compacting(records) as compactor:
-                listener = RunListener(progress, tracker, placements, budget, compactor)
+                listener = RunListener(progress, placements, budget, compactor)
                 if isinstance(source, LookingSource):
                     source.say = listener.on_message
                 kept_code = StudyCode(records, code, listener.on_message)

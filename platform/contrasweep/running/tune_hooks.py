@@ -174,9 +174,7 @@ class Events(tune.Callback):  # type: ignore[misc]
             self._safely(self.trials.take_record, result["id"], record)
         if result.get("reports"):
             self._safely(self.trials.listener.on_report, result["id"], result["reports"])
-        if result.get("system"):
-            self._safely(self.trials.listener.on_system, result["id"], result["system"])
-        for name in ("reports", "system", "peers"):
+        for name in ("reports", "peers"):
             result.pop(name, None)  # type: ignore[misc]
 
     def on_trial_complete(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:

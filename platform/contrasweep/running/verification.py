@@ -25,6 +25,8 @@ from contrasweep.storage.superseded import finish_move, put_aside
 from contrasweep.storage.superseded_files import ABOUT_FILE, MOVE_FILE
 from contrasweep.tracking.links import FILE as LINKS
 from contrasweep.tracking.links import LINKS_FILE
+from contrasweep.tracking.told import PREFIX as TOLD
+from contrasweep.tracking.told import TOLD_FILE
 from contrasweep.tuning.candidate_file import CANDIDATE_FILE
 
 Repair = Literal["trial", "search", "file", "delete", "rewrite", ""]
@@ -131,6 +133,8 @@ def _file(records: StudyRecords, key: str) -> Iterator[Finding]:
         yield from _attempt(whole, "", lambda: read_confirmations(records))
     elif key == LINKS:
         yield from _attempt(whole, "delete", lambda: LINKS_FILE.read(store, whole))
+    elif key.startswith(TOLD):
+        yield from _attempt(whole, "delete", lambda: TOLD_FILE.read(store, whole))
     elif (kind := kind_of(key)) is not None:
         yield from _attempt(whole, "delete", lambda: decode_part(store.read(whole), whole, kind))
     elif folder == "search" and key.endswith(".json"):

@@ -63,8 +63,6 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         execution = self.execution or self._begin()
         stepped = execution.advance(self.context.chunk_s)
         result: StepResult = {"id": self.described["id"], "reports": stepped.reports, "seconds": execution.seconds}
-        if system := execution.new_system():
-            result["system"] = system
         if execution.fused is not None and execution.fused.peers:
             result["peers"] = tuple(execution.fused.peers.items())  # Tune flattens a mapping within a result
         if stepped.record is not None:
@@ -75,7 +73,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         return result
 
     def cleanup(self) -> None:
-        """The actor ends."""
+        """The actor ends, and with it what a trial left behind."""
         self._drop()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:

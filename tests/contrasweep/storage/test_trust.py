@@ -31,7 +31,7 @@ from contrasweep.storage.record import RECORD_FILE, DatasetRef, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import LocalStore
 from contrasweep.storage.superseded import put_aside_so_far
-from contrasweep.tracking.mlflow.replay import _artifacts
+from contrasweep.tracking.trial_files import TrialFiles
 from contrasweep.trial import Report, Trial
 
 TRIAL = Trial("s", "a", "m:f", {"lr": 0.1}, Manifest("d", "/d", "image", {}), 1, 7)
@@ -201,8 +201,8 @@ def test_a_record_cannot_name_an_artifact_outside(records, tmp_path, name):
 def test_artifacts_of_a_sound_record_are_fetched(records, tmp_path):
     (tmp_path / "figure.png").write_bytes(b"png")
     records.store.put_file(records.key(TRIAL.id, "artifacts/figure.png"), tmp_path / "figure.png")
-    with _artifacts(records, RECORD) as files:
-        assert files["figure.png"].read_bytes() == b"png"
+    with TrialFiles(records, TRIAL.id).fetched(RECORD) as folder:
+        assert (folder / "figure.png").read_bytes() == b"png"
 
 
 @pytest.mark.parametrize("name", ["../../../../escaped.txt", "../record.json", "/abs"])
