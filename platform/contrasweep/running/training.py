@@ -61,7 +61,7 @@ def train(
     if not source.finished and not used_up:
         sweep_scratch()
         peaks = learned.read(records, records.finished())
-        with connected() as detected, interruptible():
+        with interruptible(), connected() as detected:
             inventory = _hosts(plan, peaks, detected, inventory_file)
             hosts = FixedHosts() if inventory_file else growing_hosts(inventory)
             budget.check_prices(inventory)

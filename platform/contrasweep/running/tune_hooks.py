@@ -17,6 +17,7 @@ from contrasweep.errors import StorageError
 from contrasweep.running.active_trials import ActiveTrials
 from contrasweep.running.probing import Probes
 from contrasweep.running.run_context import RunContext
+from contrasweep.running.signals import interruption
 from contrasweep.running.trial_description import FAULT, RayTrial, StepResult
 from contrasweep.running.watchdog import Watchdog
 from contrasweep.storage.record import Status
@@ -141,6 +142,7 @@ class Events(tune.Callback):  # type: ignore[misc]
 
     def on_step_begin(self, iteration: int, trials: list[RayTrial], **info: Any) -> None:
         """Each turn of Tune's loop."""
+        interruption.check()
         self._safely(self._watch, trials)
         self._safely(self.watchdog.check, trials)
         if self.probes is not None:
