@@ -14,6 +14,7 @@ from contrasweep.running.cohort_member import CohortMember
 from contrasweep.running.cohort_of_one import CohortOfOne
 from contrasweep.running.compile_cache import share_compiled
 from contrasweep.running.execution import Execution
+from contrasweep.running.isolation import Isolation
 from contrasweep.running.orphans import guard_children
 from contrasweep.running.output import Output
 from contrasweep.running.run_context import RunContext
@@ -38,14 +39,24 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         self.context = context
         self.execution: Execution | None = None
         self.cuda_failed = False
+        self.isolation = Isolation()
         self.described = config
         self.records = StudyRecords(context.storage, context.study, patient=True)  # the driver has reached it
 
-    def reset_config(self, new_config: TrialDescription) -> bool:
-        """The next trial in this actor; False if the process cannot take one."""
+    def reset(self, new_config: TrialDescription, storage: Any = None) -> bool | str:
+        """The next trial in this actor; or why this process cannot take it, after which it is only to be stopped."""
         self._drop()
+        left = self.isolation.end(new_config["trial"]["trainable"])
+        if self.cuda_failed:
+            left = "failed with an error of CUDA"
+        if left:
+            return f"arm {self.described['trial']['arm']} {left}; its worker is replaced"
+        return bool(super().reset(new_config, storage))
+
+    def reset_config(self, new_config: TrialDescription) -> bool:
+        """See `reset`."""
         self.described = new_config
-        return not self.cuda_failed
+        return True
 
     def step(self) -> dict[str, object]:
         """Train on; the new reports, and the last result once the trial has its record. The study's metric stands
@@ -75,6 +86,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
     def cleanup(self) -> None:
         """The actor ends, and with it what a trial left behind."""
         self._drop()
+        self.isolation.close()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Nothing of Tune's: our own checkpoints lie in the storage and `_begin` finds the newest."""
@@ -110,7 +122,8 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
 
     def _function(self, path: str, cohort: CohortPlace | None) -> Callable[..., Any]:
         """The trainable, or in its place one that trains its trials by another engine."""
-        function = self.context.function(path)
+        trial_id = self.described["id"]
+        function = self.isolation.begin(trial_id, path, lambda: self.context.function(path))
         return function if cohort is None else CohortOfOne(function, cohort["key"], cohort["engine"])
 
     def _recorded_already(self) -> StepResult | None:
