@@ -22,9 +22,8 @@ from benchmarks.resumable import command_line, read_rows, simulate, write_lines
 from contrasweep import AblationGrid, Arm, Replicates
 from contrasweep.planning.looks import stage_after
 from contrasweep.planning.plan import Cell
-from contrasweep.results.extensions import UNIT, look_before
-from contrasweep.results.growth import Extension
-from contrasweep.results.looks import Compared, judge_look
+from contrasweep.results.interim_analysis import UNIT, Compared, judge_look, look_before
+from contrasweep.results.interim_verdicts import Extension
 from contrasweep.statistics.comparison import judged
 from contrasweep.statistics.design import contrast
 from contrasweep.statistics.evidence import Evidence, Gaps

@@ -15,18 +15,18 @@ import yaml
 from contrasweep.errors import SpecError, StorageError, choose_from
 from contrasweep.markdown_text import fenced
 from contrasweep.report import trials
-from contrasweep.report.csv_text import csv_text
 from contrasweep.report.data import ReportData
 from contrasweep.report.displayed import named_report
+from contrasweep.report.formats import csv_text
 from contrasweep.report.page import html_report
 from contrasweep.report.paper import PaperStyle, PaperTable
 from contrasweep.report.search_notes import search_notes
-from contrasweep.results.code_use import code_diff, superseded_changes
-from contrasweep.results.items import by_item, tables_over_groups
-from contrasweep.results.names import Over
+from contrasweep.results.answer import Versus
+from contrasweep.results.items import by_item
+from contrasweep.results.notices import code_diff, superseded_changes
 from contrasweep.results.results import Results
+from contrasweep.results.study_data import Over
 from contrasweep.results.table import Table
-from contrasweep.results.versus import Versus
 from contrasweep.storage.superseded import put_aside_so_far
 from contrasweep.text_table import WIDTH
 from contrasweep.tracking.links import read_links
@@ -125,8 +125,7 @@ def serve_report(
 ) -> None:
     """Serve the HTML report of a study, and keep it true while trials end, until interrupted. `reload` reads the
     study again."""
-    from contrasweep.report.live_page import LivePage
-    from contrasweep.report.serve import serve
+    from contrasweep.report.serve import LivePage, serve
 
     def page() -> str:
         newest = reload()
@@ -194,7 +193,7 @@ def render(results: Results, format: str, table: Table | None = None, *, width: 
 
 
 def _best_study(results: Results) -> str:
-    from contrasweep.results.best import rerun
+    from contrasweep.results.search import rerun
 
     fields = rerun(results.best_settings, results.document)
     return f"# The best settings of each arm of {results.name}, as a study.\n" + yaml.safe_dump(fields, sort_keys=False)
@@ -242,7 +241,7 @@ def report_data(results: Results, table: Table) -> ReportData:
     links = read_links(results.records)
     curves = results.curves()
     compared = by_item(results.items, frame, results.trial_records, results.axes, results.document.reference)
-    groups = tables_over_groups(results)
+    groups = trials.tables_over_groups(results)
     table = replace(table, notes=tuple(dict.fromkeys([*table.notes, *results.broken_notes()])))
     data = ReportData(
         frame.assign(**extra),

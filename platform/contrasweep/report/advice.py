@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from contrasweep.planning.durations import duration
 from contrasweep.report.data import Variables
 from contrasweep.report.text import wrapped
-from contrasweep.results.advice import Advice, Outlook
-from contrasweep.results.prices import Size
+from contrasweep.results.advice import Advice, Outlook, Size
 from contrasweep.statistics.prediction import Prediction
 from contrasweep.statistics.sizes import MOST_TIMES
 from contrasweep.text_table import text_table

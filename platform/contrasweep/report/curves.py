@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from contrasweep.report.charts import Series, xy_chart
 from contrasweep.report.data import ReportData, Variables
-from contrasweep.report.figures import Figure
+from contrasweep.report.slices import Figure
+from contrasweep.report.svg import Series, xy_chart
 
 PANELS = 12
 METRICS = 12

@@ -5,9 +5,9 @@ from html import escape
 
 from markupsafe import Markup
 
-from contrasweep.report.charts import COLOURS, WIDTH, Series, svg, xy_chart
 from contrasweep.report.data import ReportData, Variables
-from contrasweep.report.figures import Figure
+from contrasweep.report.slices import Figure
+from contrasweep.report.svg import COLOURS, WIDTH, Series, svg, xy_chart
 from contrasweep.results.cells import number
 from contrasweep.results.datasets import DatasetSummary, dataset_summary
 

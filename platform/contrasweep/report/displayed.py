@@ -8,11 +8,10 @@ import pandas as pd
 
 from contrasweep.report.data import ReportData
 from contrasweep.results.advice import Advice
-from contrasweep.results.answer import Answer
+from contrasweep.results.answer import Answer, Versus
 from contrasweep.results.cells import Key, Pair, label
-from contrasweep.results.display_names import NONE, DisplayNames
+from contrasweep.results.rendering import NONE, DisplayNames
 from contrasweep.results.table import Table
-from contrasweep.results.versus import Versus
 
 
 def displayed(shown: Table | Versus | Advice) -> Table | Versus | Advice:

@@ -1,18 +1,87 @@
-"""A table or a comparison in a format: which function writes it."""
+"""Which function writes a table, a comparison or advice in a format; HTML by templates, which escape everything but the
+drawings, and CSV that a spreadsheet opens as what it is."""
 
+import functools
 from collections.abc import Callable, Mapping
+from importlib import resources
 from typing import Any
 
-from contrasweep.report.advice import advice_text
+import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from contrasweep.report.advice import advice_text, advice_variables
 from contrasweep.report.displayed import displayed
 from contrasweep.report.latex import table_latex, versus_latex
 from contrasweep.report.markdown import table_markdown, versus_markdown
-from contrasweep.report.templating import advice_html, table_html, versus_html
-from contrasweep.report.text import table_text, versus_text
+from contrasweep.report.text import comparison_rows, table_text, versus_text
 from contrasweep.results.advice import Advice
+from contrasweep.results.answer import Versus
+from contrasweep.results.cells import ARROWS, number
 from contrasweep.results.rendering import Format
-from contrasweep.results.table import Table
-from contrasweep.results.versus import Versus
+from contrasweep.results.table import Table, marked_as
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""A cell of text that begins so is computed by Excel, LibreOffice and Google Sheets when the file is opened."""
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """`frame` as CSV. Text that would be a formula has an apostrophe in front, also in a column's name; numbers, and
+    text that is a number, stay as they are."""
+    inert = frame.map(inert_cell, na_action="ignore").rename(columns=inert_cell)
+    return str(inert.to_csv(index=False))
+
+
+def inert_cell(value: Any) -> Any:
+    """`value`, with an apostrophe in front where it is text that a spreadsheet would compute."""
+    if not isinstance(value, str) or not value.startswith(FORMULA):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
+
+
+def render_template(name: str, /, **context: Any) -> Markup:
+    """The template `name` of `templates/`, given these values."""
+    return Markup(_environment().get_template(name).render(context))  # its parts are escaped
+
+
+def table_html(table: Table) -> str:
+    """A fragment with its own style: the table, its legend and its verdicts; each cell opens on its replicates."""
+    return render_template("table.html", table=table)
+
+
+def versus_html(versus: Versus) -> str:
+    """A fragment: what is said of two arms, and every comparison of them as a row."""
+    return render_template("versus.html", versus=versus, rows=comparison_rows(versus))
+
+
+def advice_html(advice: Advice) -> str:
+    """A fragment: what would decide each undecided comparison, as the report shows it."""
+    return render_template("sections/advice.html", **advice_variables(advice))
+
+
+@functools.cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("contrasweep.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {"ARROWS": ARROWS, "number": number, "zip": zip, "asset": _asset}
+    environment.filters["starred"] = lambda line: marked_as(line, "★")
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
+    return environment
+
+
+def _asset(name: str) -> Markup:
+    """A style or script of `templates/` as it is: Jinja2 would take some of its braces for its own."""
+    return Markup((resources.files("contrasweep.report") / "templates" / name).read_text(encoding="utf-8"))
+
 
 TEXT_WRITERS: Mapping[type, Callable[[Any, int], str]] = {Table: table_text, Versus: versus_text, Advice: advice_text}
 WRITERS: Mapping[tuple[type, Format], Callable[[Any], str]] = {
@@ -27,6 +96,6 @@ WRITERS: Mapping[tuple[type, Format], Callable[[Any], str]] = {
 
 
 def render_as(shown: Table | Versus | Advice, format: Format, *, width: int = 100) -> str:
-    """The `results.rendering.Renderer` of this package; `width` is the number of columns of a terminal."""
+    """What a table, two arms or advice are in a format; `width` is the number of columns of a terminal."""
     shown = displayed(shown)
     return TEXT_WRITERS[type(shown)](shown, width) if format == "text" else WRITERS[type(shown), format](shown)

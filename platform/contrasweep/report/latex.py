@@ -3,12 +3,10 @@
 import math
 from collections.abc import Sequence
 
-from contrasweep.report.comparisons import comparison_rows
-from contrasweep.report.text import bottom_labels
+from contrasweep.report.text import bottom_labels, comparison_rows
+from contrasweep.results.answer import Versus
 from contrasweep.results.cells import Cell, number
-from contrasweep.results.legend import marked_as
-from contrasweep.results.table import Table
-from contrasweep.results.versus import Versus
+from contrasweep.results.table import Table, marked_as
 
 SPECIAL = {
     "\\": r"\textbackslash{}",

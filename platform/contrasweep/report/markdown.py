@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 
 from contrasweep.markdown_text import markdown_text
-from contrasweep.report.comparisons import comparison_rows
-from contrasweep.report.text import table_rows
+from contrasweep.report.text import comparison_rows, table_rows
+from contrasweep.results.answer import Versus
 from contrasweep.results.cells import ARROWS
-from contrasweep.results.legend import marked_as
-from contrasweep.results.table import Table
-from contrasweep.results.versus import Versus
+from contrasweep.results.table import Table, marked_as
 
 
 def table_markdown(table: Table) -> str:

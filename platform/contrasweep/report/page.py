@@ -12,17 +12,16 @@ from datetime import UTC, datetime
 import pandas as pd
 from markupsafe import Markup
 
-from contrasweep.report import figures, searching
+from contrasweep.report import searching, slices
 from contrasweep.report.advice import advice_variables
-from contrasweep.report.budget import budget_section
-from contrasweep.report.charts import COLOURS
-from contrasweep.report.comparisons import pair_rows
 from contrasweep.report.curves import curves_section
 from contrasweep.report.data import ReportData, Variables
 from contrasweep.report.datasets import datasets_section
-from contrasweep.report.templating import render_template
-from contrasweep.report.trial_list import trials_section
-from contrasweep.report.trials import figures_section, items_section
+from contrasweep.report.formats import render_template
+from contrasweep.report.svg import COLOURS
+from contrasweep.report.text import pair_rows
+from contrasweep.report.trials import figures_section, items_section, trials_section
+from contrasweep.report.utilisation import budget_section
 from contrasweep.results.answer import Answer
 from contrasweep.storage.record import Phase, Status
 
@@ -107,7 +106,7 @@ def _table(data: ReportData) -> Variables:
 
 
 def _slices(data: ReportData) -> Variables:
-    shown = [*figures.slices(data), *figures.interaction_figures(data), *figures.variance_figures(data)]
+    shown = [*slices.slices(data), *slices.interaction_figures(data), *slices.variance_figures(data)]
     return {"shown": shown} if shown else {}
 
 

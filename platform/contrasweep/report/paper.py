@@ -9,8 +9,7 @@ from contrasweep.markdown_text import markdown_text
 from contrasweep.report.latex import escape, latex_row, table_environment
 from contrasweep.report.markdown import list_item, table_lines
 from contrasweep.results.cells import ARROWS, Cell, number
-from contrasweep.results.legend import marked_as
-from contrasweep.results.table import Table
+from contrasweep.results.table import Table, marked_as
 from contrasweep.text_table import text_table
 
 MOST_DIGITS = 8

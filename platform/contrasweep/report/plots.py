@@ -15,10 +15,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from contrasweep.errors import SpecError, choose_from
-from contrasweep.report.charts import Series
 from contrasweep.report.curves import learning_curves
 from contrasweep.report.data import ReportData
 from contrasweep.report.searching import parallel_lines, ranked_importance
+from contrasweep.report.svg import Series
 from contrasweep.results.cells import Cell, Key
 from contrasweep.results.results import Results
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from contrasweep import canonical
-from contrasweep.results.display_names import DisplayNames
+from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.results import Results
 from contrasweep.text_table import text_table
 from contrasweep.tuning.pruners.scheduled import last_settings

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from contrasweep.report.bars import bar_chart
-from contrasweep.report.charts import Dots, Series, short, xy_chart
 from contrasweep.report.data import ReportData
-from contrasweep.report.figures import POINTS, Figure
-from contrasweep.report.parallel import Axis, axis, parallel_chart
 from contrasweep.report.search_notes import percent
+from contrasweep.report.slices import POINTS, Figure
+from contrasweep.report.svg import Axis, Dots, Series, axis, bar_chart, parallel_chart, short, xy_chart
 from contrasweep.results.cells import label
 from contrasweep.results.effects import INDEPENDENT, budget_curves
-from contrasweep.results.searched import settings
+from contrasweep.results.search import settings
 
 LINES = 2000
 

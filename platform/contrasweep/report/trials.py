@@ -1,19 +1,57 @@
-"""What single trials add to a study's report: their own figures, and comparisons item by item of one test part."""
+"""Single trials in a report: the list of all, their own figures, and comparisons item by item of one test part."""
 
 import base64
+import contextlib
+import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
+from contrasweep.data.reading import GROUP
 from contrasweep.errors import StorageError
-from contrasweep.report.data import Variables
+from contrasweep.report.data import ReportData, Variables
+from contrasweep.report.searching import parallel_figure
+from contrasweep.results.building import scores
 from contrasweep.results.cells import label
 from contrasweep.results.items import MAX_PAIRS, row_keys
+from contrasweep.results.results import Results
 from contrasweep.results.table import Table
 from contrasweep.rows import FrameRow
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 
+LARGEST = 20_000
+
+
+def trials_section(data: ReportData) -> Variables:
+    """All trials as lines over their settings, and as data: one array of values a trial, its run last."""
+    parallel, frame = parallel_figure(data), data.frame.head(LARGEST)
+    if frame.empty:
+        return {}
+    texts = ["arm", *data.axes, "fold", "seed", "status"]
+    numbers = [name for name in (data.metric, "seconds") if name in frame]
+    links = list(data.links.values())
+    start = os.path.commonprefix(links) if len(links) > 1 else ""  # noqa: RUF071  # characters it is
+    columns: list[list[Any]] = [[label(v) for v in frame[name]] for name in texts]
+    columns += [[None if pd.isna(v) else round(float(v), 6) for v in frame[name]] for name in numbers]
+    columns += [
+        list(frame["trial_id"].astype(str)),
+        [data.links.get(i, start)[len(start) :] for i in frame["trial_id"]],
+    ]
+    listed = {"head": [*texts, *numbers, "trial"], "start": start, "rows": list(zip(*columns, strict=True))}
+    example = f"{data.arms[0]} {data.axes[0]}={columns[1][0]}" if data.axes else f"{data.arms[0]} failed"
+    logs = data.log_command("TRIAL")
+    return {
+        "logs": logs,
+        "parallel": parallel,
+        "listed": listed,
+        "example": example,
+        "omitted": len(data.frame) - len(frame),
+    }
+
+
+MAX_READ, MAX_TABLES = 400, 6  # trials whose items are read at all, and scores that have a table of them
 MAX_FIGURES = 24
 MAX_BYTES = 4 * 2**20  # of all figures together: a report stays a file that one can mail
 
@@ -89,3 +127,17 @@ def _summary(frame: pd.DataFrame, keys: list[str]) -> list[list[str]]:
         for row in groups.to_dict("records")
     ]
     return [[*keys, "items", "mean difference", "a is ahead in", "behind in"], *rows]
+
+
+def tables_over_groups(results: Results) -> list[Table]:
+    """The table over groups of test items of each score, the study's metric first, within the limits above."""
+    known = scores(results.trial_records)
+    with_items = [record for record in results.trial_records.values() if record.items]
+    if not 1 < len(with_items) <= MAX_READ or not any(GROUP in record.items for record in with_items):
+        return []
+    first = [name for name in known if name == results.metric]
+    tables = []
+    for name in [*first, *(n for n in known if n not in first)][:MAX_TABLES]:
+        with contextlib.suppress(StorageError):  # of trials that disagree about their items; the table itself says so
+            tables.append(results.table(metric=name, over="groups"))
+    return tables

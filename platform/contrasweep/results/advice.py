@@ -1,33 +1,84 @@
 """What would decide the comparisons that a study leaves undecided, and what that costs."""
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import pandas as pd
 
+from contrasweep.planning.budget import covered
 from contrasweep.results.answer import Answer
 from contrasweep.results.cells import Pair
-from contrasweep.results.display_names import NONE, DisplayNames
-from contrasweep.results.growth import Extension, Growth
-from contrasweep.results.prices import Hours, Prices, Size
-from contrasweep.results.rendering import TextRenderable
-from contrasweep.results.study_trials import StudyTrials
+from contrasweep.results.interim_verdicts import Extension, Growth
+from contrasweep.results.rendering import NONE, DisplayNames, TextRenderable
+from contrasweep.results.study_data import StudyData
 from contrasweep.statistics.design import Contrast
 from contrasweep.statistics.prediction import Prediction, predict
 from contrasweep.statistics.sizes import Unit, count_of, detectable_difference, enough, resized
+from contrasweep.storage.record import Record, Status
+
+Hours = Callable[[Mapping[str, int]], float | None]
+"""Wall hours of so many more trials of each arm; None where it is not known."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """A larger study: `count` seeds or repeats (`unit`), the `trials` that it takes beyond those there are, and their
+    wall `hours` (None: not known)."""
+
+    unit: Unit
+    count: int
+    trials: int
+    hours: float | None
+
+    @property
+    def replicates(self) -> str:
+        """`10 seeds`."""
+        return f"{self.count} {self.unit if self.count != 1 else self.unit[:-1]}"
+
+
+class Prices:
+    """What a larger study costs, by the trials there are: as many to each replicate, as long, and as many at a time.
+
+    `present` counts the study's replicates, `trials` each arm's in the first of them, which no look has cut short."""
+
+    def __init__(
+        self, planned: pd.DataFrame, folds: int | None, records: Iterable[Record], hours: Hours | None
+    ) -> None:
+        seed, fold = planned["seed"], planned["fold"]
+        repeats = 1 if folds is None else fold.nunique() // folds
+        self.present: dict[Unit, int] = {"seeds": seed.nunique(), "repeats": max(1, repeats)}
+        first = {"seeds": seed.isin(seed[:1]), "repeats": fold.isna() if folds is None else fold < folds}
+        self.trials = {unit: planned["arm"][rows].value_counts() for unit, rows in first.items()}
+        done = [record for record in records if record.status == Status.DONE and record.ended > record.started]
+        self.hours = hours or _as_so_far(done)
+
+    def of(self, unit: Unit, count: int, fresh: bool) -> Size:
+        """The study with so many replicates."""
+        more = count if fresh else count - self.present[unit]
+        added = {str(arm): more * int(n) for arm, n in self.trials[unit].items()}
+        return Size(unit, count, sum(added.values()), self.hours(added))
+
+
+def _as_so_far(done: Sequence[Record]) -> Hours:
+    """The median time of each arm's trials, as many at a time as there were."""
+    spans = [(record.started, record.ended) for record in done]
+    wall = covered(spans)
+    at_once = max(1.0, sum(end - start for start, end in spans) / wall) if wall > 0 else 1.0
+    arms = {record.arm for record in done}
+    seconds = {arm: statistics.median(r.ended - r.started for r in done if r.arm == arm) for arm in arms}
+
+    def hours(added: Mapping[str, int]) -> float | None:
+        if not set(added) <= set(seconds):
+            return None
+        return sum(n * seconds[arm] for arm, n in added.items()) / at_once / 3600
+
+    return hours
+
 
 TIMES = (2, 4)
 MAX_OUTLOOKS = 12
 """Of more undecided comparisons those with the smallest p are looked into."""
-
-
-class AnsweredStudy(StudyTrials, Protocol):
-    """What advice is drawn from: `Results` has it."""
-
-    @property
-    def answer(self) -> Answer:
-        """The comparisons that the study decides."""
 
 
 @dataclass(frozen=True)
@@ -113,12 +164,12 @@ class Advice(TextRenderable):
         )
 
 
-def advice(results: AnsweredStudy, growth: Growth | Extension | None, hours: Hours | None = None) -> Advice:
-    """What would decide the study's undecided comparisons; of a study that is not at its end nothing is said, but how
-    many of its trials are `pending`."""
-    document, answer = results.document, results.answer
-    prices = Prices(results.planned, document.folds, results.trial_records.values(), hours)
-    pending = sum(trial_id not in results.trial_records for trial_id in results.planned["trial_id"])
+def advice(data: StudyData, answer: Answer, growth: Growth | Extension | None, hours: Hours | None = None) -> Advice:
+    """What would decide those comparisons of `answer` that are undecided; of a study that is not at its end nothing is
+    said, but how many of its trials are `pending`."""
+    document = data.document
+    prices = Prices(data.planned, document.folds, data.trial_records.values(), hours)
+    pending = sum(trial_id not in data.trial_records for trial_id in data.planned["trial_id"])
     known = [pair for pair in answer.pairs if pair.comparison.n > 1]
     unit: Unit = "repeats" if growth is not None and growth.unit == "repeats" else "seeds"
     fresh = growth is not None and growth.finished

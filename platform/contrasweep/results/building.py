@@ -1,25 +1,66 @@
-"""From a frame of trials to the table: its cells, the comparisons that it makes, and what is marked in it."""
+"""From a frame of trials, or of their test items, to the table: its cells, comparisons, and what is marked in it."""
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.data.reading import GROUP
+from contrasweep.errors import SpecError, StorageError, choose_from
 from contrasweep.results.answer import replicates_text
-from contrasweep.results.cells import Cell, Key, Replicate
-from contrasweep.results.comparing import ItemValues, Judging, comparisons
-from contrasweep.results.layout import Layout, names_of
-from contrasweep.results.legend import NO_INTERVAL
-from contrasweep.results.marks import marked
-from contrasweep.results.replicates import cells_of, distinct, groups_of, trials_of
-from contrasweep.results.table import Table
+from contrasweep.results.cells import Cell, Key, Pair, Replicate
+from contrasweep.results.comparing import Judging, comparisons
+from contrasweep.results.items import Items, ItemValues, item_groups, item_values, read_ahead
+from contrasweep.results.replicates import Layout, cells_of, distinct, groups_of, names_of, trials_of
+from contrasweep.results.table import NO_INTERVAL, Table
+from contrasweep.rows import FrameRow
 from contrasweep.statistics.design import Contrast, Design
 from contrasweep.statistics.evidence import ItemScores, mean_contrast
+from contrasweep.storage.record import Record, Status
 from contrasweep.study.objectives import metric_range
+
+Cells = dict[tuple[Key, Key], Cell]
+
+
+def marked(cells: Cells, layout: Layout, pairs: Sequence[Pair], mode: str, reference: str | None) -> Cells:
+    """`cells` with marks by the verdicts of `pairs`: `best` where an arm is not worse than the best (where there is a
+    reference, than any arm that it was compared with), as soon as another one is; `mark` says what is worse than the
+    best, or worse or better than the reference. Nothing is marked where the comparisons are exploratory."""
+    verdicts: dict[tuple[Key, str, str], str] = {}
+    for pair in pairs:
+        context = tuple(value for _, value in pair.context)
+        verdicts[context, pair.a, pair.b] = pair.comparison.verdict
+        verdicts[context, pair.b, pair.a] = pair.comparison.reversed().verdict
+    result = dict(cells)
+    for context, members in _contexts(cells, layout).items():
+        beaten = {s for s in members if any(verdicts.get((context, s, other)) == "worse" for other in members)}
+        best = (max if mode == "max" else min)(
+            [side for side in members if side not in beaten] or members,
+            key=lambda side: float(cells[members[side]].mean or 0.0),
+        )
+        against = [best] if reference is None else list(members)
+        worse = {s for s in members if any(verdicts.get((context, s, o)) == "worse" for o in against)}
+        for side, place in members.items():
+            said = verdicts.get((context, side, best if reference is None else reference), "")
+            mark = said if said == "worse" or (said == "better" and reference is not None) else ""
+            result[place] = replace(cells[place], best=bool(worse) and side not in worse, mark=mark)
+    return result
+
+
+def _contexts(cells: Cells, layout: Layout) -> dict[Key, dict[str, tuple[Key, Key]]]:
+    """The places of the cells that are compared with each other, by what is compared."""
+    contexts: dict[Key, dict[str, tuple[Key, Key]]] = {}
+    for place, cell in cells.items():
+        value = dict(zip(layout.shown, (*place[0], *place[1]), strict=True))
+        if cell.mean is not None:
+            context = tuple(value[f] for f in layout.context)
+            contexts.setdefault(context, {})[" ".join(value[f] for f in layout.compared)] = place
+    return contexts
+
 
 METHODS = {"sign-flip test": "sign-flip", "t-test": "t", "corrected t-test": "corrected t"}
 
@@ -171,3 +212,109 @@ def _method(mean: Contrast | None, alpha: float) -> str:
     if mean.n < 2 or not np.isfinite(mean.interval(alpha, alpha)[0]):
         return NO_INTERVAL
     return "constant" if mean.standard_error == 0 else METHODS[mean.test(alpha)]
+
+
+WITHOUT = "without items"
+
+
+def scores(records: Mapping[str, Record]) -> list[str]:
+    """The scores of test items that the trials reported."""
+    return list(dict.fromkeys(name for record in records.values() for name in record.items if name != GROUP))
+
+
+def chosen_score(records: Mapping[str, Record], metric: str | None, own: str) -> str:
+    """The score called `metric`; without one the study's `own`, or the only one. `SpecError` lists what there is."""
+    known = scores(records)
+    wanted = metric or (own if own in known or len(known) != 1 else known[0])
+    if wanted not in known:
+        hint = choose_from("scores", known, wanted) if known else "its trials reported none (Report.items)"
+        raise SpecError(
+            "over groups a table needs a score of single test items", place="metric", value=wanted, hint=hint
+        )
+    return wanted
+
+
+def table_over_groups(
+    items: Items,
+    frame: pd.DataFrame,
+    records: Mapping[str, Record],
+    axes: Sequence[str],
+    score: str,
+    *,
+    judging: Judging,
+    **layout: Any,
+) -> Table:
+    """The table of `score` over test items; `items` reads a trial's, `frame` and `layout` are those of `build_table`.
+
+    `StorageError` if trials of one fold disagree about the items of its test part.
+    """
+    parts = _Parts(items, score, frame, records)
+    rows = pd.DataFrame(_rows(parts, frame, axes))
+    crossed = None
+    if judging.design.folds:
+        judging = replace(judging, design=replace(judging.design, shared=False))
+    else:
+        crossed = item_values(items, frame, records, score, whole=False)
+    if crossed is not None:
+        judging = replace(judging, design=replace(judging.design, items=max(map(len, crossed.sizes.values()))))
+    table = build_table(rows, axes=axes, metric=score, judging=judging, items=crossed, **layout)
+    return replace(table, unit=f"{parts.replicates}, {parts.what}")
+
+
+def _rows(parts: "_Parts", frame: pd.DataFrame, axes: Sequence[str]) -> Iterator[FrameRow]:
+    """One row a trial, with the mean score of its items and their number."""
+    for row in frame.to_dict("records"):
+        same = {str(name): row[name] for name in ("trial_id", "arm", *axes, "fold", "seed")}
+        known = row["trial_id"] in parts.of
+        status = row["status"] if known or row["status"] != Status.DONE else WITHOUT
+        if not known:
+            yield same | {"status": status, "weight": 1.0}
+            continue
+        values = np.asarray(parts.items(row["trial_id"])[parts.score], dtype=np.float64)
+        yield same | {"status": status, parts.score: float(values.mean()), "weight": float(len(values))}
+
+
+class _Parts:
+    """The test parts of a study, as its finished trials `of` (dataset and fold of each) tell them."""
+
+    def __init__(self, items: Items, score: str, frame: pd.DataFrame, records: Mapping[str, Record]) -> None:
+        self.items, self.score, self.named = items, score, True
+        done = [
+            (trial, (records[trial].data.digest, "-" if pd.isna(fold) else str(fold)))
+            for trial, fold, status in zip(frame["trial_id"], frame["fold"], frame["status"], strict=True)
+            if status == Status.DONE and score in records[trial].items
+        ]
+        read_ahead(items, [trial for trial, _ in done])
+        self.of = {trial: part for trial, part in done if score in items(trial)}
+        self.groups: dict[tuple[str, str], list[str]] = {}
+        """The group of each item, by dataset and fold. Trials that name none have those of the others."""
+        for trial, part in sorted(self.of.items(), key=lambda entry: GROUP not in items(entry[0])):
+            scored, (_, fold) = items(trial), part
+            names = item_groups(scored, len(scored[score]), f"fold {fold} ")
+            self.named &= GROUP in scored or part in self.groups
+            known = self.groups.setdefault(part, names)
+            if len(known) != len(names) or (GROUP in scored and known != names):
+                raise StorageError(
+                    f"trial {trial} has other test items than the other trials of fold {fold}: {len(names)}, not "
+                    f"{len(known)}, or of "
+                    "other groups; one of them was run by other code: remove it and run it again"
+                )
+
+    @property
+    def replicates(self) -> str:
+        """What the replicates are."""
+        return "folds weighted by their items" if any(fold != "-" for _, fold in self.groups) else "seeds and items"
+
+    @property
+    def what(self) -> str:
+        """What was pooled: how many items, of how many groups."""
+        count = sum(map(len, self.groups.values()))
+        if not self.named:
+            return f"{count} test items"
+        folds: dict[tuple[str, str], set[str]] = {}
+        for (data, fold), names in self.groups.items():
+            for name in set(names):
+                folds.setdefault((data, name), set()).add(fold)
+        shared = sum(len(in_folds) > 1 for in_folds in folds.values())
+        note = f" ({shared} of them in several folds, so partly trained on)" if shared else ""
+        return f"{count} test items of {len(folds)} groups{note}"

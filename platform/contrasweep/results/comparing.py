@@ -1,17 +1,16 @@
 """The comparisons of a table: from its trials to evidence, judged together as the study's family or exploratory."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from contrasweep.results.cells import Key, Pair
-from contrasweep.results.growth import Extension, Growth
-from contrasweep.results.layout import Layout
-from contrasweep.results.replicates import LOST, cells_of, groups_of, sides_of
+from contrasweep.results.interim_verdicts import Extension, Growth
+from contrasweep.results.items import ItemValues
+from contrasweep.results.replicates import LOST, Layout, cells_of, groups_of, sides_of
 from contrasweep.statistics.comparison import judged
 from contrasweep.statistics.design import Design
 from contrasweep.statistics.evidence import Evidence, ItemScores, paired_evidence
@@ -30,16 +29,6 @@ class Judging:
     margin: float | None = None
     reference: str | None = None
     growth: Growth | Extension | None = None
-
-
-@dataclass(frozen=True)
-class ItemValues:
-    """The scores of test items of trials on one split: `means` of each group by trial id, in an order that all trials
-    of one test part share, `parts` the test part of each trial, and `sizes` of the groups of each part."""
-
-    means: Mapping[str, NDArray[np.float64]]
-    parts: Mapping[str, str]
-    sizes: Mapping[str, NDArray[np.float64]]
 
 
 def comparisons(

@@ -1,26 +1,113 @@
-"""What a study's trials say of single test items: arms compared item by item, and tables over groups of items."""
+"""Scores of single test items: read once a trial, as the values behind a metric, and arms compared item by item."""
 
-import contextlib
 import itertools
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from contrasweep.data.folds import NAMELESS
 from contrasweep.data.reading import GROUP
-from contrasweep.errors import StorageError
-from contrasweep.results.item_reader import Items, read_ahead
-from contrasweep.results.item_values import item_groups
-from contrasweep.results.over_groups import scores
-from contrasweep.results.results import Results
-from contrasweep.results.table import Table
-from contrasweep.rows import FrameRow
-from contrasweep.statistics import paired_bootstrap
+from contrasweep.rows import FrameRow, ItemColumns
 from contrasweep.storage.record import Record, Status
 
+Items = Callable[[str], ItemColumns]
+"""A trial's id -> its items."""
+THREADS = 16
+
+
+class ItemReader:
+    """Gives a trial's items by its id. `read` reads them; where it waits for a server (`remote`), several are read at
+    once as soon as it is known that they will be asked for."""
+
+    def __init__(self, read: Items, *, remote: bool) -> None:
+        self.read, self.remote = read, remote
+        self._known: dict[str, ItemColumns] = {}
+
+    def __call__(self, trial_id: str) -> ItemColumns:
+        """The items of a trial."""
+        if trial_id not in self._known:
+            self._known[trial_id] = self.read(trial_id)
+        return self._known[trial_id]
+
+    def ahead(self, trial_ids: Iterable[str]) -> None:
+        """Read what will be asked for."""
+        missing = [trial_id for trial_id in dict.fromkeys(trial_ids) if trial_id not in self._known]
+        if self.remote and len(missing) > 1:
+            with ThreadPoolExecutor(THREADS) as pool:
+                self._known |= zip(missing, pool.map(self.read, missing), strict=True)
+
+
+def read_ahead(items: Items, trial_ids: Iterable[str]) -> None:
+    """Tell `items` which ones will be asked for, if it can make use of it."""
+    if isinstance(items, ItemReader):
+        items.ahead(trial_ids)
+
+
+@dataclass(frozen=True)
+class ItemValues:
+    """The scores of test items of trials on one split: `means` of each group by trial id, in an order that all trials
+    of one test part share, `parts` the test part of each trial, and `sizes` of the groups of each part."""
+
+    means: Mapping[str, NDArray[np.float64]]
+    parts: Mapping[str, str]
+    sizes: Mapping[str, NDArray[np.float64]]
+
+
+SAME = 1e-6
+"""A metric is the mean of its items' scores where it equals it to this relative difference."""
+
+
+def item_values(
+    items: Items, frame: pd.DataFrame, records: Mapping[str, Record], metric: str, *, whole: bool = True
+) -> ItemValues | None:
+    """The mean score of each group of test items (or item, where nothing groups them) of every finished trial.
+
+    None where a finished trial left no score called `metric`, trials of one dataset disagree about their items, or
+    (with `whole`) the metric is not the mean of the scores: then replicates are seeds alone.
+    """
+    means, parts, sizes = {}, {}, dict[str, np.ndarray]()
+    names: dict[str, list[str]] = {}
+    done = [
+        str(trial) for trial, status in zip(frame["trial_id"], frame["status"], strict=True) if status == Status.DONE
+    ]
+    if any(metric not in records[trial].items for trial in done):
+        return None
+    for number, trial in enumerate(done):
+        if number == 1:  # after the first one, which may say that none is wanted
+            read_ahead(items, done)
+        record, scored = records[trial], items(trial)
+        values = np.asarray(scored.get(metric, ()), dtype=np.float64)
+        reported = record.metrics.get(metric, math.nan)
+        if not len(values) or not np.isfinite(values).all():
+            return None
+        if whole and not math.isclose(float(values.mean()), reported, rel_tol=SAME, abs_tol=SAME):
+            return None
+        part = record.data.digest
+        own = item_groups(scored, len(values))
+        if names.setdefault(part, own) != own and (GROUP in scored or len(names[part]) != len(own)):
+            return None
+        codes = {name: i for i, name in enumerate(dict.fromkeys(names[part]))}
+        index = np.array([codes[name] for name in names[part]])
+        sizes[part] = np.bincount(index).astype(np.float64)
+        means[str(trial)] = np.bincount(index, values) / sizes[part]
+        parts[str(trial)] = part
+    parts |= {str(t): records[t].data.digest for t in frame["trial_id"] if t in records and t not in parts}
+    return ItemValues(means, parts, sizes) if means and min(map(len, sizes.values())) > 1 else None
+
+
+def item_groups(items: ItemColumns, n: int, where: str = "") -> list[str]:
+    """The group of each of `n` items; one that has no name is a group of its own."""
+    names = items.get(GROUP, [None] * n)
+    return [f"{where}item {i}" if name in NAMELESS else str(name) for i, name in enumerate(names)]
+
+
 MAX_PAIRS = 60  # of trials compared
-MAX_READ, MAX_TABLES = 400, 6  # trials whose items are read at all, and scores that have a table of them
 
 
 def by_item(
@@ -31,6 +118,8 @@ def by_item(
 
     It holds the noise of the test items only, not that of training; a fact about two trained models.
     """
+    from contrasweep.statistics import paired_bootstrap  # brings SciPy along
+
     rows = []
     pairs = list(itertools.islice(_pairs(frame, records, axes, reference), MAX_PAIRS))
     read_ahead(items, [row["trial_id"] for pair in pairs for row in pair])
@@ -61,20 +150,6 @@ def by_item(
                 }
             )
     return rows
-
-
-def tables_over_groups(results: Results) -> list[Table]:
-    """The table over groups of test items of each score, the study's metric first, within the limits above."""
-    known = scores(results.trial_records)
-    with_items = [record for record in results.trial_records.values() if record.items]
-    if not 1 < len(with_items) <= MAX_READ or not any(GROUP in record.items for record in with_items):
-        return []
-    first = [name for name in known if name == results.metric]
-    tables = []
-    for name in [*first, *(n for n in known if n not in first)][:MAX_TABLES]:
-        with contextlib.suppress(StorageError):  # of trials that disagree about their items; the table itself says so
-            tables.append(results.table(metric=name, over="groups"))
-    return tables
 
 
 def _pairs(

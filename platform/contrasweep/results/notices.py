@@ -1,8 +1,22 @@
-"""What trials say of themselves that a reader of their table must know."""
+"""What a reader of a table must know of its trials: what they say of themselves, settings that none of them read, and
+trials of older code."""
 
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from contrasweep.code import difference, dotted_paths
+from contrasweep.errors import StorageError
+from contrasweep.storage.code_files import accepted, kept_codes, read_sources
 from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.superseded import put_aside_so_far, read_put_aside
+from contrasweep.study import dotted
+
+if TYPE_CHECKING:
+    from contrasweep.results.table import Table
+
 
 NOTICES = {"ocl_equals_scl": "OCL equals SCL at every step: no cosine of two negatives was negative"}
 """By the metric whose last value is 1 in trials of which the sentence is true."""
@@ -21,3 +35,147 @@ def notice_lines(records: Iterable[Record]) -> list[str]:
         if arms:
             lines.append(f"{sentence} ({', '.join(arms)})")
     return lines
+
+
+def unread_settings(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
+    """Dotted key of a setting -> the arms that have it, none of whose trials ever read it. Trials that failed or fit
+    no host do not count: they may have ended before they came to it."""
+    read: set[tuple[str, str]] = set()
+    unread: dict[str, list[str]] = {}
+    for record in records:
+        if record.status not in (Status.DONE, Status.PRUNED):
+            continue
+        missed = set(record.unread)
+        read |= {(record.arm, key) for key in dotted.flatten(record.config) if key not in missed}
+        for key in record.unread:
+            arms = unread.setdefault(key, [])
+            if record.arm not in arms:
+                arms.append(record.arm)
+    never = {key: tuple(arm for arm in arms if (arm, key) not in read) for key, arms in unread.items()}
+    return {key: arms for key, arms in never.items() if arms}
+
+
+def unread_lines(records: Iterable[Record]) -> list[str]:
+    """A sentence for each setting that no trial of some arms read."""
+    return [
+        f"{key}: no trial of {'arm' if len(arms) == 1 else 'arms'} {', '.join(arms)} read this setting, so it changed "
+        f"nothing there; it may be misspelt."
+        for key, arms in unread_settings(records).items()
+    ]
+
+
+@dataclass(frozen=True)
+class MixedCode:
+    """Trials that ran other code than the newest of their trainable: `older` is trial id -> (its code, the newest), by
+    digest, empty for code that was not kept. `newest` counts the trials of each newest code."""
+
+    older: Mapping[str, tuple[str, str]]
+    newest: Mapping[str, int]
+    total: int
+
+    @classmethod
+    def of(cls, records: Iterable[Record]) -> "MixedCode":
+        """The newest code is that of the trial that ended last, among those with the same trainable and the same
+        dotted paths in their configs."""
+        groups: dict[tuple[str, ...], list[Record]] = defaultdict(list)
+        for record in records:
+            groups[record.trainable, *sorted(set(dotted_paths(record.config)))].append(record)
+        older = {}
+        counts: Counter[str] = Counter()
+        for group in groups.values():
+            newest = max(group, key=lambda record: record.ended).code.digest
+            for record in group:
+                if digests := [d for d in (record.code.digest, *record.code.earlier) if d != newest]:
+                    older[record.trial_id] = (digests[0], newest)
+                else:
+                    counts[newest] += 1
+        return cls(older, counts, sum(map(len, groups.values())))
+
+    def notes(self, records: StudyRecords) -> list[str]:
+        """A sentence for each older code: how many trials ran it and what has changed since. One more for each newest
+        code whose trials were kept although it had changed already, with no trial of the changed code yet."""
+        older = [
+            f"{count} of {self.total} trials ran other code than the newest: {_change(records, old, new)}"
+            for (old, new), count in sorted(Counter(self.older.values()).items())
+        ]
+        kept = {old for old, new in _accepted(records) if new not in self.newest}
+        return older + [
+            f"{count} of {self.total} trials were kept by --accept-code although their code "
+            f"({digest or 'recorded before code was kept'}) had changed"
+            for digest, count in sorted(self.newest.items())
+            if digest in kept
+        ]
+
+    @property
+    def changes(self) -> set[tuple[str, str]]:
+        """Each older code with the newest."""
+        return set(self.older.values())
+
+
+def superseded_changes(records: StudyRecords, current: Mapping[str, Record]) -> set[tuple[str, str]]:
+    """Each code that only trials in superseded/ ran, with the one that ran the same trial since, or else the newest of
+    the same trainable; by digest. `current` are the study's records by trial id."""
+    used = {digest for record in current.values() for digest in (record.code.digest, *record.code.earlier)}
+    left = kept_codes(records) - used
+    newest = {record.trainable: record for record in sorted(current.values(), key=lambda record: record.ended)}
+    changes = set()
+    for part in reversed(put_aside_so_far(records) if left else []):
+        for trial_id in part.trial_ids:
+            if not left:
+                break
+            old = read_put_aside(records, part.when, trial_id)
+            if (
+                old is not None
+                and old.code.digest in left
+                and (now := current.get(trial_id, newest.get(old.trainable)))
+            ):
+                changes.add((old.code.digest, now.code.digest))
+                left.remove(old.code.digest)
+    return changes
+
+
+def code_diff(records: StudyRecords, changes: Iterable[tuple[str, str]]) -> str:
+    """Unified diffs of changes of code, each by the digests before and after, as far as the sources were kept."""
+    diffs = []
+    for old, new in sorted(changes):
+        before, after = _texts(records, old), _texts(records, new)
+        if before is not None and after is not None:
+            diffs.append(difference(before, after, (old, new)).diff)
+    return "\n".join(diffs)
+
+
+def mark_mixed_code(table: "Table", mixed: MixedCode, records: StudyRecords) -> "Table":
+    """`table` with a mark at each cell that has trials of older code, and notes below it that say what differs."""
+    notes = mixed.notes(records)
+    if not mixed.older:
+        return replace(table, notes=(*table.notes, *notes)) if notes else table
+    cells = {
+        place: replace(cell, other_code=sum(r.trial_id in mixed.older for r in cell.replicates))
+        for place, cell in table.cells.items()
+    }
+    return replace(table, cells=cells, notes=(*table.notes, *(f"† {note}" for note in notes)))
+
+
+def _change(records: StudyRecords, old: str, new: str) -> str:
+    if not old:
+        return "recorded before code was kept"
+    before, after = _texts(records, old), _texts(records, new)
+    if before is None or after is None:
+        return f"{old}, not {new or 'recorded before code was kept'}"
+    return str(difference(before, after))
+
+
+def _accepted(records: StudyRecords) -> set[tuple[str, str]]:
+    """The changes of code that somebody has accepted; none where the list cannot be read."""
+    try:
+        return accepted(records)
+    except StorageError:
+        return set()
+
+
+def _texts(records: StudyRecords, digest: str) -> dict[str, str] | None:
+    """File -> text of a code; None where it was not kept or cannot be read, which must not cost a report."""
+    try:
+        return read_sources(records, digest)
+    except StorageError:
+        return None

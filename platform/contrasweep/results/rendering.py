@@ -1,29 +1,45 @@
-"""How a table or a comparison is written as text: by a renderer that the package above hands in.
+"""How results are shown: by which names, and by which renderer."""
 
-Results compute and never import the report that shows them. `contrasweep/__init__.py`, which stands above both, gives
-the report's renderer to `use_renderer` and its drawings to `use_plots`; they are loaded when something is first
-shown.
-"""
-
-from collections.abc import Callable
+import importlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
+
+
+@dataclass(frozen=True)
+class DisplayNames:
+    """By declared name what is shown; a name that has none is shown as it is."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.names)
+
+    def __call__(self, word: str) -> str:
+        return self.names.get(word, word)
+
+
+NONE = DisplayNames()
+
+
+def display_names(labels: Mapping[str, str], words: Iterable[str]) -> DisplayNames:
+    """The `labels` of a study whose arms, axes and metrics are `words`. Where several would be shown alike, the
+    declared name stands behind the one that is shown: two arms never look like one."""
+    if not labels:
+        return NONE
+    shown = {word: labels.get(word, word) for word in [*labels, *words]}
+    counts = Counter(shown.values())
+    return DisplayNames(
+        {word: shown[word] if counts[shown[word]] == 1 else f"{shown[word]} ({word})" for word in labels}
+    )
+
 
 Format = Literal["text", "markdown", "latex", "html"]
 
 
-class Renderer(Protocol):
-    """Writes a table or a comparison in a format; `width` is the number of columns of a terminal."""
-
-    def __call__(self, shown: Any, format: Format, *, width: int) -> str: ...
-
-
-_load: Callable[[], Renderer] | None = None
-
-
-def use_renderer(load: Callable[[], Renderer]) -> None:
-    """Show tables and comparisons by the renderer that `load` returns."""
-    global _load
-    _load = load
+RENDERER, PLOTS = "contrasweep.report.formats", "contrasweep.report.plots"
+"""Modules of the package above, imported when something is first shown: what computes needs nothing that draws."""
 
 
 class Plots(Protocol):
@@ -42,20 +58,10 @@ class Plots(Protocol):
         """Of a search: how much each setting matters, and what noise would show."""
 
 
-_plots: Callable[[Any], Plots] | None = None
-
-
-def use_plots(plots: Callable[[Any], Plots]) -> None:
-    """Draw the figures of a study by what `plots` returns for its results."""
-    global _plots
-    _plots = plots
-
-
 def plots_of(results: Any) -> Plots:
     """The figures of a study."""
-    if _plots is None:
-        raise RuntimeError("no drawings are known; import contrasweep, which sets them")
-    return _plots(results)
+    plots: Plots = importlib.import_module(PLOTS).StudyPlots(results)
+    return plots
 
 
 class TextRenderable:
@@ -69,9 +75,7 @@ class TextRenderable:
         return self.to_text()
 
     def _rendered(self, format: Format, width: int = 100) -> str:
-        if _load is None:
-            raise RuntimeError("no renderer is known; import contrasweep, which sets it")
-        return _load()(self, format, width=width)
+        return str(importlib.import_module(RENDERER).render_as(self, format, width=width))
 
 
 class Renderable(TextRenderable):

@@ -55,7 +55,9 @@ def claim(
     check_log(plan.study.replicates, log)
     decision = decide(plan, records, code, changed=changed, rerun=rerun, retry_failed=retry_failed)
     if extend:
-        from contrasweep.results.extensions import count_look  # brings pandas, which `plan` and `submit` do without
+        from contrasweep.results.interim_analysis import (
+            count_look,
+        )  # brings pandas, which `plan` and `submit` do without
 
         count_look(plan, records)
     records.claim(study_document(plan), extend=goes_on)

@@ -9,7 +9,7 @@ from typing import Any
 from contrasweep.planning.looks import stage
 from contrasweep.planning.plan import Plan
 from contrasweep.planning.sweep import SweepPlan
-from contrasweep.results.looks import take_look
+from contrasweep.results.interim_analysis import take_look
 from contrasweep.rows import Row
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Phase, Record, TrialNotes

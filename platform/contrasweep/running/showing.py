@@ -9,7 +9,7 @@ from contrasweep.live.live_file import LiveFile
 from contrasweep.live.progress import Progress, axes_as_text, cell_of
 from contrasweep.live.state import ArmState, RunState
 from contrasweep.planning.plan import Plan
-from contrasweep.results.display_names import display_names
+from contrasweep.results.rendering import display_names
 from contrasweep.storage import compact
 from contrasweep.storage.records import StudyRecords
 

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import special
 
 from contrasweep.statistics.design import SIGN_FLIP, Contrast, Design
-from contrasweep.statistics.futures import Futures, draw_futures, moments
+from contrasweep.statistics.predictive import Futures, draw_futures, moments
 from contrasweep.statistics.resampling import EXACT_UP_TO, attained_level
 
 RANGE = (0.1, 0.9)

@@ -17,7 +17,7 @@ from contrasweep.live.live_file import LIVE, LIVE_FILE
 from contrasweep.live.state import ArmState, RunningTrial, RunState
 from contrasweep.live.terminal import View
 from contrasweep.report import html_report, report_data
-from contrasweep.results.display_names import display_names
+from contrasweep.results.rendering import display_names
 from contrasweep.running.claim import study_document
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status

@@ -18,7 +18,7 @@ from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.planning.grid import make_plan
 from contrasweep.report import render, write_report
-from contrasweep.report.csv_text import csv_text, inert_cell
+from contrasweep.report.formats import csv_text, inert_cell
 from contrasweep.report.paper import PaperStyle
 from contrasweep.running.claim import study_document
 from contrasweep.storage.planned import write_planned

@@ -15,12 +15,11 @@ import pytest
 
 from contrasweep.errors import SpecError
 from contrasweep.report import FORMATS, ReportData, html_report
-from contrasweep.report.charts import ticks
 from contrasweep.report.search_notes import SearchNotes
-from contrasweep.results.advice import Advice
+from contrasweep.report.svg import ticks
+from contrasweep.results.advice import Advice, Size
 from contrasweep.results.building import build_table
 from contrasweep.results.comparing import Judging
-from contrasweep.results.prices import Size
 from contrasweep.statistics import compare_paired, holm, mean_interval
 from contrasweep.statistics.design import Design
 from contrasweep.storage.record import DatasetRef

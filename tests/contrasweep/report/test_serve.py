@@ -16,8 +16,7 @@ from benchmarks.browser import browser, chromium
 from contrasweep.live.live_file import LIVE, LIVE_FILE
 from contrasweep.live.state import RunningTrial, RunState
 from contrasweep.report import html_report, report_data
-from contrasweep.report.live_page import LivePage
-from contrasweep.report.serve import server_of
+from contrasweep.report.serve import LivePage, server_of
 from contrasweep.running.claim import study_document
 from contrasweep.storage import compact
 from contrasweep.storage.planned import write_planned

@@ -10,7 +10,7 @@ from cluster.usage import Meter
 from contrasweep.data.manifest import Manifest
 from contrasweep.report.data import ReportData
 from contrasweep.report.page import html_report
-from contrasweep.report.use import use_figures
+from contrasweep.report.utilisation import use_figures
 from contrasweep.running.execution import Execution
 from contrasweep.storage import compact
 from contrasweep.storage.records import StudyRecords

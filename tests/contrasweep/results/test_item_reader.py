@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 
-from contrasweep.results.item_reader import ItemReader
-from contrasweep.results.item_values import item_values
+from contrasweep.results.items import ItemReader, item_values
 from contrasweep.rows import ItemColumns
 from contrasweep.storage.record import Status
 

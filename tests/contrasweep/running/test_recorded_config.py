@@ -9,7 +9,7 @@ import pytest
 
 from contrasweep import data
 from contrasweep.data.manifest import Manifest
-from contrasweep.results.unread import unread_lines, unread_settings
+from contrasweep.results.notices import unread_lines, unread_settings
 from contrasweep.running.execution import Execution
 from contrasweep.running.recorded_config import RecordedConfig
 from contrasweep.storage.record import Record, Status

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from contrasweep.report.bars import bar_chart, heat_map
-from contrasweep.report.charts import Dots, Series, short, xy_chart
 from contrasweep.report.data import ReportData
+from contrasweep.report.svg import Dots, Series, bar_chart, heat_map, short, xy_chart
 from contrasweep.results.cells import Cell
 from contrasweep.results.effects import ORDER, effects, noise
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 
+import numpy as np
 from markupsafe import Markup
 
 WIDTH, HEIGHT = 360, 240
@@ -205,3 +206,141 @@ def svg(parts: Sequence[str], width: float, height: float, title: str, more: str
     """The drawing as an element of the page, `title` for those who hear it; `parts` are elements."""
     opening = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}"{more}>'
     return Markup(f"{opening}{''.join(parts)}</svg>")
+
+
+def bar_chart(
+    names: Sequence[str],
+    values: Sequence[float],
+    shown: Sequence[str],
+    *,
+    title: str,
+    colours: Sequence[int] | None = None,
+    marks: Sequence[float] = (),
+) -> Markup:
+    """Horizontal bars with their names above them and their values at their ends; `marks` are values that are marked
+    beside each bar."""
+    high = max([v for v in [*values, *marks] if math.isfinite(v)], default=0.0) or 1.0
+    row, height, parts = 34, 34 * len(names) + 6, []
+    for i, (name, value, words) in enumerate(zip(names, values, shown, strict=True)):
+        length = max(0.0, value / high) * (WIDTH - 140) if math.isfinite(value) else 0
+        colour = colours[i] if colours else 0
+        end = length
+        if marks and math.isfinite(marks[i]):
+            at = marks[i] / high * (WIDTH - 140)
+            end = max(length, at)
+            parts.append(f'<line class="axis" x1="{at:.1f}" x2="{at:.1f}" y1="{i * row + 14}" y2="{i * row + 31}"/>')
+        parts.append(
+            f'<text class="tick" x="0" y="{i * row + 12}">{escape(name)}</text>'
+            f'<rect class="c{colour % COLOURS} fill" x="0" y="{i * row + 17}" width="{length:.1f}" height="11" rx="2"/>'
+            f'<text class="tick" x="{end + 6:.1f}" y="{i * row + 26}">{escape(words)}</text>'
+        )
+    return svg(parts, WIDTH, height, title)
+
+
+def heat_map(
+    rows: Sequence[str],
+    columns: Sequence[str],
+    values: Sequence[Sequence[float]],
+    *,
+    title: str,
+    row_label: str,
+    column_label: str,
+) -> Markup:
+    """A grid of shaded cells with their values; NaN stays empty."""
+    finite = [v for line in values for v in line if math.isfinite(v)]
+    low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
+    left, size, tall = 84, (WIDTH - 90) / max(1, len(columns)), 30
+    height = 44 + tall * len(rows)
+    parts = [
+        f'<text class="label" x="{left}" y="10">{escape(column_label)}</text><text class="label" x="0" '
+        f'y="24">{escape(row_label)}</text>'
+    ]
+    parts += [
+        f'<text class="tick" x="{left + size * (j + 0.5):.1f}" y="26" text-anchor="middle">{escape(name[:9])}</text>'
+        for j, name in enumerate(columns)
+    ]
+    for i, (name, line) in enumerate(zip(rows, values, strict=True)):
+        y = 32 + tall * i
+        parts.append(f'<text class="tick" x="0" y="{y + 19}">{escape(name[:13])}</text>')
+        for j, value in enumerate(line):
+            if math.isfinite(value):
+                shade = 0.08 + 0.62 * ((value - low) / (high - low) if high > low else 0.5)
+                parts.append(
+                    f'<rect class="c0 fill" x="{left + size * j:.1f}" y="{y}" width="{size - 2:.1f}" '
+                    f'height="{tall - 2}" fill-opacity="{shade:.2f}"/>'
+                    f'<text class="tick strong" x="{left + size * (j + 0.5) - 1:.1f}" y="{y + 18}" '
+                    f'text-anchor="middle">{short(value)}</text>'
+                )
+    return svg(parts, WIDTH, height, title)
+
+
+GAP, WIDE, TALL = 128, 1040, 330
+EDGES = 84, 66, 34, 314  # left, right, top, bottom of upright axes
+SMALLEST = 0.8  # of its size, so that its text stays legible
+SINGLE = 400  # up to so many lines each is an element of its own, which a pointer can find
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An upright axis: positions 0 to 1 of each line (NaN where a trial lacks it), and marks (position, text)."""
+
+    name: str
+    positions: Sequence[float]
+    marks: Sequence[tuple[float, str]]
+
+
+def axis(name: str, values: Sequence[object], *, log: bool = False) -> Axis:
+    """Numbers by size (by magnitude with `log` or where they span decades), anything else by name."""
+    try:
+        numbers = np.array([float(v) for v in values], dtype=np.float64)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        names = list(dict.fromkeys(map(str, values)))
+        at = {n: (i + 0.5) / len(names) for i, n in enumerate(names)}
+        marks = [(p, n if len(n) <= 11 else n[:10] + "…") for n, p in at.items()] if len(names) <= 14 else []
+        return Axis(name, [at[str(v)] for v in values], marks)
+    finite = numbers[np.isfinite(numbers)]
+    low, high = float(finite.min()), float(finite.max())
+    log = low > 0 and (log or high / low > 50)
+    distinct = [float(v) for v in np.unique(finite)]
+    shown = distinct if len(distinct) <= 6 else log_ticks(low, high) if log else ticks(low, high)
+
+    def place(value: float) -> float:
+        scale = math.log if log else float
+        return (scale(value) - scale(low)) / ((scale(high) - scale(low)) or 1.0) if math.isfinite(value) else math.nan
+
+    return Axis(name, [place(float(v)) for v in numbers], [(place(v), short(v)) for v in shown])
+
+
+def parallel_chart(
+    axes: Sequence[Axis], colours: Sequence[int], names: Sequence[str], *, title: str, tips: Sequence[str] = ()
+) -> Markup:
+    """One line a trial, in the colour and under the name (its arm) of the same place; `tips` for a pointer over it."""
+    left, right, top, bottom = EDGES
+    gap = max(GAP, (WIDE - left - right) / max(1, len(axes) - 1))
+    width = left + gap * (len(axes) - 1) + right
+    groups: dict[tuple[int, str], list[str]] = {}
+    for i, (colour, name) in enumerate(zip(colours, names, strict=True)):
+        at = [
+            (left + gap * j, bottom - a.positions[i] * (bottom - top))
+            for j, a in enumerate(axes)
+            if math.isfinite(a.positions[i])
+        ]
+        tip = f"<title>{escape(tips[i])}</title>" if tips else ""
+        one = f'<path class="thin" d="{path(at)}">{tip}</path>' if len(names) <= SINGLE else path(at)
+        groups.setdefault((colour % COLOURS, name), []).append(one)
+    parts = []
+    for (colour, name), lines in groups.items():
+        inner = "".join(lines) if len(names) <= SINGLE else f'<path class="thin" d="{"".join(lines)}"/>'
+        parts.append(f'<g class="c{colour}" data-name="{escape(name)}">{inner}</g>')
+    for j, a in enumerate(axes):
+        x = left + gap * j
+        side, anchor = (-6, "end") if j == 0 else (6, "start")
+        parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{bottom}"/>')
+        parts.append(f'<text class="label" x="{x:.1f}" y="16" text-anchor="middle">{escape(a.name)}</text>')
+        parts += [
+            f'<text class="tick halo" x="{x + side:.1f}" y="{bottom - p * (bottom - top) + 3.5:.1f}" '
+            f'text-anchor="{anchor}">{escape(text)}</text>'
+            for p, text in a.marks
+        ]
+    smallest = f' style="min-width:{round(SMALLEST * width)}px"'  # a phone scrolls
+    return svg(parts, round(width), TALL, title, smallest)

@@ -1,0 +1,263 @@
+"""What a search tried, which settings mattered, its Pareto fronts, and what a study recommends, also as a study that
+runs it again."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypedDict
+
+import numpy as np
+import pandas as pd
+
+from contrasweep.config import Config, MutableConfig
+from contrasweep.errors import SpecError
+from contrasweep.schema import validate
+from contrasweep.storage.record import Phase, Record, Status
+from contrasweep.storage.study_document import StudyDocument
+from contrasweep.study import dotted
+from contrasweep.study.objectives import front, value_of, violation
+from contrasweep.study.space import Parameter, drawn_from
+from contrasweep.tuning.pruners import scheduled
+
+if TYPE_CHECKING:  # brings SciPy along
+    from contrasweep.results.cells import Cell
+
+
+def pareto_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataFrame:
+    """One row a configuration that was trained to its end on all its folds: arm, number (in the order of asking), the
+    means over its folds of each objective and constrained metric, `feasible` (every constraint holds), `front` (no
+    feasible configuration of its arm is better in one objective and as good in the rest), and its searched settings.
+
+    Empty where the study neither has several objectives nor constraints."""
+    goals, constraints = document.goals, document.constraints
+    folds = document.search.folds if document.search else 1
+    ended: dict[tuple[str, int], list[Record]] = {}
+    for record in records if len(goals) > 1 or constraints else []:
+        if record.notes.phase == Phase.SEARCH and record.status == Status.DONE:
+            ended.setdefault((record.arm, record.notes.candidate or 0), []).append(record)
+    rows = []
+    for (arm, number), trials in sorted(ended.items(), key=lambda item: (document.arms.index(item[0][0]), item[0][1])):
+        if len(trials) < folds:
+            continue
+        means = {
+            metric: float(np.mean([value_of(r, metric) for r in trials]))
+            for metric in dict.fromkeys([*goals, *constraints])
+        }
+        space = validate(dict[str, Parameter], document.space(arm))
+        rows.append(
+            {
+                "arm": arm,
+                "number": number,
+                **means,
+                "feasible": feasible(trials, document),
+                "front": False,
+                **{k: v for k, v in drawn_from(space, trials[0].config).items() if k not in means},
+            }
+        )
+    frame = pd.DataFrame(rows)
+    for _, part in frame.groupby("arm") if rows else []:
+        on_front = front(part[list(goals)].to_numpy(float), list(goals.values()), part["feasible"].to_numpy(bool))
+        frame.loc[part.index, "front"] = on_front
+    return frame
+
+
+def feasible(records: Sequence[Record], document: StudyDocument) -> bool:
+    """Whether the means of these records of one configuration keep to the study's constraints."""
+    return all(
+        violation(metric, text, float(np.mean([value_of(r, metric) for r in records]))) <= 0
+        for metric, text in document.constraints.items()
+    )
+
+
+OWN_COLUMNS = ["trial_id", "arm", "value", "status"]
+ENOUGH = 20
+"""Configurations of which the best tenth are two: with fewer, that nothing stands out says nothing."""
+
+
+def settings(frame: pd.DataFrame) -> list[str]:
+    """The searched settings among the columns of a `search_frame`."""
+    return [str(column) for column in frame.columns if column not in OWN_COLUMNS]
+
+
+def search_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataFrame:
+    """One row a configuration in the order of asking: trial_id (of its first fold), arm, value (mean of the metric
+    over its folds), status (the worst of its folds', or that it breaks a constraint), and the searched settings; of a
+    schedule of settings, its last."""
+    spaces = {arm: validate(dict[str, Parameter], document.space(arm)) for arm in document.arms}
+    ended: dict[tuple[str, str], list[Record]] = {}
+    for record in sorted(records, key=lambda r: (r.notes.candidate or 0, r.arm, r.fold or 0)):
+        if record.notes.phase == Phase.SEARCH:
+            ended.setdefault((record.arm, json.dumps(record.config, sort_keys=True)), []).append(record)
+    rows = [
+        {
+            "trial_id": rs[0].trial_id,
+            "arm": arm,
+            "value": float(np.mean([r.metrics.get(document.metric, np.nan) for r in rs])),
+            "status": next(
+                (r.status.value for r in rs if r.status != Status.DONE),
+                Status.DONE.value if feasible(rs, document) else "breaks a constraint",
+            ),
+            **drawn_from(spaces.get(arm, {}), scheduled.last_settings(rs[0].config)),
+        }
+        for (arm, _), rs in ended.items()
+    ]
+    return pd.DataFrame(rows, columns=None if rows else OWN_COLUMNS)
+
+
+def importance(frame: pd.DataFrame, document: StudyDocument) -> pd.DataFrame:
+    """One row an arm and searched setting: arm, setting, share (of what tells the best tenth apart, PED-ANOVA), noise
+    (the share that shuffled scores reach), configurations (that were trained to their end), and `verdict`: "matters",
+    "no more than noise" or "too few configurations". Most important first; NaN where there is nothing to tell from."""
+    from contrasweep.tuning.searchers import importance as of
+
+    rows = []
+    for arm in document.arms:
+        whole = frame[(frame["arm"] == arm) & (frame["status"] == Status.DONE)]
+        space = validate(dict[str, Parameter], document.space(arm))
+        configs = [
+            (
+                {str(k): v for k, v in row.items() if k in space and (isinstance(v, list | dict) or not pd.isna(v))},
+                float(row["value"]),
+            )
+            for row in whole.to_dict("records")
+        ]
+        seen = of(configs, space, mode=document.mode)
+        for name in seen.shares or space:
+            share, noise = seen.shares.get(name, np.nan), seen.noise.get(name, np.nan)
+            verdict = _verdict(share > noise, seen.configurations)
+            rows.append((arm, name, share, noise, seen.configurations, verdict))
+    return pd.DataFrame(rows, columns=["arm", "setting", "share", "noise", "configurations", "verdict"])
+
+
+def _verdict(above: bool, configurations: int) -> str:
+    if above:
+        return "matters"
+    return "too few configurations" if configurations < ENOUGH else "no more than noise"
+
+
+GRID_FIELDS = ("data", "folds", "metric", "mode", "alpha", "reference", "question", "smallest_difference")
+"""Fields of a study's declaration that its rerun keeps."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """An arm's best: of a search its best configuration, of a grid its best cell.
+
+    `settings` are those searched (or the cell's axes) by dotted key. `searched` is the metric in the search (mean over
+    its folds), of `configurations` that were trained to their end; `mean` with `low` to `high` is what the table has:
+    of a search the confirmation on `n` fresh replicates. None stands for what there is not.
+    """
+
+    arm: str
+    settings: Config = field(default_factory=dict)
+    configurations: int = 0
+    searched: float | None = None
+    mean: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+
+
+def best_of_search(
+    search: pd.DataFrame, confirmed: Iterable[Record], cells: "Mapping[str, Cell]", document: StudyDocument
+) -> list[Best]:
+    """One entry an arm whose search has a configuration that was trained to its end, in the order of the study.
+
+    The settings are those that were confirmed; where none was yet, those of the best in the search.
+    """
+    configs = {record.arm: scheduled.last_settings(record.config) for record in confirmed}
+    rows, sign = [], 1 if document.mode == "max" else -1
+    for arm in document.arms:
+        whole = search[(search["arm"] == arm) & (search["status"] == Status.DONE) & search["value"].notna()]
+        if whole.empty:
+            continue
+        row = whole.iloc[int((sign * whole["value"]).argmax())]
+        space = validate(dict[str, Parameter], document.space(arm))
+        drawn = {str(key): value for key, value in row.items() if key not in OWN_COLUMNS and key in space}
+        if arm in configs:
+            drawn = drawn_from(space, configs[arm])
+        rows.append(
+            Best(arm, drawn, len(whole), float(row["value"]), **(_confirmed(cells[arm]) if arm in cells else {}))
+        )
+    return rows
+
+
+def best_of_grid(cells: "Iterable[tuple[str, Config, Cell]]", document: StudyDocument) -> list[Best]:
+    """One entry an arm: of its `cells` (arm, axes, cell) the one with the best mean."""
+    sign, best = 1 if document.mode == "max" else -1, dict[str, Best]()
+    for arm, axes, cell in cells:
+        entry = Best(arm, axes, **_confirmed(cell))
+        if entry.mean is not None and (arm not in best or sign * entry.mean > sign * (best[arm].mean or 0.0)):
+            best[arm] = entry
+    return [best[arm] for arm in document.arms if arm in best]
+
+
+def best_frame(entries: Iterable[Best]) -> pd.DataFrame:
+    """One row an arm: arm, its settings (dotted columns), configurations, searched, mean, low, high, n."""
+    return pd.DataFrame(
+        [
+            {"arm": entry.arm, **entry.settings}
+            | {"configurations": entry.configurations, "searched": entry.searched}
+            | {"mean": entry.mean, "low": entry.low, "high": entry.high, "n": entry.n}
+            for entry in entries
+        ]
+    )
+
+
+def rerun(entries: Iterable[Best], document: StudyDocument) -> MutableConfig:
+    """The fields of a grid whose arms have their best settings: a study file that runs as it is.
+
+    Raises `SpecError` for a grid over datasets or with sub-grids, where an arm has no one best cell.
+    """
+    declared = document.spec
+    if "data" in document.axes or declared.get("subgrids"):
+        raise SpecError(
+            "a grid over datasets or with sub-grids has no one best cell an arm",
+            place="--format",
+            value="yaml",
+            hint="`contrasweep report STUDY --json` has the settings of each trial",
+        )
+    tuned: dict[str, MutableConfig] = {}
+    arms = {}
+    by_arm = {entry.arm: entry for entry in entries}
+    for name in _bases_first(list(by_arm), declared.get("freeze") or {}):
+        arm, own = declared["arms"][name], _plain(by_arm[name].settings)
+        below = tuned.get((declared.get("freeze") or {}).get(name, ""), {})
+        kept = (dotted.nest(key, value) for key, value in below.items() if key not in (arm.get("space") or {}))
+        tuned[name] = {**below, **own}
+        config = dotted.merge(*kept, dotted.expand(arm.get("config") or {}), dotted.expand(own))
+        arms[name] = {"trainable": arm["trainable"], "config": config}
+    fields = {key: declared[key] for key in GRID_FIELDS if declared.get(key) is not None}
+    seeds = declared.get("confirm_seeds") or declared.get("seeds") or [0]
+    return {"name": f"{document.name}-best", **fields, "seeds": seeds, "arms": {name: arms[name] for name in by_arm}}
+
+
+def _bases_first(arms: Sequence[str], freeze: Mapping[str, str]) -> list[str]:
+    """`arms` with each after the one that it is frozen on; the declaration was checked to have no circle."""
+    ordered: list[str] = []
+    while waiting := [arm for arm in arms if arm not in ordered]:
+        ordered += [arm for arm in waiting if freeze.get(arm) not in waiting]
+    return ordered
+
+
+class Confirmed(TypedDict, total=False):
+    """The fields of a `Best` that the table's cell says."""
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    n: int
+
+
+def _confirmed(cell: "Cell") -> Confirmed:
+    mean = cell.mean if cell.mean is not None and np.isfinite(cell.mean) else None
+    return {"mean": mean, "low": cell.low, "high": cell.high, "n": cell.n}
+
+
+def _plain(settings: Config) -> MutableConfig:
+    """The settings without those that stand for none, numbers as Python's."""
+    return {
+        key: value.item() if isinstance(value, np.generic) else value
+        for key, value in settings.items()
+        if value is not None and not (isinstance(value, float) and np.isnan(value))
+    }

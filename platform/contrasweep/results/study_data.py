@@ -1,0 +1,201 @@
+"""`StudyData`: a study as it lies in the storage, with its trials as a frame and what a reader must know of them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, Self
+
+import numpy as np
+import pandas as pd
+
+from contrasweep.config import Config
+from contrasweep.errors import BrokenFileError, SpecError, choose_from
+from contrasweep.results.items import ItemReader, Items
+from contrasweep.results.notices import MixedCode, notice_lines, unread_lines
+from contrasweep.results.rendering import DisplayNames, display_names
+from contrasweep.rows import ItemColumns
+from contrasweep.storage import compact
+from contrasweep.storage.planned import read_planned
+from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.store import LocalStore
+from contrasweep.storage.study_document import StudyDocument
+from contrasweep.tracking.links import read_links
+
+Over = Literal["replicates", "groups"]
+"""What a table is over: trials, or the test items of all folds."""
+OWN_COLUMNS = ("trial_id", "arm", "fold", "seed", "status", "seconds", "gpu_memory_gib")
+"""The columns of a frame of trials that are neither axes nor metrics."""
+MAX_NOTES = 3
+PLURALS = {"arm": "arms", "axis": "axes", "metric": "metrics", "rows or columns": "rows and columns"}
+
+
+@dataclass(frozen=True, repr=False)
+class StudyData:
+    """A study's trials and what became of them. A trial without a record is `pending`."""
+
+    document: StudyDocument
+    planned: pd.DataFrame  # one row a trial of the table: trial_id, arm, the axes, fold, seed
+    trial_records: Mapping[str, Record]  # those there are of the planned trials, by trial id
+    search_records: Mapping[str, Record]  # those of a Sweep's search
+    records: StudyRecords
+    etags: Mapping[str, str]  # the records' state when they were read
+    run_urls: Mapping[str, str] = field(default_factory=dict)  # of the trials' MLflow runs, where they are known
+    stopped: str = ""  # which budget ended the run that gave these results
+    broken: list[BrokenFileError] = field(default_factory=list)  # files of single trials, left out of what is shown
+
+    @classmethod
+    def load(cls, study: str, storage: str, *, run_urls: Mapping[str, str] | None = None) -> Self:
+        """The study called `study` as it lies in `storage`; `SpecError` if it was never run there."""
+        records = StudyRecords(storage, study)
+        document = records.document()
+        if document is None:
+            raise SpecError(
+                "there is no such study in this storage",
+                place="STUDY",
+                value=study,
+                hint=f"storage is {storage}; run it first with: contrasweep run",
+            )
+        planned, etags = read_planned(records), compact.record_etags(records)
+        broken: list[BrokenFileError] = []
+        rest = compact.read_records(records, etags, broken)
+        of_trials = {trial_id: rest.pop(trial_id) for trial_id in planned["trial_id"] if trial_id in rest}
+        return cls(
+            document,
+            planned,
+            of_trials,
+            rest if document.search else {},
+            records,
+            etags,
+            read_links(records).runs if run_urls is None else run_urls,
+            broken=broken,
+        )
+
+    @property
+    def name(self) -> str:
+        """The study's name."""
+        return self.document.name
+
+    @property
+    def metric(self) -> str:
+        """The metric that the study is about."""
+        return self.document.metric
+
+    @property
+    def axes(self) -> list[str]:
+        """What the arms are compared over, as declared."""
+        return list(self.document.axes)
+
+    @cached_property
+    def names(self) -> DisplayNames:
+        """What the study's `labels` call its arms, axes and metrics where people read them."""
+        return display_names(self.document.labels, [*self.document.arms, *self.frame.columns])
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """One row a trial: trial_id, arm, the axes, fold, seed, status, the metrics, seconds, gpu_memory_gib."""
+        rows = [self.trial_records.get(trial_id) for trial_id in self.planned["trial_id"]]
+        taken = {*OWN_COLUMNS, *self.axes}
+        names = dict.fromkeys([self.metric, *(name for record in rows if record for name in record.metrics)])
+        metrics = {
+            (f"metric.{name}" if name in taken else name): [
+                record.metrics.get(name, np.nan) if record else np.nan for record in rows
+            ]
+            for name in names
+        }
+        return self.planned.assign(
+            status=[
+                self._status(trial_id, record).value
+                for trial_id, record in zip(self.planned["trial_id"], rows, strict=True)
+            ],
+            **metrics,
+            seconds=[record.seconds if record else np.nan for record in rows],
+            gpu_memory_gib=pd.array([record.gpu_memory_gib if record else None for record in rows], dtype="Float64"),
+        )
+
+    def _status(self, trial_id: str, record: Record | None) -> Status:
+        return record.status if record else Status.BROKEN if trial_id in self.etags else Status.PENDING
+
+    @cached_property
+    def items(self) -> Items:
+        """A trial's scores of its test items by name, read once; {} where they are broken."""
+        return ItemReader(self._items, remote=not isinstance(self.records.store, LocalStore))
+
+    def _items(self, trial_id: str) -> ItemColumns:
+        record = self.trial_records.get(trial_id)
+        try:
+            return self.records.items(trial_id, record.items if record else ())
+        except BrokenFileError as error:
+            self._leave_out([error])
+            return {}
+
+    def _leave_out(self, broken: Iterable[BrokenFileError]) -> None:
+        known = set(map(str, self.broken))
+        self.broken.extend(error for error in broken if str(error) not in known)
+
+    def broken_notes(self) -> list[str]:
+        """What a reader must know of broken files, in a few lines."""
+        told = [f"left out: {error}" for error in self.broken[:MAX_NOTES]]
+        return told + [f"left out: {len(self.broken) - MAX_NOTES} more broken files"] * (len(self.broken) > MAX_NOTES)
+
+    def curves(self, trial_ids: Iterable[str] | None = None) -> pd.DataFrame:
+        """Every report of the table's trials, or of `trial_ids`: trial_id, step, time, and the metrics."""
+        broken: list[BrokenFileError] = []
+        wanted = self.trial_records if trial_ids is None else trial_ids
+        curves = compact.read_curves(self.records, self.etags, wanted, broken)
+        self._leave_out(broken)
+        return curves
+
+    def system(self) -> pd.DataFrame:
+        """What every trial used over time: trial_id, step (seconds since it began), time, `gpu_utilization_percentage`,
+        `gpu_memory_gib`, `cpu_utilization_percentage` of the host and `process_memory_gib`; none of shorter trials."""
+        broken: list[BrokenFileError] = []
+        wanted = [*self.search_records, *self.trial_records]
+        return compact.read_system(self.records, self.etags, wanted, broken)
+
+    @cached_property
+    def unread(self) -> list[str]:
+        """A sentence for each setting that no trial of some arms read."""
+        return unread_lines([*self.trial_records.values(), *self.search_records.values()])
+
+    @cached_property
+    def notices(self) -> list[str]:
+        """A sentence for what finished trials of the table say of themselves, such as that OCL was SCL in them."""
+        return notice_lines(self.trial_records.values())
+
+    @cached_property
+    def mixed_code(self) -> MixedCode:
+        """Trials of the table that ran other code than the newest."""
+        return MixedCode.of(self.trial_records.values())
+
+    def mode(self, metric: str) -> Any:
+        """Which values of a metric are better. Of another one than the study's larger ones are, unless it is a loss or
+        the similarity to other classes."""
+        return self.document.mode if metric == self.metric else "min" if metric.startswith(("loss", "noise")) else "max"
+
+    @property
+    def title(self) -> str:
+        """The study, its data, and whether any of the data is synthetic, as it stands over every table."""
+        names = dict.fromkeys(self.names(d.name) + " (synthetic)" * d.synthetic for d in self.document.datasets)
+        return f"{self.name} on {', '.join(names)}"
+
+    def at(self, frame: pd.DataFrame, at: Config) -> pd.DataFrame:
+        """The rows of `frame` (of `to_frame`) in those cells alone: axis -> value."""
+        for axis, value in at.items():
+            self.check_known("axis", axis, self.axes)
+            frame = frame[[v == value for v in frame[axis]]]
+        return frame
+
+    def known_metric(self, metric: str, known: list[str]) -> None:
+        """`SpecError` unless `metric` is one of `known`, or nothing is known of any yet."""
+        self.check_known("metric", metric, known or [metric])
+
+    def check_known(self, kind: str, value: str, known: list[str]) -> None:
+        """`SpecError` unless `value`, an arm, an axis, a metric or a row, is one of `known`."""
+        if value not in known:
+            raise SpecError(
+                f"there is no such {kind}",
+                place=f"study {self.name}",
+                value=value,
+                hint=choose_from(PLURALS[kind], known, value),
+            )
