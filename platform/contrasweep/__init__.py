@@ -17,6 +17,7 @@ from contrasweep.lazy import importer
 if TYPE_CHECKING:
     from contrasweep.planning.facade import plan
     from contrasweep.planning.plan import Plan
+    from contrasweep.results.cells import TableStyle
     from contrasweep.results.results import Results
     from contrasweep.running.driver import run
     from contrasweep.running.submit import submit
@@ -47,6 +48,7 @@ __all__ = [
     "StorageError",
     "SubGrid",
     "Sweep",
+    "TableStyle",
     "Trial",
     "__version__",
     "load",
@@ -64,6 +66,7 @@ __getattr__ = importer(
         "Report": "trial",
         "Trial": "trial",
         "Results": "results.results",
+        "TableStyle": "results.cells",
         "submit": "running.submit",
         "plan": "planning.facade",
         "run": "running.driver",

@@ -56,7 +56,7 @@ def report(
 ) -> None:
     """Print or write the table of a study, as it stands now; a csv or parquet file gets NAME.comparisons beside it."""
     from contrasweep.report import serve_report, write_report
-    from contrasweep.report.paper import PaperStyle
+    from contrasweep.results.cells import TableStyle
 
     results = load(study, storage)
     if serve:
@@ -66,7 +66,6 @@ def report(
         table = results.table(rows or None, columns or None, metric, over=over)
         print_json(summary(results, table) | {"rows": _rows(results.to_frame())})
         return
-    paper = caption or label or percent or digits is not None
     write_report(
         results,
         format,
@@ -74,10 +73,9 @@ def report(
         columns=columns,
         metric=metric,
         output=output,
-        spread=spread,
         over=over,
         width=(width() if output is None else None) or WIDTH,
-        style=PaperStyle(digits, percent, caption, label) if paper else None,
+        style=TableStyle(spread, digits, percent, caption, label),
     )
 
 

@@ -19,9 +19,10 @@ from contrasweep.report.data import ReportData
 from contrasweep.report.displayed import named_report
 from contrasweep.report.formats import csv_text
 from contrasweep.report.page import html_report
-from contrasweep.report.paper import PaperStyle, PaperTable
+from contrasweep.report.paper import PaperTable
 from contrasweep.report.search_notes import search_notes
 from contrasweep.results.answer import Versus
+from contrasweep.results.cells import PLAIN, TableStyle
 from contrasweep.results.items import by_item
 from contrasweep.results.notices import code_diff, superseded_changes
 from contrasweep.results.results import Results
@@ -59,15 +60,14 @@ def write_report(
     columns: Sequence[str] | None = None,
     metric: str | None = None,
     output: Path | None = None,
-    spread: bool = False,
     over: Over = "replicates",
     width: int = WIDTH,
-    style: PaperStyle | None = None,
+    style: TableStyle = PLAIN,
 ) -> None:
     """The study as it stands now, in one of `FORMATS`, to the file `output` or to standard output.
 
     `metric` may be several with commas between them, side by side in text, markdown and latex; these are written as a
-    paper prints them where there are several, or a `style`.
+    paper prints them where there are several, or the `style` is one of papers.
 
     html is the whole report, the others are the table with its verdicts; csv and parquet hold one row a cell, and
     beside a file NAME.csv its comparisons, one row each, are NAME.comparisons.csv. yaml is a study file that runs each
@@ -82,10 +82,10 @@ def write_report(
             hint="leave it out, or take another --format",
         )
     metrics = [name.strip() for name in (metric or "").split(",") if name.strip()]
-    if style is not None or len(metrics) > 1:
+    if style.of_paper or len(metrics) > 1:
         write(_paper(results, format, metrics, rows, columns, over, style, width).encode(), output)
         return
-    table = results.table(rows or None, columns or None, metric, spread=spread, over=over)
+    table = results.table(rows or None, columns or None, metric, over=over, style=style)
     write(render(results, format, table, width=width), output)
     if output is not None and format in ("csv", "parquet"):
         write(_frame_bytes(table.comparisons(), format), output.with_suffix(f".comparisons{output.suffix}"))
@@ -98,7 +98,7 @@ def _paper(
     rows: Sequence[str] | None,
     columns: Sequence[str] | None,
     over: Over,
-    style: PaperStyle | None,
+    style: TableStyle,
     width: int,
 ) -> str:
     if format not in PAPER_FORMATS:
@@ -108,9 +108,8 @@ def _paper(
             value=format,
             hint=f"take one of {', '.join(PAPER_FORMATS)}",
         )
-    tables = [results.table(rows or None, columns or None, metric, over=over) for metric in metrics or [results.metric]]
-    names = {**results.names.names, **(style.names if style else {})}
-    paper = PaperTable(tables, replace(style or PaperStyle(), names=names))
+    chosen = metrics or [results.metric]
+    paper = PaperTable([results.table(rows or None, columns or None, one, over=over, style=style) for one in chosen])
     return {"text": lambda: paper.to_text(width), "markdown": paper.to_markdown, "latex": paper.to_latex}[format]()
 
 

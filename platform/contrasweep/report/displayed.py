@@ -16,7 +16,8 @@ from contrasweep.results.table import Table
 
 def displayed(shown: Table | Versus | Advice) -> Table | Versus | Advice:
     """What a format shows of a table, of two arms or of advice."""
-    if not (names := shown.names):
+    names = shown.style.names if isinstance(shown, Table) else shown.names
+    if not names:
         return shown
     if isinstance(shown, Table):
         return named_table(shown, names)
@@ -50,7 +51,7 @@ def named_table(table: Table, names: DisplayNames) -> Table:
         reference=None if table.reference is None else names(table.reference),
         given_answer=None if table.given_answer is None else named_answer(table.given_answer, names),
         averages={columns[column]: cell for column, cell in table.averages.items()},
-        names=NONE,
+        style=replace(table.style, names=NONE),
     )
 
 

@@ -17,7 +17,7 @@ from contrasweep.report.markdown import table_markdown, versus_markdown
 from contrasweep.report.text import comparison_rows, table_text, versus_text
 from contrasweep.results.advice import Advice
 from contrasweep.results.answer import Versus
-from contrasweep.results.cells import ARROWS, number
+from contrasweep.results.cells import ARROWS
 from contrasweep.results.rendering import Format
 from contrasweep.results.table import Table, marked_as
 
@@ -72,7 +72,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"ARROWS": ARROWS, "number": number, "zip": zip, "asset": _asset}
+    environment.globals |= {"ARROWS": ARROWS, "zip": zip, "asset": _asset}
     environment.filters["starred"] = lambda line: marked_as(line, "★")
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
     return environment

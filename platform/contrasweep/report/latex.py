@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from contrasweep.report.text import bottom_labels, comparison_rows
 from contrasweep.results.answer import Versus
-from contrasweep.results.cells import Cell, number
+from contrasweep.results.cells import Cell
 from contrasweep.results.table import Table, marked_as
 
 SPECIAL = {
@@ -113,10 +113,8 @@ def _caption(table: Table) -> str:
 
 
 def _entry(table: Table, cell: Cell | None) -> str:
-    text = table.cell_text(cell)
-    if cell is None or cell.mean is None or cell.low is None or cell.high is None or math.isinf(cell.low):
-        return rf"\textit{{{escape(text)}}}"
-    plain = number(cell.mean, table.decimals)
-    rest = text.removeprefix(plain)
+    plain, rest = table.cell_parts(cell)
+    if cell is None or cell.low is None or math.isinf(cell.low):
+        return rf"\textit{{{escape(table.cell_text(cell))}}}"
     mean = rf"\textbf{{{plain}}}" if cell.best else plain
-    return mean + rf"{{\scriptsize\ {escape(rest.lstrip())}}}" * bool(rest) + ARROWS[cell.mark]
+    return mean + rf"{{\scriptsize\ {escape(rest)}}}" * bool(rest) + ARROWS[cell.mark]

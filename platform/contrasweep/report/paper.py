@@ -1,41 +1,17 @@
 """A table as a paper prints it: several metrics side by side, chosen digits, percent, display names, a caption."""
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from contrasweep.errors import SpecError
 from contrasweep.markdown_text import markdown_text
 from contrasweep.report.latex import escape, latex_row, table_environment
 from contrasweep.report.markdown import list_item, table_lines
-from contrasweep.results.cells import ARROWS, Cell, number
+from contrasweep.results.cells import ARROWS, Cell, TableStyle
 from contrasweep.results.table import Table, marked_as
 from contrasweep.text_table import text_table
 
-MOST_DIGITS = 8
 EMPTY = Cell(None, None, None, 0, {}, ())
 """What stands in the row of averages for a metric that the study does not decide."""
-
-
-@dataclass(frozen=True)
-class PaperStyle:
-    """How a paper's table is written. `digits` after the point (default: two of the typical interval's half-width),
-    `percent` shows 0.912 as 91.2, `names` are what arms, axes, metrics and their values are called there, `caption` and
-    `label` go into LaTeX."""
-
-    digits: int | None = None
-    percent: bool = False
-    caption: str = ""
-    label: str = ""
-    names: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.digits is not None and not 0 <= self.digits <= MOST_DIGITS:
-            raise SpecError(f"digits are 0 to {MOST_DIGITS}", place="--digits", value=self.digits)
-
-    def name(self, word: str) -> str:
-        """The display name of an arm, an axis, a metric, or a value."""
-        return self.names.get(word, word)
 
 
 @dataclass(frozen=True)
@@ -43,16 +19,20 @@ class PaperTable:
     """The tables of one study for several metrics, of the same rows and columns, in one."""
 
     tables: Sequence[Table]
-    style: PaperStyle = field(default_factory=PaperStyle)
+
+    @property
+    def style(self) -> TableStyle:
+        """How it is drawn."""
+        return self.tables[0].style
 
     @property
     def head(self) -> list[str]:
         """What stands over the columns: the row factors, then each metric's columns."""
-        return [*map(self.style.name, self.tables[0].row_factors), *(title for _, title in self._columns())]
+        return [*map(self.style.names, self.tables[0].row_factors), *(title for _, title in self._columns())]
 
     def _columns(self) -> list[tuple[str, str]]:
         """(metric, title) of each column of cells."""
-        name, several = self.style.name, len(self.tables) > 1
+        name, several = self.style.names, len(self.tables) > 1
         columns = []
         for table in self.tables:
             for column in table.columns:
@@ -66,7 +46,7 @@ class PaperTable:
         first = self.tables[0]
         rows = [
             (
-                [self.style.name(label) for label in labels],
+                [self.style.names(label) for label in labels],
                 [(table, table.cells.get((row, column))) for table in self.tables for column in table.columns],
             )
             for row, labels in zip(first.rows, first.row_labels(), strict=True)
@@ -81,24 +61,10 @@ class PaperTable:
             )
         return rows
 
-    def parts(self, table: Table, cell: Cell | None) -> tuple[str, str]:
-        """What a cell says: its mean, and its interval with what is missing; words alone where it has no mean."""
-        scale, digits = (100.0 if self.style.percent else 1.0), self.style.digits
-        if digits is None:
-            digits = max(0, table.decimals - 2 * self.style.percent)
-        if cell is None or cell.mean is None:
-            return "", table.cell_text(cell)
-        share = f" {cell.n}/{cell.planned}" * (cell.n < cell.planned) + " †" * bool(cell.other_code)
-        if cell.low is None or cell.high is None or math.isinf(cell.low):
-            return number(scale * cell.mean, digits), f"[one replicate]{share}"
-        span = f"[{number(scale * cell.low, digits)}, {number(scale * cell.high, digits)}]" * (cell.low != cell.high)
-        return number(scale * cell.mean, digits), f"{span}{share}".strip()
-
     @property
     def legend(self) -> list[str]:
         """What the marks mean and what is missing: each line once, then the answer of each metric."""
-        lines = list(dict.fromkeys(line for table in self.tables for line in table.legend))
-        return [*(["in percent"] if self.style.percent else []), *lines]
+        return list(dict.fromkeys(line for table in self.tables for line in table.legend))
 
     def to_text(self, width: int) -> str:
         """For a terminal."""
@@ -119,7 +85,7 @@ class PaperTable:
         factors, columns = len(self.tables[0].row_factors), self._columns()
         metrics = list(dict.fromkeys(metric for metric, _ in columns))
         several, head, start = len(metrics) > 1, [], factors + 1
-        name = self.style.name
+        name = self.style.names
         if several:
             spans, rules = [], []
             for table in self.tables:
@@ -151,22 +117,21 @@ class PaperTable:
 
     def _format(self, table: Table) -> str:
         """siunitx's table-format: digits before and after the point of the widest mean."""
-        means = [self.parts(table, cell)[0] for cell in table.cells.values()] or ["0"]
+        means = [table.cell_parts(cell)[0] for cell in table.cells.values()] or ["0"]
         whole = max(len(mean.lstrip("-").split(".")[0]) for mean in means)
         after = max(len(mean.partition(".")[2]) for mean in means)
         return f"{'-' * any(mean.startswith('-') for mean in means)}{max(1, whole)}.{after}"
 
     def _marked(self, table: Table, cell: Cell | None) -> str:
-        text = " ".join(filter(None, self.parts(table, cell)))
-        return text + (" *" * cell.best + ARROWS[cell.mark] if cell is not None else "")
+        return table.cell_text(cell) + (" *" * cell.best + ARROWS[cell.mark] if cell is not None else "")
 
     def _bold(self, table: Table, cell: Cell | None) -> str:
-        mean, rest = self.parts(table, cell)
+        mean, rest = table.cell_parts(cell)
         bold = f"**{mean}**" if mean and cell is not None and cell.best else mean
         return " ".join(filter(None, [bold, rest])) + (ARROWS[cell.mark] if cell is not None else "")
 
     def _latex(self, table: Table, cell: Cell | None) -> str:
-        mean, rest = self.parts(table, cell)
+        mean, rest = table.cell_parts(cell)
         if not mean:
             return rf"\multicolumn{{2}}{{c}}{{\textit{{{escape(rest)}}}}}"
         bold = r"\bfseries " if cell is not None and cell.best else ""

@@ -76,7 +76,6 @@ def build_table(
     links: Mapping[str, str] | None = None,
     axes: Sequence[str] | None = None,
     title: str = "",
-    spread: bool = False,
     items: ItemValues | None = None,
 ) -> Table:
     """The table of `frame` (one row a trial: trial_id, arm, the axes, fold, seed, status, metrics).
@@ -84,7 +83,7 @@ def build_table(
     `rows` and `columns` are `arm`, an axis, or a list of these. Trials of `planned` that `frame` lacks count as
     pending. `judging` says what the replicates are, and which question the study decides: comparisons that do not
     belong to it are exploratory. `axes` defaults to the columns between `arm` and `fold`; `links` maps trial ids to
-    MLflow runs. `spread` shows (min-max) in the cells. `items` has the scores of the test items, for studies on one
+    MLflow runs. `items` has the scores of the test items, for studies on one
     split. A column `weight` of `frame` makes means of folds weighted ones.
     """
     judging = judging or Judging()
@@ -113,7 +112,6 @@ def build_table(
         pooled=layout.pooled,
         reference=reference,
         title=title,
-        spread=spread,
         decisive=layout.answers(judging.question),
     )
 

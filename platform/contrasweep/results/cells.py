@@ -8,11 +8,50 @@ from typing import Any
 
 import pandas as pd
 
+from contrasweep.errors import SpecError
+from contrasweep.results.rendering import NONE, DisplayNames
 from contrasweep.statistics import Comparison
 
 Key = tuple[str, ...]
 ARROWS: Mapping[str, str] = {"": "", "better": " ↑", "worse": " ↓"}
 """How a cell's mark is shown."""
+
+
+MOST_DIGITS = 8
+
+
+@dataclass(frozen=True)
+class TableStyle:
+    """How a table is drawn. A table in `percent` or with chosen `digits`, a `caption` or a `label` is one for a paper.
+
+    Args:
+        spread: Show (min–max) over single trials behind each interval.
+        digits: Digits after the point; None: two of the typical interval's half-width.
+        percent: Show 0.912 as 91.2.
+        caption: What stands above the table, in LaTeX in place of its legend.
+        label: For LaTeX's \\ref.
+        names: What arms, axes, metrics and their values are called.
+    """
+
+    spread: bool = False
+    digits: int | None = None
+    percent: bool = False
+    caption: str = ""
+    label: str = ""
+    names: DisplayNames = NONE
+
+    def __post_init__(self) -> None:
+        if self.digits is not None and not 0 <= self.digits <= MOST_DIGITS:
+            raise SpecError(f"digits are 0 to {MOST_DIGITS}", place="--digits", value=self.digits)
+
+    @property
+    def of_paper(self) -> bool:
+        """Whether something is chosen that only tables of papers have."""
+        return bool(self.caption or self.label or self.percent or self.digits is not None)
+
+
+PLAIN = TableStyle()
+"""As a table is drawn unless another style is asked for."""
 
 
 @dataclass(frozen=True)
@@ -56,18 +95,25 @@ class Cell:
         """Its trials of any status."""
         return sum(self.statuses.values())
 
-    def to_text(self, decimals: int, spread: bool = False) -> str:
-        """`0.912 [0.897, 0.930]`, with `spread` `0.912 [0.897, 0.930] (0.881–0.944)`; what is missing is counted, and
-        nothing else stands for a number."""
+    def parts(self, decimals: int, style: TableStyle) -> tuple[str, str]:
+        """Mean and rest: `0.912` and `[0.897, 0.930]`, with a spread `[0.897, 0.930] (0.881–0.944)`. A cell without a
+        mean has the rest alone: what is missing is counted, and nothing else stands for a number."""
         if self.mean is None or self.low is None or self.high is None:
-            return self._missing()
-        span = f" [{number(self.low, decimals)}, {number(self.high, decimals)}]" if self.low != self.high else ""
+            return "", self._missing()
+
+        def shown(value: float) -> str:
+            return number(100 * value if style.percent else value, decimals)
+
+        rest = [f"[{shown(self.low)}, {shown(self.high)}]"] if self.low != self.high else []
         if math.isinf(self.low):
-            span = " [one replicate]"
-        if spread and self.least is not None and self.most is not None and self.n > 1:
-            span += f" ({number(self.least, decimals)}–{number(self.most, decimals)})"
-        share = f" {self.n}/{self.planned}" if self.n < self.planned else ""
-        return number(self.mean, decimals) + span + share + " †" * bool(self.other_code)
+            rest = ["[one replicate]"]
+        if style.spread and self.least is not None and self.most is not None and self.n > 1:
+            rest.append(f"({shown(self.least)}–{shown(self.most)})")
+        if self.n < self.planned:
+            rest.append(f"{self.n}/{self.planned}")
+        if self.other_code:
+            rest.append("†")
+        return shown(self.mean), " ".join(rest)
 
     def _missing(self) -> str:
         """Counts of what is not done: `2 failed, 3 pending`; one status alone goes without its count."""

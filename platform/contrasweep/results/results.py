@@ -27,6 +27,7 @@ from contrasweep.study.arm_budget import ArmBudget, search_costs
 if TYPE_CHECKING:  # brings SciPy along, for which a study's records need not wait
     from contrasweep.results.advice import Advice, Hours
     from contrasweep.results.answer import Answer, Versus
+    from contrasweep.results.cells import TableStyle
     from contrasweep.results.datasets import DatasetSummary
     from contrasweep.results.study_tables import StudyTables
     from contrasweep.results.table import Table
@@ -144,21 +145,23 @@ class Results(StudyData):
         columns: str | Sequence[str] | None = None,
         metric: str | None = None,
         *,
-        spread: bool = False,
         over: Over = "replicates",
+        style: "TableStyle | None" = None,
     ) -> "Table":
         """The study's table: mean and interval per cell, marks, what is missing shown as missing, and the verdicts of
         the study's question below.
 
         `rows` and `columns` are `arm`, an axis, or a list of these; without them the axes are the rows and
-        the arms the columns. With `spread` cells show (min-max) over folds or replicates beside their interval.
+        the arms the columns. `style` says how it is drawn, `TableStyle(spread=True)` with (min-max) in its cells.
         `over="groups"` is about the test items of all folds: `metric` is then a score of test items (see
         `results.building`). Of another metric than the study's, and over groups, comparisons are exploratory.
         """
+        from contrasweep.results.cells import PLAIN
+
         for name in [*_names(rows), *_names(columns)]:
             self.check_known("rows or columns", name, ["arm", *self.axes])
         rows, columns = self._layout(rows, columns)
-        return self._tables.table(rows, columns, metric, spread=spread, over=over)
+        return self._tables.table(rows, columns, metric, over=over, style=style or PLAIN)
 
     def versus(
         self, a: str, b: str, metric: str | None = None, at: Config | None = None, *, over: Over = "replicates"

@@ -8,11 +8,12 @@ from contrasweep.config import Config
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.results.answer import Answer, Versus, versus
 from contrasweep.results.building import build_table, chosen_score, table_over_groups
-from contrasweep.results.cells import Pair, label
+from contrasweep.results.cells import Pair, TableStyle, label
 from contrasweep.results.comparing import Judging
 from contrasweep.results.interim_verdicts import Extension, Growth
 from contrasweep.results.items import ItemValues, item_values
 from contrasweep.results.notices import mark_mixed_code
+from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.study_data import OWN_COLUMNS, Over, StudyData
 from contrasweep.results.table import Table
 from contrasweep.statistics.design import Design
@@ -53,9 +54,9 @@ class StudyTables:
         table = self.overall if question == "overall" else self.by_cell
         return Answer(table.pairs, question, tuple(self.data.axes) if question == "overall" else ())
 
-    def table(self, rows: Any, columns: Any, metric: str | None, *, spread: bool, over: Over) -> Table:
+    def table(self, rows: Any, columns: Any, metric: str | None, *, over: Over, style: TableStyle) -> Table:
         """The table of this layout with the study's answer below it, where it is about the study's metric."""
-        table = self._build(rows, columns, metric, over=over, spread=spread)
+        table = self._build(rows, columns, metric, over=over)
         if table.metric == self.data.metric and over == "replicates" and not table.decisive:
             averages = {}
             if self.data.document.question == "overall" and table.column_factors == ("arm",) and not table.pooled:
@@ -66,7 +67,8 @@ class StudyTables:
         confirmed = confirmation_notes(self.data.document.spec, self.data.records)
         table = replace(table, notes=(*table.notes, *growth, *confirmed, *self.data.unread, *self.data.notices))
         table = mark_mixed_code(table, self.data.mixed_code, self.data.records)
-        return replace(table, notes=(*table.notes, *self.data.broken_notes()), names=self.data.names)
+        names = DisplayNames({**self.data.names.names, **style.names.names})
+        return replace(table, notes=(*table.notes, *self.data.broken_notes()), style=replace(style, names=names))
 
     def versus(self, a: str, b: str, metric: str | None, at: Config, *, over: Over) -> Versus:
         """`a` against `b`: what the study's question decides of them with its verdict, the rest exploratory."""
@@ -99,7 +101,6 @@ class StudyTables:
         metric: str | None,
         *,
         over: Over = "replicates",
-        spread: bool = False,
         family: bool = True,
         frame: Any = None,
     ) -> Table:
@@ -124,7 +125,7 @@ class StudyTables:
             reference=document.reference if family else None,
             growth=self.growth if own else None,
         )
-        shown: dict[str, Any] = {"rows": rows, "columns": columns, "title": data.title, "spread": spread}
+        shown: dict[str, Any] = {"rows": rows, "columns": columns, "title": data.title}
         if over == "groups":
             return table_over_groups(data.items, whole, data.trial_records, data.axes, metric, judging=judging, **shown)
         items = self._items(metric)

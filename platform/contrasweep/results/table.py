@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from contrasweep.results.answer import Answer
-from contrasweep.results.cells import ARROWS, Cell, Key, Pair
-from contrasweep.results.rendering import NONE, DisplayNames, Renderable
+from contrasweep.results.cells import ARROWS, PLAIN, Cell, Key, Pair, TableStyle, number
+from contrasweep.results.rendering import Renderable
 from contrasweep.statistics.design import Design
 from contrasweep.storage.record import Status
 
@@ -33,7 +33,7 @@ def legend(
     cells: Collection[Cell],
     *,
     alpha: float,
-    spread: bool,
+    style: TableStyle,
     replicates: str,
     compared: Sequence[str],
     pooled: Sequence[str],
@@ -43,13 +43,13 @@ def legend(
     """A sentence for each kind of mark, bracket and gap that the cells have; `replicates` says what the intervals are
     over, `verdicts` whether marks stand for verdicts at all."""
     methods = list(dict.fromkeys(cell.method for cell in cells if cell.method))
-    lines = []
+    lines = ["in percent"] if style.percent else []
     if methods == [NO_INTERVAL]:
         lines.append("one replicate a cell, so there are no intervals")
     elif methods := [method for method in methods if method != NO_INTERVAL]:
         level = f"{100 * (1 - alpha):g} %"
-        lines.append(f"mean [{level} interval: {', '.join(methods)}]{' (min–max)' * spread} over {replicates}")
-    if spread and methods:
+        lines.append(f"mean [{level} interval: {', '.join(methods)}]{' (min–max)' * style.spread} over {replicates}")
+    if style.spread and methods:
         lines.append("min and max are those of single trials")
     if any(cell.best for cell in cells):
         lines.append(f"{NOT_WORSE} {' and '.join(compared)}")
@@ -93,7 +93,7 @@ class Table(Renderable):
 
     `compared` names the factor whose values are set against each other: the arms, or what stands in the
     columns where no arm is in the table. `pooled` are the axes that stand in neither rows nor columns:
-    a replicate's value is its mean over them. With `spread` a cell tells (min-max) too, as papers' tables do.
+    a replicate's value is its mean over them. `style` says how it is drawn.
     `unit` says what its replicates are where their design does not say it, `notes` what else a reader must know.
 
     `decisive` says whether its own `pairs` are the family that the study decides; `given_answer` is that family where
@@ -114,20 +114,22 @@ class Table(Renderable):
     pooled: tuple[str, ...]
     reference: str | None
     title: str = ""
-    spread: bool = False
     unit: str = ""
     notes: tuple[str, ...] = ()
     decisive: bool = False
     given_answer: Answer | None = None
     averages: Mapping[Key, Cell] = field(default_factory=dict)
-    names: DisplayNames = NONE  # what every format shows in place of declared names
+    style: TableStyle = PLAIN
 
     @cached_property
     def decimals(self) -> int:
-        """Decimals that show two digits of the typical half-width."""
+        """Decimals after the point: those of the style, or as many as show two digits of the typical half-width."""
+        if self.style.digits is not None:
+            return self.style.digits
         halves = [(c.high - c.low) / 2 for c in self.cells.values() if c.low is not None and c.high is not None]
         halves = [h for h in halves if math.isfinite(h) and h > 0]
-        return int(np.clip(1 - math.floor(math.log10(np.median(halves))), 0, 6)) if halves else 3
+        fitting = int(np.clip(1 - math.floor(math.log10(np.median(halves))), 0, 6)) if halves else 3
+        return max(0, fitting - 2 * self.style.percent)
 
     @property
     def heading(self) -> str:
@@ -147,7 +149,7 @@ class Table(Renderable):
         lines = legend(
             shown,
             alpha=self.alpha,
-            spread=self.spread,
+            style=self.style,
             replicates=self._replicates,
             compared=self.compared,
             pooled=self.pooled,
@@ -204,9 +206,17 @@ class Table(Renderable):
             shown.append(["" if hidden else name for name, hidden in zip(row, [*same, False], strict=False)])
         return shown
 
+    def cell_parts(self, cell: Cell | None) -> tuple[str, str]:
+        """What stands in a cell, without its marks: its mean, and the rest (alone where it has no mean)."""
+        return ("", "not planned") if cell is None else cell.parts(self.decimals, self.style)
+
     def cell_text(self, cell: Cell | None) -> str:
-        """What stands in a cell, without its marks."""
-        return "not planned" if cell is None else cell.to_text(self.decimals, self.spread)
+        """The same in one."""
+        return " ".join(filter(None, self.cell_parts(cell)))
+
+    def number(self, value: float) -> str:
+        """A single trial's value, to a digit more than the means."""
+        return number(100 * value if self.style.percent else value, self.decimals + 1)
 
     def to_html(self) -> str:
         """A fragment with its own style; each cell opens on its replicates and their runs."""

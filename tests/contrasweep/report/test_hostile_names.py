@@ -19,7 +19,8 @@ from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.planning.grid import make_plan
 from contrasweep.report import render, write_report
 from contrasweep.report.formats import csv_text, inert_cell
-from contrasweep.report.paper import PaperStyle
+from contrasweep.results.cells import TableStyle
+from contrasweep.results.rendering import DisplayNames
 from contrasweep.running.claim import study_document
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
@@ -72,9 +73,8 @@ def test_every_format_shows_hostile_names_as_text(records, format):
 
 @pytest.mark.parametrize("format", ["markdown", "latex"])
 def test_a_table_for_a_paper_shows_hostile_names_as_text(records, format, tmp_path):
-    style = PaperStyle(
-        names={"a": SCRIPT, "b": "\\input{/etc/passwd}"}, caption=PICTURE if format == "markdown" else ""
-    )
+    names = DisplayNames({"a": SCRIPT, "b": "\\input{/etc/passwd}"})
+    style = TableStyle(names=names, digits=3, caption=PICTURE if format == "markdown" else "")
     write_report(load("s", storage=records.storage), format, output=tmp_path / "table", style=style)
     shown = (tmp_path / "table").read_text()
     if format == "latex":

@@ -8,7 +8,7 @@ import pytest
 
 import contrasweep as cs
 from contrasweep.report import write_report
-from contrasweep.report.paper import PaperStyle
+from contrasweep.results.cells import TableStyle
 from contrasweep.running.claim import study_document
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
@@ -39,7 +39,7 @@ def results(tmp_path_factory):
 
 def written(results, tmp_path, format, metric=None, **style):
     file = tmp_path / "table"
-    write_report(results, format, metric=metric, output=file, style=PaperStyle(**style) if style else None)
+    write_report(results, format, metric=metric, output=file, style=TableStyle(**style))
     return file.read_text()
 
 

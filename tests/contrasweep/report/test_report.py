@@ -19,6 +19,7 @@ from contrasweep.report.search_notes import SearchNotes
 from contrasweep.report.svg import ticks
 from contrasweep.results.advice import Advice, Size
 from contrasweep.results.building import build_table
+from contrasweep.results.cells import TableStyle
 from contrasweep.results.comparing import Judging
 from contrasweep.statistics import compare_paired, holm, mean_interval
 from contrasweep.statistics.design import Design
@@ -69,7 +70,7 @@ def test_a_cell_holds_mean_and_interval_of_its_replicates(frame):
 
 def test_the_outermost_trials_stand_beside_the_interval_where_asked(frame):
     extra = frame.assign(seed=1, f1_macro=frame["f1_macro"] + 0.1, trial_id=frame["trial_id"] + "-1")
-    built = table(pd.concat([frame, extra]), spread=True)
+    built = replace(table(pd.concat([frame, extra])), style=TableStyle(spread=True))
     least, most = values(frame, "ocl", 4).min(), values(frame, "ocl", 4).max() + 0.1
     cell = built.cells[("4",), ("ocl",)]
     assert (cell.least, cell.most) == pytest.approx((least, most))
@@ -368,7 +369,7 @@ class _Results:
     def advice(self):
         return Advice(Size("seeds", 1, 0, None), (), ())
 
-    def table(self, rows, columns, metric, *, spread=False, over="replicates"):
+    def table(self, rows, columns, metric, *, over="replicates", style=None):
         return table(self.frame, rows or "batch_size", columns or "arm")
 
 
