@@ -98,10 +98,30 @@ def test_all_that_is_public_has_a_docstring():
     assert [place for place, docstring in docstrings.items() if not docstring] == []
 
 
-def test_half_of_the_modules_are_short():
-    lengths = sorted(len(p.read_text().splitlines()) for p in SOURCES)
-    assert lengths[len(lengths) // 2] <= 140
-    assert lengths[len(lengths) * 9 // 10] <= 430
+LARGE_FOLDERS = {  # that still hold more modules than one looks through; each is to be divided
+    "platform/contrasweep",
+    "platform/contrasweep/planning",
+    "platform/contrasweep/running",
+    "platform/contrasweep/storage",
+    "trainables",
+    "trainables/review_helpfulness",
+}
+
+
+def test_a_folder_holds_at_most_twenty_modules():
+    """So many are found by looking; a longer list needs a search."""
+    sizes = Counter(path.parent.relative_to(ROOT).as_posix() for path in SOURCES)
+    assert {folder for folder, count in sizes.items() if count > 20} == LARGE_FOLDERS
+
+
+COMPARED = re.compile(r"(==|!=|\bis|\bnot|\bin) \(?Status\.|[=!]= ['\"]done['\"]")
+
+
+def test_a_status_is_asked_and_not_compared():
+    """What is done with a trial of a status is a property of `Status`: another status is one more line there."""
+    own = "platform/contrasweep/storage/record.py"
+    places = [path.relative_to(ROOT).as_posix() for path in SOURCES if COMPARED.search(path.read_text())]
+    assert places == [own]
 
 
 UNTYPED = re.compile(r"(Mapping|dict)\[str, Any\]")

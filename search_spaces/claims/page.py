@@ -18,6 +18,7 @@ from contrasweep.report import write, write_report
 from contrasweep.results.results import Results
 from contrasweep.running.driver import run as run_study
 from contrasweep.statistics.comparison import Comparison
+from contrasweep.storage.record import COUNTING
 from contrasweep.study.file import load_study
 from search_spaces.claims.ledger import Claim
 from search_spaces.claims.paper_scale_cost import paper_scale_cost
@@ -158,7 +159,7 @@ def read(claim: Claim, storage: str) -> Row:
     except SpecError:
         return Row(claim, study)
     frame = results.to_frame()
-    done = frame[frame["status"] == "done"]
+    done = frame[frame["status"].isin(COUNTING)]
     if not {claim.arm, claim.against} <= set(done["arm"]):
         return Row(claim, study)
     planned, records = plan(study, storage=storage), list(results.trial_records.values())
@@ -197,7 +198,7 @@ def _elsewhere(role: str, name: str, asks: Any, storage: str) -> dict[str, float
         frame = Results.load(study.name, storage).to_frame()
     except SpecError:
         return {}
-    values = frame[(frame["status"] == "done") & (frame["arm"] == arm)].get(asks.metric)
+    values = frame[frame["status"].isin(COUNTING) & (frame["arm"] == arm)].get(asks.metric)
     return {} if values is None or values.empty else {name: float(values.mean())}
 
 

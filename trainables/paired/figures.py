@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import torch
 
+from contrasweep.storage.record import COUNTING
 from trainables.evaluation.scores import classification
 from trainables.paired.tables import class_names
 
@@ -87,7 +88,7 @@ def bands(frame: Any, axis: str, metric: str = "accuracy", band: str = "min-max"
     """Mean, low and high of `metric` over the finished folds and seeds of each arm at each value of `axis`: a frame
     with arm and axis as index. The band is the range, as the paper prints it (`min-max`), or one standard deviation
     (`std`)."""
-    by = frame[frame.status == "done"].groupby(["arm", axis], sort=False)[metric]
+    by = frame[frame.status.isin(COUNTING)].groupby(["arm", axis], sort=False)[metric]
     mean = by.mean()
     low, high = (by.min(), by.max()) if band == "min-max" else (mean - by.std(), mean + by.std())
     return mean.to_frame("mean").assign(low=low, high=high).sort_index(level=axis, sort_remaining=False)

@@ -185,7 +185,6 @@ def sync(
     """Bring MLflow and other trackers up to a study's storage: what is missing there is added, nothing twice. Trials
     that MLflow has are compared value by value."""
     from contrasweep.results.results import Results
-    from contrasweep.storage.record import Status
     from contrasweep.tracking import checked_tracking, tracking_of
     from contrasweep.tracking import follow as follow_study
     from contrasweep.tracking import sync as bring_up
@@ -196,7 +195,7 @@ def sync(
         if gaps := follow_study(results.records, trackers):
             raise StorageError("\n".join(gaps))
         return
-    complete = bool(results.counts) and Status.PENDING not in results.counts
+    complete = bool(results.counts) and not results.pending
     for summary in bring_up(results.records, trackers, complete=complete):
         print_json(vars(summary)) if json else print(summary)
 

@@ -37,7 +37,7 @@ class Overview:
             return "running"
         finished = sum(self.statuses.values())
         if self.trials is not None and finished >= self.trials:
-            return "failures" if self.statuses.get(Status.FAILED) else "complete"
+            return "failures" if any(Status(word).failed for word in self.statuses) else "complete"
         return "stopped"
 
 
@@ -60,7 +60,7 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
     live = read_live(records)
     arms: dict[str, ArmState] = {}
     for record in recorded:
-        if record.status is Status.DONE and (value := record.metrics.get(document.metric)) is not None:
+        if record.status.counts and (value := record.metrics.get(document.metric)) is not None:
             arms.setdefault(record.arm, ArmState()).score(value, "", document.mode)
     alive = live is not None and is_alive(live, time.time())
     summary = RunState(document.name, document.metric, document.mode, records.storage, None, 0, 1, 0.0, arms=arms)

@@ -151,10 +151,10 @@ class Progress:
         axes = axes_as_text(self.axes, record.config, record.data.name)
         cell = cell_of(record.arm, axes)
         value = record.metrics.get(self.state.metric)
-        if record.status in (Status.DONE, Status.PRUNED):
-            whole = record.status is Status.DONE
+        if record.status.trained:
+            whole = record.status.counts
             self.pace.ended(cell, seconds, record.step, whole=whole, first=first)
-        if record.status is Status.DONE and value is not None and math.isfinite(value):
+        if record.status.counts and value is not None and math.isfinite(value):
             fold = "" if record.fold is None else f"fold={record.fold}"
             where = " ".join(filter(None, [self.state.settings(axes), fold, f"seed={record.seed}"]))
             arm.score(value, where, self.state.mode)

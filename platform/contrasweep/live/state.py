@@ -9,7 +9,7 @@ import pydantic
 
 from contrasweep.storage.json_file import SCHEMA
 from contrasweep.storage.names import Label, Name
-from contrasweep.storage.record import Count, Measure, Seed, Status, Time
+from contrasweep.storage.record import COUNTING, Count, Measure, Seed, Time
 
 MAX_EVENTS, MAX_LINE = 20, 1000
 
@@ -111,7 +111,7 @@ class RunState:
     @property
     def bad(self) -> list[str]:
         """Counts of what ended otherwise than done: `2 failed`."""
-        return [f"{n} {status}" for status, n in sorted(self.statuses.items()) if n and status != Status.DONE]
+        return [f"{n} {status}" for status, n in sorted(self.statuses.items()) if n and status not in COUNTING]
 
     @property
     def best(self) -> tuple[str, ArmState] | None:

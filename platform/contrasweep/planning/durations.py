@@ -8,7 +8,7 @@ from cluster.footprint import Footprint
 from cluster.inventory import Inventory
 from cluster.simulate import Makespan, simulate
 from contrasweep.planning.learned import CPU
-from contrasweep.storage.record import Record, Status
+from contrasweep.storage.record import Record
 from contrasweep.trial import Trial
 
 SIMULATED = 20_000
@@ -21,7 +21,7 @@ class Durations:
 
     def __init__(self, known: Iterable[Record], inventory: Inventory) -> None:
         self.inventory = inventory
-        self.done = {record.trial_id: record for record in known if record.status == Status.DONE}
+        self.done = {record.trial_id: record for record in known if record.status.counts}
         self.speeds = {gpu.type: gpu.speed for gpu in inventory.gpu_types}
         by_arm: dict[str, list[float]] = {}
         for record in self.done.values():

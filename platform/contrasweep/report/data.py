@@ -17,7 +17,7 @@ from contrasweep.results.comparing import Judging
 from contrasweep.results.table import Table
 from contrasweep.rows import FrameRow
 from contrasweep.statistics.design import Design
-from contrasweep.storage.record import Status
+from contrasweep.storage.record import COUNTING
 from contrasweep.storage.records import LOG
 from contrasweep.storage.study_document import StudyDocument
 
@@ -88,7 +88,7 @@ class ReportData:
     @cached_property
     def done(self) -> pd.DataFrame:
         """Finished trials with labels for axes, and `value`."""
-        frame = self.frame[self.frame["status"] == Status.DONE]
+        frame = self.frame[self.frame["status"].isin(COUNTING)]
         values = frame[self.metric].astype("float64") if self.metric in frame else pd.Series(dtype="float64")
         named = frame.assign(value=values, **{axis: [label(v) for v in frame[axis]] for axis in self.axes})
         return named[named["value"].notna()]

@@ -27,7 +27,7 @@ from contrasweep.storage.record import Phase, Status
 
 MAX_CAUSES = 20
 MAX_SENTENCES = 6
-TONES = {Status.FAILED: "bad", Status.INFEASIBLE: "bad", Status.BROKEN: "bad", Status.PENDING: "open"}
+TONES = {status: "open" if status.pending else "bad" for status in Status if not status.trained}
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _search(data: ReportData) -> Variables:
 
 def _failures(data: ReportData) -> Variables:
     """What failed, grouped by the last line of the traceback, with one whole traceback each."""
-    lost = data.frame[data.frame["status"].isin([Status.FAILED, Status.INFEASIBLE])]
+    lost = data.frame[data.frame["status"].isin([status for status in Status if status.failed or status.infeasible])]
     if lost.empty:
         return {}
     errors = lost["error"].fillna("").astype(str) if "error" in lost else pd.Series("", index=lost.index)

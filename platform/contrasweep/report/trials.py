@@ -18,7 +18,7 @@ from contrasweep.results.items import MAX_PAIRS, row_keys
 from contrasweep.results.results import Results
 from contrasweep.results.table import Table
 from contrasweep.rows import FrameRow
-from contrasweep.storage.record import Record, Status
+from contrasweep.storage.record import COUNTING, Record
 from contrasweep.storage.records import StudyRecords
 
 LARGEST = 20_000
@@ -60,7 +60,7 @@ def figures(
     study: StudyRecords, frame: pd.DataFrame, records: Mapping[str, Record], axes: list[str]
 ) -> list[tuple[str, bytes]]:
     """The PNG artifacts of each cell's first finished trial, as (caption, content), within the limits above."""
-    done = frame[frame["status"] == Status.DONE]
+    done = frame[frame["status"].isin(COUNTING)]
     first = done[~row_keys(done, ["arm", *axes]).duplicated()]
     kept: list[tuple[str, bytes]] = []
     for row in first.to_dict("records"):

@@ -8,7 +8,7 @@ import pandas as pd
 from contrasweep.report.data import ReportData, Variables
 from contrasweep.report.slices import Figure
 from contrasweep.report.svg import Series, xy_chart
-from contrasweep.storage.record import Status
+from contrasweep.storage.record import COUNTING
 
 MOMENTS = 120
 MIN_ROWS = 3
@@ -112,7 +112,7 @@ def _costs(part: pd.DataFrame) -> list[str]:
     memory, busy = _column(part, "gpu_memory_gib"), _column(part, "gpu_utilisation")
     return [
         str(len(part)),
-        str(int((part["status"] == Status.DONE).sum())),
+        str(int(part["status"].isin(COUNTING).sum())),
         duration(float(seconds.sum())),
         duration(float(seconds.median())),
         _or_dash(memory.max(), "{:.2f} GiB"),

@@ -15,7 +15,7 @@ from contrasweep.results.study_data import StudyData
 from contrasweep.statistics.design import Contrast
 from contrasweep.statistics.prediction import Prediction, predict
 from contrasweep.statistics.sizes import Unit, count_of, detectable_difference, enough, resized
-from contrasweep.storage.record import Record, Status
+from contrasweep.storage.record import Record
 
 Hours = Callable[[Mapping[str, int]], float | None]
 """Wall hours of so many more trials of each arm; None where it is not known."""
@@ -50,7 +50,7 @@ class Prices:
         self.present: dict[Unit, int] = {"seeds": seed.nunique(), "repeats": max(1, repeats)}
         first = {"seeds": seed.isin(seed[:1]), "repeats": fold.isna() if folds is None else fold < folds}
         self.trials = {unit: planned["arm"][rows].value_counts() for unit, rows in first.items()}
-        done = [record for record in records if record.status == Status.DONE and record.ended > record.started]
+        done = [record for record in records if record.status.counts and record.ended > record.started]
         self.hours = hours or _as_so_far(done)
 
     def of(self, unit: Unit, count: int, fresh: bool) -> Size:

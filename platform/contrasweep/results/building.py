@@ -20,7 +20,7 @@ from contrasweep.results.table import NO_INTERVAL, Table
 from contrasweep.rows import FrameRow
 from contrasweep.statistics.design import Contrast, Design
 from contrasweep.statistics.evidence import ItemScores, mean_contrast
-from contrasweep.storage.record import Record, Status
+from contrasweep.storage.record import COUNTING, Record
 from contrasweep.study.objectives import metric_range
 
 Cells = dict[tuple[Key, Key], Cell]
@@ -264,7 +264,7 @@ def _rows(parts: "_Parts", frame: pd.DataFrame, axes: Sequence[str]) -> Iterator
     for row in frame.to_dict("records"):
         same = {str(name): row[name] for name in ("trial_id", "arm", *axes, "fold", "seed")}
         known = row["trial_id"] in parts.of
-        status = row["status"] if known or row["status"] != Status.DONE else WITHOUT
+        status = row["status"] if known or row["status"] not in COUNTING else WITHOUT
         if not known:
             yield same | {"status": status, "weight": 1.0}
             continue
@@ -280,7 +280,7 @@ class _Parts:
         done = [
             (trial, (records[trial].data.digest, "-" if pd.isna(fold) else str(fold)))
             for trial, fold, status in zip(frame["trial_id"], frame["fold"], frame["status"], strict=True)
-            if status == Status.DONE and score in records[trial].items
+            if status in COUNTING and score in records[trial].items
         ]
         read_ahead(items, [trial for trial, _ in done])
         self.of = {trial: part for trial, part in done if score in items(trial)}

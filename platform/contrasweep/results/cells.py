@@ -11,6 +11,7 @@ import pandas as pd
 from contrasweep.errors import SpecError
 from contrasweep.results.rendering import NONE, DisplayNames
 from contrasweep.statistics import Comparison
+from contrasweep.storage.record import COUNTING
 
 Key = tuple[str, ...]
 ARROWS: Mapping[str, str] = {"": "", "better": " ↑", "worse": " ↓"}
@@ -117,7 +118,7 @@ class Cell:
 
     def _missing(self) -> str:
         """Counts of what is not done: `2 failed, 3 pending`; one status alone goes without its count."""
-        left = {status: count for status, count in self.statuses.items() if status != "done"}
+        left = {status: count for status, count in self.statuses.items() if status not in COUNTING}
         return next(iter(left)) if len(left) == 1 else ", ".join(f"{n} {status}" for status, n in left.items())
 
 

@@ -15,7 +15,7 @@ from contrasweep.results.cells import label
 from contrasweep.statistics.checks import Floats
 from contrasweep.statistics.multiple import holm
 from contrasweep.statistics.resampling import iqm, stratified_bootstrap
-from contrasweep.storage.record import Status
+from contrasweep.storage.record import COUNTING
 from contrasweep.study.cells import DATA_AXIS
 
 MIN_DATASETS = 3
@@ -76,7 +76,7 @@ def dataset_summary(
     arms have finished trials of, or fewer than two arms."""
     if DATA_AXIS not in axes or metric not in frame:
         return None
-    done = frame[(frame["status"] == Status.DONE) & np.isfinite(frame[metric].astype("float64"))]
+    done = frame[frame["status"].isin(COUNTING) & np.isfinite(frame[metric].astype("float64"))]
     rows = pd.DataFrame(
         {
             "arm": [str(arm) for arm in done["arm"]],

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from contrasweep.data.folds import NAMELESS
 from contrasweep.data.reading import GROUP
 from contrasweep.rows import FrameRow, ItemColumns
-from contrasweep.storage.record import Record, Status
+from contrasweep.storage.record import COUNTING, Record
 
 Items = Callable[[str], ItemColumns]
 """A trial's id -> its items."""
@@ -73,9 +73,7 @@ def item_values(
     """
     means, parts, sizes = {}, {}, dict[str, np.ndarray]()
     names: dict[str, list[str]] = {}
-    done = [
-        str(trial) for trial, status in zip(frame["trial_id"], frame["status"], strict=True) if status == Status.DONE
-    ]
+    done = [str(trial) for trial, status in zip(frame["trial_id"], frame["status"], strict=True) if status in COUNTING]
     if any(metric not in records[trial].items for trial in done):
         return None
     for number, trial in enumerate(done):
@@ -156,7 +154,7 @@ def _pairs(
     frame: pd.DataFrame, records: Mapping[str, Record], axes: list[str], reference: str | None
 ) -> Iterator[tuple[FrameRow, FrameRow]]:
     """Finished trials of two arms that share axes, fold and seed, where both left items. The reference comes first."""
-    done = frame[frame["status"] == Status.DONE]
+    done = frame[frame["status"].isin(COUNTING)]
     for _, same in done.groupby(row_keys(done, [*axes, "fold", "seed"]), sort=False):
         rows: list[Any] = [row for row in same.to_dict("records") if records[row["trial_id"]].items]
         rows.sort(key=lambda row: row["arm"] != reference)

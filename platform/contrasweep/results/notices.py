@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from contrasweep.code import difference, dotted_paths
 from contrasweep.errors import StorageError
 from contrasweep.storage.code_files import accepted, kept_codes, read_sources
-from contrasweep.storage.record import Record, Status
+from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.superseded import put_aside_so_far, read_put_aside
 from contrasweep.study import dotted
@@ -24,7 +24,7 @@ NOTICES = {"ocl_equals_scl": "OCL equals SCL at every step: no cosine of two neg
 
 def notice_lines(records: Iterable[Record]) -> list[str]:
     """A sentence for each notice that a finished trial gives, with the arms and how many of their finished trials."""
-    finished = [record for record in records if record.status == Status.DONE]
+    finished = [record for record in records if record.status.counts]
     lines = []
     for metric, sentence in NOTICES.items():
         counts: dict[str, list[float]] = {}
@@ -43,7 +43,7 @@ def unread_settings(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
     read: set[tuple[str, str]] = set()
     unread: dict[str, list[str]] = {}
     for record in records:
-        if record.status not in (Status.DONE, Status.PRUNED):
+        if not record.status.trained:
             continue
         missed = set(record.unread)
         read |= {(record.arm, key) for key in dotted.flatten(record.config) if key not in missed}

@@ -8,7 +8,7 @@ import pandas as pd
 
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.results.cells import Key, label
-from contrasweep.storage.record import Status
+from contrasweep.storage.record import COUNTING, Status
 
 OWN_COLUMNS = ("trial_id", "fold", "seed", "status", "seconds", "gpu_memory_gib")
 
@@ -64,7 +64,7 @@ class Layout:
                 )
             if self.shown.count(name) > 1:
                 raise SpecError("a name stands in the rows or in the columns, once", place="rows, columns", value=name)
-        if metric not in frame.columns and (frame["status"] == Status.DONE).any():
+        if metric not in frame.columns and frame["status"].isin(COUNTING).any():
             known = [str(c) for c in frame.columns if c not in {*OWN_COLUMNS, *self.factors}]
             raise SpecError(
                 "no trial reported this metric",
@@ -80,7 +80,7 @@ def names_of(value: str | Sequence[str] | None) -> Key:
 
 
 NOT_FINITE = "not finite"
-LOST = (NOT_FINITE, Status.FAILED.value, Status.INFEASIBLE.value, Status.PRUNED.value)
+LOST = (NOT_FINITE, *(status.value for status in Status if status.lost))
 """What a trial is that was tried and gave no value; others without one are still to run."""
 
 
@@ -92,7 +92,7 @@ def trials_of(frame: pd.DataFrame, planned: pd.DataFrame | None, metric: str, fa
     column = frame[metric] if metric in frame else pd.Series(np.nan, frame.index)
     values = pd.to_numeric(column, errors="coerce").astype("float64").to_numpy()
     status = frame["status"].astype(str).to_numpy(dtype=object)
-    status[(status == Status.DONE) & ~np.isfinite(values)] = NOT_FINITE
+    status[np.isin(status, list(COUNTING)) & ~np.isfinite(values)] = NOT_FINITE
     trials = pd.DataFrame({name: [label(v) for v in frame[name]] for name in factors})
     return trials.assign(
         weight=frame["weight"].to_numpy(dtype="float64") if "weight" in frame else 1.0,
@@ -100,7 +100,7 @@ def trials_of(frame: pd.DataFrame, planned: pd.DataFrame | None, metric: str, fa
         fold=[label(v) for v in frame["fold"]],
         seed=[label(v) for v in frame["seed"]],
         status=status,
-        value=np.where(status == Status.DONE, values, np.nan),
+        value=np.where(np.isin(status, list(COUNTING)), values, np.nan),
     )
 
 

@@ -51,7 +51,12 @@ class Results(StudyData):
     @property
     def complete(self) -> bool:
         """Whether every planned trial is done (or was stopped early on purpose)."""
-        return set(self.counts) <= {Status.DONE, Status.PRUNED}
+        return all(Status(word).trained for word in self.counts)
+
+    @property
+    def pending(self) -> bool:
+        """Whether a planned trial is still to run."""
+        return any(Status(word).pending for word in self.counts)
 
     def to_frame(self) -> pd.DataFrame:
         """One row a trial: trial_id, arm, the axes, fold, seed, status, the metrics, seconds, gpu_memory_gib."""
@@ -110,13 +115,13 @@ class Results(StudyData):
         """Where the spread within a cell comes from: seed, fold, order of the data (see `effects.noise`)."""
         from contrasweep.results.effects import noise
 
-        return noise(self.frame[self.frame["status"] == Status.DONE], metric or self.metric, self.axes)
+        return noise(self.done, metric or self.metric, self.axes)
 
     def effects(self, metric: str | None = None) -> pd.DataFrame:
         """How much arm, axes and their interactions explain of the spread (see `effects.effects`)."""
         from contrasweep.results.effects import effects
 
-        return effects(self.frame[self.frame["status"] == Status.DONE], metric or self.metric, self.axes)
+        return effects(self.done, metric or self.metric, self.axes)
 
     def datasets(self, metric: str | None = None) -> "DatasetSummary | None":
         """Of a study over three datasets or more: mean ranks, critical differences, interquartile means and profiles of
@@ -208,7 +213,7 @@ class Results(StudyData):
         for arm in (a, b):
             self.check_known("arm", arm, list(dict.fromkeys(self.planned["arm"])))
         self.check_known("metric", metric, [str(c) for c in self.frame.columns])
-        frame = self.at(self.frame[self.frame["status"] == Status.DONE], at)
+        frame = self.at(self.done, at)
         keys = frame[["fold", "seed"]].assign(
             cell=[json.dumps(list(v), default=str) for v in frame[self.axes].itertuples(index=False)]
         )

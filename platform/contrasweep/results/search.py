@@ -12,7 +12,7 @@ import pandas as pd
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.schema import validate
-from contrasweep.storage.record import Phase, Record, Status
+from contrasweep.storage.record import COUNTING, Phase, Record, Status
 from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study import dotted
 from contrasweep.study.objectives import front, value_of, violation
@@ -33,7 +33,7 @@ def pareto_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataF
     folds = document.search.folds if document.search else 1
     ended: dict[tuple[str, int], list[Record]] = {}
     for record in records if len(goals) > 1 or constraints else []:
-        if record.notes.phase == Phase.SEARCH and record.status == Status.DONE:
+        if record.notes.phase == Phase.SEARCH and record.status.counts:
             ended.setdefault((record.arm, record.notes.candidate or 0), []).append(record)
     rows = []
     for (arm, number), trials in sorted(ended.items(), key=lambda item: (document.arms.index(item[0][0]), item[0][1])):
@@ -94,7 +94,7 @@ def search_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataF
             "arm": arm,
             "value": float(np.mean([r.metrics.get(document.metric, np.nan) for r in rs])),
             "status": next(
-                (r.status.value for r in rs if r.status != Status.DONE),
+                (r.status.value for r in rs if not r.status.counts),
                 Status.DONE.value if feasible(rs, document) else "breaks a constraint",
             ),
             **drawn_from(spaces.get(arm, {}), scheduled.last_settings(rs[0].config)),
@@ -112,7 +112,7 @@ def importance(frame: pd.DataFrame, document: StudyDocument) -> pd.DataFrame:
 
     rows = []
     for arm in document.arms:
-        whole = frame[(frame["arm"] == arm) & (frame["status"] == Status.DONE)]
+        whole = frame[(frame["arm"] == arm) & frame["status"].isin(COUNTING)]
         space = validate(dict[str, Parameter], document.space(arm))
         configs = [
             (
@@ -168,7 +168,7 @@ def best_of_search(
     configs = {record.arm: scheduled.last_settings(record.config) for record in confirmed}
     rows, sign = [], 1 if document.mode == "max" else -1
     for arm in document.arms:
-        whole = search[(search["arm"] == arm) & (search["status"] == Status.DONE) & search["value"].notna()]
+        whole = search[(search["arm"] == arm) & search["status"].isin(COUNTING) & search["value"].notna()]
         if whole.empty:
             continue
         row = whole.iloc[int((sign * whole["value"]).argmax())]

@@ -16,7 +16,7 @@ from contrasweep.results.rendering import DisplayNames, display_names
 from contrasweep.rows import ItemColumns
 from contrasweep.storage import compact
 from contrasweep.storage.planned import read_planned
-from contrasweep.storage.record import Record, Status
+from contrasweep.storage.record import COUNTING, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import LocalStore
 from contrasweep.storage.study_document import StudyDocument
@@ -112,6 +112,11 @@ class StudyData:
             seconds=[record.seconds if record else np.nan for record in rows],
             gpu_memory_gib=pd.array([record.gpu_memory_gib if record else None for record in rows], dtype="Float64"),
         )
+
+    @property
+    def done(self) -> pd.DataFrame:
+        """The rows of `frame` of finished trials."""
+        return self.frame[self.frame["status"].isin(COUNTING)]
 
     def _status(self, trial_id: str, record: Record | None) -> Status:
         return record.status if record else Status.BROKEN if trial_id in self.etags else Status.PENDING

@@ -14,7 +14,7 @@ from contrasweep.results.answer import Answer
 from contrasweep.results.cells import ARROWS, PLAIN, Cell, Key, Pair, TableStyle, number
 from contrasweep.results.rendering import Renderable
 from contrasweep.statistics.design import Design
-from contrasweep.storage.record import Status
+from contrasweep.storage.record import COUNTING, Status
 
 NO_INTERVAL = "none"
 """The method of a cell with one replicate."""
@@ -77,14 +77,11 @@ def _gaps(cells: Collection[Cell]) -> list[str]:
     missing: Counter[str] = Counter()
     for cell in cells:
         if cell.n < cell.planned:
-            missing.update({status: n for status, n in cell.statuses.items() if status != "done"})
+            missing.update({status: n for status, n in cell.statuses.items() if status not in COUNTING})
     if not missing:
         return []
     left = ", ".join(f"{n} {status}" for status, n in missing.items() if n)
     return [f"3/5: finished/planned; not in the table: {left}"]
-
-
-COUNTED = (Status.DONE, Status.PENDING, Status.FAILED, Status.INFEASIBLE, Status.PRUNED, Status.BROKEN)
 
 
 @dataclass(frozen=True)
@@ -232,7 +229,7 @@ class Table(Renderable):
                 if cell is None:
                     continue
                 factors = dict(zip((*self.row_factors, *self.column_factors), (*row, *column), strict=True))
-                counts = {status.value: cell.statuses.get(status, 0) for status in COUNTED}
+                counts = {status.value: cell.statuses.get(status, 0) for status in Status}
                 rows.append(
                     factors
                     | {

@@ -261,7 +261,7 @@ class ActiveTrials:
             self.end(recorded)
             return
         (trial, _), notes = self.running[trial_id], self.notes(trial_id)
-        if status is Status.INFEASIBLE:
+        if status.infeasible:
             notes = notes.joined(TrialNotes(refused_by=str(self.placements.inventory)))
         rows = self.records.metrics(trial_id)
         now = time.time()
@@ -285,7 +285,7 @@ class ActiveTrials:
             code=code,
         )
         self.records.write(record)
-        if status is Status.INFEASIBLE:
+        if status.infeasible:
             self.refused[trial_id], self.given_up[trial_id] = record, Next(trial, self.running[trial_id][1])
         self.end(record)
 

@@ -14,7 +14,7 @@ from contrasweep.planning.selection import selected_trials
 from contrasweep.running.failures import lacks_metric, unreported_metric
 from contrasweep.storage import compact
 from contrasweep.storage.code_files import accept
-from contrasweep.storage.record import Phase, Record, Status
+from contrasweep.storage.record import Phase, Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.superseded import put_aside
 from contrasweep.tuning.earlier_study import earlier_results
@@ -93,7 +93,7 @@ def decide(
     selected = selected_trials(plan, recorded, rerun, "--rerun") if rerun else set()
     selected &= {*recorded, *records.begun()}
     kept = {i: record for i, record in recorded.items() if i not in selected}
-    lost = {i for i, record in kept.items() if record.status is Status.FAILED} if retry_failed else set()
+    lost = {i for i, record in kept.items() if record.status.failed} if retry_failed else set()
     lost |= _mended(plan, kept, present, lost)
     comparison, notes = compared(plan, records, present, kept, selected)
     if changed == "stop" and (line := comparison.line()):
@@ -145,19 +145,19 @@ def refused_trials(recorded: Mapping[str, Record]) -> dict[str, Record]:
     training that a later one, which was trained, stands on: it was decided without them."""
     trained: dict[str, int] = {}  # arm -> its last generation of which a trial was trained
     for record in recorded.values():
-        if record.status is not Status.INFEASIBLE and record.notes.generation is not None:
+        if not record.status.infeasible and record.notes.generation is not None:
             trained[record.arm] = max(record.notes.generation, trained.get(record.arm, 0))
     return {
         i: record
         for i, record in recorded.items()
-        if record.status is Status.INFEASIBLE
+        if record.status.infeasible
         and (record.notes.generation is None or record.notes.generation >= trained.get(record.arm, 0))
     }
 
 
 def _superseded_generations(recorded: Mapping[str, Record], refused: Collection[str]) -> list[str]:
     """A line for each arm of whose infeasible trials some stay so."""
-    stay = Counter(r.arm for i, r in recorded.items() if r.status is Status.INFEASIBLE and i not in refused)
+    stay = Counter(r.arm for i, r in recorded.items() if r.status.infeasible and i not in refused)
     return [
         f"arm {arm}: {count} trial{'s' * (count > 1)} that fitted no host stay{'s' * (count == 1)} infeasible, because "
         f"later generations of population based training were decided without {'them' if count > 1 else 'it'}; --rerun "
@@ -195,7 +195,7 @@ def compared(
 ) -> tuple[CodeComparison, list[str]]:
     """The trials that were made by other code, those of the ids `without` aside, and notes on other versions of
     packages. A trial that failed has no place in a table and is not compared."""
-    scored = [record for record in recorded.values() if record.status not in (Status.FAILED, Status.INFEASIBLE)]
+    scored = [record for record in recorded.values() if not (record.status.failed or record.status.infeasible)]
     trials = [trial for trial in (*plan.trials, *plan.sample_trials) if trial.id not in without]
     notes = version_notes(scored, [present.of(t.trainable, t.config).version for t in plan.sample_trials])
     notes += _warm_start_notes(plan, records, present)

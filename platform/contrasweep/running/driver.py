@@ -80,7 +80,7 @@ def run(
 def _nothing_trained(results: Results) -> str:
     """The line of a command that finds nothing to do."""
     recorded = {**results.trial_records, **results.search_records}.values()
-    counts = Counter(str(record.status) for record in recorded)
-    again = "; --retry-failed runs what failed again" if counts["failed"] else ""
+    counts = Counter(record.status for record in recorded)
+    again = "; --retry-failed runs what failed again" if any(status.failed for status in counts) else ""
     said = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     return f"nothing to train: every trial of {results.name} has its record, {said}{again}"

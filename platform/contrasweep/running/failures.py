@@ -5,7 +5,7 @@ import sysconfig
 from pathlib import Path
 
 from contrasweep.errors import choose_from
-from contrasweep.storage.record import Record, Status
+from contrasweep.storage.record import Record
 
 FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+), in ', re.MULTILINE)
 OURS = Path(__file__).parents[1]
@@ -39,7 +39,7 @@ def place_of(error: str) -> str:
 def lacks_metric(record: Record) -> bool:
     """Whether a trial came to its end with metrics, and failed because the study's is not among the last ones."""
     begins = LACKS_METRIC.partition("{")[0]
-    return bool(record.status is Status.FAILED and record.metrics and (record.error or "").startswith(begins))
+    return bool(record.status.failed and record.metrics and (record.error or "").startswith(begins))
 
 
 def unreported_metric(metric: str, record: Record) -> str:

@@ -6,7 +6,7 @@ from contrasweep.rows import Row
 from contrasweep.running.compacting import Compactor
 from contrasweep.running.failures import failure_line
 from contrasweep.running.placement import Placements
-from contrasweep.storage.record import Record, Status
+from contrasweep.storage.record import Record
 from contrasweep.trial import Trial
 
 
@@ -40,7 +40,7 @@ class RunListener:
         self.budget.ended(record)
         self.placements.ended(record)
         self.progress.ended(record)
-        if record.status == Status.FAILED:
+        if record.status.failed:
             self.progress.say(failure_line(record, self.progress.state.storage))
         self.compactor.trial_ended()
 

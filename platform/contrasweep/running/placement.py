@@ -18,7 +18,7 @@ from contrasweep.planning.fusion import Fused, Fusion
 from contrasweep.planning.learned import peak_of
 from contrasweep.running.cohort_messages import CohortFault
 from contrasweep.running.trial_description import PlaceDescription, TrialDescription
-from contrasweep.storage.record import Record, Status, TrialNotes
+from contrasweep.storage.record import Record, TrialNotes
 from contrasweep.trial import Trial
 
 
@@ -162,7 +162,7 @@ class Placements:
         """Free the trial's placement and learn from its record how much memory it took."""
         trial, _ = self.placed.pop(record.trial_id, (None, None))
         fused = self.fused.pop(record.trial_id, None)
-        if self.fusion is not None and trial is not None and fused is None and record.status == Status.DONE:
+        if self.fusion is not None and trial is not None and fused is None and record.status.counts:
             self.fusion.ended(trial, record.seconds)
         if trial is not None and record.gpu_memory_gib:  # what it took is known now
             self.raised.pop((trial.arm, cell_of(trial)), None)

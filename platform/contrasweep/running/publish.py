@@ -10,7 +10,7 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.errors import StorageError
 from contrasweep.results.results import Results
 from contrasweep.storage.checkpoints import Checkpoints
-from contrasweep.storage.record import Record, Status
+from contrasweep.storage.record import Record
 from contrasweep.tracking import TrackedStudy, Trackers, load_checkpoint, read_links, sync
 from contrasweep.tracking.errors import TrackingError
 from contrasweep.tracking.mlflow.models import log_model
@@ -61,7 +61,7 @@ def _best(results: Results) -> Iterator[Record]:
     """The best finished trial of each arm."""
     sign = 1 if results.document.mode == "max" else -1
     for arm in results.document.arms[:MAX_MODELS]:
-        done = [r for r in results.trial_records.values() if r.arm == arm and r.status == Status.DONE]
+        done = [r for r in results.trial_records.values() if r.arm == arm and r.status.counts]
         if done:
             yield max(done, key=lambda r: sign * r.metrics[results.metric])
 

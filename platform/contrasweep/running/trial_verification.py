@@ -9,7 +9,7 @@ from typing import Any
 from contrasweep.errors import BrokenFileError, StorageError
 from contrasweep.rows import Row, metrics_of
 from contrasweep.storage.checkpoints import MARKER_FILE, Checkpoints
-from contrasweep.storage.record import Record, Status
+from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial
 
@@ -39,7 +39,7 @@ def trial_problems(records: StudyRecords, trial_id: str, scratch: Path) -> Itera
 
 
 def _finished(records: StudyRecords, record: Record, rows: list[Row]) -> Iterator[Problem]:
-    if record.data.digest and record.status is not Status.INFEASIBLE and _identity(record) != record.trial_id:
+    if record.data.digest and not record.status.infeasible and _identity(record) != record.trial_id:
         yield "record.json", "its settings, data, fold and seed are those of another trial", True
     if rows and not _same(rows[-1], record.metrics):
         yield "metrics.parquet", "its last report is not what the record says", True

@@ -29,7 +29,7 @@ def removable(records: StudyRecords, arm: str | None = None, status: str | None 
         for r in recorded.values()
         if (arm is None or r.arm == arm) and (status is None or r.status == status)
     ]
-    begun = records.begun() if arm is None and status in (None, Status.PENDING) else set()
+    begun = records.begun() if arm is None and (status is None or Status(status).pending) else set()
     return sorted({*chosen, *begun})
 
 

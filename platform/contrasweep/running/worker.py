@@ -21,7 +21,7 @@ from contrasweep.running.run_context import RunContext
 from contrasweep.running.stacks import answer_signal
 from contrasweep.running.study_code import OtherCodeHere, checked_packages
 from contrasweep.running.trial_description import FAULT, STATUS, CohortPlace, StepResult, TrialDescription
-from contrasweep.storage.record import CodeRef, Status, TrialNotes
+from contrasweep.storage.record import CodeRef, TrialNotes
 from contrasweep.storage.records import StudyRecords
 
 
@@ -80,7 +80,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
             result["done"], result[STATUS] = True, stepped.record.status
             result["record"] = stepped.record.to_json()
             # An error of CUDA leaves the process unusable for the next trial.
-            self.cuda_failed = stepped.record.status == Status.FAILED and "CUDA" in (stepped.record.error or "")
+            self.cuda_failed = stepped.record.status.failed and "CUDA" in (stepped.record.error or "")
         return result
 
     def cleanup(self) -> None:

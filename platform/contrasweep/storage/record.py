@@ -24,14 +24,55 @@ Seed = Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)]
 
 class Status(StrEnum):
     """What became of a trial. `infeasible`: it fits no host, which is not a bad score. No record says `pending`
-    (there is none yet) or `broken` (it cannot be read)."""
+    (there is none yet) or `broken` (it cannot be read).
+
+    Nothing else compares statuses: what is done with a trial of a status is asked by the properties below."""
 
     DONE = "done"
-    PRUNED = "pruned"
+    PENDING = "pending"
     FAILED = "failed"
     INFEASIBLE = "infeasible"
-    PENDING = "pending"
+    PRUNED = "pruned"
     BROKEN = "broken"
+
+    @property
+    def counts(self) -> bool:
+        """Whether the trial was trained to its end: its value stands in tables."""
+        return self is Status.DONE
+
+    @property
+    def stopped_early(self) -> bool:
+        """Whether a pruner stopped the trial."""
+        return self is Status.PRUNED
+
+    @property
+    def trained(self) -> bool:
+        """Whether the trial trained as far as it was meant to: to its end, or until a pruner stopped it."""
+        return self.counts or self.stopped_early
+
+    @property
+    def failed(self) -> bool:
+        """Whether the trial ended with an error; it runs again with `--retry-failed`."""
+        return self is Status.FAILED
+
+    @property
+    def infeasible(self) -> bool:
+        """Whether the trial fits no host; it runs again where there is one."""
+        return self is Status.INFEASIBLE
+
+    @property
+    def pending(self) -> bool:
+        """Whether the trial is still to run."""
+        return self is Status.PENDING
+
+    @property
+    def lost(self) -> bool:
+        """Whether the trial has ended and has no value in tables."""
+        return self.stopped_early or self.failed or self.infeasible
+
+
+COUNTING = frozenset(status.value for status in Status if status.counts)
+"""The words of statuses whose trials have a value in tables."""
 
 
 class Phase(StrEnum):

@@ -8,7 +8,7 @@ import pydantic
 
 from contrasweep.errors import SpecError
 from contrasweep.schema import checked
-from contrasweep.storage.record import Phase, Record, Status
+from contrasweep.storage.record import Phase, Record
 
 
 @checked
@@ -65,7 +65,7 @@ class Spending:
         """A trial has ended: its hours are those of its record."""
         self.report(record.trial_id, record.step)
         self.hours[record.trial_id] = gpu_hours(record)
-        if record.status == Status.DONE:
+        if record.status.counts:
             self.longest = max(self.longest, record.step)
 
     def reopen(self, trial: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from contrasweep.errors import SpecError
 from contrasweep.storage.attempts import BegunTrial
-from contrasweep.storage.record import Record, Status
+from contrasweep.storage.record import Record
 from contrasweep.tracking.event_files import trial_name
 from contrasweep.tracking.tracked_study import TrackedStudy
 
@@ -51,7 +51,7 @@ class WandbTracker:
         """End the run; with exit code 1 where the trial failed."""
         if (run := self.runs.pop(record.trial_id, None)) is not None:
             run.summary["status"] = record.status.value
-            run.finish(exit_code=0 if record.status in (Status.DONE, Status.PRUNED) else 1)
+            run.finish(exit_code=0 if record.status.trained else 1)
 
     def close(self, timeout_s: float = 30.0) -> None:
         """End the runs that are open."""

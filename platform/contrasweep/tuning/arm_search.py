@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 
 from contrasweep.config import Config, MutableConfig
 from contrasweep.rows import Row, step_of
-from contrasweep.storage.record import Phase, Record, Status, TrialNotes
+from contrasweep.storage.record import Phase, Record, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.study.arm_budget import Spending
@@ -109,9 +109,7 @@ class ArmSearch:
 
     def best(self) -> Candidate | None:
         """The best feasible configuration of those that were trained to their end on all folds; the first of equals."""
-        outcomes = [
-            (self._outcome(candidate), candidate) for candidate in self.candidates if candidate.ended_as(Status.DONE)
-        ]
+        outcomes = [(self._outcome(candidate), candidate) for candidate in self.candidates if candidate.counts]
         good = [
             (*outcome.rank(self.study), -candidate.number)
             for outcome, candidate in outcomes
@@ -251,10 +249,10 @@ class ArmSearch:
         self.stopped.discard(record.trial_id)
         self.of[record.trial_id].records[record.trial_id] = record
         self.spending.end(record)
-        if self.pruner is not None and record.status == Status.PRUNED:
+        if self.pruner is not None and record.status.stopped_early:
             self.pruner.on_pause(record.trial_id)
         elif self.pruner is not None:
-            self.pruner.on_end(record.trial_id, failed=record.status != Status.DONE)
+            self.pruner.on_end(record.trial_id, failed=not record.status.counts)
 
     def _promote(self) -> None:
         """Let stopped trials go on from their checkpoints: without its record, a trial is not finished."""
@@ -284,8 +282,8 @@ class ArmSearch:
                 continue
             candidate.learned = True
             outcome = self._outcome(candidate)
-            pruned = [r.step for r in candidate.records.values() if r.status == Status.PRUNED]
-            usable = candidate.ended_as(Status.DONE, Status.PRUNED) and outcome.finite
+            pruned = [r.step for r in candidate.records.values() if r.status.stopped_early]
+            usable = candidate.trained and outcome.finite
             self.searcher.tell(
                 candidate.config,
                 list(outcome.values.values()) if usable else None,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from contrasweep.config import Config, MutableConfig
-from contrasweep.storage.record import Record, Status
+from contrasweep.storage.record import Record
 from contrasweep.study.objectives import value_of, violation
 from contrasweep.study.sweep import Sweep
 from contrasweep.trial import Trial
@@ -62,6 +62,12 @@ class Candidate:
         """Whether each of its trials has ended, early or not."""
         return len(self.records) == len(self.trials)
 
-    def ended_as(self, *statuses: Status) -> bool:
-        """Whether each of its trials has ended, and with one of these statuses."""
-        return self.whole and all(record.status in statuses for record in self.records.values())
+    @property
+    def counts(self) -> bool:
+        """Whether each of its trials was trained to its end."""
+        return self.whole and all(record.status.counts for record in self.records.values())
+
+    @property
+    def trained(self) -> bool:
+        """Whether each of its trials was trained to its end, or until a pruner stopped it."""
+        return self.whole and all(record.status.trained for record in self.records.values())

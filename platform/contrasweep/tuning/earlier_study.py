@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from contrasweep.code import PresentCode
 from contrasweep.storage.code_files import accepted
-from contrasweep.storage.record import Record, Status
+from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 
 
@@ -17,7 +17,7 @@ def earlier_results(
     usable: list[Record] = []
     others: list[Record] = []
     for record in earlier.read(sorted(earlier.finished())).values():
-        if record.status == Status.DONE and record.trainable in trainables:
+        if record.status.counts and record.trainable in trainables:
             now = present.of(record.trainable, record.config).version.digest
             same = record.code.digest == now or (record.code.digest, now) in kept
             (usable if same else others).append(record)

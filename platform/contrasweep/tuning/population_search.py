@@ -18,7 +18,7 @@ from pathlib import Path
 from contrasweep.config import Config, MutableConfig
 from contrasweep.rows import Row
 from contrasweep.storage.checkpoints import Checkpoints
-from contrasweep.storage.record import Phase, Record, Status, TrialNotes
+from contrasweep.storage.record import Phase, Record, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.trial import Trial
@@ -145,7 +145,7 @@ class PopulationSearch:
         valued = []
         for member in self.members:
             records = [self.known[trial.id] for trial in self._trials(member)]
-            values = [r.metrics.get(metric, math.nan) if r.status == Status.DONE else math.nan for r in records]
+            values = [r.metrics.get(metric, math.nan) if r.status.counts else math.nan for r in records]
             value = statistics.fmean(values)
             valued.append(
                 replace(

@@ -132,8 +132,8 @@ class SweepSource:
 
     def _why_none(self, search: Search) -> str:
         """Why a search that is over has no best."""
-        ended = Counter(str(record.status) for record in self.records.read(search.of).values())
-        if not ended["done"]:
+        ended = Counter(record.status for record in self.records.read(search.of).values())
+        if not any(status.counts for status in ended):
             counts = ", ".join(f"{count} {status}" for status, count in sorted(ended.items()))
             return f"no trial of its search was trained to its end ({counts or 'there was none'})"
         if self.plan.study.constraints:

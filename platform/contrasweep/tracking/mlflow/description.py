@@ -16,7 +16,7 @@ from contrasweep.tracking.tracked_study import TrackedStudy
 MISSING = "-"
 """The value of a param that a trial's config does not have: the compare view needs one set of keys."""
 
-RUN_STATUS = {Status.DONE: "FINISHED", Status.FAILED: "FAILED", Status.PRUNED: "KILLED", Status.INFEASIBLE: "KILLED"}
+RUN_STATUS = {status: "FINISHED" if status.counts else "FAILED" if status.failed else "KILLED" for status in Status}
 """MLflow's status of a run whose trial ended so. Only `failed` is a fault; the tag `status` has our own word."""
 
 CODE_TAG, DIRTY_TAG, COMMIT_TAG = "code", "code.dirty", "mlflow.source.git.commit"

@@ -54,6 +54,8 @@ DIGEST_TAG = "contrasweep.record"
 MODEL_TAG = "contrasweep.model"
 """The step of the model that was logged for a run."""
 
+WAITING = {"status": Status.PENDING.value}
+"""The tag of a run whose trial is to run again."""
 RunStatus = Literal["RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED"]
 
 
@@ -164,14 +166,14 @@ class Server:
         description, points = describe_run(self.study, record), _points(files)
         run, missing = self._open_run(description, record.started, points, final_tags(record))
         with files.fetched(record) as folder:
-            if record.status == Status.FAILED and record.error:
+            if record.status.failed and record.error:
                 (folder / "traceback.txt").write_text(record.error, errors="backslashreplace")
             if any(folder.iterdir()):
                 translate_errors(lambda: self.client.log_artifacts(run.run_id, str(folder)))
         rest = [point for point in _summary(record, points) if point[0] not in run.keys]
         tags = final_tags(record) | {DIGEST_TAG: record_digest(record)}
         self._log(run, [*missing, *rest], self._missing_params(run, description), tags)
-        status, ended = RUN_STATUS.get(record.status, "KILLED"), milliseconds(record.ended)
+        status, ended = RUN_STATUS[record.status], milliseconds(record.ended)
         translate_errors(lambda: self.client.set_terminated(run.run_id, status, ended))
         run.ended = ended
         run.forget()
@@ -202,9 +204,9 @@ class Server:
         self._set_parent_tags(tags | study_code_tags(trial.code for trial in newest_first))
         if outcome != "running":
             for run in self.runs.values():
-                if not run.is_final and run.tags.get("status") != Status.PENDING:
+                if not run.is_final and run.tags.get("status") != WAITING["status"]:
                     translate_errors(lambda run_id=run.run_id: self.client.update_run(run_id, status="SCHEDULED"))
-                    self._log(run, tags={"status": Status.PENDING})
+                    self._log(run, tags=WAITING)
             status = study_status(statuses, outcome)
             at = milliseconds(newest_first[0].ended) if newest_first and outcome == "complete" else None
             translate_errors(lambda: self.client.set_terminated(self.parent_id, status, at))
@@ -401,7 +403,7 @@ def study_status(statuses: Mapping[Status, int], outcome: Outcome) -> RunStatus:
     is needed was done, `FAILED` where no trial succeeded, else `FINISHED`."""
     if outcome == "interrupted":
         return "KILLED"
-    none_succeeded = sum(statuses.values()) and not (statuses.get(Status.DONE) or statuses.get(Status.PRUNED))
+    none_succeeded = sum(statuses.values()) and not any(count and status.trained for status, count in statuses.items())
     return "FAILED" if none_succeeded else "FINISHED"
 
 
