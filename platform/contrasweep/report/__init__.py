@@ -16,7 +16,6 @@ from contrasweep.errors import SpecError, StorageError, choose_from
 from contrasweep.markdown_text import fenced
 from contrasweep.report import trials
 from contrasweep.report.data import ReportData
-from contrasweep.report.displayed import named_report
 from contrasweep.report.formats import csv_text
 from contrasweep.report.page import html_report
 from contrasweep.report.paper import PaperTable
@@ -242,9 +241,10 @@ def report_data(results: Results, table: Table) -> ReportData:
     compared = by_item(results.items, frame, results.trial_records, results.axes, results.document.reference)
     groups = trials.tables_over_groups(results)
     table = replace(table, notes=tuple(dict.fromkeys([*table.notes, *results.broken_notes()])))
-    data = ReportData(
+    return ReportData(
         frame.assign(**extra),
         document,
+        results.names,
         curves=curves,
         system=results.system(),
         storage=results.records.store.uri,
@@ -264,7 +264,6 @@ def report_data(results: Results, table: Table) -> ReportData:
         superseded=sum(len(part.trial_ids) for part in put_aside_so_far(results.records)),
         served="" if links.served or not links.runs else f"contrasweep ui --tracking {links.tracking}",
     )
-    return named_report(data, results.names)
 
 
 def _code(results: Results) -> list[list[str]]:

@@ -39,7 +39,7 @@ def advice_rows(advice: Advice) -> list[list[str]]:
     """A head, a row for each of the undecided comparisons (the first of many), the detectable difference, the price."""
     rows = [["", f"now: {advice.present.replicates}", *(size.replicates for size in advice.sizes), "80% with"]]
     for one in advice.outlooks:
-        rows.append([one.name, "undecided", *map(_chance, one.predictions), _enough(one)])
+        rows.append([one.title(advice.names), "undecided", *map(_chance, one.predictions), _enough(one)])
     if advice.omitted:
         rows.append([f"and {advice.omitted} more", *[""] * (len(advice.sizes) + 2)])
     rows.append(["detectable difference", *_detectable(advice.outlooks), ""])

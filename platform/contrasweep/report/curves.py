@@ -71,7 +71,7 @@ def learning_curves(data: ReportData) -> Curves | None:
     metrics = sorted(moving, key=lambda m: (m != data.metric, not m.startswith("loss"), "_class_" in m))[:METRICS]
     named = data.done.set_index("trial_id")
     settings = [
-        ", ".join(f"{axis} {value}" for axis, value in zip(data.axes, row, strict=True))
+        ", ".join(f"{data.names(axis)} {data.names(value)}" for axis, value in zip(data.axes, row, strict=True))
         for row in named[data.axes].itertuples(index=False)
     ]
     panels, arms = dict(zip(named.index, settings, strict=True)), named["arm"].astype(str).to_dict()
@@ -84,9 +84,9 @@ def learning_curves(data: ReportData) -> Curves | None:
     }
     order = list(dict.fromkeys(settings))
     if len(order) == 1:
-        by_metric = {metric: _panels(data, spread, order, metric, [metric]) for metric in metrics}
+        by_metric = {data.names(m): _panels(data, spread, order, m, [data.names(m)]) for m in metrics}
     else:
-        by_metric = {metric: _panels(data, spread, order[:PANELS], metric, order) for metric in metrics}
+        by_metric = {data.names(m): _panels(data, spread, order[:PANELS], m, order) for m in metrics}
     return Curves(by_metric, len(order))
 
 
@@ -95,12 +95,12 @@ def _panels(data: ReportData, spread: Spread, panels: Sequence[str], metric: str
     drawn = []
     for panel, title in zip(panels, titles, strict=False):
         series = [
-            _line(arm, data.colour(arm), spread[panel, arm][metric].dropna())
+            _line(data.names(arm), data.colour(arm), spread[panel, arm][metric].dropna())
             for arm in data.arms
             if (panel, arm) in spread
         ]
         if any(line.x for line in series):
-            drawn.append(Panel(title, metric, series, within))
+            drawn.append(Panel(title, data.names(metric), series, within))
     return drawn
 
 

@@ -1,7 +1,7 @@
 """What a report is made of."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -12,8 +12,9 @@ from contrasweep.report.search_notes import SearchNotes
 from contrasweep.results.advice import Advice
 from contrasweep.results.answer import Answer
 from contrasweep.results.building import build_table
-from contrasweep.results.cells import label
+from contrasweep.results.cells import TableStyle, label
 from contrasweep.results.comparing import Judging
+from contrasweep.results.rendering import NONE, DisplayNames
 from contrasweep.results.table import Table
 from contrasweep.rows import FrameRow
 from contrasweep.statistics.design import Design
@@ -35,6 +36,7 @@ class ReportData:
 
     frame: pd.DataFrame
     document: StudyDocument  # with the metric of the report
+    names: DisplayNames = NONE  # what is shown in place of declared names; settings that were searched keep theirs
     curves: pd.DataFrame | None = None  # trial_id, step, metrics
     system: pd.DataFrame | None = None  # trial_id, step, time and what was in use, of trials of 10 s and more
     search: pd.DataFrame | None = None  # as `results.searched.search_frame` has it
@@ -107,9 +109,9 @@ class ReportData:
     def answers(self) -> list[Answer]:
         """The verdicts of the study, then what is exploratory beside them."""
         tables = [table for table in (self.overall, self.table) if table is not None]
-        own = [Answer(t.pairs, self.document.question if t.decisive else None, t.pooled) for t in tables]
+        own = [Answer(t.pairs, self.document.question if t.decisive else None, t.pooled, self.names) for t in tables]
         if self.table.given_answer is not None:
-            own = [self.table.given_answer, *(answer for answer in own if not answer.decisive)]
+            own = [self.table.answer, *(answer for answer in own if not answer.decisive)]
         return sorted(own, key=lambda answer: not answer.decisive)
 
     def _table(self, rows: Sequence[str], columns: Sequence[str]) -> Table:
@@ -122,7 +124,7 @@ class ReportData:
             margin=document.smallest_difference,
             reference=document.reference,
         )
-        return build_table(
+        table = build_table(
             self.frame,
             rows=rows,
             columns=columns,
@@ -131,6 +133,7 @@ class ReportData:
             links=self.links,
             axes=self.axes,
         )
+        return replace(table, style=TableStyle(names=self.names))
 
     def colour(self, arm: str) -> int:
         """The number of an arm's colour, the same in every drawing."""

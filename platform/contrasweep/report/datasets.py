@@ -10,6 +10,7 @@ from contrasweep.report.slices import Figure
 from contrasweep.report.svg import COLOURS, WIDTH, Series, svg, xy_chart
 from contrasweep.results.cells import number
 from contrasweep.results.datasets import DatasetSummary, dataset_summary
+from contrasweep.results.rendering import DisplayNames
 
 ROW, BAR, EDGE = 20, 10, 24
 
@@ -25,11 +26,12 @@ def datasets_section(data: ReportData) -> Variables:
     def shown(value: float) -> str:
         return number(float(value), decimals)
 
-    head = ["arm", *summary.datasets, "mean rank", "interquartile mean"]
+    named = data.names
+    head = ["arm", *map(named, summary.datasets), "mean rank", "interquartile mean"]
     middle = summary.interquartile_means(alpha)
     rows = [
         [
-            arm,
+            named(arm),
             *(shown(value) for value in summary.means[i]),
             f"{summary.ranks[i]:.2f}",
             "{} [{}, {}]".format(*map(shown, middle[arm])),
@@ -37,8 +39,8 @@ def datasets_section(data: ReportData) -> Variables:
         for i, arm in enumerate(summary.arms)
     ]
     at, profiles = summary.profiles()
-    lines = [Series(arm, data.colour(arm), list(at), list(share), steps=True) for arm, share in profiles.items()]
-    profile = xy_chart(lines, x_label=f"{data.metric} (t)", y_label="share of runs better than t")
+    lines = [Series(named(arm), data.colour(arm), list(at), list(share), steps=True) for arm, share in profiles.items()]
+    profile = xy_chart(lines, x_label=f"{named(data.metric)} (t)", y_label="share of runs better than t")
     few = summary.smallest_p > alpha
     note = f"; {len(summary.datasets)} datasets reach no p below {summary.smallest_p:.2g}, so none can differ" * few
     caption = (
@@ -49,11 +51,11 @@ def datasets_section(data: ReportData) -> Variables:
         Figure(rank_figure(summary, data, alpha), caption, "Critical differences"),
         Figure(profile, "Each run of each dataset counts once (Agarwal et al. 2021).", "Performance profiles"),
     ]
-    return {"rows": [head, *rows], "figures": figures, "pairs": _pairs(summary)}
+    return {"rows": [head, *rows], "figures": figures, "pairs": _pairs(summary, named)}
 
 
-def _pairs(summary: DatasetSummary) -> list[list[str]]:
-    rows = [[a, b, f"{p:.2g}"] for (a, b), p in summary.p_values.items()]
+def _pairs(summary: DatasetSummary, named: DisplayNames) -> list[list[str]]:
+    rows = [[named(a), named(b), f"{p:.2g}"] for (a, b), p in summary.p_values.items()]
     return [["a", "b", "p by Holm"], *rows]
 
 
@@ -77,7 +79,7 @@ def rank_figure(summary: DatasetSummary, data: ReportData, alpha: float) -> Mark
         y = axis + BAR * (i + 1)
         parts.append(
             f'<rect class="strong" x="{left - 3:.1f}" width="{right - left + 6:.1f}" y="{y - 2}" height="4" rx="2">'
-            f"<title>{escape(', '.join(clique))}: no two differ</title></rect>"
+            f"<title>{escape(', '.join(map(data.names, clique)))}: no two differ</title></rect>"
         )
     for i, arm in enumerate(sorted(ranks, key=lambda name: ranks[name])):
         y, at = below + ROW * (i + 1), x(ranks[arm])
@@ -86,7 +88,7 @@ def rank_figure(summary: DatasetSummary, data: ReportData, alpha: float) -> Mark
         parts.append(
             f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{axis}" y2="{y}"/>'
             f'<circle class="c{data.colour(arm) % COLOURS} fill" cx="{at:.1f}" cy="{y}" r="4"/>'
-            f'<text class="label" x="{place:.1f}" y="{y + 4}" text-anchor="{anchor}">{escape(arm)} '
+            f'<text class="label" x="{place:.1f}" y="{y + 4}" text-anchor="{anchor}">{escape(data.names(arm))} '
             f"{ranks[arm]:.2f}</text>"
         )
     return svg(parts, WIDTH, math.ceil(below + ROW * count + 12), "mean ranks of arms over datasets")

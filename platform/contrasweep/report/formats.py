@@ -11,7 +11,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from contrasweep.report.advice import advice_text, advice_variables
-from contrasweep.report.displayed import displayed
 from contrasweep.report.latex import table_latex, versus_latex
 from contrasweep.report.markdown import table_markdown, versus_markdown
 from contrasweep.report.text import comparison_rows, table_text, versus_text
@@ -73,6 +72,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals |= {"ARROWS": ARROWS, "zip": zip, "asset": _asset}
+    environment.filters["named"] = lambda word, names: names(word)
     environment.filters["starred"] = lambda line: marked_as(line, "★")
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
     return environment
@@ -97,5 +97,4 @@ WRITERS: Mapping[tuple[type, Format], Callable[[Any], str]] = {
 
 def render_as(shown: Table | Versus | Advice, format: Format, *, width: int = 100) -> str:
     """What a table, two arms or advice are in a format; `width` is the number of columns of a terminal."""
-    shown = displayed(shown)
     return TEXT_WRITERS[type(shown)](shown, width) if format == "text" else WRITERS[type(shown), format](shown)

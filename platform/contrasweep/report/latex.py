@@ -36,12 +36,12 @@ def table_latex(table: Table) -> str:
     factors, entries = len(table.row_factors), len(table.columns)
     head = []
     if table.column_factors:
-        over = escape(", ".join(table.column_factors))
+        over = escape(", ".join(table.shown_factors[1]))
         head = [
             rf"{'& ' * factors}\multicolumn{{{entries}}}{{c}}{{{over}}} \\",
             rf"\cmidrule(lr){{{factors + 1}-{factors + entries}}}",
         ]
-    head.append(latex_row([escape(name) for name in (*table.row_factors, *table.column_titles)]))
+    head.append(latex_row([escape(name) for name in (*table.shown_factors[0], *table.column_titles)]))
     rows = [
         [*map(escape, labels), *(_entry(table, table.cells.get((row, column))) for column in table.columns)]
         for row, labels in zip(table.rows, table.row_labels(), strict=True)
@@ -55,7 +55,7 @@ def table_latex(table: Table) -> str:
 def versus_latex(versus: Versus) -> str:
     """A table environment with a row for each comparison; needs \\usepackage{booktabs}."""
     head, *rows = [[escape(entry) for entry in row] for row in comparison_rows(versus)]
-    caption = escape(f"{versus.title}: {versus.metric}, {versus.a} - {versus.b}")
+    caption = escape(f"{versus.heading}, {versus.names(versus.a)} - {versus.names(versus.b)}")
     return _environment(caption, len(head), [latex_row(head)], rows)
 
 

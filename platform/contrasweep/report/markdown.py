@@ -27,7 +27,7 @@ def table_markdown(table: Table) -> str:
 def versus_markdown(versus: Versus) -> str:
     """The comparisons as rows, then the one over everything as a sentence."""
     answer = versus.answers[0]
-    lines = [f"**{markdown_text(f'{versus.title}: {versus.metric}')}**", "", *table_lines(comparison_rows(versus)), ""]
+    lines = [f"**{markdown_text(versus.heading)}**", "", *table_lines(comparison_rows(versus)), ""]
     lines += [f"{markdown_text(answer.heading)}:", "", *map(list_item, answer.sentences())]
     return "\n".join([*lines, *(list_item(f"Note: {note}.") for note in versus.notes)]) + "\n"
 

@@ -53,7 +53,7 @@ def html_report(data: ReportData, *, served: bool = False) -> str:
         tones=TONES,
         datasets=sorted({(dataset.name, dataset.synthetic) for dataset in document.datasets}),
         study_link=data.study_link,
-        arms=[(arm, data.colour(arm) % COLOURS) for arm in data.arms],
+        arms=[(data.names(arm), data.colour(arm) % COLOURS) for arm in data.arms],
         sections=[
             Section(key, title, render_template(f"sections/{key}.html", **context))
             for key, (title, context) in shown.items()
@@ -70,12 +70,16 @@ def _summary(data: ReportData) -> str:
         searched = int((data.spent["phase"] == Phase.SEARCH).sum())
         size = f"{searched} trials of the search, {len(data.frame)} of the confirmation"
     better = "larger" if data.mode == "max" else "smaller"
-    return f"{data.metric}, {better} is better · {len(data.arms)} arms · {size}"
+    return f"{data.names(data.metric)}, {better} is better · {len(data.arms)} arms · {size}"
 
 
 def _answer(data: ReportData) -> Variables:
     answers = [answer for answer in data.answers if answer.pairs]
-    return {"groups": [_said(answer) for answer in answers], "notes": answers[0].notes if answers else []}
+    return {
+        "names": data.names,
+        "groups": [_said(answer) for answer in answers],
+        "notes": answers[0].notes if answers else [],
+    }
 
 
 def _said(answer: Answer) -> Variables:
@@ -86,7 +90,7 @@ def _said(answer: Answer) -> Variables:
     return {
         "answer": answer,
         "first": ordered if few else ordered[:MAX_SENTENCES],
-        "rows": [] if few and answer.decisive else pair_rows(pairs),
+        "rows": [] if few and answer.decisive else pair_rows(pairs, answer.names),
         "decided": sum(pair.decided for pair in pairs),
     }
 
@@ -100,6 +104,7 @@ def _table(data: ReportData) -> Variables:
         "table": data.table,
         "overall": data.overall,
         "axes": data.axes,
+        "names": data.names,
         "linked": bool(data.links),
         "served": data.served,
     }
@@ -133,7 +138,7 @@ def _failures(data: ReportData) -> Variables:
         {
             "count": len(part),
             "cause": str(cause)[:300],
-            "arms": ", ".join(f"{arm} ({n})" for arm, n in part["arm"].value_counts().items()),
+            "arms": ", ".join(f"{data.names(str(arm))} ({n})" for arm, n in part["arm"].value_counts().items()),
             "trials": ", ".join(map(str, part["trial_id"].head(8))) + (" …" if len(part) > 8 else ""),
             "traceback": part["error"].iloc[0][-4000:].strip("\n"),
             "log": data.log_command(str(part["trial_id"].iloc[0])),
@@ -174,7 +179,7 @@ SECTIONS: Mapping[str, tuple[str, Callable[[ReportData], Variables]]] = {
     "curves": ("Learning curves", curves_section),
     "search": ("Search", _search),
     "figures": ("Figures of trials", lambda data: figures_section(data.images)),
-    "items": ("Item by item", lambda data: items_section(data.by_item, data.axes, data.over_groups)),
+    "items": ("Item by item", lambda data: items_section(data)),
     "trials": ("All trials", trials_section),
     "budget": ("Budget and GPUs", budget_section),
     "failures": ("Failures", _failures),

@@ -46,7 +46,7 @@ class PaperTable:
         first = self.tables[0]
         rows = [
             (
-                [self.style.names(label) for label in labels],
+                list(labels),
                 [(table, table.cells.get((row, column))) for table in self.tables for column in table.columns],
             )
             for row, labels in zip(first.rows, first.row_labels(), strict=True)

@@ -13,6 +13,7 @@ from contrasweep.report.slices import POINTS, Figure
 from contrasweep.report.svg import Axis, Dots, Series, axis, bar_chart, parallel_chart, short, xy_chart
 from contrasweep.results.cells import label
 from contrasweep.results.effects import INDEPENDENT, budget_curves
+from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.search import settings
 
 LINES = 2000
@@ -27,7 +28,7 @@ def budget_figures(data: ReportData) -> list[Figure]:
     curves = budget_curves(search, data.arms, searcher=searcher, mode=data.mode, alpha=data.document.alpha)
     series = [
         Series(
-            str(arm),
+            data.names(str(arm)),
             data.colour(str(arm)),
             list(part["trials"]),
             list(part["best"]),
@@ -43,7 +44,7 @@ def budget_figures(data: ReportData) -> list[Figure]:
         if searcher in INDEPENDENT
         else f"Best so far; {searcher} adapts, so its trials are no independent draws and have no band."
     )
-    svg = xy_chart(series, x_label="trials of an arm", y_label=f"best {data.metric}", whole_x=True)
+    svg = xy_chart(series, x_label="trials of an arm", y_label=f"best {data.names(data.metric)}", whole_x=True)
     return [Figure(svg, caption, "What a budget buys")]
 
 
@@ -59,9 +60,11 @@ def slice_figures(data: ReportData) -> list[Figure]:
             for arm in data.arms:
                 part = search[(search["arm"] == arm) & search["value"].notna() & numbers.notna()].head(POINTS)
                 x = numbers[part.index].to_numpy(dtype=np.float64)
-                titles = [f"{arm}, {name} {short(a)}: {short(b)}" for a, b in zip(x, part["value"], strict=True)]
-                dots.append(Dots(arm, data.colour(arm), list(x), list(part["value"]), titles))
-            svg = xy_chart([], dots, x_label=name, y_label=data.metric, log_x=_log(data, name, numbers))
+                titles = [
+                    f"{data.names(arm)}, {name} {short(a)}: {short(b)}" for a, b in zip(x, part["value"], strict=True)
+                ]
+                dots.append(Dots(data.names(arm), data.colour(arm), list(x), list(part["value"]), titles))
+            svg = xy_chart([], dots, x_label=name, y_label=data.names(data.metric), log_x=_log(data, name, numbers))
             figures.append(Figure(svg, "One point a configuration of the search.", f"Slice: {name}"))
     return figures
 
@@ -76,7 +79,7 @@ def importance_figures(data: ReportData) -> list[Figure]:
             list(part["setting"]),
             list(part["share"]),
             shown,
-            title=f"importance, {arm}",
+            title=f"importance, {data.names(arm)}",
             colours=colours,
             marks=list(part["noise"]),
         )
@@ -87,7 +90,7 @@ def importance_figures(data: ReportData) -> list[Figure]:
             if part["share"].notna().any()
             else f"{n} configurations are too few to say."
         )
-        figures.append(Figure(svg, caption, f"Importance: {arm}"))
+        figures.append(Figure(svg, caption, f"Importance: {data.names(arm)}"))
     return figures
 
 
@@ -103,10 +106,12 @@ def ranked_importance(data: ReportData) -> list[tuple[str, pd.DataFrame]]:
 
 @dataclass(frozen=True)
 class Lines:
-    """One line a trial: the upright axes with its positions on them, its arm, and what is said of all."""
+    """One line a trial: the upright axes with its positions on them, its arm as it is shown and as it is
+    declared, and what is said of all."""
 
     axes: Sequence[Axis]
     arms: Sequence[str]
+    declared: Sequence[str]
     tips: Sequence[str]
     note: str
 
@@ -115,27 +120,32 @@ def parallel_lines(data: ReportData) -> Lines | None:
     """Every configuration of a search, or every trial of a grid, over its settings and its value; of many a sample."""
     if data.search is not None and len(data.search):
         frame, names, what = data.search, settings(data.search), "configurations of the search"
+        shown = DisplayNames()
     else:
-        frame, names, what = data.done, list(data.axes), "trials"
+        frame, names, what, shown = data.done, list(data.axes), "trials", data.names
     frame = frame[frame["value"].notna()]
     names = [name for name in names if frame[name].astype(str).nunique() > 1]
     if not names or frame.empty:
         return None
     total = len(frame)
     frame = frame.sample(LINES, random_state=0) if total > LINES else frame
-    axes = [axis("arm", list(frame["arm"]))] if len(data.arms) > 1 else []
+    arms = [data.names(str(arm)) for arm in frame["arm"]]
+    axes = [axis("arm", arms)] if len(data.arms) > 1 else []
     axes += [
-        axis(name, list(frame[name]), log=_log(data, name, pd.to_numeric(frame[name], errors="coerce")))
+        axis(
+            shown(name),
+            [shown(v) if isinstance(v, str) else v for v in frame[name]],
+            log=_log(data, name, pd.to_numeric(frame[name], errors="coerce")),
+        )
         for name in names
     ]
-    axes.append(axis(data.metric, list(frame["value"])))
-    arms = [str(arm) for arm in frame["arm"]]
+    axes.append(axis(data.names(data.metric), list(frame["value"])))
     tips = [
-        _tip(arm, names, row, value)
+        _tip(arm, list(map(shown, names)), [shown(v) if isinstance(v, str) else v for v in row], value)
         for arm, row, value in zip(arms, frame[names].to_numpy().tolist(), frame["value"], strict=True)
     ]
     note = f"{LINES} of {total} {what}, drawn at random" if total > LINES else f"{total} {what}"
-    return Lines(axes, arms, tips, note)
+    return Lines(axes, arms, list(map(str, frame["arm"])), tips, note)
 
 
 def parallel_figure(data: ReportData) -> Figure | None:
@@ -143,7 +153,7 @@ def parallel_figure(data: ReportData) -> Figure | None:
     lines = parallel_lines(data)
     if lines is None:
         return None
-    colours = [data.colour(arm) for arm in lines.arms]
+    colours = [data.colour(arm) for arm in lines.declared]
     svg = parallel_chart(lines.axes, colours, lines.arms, title="parallel coordinates", tips=lines.tips)
     caption = f"One line each: {lines.note}. Point at a line for its values; click an arm above to hide it."
     return Figure(svg, caption, "Parallel coordinates", wide=True)

@@ -30,41 +30,52 @@ def slices(data: ReportData) -> list[Figure]:
     if not data.axes:
         return [_replicates(data)] if len(data.done) else []
     return [
-        Figure(_slice(data, axis), "Mean of each arm; bars span the middle 80 % of trials.", f"{data.metric} by {axis}")
+        Figure(
+            _slice(data, axis),
+            "Mean of each arm; bars span the middle 80 % of trials.",
+            f"{data.names(data.metric)} by {data.names(axis)}",
+        )
         for axis in data.axes
         if data.done[axis].nunique() > 1
     ] or [_replicates(data)]
 
 
 def _slice(data: ReportData, axis: str) -> Markup:
-    names = list(dict.fromkeys(data.done[axis]))
+    names, named = list(dict.fromkeys(data.done[axis])), data.names
     series, shift = [], np.linspace(-0.16, 0.16, max(2, len(data.arms)))
     for i, arm in enumerate(data.arms):
         part = data.done[data.done["arm"] == arm].groupby(axis, sort=False)["value"]
         mean, low, high = part.mean(), part.quantile(0.1), part.quantile(0.9)
         at = [n for n in names if n in mean.index]
         x = [names.index(n) + float(shift[i]) for n in at]
-        series.append(Series(arm, i, x, list(mean[at]), list(low[at]), list(high[at]), dots=True, bars=True))
-    return xy_chart(series, x_label=axis, y_label=data.metric, x_names=names)
+        series.append(
+            Series(data.names(arm), i, x, list(mean[at]), list(low[at]), list(high[at]), dots=True, bars=True)
+        )
+    shown = [data.names(name) for name in names]
+    return xy_chart(series, x_label=data.names(axis), y_label=data.names(data.metric), x_names=shown)
 
 
 def _replicates(data: ReportData) -> Figure:
     rng = np.random.default_rng(0)
-    dots = []
+    dots, named = [], data.names
     for i, arm in enumerate(data.arms):
         part = data.done[data.done["arm"] == arm].head(POINTS)
         titles = [
-            f"{arm}, fold {f}, seed {s}: {short(v)}"
+            f"{named(arm)}, fold {f}, seed {s}: {short(v)}"
             for f, s, v in zip(part["fold"], part["seed"], part["value"], strict=True)
         ]
-        dots.append(Dots(arm, i, list(i + rng.uniform(-0.15, 0.15, len(part))), list(part["value"]), titles))
+        dots.append(
+            Dots(named(arm), i, list(i + rng.uniform(-0.15, 0.15, len(part))), list(part["value"]), titles)
+        )
     series = [
-        Series(a, i, [i], [c.mean or 0.0], [c.low or 0.0], [c.high or 0.0], dots=True, bars=True)
+        Series(named(a), i, [i], [c.mean or 0.0], [c.low or 0.0], [c.high or 0.0], dots=True, bars=True)
         for i, (a, c) in enumerate(_arm_cells(data))
         if c and c.mean is not None
     ]
-    svg = xy_chart(series, dots, x_label="arm", y_label=data.metric, x_names=data.arms)
-    return Figure(svg, "Every finished trial, with mean and interval.", f"{data.metric} by arm")
+    svg = xy_chart(
+        series, dots, x_label="arm", y_label=named(data.metric), x_names=list(map(named, data.arms))
+    )
+    return Figure(svg, "Every finished trial, with mean and interval.", f"{named(data.metric)} by arm")
 
 
 def _arm_cells(data: ReportData) -> Iterable[tuple[str, Cell | None]]:
@@ -75,7 +86,7 @@ def _arm_cells(data: ReportData) -> Iterable[tuple[str, Cell | None]]:
 
 def interaction_figures(data: ReportData) -> list[Figure]:
     """Arms against every axis as a heat map of means, and how much each effect explains."""
-    figures = []
+    figures, metric = [], data.names(data.metric)
     for axis in data.axes:
         names = list(dict.fromkeys(data.done[axis]))
         if len(names) > 1 and len(data.arms) > 1 and len(names) <= 8:
@@ -84,15 +95,17 @@ def interaction_figures(data: ReportData) -> list[Figure]:
                 [float(means.loc[a, n]) if a in means.index and n in means.columns else math.nan for n in names]
                 for a in data.arms
             ]
-            svg = heat_map(data.arms, names, grid, title=f"mean {data.metric}", row_label="arm", column_label=axis)
-            figures.append(Figure(svg, f"Mean {data.metric}; darker is larger.", f"arm x {axis}"))
+            arms, shown, label = list(map(data.names, data.arms)), list(map(data.names, names)), data.names(axis)
+            svg = heat_map(arms, shown, grid, title=f"mean {metric}", row_label="arm", column_label=label)
+            figures.append(Figure(svg, f"Mean {metric}; darker is larger.", f"arm x {label}"))
     explained = effects(data.done, "value", data.axes)
     if len(explained):
         p_values = [
             "" if math.isnan(p) else f", p {'< 0.001' if p < 1e-3 else f'= {p:.2g}'}" for p in explained["p_value"]
         ]
         shown = [f"{100 * s:.1f} %{p}" for s, p in zip(explained["share"], p_values, strict=True)]
-        svg = bar_chart(list(explained["effect"]), list(explained["share"]), shown, title="share of variation")
+        names = [" x ".join(map(data.names, effect.split(" x "))) for effect in explained["effect"]]
+        svg = bar_chart(names, list(explained["share"]), shown, title="share of variation")
         figures.append(
             Figure(
                 svg,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from contrasweep.results.answer import Answer, Versus
 from contrasweep.results.cells import ARROWS, Cell, Pair
+from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.table import Table
 from contrasweep.statistics.comparison import p_text
 from contrasweep.text_table import text_table
@@ -14,17 +15,19 @@ def comparison_rows(versus: Versus, *, overall: bool = True) -> list[list[str]]:
     """A head and a row for each comparison of two arms: where, and what came of it. The one over everything first, if
     `overall`."""
     pairs = versus.pairs if overall else versus.cells
-    rows = [[*versus.factors, "difference", *_head(pairs)]]
+    names = versus.names
+    rows = [[*map(names, versus.factors), "difference", *_head(pairs)]]
     for pair in pairs:
         where = dict(pair.context)
-        rows.append([*(where.get(factor, "all") for factor in versus.factors), *_numbers(pair)])
+        rows.append([*(names(where[f]) if f in where else "all" for f in versus.factors), *_numbers(pair)])
     return rows
 
 
-def pair_rows(pairs: Sequence[Pair]) -> list[list[str]]:
+def pair_rows(pairs: Sequence[Pair], names: DisplayNames) -> list[list[str]]:
     """A head and a row for each comparison of a table: where, which two, and what came of it."""
-    head = [*(factor for factor, _ in pairs[0].context), "a", "b", "difference a - b", *_head(pairs)]
-    return [head, *([*(value for _, value in p.context), p.a, p.b, *_numbers(p)] for p in pairs)]
+    head = [*(names(factor) for factor, _ in pairs[0].context), "a", "b", "difference a - b", *_head(pairs)]
+    rows = ([*(value for _, value in p.context), p.a, p.b] for p in pairs)
+    return [head, *([*map(names, row), *_numbers(p)] for row, p in zip(rows, pairs, strict=True))]
 
 
 def _head(pairs: Sequence[Pair]) -> list[str]:
@@ -67,7 +70,7 @@ def table_text(table: Table, width: int) -> str:
 
 def versus_text(versus: Versus, width: int) -> str:
     """The comparison over everything as a sentence, those of the cells as rows."""
-    lines = [f"{versus.title}: {versus.metric}", "", *answer_lines(versus.answers[0], width)]
+    lines = [versus.heading, "", *answer_lines(versus.answers[0], width)]
     if versus.cells:
         heading = wrapped(f"{versus.answers[1].heading}:", width)
         lines += ["", heading, *text_table(comparison_rows(versus, overall=False), rule=True, width=width)]
@@ -86,9 +89,10 @@ def answer_lines(answer: Answer, width: int) -> list[str]:
 def table_rows(table: Table, columns: Sequence[int] | None = None) -> list[list[str]]:
     """Head and body of the table as text, of all columns or of those of these numbers."""
     chosen = range(len(table.column_titles)) if columns is None else columns
-    head = [*table.row_factors, *(table.column_titles[i] for i in chosen)]
+    head = [*table.shown_factors[0], *(table.column_titles[i] for i in chosen)]
     body = [
-        [*row, *(marked_text(table, table.cells.get((row, table.columns[i]))) for i in chosen)] for row in table.rows
+        [*labels, *(marked_text(table, table.cells.get((row, table.columns[i]))) for i in chosen)]
+        for row, labels in table.shown_rows.items()
     ]
     if bottom := table.bottom():
         body.append([*bottom_labels(table), *(marked_text(table, bottom[i]) for i in chosen)])

@@ -15,9 +15,9 @@ from contrasweep.report.searching import parallel_figure
 from contrasweep.results.building import scores
 from contrasweep.results.cells import label
 from contrasweep.results.items import MAX_PAIRS, row_keys
+from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.results import Results
 from contrasweep.results.table import Table
-from contrasweep.rows import FrameRow
 from contrasweep.storage.record import COUNTING, Record
 from contrasweep.storage.records import StudyRecords
 
@@ -33,14 +33,19 @@ def trials_section(data: ReportData) -> Variables:
     numbers = [name for name in (data.metric, "seconds") if name in frame]
     links = list(data.links.values())
     start = os.path.commonprefix(links) if len(links) > 1 else ""  # noqa: RUF071  # characters it is
-    columns: list[list[Any]] = [[label(v) for v in frame[name]] for name in texts]
+    columns: list[list[Any]] = [[data.names(label(v)) for v in frame[name]] for name in texts]
     columns += [[None if pd.isna(v) else round(float(v), 6) for v in frame[name]] for name in numbers]
     columns += [
         list(frame["trial_id"].astype(str)),
         [data.links.get(i, start)[len(start) :] for i in frame["trial_id"]],
     ]
-    listed = {"head": [*texts, *numbers, "trial"], "start": start, "rows": list(zip(*columns, strict=True))}
-    example = f"{data.arms[0]} {data.axes[0]}={columns[1][0]}" if data.axes else f"{data.arms[0]} failed"
+    listed = {
+        "head": [*map(data.names, [*texts, *numbers]), "trial"],
+        "start": start,
+        "rows": list(zip(*columns, strict=True)),
+    }
+    first = data.names(data.arms[0])
+    example = f"{first} {data.names(data.axes[0])}={columns[1][0]}" if data.axes else f"{first} failed"
     logs = data.log_command("TRIAL")
     return {
         "logs": logs,
@@ -83,26 +88,27 @@ def figures_section(images: Sequence[tuple[str, bytes]]) -> Variables:
     return {"images": [(caption, base64.b64encode(png).decode()) for caption, png in images]} if images else {}
 
 
-def items_section(rows: Sequence[FrameRow], axes: Sequence[str], tables: Sequence[Table]) -> Variables:
+def items_section(data: ReportData) -> Variables:
     """Test items pooled over folds, a table for each score; then the comparisons of single replicates: one row an
     item's name and pair of arms, and every replicate of it on demand."""
+    rows, tables, names = data.by_item, data.over_groups, data.names
     if not rows and not tables:
         return {}
-    keys = ["item", "a", "b", *axes]
+    keys = ["item", "a", "b", *data.axes]
     single = [
-        [label(row[key]) for key in [*keys, "fold", "seed"]]
+        [names(label(row[key])) for key in [*keys, "fold", "seed"]]
         + [f"{row['difference']:+.4f} [{row['low']:+.4f}, {row['high']:+.4f}]"]
         for row in rows
     ]
     return {
         "tables": tables,
-        "summary": _summary(pd.DataFrame(rows), keys) if rows else [],
-        "single": [[*keys, "fold", "seed", "difference [95 %]"], *single],
+        "summary": _summary(pd.DataFrame(rows), keys, names) if rows else [],
+        "single": [[*map(names, keys), "fold", "seed", "difference [95 %]"], *single],
         "max_pairs": MAX_PAIRS,
     }
 
 
-def _summary(frame: pd.DataFrame, keys: list[str]) -> list[list[str]]:
+def _summary(frame: pd.DataFrame, keys: list[str], names: DisplayNames) -> list[list[str]]:
     frame[keys] = frame[keys].map(label)
     frame["ahead"], frame["behind"] = frame["low"] > 0, frame["high"] < 0
     groups = (
@@ -117,7 +123,7 @@ def _summary(frame: pd.DataFrame, keys: list[str]) -> list[list[str]]:
         .reset_index()
     )
     rows = [
-        [str(row[key]) for key in keys]
+        [names(str(row[key])) for key in keys]
         + [
             str(row["n"]),
             f"{row['difference']:+.4f}",
@@ -126,7 +132,7 @@ def _summary(frame: pd.DataFrame, keys: list[str]) -> list[list[str]]:
         ]
         for row in groups.to_dict("records")
     ]
-    return [[*keys, "items", "mean difference", "a is ahead in", "behind in"], *rows]
+    return [[*map(names, keys), "items", "mean difference", "a is ahead in", "behind in"], *rows]
 
 
 def tables_over_groups(results: Results) -> list[Table]:

@@ -74,7 +74,7 @@ def budget_section(data: ReportData) -> Variables:
         part = spent[(spent["arm"].astype(str) == arm) & (phase is None or spent.get("phase") == phase)]
         if len(part):
             counts.setdefault(phase, set()).add(len(part))
-            rows.append([arm, *([phase] if phase else []), *_costs(part)])
+            rows.append([data.names(arm), *([phase] if phase else []), *_costs(part)])
     head = [
         "arm",
         *(["phase"] if phased else []),
@@ -135,7 +135,9 @@ def _course(data: ReportData, spent: pd.DataFrame) -> list[Figure]:
         ends = np.sort(ran.loc[ran["arm"].astype(str) == arm, "ended"].to_numpy(dtype=np.float64))
         ended = np.searchsorted(ends, moments, side="right")
         series.append(
-            Series(arm, data.colour(arm), list((moments - began) / unit), [float(n) for n in ended], steps=True)
+            Series(
+                data.names(arm), data.colour(arm), list((moments - began) / unit), [float(n) for n in ended], steps=True
+            )
         )
     busy = float((ran["ended"] - ran["started"]).sum()) / (over - began)
     svg = xy_chart(series, x_label=f"{name} since the first trial began", y_label="trials ended")

@@ -92,11 +92,10 @@ class Outlook:
     predictions: tuple[Prediction, ...]
     enough: tuple[tuple[Size, Prediction], ...]
 
-    @property
-    def name(self) -> str:
+    def title(self, names: DisplayNames) -> str:
         """The two arms, with their place in the table."""
-        where = ", ".join(f"{factor} {label}" for factor, label in self.pair.context)
-        return (f"{where}: " if where else "") + f"{self.pair.a} - {self.pair.b}"
+        where = ", ".join(f"{names(factor)} {names(label)}" for factor, label in self.pair.context)
+        return (f"{where}: " if where else "") + f"{names(self.pair.a)} - {names(self.pair.b)}"
 
 
 @dataclass(frozen=True, repr=False)

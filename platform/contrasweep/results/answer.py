@@ -18,11 +18,13 @@ MAX_SENTENCES = 12
 @dataclass(frozen=True)
 class Answer:
     """Comparisons of one kind with what is common to them: `pairs` in words, over `axes` that are averaged (none: in
-    each cell). `question` is that of the study; None where the comparisons are exploratory."""
+    each cell). `question` is that of the study; None where the comparisons are exploratory. `names` are those that are
+    shown."""
 
     pairs: tuple[Pair, ...]
     question: Question | None
     axes: tuple[str, ...] = ()
+    names: DisplayNames = NONE
 
     @property
     def decisive(self) -> bool:
@@ -35,11 +37,11 @@ class Answer:
         if not self.pairs:
             return ""
         first = self.pairs[0].comparison
-        where = f" averaged over {', '.join(self.axes)}" if self.axes else ""
+        where = f" averaged over {', '.join(map(self.names, self.axes))}" if self.axes else ""
         if not self.axes and self.pairs[0].context:
             where = " in each cell"
-        what = f"{'Verdicts' if self.decisive else 'Exploratory'}: {self.pairs[0].metric}{where}, {first.scope}"
-        return f"{what} ({', '.join(self._basis())})"
+        kind, metric = "Verdicts" if self.decisive else "Exploratory", self.names(self.pairs[0].metric)
+        return f"{kind}: {metric}{where}, {first.scope} ({', '.join(self._basis())})"
 
     def _basis(self) -> list[str]:
         comparisons = [pair.comparison for pair in self.pairs]
@@ -63,7 +65,7 @@ class Answer:
             shown.sort(key=lambda pair: not pair.decided)
         varied = len({replicates_text(pair.comparison.evidence.common) for pair in self.pairs}) > 1
         lines = [
-            pair.sentence + (f" ({replicates_text(pair.comparison.evidence.common)})" if varied else "")
+            pair.told(self.names) + (f" ({replicates_text(pair.comparison.evidence.common)})" if varied else "")
             for pair in shown
         ]
         if left := len(self.pairs) - len(shown):
@@ -124,8 +126,8 @@ class Versus(Renderable):
     @property
     def answers(self) -> list[Answer]:
         """What is said of it: over everything, and cell by cell."""
-        parts = [Answer((self.overall,), self._question(self.overall), self.free)]
-        return [*parts, Answer(self.cells, self._question(self.cells[0]))] if self.cells else parts
+        parts = [Answer((self.overall,), self._question(self.overall), self.free, self.names)]
+        return [*parts, Answer(self.cells, self._question(self.cells[0]), (), self.names)] if self.cells else parts
 
     def _question(self, pair: Pair) -> Question | None:
         if pair.comparison.judgement is None:
@@ -154,6 +156,11 @@ class Versus(Renderable):
 
     def _repr_html_(self) -> str:
         return self._rendered("html")
+
+    @property
+    def heading(self) -> str:
+        """The study and the metric, as they stand over the comparisons."""
+        return f"{self.title}: {self.names(self.metric)}"
 
     @property
     def factors(self) -> list[str]:

@@ -140,8 +140,12 @@ class Pair:
     @property
     def sentence(self) -> str:
         """The comparison in words, with its place in the table."""
-        where = ", ".join(f"{factor} {label}" for factor, label in self.context)
-        return (f"{where}: " if where else "") + self.comparison.sentence(self.a, self.b)
+        return self.told(NONE)
+
+    def told(self, names: DisplayNames) -> str:
+        """The sentence with display names."""
+        where = ", ".join(f"{names(factor)} {names(label)}" for factor, label in self.context)
+        return (f"{where}: " if where else "") + self.comparison.sentence(names(self.a), names(self.b))
 
     def seen_from(self, a: str) -> "Pair":
         """The same comparison with `a` first."""

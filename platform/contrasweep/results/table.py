@@ -2,8 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -132,25 +132,49 @@ class Table(Renderable):
     def heading(self) -> str:
         """Title, metric and which of its values are better."""
         better = "larger is better" if self.mode == "max" else "smaller is better"
-        return (f"{self.title}: " if self.title else "") + f"{self.metric} ({better})"
+        return (f"{self.title}: " if self.title else "") + f"{self.shown_metric} ({better})"
+
+    @property
+    def shown_metric(self) -> str:
+        """The metric's display name."""
+        return self.style.names(self.metric)
+
+    @property
+    def shown_factors(self) -> tuple[list[str], list[str]]:
+        """The display names of the factors in rows and in columns."""
+        return list(map(self.style.names, self.row_factors)), list(map(self.style.names, self.column_factors))
+
+    @cached_property
+    def shown_rows(self) -> dict[Key, Key]:
+        """By row the display names of its labels; the labels themselves where two rows would be shown alike."""
+        return self._shown(self.rows)
+
+    @cached_property
+    def _shown_columns(self) -> dict[Key, Key]:
+        return self._shown([*self.columns, *self.averages])
+
+    def _shown(self, keys: Iterable[Key]) -> dict[Key, Key]:
+        shown = {key: tuple(map(self.style.names, key)) for key in keys}
+        return shown if len(set(shown.values())) == len(shown) else {key: key for key in shown}
 
     @property
     def column_titles(self) -> list[str]:
         """What stands over the columns of cells: their labels, or the metric where no factor is in the columns."""
-        return [" ".join(column) for column in self.columns] if self.column_factors else [self.metric]
+        shown = self._shown_columns
+        return [" ".join(shown[column]) for column in self.columns] if self.column_factors else [self.shown_metric]
 
     @cached_property
     def legend(self) -> list[str]:
         """What the marks and brackets mean, and what the table leaves out, as sentences."""
-        shown = [*self.cells.values(), *self.averages.values()]
+        names = self.style.names
         lines = legend(
-            shown,
+            [*self.cells.values(), *self.averages.values()],
             alpha=self.alpha,
             style=self.style,
             replicates=self._replicates,
-            compared=self.compared,
-            pooled=self.pooled,
-            reference=self.reference,
+            compared=list(map(names, self.compared)),
+            pooled=list(map(names, self.pooled)),
+            reference=None if self.reference is None else names(self.reference),
             verdicts=bool(self.pairs) and (self.decisive or bool(self.averages)),
         )
         if self.given_answer is not None and not self.decisive and self.pairs:
@@ -166,7 +190,8 @@ class Table(Renderable):
         by_compared: dict[str, dict[str, None]] = {}
         for place, cell in self.cells.items():
             if cell.over:
-                labels = dict(zip((*self.row_factors, *self.column_factors), (*place[0], *place[1]), strict=True))
+                shown = (*self.shown_rows[place[0]], *self._shown_columns[place[1]])
+                labels = dict(zip((*self.row_factors, *self.column_factors), shown, strict=True))
                 by_place.setdefault(cell.over, {})[" ".join(labels.values())] = None
                 by_compared.setdefault(cell.over, {})[" ".join(labels[name] for name in self.compared)] = None
         if not by_place:
@@ -178,10 +203,11 @@ class Table(Renderable):
     @cached_property
     def answer(self) -> Answer:
         """What is said below the table: the verdicts of the study, or the numbers of its own comparisons."""
+        names = self.style.names
         if self.given_answer is not None:
-            return self.given_answer
+            return replace(self.given_answer, names=names)
         context = bool(self.pairs) and bool(self.pairs[0].context)
-        return Answer(self.pairs, ("cells" if context else "overall") if self.decisive else None, self.pooled)
+        return Answer(self.pairs, ("cells" if context else "overall") if self.decisive else None, self.pooled, names)
 
     @property
     def verdicts(self) -> list[str]:
@@ -198,7 +224,8 @@ class Table(Renderable):
     def row_labels(self) -> list[list[str]]:
         """The labels of each row, empty where a label only says what the row above says; never the last one."""
         shown = []
-        for row, above in zip(self.rows, [(), *self.rows], strict=False):
+        rows = list(self.shown_rows.values())
+        for row, above in zip(rows, [(), *rows], strict=False):
             same = [bool(above) and row[: i + 1] == above[: i + 1] for i in range(len(row) - 1)]
             shown.append(["" if hidden else name for name, hidden in zip(row, [*same, False], strict=False)])
         return shown

@@ -16,7 +16,7 @@ from contrasweep.live.lines import progress_line
 from contrasweep.live.live_file import LIVE, LIVE_FILE
 from contrasweep.live.state import ArmState, RunningTrial, RunState
 from contrasweep.live.terminal import View
-from contrasweep.report import html_report, report_data
+from contrasweep.report import html_report, report_data, write_report
 from contrasweep.results.rendering import display_names
 from contrasweep.running.claim import study_document
 from contrasweep.storage.planned import write_planned
@@ -63,6 +63,15 @@ def test_the_report_shows_display_names(storage):
     shown = re.sub(r'<section id="again">.*?</section>', "", main, flags=re.S)  # commands and the declaration
     assert not DECLARED.search(re.sub("<[^>]*>", "", shown))
     assert 'data-name="OCL (ours)"' in html and "learning rate" in html and "a fifth" in html
+
+
+@pytest.mark.parametrize("format", ["text", "markdown", "latex"])
+def test_a_table_for_a_paper_shows_display_names_in_its_legend_and_verdicts_too(storage, format, tmp_path):
+    results = cs.load("named", storage=storage)
+    write_report(results, format, output=tmp_path / "table", style=cs.TableStyle(percent=True))
+    text = (tmp_path / "table").read_text().replace(r"\cmidrule(lr)", "")
+    assert not DECLARED.search(text), text
+    assert "than SupCon [1]" in text
 
 
 def test_data_keep_the_declared_names(storage, tmp_path):
