@@ -41,7 +41,7 @@ def slices(data: ReportData) -> list[Figure]:
 
 
 def _slice(data: ReportData, axis: str) -> Markup:
-    names, named = list(dict.fromkeys(data.done[axis])), data.names
+    names = list(dict.fromkeys(data.done[axis]))
     series, shift = [], np.linspace(-0.16, 0.16, max(2, len(data.arms)))
     for i, arm in enumerate(data.arms):
         part = data.done[data.done["arm"] == arm].groupby(axis, sort=False)["value"]
