@@ -15,7 +15,6 @@ from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.trial import Report, Trial
 from trainables import checkpoint, images, loop, process_group
-from trainables.cohorts.contrastive import ContrastiveCohorts
 from trainables.contrastive_memory import workload
 from trainables.contrastive_method import Contrastive, evaluated, network, parts_of
 from trainables.contrastive_settings import Settings
@@ -59,4 +58,4 @@ def memory(config: Config, data: Manifest) -> Workload:
 
 train.settings = Settings  # type: ignore[attr-defined]
 train.memory = memory  # type: ignore[attr-defined]
-train.cohorts = ContrastiveCohorts()  # type: ignore[attr-defined]
+train.lane = "trainables.fusing.cohorts.contrastive:ContrastiveCohorts"  # type: ignore[attr-defined]

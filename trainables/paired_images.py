@@ -16,7 +16,6 @@ from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.trial import Report, Trial
 from trainables import checkpoint, seeding
-from trainables.cohorts.paired import PairedCohorts
 from trainables.exporting import FromPixels
 from trainables.paired.fitting import fit
 from trainables.paired.images.inputs import ImageInputs
@@ -51,4 +50,4 @@ def memory(config: Config, data: Manifest) -> Workload:
 
 train.settings = Settings  # type: ignore[attr-defined]
 train.memory = memory  # type: ignore[attr-defined]
-train.cohorts = PairedCohorts()  # type: ignore[attr-defined]
+train.lane = "trainables.fusing.cohorts.paired:PairedCohorts"  # type: ignore[attr-defined]

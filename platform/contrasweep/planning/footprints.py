@@ -26,8 +26,6 @@ from contrasweep.trial import Trial
 MEASURED, ESTIMATED, DECLARED, DEFAULT = "measured", "estimated", "declared", "default"
 Cell = tuple[str, str, str]
 """Trainable, config as canonical text, digest of the data: what replicates have in common."""
-MEMBER_GIB = 0.15
-"""Host memory of the process that stands for one member of a cohort: Ray's worker, without torch."""
 GPU_HOST_GIB = 3.0
 """Host memory of a trial on a GPU before it is measured: torch with CUDA's libraries holds two or three GiB."""
 
@@ -78,8 +76,9 @@ class Footprints:
             self._options[footprint] = options(footprint, self.inventory)
         return self._options[footprint]
 
-    def together(self, trial: Trial, slots: int) -> Footprint:
-        """What a cohort of `slots` such trials needs: of their memory, what a process holds anyway counts once."""
+    def together(self, trial: Trial, slots: int, beside_gib: float = 0.0) -> Footprint:
+        """What one process needs that trains `slots` such trials: of their memory, what a process holds anyway counts
+        once. `beside_gib`: host memory of each trial's own process beside it."""
         one = self.of(trial).footprint
         work = self._workload(trial, cell_of(trial))
 
@@ -92,7 +91,7 @@ class Footprints:
             one,
             gpu_memory_gib=_times(slots, one.gpu_memory_gib, 0.0),
             gpu_busy=min(1.0, slots * one.gpu_busy),
-            host_memory_gib=_times(slots, one.host_memory_gib, HOST_PRIOR[0]) + slots * MEMBER_GIB,
+            host_memory_gib=_times(slots, one.host_memory_gib, HOST_PRIOR[0]) + slots * beside_gib,
         )
         if isinstance(several, LearnedFootprint):
             return replace(several, types=tuple(map(grown, several.types)))

@@ -121,7 +121,7 @@ def peak_of(record: Record) -> Peak | None:
     """The row of one record; None where it has nothing to teach (it did not train to an end, was not measured, or
     shared its process with other trials)."""
     if (
-        record.notes.fused
+        record.notes.shared_by
         or record.status not in (Status.DONE, Status.PRUNED)
         or not (record.gpu_memory_gib or record.host_memory_gib)
     ):

@@ -74,6 +74,8 @@ class ActiveTrials:
         """The next trial that fits some host; those that fit none wait while there may be a larger one, end
         `infeasible` after that, and are taken up again when a larger one has come."""
         adaptive = self.source.adaptive
+        if self.placements.lanes.take_changed():
+            self.source.arrange(self.placements.lanes.arranged)
         if self.deferred is not None:
             if (candidate := self.deferred.take()) is not None:
                 return self._taken_up(candidate)
@@ -191,7 +193,7 @@ class ActiveTrials:
         return True
 
     def peers(self, reports: Mapping[str, Row]) -> None:
-        """Reports, by trial, of members of a cohort that train in step: known before any of them is decided on."""
+        """Reports, by trial, of trials that train in step: known before any of them is decided on."""
         for trial_id, row in reports.items():
             if trial_id in self.running and trial_id not in self.stopped:
                 self.source.peer_reported(trial_id, row)

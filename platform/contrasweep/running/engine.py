@@ -17,9 +17,7 @@ from ray.tune.execution import class_cache
 from contrasweep.errors import ContrasweepError
 from contrasweep.processes import scratch_folder
 from contrasweep.running.active_trials import ActiveTrials
-from contrasweep.running.cohort_actor import end_hosts
 from contrasweep.running.placement import bundles
-from contrasweep.running.probing import Probes
 from contrasweep.running.run_context import RunContext
 from contrasweep.running.tune_hooks import HOST_LOST, Bridge, Decider, Events, Silent
 from contrasweep.running.worker import TuneTrial
@@ -53,17 +51,17 @@ class Engine:
         """`max_failures`: how often a trial, or Tune, may fail in a row without getting further."""
         self.context, self.trials = context, trials
         self.max_failures, self.max_concurrent = max_failures, max_concurrent
-        fusion = trials.placements.fusion
-        self.probes = Probes(fusion, context, trials.listener.on_message) if fusion and fusion.used else None
 
     def run(self) -> None:
         """Until the source is empty and every trial it gave has its record, or a budget is used up. A fault that ends
         Tune's own loop (a host whose memory ran out, say) leaves the finished trials alone; `max_failures` of them in a
         row, with no trial ended between, are survived."""
+        lanes = self.trials.placements.lanes
+        lanes.start(self.context, self.trials.listener.on_message)
         try:
             self._run()
         finally:
-            end_hosts(self.context)
+            lanes.close()
 
     def _run(self) -> None:
         faults = 0
@@ -120,7 +118,7 @@ class Engine:
                     storage_path=str(folder),
                     verbose=0,
                     progress_reporter=Silent(),
-                    callbacks=[Events(self.trials, self.probes)],
+                    callbacks=[Events(self.trials)],
                     failure_config=tune.FailureConfig(max_failures=self.max_failures),
                     checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
                 ),

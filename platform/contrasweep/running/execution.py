@@ -11,16 +11,15 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from cluster import out_of_memory
 from cluster.usage import Meter
 from contrasweep.errors import AttemptSuperseded, BrokenFileError, ProcessLostError, SpecError, StorageError
+from contrasweep.planning.lanes import FailedElsewhere, TrainedElsewhere, is_elsewhere
 from contrasweep.processes import scratch_folder
 from contrasweep.rows import Row
 from contrasweep.running.checkpoint_writer import CheckpointWriter, Snapshot
-from contrasweep.running.cohort_member import CohortMember
-from contrasweep.running.cohort_messages import MemberFailed
 from contrasweep.running.output import Output
 from contrasweep.running.recorded_config import RecordedConfig
 from contrasweep.running.signals import Termination
@@ -71,8 +70,8 @@ class Execution:
         self.trial, self.records, self.metric = trial, records, metric
         self.notes, self.output = notes or TrialNotes(), output
         self.code, self.packages = code or CodeRef(), dict(packages or {})
-        self.fused = function if isinstance(function, CohortMember) else None
-        self.meter = Meter().start() if self.fused is None else self.fused.meter
+        self.elsewhere: TrainedElsewhere | None = cast(TrainedElsewhere, function) if is_elsewhere(function) else None
+        self.meter = Meter().start() if self.elsewhere is None else self.elsewhere.meter
         self.attempt = Attempt(records, trial.id)
         self.checkpoints = Checkpoints(records.store, records.key(trial.id, "checkpoint"), fresh=fresh)
         self.scratch = scratch_folder("trial")
@@ -100,7 +99,7 @@ class Execution:
         self.limits = ExitStack()
         self.limits.enter_context(limits or nullcontext())
         self.termination = self.limits.enter_context(Termination())
-        known = self.fused is not None or hasattr(function, "settings")
+        known = self.elsewhere is not None or hasattr(function, "settings")
         self.watched = None if known else RecordedConfig(trial.config)
         given = trial if self.watched is None else replace(trial, config=self.watched)
         self.generator = _reports(function, given, self.scratch / "resume" if saved else None)
@@ -129,7 +128,7 @@ class Execution:
                 if lost or out_of_memory.which(error) is not None:
                     self.close()
                     raise
-                text = error.text if isinstance(error, MemberFailed) else "".join(traceback.format_exception(error))
+                text = error.text if isinstance(error, FailedElsewhere) else "".join(traceback.format_exception(error))
                 result.record = self.finish(Status.FAILED, error=text)
             except BaseException:
                 self.close()
@@ -185,7 +184,7 @@ class Execution:
             host_memory_gib=used["peak_host_memory_gib"],
             items=self.items,
             artifacts=self.artifacts,
-            notes=self.notes if self.fused is None else self.notes.joined(self.fused.notes),
+            notes=self.notes if self.elsewhere is None else self.notes.joined(self.elsewhere.notes),
             versions=self.packages | versions(),
             code=self.code,
             unread=() if self.watched is None else self.watched.unread(),
@@ -330,7 +329,7 @@ class Execution:
                 code=self.code.digest,
                 earlier_code=self.code.earlier,
                 gpus=self.notes.gpus,
-                fused=self.notes.fused,
+                shared_by=self.notes.shared_by,
                 cost_per_hour=self.notes.cost_per_hour,
             )
             self._save(Snapshot(Path(report.checkpoint), report.step, extra, len(self.rows), self._items))

@@ -2,7 +2,7 @@
 still open. What a look decides is written before anything that follows from it."""
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -66,6 +66,10 @@ class LookingSource:
         trial = self.waiting.popleft()
         self.running.add(trial.id)
         return Next(trial, TrialNotes(phase=Phase.CONFIRM) if isinstance(self.inner, SweepSource) else TrialNotes())
+
+    def arrange(self, order: Callable[[Iterable[Trial]], Iterable[Trial]]) -> None:
+        """As the inner source does."""
+        self.inner.arrange(order)
 
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
         """As the search says; a replicate always goes on."""

@@ -14,11 +14,10 @@ from cluster.packing import Placement, slots_on
 from contrasweep.errors import SpecError
 from contrasweep.planning.budget import Rate
 from contrasweep.planning.footprints import Cell, Footprints, cell_of
-from contrasweep.planning.fusion import Fused, Fusion
+from contrasweep.planning.lanes import Lanes, Ride
 from contrasweep.planning.learned import peak_of
-from contrasweep.running.cohort_messages import CohortFault
 from contrasweep.running.trial_description import PlaceDescription, TrialDescription
-from contrasweep.storage.record import Record, Status, TrialNotes
+from contrasweep.storage.record import Record, TrialNotes
 from contrasweep.trial import Trial
 
 
@@ -29,10 +28,11 @@ class Placements:
     the type that has the least waiting. Trials end `infeasible` that fit no host, or ran out of memory on the largest.
     """
 
-    def __init__(self, footprints: Footprints, fusion: Fusion | None = None) -> None:
-        """`fusion` says which trials are members of cohorts; without it, none is."""
-        self.footprints, self.inventory, self.fusion = footprints, footprints.inventory, fusion
-        self.fused: dict[str, Fused] = {}  # trials that were placed as members, by id
+    def __init__(self, footprints: Footprints, lanes: Lanes | None = None) -> None:
+        """Without `lanes`, every trial trains alone."""
+        self.footprints, self.inventory = footprints, footprints.inventory
+        self.lanes = lanes or Lanes(footprints)
+        self.rides: dict[str, Ride] = {}  # by trial id, of those that a lane trains
         self.placed: dict[str, tuple[Trial, Placement]] = {}  # by trial id, from its handing out to its record
         self.raised: dict[tuple[str, Cell], Placement] = {}  # of cells of which a trial ran out of memory
         self.infeasible: set[str] = set()
@@ -66,9 +66,8 @@ class Placements:
     def place(self, trial: Trial) -> Placement:
         """The place of `trial`; the same until it has ended or ran out of memory."""
         if trial.id not in self.placed:
-            choice = None if self.fusion is None else self.fusion.of(trial)
-            if isinstance(choice, Fused):
-                self.fused[trial.id] = choice
+            if (ride := self.lanes.of(trial)) is not None:
+                self.rides[trial.id] = ride
             self.placed[trial.id] = trial, self._choose(trial)
         return self.placed[trial.id][1]
 
@@ -80,9 +79,13 @@ class Placements:
             "labels": placement.label_selector(),
             "limit_host_memory": hint is not None and not placement.gpu,
         }
-        if fused := self.fused.get(trial.id):
-            share = float(placement.share * fused.slots)
-            place["cohort"] = {"key": fused.key, "slots": fused.slots, "engine": fused.engine, "gpu_share": share}
+        if ride := self.rides.get(trial.id):
+            place["ride"] = {
+                "runner": ride.runner,
+                "members": ride.members,
+                "details": ride.details,
+                "gpu_share": float(placement.share * ride.members),
+            }
         return place
 
     def _asked(self, trial: Trial, placement: Placement) -> Placement:
@@ -103,17 +106,15 @@ class Placements:
     def notes(self, trial: Trial) -> TrialNotes:
         """What the record of `trial` says of its place and its memory."""
         notes = TrialNotes(gpus=float(self.place(trial).share)).joined(self.footprints.notes(trial))
-        fused = self.fused.get(trial.id)
-        if fused is None:
-            return notes
-        return notes.joined(TrialNotes(fused=fused.slots if fused.slots > 1 else None, engine=fused.engine))
+        ride = self.rides.get(trial.id)
+        return notes if ride is None else notes.joined(ride.notes)
 
     def rate(self, trial: Trial) -> Rate:
         """What an hour of `trial` costs the study's budgets."""
         placement = self.place(trial)
-        share, fused = float(placement.share), self.fused.get(trial.id)
+        share, ride = float(placement.share), self.rides.get(trial.id)
         return Rate(
-            share or 1.0 / (fused.slots if fused else 1),
+            share or 1.0 / (ride.members if ride else 1),
             self.inventory.share_cost_per_hour(placement.gpu, share, placement.cpus),
         )
 
@@ -122,16 +123,16 @@ class Placements:
         return self.placed[described["id"]][1]
 
     def after_error(self, described: TrialDescription, error: str) -> PlacementGroupFactory | None:
-        """New bundles for a trial that ended in `error`; None if the error has nothing to do with memory or no
-        host has more, which makes the trial infeasible."""
-        memory = out_of_memory.which(error)
+        """New bundles for a trial that ended in `error`; None if it is tried again as it was: the error has nothing to
+        do with memory, or no host has more, which makes the trial infeasible."""
         trial, now = self.placed[described["id"]]
-        if (fused := self.fused.get(trial.id)) is not None:
-            if CohortFault.__name__ in error:
-                return self._separated(trial, fused, error)
-            if fused.slots > 1:
-                return None
-        if memory is None:
+        after = self.lanes.after_error(trial, self.rides.get(trial.id), error)
+        if after == "place again":
+            del self.placed[trial.id]
+            self.rides.pop(trial.id, None)
+            return _bundles(self.described(trial))
+        memory = out_of_memory.which(error)
+        if memory is None or after == "as before":
             return None
         if memory == "gpu" and now.gpu is not None:
             self.footprints.overflowed(trial, now.gpu, self.inventory.gpu(now.gpu).memory_gib * float(now.share))
@@ -144,16 +145,6 @@ class Placements:
         self.raised[key] = max(more, self.raised.get(key, more), key=lambda place: (place.share, place.host_memory_gib))
         return _bundles(self.described(trial))
 
-    def _separated(self, trial: Trial, fused: Fused, error: str) -> PlacementGroupFactory:
-        """New bundles for a member whose cohort failed: of half the slots where memory may have run out, else alone."""
-        assert self.fusion is not None
-        if out_of_memory.may_be(error):
-            self.fusion.overflowed(fused.key, fused.slots)
-        else:
-            self.fusion.separate(fused.key, "its cohort failed")
-        del self.fused[trial.id], self.placed[trial.id]
-        return _bundles(self.described(trial))
-
     def is_infeasible(self, described: TrialDescription) -> bool:
         """Whether a trial, as the engine describes it, ran out of memory where no host has more."""
         return described["id"] in self.infeasible
@@ -161,9 +152,9 @@ class Placements:
     def ended(self, record: Record) -> None:
         """Free the trial's placement and learn from its record how much memory it took."""
         trial, _ = self.placed.pop(record.trial_id, (None, None))
-        fused = self.fused.pop(record.trial_id, None)
-        if self.fusion is not None and trial is not None and fused is None and record.status == Status.DONE:
-            self.fusion.ended(trial, record.seconds)
+        ride = self.rides.pop(record.trial_id, None)
+        if trial is not None:
+            self.lanes.ended(trial, ride, record)
         if trial is not None and record.gpu_memory_gib:  # what it took is known now
             self.raised.pop((trial.arm, cell_of(trial)), None)
         if (peak := peak_of(record)) is not None:
@@ -176,20 +167,14 @@ class Placements:
         return max((sum(slots_on(kind, node) * node.count for node in nodes) for kind in kinds), default=1)
 
     def options(self, trial: Trial) -> list[Placement]:
-        """Every way to place `trial`, alone or as a member of a cohort."""
-        choice = None if self.fusion is None else self.fusion.of(trial)
-        if isinstance(choice, Fused) and self.fusion is not None:
-            return self.fusion.options(trial, choice.slots)
-        return self.footprints.options(trial)
+        """Every way to place `trial`, alone or on the ride that its lane offers now."""
+        return self.lanes.options(trial, self.lanes.of(trial))
 
     def _choose(self, trial: Trial) -> Placement:
-        fused = self.fused.get(trial.id)
-        if (fused is None or fused.slots == 1) and (more := self.raised.get((trial.arm, cell_of(trial)))) is not None:
+        ride = self.rides.get(trial.id)
+        if (ride is None or ride.members == 1) and (more := self.raised.get((trial.arm, cell_of(trial)))) is not None:
             return more
-        if fused is not None and self.fusion is not None:
-            options = self.fusion.options(trial, fused.slots)
-        else:
-            options = self.footprints.options(trial)
+        options = self.lanes.options(trial, ride)
         load: defaultdict[str | None, float] = defaultdict(float)  # GPUs of each type that trials hold
         for _, placement in self.placed.values():
             load[placement.gpu] += float(placement.share)

@@ -1,7 +1,6 @@
 """Train what of a plan has no record yet, on hosts and placements, until no trial is left or a budget is used up."""
 
 import sys
-from collections import deque
 from pathlib import Path
 
 from cluster.footprint import Footprint
@@ -10,9 +9,8 @@ from cluster.inventory import Inventory, read_inventory
 from contrasweep.code import PresentCode
 from contrasweep.planning import learned
 from contrasweep.planning.budget import Budget
-from contrasweep.planning.engines import KnownEngines, device_of
 from contrasweep.planning.footprints import Footprints
-from contrasweep.planning.fusion import Fusion, fusion_of
+from contrasweep.planning.lanes import open_lanes
 from contrasweep.planning.learned import Learned
 from contrasweep.planning.plan import Plan
 from contrasweep.processes import sweep_scratch
@@ -35,7 +33,7 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import LocalStore
 from contrasweep.study.study import Study
 from contrasweep.tracking import Tracker
-from contrasweep.tuning.source import FixedSource, Source
+from contrasweep.tuning.source import Source
 
 REPORT_INTERVAL_S = 1.0  # a trial reports to the driver about this often where nobody prunes
 
@@ -68,10 +66,7 @@ def train(
             hosts = FixedHosts() if inventory_file else growing_hosts(inventory)
             budget.check_prices(inventory)
             footprints = Footprints(plan.study, inventory, peaks)
-            known_engines = KnownEngines(records.store, device_of(inventory))
-            fusion = fusion_of(plan, footprints, finished, known_engines)
-            placements = Placements(footprints, fusion)
-            _keep_arranged(source, fusion)
+            placements = Placements(footprints, open_lanes(plan, footprints, finished, records))
             placements.check(plan.sample_trials)
             slots = max_concurrent or placements.slots(plan.sample_trials)
             with showing(plan, records, finished, slots) as progress, compacting(records) as compactor:
@@ -107,18 +102,6 @@ def _touched(source: Source, records: StudyRecords) -> set[str] | None:
     if source.adaptive or isinstance(records.store, LocalStore):
         return None
     return records.touched()
-
-
-def _keep_arranged(source: Source, fusion: Fusion) -> None:
-    """Have trials of one cohort key handed out together, now and when a probe has shown that it pays to fuse them."""
-    planned = source.inner if isinstance(source, LookingSource) else source
-
-    def arrange() -> None:
-        if isinstance(planned, FixedSource) and fusion.used:
-            planned.waiting = deque(fusion.arranged(planned.waiting))
-
-    arrange()
-    fusion.on_verdict = arrange
 
 
 def _limits(study: Study) -> Overdue:

@@ -15,7 +15,6 @@ from ray.tune.search import Searcher
 from cluster import out_of_memory
 from contrasweep.errors import StorageError
 from contrasweep.running.active_trials import ActiveTrials
-from contrasweep.running.probing import Probes
 from contrasweep.running.run_context import RunContext
 from contrasweep.running.trial_description import FAULT, RayTrial, StepResult
 from contrasweep.running.watchdog import Watchdog
@@ -135,16 +134,15 @@ class Decider(FIFOScheduler):  # type: ignore[misc]
 class Events(tune.Callback):  # type: ignore[misc]
     """What became of each trial. Nothing here may raise: that would end the whole study."""
 
-    def __init__(self, trials: ActiveTrials, probes: Probes | None = None) -> None:
-        self.trials, self.watchdog, self.probes = trials, Watchdog(trials), probes
+    def __init__(self, trials: ActiveTrials) -> None:
+        self.trials, self.watchdog = trials, Watchdog(trials)
         self.idle_message_at = time.monotonic() + IDLE_S
 
     def on_step_begin(self, iteration: int, trials: list[RayTrial], **info: Any) -> None:
         """Each turn of Tune's loop."""
         self._safely(self._watch, trials)
         self._safely(self.watchdog.check, trials)
-        if self.probes is not None:
-            self._safely(self.probes.check)
+        self._safely(self.trials.placements.lanes.check)
 
     def on_trial_recover(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         """A trial whose worker failed will be retried."""

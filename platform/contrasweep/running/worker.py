@@ -7,18 +7,17 @@ from typing import Any
 from ray import tune
 
 from contrasweep.errors import StorageDenied
+from contrasweep.imports import import_path
+from contrasweep.planning.lanes import is_elsewhere
 from contrasweep.processes import sweep_scratch
 from contrasweep.rows import Row
 from contrasweep.running.assigned_resources import AssignedResources
-from contrasweep.running.cohort_member import CohortMember
-from contrasweep.running.cohort_of_one import CohortOfOne
-from contrasweep.running.compile_cache import share_compiled
 from contrasweep.running.execution import Execution
 from contrasweep.running.output import Output
 from contrasweep.running.run_context import RunContext
 from contrasweep.running.stacks import answer_signal
 from contrasweep.running.study_code import OtherCodeHere, checked_packages
-from contrasweep.running.trial_description import FAULT, STATUS, CohortPlace, StepResult, TrialDescription
+from contrasweep.running.trial_description import FAULT, STATUS, StepResult, TrialDescription
 from contrasweep.storage.record import CodeRef, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 
@@ -32,7 +31,6 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
             raise ValueError("TuneTrial is started with its RunContext")
         answer_signal()
         sweep_scratch()
-        share_compiled()
         self.context = context
         self.execution: Execution | None = None
         self.cuda_failed = False
@@ -65,8 +63,8 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         result: StepResult = {"id": self.described["id"], "reports": stepped.reports, "seconds": execution.seconds}
         if system := execution.new_system():
             result["system"] = system
-        if execution.fused is not None and execution.fused.peers:
-            result["peers"] = tuple(execution.fused.peers.items())  # Tune flattens a mapping within a result
+        if execution.elsewhere is not None and execution.elsewhere.peers:
+            result["peers"] = tuple(execution.elsewhere.peers.items())  # Tune flattens a mapping within a result
         if stepped.record is not None:
             result["done"], result[STATUS] = True, stepped.record.status
             result["record"] = stepped.record.to_json()
@@ -90,30 +88,31 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         packages = checked_packages(self.context.storage, self.context.study, code.digest)
         resources = AssignedResources.here(self.context.inventory)
         place = self.described["place"]
-        cohort = place.get("cohort")
-        fused = cohort is not None and cohort["slots"] > 1
-        fresh = self.described["fresh"]
+        function, fresh = self._function(trial.trainable), self.described["fresh"]
         with ExitStack() as opened:
             output = opened.enter_context(closing(Output(self.records, trial.id, fresh=fresh).open()))
             self.execution = Execution(
                 trial,
-                CohortMember(self.context, self.described) if fused else self._function(trial.trainable, cohort),
+                function,
                 self.records,
                 metric=self.context.metric,
                 notes=TrialNotes.from_dict(self.described["notes"]).joined(resources.notes),
                 code=code,
                 packages=packages,
-                limits=None if fused else resources.limits(host_memory=place["limit_host_memory"]),
+                limits=None if is_elsewhere(function) else resources.limits(host_memory=place["limit_host_memory"]),
                 output=output,
                 fresh=fresh,
             )
             opened.pop_all()  # from here on the execution closes it
         return self.execution
 
-    def _function(self, path: str, cohort: CohortPlace | None) -> Callable[..., Any]:
-        """The trainable, or in its place one that trains its trials by another engine."""
-        function = self.context.function(path)
-        return function if cohort is None else CohortOfOne(function, cohort["key"], cohort["engine"])
+    def _function(self, path: str) -> Callable[..., Any]:
+        """The trainable, or what the trial's lane calls in its place."""
+        if (ride := self.described["place"].get("ride")) is None:
+            return self.context.function(path)
+        runner = import_path(ride["runner"], kind="runner of a lane")
+        called: Callable[..., Any] = runner(self.context, self.described)
+        return called
 
     def _recorded_already(self) -> StepResult | None:
         """The last result of a trial whose worker died between writing the record and reporting it."""
