@@ -24,7 +24,7 @@ ALLOWED = {  # the only places that may import each engine
     "boto3": ("platform/contrasweep/storage/s3.py",),
     "botocore": ("platform/contrasweep/storage/s3.py", "platform/contrasweep/storage/s3_errors.py"),
     "s3transfer": ("platform/contrasweep/storage/s3.py",),
-    "ray": ("platform/contrasweep/running", "platform/contrasweep/tuning/pbt.py", "cluster/"),
+    "ray": ("platform/contrasweep/running", "cluster/"),
 }
 LAYERS = ["search_spaces", "trainables", "contrasweep", "cluster"]
 

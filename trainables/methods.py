@@ -4,5 +4,4 @@ METHODS: dict[str, str] = {
     "contrastive": "trainables.contrastive:train",
     "paired_images": "trainables.paired_images:train",
     "paired_texts": "trainables.paired_texts:train",
-    "review_helpfulness": "trainables.review_helpfulness:train",
 }

@@ -136,7 +136,7 @@ def on_the_wire(folder: Path, times: int, seed: int) -> list[Row]:
         if process.wait() != 0:
             study.finish()
         judged = study.judge(seen)
-        synced = sync(study.records, server.uri)
+        (synced,) = sync(study.records, server.uri)
         rows = []
         for server_name, (_, plan) in plans.items():
             for fault, count in sorted(plan.done.items()):

@@ -14,12 +14,6 @@ from contrasweep.defaults import STORAGE
 from contrasweep.errors import ContrasweepError, DataError, SpecError, StorageError
 from contrasweep.lazy import importer
 from contrasweep.results.rendering import Plots, Renderer, use_plots, use_renderer
-from contrasweep.study.arm import Arm
-from contrasweep.study.cells import SubGrid
-from contrasweep.study.grid import AblationGrid
-from contrasweep.study.replicates import Replicates
-from contrasweep.study.space import Choice, Float, Int
-from contrasweep.study.sweep import Sweep
 
 if TYPE_CHECKING:
     from contrasweep.planning.facade import plan
@@ -28,6 +22,12 @@ if TYPE_CHECKING:
     from contrasweep.running.driver import run
     from contrasweep.running.submit import submit
     from contrasweep.statistics import Comparison
+    from contrasweep.study.arm import Arm
+    from contrasweep.study.cells import SubGrid
+    from contrasweep.study.grid import AblationGrid
+    from contrasweep.study.replicates import Replicates
+    from contrasweep.study.space import Choice, Float, Int
+    from contrasweep.study.sweep import Sweep
     from contrasweep.trial import Report, Trial
 
 __all__ = [
@@ -65,6 +65,14 @@ __getattr__ = importer(
         "submit": "running.submit",
         "plan": "planning.facade",
         "run": "running.driver",
+        "Arm": "study.arm",
+        "SubGrid": "study.cells",
+        "AblationGrid": "study.grid",
+        "Replicates": "study.replicates",
+        "Choice": "study.space",
+        "Float": "study.space",
+        "Int": "study.space",
+        "Sweep": "study.sweep",
     },
 )
 

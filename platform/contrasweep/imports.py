@@ -64,7 +64,7 @@ def import_path(path: str, place: str = "", kind: str = "trainable", extra: str 
     if not all(part.isidentifier() for part in module_name.split(".")):
         hint = "names with points between them, from a folder to import from on; no path of a file"
         raise SpecError(f"the {kind}'s module is a dotted name", place=place, value=path, hint=hint)
-    module = _import(module_name, path, place, kind, extra)
+    module = import_module(module_name, path, place, kind, extra)
     if not hasattr(module, name):
         public = {n: v for n, v in vars(module).items() if callable(v) and not n.startswith("_")}
         own = [n for n, v in public.items() if getattr(v, "__module__", "") == module_name]
@@ -85,14 +85,8 @@ def import_path(path: str, place: str = "", kind: str = "trainable", extra: str 
     return target
 
 
-def _holds_packages(folder: Path) -> bool:
-    """Whether installed packages, programs or the standard library lie in a folder."""
-    standard = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    installed = {"site-packages", "dist-packages", "lib-dynload"} & set(folder.parts)
-    return bool(installed) or folder.name == standard or folder == Path(sys.executable).parent
-
-
-def _import(name: str, path: str, place: str, kind: str, extra: str) -> Any:
+def import_module(name: str, path: str = "", place: str = "", kind: str = "trainable", extra: str = "") -> Any:
+    """The module of this name; `SpecError` at `place` where it cannot be imported, about the `path` that names it."""
     try:
         return import_with_stand_ins(name)
     except (Exception, SystemExit) as error:  # the module is someone else's: whatever it raises is named, in one line
@@ -106,7 +100,14 @@ def _import(name: str, path: str, place: str, kind: str, extra: str) -> Any:
             if isinstance(error, SystemExit):
                 hint += '; put what a script does below `if __name__ == "__main__":`'
             rule = f"the {kind}'s module raises an error when it is imported"
-        raise SpecError(rule, place=place, value=path, hint=hint) from None
+        raise SpecError(rule, place=place, value=path or name, hint=hint) from None
+
+
+def _holds_packages(folder: Path) -> bool:
+    """Whether installed packages, programs or the standard library lie in a folder."""
+    standard = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    installed = {"site-packages", "dist-packages", "lib-dynload"} & set(folder.parts)
+    return bool(installed) or folder.name == standard or folder == Path(sys.executable).parent
 
 
 def _looked(name: str) -> str:

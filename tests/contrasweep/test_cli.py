@@ -232,6 +232,42 @@ def test_list_finds_what_lies_in_the_current_folder(tmp_path, monkeypatch):
         settings("pruners", "not_listed_here:Rule")
 
 
+OWN_PACKAGE = """
+import numpy as np
+from contrasweep import AblationGrid, Arm
+from contrasweep.data.content import Importer
+from contrasweep.schema import checked
+
+@checked
+class Settings:
+    every: int = 1
+    \"\"\"Keep each n-th image.\"\"\"
+
+def read(source, settings): ...
+
+read.settings = Settings
+IMAGES = Importer(read, "own images", "mine", settings=Settings)
+STUDY = AblationGrid(name="x", description="Mine", arms={"a": Arm("mine:train")}, data="mine:IMAGES")
+"""
+
+
+@pytest.mark.parametrize("name", ["read", "IMAGES"])
+def test_list_prints_the_settings_of_a_dataset_of_ones_own(name, tmp_path):
+    (tmp_path / "mine.py").write_text(OWN_PACKAGE)
+    done = contrasweep("list", "datasets", f"mine:{name}", folder=tmp_path)
+    assert done.stdout.splitlines() == ["every  int, default 1", "       Keep each n-th image."], done.stderr
+
+
+def test_list_names_the_studies_of_a_package_of_ones_own(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text("")
+    (tmp_path / "mine" / "studies.py").write_text(OWN_PACKAGE)
+    for name in ("mine", "mine.studies"):
+        assert contrasweep("list", "studies", name, folder=tmp_path).stdout.split() == ["mine.studies:STUDY", "Mine"]
+    wrong = contrasweep("list", "studies", "mine.no_such", folder=tmp_path)
+    assert wrong.returncode == 2 and "list studies: the study's module cannot be imported" in wrong.stderr
+
+
 def test_list_prints_what_a_loss_takes(tmp_path):
     assert "temperature  float, default " in contrasweep("list", "losses", "ocl", folder=tmp_path).stdout
 

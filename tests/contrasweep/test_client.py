@@ -53,7 +53,7 @@ arms:
   mine: {trainable: "mine:train", config: {lr: 0.2}}
   theirs: {trainable: "trainables.contrastive:train", config: {encoder: cnn, loss: ocl}}
   words: {command: ["python", "mine.py", "--lr", "{lr}"], config: {lr: 0.2}}
-data: synthetic-reviews
+data: digits-lt
 folds: 3
 metric: accuracy
 """
@@ -75,7 +75,7 @@ def client(work: Path, code: str) -> str:
 @pytest.fixture
 def work(tmp_path, monkeypatch) -> Path:
     (tmp_path / "mine.py").write_text(MINE)
-    (tmp_path / "own.yaml").write_text(STUDY.replace("synthetic-reviews", "digits-lt"))
+    (tmp_path / "own.yaml").write_text(STUDY)
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "cache"))
     cs.plan("search_spaces/quickstart.yaml", storage=str(tmp_path / "runs"))
     return tmp_path

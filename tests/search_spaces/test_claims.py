@@ -11,17 +11,18 @@ from drivers import ray_folder, start_driver
 
 from contrasweep import SpecError
 from contrasweep.planning.facade import plan
-from contrasweep.report.at_scale import at_scale
-from contrasweep.report.claims import INVENTORY, NOT_RUN, Claim, Row, _elsewhere, chosen, page, read
 from contrasweep.study.file import load_study
 from contrasweep.study.grid import AblationGrid
 from search_spaces import survey
-from search_spaces.claims import CLAIMS, DIGITS, RAW_PIXELS
+from search_spaces.claims import CLAIMS, Claim
+from search_spaces.claims.ledger import DIGITS, RAW_PIXELS
+from search_spaces.claims.page import INVENTORY, NOT_RUN, Row, _elsewhere, chosen, page, read
+from search_spaces.claims.paper_scale_cost import paper_scale_cost
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "claims.md"
 TOY = """
 from contrasweep import AblationGrid, Arm, Report
-from contrasweep.report.claims import Claim
+from search_spaces.claims import Claim
 
 
 def train(trial, resume=None):
@@ -105,7 +106,7 @@ def test_a_study_whose_data_are_not_there_keeps_none_from_being_run(
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("toyclaims:WRONG", "claims are a list of contrasweep.report.claims.Claim"),
+        ("toyclaims:WRONG", "claims are a list of search_spaces.claims.Claim"),
         ("toyclaims:NONE", "has no such function or class"),
         ("nowhere:CLAIMS", "cannot be imported"),
     ],
@@ -166,5 +167,5 @@ def test_the_page_says_what_a_paper_takes_on_given_hosts(tmp_path: Path, monkeyp
     done = contrasweep("claims", "SIMILARITY", "--cluster", str(inventory), folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "At the paper's scale: 20 trials on 8 L4, 8 H100, at least about " in done.stdout
-    left_out = at_scale("search_spaces.local:TABLE_2_SMALL", str(tmp_path), inventory)
+    left_out = paper_scale_cost("search_spaces.local:TABLE_2_SMALL", str(tmp_path), inventory)
     assert left_out.startswith("not planned; ") and "on ombria, whose size is not known" in left_out

@@ -1,4 +1,4 @@
-"""Every study of search_spaces can be planned where nothing is staged; what is missing is told with what stages it."""
+"""Every study that comes along can be planned where nothing is staged; what is missing is told with what stages it."""
 
 import json
 import pkgutil
@@ -9,17 +9,19 @@ import pytest
 from command_line import contrasweep
 
 import search_spaces
-from contrasweep.data.importers import DATASETS
+from contrasweep.data.names import importer, parse
 from contrasweep.errors import DataError
 from contrasweep.planning.facade import plan, plan_staged
 from contrasweep.planning.grid import cells_by_dataset
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.sweep import Sweep
 from search_spaces import local
+from trainables.review_helpfulness import studies
 
 STUDIES = {
     f"{module.name}:{name}": value
-    for module in pkgutil.walk_packages(search_spaces.__path__, "search_spaces.")
+    for package in (search_spaces, studies)
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
     for name, value in vars(import_module(module.name)).items()
     if isinstance(value, AblationGrid | Sweep)
 }
@@ -40,10 +42,10 @@ def test_every_study_is_planned_with_nothing_staged(name: str, tmp_path: Path) -
         assert 0 < trials <= replicates * len(list(study.cells()))
     assert planned is not None or missing
     for one in missing:
-        dataset = one.name.partition("?")[0]
-        assert DATASETS[dataset].source == one.requires
-        assert f"contrasweep data stage {dataset} --source PATH" in one.command
-        assert f"--to {tmp_path}/datasets/{dataset}" in one.command
+        dataset = parse(one.name)
+        assert importer(dataset).source == one.requires
+        assert f"contrasweep data stage {dataset.name} --source PATH" in one.command
+        assert f"--to {tmp_path}/datasets/{dataset.folder}" in one.command
     assert list(tmp_path.iterdir()) == []
 
 

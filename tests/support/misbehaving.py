@@ -150,3 +150,11 @@ def closes_its_streams(trial, resume=None):
 def leaves_threads(trial, resume=None):
     threading.Thread(target=time.sleep, args=(10**6,)).start()
     yield Report(1, {"accuracy": 0.5})
+
+
+def is_killed_beside_its_child(trial, resume=None):
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(10**6)
+    yield Report(1, {"accuracy": 0.5})
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -7,7 +7,6 @@ import sys
 import threading
 from typing import NoReturn
 
-INTERRUPTED = 130
 PACKAGES_OF_ALL = {
     *("cmaes", "matplotlib", "mlflow", "optuna", "pandas", "ray", "scipy", "sklearn", "tensorboardX", "torch"),
     "torchvision",
@@ -18,8 +17,16 @@ PACKAGES_OF_ALL = {
 def program() -> None:
     """Entry point of `contrasweep`: `main`, and the end of the process without what Python does last, which visits
     every object of every module and takes up to two seconds. What was registered to be done at the end is done."""
+    from contrasweep.running.signals import attend, interruption
+
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed, as by `>&-`
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 until the end
+    attend()
     try:
         main()
+    except KeyboardInterrupt:
+        interruption.end_process()
     except SystemExit as end:
         waited_for = [thread for thread in threading.enumerate() if not thread.daemon]
         if len(waited_for) > 1 or isinstance(end.code, str):
@@ -41,11 +48,10 @@ def main() -> None:
     from contrasweep.errors import ContrasweepError
     from contrasweep.imports import in_one_line
     from contrasweep.left_out import TrainingNeeded, start_anew
-    from contrasweep.running.signals import interruption
+    from contrasweep.running.signals import INTERRUPTED, hold, interruption
     from contrasweep.secrets import check_arguments
     from contrasweep.terminal_text import guarded
 
-    interruption.ends_process = True
     sys.stdout, sys.stderr = guarded(sys.stdout), guarded(sys.stderr)
     try:
         os.getcwd()
@@ -53,13 +59,21 @@ def main() -> None:
         _fail("the current folder does not exist any more; cd to one that does")
     try:
         check_arguments(sys.argv[1:])
-        status = app(standalone_mode=False)
+        interruption.at_once = False
+        try:
+            status = app(standalone_mode=False)
+        except BaseException:  # what an import or compiled code has made of a KeyboardInterrupt
+            if not interruption.requested:
+                raise
+            status = INTERRUPTED
+        finally:
+            interruption.at_once = interruption.ends_process
         sys.stdout.flush()
     except TrainingNeeded:
+        hold()
         start_anew()
-    except BrokenPipeError:  # `| head` has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+    except BrokenPipeError as error:
+        _end_unread(error)
     except (ContrasweepError, ClusterError) as error:
         _fail(str(error))
     except ModuleNotFoundError as error:
@@ -70,7 +84,10 @@ def main() -> None:
             f"this command needs the package {package}, which is not installed here; planning, submitting and watching "
             "do without: pip install 'contrasweep[all]'"
         )
-    except SystemExit as error:  # no command of ours raises it: code that a study names called sys.exit
+    except SystemExit as error:  # no command of ours raises it
+        if isinstance(error.__context__, BrokenPipeError):  # Typer does, in place of this one
+            _end_unread(error.__context__)
+        # code that a study names called sys.exit
         _fail(f"code that the study names ended the process; {in_one_line(error)}; a part must not call sys.exit")
     except typer.Abort:  # a question that was answered with no, or by nobody
         _fail("nothing was changed")
@@ -83,9 +100,26 @@ def main() -> None:
         command = getattr(getattr(error, "ctx", None), "command_path", "contrasweep")
         _fail(f"{error.format_message()} (see {command} --help)")
     if status == INTERRUPTED:
-        print(f"contrasweep: {interruption}", file=sys.stderr, flush=True)
-        os._exit(INTERRUPTED)  # threads of Ray and MLflow may hang on a half-closed connection
+        interruption.end_process()
     sys.exit(status)
+
+
+def _end_unread(error: BrokenPipeError) -> NoReturn:
+    """End without a word where nobody reads what this command prints, as behind `| head`; it may also be another pipe
+    that is broken."""
+    import select
+
+    from contrasweep.imports import in_one_line
+
+    printed = select.poll()
+    for descriptor in (1, 2):
+        printed.register(descriptor, 0)
+    if not printed.poll(0):
+        _fail(in_one_line(error))
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)  # what is still to be flushed
+    os.dup2(nowhere, 2)
+    sys.exit(1)
 
 
 def _fail(message: str) -> NoReturn:

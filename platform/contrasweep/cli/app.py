@@ -29,6 +29,7 @@ from contrasweep.cli.options import (
     width,
 )
 from contrasweep.defaults import OF_STUDY, STORAGE, TRACKING
+from contrasweep.errors import StorageError
 from contrasweep.secrets import redacted
 from contrasweep.stand_ins import is_installed, leave_out
 from contrasweep.study.file import load_study
@@ -79,7 +80,6 @@ def plan(
     from contrasweep.planning.facade import plan_staged
     from contrasweep.planning.missing import outline
     from contrasweep.planning.without_torch import may_leave_out
-    from contrasweep.running.claim import check_name
     from contrasweep.running.code_changes import compare_plan
     from contrasweep.storage.records import StudyRecords
 
@@ -95,12 +95,12 @@ def plan(
         return
     expected = forecast.forecast(planned, storage, cluster, missing)
     records = StudyRecords(storage, planned.study.name)
-    comparison, notes = compare_plan(planned, records, extend=extend)
+    comparison, notes = compare_plan(planned, records)
     lines = [line for line in (comparison.line(all_=True), *notes) if line]
     advised, text = None, "" if json else "\n".join([expected.to_text(width()), *lines])
     try:
         if not missing:  # a part of a study is another plan than the whole, which may have been run
-            check_name(planned, records, extend=extend)
+            records.check_plan(planned.digest, extend=extend)
         known = expected.records and (document := records.document()) and document.plan_digest == planned.digest
         if known and document and is_installed("pandas") and is_installed("scipy"):  # one that only plans has none
             from contrasweep.results.results import Results
@@ -175,16 +175,30 @@ def run(
 
 
 @app.command()
-def sync(study: Study, storage: Storage = STORAGE, tracking: StudyTracking = OF_STUDY, json: Json = False) -> None:
-    """Replay a study's records into MLflow: what is missing there is added, nothing twice."""
+def sync(
+    study: Study,
+    storage: Storage = STORAGE,
+    tracking: StudyTracking = OF_STUDY,
+    json: Json = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on while the study runs.")] = False,
+) -> None:
+    """Bring MLflow and other trackers up to a study's storage: what is missing there is added, nothing twice. Trials
+    that MLflow has are compared value by value."""
     from contrasweep.results.results import Results
-    from contrasweep.tracking import parted, tracking_of
-    from contrasweep.tracking import sync as replay
+    from contrasweep.storage.record import Status
+    from contrasweep.tracking import checked_tracking, tracking_of
+    from contrasweep.tracking import follow as follow_study
+    from contrasweep.tracking import sync as bring_up
 
     results = Results.load(reports.name(study), storage)
-    stores, _ = parted(tracking_of(tracking, results.document.spec.get("tracking")))
-    summary = replay(results.records, ",".join(stores) or "none")
-    print_json(vars(summary)) if json else print(summary)
+    trackers = checked_tracking(tracking_of(tracking, results.document.spec.get("tracking")))
+    if follow:
+        if gaps := follow_study(results.records, trackers):
+            raise StorageError("\n".join(gaps))
+        return
+    complete = bool(results.counts) and Status.PENDING not in results.counts
+    for summary in bring_up(results.records, trackers, complete=complete):
+        print_json(vars(summary)) if json else print(summary)
 
 
 @app.command()
@@ -214,16 +228,21 @@ def list_(
             "searchers, pruners, trackers or studies."
         ),
     ],
-    name: Annotated[str | None, typer.Argument(help="One of them, or package.module:name: print its settings.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="One of them, or package.module:name: print its settings. Of studies, the package to list."
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """List everything of one kind, or the settings of one entry: type, default, and what each does."""
     from contrasweep.cli import catalogue
 
-    if name is None:
+    if name is None or kind == "studies":
         if catalogue.without_training(kind) and _is_program():
             leave_out()
-        entries = catalogue.descriptions(kind)
+        entries = catalogue.descriptions(kind, name or catalogue.STUDIES)
         if json:
             print_json(entries)
             return

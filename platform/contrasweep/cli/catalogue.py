@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from contrasweep.components import Declared, Table, declared
+from contrasweep.data.names import own_importer
 from contrasweep.errors import SpecError, choose_from
-from contrasweep.imports import import_from_here, import_path
+from contrasweep.imports import import_from_here, import_module, import_path
 from contrasweep.schema import JsonSchema, field_help, json_schema
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.sweep import Sweep
@@ -70,18 +71,18 @@ def without_training(kind: str) -> bool:
     return TABLES.get(kind, "").startswith("trainables.")
 
 
-def descriptions(kind: str) -> dict[str, str]:
-    """Name -> one line, of everything of this kind."""
+def descriptions(kind: str, package: str = STUDIES) -> dict[str, str]:
+    """Name -> one line, of everything of this kind; of studies, those of the modules of `package`."""
     if kind == "studies":
-        return {name: study.description for name, study in _studies()}
+        return {name: study.description for name, study in _studies(package)}
     return {name: _description(entry) for name, entry in _table(kind).items()}
 
 
 def settings(kind: str, name: str) -> list[Setting]:
     """The settings of the entry `name` (of a table, or by its own dotted path) of this kind."""
-    if kind == "studies":
-        raise SpecError("a study has no settings of its own", place="list studies", hint=f"see contrasweep plan {name}")
     import_from_here()
+    if kind == "datasets" and ":" in name:
+        return _settings_of(own_importer(name))
     table = _table(kind)
     if isinstance(table, Table):
         return list(_fields_of(table.takes(table.entry(name, f"list {kind}"), {})))
@@ -125,10 +126,12 @@ def _table(kind: str) -> Mapping[str, object]:
     return typing.cast(Mapping[str, object], getattr(importlib.import_module(module), table))
 
 
-def _studies() -> Iterator[tuple[str, AblationGrid | Sweep]]:
-    package = importlib.import_module(STUDIES)
-    for info in pkgutil.iter_modules(package.__path__):
-        module = importlib.import_module(f"{STUDIES}.{info.name}")
+def _studies(package: str) -> Iterator[tuple[str, AblationGrid | Sweep]]:
+    """The studies of a module, or of a package and the modules in it."""
+    import_from_here()
+    root = import_module(package, place="list studies", kind="study")
+    names = [package, *(f"{package}.{info.name}" for info in pkgutil.iter_modules(getattr(root, "__path__", ())))]
+    for module in (import_module(name, place="list studies", kind="study") for name in names):
         for name, value in vars(module).items():
             if isinstance(value, AblationGrid | Sweep):
                 yield f"{module.__name__}:{name}", value

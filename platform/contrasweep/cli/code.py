@@ -36,7 +36,6 @@ def code(
     ] = None,
 ) -> None:
     """List which code made which trials of a study, and what was put aside."""
-    from contrasweep.running.adoption import FLAT_SETTINGS
     from contrasweep.storage.superseded import put_aside_so_far
 
     records = _records(study, storage)
@@ -58,8 +57,6 @@ def code(
         if row["digest"]:
             commit = f"commit {row['commit'][:12]}{' with changes' * row['dirty']}" if row["commit"] else "no commit"
             print(f"{'':<16}  {commit}; {', '.join(row['modules'][:4])}{' ...' * (len(row['modules']) > 4)}")
-    if (document := records.document()) is not None and document.format_version <= FLAT_SETTINGS:
-        print("recorded by an earlier release: contrasweep plan says what run will make of these trials")
     for part in aside:
         print(f"superseded {part.when}: {len(part.trial_ids)} trials ({part.reason})")
 

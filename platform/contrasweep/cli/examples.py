@@ -14,6 +14,7 @@ EXAMPLES = {
         "contrasweep list losses",
         "contrasweep list losses ocl",
         "contrasweep list methods mypackage.method:train",
+        "contrasweep list studies mypackage.studies",
     ],
     "schema": ["contrasweep schema > study.schema.json"],
     "doctor": ["contrasweep doctor --storage s3://BUCKET/studies"],

@@ -53,7 +53,7 @@ class NoSettings:
 
 @dataclass(frozen=True)
 class Importer:
-    """One line of `DATASETS`. `read(source, settings)` makes the content; `source` says what `--source` must
+    """How a dataset is read. `read(source, settings)` makes the content; `source` says what `--source` must
     be (empty: the dataset comes with the package); `fetch(folder)` downloads it there and returns the source. `own`
     says that it reads anybody's data, which then have the name of the folder that they are staged in."""
 

@@ -10,8 +10,9 @@ from typing import Annotated, ClassVar, NotRequired, TypedDict
 import pydantic
 
 from contrasweep import canonical
+from contrasweep.config import MutableConfig
 from contrasweep.errors import BrokenFileError, DataError
-from contrasweep.storage.json_file import SCHEMA, Members, read_plain
+from contrasweep.storage.json_file import SCHEMA, read_plain
 from contrasweep.storage.names import FileName, Label, Name
 from contrasweep.storage.record import Count, Seed
 
@@ -80,9 +81,9 @@ class SplitCounts(TypedDict, total=False):
 class Manifest:
     """A staged dataset. `uri` is where it lies and no part of what it is; neither are `name` and `source`.
 
-    `kind` names the schema of its rows (`image`, `image-pair`, `text-pair`, `reviews`); `columns` says how
-    each array column is stored, e.g. {"image": {"dtype": "uint8", "shape": [8, 8, 1]}}; `source` says where
-    it came from: importer, parameters, licence, and `synthetic: true` where any of it was generated.
+    `kind` names the schema of its rows (`image`, `image-pair`, `text-pair`, or what its importer calls it);
+    `columns` says how each array column is stored, e.g. {"image": {"dtype": "uint8", "shape": [8, 8, 1]}}; `source`
+    says where it came from: importer, parameters, licence, and `synthetic: true` where any of it was generated.
     """
 
     name: str
@@ -153,7 +154,7 @@ class Manifest:
         return manifest
 
 
-def _checked_column(column: Members) -> Members:
+def _checked_column(column: MutableConfig) -> MutableConfig:
     """The entry of an array column as it is; ValueError where it has no dtype of plain numbers or no shape."""
     shape = column.get("shape")
     if not isinstance(column.get("dtype"), str) or not isinstance(shape, list):
@@ -177,10 +178,12 @@ class _Stored:
     classes: tuple[str, ...]
     folds: Folds | None
     digest: Label
-    columns: Mapping[Name, Annotated[Members, pydantic.AfterValidator(_checked_column)]] = field(default_factory=dict)
+    columns: Mapping[Name, Annotated[MutableConfig, pydantic.AfterValidator(_checked_column)]] = field(
+        default_factory=dict
+    )
     """Their names are those of files in the node's cache."""
     source: Mapping[str, object] = field(default_factory=dict)
-    counts: Mapping[Name, Members] = field(default_factory=dict)
+    counts: Mapping[Name, MutableConfig] = field(default_factory=dict)
     schema_version: Count = SCHEMA_VERSION
 
 

@@ -16,7 +16,7 @@ import pydantic
 from cluster.calibration import ENOUGH, HOST_PRIOR, MARGIN, MARGIN_UNMEASURED, Calibration
 from contrasweep import canonical
 from contrasweep.errors import StorageError
-from contrasweep.storage.json_file import SCHEMA, JsonFile, Members
+from contrasweep.storage.json_file import SCHEMA, JsonFile
 from contrasweep.storage.names import Label
 from contrasweep.storage.record import Count, Measure, Record, Status
 from contrasweep.storage.records import StudyRecords
@@ -71,14 +71,8 @@ class StudyPeaks:
     peaks: tuple[Peak, ...]
 
 
-def _upgraded(version: int, members: Members) -> Members:
-    return {name: value for name, value in members.items() if name != "version"}
-
-
-PEAKS_FILE = JsonFile(
-    pydantic.TypeAdapter(StudyPeaks), 2, "delete it, and it is written again from the records", _upgraded
-)
-"""calibration/<study>.json, written and read. Version 1 had no digest."""
+PEAKS_FILE = JsonFile(pydantic.TypeAdapter(StudyPeaks), 2, "delete it, and it is written again from the records")
+"""calibration/<study>.json, written and read."""
 
 
 class Learned:

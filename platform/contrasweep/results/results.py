@@ -356,7 +356,7 @@ class Results:
     @property
     def title(self) -> str:
         """The study, its data, and whether any of the data is synthetic, as it stands over every table."""
-        names = dict.fromkeys(d.name + " (synthetic)" * d.synthetic for d in self.document.datasets)
+        names = dict.fromkeys(self.names(d.name) + " (synthetic)" * d.synthetic for d in self.document.datasets)
         return f"{self.name} on {', '.join(names)}"
 
     def pairs(self, a: str, b: str, metric: str, at: Config) -> pd.DataFrame:

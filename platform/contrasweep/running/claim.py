@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contrasweep.code import PresentCode
+from contrasweep.data.manifest import Manifest
 from contrasweep.planning.looks import check_log
 from contrasweep.planning.plan import Plan
-from contrasweep.running.adoption import decide_adoption
 from contrasweep.running.code_changes import Changed, decide
 from contrasweep.running.versions import versions
 from contrasweep.secrets import redacted
@@ -48,37 +48,28 @@ def claim(
     failed trials lose their records and resume from their checkpoints, if their code has not changed. Raises
     `ContrasweepError` if another plan has the study's name, unless `extend`, and if recorded trials were made by other
     code and `changed` is "stop"; nothing has changed then."""
+    records.check_plan(plan.digest, extend=extend)
     finish_move(records)
     log = read_looks(records)
     check_log(plan.study.replicates, log)
-    adoption = decide_adoption(plan, records, extend=extend)
-    decision = decide(
-        plan, records, code, changed=changed, rerun=rerun, retry_failed=retry_failed, adopted=adoption.records
-    )
-    adoption.carry_out(records)
+    decision = decide(plan, records, code, changed=changed, rerun=rerun, retry_failed=retry_failed)
     if extend:
         from contrasweep.results.extensions import count_look  # brings pandas, which `plan` and `submit` do without
 
         count_look(plan, records)
-    records.claim(study_document(plan), extend=extend or adoption.same_plan)
+    records.claim(study_document(plan), extend=extend)
     recorded = records.finished()
     put_aside = decision.carry_out(records)
     if log is not None and log.looks and (put_aside - decision.failed) & recorded:
         write_looks(records, log.begun_anew())
     finished = records.finished() - put_aside
-    for note in (*adoption.notes, *decision.notes):
+    for note in decision.notes:
         print(note, file=sys.stderr)
     complete = plan.complete(records, finished)
     if (frame := plan.stored_frame(records, complete)) is not None:
         write_planned(records, frame)
     refused = {i: record for i, record in decision.refused.items() if i in finished}
     return Remaining(finished - refused.keys(), complete and not refused, refused)
-
-
-def check_name(plan: Plan, records: StudyRecords, *, extend: bool) -> None:
-    """`SpecError` where `claim` would refuse the study's name, because another plan has it; nothing is changed."""
-    if not extend and not decide_adoption(plan, records, extend=extend).same_plan:
-        records.check_plan(plan.digest)
 
 
 def study_document(plan: Plan) -> StudyDocument:
@@ -125,7 +116,12 @@ def tracked_study(plan: Plan, storage: str) -> TrackedStudy:
         storage=storage,
         description=study.description,
         extra=plan.summary(),
+        datasets={digest: {"uri": data.uri, "rows": _rows(data)} for digest, data in plan.datasets.items()},
     )
+
+
+def _rows(data: Manifest) -> dict[str, int]:
+    return {split: data.rows(split) for split in data.splits}
 
 
 def _command() -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from contrasweep.planning import learned
 from contrasweep.planning.identity import CodeComparison, compare_code, version_notes
 from contrasweep.planning.plan import Plan
 from contrasweep.planning.selection import selected_trials
-from contrasweep.running.adoption import decide_adoption
 from contrasweep.storage import compact
 from contrasweep.storage.code_files import accept
 from contrasweep.storage.record import Phase, Record, Status
@@ -79,11 +78,9 @@ def decide(
     changed: Changed = "stop",
     rerun: Collection[str] = (),
     retry_failed: bool = False,
-    adopted: Mapping[str, Record] | None = None,
 ) -> Decision:
-    """Read what there is, and `adopted` from an earlier release, and say what becomes of it; nothing is changed. Raises
-    `CodeChanged` where trials of other code are left and `changed` is "stop", `SpecError` for a word of `rerun` that
-    names no trial."""
+    """Read what there is, and say what becomes of it; nothing is changed. Raises `CodeChanged` where trials of other
+    code are left and `changed` is "stop", `SpecError` for a word of `rerun` that names no trial."""
     if changed not in get_args(Changed):
         raise SpecError(
             "there is no such way to treat changed code",
@@ -91,7 +88,7 @@ def decide(
             value=changed,
             hint=choose_from("ways", list(get_args(Changed)), changed),
         )
-    recorded = {**plan_records(plan, records), **(adopted or {})}
+    recorded = plan_records(plan, records)
     selected = selected_trials(plan, recorded, rerun, "--rerun") if rerun else set()
     selected &= {*recorded, *records.begun()}
     kept = {i: record for i, record in recorded.items() if i not in selected}
@@ -190,12 +187,9 @@ def _warm_start_notes(plan: Plan, records: StudyRecords, present: PresentCode) -
     return notes
 
 
-def compare_plan(plan: Plan, records: StudyRecords, *, extend: bool = False) -> tuple[CodeComparison, list[str]]:
-    """The same for a plan that nobody runs yet, with what `run` will make of an earlier release's trials."""
-    adoption = decide_adoption(plan, records, extend=extend)
-    recorded = {**plan_records(plan, records), **adoption.records}
-    comparison, notes = compared(plan, records, PresentCode(plan.functions), recorded, adoption.obsolete)
-    return comparison, [*(f"run: {note}" for note in adoption.notes), *notes]
+def compare_plan(plan: Plan, records: StudyRecords) -> tuple[CodeComparison, list[str]]:
+    """The same for a plan that nobody runs yet."""
+    return compared(plan, records, PresentCode(plan.functions), plan_records(plan, records))
 
 
 def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:

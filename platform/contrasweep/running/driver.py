@@ -18,9 +18,7 @@ from contrasweep.running.publish import publish
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.study.study import Study
-from contrasweep.tracking import checked_tracking, open_tracker, tracking_of
-
-INTERRUPT_FLUSH_TIMEOUT_S = 5.0  # how long an interrupted run may still talk to the tracking store
+from contrasweep.tracking import checked_tracking, following, tracking_of
 
 
 def run(
@@ -61,18 +59,15 @@ def run(
             planned, records, code, extend=extend, retry_failed=retry_failed, rerun=rerun, changed=changed
         )
         tracked = tracked_study(planned, storage)
-        tracker = open_tracker(trackers, tracked, records)
         stopped = ""
-        try:
-            if not remaining.complete:
-                from contrasweep.running.training import train  # Ray comes with it, which a finished study needs not
+        if not remaining.complete:
+            from contrasweep.running.training import train  # Ray comes with it, which a finished study needs not
 
-                planned = staged(planned, storage)
-                stopped = train(planned, remaining, records, tracker, code, lease, max_concurrent, cluster)
-        except BaseException:
-            tracker.close(timeout_s=INTERRUPT_FLUSH_TIMEOUT_S)  # what is not sent now, `sync` or the next run sends
-            raise
+            planned = staged(planned, storage)
+            with following(trackers, tracked, records) as follower:
+                stopped = train(planned, remaining, records, code, lease, max_concurrent, cluster)
+                follower.outcome = "interrupted" if stopped else "complete"
         results = replace(Results.load(records.study, storage), stopped=stopped)
         if not remaining.complete:
             learned.write(records, [*results.trial_records.values(), *results.search_records.values()])
-        return publish(results, tracker, trackers.store, tracked, planned.datasets, ran=not remaining.complete)
+        return publish(results, trackers, tracked, planned.datasets, ran=not remaining.complete)

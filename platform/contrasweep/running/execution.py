@@ -72,7 +72,7 @@ class Execution:
         self.code, self.packages = code or CodeRef(), dict(packages or {})
         self.elsewhere: TrainedElsewhere | None = cast(TrainedElsewhere, function) if is_elsewhere(function) else None
         self.meter = Meter().start() if self.elsewhere is None else self.elsewhere.meter
-        self.attempt = Attempt(records, trial.id)
+        self.attempt = Attempt(records, trial)
         self.checkpoints = Checkpoints(records.store, records.key(trial.id, "checkpoint"), fresh=fresh)
         self.scratch = scratch_folder("trial")
         # To a folder of this machine a checkpoint is a copy anyway; one on a store's way takes a thread of its own.
@@ -94,7 +94,7 @@ class Execution:
         self.artifacts: tuple[str, ...] = extra.artifacts
         self.code = _went_on(self.code, extra) if saved else self.code
         self.finished = False
-        self._written = self._returned = 0  # rows of the meter's timeline
+        self._written = 0  # rows of the meter's timeline
         self._earlier_system = _system_before(self.started, records, trial.id) if saved else []
         self.limits = ExitStack()
         self.limits.enter_context(limits or nullcontext())
@@ -141,12 +141,6 @@ class Execution:
                 self._write_reports(len(self.rows))
                 self._write_system()
         return result
-
-    def new_system(self) -> list[Row]:
-        """What the trial used over time, as far as this was not returned before."""
-        rows = [self._system_row(row) for row in self.meter.timeline[self._returned :]]
-        self._returned += len(rows)
-        return rows
 
     def _write_system(self) -> None:
         if (count := len(self.meter.timeline)) > self._written:

@@ -2,41 +2,30 @@
 
 from contrasweep.live.progress import Progress
 from contrasweep.planning.budget import Budget
-from contrasweep.rows import Row, metrics_of, step_of
+from contrasweep.rows import Row
 from contrasweep.running.compacting import Compactor
 from contrasweep.running.failures import failure_line
 from contrasweep.running.placement import Placements
 from contrasweep.storage.record import Record, Status
-from contrasweep.tracking import Tracker, system_metrics
 from contrasweep.trial import Trial
 
 
 class RunListener:
-    """Progress on the terminal, tracking, placements, budgets and what is compacted hear of each event in this order.
-    Nothing here may raise or wait."""
+    """Progress on the terminal, placements, budgets and what is compacted hear of each event in this order. Nothing
+    here may raise or wait."""
 
-    def __init__(
-        self, progress: Progress, tracker: Tracker, placements: Placements, budget: Budget, compactor: Compactor
-    ) -> None:
-        self.progress, self.tracker, self.placements, self.budget = progress, tracker, placements, budget
+    def __init__(self, progress: Progress, placements: Placements, budget: Budget, compactor: Compactor) -> None:
+        self.progress, self.placements, self.budget = progress, placements, budget
         self.compactor = compactor
 
     def on_start(self, trial: Trial) -> None:
         """A worker begins or resumes `trial`."""
         self.budget.started(trial.id, self.placements.rate(trial))
-        self.tracker.start(trial)
         self.progress.started(trial)
 
     def on_report(self, trial_id: str, reports: list[Row]) -> None:
         """New reports of a trial, each with `step`, `time` (unix) and its metrics."""
-        for row in reports:
-            self.tracker.report(trial_id, step_of(row), metrics_of(row), row["time"])
         self.progress.reported(trial_id, reports)
-
-    def on_system(self, trial_id: str, rows: list[Row]) -> None:
-        """What a trial used since this was last said, each row with `step` and `time`."""
-        for row in rows:
-            self.tracker.report(trial_id, step_of(row), system_metrics(row), row["time"])
 
     def on_lost(self, trial_id: str) -> None:
         """A trial's worker is lost; it will be started again."""
@@ -50,7 +39,6 @@ class RunListener:
         """A trial has its record."""
         self.budget.ended(record)
         self.placements.ended(record)
-        self.tracker.finish(record)
         self.progress.ended(record)
         if record.status == Status.FAILED:
             self.progress.say(failure_line(record, self.progress.state.storage))

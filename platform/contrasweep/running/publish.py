@@ -11,52 +11,44 @@ from contrasweep.errors import StorageError
 from contrasweep.results.results import Results
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import Record, Status
-from contrasweep.tracking import StudyPages, TrackedStudy, Tracker, TrackingAddress, load_checkpoint, sync, write_links
+from contrasweep.tracking import TrackedStudy, Trackers, load_checkpoint, read_links, sync
+from contrasweep.tracking.errors import TrackingError
+from contrasweep.tracking.mlflow.models import log_model
+from contrasweep.tracking.mlflow.server import Server
 from contrasweep.trial import Trial
 
-FLUSH_TIMEOUT_S = 20.0  # what was logged last is sent by then, or the report has fewer links
 MAX_MODELS = 8  # of the first arms, where there are very many
 
 
 def publish(
-    results: Results,
-    tracker: Tracker,
-    tracking: TrackingAddress,
-    tracked: TrackedStudy,
-    datasets: Mapping[str, Manifest],
-    *,
-    ran: bool,
+    results: Results, trackers: Trackers, tracked: TrackedStudy, datasets: Mapping[str, Manifest], *, ran: bool
 ) -> Results:
-    """Log files and models to the study's runs, replay the trials that interrupted runs left out, and keep the runs'
-    URLs in the storage; the results with these URLs. Models (one for each arm) are logged only if a trial `ran`."""
+    """Log files and models to the study's runs in MLflow; the results with the URLs of the runs. Models (one for each
+    arm) are logged only if a trial `ran`; else trackers are brought up to what the storage has first."""
+    if trackers.is_none:
+        return results
+    try:
+        if not ran:
+            sync(results.records, trackers, tracked, complete=True, compare=False)
+        if not trackers.store.is_none:
+            results = replace(results, run_urls=read_links(results.records).runs)
+            _log(results, Server(trackers.store, tracked, results.records), datasets if ran else None)
+    except StorageError as error:  # what was trained is in the records all the same
+        print(error, file=sys.stderr)
+    except TrackingError as error:
+        print(f"the tables and models are not in MLflow at {trackers.store} ({error})", file=sys.stderr)
+    return results
+
+
+def _log(results: Results, server: Server, datasets: Mapping[str, Manifest] | None) -> None:
     from contrasweep.report import write_files  # brings SciPy along, for which a plan need not wait
 
-    if not isinstance(tracker, StudyPages):
-        if (gap := tracker.close()) is not None:
-            print(gap, file=sys.stderr)
-        return results
-    tracker.flush(FLUSH_TIMEOUT_S)
+    server.connect()
     with tempfile.TemporaryDirectory() as folder:
-        files, note = write_files(_linked(results, tracker, tracking), Path(folder))
-        tracker.log_study_artifacts(files, note=note, metrics=_means(results))
-        for record in _best(results) if ran else ():
-            _log_model(record, results, tracker, datasets)
-        gap = tracker.close()
-    if gap is not None:
-        print(gap, file=sys.stderr)
-    elif set(tracker.run_ids()) < {*results.trial_records, *results.search_records}:
-        try:
-            sync(results.records, tracking, tracked)
-        except StorageError as error:  # what was trained is in the records all the same
-            print(error, file=sys.stderr)
-    return _linked(results, tracker, tracking)
-
-
-def _linked(results: Results, tracker: StudyPages, tracking: TrackingAddress) -> Results:
-    """The results with the run URLs that the tracker knows, which are kept in the storage too."""
-    urls = {trial_id: url for trial_id in tracker.run_ids() if (url := tracker.run_url(trial_id))}
-    write_links(results.records, tracking, tracker.run_url(), urls)
-    return replace(results, run_urls=urls)
+        files, note = write_files(results, Path(folder))
+        server.describe_study(files, note, _means(results))
+    for record in _best(results) if datasets is not None else ():
+        _log_model(record, results, server, datasets or {})
 
 
 def _means(results: Results) -> dict[str, float]:
@@ -74,7 +66,7 @@ def _best(results: Results) -> Iterator[Record]:
             yield max(done, key=lambda r: sign * r.metrics[results.metric])
 
 
-def _log_model(record: Record, results: Results, tracker: StudyPages, datasets: Mapping[str, Manifest]) -> None:
+def _log_model(record: Record, results: Results, server: Server, datasets: Mapping[str, Manifest]) -> None:
     """Log the trial's newest checkpoint as a model of its run. A failure is printed, and nothing is lost by it."""
     try:
         data = datasets[record.data.digest]
@@ -83,7 +75,7 @@ def _log_model(record: Record, results: Results, tracker: StudyPages, datasets: 
             saved = Checkpoints(results.records.store, results.records.key(trial.id, "checkpoint")).fetch(Path(folder))
             module = load_checkpoint(trial, Path(folder)) if saved else None
         if saved and module is not None:
-            tracker.log_model(trial.id, module, step=saved.step)
+            log_model(server, trial.id, module, saved.step)
     except Exception as error:  # a trainable of somebody else's, or a package that only the workers have
         print(
             f"the model of arm {record.arm} is not in MLflow ({type(error).__name__}: {error}); its checkpoint is in "

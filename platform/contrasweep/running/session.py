@@ -1,9 +1,12 @@
 """A connection to Ray for the length of a run: the cluster in RAY_ADDRESS, or this machine."""
 
+import contextlib
 import gc
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -18,6 +21,7 @@ from cluster.node_versions import check_nodes
 from contrasweep.errors import ContrasweepError
 from contrasweep.running.engine import TUNE_ENVIRONMENT
 from contrasweep.running.ray_watch import RayWatch
+from contrasweep.running.signals import interruption
 
 RAY_INIT_ATTEMPTS = 3  # a busy machine may take longer to start Ray than Ray waits
 AUTH_MODE = "RAY_AUTH_MODE"
@@ -33,11 +37,34 @@ def connected() -> Iterator[Inventory]:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # a trial has one core unless it asks for more
     address, auth_mode = _address(), os.environ.get(AUTH_MODE)
     options = {"include_dashboard": False} if address == "local" else {}
+    watch = RayWatch(address)
+    try:
+        watch.start()
+        with _no_handler_of_ray():
+            _start(address, options, watch)
+        watch.connected()
+        interruption.check()
+        if address != "local":
+            check_nodes()
+        yield ray_inventory(ray.nodes())
+    finally:
+        watch.leave()
+        # Tune leaves cycles with references into Ray; freed after the shutdown, by any thread, they end the process
+        gc.collect()
+        ray.shutdown()
+        watch.stop()
+        _restore(auth_mode)
+
+
+def _start(address: str, options: dict[str, bool], watch: RayWatch) -> None:
+    """`ray.init`, once more where a busy machine took it too long; `ContrasweepError` where it does not succeed."""
+    auth_mode = os.environ.get(AUTH_MODE)
     for attempt in range(RAY_INIT_ATTEMPTS):
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
-            break
+            return
         except Exception as error:  # Ray raises a plain Exception when a busy machine took it over 30 s to start
+            watch.start_again()
             ray.shutdown()
             _restore(auth_mode)
             if "timed out during startup" in str(error) and attempt < RAY_INIT_ATTEMPTS - 1:
@@ -48,19 +75,20 @@ def connected() -> Iterator[Inventory]:
                 else f"no Ray cluster at RAY_ADDRESS={address}"
             )
             raise ContrasweepError(f"{what} ({str(error).splitlines()[0]})") from None
-    watch = RayWatch()
-    try:
-        if address != "local":
-            check_nodes()
-        watch.start()
-        yield ray_inventory(ray.nodes())
-    finally:
-        watch.leave()
-        # Tune leaves cycles with references into Ray; freed after the shutdown, by any thread, they end the process
-        gc.collect()
-        ray.shutdown()
-        watch.stop()
-        _restore(auth_mode)
+
+
+@contextmanager
+def _no_handler_of_ray() -> Iterator[None]:
+    """Keep this process's handler of SIGTERM while Ray starts. Ray's own raises SystemExit, which no caller expects."""
+    utils, name = ray._private.utils, "set_sigterm_handler"  # no public setting leaves it out
+    with contextlib.ExitStack() as kept:
+        before = signal.getsignal(signal.SIGTERM)
+        if before is not None and threading.current_thread() is threading.main_thread():
+            kept.callback(signal.signal, signal.SIGTERM, before)
+        if (original := getattr(utils, name, None)) is not None:
+            kept.callback(setattr, utils, name, original)
+            setattr(utils, name, lambda handler: None)
+        yield
 
 
 def cluster_hosts(missing: Callable[[Inventory], Footprint | None], inventory: Inventory) -> Inventory:

@@ -1,55 +1,145 @@
 """SIGINT, SIGTERM and SIGHUP: a driver is interrupted by each, and a worker remembers that it was told to end."""
 
+import contextlib
 import os
+import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
+
+INTERRUPTED = 130
+"""The exit status of a command that was interrupted."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STUCK_S = 4.0
+"""How long the main thread may stay in compiled code after a signal; then the process is ended without it."""
+SAME_S = 0.5
+"""Signals so soon after the first are part of it: some supervisors send two."""
 
 
 @dataclass
 class Interruption:
-    """What a run that was interrupted says of it. `ends_process`: the process is the command line's, so that it may be
-    ended where the main thread cannot be interrupted."""
+    """What a run that was interrupted says of it, and how it ends.
+
+    `ends_process`: the process is the command line's, so that it may be ended where the main thread cannot be
+    interrupted. `at_once`: there is nothing to undo, so that a signal ends the process; an exception might be lost in
+    an import. `requested`: a signal has come.
+    """
 
     reason: str = "interrupted"
     ends_process: bool = False
+    at_once: bool = False
+    requested: bool = False
 
     def __str__(self) -> str:
         return f"{self.reason}; the same command goes on from here"
+
+    def check(self) -> None:
+        """`KeyboardInterrupt` where a signal has come: the one that its handler raised may have been swallowed."""
+        if self.requested:
+            raise KeyboardInterrupt
+
+    def end_process(self) -> NoReturn:
+        """Say it in a line, and end: threads of Ray and MLflow may hang on a half-closed connection."""
+        below = "\x1b[?25h\n" if os.isatty(2) else ""  # a display that was drawn there had hidden the cursor
+        with contextlib.suppress(OSError):
+            os.write(2, f"{below}contrasweep: {self}\n".encode())
+        os._exit(INTERRUPTED)
 
 
 interruption = Interruption()
 
 
+def attend() -> None:
+    """From now to its end, have a signal interrupt this process, which is the command line's, and a second one end it
+    at once. At first it is ended by the first one too (see `Interruption.at_once`)."""
+    interruption.ends_process = interruption.at_once = True
+    hold()  # the thread inherits it: a signal comes to the main thread, or waits for it
+    told, tells = os.pipe()
+    os.set_blocking(tells, False)
+    signal.set_wakeup_fd(tells, warn_on_full_buffer=False)
+    os.register_at_fork(after_in_child=_leave_to_parent)
+    _handle()
+    sys.unraisablehook = _end_where_swallowed
+    threading.Thread(target=_attend, args=(told,), name="signals", daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+
+def hold() -> None:
+    """Keep signals for the program that takes the place of this one, which calls `attend`."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+
 @contextmanager
 def interruptible() -> Iterator[None]:
     """While open, SIGTERM and SIGHUP raise KeyboardInterrupt as SIGINT does; SIGHUP not where it is ignored, as under
-    `nohup`. To be opened after Ray is connected, which sets handlers of its own."""
+    `nohup`."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    def hang_up(*_: Any) -> None:
-        _leave_terminal()
-        raise KeyboardInterrupt
-
-    handlers: dict[int, Any] = {signal.SIGINT: interrupt, signal.SIGTERM: interrupt}
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        handlers[signal.SIGHUP] = hang_up
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    before = _handle()
     try:
         yield
     finally:
+        interruption.requested &= interruption.ends_process  # the next run of this process is not interrupted
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _handle() -> dict[int, Any]:
+    """Set the handlers; those that were there before."""
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return {n: signal.signal(n, _interrupt) for n in SIGNALS if n != signal.SIGHUP or not ignored}
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    if number == signal.SIGHUP:
+        _leave_terminal()
+    again, interruption.requested = interruption.requested, True
+    if interruption.at_once:
+        interruption.end_process()
+    if not (again and interruption.ends_process):  # what is being undone is not disturbed: see `_attend`
+        raise KeyboardInterrupt
+
+
+def _attend(told: int) -> None:
+    """Read the number of each signal as it comes. End the process at a second one, and where the main thread does not
+    come to its handler."""
+    first = 0.0
+    while True:
+        stuck = first and not interruption.requested
+        if not select.select([told], [], [], STUCK_S if stuck else None)[0]:
+            if stuck and not interruption.requested:
+                break
+            continue
+        come = [n for n in os.read(told, 64) if n in SIGNALS and signal.getsignal(n) is _interrupt]
+        now = time.monotonic()
+        if come and first and now - first > SAME_S:
+            break
+        if come and not first:
+            first = now
+    interruption.end_process()
+
+
+def _end_where_swallowed(lost: Any) -> None:
+    """Python prints an exception of a destructor or a callback, as its import locks have, and goes on. An interrupt
+    that met one ends the process."""
+    if interruption.requested and issubclass(lost.exc_type, KeyboardInterrupt):
+        interruption.end_process()
+    sys.__unraisablehook__(lost)
+
+
+def _leave_to_parent() -> None:
+    """In a forked child: signals are what they are to any process."""
+    signal.set_wakeup_fd(-1)
+    for number in SIGNALS:
+        if signal.getsignal(number) is _interrupt:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def _leave_terminal() -> None:

@@ -14,7 +14,6 @@ from contrasweep.config import Config
 from contrasweep.defaults import OF_STUDY
 from contrasweep.errors import StorageError
 from contrasweep.planning.facade import plan
-from contrasweep.running.claim import check_name
 from contrasweep.running.code_changes import Changed
 from contrasweep.running.submitted_code import write_submitted
 from contrasweep.running.versions import versions
@@ -79,7 +78,7 @@ def submit(
     declared = load_study(str(study), sets) if isinstance(study, str | Path) else as_study(study)
     storage = open_store(storage).uri  # whole, because the job has another working directory
     try:
-        check_name(plan(declared, storage=storage), StudyRecords(storage, declared.name), extend=extend)
+        StudyRecords(storage, declared.name).check_plan(plan(declared, storage=storage).digest, extend=extend)
     except StorageError as error:  # a laptop need not reach it; the cluster is asked below whether it does
         print(f"the study's data and name are not checked before it is submitted: {error}", file=sys.stderr)
     addresses = tracking_of(tracking, declared.tracking)

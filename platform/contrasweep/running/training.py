@@ -32,7 +32,6 @@ from contrasweep.storage.lease import Lease
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import LocalStore
 from contrasweep.study.study import Study
-from contrasweep.tracking import Tracker
 from contrasweep.tuning.source import Source
 
 REPORT_INTERVAL_S = 1.0  # a trial reports to the driver about this often where nobody prunes
@@ -42,7 +41,6 @@ def train(
     plan: Plan,
     remaining: Remaining,
     records: StudyRecords,
-    tracker: Tracker,
     code: PresentCode,
     lease: Lease,
     max_concurrent: int | None = None,
@@ -61,7 +59,7 @@ def train(
     if not source.finished and not used_up:
         sweep_scratch()
         peaks = learned.read(records, records.finished())
-        with connected() as detected, interruptible():
+        with interruptible(), connected() as detected:
             inventory = _hosts(plan, peaks, detected, inventory_file)
             hosts = FixedHosts() if inventory_file else growing_hosts(inventory)
             budget.check_prices(inventory)
@@ -70,7 +68,7 @@ def train(
             placements.check(plan.sample_trials)
             slots = max_concurrent or placements.slots(plan.sample_trials)
             with showing(plan, records, finished, slots) as progress, compacting(records) as compactor:
-                listener = RunListener(progress, tracker, placements, budget, compactor)
+                listener = RunListener(progress, placements, budget, compactor)
                 if isinstance(source, LookingSource):
                     source.say = listener.on_message
                 kept_code = StudyCode(records, code, listener.on_message)

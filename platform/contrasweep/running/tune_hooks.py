@@ -16,6 +16,7 @@ from cluster import out_of_memory
 from contrasweep.errors import StorageError
 from contrasweep.running.active_trials import ActiveTrials
 from contrasweep.running.run_context import RunContext
+from contrasweep.running.signals import interruption
 from contrasweep.running.trial_description import FAULT, RayTrial, StepResult
 from contrasweep.running.watchdog import Watchdog
 from contrasweep.storage.record import Status
@@ -140,6 +141,7 @@ class Events(tune.Callback):  # type: ignore[misc]
 
     def on_step_begin(self, iteration: int, trials: list[RayTrial], **info: Any) -> None:
         """Each turn of Tune's loop."""
+        interruption.check()
         self._safely(self._watch, trials)
         self._safely(self.watchdog.check, trials)
         self._safely(self.trials.placements.lanes.check)
@@ -172,9 +174,7 @@ class Events(tune.Callback):  # type: ignore[misc]
             self._safely(self.trials.take_record, result["id"], record)
         if result.get("reports"):
             self._safely(self.trials.listener.on_report, result["id"], result["reports"])
-        if result.get("system"):
-            self._safely(self.trials.listener.on_system, result["id"], result["system"])
-        for name in ("reports", "system", "peers"):
+        for name in ("reports", "peers"):
             result.pop(name, None)  # type: ignore[misc]
 
     def on_trial_complete(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:

@@ -20,11 +20,13 @@ from contrasweep.storage.confirmations import read_confirmations
 from contrasweep.storage.looks import read_looks
 from contrasweep.storage.names import check_name
 from contrasweep.storage.planned import PLAN, read_planned
-from contrasweep.storage.records import ATTEMPT, RECORD, StudyRecords
+from contrasweep.storage.records import ATTEMPT, StudyRecords
 from contrasweep.storage.superseded import finish_move, put_aside
 from contrasweep.storage.superseded_files import ABOUT_FILE, MOVE_FILE
 from contrasweep.tracking.links import FILE as LINKS
 from contrasweep.tracking.links import LINKS_FILE
+from contrasweep.tracking.told import PREFIX as TOLD
+from contrasweep.tracking.told import TOLD_FILE
 from contrasweep.tuning.candidate_file import CANDIDATE_FILE
 
 Repair = Literal["trial", "search", "file", "delete", "rewrite", ""]
@@ -111,13 +113,9 @@ def _trial(records: StudyRecords, trial_id: str) -> list[Finding]:
         return [Finding(f"{records.study}/trials/{ascii(trial_id)[:80]}", f"{error}; nothing reads it")]
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
         return [
-            Finding(_key(records, trial_id, name), problem, "trial" if mends else "", trial_id)
+            Finding(records.key(trial_id, name), problem, "trial" if mends else "", trial_id)
             for name, problem, mends in trial_problems(records, trial_id, Path(folder))
         ]
-
-
-def _key(records: StudyRecords, trial_id: str, name: str) -> str:
-    return records.record_key(trial_id) if name == RECORD else records.key(trial_id, name)
 
 
 def _file(records: StudyRecords, key: str) -> Iterator[Finding]:
@@ -135,6 +133,8 @@ def _file(records: StudyRecords, key: str) -> Iterator[Finding]:
         yield from _attempt(whole, "", lambda: read_confirmations(records))
     elif key == LINKS:
         yield from _attempt(whole, "delete", lambda: LINKS_FILE.read(store, whole))
+    elif key.startswith(TOLD):
+        yield from _attempt(whole, "delete", lambda: TOLD_FILE.read(store, whole))
     elif (kind := kind_of(key)) is not None:
         yield from _attempt(whole, "delete", lambda: decode_part(store.read(whole), whole, kind))
     elif folder == "search" and key.endswith(".json"):

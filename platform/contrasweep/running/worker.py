@@ -13,6 +13,7 @@ from contrasweep.processes import sweep_scratch
 from contrasweep.rows import Row
 from contrasweep.running.assigned_resources import AssignedResources
 from contrasweep.running.execution import Execution
+from contrasweep.running.orphans import guard_children
 from contrasweep.running.output import Output
 from contrasweep.running.run_context import RunContext
 from contrasweep.running.stacks import answer_signal
@@ -30,14 +31,13 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         if context is None:
             raise ValueError("TuneTrial is started with its RunContext")
         answer_signal()
+        guard_children()
         sweep_scratch()
         self.context = context
         self.execution: Execution | None = None
         self.cuda_failed = False
         self.described = config
-        self.records = StudyRecords(
-            context.storage, context.study, patient=True, claimed=True
-        )  # the driver has reached it
+        self.records = StudyRecords(context.storage, context.study, patient=True)  # the driver has reached it
 
     def reset_config(self, new_config: TrialDescription) -> bool:
         """The next trial in this actor; False if the process cannot take one."""
@@ -61,8 +61,6 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         execution = self.execution or self._begin()
         stepped = execution.advance(self.context.chunk_s)
         result: StepResult = {"id": self.described["id"], "reports": stepped.reports, "seconds": execution.seconds}
-        if system := execution.new_system():
-            result["system"] = system
         if execution.elsewhere is not None and execution.elsewhere.peers:
             result["peers"] = tuple(execution.elsewhere.peers.items())  # Tune flattens a mapping within a result
         if stepped.record is not None:
@@ -73,7 +71,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         return result
 
     def cleanup(self) -> None:
-        """The actor ends."""
+        """The actor ends, and with it what a trial left behind."""
         self._drop()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:

@@ -1,6 +1,6 @@
 """Of two attempts of one trial the later one counts: what an attempt that was given up must find out before it writes.
 
-    <study>/trials/<id>/attempt.json    the latest attempt: its token, where and since when it trains
+    <study>/trials/<id>/attempt.json    the latest attempt: its token, where and since when it trains, and the trial
 
 A process that was stopped, or a host that was cut off, is given up, and its trial goes on elsewhere; then it wakes.
 Each attempt writes its token as it begins. One that trains on asks from time to time whose token is there, and ends
@@ -13,14 +13,15 @@ import socket
 import time
 import uuid
 from dataclasses import asdict, dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
 import pydantic
 
+from contrasweep.config import Config
 from contrasweep.errors import AttemptSuperseded, BrokenFileError
 from contrasweep.storage.json_file import SCHEMA, JsonFile
-from contrasweep.storage.names import Label
-from contrasweep.storage.record import Time
+from contrasweep.storage.names import Label, Name
+from contrasweep.storage.record import Count, DatasetRef, Seed, Time, TrialLike
 from contrasweep.storage.records import ATTEMPT, StudyRecords
 
 ASK_AFTER_S = 10.0
@@ -29,8 +30,30 @@ up a node that does not answer after more than that."""
 
 
 @dataclass(frozen=True)
+class BegunTrial:
+    """A trial as whoever reads the storage knows it before it has a record; the fields are those of `Trial`."""
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
+
+    id: Name
+    study: Name
+    arm: Label
+    trainable: Label
+    config: Config
+    data: DatasetRef
+    fold: Count | None
+    seed: Seed
+
+    @classmethod
+    def of(cls, trial: TrialLike) -> Self:
+        """What the storage keeps of a `Trial`."""
+        data, config = DatasetRef.of(trial.data), dict(trial.config)
+        return cls(trial.id, trial.study, trial.arm, trial.trainable, config, data, trial.fold, trial.seed)
+
+
+@dataclass(frozen=True)
 class Claim:
-    """Who trains a trial, and since when."""
+    """Who trains which trial, and since when."""
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
@@ -38,19 +61,21 @@ class Claim:
     host: Label = ""
     pid: Annotated[int, pydantic.Field(ge=0, lt=2**31)] = 0
     since: Time | None = None
+    trial: BegunTrial | None = None
 
 
-CLAIM_FILE = JsonFile(pydantic.TypeAdapter(Claim), 1, "the trial's next attempt writes it again", first_version=0)
+CLAIM_FILE = JsonFile(pydantic.TypeAdapter(Claim), 1, "the trial's next attempt writes it again")
 """trials/<id>/attempt.json, written and read."""
 
 
 class Attempt:
     """One attempt of a trial, which claims it as it begins."""
 
-    def __init__(self, records: StudyRecords, trial_id: str) -> None:
-        self.records, self.trial_id = records, trial_id
-        self.key = records.key(trial_id, ATTEMPT)
-        self.claim = Claim(uuid.uuid4().hex, socket.gethostname(), os.getpid(), time.time())
+    def __init__(self, records: StudyRecords, trial: TrialLike) -> None:
+        self.records, self.trial_id = records, trial.id
+        self.key = records.key(trial.id, ATTEMPT)
+        begun = BegunTrial.of(trial)
+        self.claim = Claim(uuid.uuid4().hex, socket.gethostname(), os.getpid(), time.time(), begun)
         CLAIM_FILE.write(records.store, self.key, asdict(self.claim))
         self.asked = time.monotonic()
 
@@ -74,3 +99,12 @@ class Attempt:
         return AttemptSuperseded(
             f"trial {self.trial_id}: {why}, since this process gave no sign; it ends and writes nothing more"
         )
+
+
+def read_begun(records: StudyRecords, trial_id: str) -> tuple[BegunTrial, float] | None:
+    """A trial that has begun, and since when its newest attempt trains it (unix seconds); None where nothing tells."""
+    try:
+        claim = CLAIM_FILE.read(records.store, records.key(trial_id, ATTEMPT))
+    except (FileNotFoundError, BrokenFileError):
+        return None
+    return None if claim.trial is None else (claim.trial, claim.since or time.time())

@@ -48,7 +48,7 @@ class Saved:
 
 
 MARKER_FILE = JsonFile(pydantic.TypeAdapter(Saved), 2, "training starts over without it")
-"""checkpoint/latest.json, written and read. Version 1 had no digest."""
+"""checkpoint/latest.json, written and read."""
 
 
 class Checkpoints:

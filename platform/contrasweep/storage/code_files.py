@@ -18,7 +18,7 @@ from contrasweep.storage.records import StudyRecords
 
 @dataclass(frozen=True)
 class AcceptedChanges:
-    """What accepted.json holds: pairs of digests, before and after. Version 1 was the list alone."""
+    """What accepted.json holds: pairs of digests, before and after."""
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
@@ -28,12 +28,9 @@ class AcceptedChanges:
 VERSION_FILE = JsonFile(
     pydantic.TypeAdapter(CodeVersion), 2, "it is kept for readers alone; delete it, or restore it from a backup"
 )
-"""code/<digest>.json, written and read. Version 1 had no digest."""
+"""code/<digest>.json, written and read."""
 ACCEPTED_FILE = JsonFile(
-    pydantic.TypeAdapter(AcceptedChanges),
-    2,
-    "delete it, and accept the changes again with --accept-code",
-    list_name="changes",
+    pydantic.TypeAdapter(AcceptedChanges), 2, "delete it, and accept the changes again with --accept-code"
 )
 """code/accepted.json, written and read."""
 

@@ -1,7 +1,6 @@
 """The compacted files of a study, in parts of some thousand trials: what has not changed is never written again.
 
     <study>/compact/<kind>/<digest>.parquet    trial_id, etag, and what the kind has
-    <study>/compact/<kind>.parquet             all trials in one file, as releases before this one wrote it; still read
 
 A part is named by the digest of the trials and etags in it, so two that write the same trials write the same part. A
 row without a step stands for a trial that has no such file, so that nobody asks for it again.
@@ -27,7 +26,7 @@ THREADS = 8
 
 
 def _is_content(kind: pa.DataType) -> bool:
-    return is_text(kind) or bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+    return bool(pa.types.is_large_binary(kind))
 
 
 _IDS = {"trial_id": is_text, "etag": is_text}
@@ -57,10 +56,8 @@ def empty_rows(kind: str) -> pa.Table:
 
 def kind_of(key: str) -> str | None:
     """The kind of compacted file that `key` below a study is; None where it is none."""
-    if not key.startswith("compact/") or not key.endswith(".parquet"):
-        return None
-    name = key.removeprefix("compact/").removesuffix(".parquet").split("/")
-    return name[0] if name[0] in KINDS and len(name) <= 2 else None
+    folder, _, name = key.removeprefix("compact/").partition("/")
+    return folder if key.startswith("compact/") and key.endswith(".parquet") and folder in KINDS and name else None
 
 
 def read_parts(records: StudyRecords, kind: str, etags: Mapping[str, str], *, ids_of_full: bool = False) -> list[Part]:

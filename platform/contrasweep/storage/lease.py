@@ -69,7 +69,7 @@ class Holder:
 
 
 HOLDER_FILE = JsonFile(pydantic.TypeAdapter(Holder), 2, "the next run of the study takes it over")
-"""lease/<number>.json, written and read. Version 1 had no digest."""
+"""lease/<number>.json, written and read."""
 
 
 class Lease:

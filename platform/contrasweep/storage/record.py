@@ -9,12 +9,11 @@ import pydantic
 
 from contrasweep.config import Config
 from contrasweep.rows import Row, metrics_of, step_of
-from contrasweep.storage.json_file import SCHEMA, JsonFile, Members
+from contrasweep.storage.json_file import SCHEMA, JsonFile
 from contrasweep.storage.names import FileName, Label, Name
 
 RECORD_FORMAT = 3
-"""Format version of record.json. Version 2 had no digest; version 1 called the candidate `number` and the type of GPU
-`gpu` in its notes."""
+"""Format version of record.json."""
 
 Count = Annotated[int, pydantic.Field(ge=0, le=2**53)]
 Measure = Annotated[float, pydantic.Field(ge=0, le=1e15, allow_inf_nan=False)]
@@ -124,7 +123,7 @@ class CodeRef:
     earlier: tuple[Digest, ...] = ()
 
     @classmethod
-    def from_dict(cls, content: Members) -> Self:
+    def from_dict(cls, content: Config) -> Self:
         """From the plain values of record.json."""
         return cls(**{**content, "earlier": tuple(content.get("earlier", ()))})
 
@@ -159,7 +158,7 @@ class TrialNotes:
         return {name: value for name, value in vars(self).items() if value is not None}
 
     @classmethod
-    def from_dict(cls, content: Members) -> Self:
+    def from_dict(cls, content: Config) -> Self:
         """The inverse of `to_dict`."""
         phase = content.get("phase")
         return cls(**{**content, "phase": None if phase is None else Phase(phase)})
@@ -256,19 +255,9 @@ class Record:
         return RECORD_FILE.encode(members)
 
 
-def _upgraded(version: int, members: Members) -> Members:
-    notes = dict(members["notes"])
-    if version == 1:
-        renamed = {"number": "candidate", "gpu": "gpu_type"}
-        notes = {renamed.get(name, name): value for name, value in notes.items() if (name, value) != ("parent", "")}
-    return members | {"notes": notes}
-
-
 RECORD_FILE = JsonFile(
     pydantic.TypeAdapter(Record),
     RECORD_FORMAT,
     "`contrasweep verify STUDY --repair` puts it aside, and its trial runs again",
-    _upgraded,
-    first_version=0,
 )
 """record.json, written and read."""

@@ -12,8 +12,7 @@
 <study>/trials/<id>/checkpoint/<step>/...   newest usable checkpoint; checkpoint/latest.json names it, written last
 <study>/records/<id>/record.json            WRITTEN LAST: a trial with a record is done, any other is not
 
-Records lie apart from the rest, so that an object store lists one key a trial to say what is done. Up to format version
-3 of study.json they lay at <study>/trials/<id>/record.json; these are read as well, and the next run moves them.
+Records lie apart from the rest, so that an object store lists one key a trial to say what is done.
 """
 
 import functools
@@ -31,7 +30,7 @@ from contrasweep.storage.parquet_file import decode_table, encode_table, is_numb
 from contrasweep.storage.read_limit import MAX_TRIAL_READ, MAX_TRIAL_VALUES
 from contrasweep.storage.record import RECORD_FILE, Record
 from contrasweep.storage.store import Store, open_store
-from contrasweep.storage.study_document import RECORDS_APART, STUDY_FILE, StudyDocument
+from contrasweep.storage.study_document import STUDY_FILE, StudyDocument
 
 REPORTS = {"step": pa.types.is_integer, "time": pa.types.is_floating}
 """Columns that metrics.parquet must have, and of which type."""
@@ -50,16 +49,14 @@ LOG, STACK = "log.txt", "stack.txt"
 class StudyRecords:
     """The records of one study in one storage."""
 
-    def __init__(self, storage: str, study: str, *, patient: bool = False, claimed: bool = False) -> None:
-        """`patient`: see `open_store`. `claimed`: a driver of this release has claimed the study, so that study.json
-        need not be asked where its records lie. `SpecError` where `study` can be no study's name."""
+    def __init__(self, storage: str, study: str, *, patient: bool = False) -> None:
+        """`patient`: see `open_store`. `SpecError` where `study` can be no study's name."""
         try:
             check_name(study)
         except ValueError as error:
             raise SpecError(f"there can be no study of this name: {error}", place="STUDY") from None
         self.storage, self.study = storage, study
         self.store: Store = open_store(storage, patient=patient)
-        self._records_apart = claimed  # or study.json was seen to say so; it never goes back
 
     def key(self, trial_id: str, name: str) -> str:
         """The key of one of a trial's objects; ValueError where the id or the name would lead out of its folder."""
@@ -68,52 +65,21 @@ class StudyRecords:
             check_file_name(name)
         return f"{self.study}/{'records' if name == RECORD else 'trials'}/{trial_id}/{name}"
 
-    def _earlier_key(self, trial_id: str) -> str:
-        """Where a release before `RECORDS_APART` wrote the record of a trial."""
-        return f"{self.key(trial_id, '')}{RECORD}"
-
-    def _may_be_earlier(self) -> bool:
-        """Whether records of such a release may be there."""
-        if not self._records_apart:
-            try:
-                self.document()
-            except BrokenFileError:
-                return True
-        return not self._records_apart
-
     def claim(self, document: StudyDocument, *, extend: bool = False) -> None:
         """Write study.json, or check that the one there declares the same plan.
 
         With `extend` the new plan may be a larger one: records already there are kept by their content.
         """
-        known = self.document()
-        if not extend:
-            self.check_plan(document.plan_digest)
-        if known is None or (known.plan_digest, known.format_version) != (
-            document.plan_digest,
-            document.format_version,
-        ):
+        known = self.check_plan(document.plan_digest, extend=extend)
+        if known is None or known.plan_digest != document.plan_digest:
             self.store.check_writable()
-            self._move_earlier()
             self.store.write(f"{self.study}/study.json", document.to_json())
-            self._records_apart = True
 
-    def _move_earlier(self) -> None:
-        """Move the records of an earlier release to where they belong now; killed at any point, each is still read."""
-
-        def move(key: str) -> None:
-            to = self.key(key.split("/")[-2], RECORD)
-            if not self.store.exists(to):
-                self.store.copy(key, to)
-            self.store.delete(key)
-
-        with ThreadPoolExecutor(16) as pool:
-            list(pool.map(move, self.store.etags(f"{self.study}/trials/", RECORD)))
-
-    def check_plan(self, plan_digest: str) -> None:
-        """`SpecError` if a study of this name with another plan is in the storage."""
+    def check_plan(self, plan_digest: str, *, extend: bool = False) -> StudyDocument | None:
+        """Read study.json. `SpecError` if it is of another plan, unless `extend`, `StorageError` if it is of another
+        format."""
         known = self.document()
-        if known is not None and known.plan_digest != plan_digest:
+        if known is not None and known.plan_digest != plan_digest and not extend:
             raise SpecError(
                 "a study of this name with another plan is in this storage",
                 place="name",
@@ -121,21 +87,19 @@ class StudyRecords:
                 hint=f"choose another name or --storage than {self.storage}, or pass --extend to keep its trials and "
                 f"add to them",
             )
+        return known
 
     def document(self) -> StudyDocument | None:
         """study.json, or None if this study was never run here."""
         try:
-            document = STUDY_FILE.read(self.store, f"{self.study}/study.json", self.remedy(STUDY_FILE.remedy))
+            return STUDY_FILE.read(self.store, f"{self.study}/study.json", self.remedy(STUDY_FILE.remedy))
         except FileNotFoundError:
             return None
-        self._records_apart = document.format_version >= RECORDS_APART
-        return document
 
     def etags(self) -> dict[str, str]:
         """Trial id -> etag of its record, for every trial that has one."""
-        folders = ["trials", "records"] if self._may_be_earlier() else ["records"]  # a record may be moved in between
-        by_key = [self.store.etags(f"{self.study}/{folder}/", RECORD) for folder in folders]
-        return {key.split("/")[-2]: etag for etags in by_key for key, etag in etags.items()}
+        by_key = self.store.etags(f"{self.study}/records/", RECORD)
+        return {key.split("/")[-2]: etag for key, etag in by_key.items()}
 
     def finished(self) -> set[str]:
         """Ids of the trials that have a record."""
@@ -168,28 +132,14 @@ class StudyRecords:
 
     def record_bytes(self, trial_id: str) -> bytes:
         """The content of a trial's record.json; `FileNotFoundError` where there is none."""
-        try:
-            return self.store.read(self.key(trial_id, RECORD), MAX_BYTES)
-        except FileNotFoundError:
-            if not self._may_be_earlier():
-                raise
-        return self.store.read(self._earlier_key(trial_id), MAX_BYTES)
-
-    def record_key(self, trial_id: str) -> str:
-        """The key under which a trial's record is, or would be."""
-        key = self.key(trial_id, RECORD)
-        return self._earlier_key(trial_id) if self._may_be_earlier() and not self.store.exists(key) else key
+        return self.store.read(self.key(trial_id, RECORD), MAX_BYTES)
 
     def parsed(self, trial_id: str, data: bytes | str) -> Record:
         """The record in the content of a trial's record.json; `BrokenFileError` if it is broken or another trial's."""
-        remedy = self.remedy(RECORD_FILE.remedy)
-        try:
-            record = RECORD_FILE.decode(data, f"{self.store.uri}/{self.key(trial_id, RECORD)}", remedy)
-            problem = "" if record.trial_id == trial_id else f"it is the record of trial {record.trial_id}"
-        except BrokenFileError as error:
-            problem = error.problem
-        if problem:
-            raise BrokenFileError(f"{self.store.uri}/{self.record_key(trial_id)}", problem, remedy)
+        file, remedy = f"{self.store.uri}/{self.key(trial_id, RECORD)}", self.remedy(RECORD_FILE.remedy)
+        record = RECORD_FILE.decode(data, file, remedy)
+        if record.trial_id != trial_id:
+            raise BrokenFileError(file, f"it is the record of trial {record.trial_id}", remedy)
         return record
 
     def remedy(self, text: str) -> str:
@@ -207,8 +157,6 @@ class StudyRecords:
     def reopen(self, trial_id: str) -> None:
         """Drop the record of a trial: it is not finished any more, and goes on from its checkpoint."""
         self.store.delete(self.key(trial_id, RECORD))
-        if self._may_be_earlier():
-            self.store.delete(self._earlier_key(trial_id))
 
     def write_metrics(self, trial_id: str, rows: list[Row]) -> None:
         """All reports of a trial: one row each, columns step, time (unix) and the metrics (float64)."""

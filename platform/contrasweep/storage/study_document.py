@@ -7,15 +7,12 @@ from typing import Annotated, Literal
 import pydantic
 
 from contrasweep.config import Config, MutableConfig
-from contrasweep.storage.json_file import SCHEMA, JsonFile, Members
+from contrasweep.storage.json_file import SCHEMA, JsonFile
 from contrasweep.storage.names import Label, Name
 from contrasweep.storage.record import Count, DatasetRef, Measure, Time
 
 STUDY_FORMAT = 4
-"""Format version of study.json. With version 3 records lay among the other files of their trials; version 2 had no
-digest; version 1 had the fields of `search` side by side with the others."""
-RECORDS_APART = 4
-"""The version from which on all records of the study lie in a folder of their own (see `records`)."""
+"""Format version of study.json."""
 
 
 class _Budget(pydantic.BaseModel):
@@ -88,7 +85,6 @@ class StudyDocument:
     created: Time = 0.0
     versions: Mapping[Label, Label] = field(default_factory=dict)
     spec: Annotated[Config, pydantic.AfterValidator(_check_declaration)] = field(default_factory=dict)
-    format_version: int = field(default=STUDY_FORMAT, compare=False)  # of the file it was read from
 
     @property
     def goals(self) -> dict[str, str]:
@@ -127,25 +123,12 @@ class StudyDocument:
 
     def to_json(self) -> bytes:
         """The content of study.json."""
-        members = asdict(self)
-        del members["format_version"]
-        return STUDY_FILE.encode(members)
-
-
-def _upgraded(version: int, members: Members) -> Members:
-    if version > 1:
-        return members | {"format_version": version}
-    old = dict(members)
-    searcher, folds, budget = old.pop("searcher", None), old.pop("search_folds", 1), old.pop("budget", {})
-    search = None if searcher is None else {"searcher": searcher, "folds": folds, "budget": budget}
-    return {"search": search, "commands": [], "description": "", **old, "format_version": version}
+        return STUDY_FILE.encode(asdict(self))
 
 
 STUDY_FILE = JsonFile(
     pydantic.TypeAdapter(StudyDocument),
     STUDY_FORMAT,
     "`contrasweep verify STUDY --repair` puts it aside, and the next run of the study writes it again",
-    _upgraded,
-    first_version=0,
 )
 """study.json, written and read."""

@@ -44,8 +44,8 @@ class Move:
 
 
 ABOUT_FILE = JsonFile(pydantic.TypeAdapter(About), 2, "it says why trials were put aside, no more")
-"""superseded/<when>/about.json, written and read. Version 1 had no digest."""
+"""superseded/<when>/about.json, written and read."""
 MOVE_FILE = JsonFile(
     pydantic.TypeAdapter(Move), 2, "restore it from a backup, or compare superseded/ with trials/ and delete it"
 )
-"""superseded/moving.json, written and read. Version 1 had no digest."""
+"""superseded/moving.json, written and read."""

@@ -68,8 +68,8 @@ class Sweep:
     alpha: Annotated[float, pydantic.Field(gt=0, lt=0.5)] = 0.05
     description: str = ""
     labels: dict[Label, Label] | None = None
-    """What arms, axes, their values and metrics are called where people read them: tables, reports, a run as it is
-    watched. JSON, frames and CSV keep the declared names."""
+    """What arms, axes, their values, metrics and datasets are called where people read them: tables, reports, a run as
+    it is watched. JSON, frames and CSV keep the declared names."""
     tracking: Tracking = None
     """Where runs are shown, where the command does not say: an address, or several; see `contrasweep list trackers`."""
     max_failures: Annotated[int, pydantic.Field(ge=0)] = 3

@@ -1,15 +1,15 @@
 """TensorBoard's event files: `--tracking tensorboard:FOLDER` writes what `tensorboard --logdir FOLDER` shows."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from contrasweep.storage.record import Record
+from contrasweep.storage.attempts import BegunTrial
+from contrasweep.storage.record import Record, TrialLike
 from contrasweep.study import dotted
 from contrasweep.tracking.tracked_study import TrackedStudy
-from contrasweep.tracking.tracker import SyncGap
-from contrasweep.trial import Trial
 
 if TYPE_CHECKING:
     from tensorboardX import SummaryWriter
@@ -24,13 +24,15 @@ class TensorBoardTracker:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.writers: dict[str, SummaryWriter] = {}
 
-    def start(self, trial: Trial) -> None:
-        """Open the trial's event file; a next attempt adds another one to its folder."""
+    def start(self, trial: BegunTrial) -> None:
+        """Open the trial's event file; what its folder has from before goes."""
         from tensorboardX import SummaryWriter
 
         self._drop(trial.id)
-        writer = SummaryWriter(str(self.folder / trial_name(trial, self.study.axes)))
-        writer.add_text("config", f"```\n{json.dumps(trial.config, indent=1)}\n```")
+        folder = self.folder / trial_name(trial, self.study.axes)
+        shutil.rmtree(folder, ignore_errors=True)
+        writer = SummaryWriter(str(folder))
+        writer.add_text("config", f"```\n{json.dumps(dict(trial.config), indent=1)}\n```")
         self.writers[trial.id] = writer
 
     def report(self, trial_id: str, step: int, metrics: Mapping[str, float], time: float) -> None:
@@ -46,18 +48,17 @@ class TensorBoardTracker:
             writer.add_hparams(plain, {name: float(v) for name, v in record.metrics.items()}, name="hparams")
         self._drop(record.trial_id)
 
-    def close(self, timeout_s: float = 30.0) -> SyncGap | None:
+    def close(self, timeout_s: float = 30.0) -> None:
         """Close all files."""
         for trial_id in list(self.writers):
             self._drop(trial_id)
-        return None
 
     def _drop(self, trial_id: str) -> None:
         if (writer := self.writers.pop(trial_id, None)) is not None:
             writer.close()
 
 
-def trial_name(trial: Trial, axes: tuple[str, ...]) -> str:
+def trial_name(trial: TrialLike, axes: tuple[str, ...]) -> str:
     """A name that sorts by arm and axes, and is one trial's alone."""
     values = [f"{axis}={value}" for axis in axes if (value := dotted.get(trial.config, axis)) is not None]
     fold = [] if trial.fold is None else [f"fold={trial.fold}"]

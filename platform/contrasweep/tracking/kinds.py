@@ -9,19 +9,19 @@ from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import import_from_here, import_path
 from contrasweep.secrets import redacted
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tracking.background import BackgroundTracker
 from contrasweep.tracking.event_files import TensorBoardTracker
+from contrasweep.tracking.follower import Target
 from contrasweep.tracking.mlflow.address import TrackingAddress, checked_uri
-from contrasweep.tracking.mlflow.tracker import MlflowTracker
-from contrasweep.tracking.several import Several, SeveralWithPages
+from contrasweep.tracking.mlflow.server import Server
+from contrasweep.tracking.told import ToldTracker
 from contrasweep.tracking.tracked_study import TrackedStudy
-from contrasweep.tracking.tracker import NoTracker, Tracker
+from contrasweep.tracking.tracker import Tracker
 from contrasweep.tracking.weights_and_biases import WandbTracker, check_installed
 
 NONE = "none"
 FOLDERS: dict[str, Callable[[str, TrackedStudy], Tracker]] = {"tensorboard": TensorBoardTracker, "wandb": WandbTracker}
 """Kinds of trackers that write into a folder: `KIND:FOLDER`."""
-TRACKERS: dict[str, Callable[..., Tracker]] = {"mlflow": MlflowTracker, **FOLDERS}
+TRACKERS: dict[str, Callable[..., object]] = {"mlflow": Server, **FOLDERS}
 CALLS: dict[str, tuple[str, ...]] = {
     "start": ("trial",),
     "report": ("trial_id", "step", "metrics", "time"),
@@ -37,6 +37,11 @@ class Trackers:
 
     store: TrackingAddress
     others: tuple[str, ...] = ()
+
+    @property
+    def is_none(self) -> bool:
+        """Whether nothing is tracked."""
+        return self.store.is_none and not self.others
 
     def __str__(self) -> str:
         stores = [] if self.store.is_none and self.others else [str(self.store)]
@@ -74,13 +79,10 @@ def parted(tracking: str | Sequence[str] | None) -> tuple[list[str], list[str]]:
     return [uri for uri in uris if _is_mlflow(uri)], [uri for uri in uris if not _is_mlflow(uri)]
 
 
-def open_trackers(trackers: Trackers, study: TrackedStudy, records: StudyRecords | None = None) -> Tracker:
-    """All of them as one."""
-    others: list[Tracker] = [_behind_thread(uri, study) for uri in trackers.others]
-    if trackers.store.is_none:
-        return others[0] if len(others) == 1 else Several(others) if others else NoTracker()
-    mlflow = MlflowTracker(trackers.store, study, records)
-    return SeveralWithPages(mlflow, [mlflow, *others]) if others else mlflow
+def targets(trackers: Trackers, study: TrackedStudy, records: StudyRecords, *, whole: bool = False) -> list[Target]:
+    """What is to show the study, each for a follower of its own. With `whole` a store's values can be compared."""
+    stores = [] if trackers.store.is_none else [Server(trackers.store, study, records, whole=whole)]
+    return [*stores, *(ToldTracker(uri, records, _builder(uri, study)) for uri in trackers.others)]
 
 
 def _is_mlflow(uri: str) -> bool:
@@ -122,9 +124,14 @@ def _checked(uri: str) -> str:
     return uri
 
 
-def _behind_thread(uri: str, study: TrackedStudy) -> Tracker:
+def _builder(uri: str, study: TrackedStudy) -> Callable[[], Tracker]:
     kind, _, place = uri.partition(":")
-    if kind in FOLDERS:
-        return BackgroundTracker(uri, study.name, lambda: FOLDERS[kind](place, study))
-    target = import_path(uri, "tracking", "tracker")
-    return BackgroundTracker(uri, study.name, lambda: target(study))
+
+    def build() -> Tracker:
+        if kind in FOLDERS:
+            return FOLDERS[kind](place, study)
+        import_from_here()
+        tracker: Tracker = import_path(uri, "tracking", "tracker")(study)
+        return tracker
+
+    return build

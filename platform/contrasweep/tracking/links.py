@@ -50,7 +50,7 @@ class Links:
 
 
 LINKS_FILE = JsonFile(pydantic.TypeAdapter(Links), 2, "`contrasweep sync` writes it again")
-"""mlflow.json, written and read. Version 1 had no digest."""
+"""mlflow.json, written and read."""
 
 
 def write_links(records: StudyRecords, tracking: TrackingAddress, study: str | None, runs: Mapping[str, str]) -> None:

@@ -1,86 +1,58 @@
-"""`Tracker`: where a driver reports its trials, besides the storage."""
+"""`Tracker`: where trials are shown besides the storage. Trackers are views: the storage is the truth."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Literal, Protocol, Self
 
 from contrasweep.rows import metrics_of
-from contrasweep.storage.record import Record
-from contrasweep.trial import Trial
+from contrasweep.storage.attempts import BegunTrial
+from contrasweep.storage.record import CodeRef, Record, Status
 
-
-def system_metrics(row: Mapping[str, float]) -> dict[str, float]:
-    """A row of what a trial used as metrics; MLflow shows those below `system/` in a tab of their own."""
-    return {f"system/{name}": value for name, value in metrics_of(row).items()}
-
-
-@dataclass(frozen=True)
-class SyncGap:
-    """What a tracker does not show although the records have it, and the command that completes it."""
-
-    study: str
-    tracker: str
-    trials: tuple[str, ...]
-    reason: str
-    remedy: str = "the records have everything: run `contrasweep sync` for this study"
-
-    def __str__(self) -> str:
-        missing = f"{len(self.trials)} trial{'s' * (len(self.trials) != 1)}" if self.trials else "the summary"
-        return f"{self.tracker} lacks {missing} of study {self.study} ({self.reason}); {self.remedy}"
+Outcome = Literal["complete", "interrupted", "running"]
+"""How a study stands: all that is needed is done, something is left that no process trains now, or one does."""
 
 
 class Tracker(Protocol):
-    """Where a driver reports its trials. Only `close` waits, and none of the four raises."""
+    """Where trials are shown: `tracking: "package.module:Class"` names a class that is built as `Class(study)`.
 
-    def start(self, trial: Trial) -> None:
-        """A trial (or its next attempt) begins."""
+    It is called in a process of its own, from one thread, with what the storage has; what a call raises stops no trial.
+    """
+
+    def start(self, trial: BegunTrial) -> None:
+        """A trial begins to be told, from its first report on. For the second time: what was told of it is void."""
 
     def report(self, trial_id: str, step: int, metrics: Mapping[str, float], time: float) -> None:
         """One report of a trial that was started; `time` in unix seconds."""
 
     def finish(self, record: Record) -> None:
-        """A trial has its record in the storage."""
+        """A trial has its record; all its reports were told."""
 
-    def close(self, timeout_s: float = 30.0) -> SyncGap | None:
-        """Send the rest, for at most `timeout_s` seconds; what could not be sent, if anything."""
-
-
-@runtime_checkable
-class StudyPages(Protocol):
-    """What a tracker has besides if it keeps a page of the study and of each trial, on which a finished study is
-    published."""
-
-    def flush(self, timeout_s: float) -> None:
-        """Wait until what was reported so far is sent, for at most `timeout_s` seconds."""
-
-    def run_url(self, trial_id: str | None = None) -> str | None:
-        """The page of a trial, or of the study; None while it is not known."""
-
-    def run_ids(self) -> dict[str, str]:
-        """Trial id -> the tracker's own id of it, as far as known."""
-
-    def log_study_artifacts(
-        self, files: Mapping[str, Path], *, note: str | None = None, metrics: Mapping[str, float] | None = None
-    ) -> None:
-        """Put files (name -> path, there until `close`), the result table in Markdown and summary metrics on the
-        study's page."""
-
-    def log_model(self, trial_id: str, module: Any, *, step: int = 0) -> None:
-        """Put a trained torch module on the trial's page."""
+    def close(self, timeout_s: float = 30.0) -> object:
+        """Nothing more comes. What it takes to end should take no longer than `timeout_s` seconds."""
 
 
-class NoTracker:
-    """Tracks nothing: `--tracking none`."""
+@dataclass(frozen=True)
+class EndedTrial:
+    """What is kept of each trial that has a record: `ended` in unix seconds."""
 
-    def start(self, trial: Trial) -> None:
-        """Ignored."""
+    status: Status
+    ended: float
+    code: CodeRef
 
-    def report(self, trial_id: str, step: int, metrics: Mapping[str, float], time: float) -> None:
-        """Ignored."""
+    @classmethod
+    def of(cls, record: Record) -> Self:
+        """From its record."""
+        return cls(record.status, record.ended, record.code)
 
-    def finish(self, record: Record) -> None:
-        """Ignored."""
 
-    def close(self, timeout_s: float = 30.0) -> SyncGap | None:
-        """None: nothing was to be sent."""
+def record_digest(record: Record) -> str:
+    """Tells two records of a trial apart by what is shown of them. 16 hexadecimal digits."""
+    metrics = sorted(record.metrics.items())
+    shown = [record.trial_id, record.status.value, record.step, record.started, record.ended, metrics]
+    return hashlib.sha256(repr(shown).encode()).hexdigest()[:16]
+
+
+def system_metrics(row: Mapping[str, float]) -> dict[str, float]:
+    """A row of what a trial used as metrics; MLflow shows those below `system/` in a tab of their own."""
+    return {f"system/{name}": value for name, value in metrics_of(row).items()}

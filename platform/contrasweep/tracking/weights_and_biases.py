@@ -1,15 +1,15 @@
 """Weights & Biases, offline: `--tracking wandb:FOLDER` writes runs for `wandb sync FOLDER/wandb/offline-run-*`."""
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contrasweep.errors import SpecError
+from contrasweep.storage.attempts import BegunTrial
 from contrasweep.storage.record import Record, Status
 from contrasweep.tracking.event_files import trial_name
 from contrasweep.tracking.tracked_study import TrackedStudy
-from contrasweep.tracking.tracker import SyncGap
-from contrasweep.trial import Trial
 
 if TYPE_CHECKING:
     import wandb
@@ -23,10 +23,14 @@ class WandbTracker:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.runs: dict[str, wandb.Run] = {}
 
-    def start(self, trial: Trial) -> None:
-        """Begin the trial's run."""
+    def start(self, trial: BegunTrial) -> None:
+        """Begin the trial's run; one that was begun before goes."""
         import wandb
 
+        if (earlier := self.runs.pop(trial.id, None)) is not None:
+            earlier.finish(exit_code=1)
+        for folder in (self.folder / "wandb").glob(f"offline-run-*-{trial.id}"):
+            shutil.rmtree(folder, ignore_errors=True)
         self.runs[trial.id] = wandb.init(
             mode="offline",
             dir=str(self.folder),
@@ -49,12 +53,11 @@ class WandbTracker:
             run.summary["status"] = record.status.value
             run.finish(exit_code=0 if record.status in (Status.DONE, Status.PRUNED) else 1)
 
-    def close(self, timeout_s: float = 30.0) -> SyncGap | None:
+    def close(self, timeout_s: float = 30.0) -> None:
         """End the runs that are open."""
         for run in self.runs.values():
             run.finish(exit_code=1)
         self.runs.clear()
-        return None
 
 
 def check_installed(place: str) -> None:

@@ -23,13 +23,8 @@ class CandidateSettings:
 
 
 _REMEDY = "restore it from a backup, or `contrasweep verify STUDY --repair` puts the arm's search aside, to start anew"
-CANDIDATE_FILE = JsonFile(
-    pydantic.TypeAdapter(CandidateSettings),
-    2,
-    _REMEDY,
-    lambda version, members: members if version > 1 else {"config": members},
-)
-"""search/<digest>/<number>.json, written and read. Version 1 was the settings alone."""
+CANDIDATE_FILE = JsonFile(pydantic.TypeAdapter(CandidateSettings), 2, _REMEDY)
+"""search/<digest>/<number>.json, written and read."""
 
 
 def write_candidate(records: StudyRecords, key: str, config: Config) -> None:

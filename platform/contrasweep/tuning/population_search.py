@@ -1,9 +1,8 @@
-"""The search of one arm by population based training: Ray Tune's PBT decides, trials of schedules train.
+"""The search of one arm by population based training: `tuning.pbt` decides, trials of schedules train.
 
 A member is a schedule of settings. Each generation prolongs it and is a trial of its own,
 `contrasweep.tuning.pruners.scheduled` up to that step, which goes on from the checkpoint of the trial that it prolongs.
-So a
-record says with which settings every step was trained, and from the records alone an interrupted search goes on: Tune's
+So a record says with which settings every step was trained, and from the records alone an interrupted search goes on:
 decisions are taken again, the same for the same seed and values. All members train from the search's one seed, so a
 copied checkpoint is what the schedule's own training would have led to; were one lost, the schedule is trained from its
 start.
@@ -141,7 +140,7 @@ class PopulationSearch:
             self._begin()
 
     def _end_generation(self) -> None:
-        """Value every member and let Tune decide who goes on from whom, with which settings."""
+        """Value every member and decide who goes on from whom, with which settings."""
         metric, step = self.plan.study.metric, self.population.ends[self.generation]
         valued = []
         for member in self.members:

@@ -8,7 +8,6 @@ import json
 import pickle
 import struct
 import tarfile
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -210,77 +209,11 @@ def sick(folder: Path) -> Path:
     return folder
 
 
-def clothing(folder: Path) -> Path:
-    names = [
-        "",
-        "Clothing ID",
-        "Age",
-        "Title",
-        "Review Text",
-        "Rating",
-        "Recommended IND",
-        "Positive Feedback Count",
-        "Division Name",
-        "Department Name",
-        "Class Name",
-    ]
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(names)
-    for i in range(120):
-        writer.writerow([i, i % 24, 30, "", f"review {i},\nsecond line", 4, 1, i % 20, "General", "Tops", "Knits"])
-    with zipfile.ZipFile(folder / "reviews.zip", "w") as archive:
-        archive.writestr("Reviews.csv", text.getvalue())
-    return folder / "reviews.zip"
-
-
-def mcr(folder: Path) -> Path:
-    import torch
-
-    for number, split in enumerate(("train", "dev", "test")):
-        ids = [f"p{number}{i}" for i in range(6)]
-        reviews = [(product, f"r-{product}-{j}") for product in ids for j in range(4)]
-        tables = {
-            "prd": {
-                "product_id": ids,
-                "name": ["name"] * 6,
-                "description": [None] * 6,
-                "img_url": [["u"]] * 6,
-                "keyword": ["k"] * 6,
-                "brand_name": ["b"] * 6,
-            },
-            "rvw": {
-                "product_id": [p for p, _ in reviews],
-                "review_id": [r for _, r in reviews],
-                "content": [f"good {r}" for _, r in reviews],
-                "title": ["t"] * 24,
-                "img_url": ["v"] * 24,
-                "time": [0] * 24,
-            },
-            "rel": {
-                "product_id": [p for p, _ in reviews],
-                "review_id": [r for _, r in reviews],
-                "upvotes": [j % 20 for j in range(24)],
-            },
-        }
-        for kind, table in tables.items():
-            text = json.dumps(
-                {name: {str(i): value for i, value in enumerate(values)} for name, values in table.items()}
-            )
-            (folder / f"Toys.{kind}.{split}").write_text(text)
-        for item, n in ((ids[0], 40), (reviews[1][1], 3)):
-            place = folder / "features" / split / item
-            place.mkdir(parents=True)
-            torch.save([{"x": RANDOM.rand(n, 2048).astype(np.float32), "num_boxes": n}], place / f"{item}.pth")
-    return folder
-
-
 IMAGENET = "ImageNet_LT_train.txt", "ImageNet_LT_val.txt", "ImageNet_LT_test.txt"
 SOURCES = {
     "digits": bundled,
     "digits-lt": bundled,
     "synthetic-pairs": bundled,
-    "synthetic-reviews": bundled,
     "mnist": idx,
     "fashion-mnist": npz,
     "cifar10": cifar10,
@@ -298,8 +231,6 @@ SOURCES = {
     "ombria": ombria,
     "xbd": xbd,
     "sick": sick,
-    "clothing-reviews": clothing,
-    "mcr-reviews": mcr,
 }
 SETTINGS = {
     "cifar10-lt": {"imbalance_factor": 10},

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from staged_data import check_staged
 
 from contrasweep.data import images, inspecting, long_tail, open_dataset, resolve, safety, stage
-from contrasweep.data.importers import DATASETS, mcr_reviews, reviews, xbd
+from contrasweep.data.importers import DATASETS, xbd
 from contrasweep.data.manifest import MANIFEST, Manifest
-from contrasweep.data.resolving import default_place
 from contrasweep.errors import DataError, SpecError
 
 _spec = importlib.util.spec_from_file_location("sources", Path(__file__).with_name("sources.py"))
@@ -44,22 +44,8 @@ def test_every_dataset_has_a_source_here() -> None:
 @pytest.mark.parametrize("name", list(DATASETS))
 def test_a_staged_dataset_is_whole_repeatable_and_readable(name: str, tmp_path: Path) -> None:
     manifest = staged(name, tmp_path)
-    assert inspecting.verify(manifest) == []
+    check_staged(manifest, labelled=name != "images")
     assert staged(name, tmp_path, "again").digest == manifest.digest
-    labelled = name != "images"
-    assert bool(manifest.classes) == labelled and manifest.rows("train") > 0 and manifest.source["licence"]
-    dataset = open_dataset(manifest)
-    for split in (split for split in manifest.splits if manifest.rows(split)):
-        part = dataset.split(split)
-        assert len(part) == manifest.rows(split)
-        for column, spec in manifest.columns.items():
-            array = part.ragged(column).values if spec.get("list") else part.array(column)
-            assert list(array.shape[1:]) == spec["shape"] and array.dtype == spec["dtype"]
-        if split != "products" and labelled:
-            assert (
-                np.bincount(part.labels, minlength=len(manifest.classes)).tolist() == manifest.counts[split]["classes"]
-            )
-    assert Manifest.from_json((tmp_path / "staged" / MANIFEST).read_text(), manifest.uri) == manifest
 
 
 @pytest.mark.parametrize("name", [name for name, entry in DATASETS.items() if entry.source])
@@ -189,46 +175,6 @@ def test_xbd_reads_the_published_labels(shared: Path) -> None:
     assert {feature["properties"]["subtype"] for feature in features} <= {*xbd.CLASSES, "un-classified"}
 
 
-@pytest.mark.parametrize(
-    ("votes", "label"), [(1, 0), (2, 1), (3, 1), (4, 2), (7, 2), (8, 3), (15, 3), (16, 4), (1000, 4)]
-)
-def test_votes_to_label(votes: int, label: int) -> None:
-    assert reviews.label(votes) == label
-
-
-def test_the_market_of_mcr_reviews_says_what_is_relevant(tmp_path: Path) -> None:
-    amazon, lazada = staged("mcr-reviews", tmp_path), staged("mcr-reviews", tmp_path, "lazada", market="lazada")
-    assert [one.source["relevance_threshold"] for one in (amazon, lazada)] == [1, 0]
-    assert default_place("mcr-reviews", dict(amazon.source["settings"])) != default_place(
-        "mcr-reviews", dict(lazada.source["settings"])
-    )
-
-
-def test_mcr_reviews_keep_features_order_and_products_apart(tmp_path: Path) -> None:
-    dataset = open_dataset(staged("mcr-reviews", tmp_path))
-    train, products = dataset.split("train"), dataset.split("products")
-    roi = dict(
-        zip(
-            products.column("product_id").to_pylist(),
-            (products.ragged("roi")[i] for i in range(len(products))),
-            strict=True,
-        )
-    )
-    file = tmp_path / "source" / "features" / "train" / "p00" / "p00.pth"
-    assert np.array_equal(roi["p00"], mcr_reviews.load(file)[0][:32].astype(np.float16)), "at most 32 regions an image"
-    names = list(zip(train.column("product_id").to_pylist(), train.column("row_in_product").to_pylist(), strict=True))
-    assert names == sorted(names)
-    rows = products.column("product_id").take(train.column("product_row"))
-    assert rows.to_pylist() == train.column("product_id").to_pylist()
-    split_of = [set(dataset.split(split).column("product_id").to_pylist()) for split in reviews.SPLITS]
-    assert not split_of[0] & split_of[1] and not split_of[1] & split_of[2] and not split_of[0] & split_of[2]
-
-
-def test_synthetic_features_are_labelled(tmp_path: Path) -> None:
-    assert not staged("clothing-reviews", tmp_path).synthetic
-    assert staged("clothing-reviews", tmp_path, "b", synthetic_roi=2, roi_dim=8).synthetic
-
-
 # --- nothing executes data, and what is broken is named -----------------------------------------------------------
 
 
@@ -263,7 +209,7 @@ def test_plain_pickles_of_every_protocol_are_read(protocol: int) -> None:
     assert next(value for key, value in read.items() if key != b"data") in (["a", b"b"], [b"a", b"b"])
 
 
-def test_cifar_and_mcr_refuse_forged_files(tmp_path: Path) -> None:
+def test_cifar_refuses_forged_files(tmp_path: Path) -> None:
     target = tmp_path / "executed"
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
@@ -271,9 +217,6 @@ def test_cifar_and_mcr_refuse_forged_files(tmp_path: Path) -> None:
         (folder / name).write_bytes(pickle.dumps({b"data": Exploit(str(target)), b"labels": []}))
     with pytest.raises(DataError, match=r"data_batch_1.*not loaded"):
         stage("cifar10", str(tmp_path / "to"), source=tmp_path)
-    (tmp_path / "x.pth").write_bytes(pickle.dumps([{"x": Exploit(str(target))}]))
-    with pytest.raises(DataError, match="not loaded"):
-        mcr_reviews.load(tmp_path / "x.pth")
     assert not target.exists()
 
 

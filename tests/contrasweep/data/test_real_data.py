@@ -46,13 +46,6 @@ def test_sick(staged: Staged) -> None:
     assert {split: manifest.rows(split) for split in manifest.splits} == {"train": 4439, "dev": 495, "test": 4906}
 
 
-def test_clothing_reviews(staged: Staged) -> None:
-    manifest = read(staged("clothing-reviews"))
-    labels = np.sum([manifest.counts[split]["classes"] for split in ("train", "dev", "test")], axis=0)
-    assert labels.tolist() == [4043, 3626, 2494, 1446, 701]
-    assert manifest.rows("products") == 853
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "shares"),

@@ -24,6 +24,7 @@ from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 
 LABELS = {"scl": "SupCon [1]", "ocl": "OCL (ours)", "lr": "learning rate", "0.2": "a fifth", "accuracy": "Top-1"}
+LABELS |= {"digits-lt": "long-tailed digits"}
 DECLARED = re.compile(r"\b(scl|ocl|lr|accuracy)\b")
 
 
@@ -52,6 +53,7 @@ def test_tables_and_verdicts_show_display_names(storage, format):
         text = getattr(shown, f"to_{format}")().replace(r"\cmidrule(lr)", "")
         assert not DECLARED.search(text), text
         assert "OCL (ours)" in text and "Top-1" in text and "SupCon" in text
+        assert "named on long-tailed digits: Top-1" in text
 
 
 def test_the_report_shows_display_names(storage):

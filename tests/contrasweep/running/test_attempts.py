@@ -131,7 +131,7 @@ def test_the_first_record_stands(trial, records):
 def test_who_trains_alone_asks_once_in_ten_seconds(trial, records, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(attempts.time, "monotonic", lambda: now[0])
-    attempt, asked, read = attempts.Attempt(records, trial.id), [], records.store.read
+    attempt, asked, read = attempts.Attempt(records, trial), [], records.store.read
     monkeypatch.setattr(records.store, "read", lambda *of: asked.append(now[0]) or read(*of))
     for _ in range(35):
         attempt.check()

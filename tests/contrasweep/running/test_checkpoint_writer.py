@@ -155,7 +155,7 @@ def test_a_fresh_trial_reads_nothing_and_writes_each_thing_once(trial, s3, monke
     def once(trial: Trial, resume: Path | None = None) -> Iterator[Report]:
         yield Report(1, {"accuracy": 0.5}, items={"hits": [1.0]})
 
-    records = StudyRecords(s3.uri, "s", claimed=True)
+    records = StudyRecords(s3.uri, "s")
     written: list[str] = []
     write = records.store.write
 

@@ -69,8 +69,9 @@ def test_a_tracker_that_cannot_be_built_leaves_the_run_alone(calm, tmp_path, mon
     assert results.counts == {"done": 6} and values(results).equals(values(calm))
     errors = [line for line in capfd.readouterr().err.splitlines() if "unbuilt_tracker" in line or "nobody" in line]
     assert errors == [
-        f"tracking by {name} fails: ConnectionError: nobody answers",
-        f"{name} lacks 6 trials of study toy (ConnectionError: nobody answers); the records have everything",
+        f"{name} takes nothing at the moment (ConnectionError: nobody answers); training goes on",
+        f"{name} lacks 6 trials of study toy (ConnectionError: nobody answers); the records have everything: run "
+        f"`contrasweep sync` for this study",
     ]
 
 

@@ -205,21 +205,6 @@ def test_who_wants_some_records_drops_none_of_the_others(records):
     assert parts(records) == before
 
 
-def test_files_of_an_earlier_release_are_read(records, monkeypatch):
-    """It had all records in one file and all curves in another."""
-    etags = compact.record_etags(records)
-    for kind in ("records", "curves"):
-        rows = compact._fresh(records, kind, etags, TRIALS, None)
-        records.store.write(f"compacted/compact/{kind}.parquet", encode_table(rows))
-    got = keys_read(records, monkeypatch)
-    recorded, curves = read(records)
-    assert sorted(got) == ["compacted/compact/curves.parquet", "compacted/compact/records.parquet"]
-    assert set(recorded) == set(curves["trial_id"]) == set(TRIALS)
-    finish(records, "new", 7.0)
-    compacted(records)
-    assert_true(records)
-
-
 def test_a_broken_file_of_a_trial_is_left_out_each_time(records):
     records.store.write(records.key(TRIALS[0], "metrics.parquet"), b"PAR1")
     for _ in range(2):

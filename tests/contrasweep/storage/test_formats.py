@@ -1,28 +1,18 @@
-"""study.json and record.json: what is written, what earlier releases wrote, and what a later one did.
-
-`tests/data/study_v1` was written by the code of commit caedfde: `old-grid` with two finished trials, one that failed
-and one that was interrupted after its second checkpoint; `old-sweep` with a search of two configurations an arm.
-"""
+"""study.json and record.json: what is written, and what other releases wrote, which is refused."""
 
 import dataclasses
 import json
-import shutil
-from pathlib import Path
 
 import pytest
 
-import contrasweep as cs
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import StorageError
-from contrasweep.report import render
-from contrasweep.storage.checkpoints import Checkpoints
+from contrasweep.running.verification import verify
 from contrasweep.storage.record import RECORD_FILE, DatasetRef, Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import STUDY_FILE, DeclaredSearch, StudyDocument
-from contrasweep.tracking import sync
 from contrasweep.trial import Trial
 
-V1 = Path(__file__).resolve().parents[2] / "data" / "study_v1"
 TRIAL = Trial("s", "a", "m:f", {"lr": 0.1}, Manifest("d", "/d", "image", {}), 1, 7)
 DOCUMENT = StudyDocument(
     name="s",
@@ -34,12 +24,6 @@ DOCUMENT = StudyDocument(
     datasets=(DatasetRef("d", "dd", synthetic=True),),
     spec={"arms": {"a": {"space": {"lr": {"low": 0.1}}}}, "constraints": {"loss": "<= 1"}},
 )
-
-
-@pytest.fixture
-def old(tmp_path):
-    """The storage of the earlier release, in a place of its own."""
-    return Path(shutil.copytree(V1, tmp_path / "storage"))
 
 
 def test_a_document_is_read_as_it_was_written():
@@ -69,7 +53,8 @@ def test_a_record_is_made_from_its_trial_and_reports():
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda content: content | {"format_version": 9}, "has format version 9, .* up to [34]; use the release"),
+        (lambda content: content | {"format_version": 9}, "has format version 9, and this release reads .* [34]; use"),
+        (lambda content: content | {"format_version": 1}, "has format version 1, and this release reads .* [34]; use"),
         (lambda content: content | {"colour": 1}, "is broken"),
         (lambda content: [content], "is broken"),
         (lambda content: {k: v for k, v in content.items() if k != "format_version"}, "is broken"),
@@ -85,66 +70,19 @@ def test_a_file_that_cannot_be_read_is_named_in_one_line(tmp_path, name, damage,
     assert str(caught.value).startswith(f"{tmp_path}/{key} ") and "\n" not in str(caught.value)
 
 
-def test_an_old_grid_is_read(old):
-    document = StudyRecords(str(old), "old-grid").document()
-    assert (document.type, document.metric, document.folds, document.trials) == ("ablation_grid", "f1_macro", 2, 4)
-    assert (document.arms, document.axes, document.search) == (("supcon", "ocl"), ("batch_size",), None)
-    assert document.datasets[0].name == "digits-lt" and document.spec["axes"] == {"batch_size": [128]}
-    records = StudyRecords(str(old), "old-grid")
-    recorded = records.read(records.finished())
-    assert sorted(record.status for record in recorded.values()) == [Status.DONE, Status.DONE, Status.FAILED]
-    [failed] = [record for record in recorded.values() if record.status == Status.FAILED]
-    assert "the loss is not finite" in failed.error and failed.config["temperature"] == 0.2
-    notes = {record.fold: record.notes for record in recorded.values() if record.status == Status.DONE}
-    assert notes[1] == TrialNotes(gpus=0.0)
-    assert notes[0] == TrialNotes(
-        gpus=0.5, gpu_type="T4", cost_per_hour=1.5, architecture="0123456789abcdef", counted_gib=0.75
-    )
-
-
-def test_an_unfinished_trial_of_an_old_grid_has_its_checkpoint(old, tmp_path):
-    results, records = cs.load("old-grid", storage=str(old)), StudyRecords(str(old), "old-grid")
-    [pending] = results.planned.loc[results.to_frame()["status"] == "pending", "trial_id"]
-    (tmp_path / "to").mkdir()
-    saved = Checkpoints(records.store, records.key(pending, "checkpoint")).fetch(tmp_path / "to")
-    assert saved.step == 2 and (tmp_path / "to" / "state.pt").exists()
-
-
-@pytest.mark.slow
-def test_old_studies_are_reported_as_their_release_did(old):
-    grid, sweep = (cs.load(name, storage=str(old)) for name in ("old-grid", "old-sweep"))
-    cells = {row[0]: cell for (row, _), cell in grid.table(rows="arm", columns=[]).cells.items()}
-    assert (cells["supcon"].mean, cells["supcon"].n) == (0.6170250852652521, 2)
-    assert cells["ocl"].statuses == {"failed": 1, "pending": 1}
-    assert {row["mean"] for row in sweep.table().to_frame().to_dict("records")} == {0.7280608243178632}
-    assert sweep.spent()["ocl"].startswith("2 of 2 configurations, 6 epochs")
-    assert len(sweep.search) == 4 and "temperature" in sweep.search
-    for results in (grid, sweep):
-        assert all(render(results, format) for format in ("text", "markdown", "latex", "html", "csv"))
-
-
-def test_the_notes_of_an_old_search_are_translated(old):
-    results = cs.load("old-sweep", storage=str(old))
-    assert sorted((r.arm, r.notes.candidate) for r in results.search_records.values()) == [
-        ("ocl", 0),
-        ("ocl", 1),
-        ("supcon", 0),
-        ("supcon", 1),
-    ]
-    assert {r.notes.phase for r in results.trial_records.values()} == {Phase.CONFIRM}
-    assert results.document.search == DeclaredSearch("random", 1, {"trials": 2})
-
-
-@pytest.mark.slow
-@pytest.mark.xdist_group("tracking")
-def test_old_studies_are_synced_into_a_fresh_tracking_store(old, tmp_path):
-    from mlflow import MlflowClient
-
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    records = StudyRecords(str(old), "old-grid")
-    assert sync(records, uri).added == 3
-    client = MlflowClient(uri)
-    runs = client.search_runs([client.get_experiment_by_name("old-grid").experiment_id])
-    shown = sorted(run.data.tags["status"] for run in runs if "trial_id" in run.data.tags)
-    assert shown == ["done", "done", "failed"]
-    assert sync(records, uri).unchanged == 3
+@pytest.mark.parametrize("digest", [True, False])
+def test_a_study_of_an_earlier_format_is_refused_and_left_as_it_is(tmp_path, digest):
+    records, older = StudyRecords(str(tmp_path), "s"), dataclasses.asdict(DOCUMENT)
+    if digest:
+        dataclasses.replace(STUDY_FILE, version=3).write(records.store, "s/study.json", older)
+    else:
+        plain = json.dumps(older | {"format_version": 3}, sort_keys=True, indent=1)
+        records.store.write("s/study.json", plain.encode())
+    records.store.write("s/trials/one/record.json", b"{}")
+    before = {key: records.store.read(key) for key in records.store.list("s/")}
+    for call in (records.document, lambda: records.claim(DOCUMENT), lambda: records.claim(DOCUMENT, extend=True)):
+        with pytest.raises(StorageError, match=r"study.json has format version 3, .* reads and writes version 4; use"):
+            call()
+    [finding] = [f for f in verify(records, repair=True).findings if f.file == "s/study.json"]
+    assert "has format version 3" in finding.problem and not finding.repair
+    assert {key: records.store.read(key) for key in before} == before

@@ -7,6 +7,7 @@ import pytest
 from contrasweep.errors import SpecError, StorageError
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.superseded import check_name, finish_move, put_aside, put_aside_so_far, put_back
+from contrasweep.storage.superseded_files import MOVE_FILE
 
 FILES = ("record.json", "metrics.parquet", "items.parquet", "checkpoint/latest.json", "checkpoint/3/weights.npz")
 
@@ -225,8 +226,7 @@ def test_a_place_that_cannot_be_written_is_one_error_and_changes_nothing(tmp_pat
 def test_an_intention_that_leads_out_of_the_study_is_refused(tmp_path):
     records = filled(StudyRecords(str(tmp_path), "s"))
     for place in ("s/trials/../../x/", "t/trials/a/", "/etc/"):
-        move = b'{"moves": {"s/trials/a/": "%s"}, "copied": true}' % place.encode()
-        records.store.write("s/superseded/moving.json", move)
+        MOVE_FILE.write(records.store, "s/superseded/moving.json", {"moves": {"s/trials/a/": place}, "copied": True})
         with pytest.raises(StorageError, match=r"moving.json is broken .*outside"):
             finish_move(records)
     assert standing(records, "a") == trial("a")

@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import pytest
 
 from contrasweep.errors import StorageError
 from contrasweep.tracking.mlflow import address
-from contrasweep.tracking.mlflow.address import checked_uri
+from contrasweep.tracking.mlflow.address import TrackingAddress, checked_uri
+from contrasweep.tracking.mlflow.client import new_client
 
 
 def _dump(database: Path) -> list[str]:
@@ -37,6 +39,23 @@ def test_a_database_whose_writer_was_killed_is_used_again(mlflow_uri: str, tmp_p
     assert not (tmp_path / "mlflow.db-journal").exists() and _dump(database) == before
 
 
+@pytest.mark.slow
+def test_a_database_that_a_killed_process_was_making_is_made_anew(tmp_path: Path) -> None:
+    """MLflow's own steps fail on what the earlier ones left: the tables are whole, or not there."""
+    uri, fresh = f"sqlite:///{tmp_path}/mlflow.db", tmp_path / ".mlflow.db.new"
+    code = (
+        "import sys; from contrasweep.tracking.mlflow.address import TrackingAddress; "
+        "from contrasweep.tracking.mlflow.client import new_client; new_client(TrackingAddress(sys.argv[1]))"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, uri]) as making:
+        while making.poll() is None and not (fresh.exists() and b"runs" in fresh.read_bytes()):
+            time.sleep(0.01)
+        making.kill()
+    assert making.returncode == -signal.SIGKILL and not (tmp_path / "mlflow.db").exists()
+    assert [e.name for e in new_client(TrackingAddress(uri)).search_experiments()] == ["Default"]
+    assert not fresh.exists()
+
+
 def test_a_locked_database_is_waited_for(mlflow_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None)) as other:
         other.execute("begin exclusive")
@@ -58,7 +77,14 @@ def test_a_database_that_cannot_be_written_is_one_line(
     read_only: str, mlflow_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     denied = tmp_path / read_only  # `root` may write to anything, so that a mode would show nothing
-    access = os.access
+    access, mkdir = os.access, os.mkdir
+
+    def denied_mkdir(path: str, *mode: int) -> None:
+        if Path(path).parent == denied:
+            raise PermissionError
+        mkdir(path, *mode)
+
+    monkeypatch.setattr(os, "mkdir", denied_mkdir)
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != denied and access(path, mode))
     with pytest.raises(StorageError, match=r"mlflow\.db cannot be written; choose another file"):
         checked_uri(mlflow_uri)

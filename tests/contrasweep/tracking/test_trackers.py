@@ -1,16 +1,23 @@
-"""Trackers beside MLflow, one or several: event files, offline runs, and a class of somebody else's."""
+"""Trackers beside MLflow, one or several: event files, offline runs, and a class of somebody else's. All are told by a
+follower of the storage, as MLflow is."""
 
 import importlib.util
 import sys
+import time
+from dataclasses import asdict
 
 import pytest
 
 from contrasweep import AblationGrid, Arm, SpecError, data
 from contrasweep.defaults import OF_STUDY
+from contrasweep.errors import StorageError
+from contrasweep.live.live_file import LIVE, LIVE_FILE
+from contrasweep.live.state import RunningTrial, RunState
+from contrasweep.storage.attempts import Attempt
 from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import to_plain
-from contrasweep.tracking import TrackedStudy, checked_tracking, open_tracker, tracking_of
-from contrasweep.tracking.several import SeveralWithPages
+from contrasweep.tracking import Follower, TrackedStudy, TrackingProcess, checked_tracking, sync, targets, tracking_of
 from contrasweep.trial import Trial
 
 OWN = """
@@ -78,20 +85,55 @@ def trial(tmp_path):
     return Trial("s", "ours", "m:f", {"lr": 0.1, "loss": {"name": "ocl"}}, digits, fold=1, seed=2)
 
 
-def tracked(uris, trial, values=(0.5, 0.75)):
-    """One trial, reported; what `close` says."""
-    tracker = open_tracker(uris, TrackedStudy("s", axes=("lr",)))
-    tracker.start(trial)
-    for step, value in enumerate(values, 1):
-        tracker.report(trial.id, step, {"accuracy": value}, 1000.0 + step)
-    rows = [{"step": 2, "time": 1002.0, "accuracy": 0.75}]
-    tracker.finish(Record.of(trial, status=Status.DONE, rows=rows))
-    return tracker.close(60.0)
+@pytest.fixture
+def records(tmp_path):
+    return StudyRecords(str(tmp_path / "runs"), "s")
 
 
-def test_event_files_hold_each_report(trial, tmp_path):
+STUDY = TrackedStudy("s", axes=("lr",))
+
+
+def rows_of(values):
+    return [{"step": step, "time": 1000.0 + step, "accuracy": value} for step, value in enumerate(values, 1)]
+
+
+def report(records, trial, values):
+    """What a worker and a driver leave in the storage of a trial that runs and has reported `values`."""
+    Attempt(records, trial)
+    records.write_metrics(trial.id, rows_of(values))
+    running = {trial.id: RunningTrial(trial.id, trial.arm, {}, trial.fold, trial.seed, 1000.0, step=len(values))}
+    state = RunState("s", "accuracy", "max", records.storage, 1, 0, 1.0, 1000.0, running=running, updated=time.time())
+    LIVE_FILE.write(records.store, f"s/{LIVE}", asdict(state))
+
+
+def finish(records, trial, values):
+    records.write_metrics(trial.id, rows_of(values))
+    records.write(Record.of(trial, status=Status.DONE, rows=rows_of(values), seconds=1.0))
+
+
+def follower_of(uri, records):
+    (target,) = targets(checked_tracking(uri), STUDY, records)
+    return Follower(records, target)
+
+
+def tracked(uri, records, trial, values=(0.5, 0.75)):
+    """A trial that reports and ends while a follower looks; what the follower says at the end."""
+    report(records, trial, values[:1])
+    follower = follower_of(uri, records)
+    outcomes = iter([None, "complete"])
+
+    def outcome(seconds):
+        if seconds:
+            finish(records, trial, values)
+        return next(outcomes, "complete") if not seconds else None
+
+    follower.follow(outcome, lambda left: None)
+    return follower.gap()
+
+
+def test_event_files_hold_each_report(records, trial, tmp_path):
     event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    assert tracked("tensorboard:tb", trial) is None
+    assert tracked("tensorboard:tb", records, trial) == ""
     [folder] = [path for path in (tmp_path / "tb" / "s").iterdir() if path.is_dir()]
     assert folder.name == f"ours-lr=0.1-fold=1-seed=2-{trial.id[:8]}"
     events = event_accumulator.EventAccumulator(str(folder))
@@ -103,27 +145,51 @@ def test_event_files_hold_each_report(trial, tmp_path):
 
 
 @pytest.mark.slow
-def test_wandb_runs_are_written_offline(trial, tmp_path):
+def test_wandb_runs_are_written_offline(records, trial, tmp_path):
     pytest.importorskip("wandb")
-    assert tracked("wandb:w", trial) is None
+    assert tracked("wandb:w", records, trial) == ""
     [run] = (tmp_path / "w" / "wandb").glob("offline-run-*")
     assert run.name.endswith(trial.id) and list(run.glob("*.wandb"))
 
 
-def test_an_own_tracker_is_given_the_four_calls(trial):
+def test_an_own_tracker_is_given_the_four_calls(records, trial):
     import own_trackers
 
-    assert tracked("own_trackers:Lines", trial) is None
+    assert tracked("own_trackers:Lines", records, trial) == ""
     expected = ["s", ("start", trial.id), (1, {"accuracy": 0.5}), (2, {"accuracy": 0.75}), "done", "closed"]
     assert expected == own_trackers.LINES
+    sync(records, "own_trackers:Lines", STUDY)
+    assert [*expected, "s", "closed"] == own_trackers.LINES, "it knows the trial's end already"
 
 
-def test_a_tracker_that_fails_stops_no_trial_and_is_named_at_the_end(trial, capsys):
-    gap = tracked("own_trackers:Lines", trial, values=(7, 0.75))
-    assert str(gap) == (
-        "own_trackers:Lines lacks 1 trial of study s (OSError: the disk is full); the records have everything"
-    )
-    assert "tracking by own_trackers:Lines fails: OSError: the disk is full" in capsys.readouterr().err
+def test_a_killed_process_s_successor_tells_a_trial_from_its_beginning_and_nothing_that_ended(records, trial):
+    import own_trackers
+
+    report(records, trial, (0.5,))
+    follower_of("own_trackers:Lines", records).look()  # and is killed
+    assert [("start", trial.id), (1, {"accuracy": 0.5})] == own_trackers.LINES[1:]
+    own_trackers.LINES.clear()
+    assert tracked("own_trackers:Lines", records, trial) == ""
+    told = [("start", trial.id), (1, {"accuracy": 0.5}), (2, {"accuracy": 0.75}), "done", "closed"]
+    assert told == own_trackers.LINES[1:]
+    own_trackers.LINES.clear()
+    assert tracked("own_trackers:Lines", records, trial) == ""
+    assert own_trackers.LINES[1:] == ["closed"]
+
+
+@pytest.mark.slow
+def test_a_process_of_its_own_tells_all_trackers_and_one_that_fails_stops_no_other(records, trial, tmp_path, capfd):
+    finish(records, trial, (0.5, 0.75))
+    process = TrackingProcess(checked_tracking("own_trackers:Exits,tensorboard:tb"), STUDY, records)
+    said = process.close("complete", 240.0)
+    assert said.startswith("own_trackers:Exits lacks 1 trial of study s (SystemExit: 3)")
+    assert list((tmp_path / "tb" / "s").glob("*/events*"))
+
+
+def test_a_tracker_that_fails_stops_no_trial_and_is_named_at_the_end(records, trial, capsys):
+    gap = tracked("own_trackers:Lines", records, trial, values=(7, 0.75))
+    assert gap.startswith("own_trackers:Lines lacks 1 trial of study s (OSError: the disk is full); the records have")
+    assert f"own_trackers:Lines does not show trial {trial.id} (OSError: the disk is full)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -135,22 +201,25 @@ def test_a_tracker_that_fails_stops_no_trial_and_is_named_at_the_end(trial, caps
         ("Unsaid", "Odd: its text cannot be made"),
     ],
 )
-def test_a_tracker_that_cannot_be_built_is_one_line_and_lacks_every_trial(name, reason, trial, capsys):
-    gap = tracked(f"own_trackers:{name}", trial)
-    assert gap is not None and gap.trials == (trial.id,)
+def test_a_tracker_that_cannot_be_built_is_one_line_and_lacks_every_trial(name, reason, records, trial, capsys):
+    gap = tracked(f"own_trackers:{name}", records, trial)
     said = capsys.readouterr()
     [line] = said.err.splitlines()
-    assert line.startswith(f"tracking by own_trackers:{name} fails: {reason}") and len(line) < 400 and not said.out
-    assert str(gap).startswith(f"own_trackers:{name} lacks 1 trial of study s ({reason}")
-    assert str(gap).endswith("the records have everything") and "\n" not in str(gap)
+    assert line.startswith(f"own_trackers:{name} ") and reason in line and len(line) < 400 and not said.out
+    assert gap.startswith(f"own_trackers:{name} lacks 1 trial of study s ({reason}") and "\n" not in gap
+    with pytest.raises(StorageError, match="own_trackers"):
+        sync(records, f"own_trackers:{name}", STUDY)
 
 
-def test_several_at_once_with_mlflow_first(trial, tmp_path):
+def test_several_at_once_with_mlflow_first(records, tmp_path):
     trackers = checked_tracking("tensorboard:tb, own_trackers:Lines,sqlite:///m.db")
     assert str(trackers) == f"sqlite:///{tmp_path}/m.db,tensorboard:tb,own_trackers:Lines"
-    assert checked_tracking(["none"]).store.is_none and checked_tracking(None).others == ()
-    tracker = open_tracker(trackers.others, TrackedStudy("s"))
-    assert not isinstance(tracker, SeveralWithPages) and tracker.close() is None
+    assert checked_tracking(["none"]).is_none and checked_tracking(None).others == ()
+    assert [target.name for target in targets(trackers, STUDY, records)] == [
+        f"MLflow at sqlite:///{tmp_path}/m.db",
+        "tensorboard:tb",
+        "own_trackers:Lines",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,18 @@
-"""Every tracking store passes one suite: a sqlite file, and a real MLflow server over HTTP."""
+"""Every tracking store passes one suite: a sqlite file, a real MLflow server over HTTP, and PostgreSQL.
+
+What a follower and `sync` read is what the storage has: the tests write there what a worker and a driver write.
+"""
 
 import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +20,34 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.tracking_services import mlflow_server, wait_until
+from benchmarks.tracking_services import mlflow_server, postgres, postgres_missing, wait_until
 from contrasweep.data.manifest import Manifest, Shard
 from contrasweep.errors import ContrasweepError, StorageError
+from contrasweep.live.live_file import LIVE, LIVE_FILE
+from contrasweep.live.state import RunningTrial, RunState
+from contrasweep.storage.attempts import Attempt
 from contrasweep.storage.record import RECORD_FILE, CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.dotted import flatten
 from contrasweep.tracking import (
-    MlflowTracker,
-    NoTracker,
-    StudyPages,
-    SyncGap,
+    Follower,
+    SyncSummary,
     TrackedStudy,
+    TrackingProcess,
+    checked_tracking,
     checked_uri,
     load_checkpoint,
-    open_tracker,
     read_links,
     serve,
     sync,
 )
-from contrasweep.tracking.mlflow import server
-from contrasweep.tracking.mlflow.description import DIGEST_TAG, describe_run, metric_key, record_digest, run_name
-from contrasweep.tracking.mlflow.server import Server
+from contrasweep.tracking.errors import TrackingError
+from contrasweep.tracking.mlflow.client import translate_errors
+from contrasweep.tracking.mlflow.description import describe_run, metric_key, run_name
+from contrasweep.tracking.mlflow.models import log_model
+from contrasweep.tracking.mlflow.server import DIGEST_TAG, Server, study_status
 from contrasweep.tracking.mlflow.view import shared_view
+from contrasweep.tracking.tracker import record_digest
 from contrasweep.trial import Trial
 
 pytestmark = pytest.mark.xdist_group("tracking")  # one server for all of them
@@ -89,8 +98,32 @@ class Study:
             extra={"data": "digits-lt", "folds": 2},
         )
 
-    def tracker(self, **options: Any) -> MlflowTracker:
-        return MlflowTracker(self.uri, self.tracked, options.pop("records", self.records), flush_s=0.05, **options)
+    def server(self, **options: Any) -> Server:
+        return Server(checked_uri(self.uri), self.tracked, self.records, **options)
+
+    def follower(self) -> Follower:
+        return Follower(self.records, self.server())
+
+    def sync(self, **options: Any) -> SyncSummary:
+        (summary,) = sync(self.records, self.uri, self.tracked, **options)
+        return summary
+
+    def train(self, trial: Trial, rows: Sequence[dict[str, Any]]) -> None:
+        """Write what a worker leaves in the storage that has begun a trial and reported `rows`."""
+        Attempt(self.records, trial)
+        if rows:
+            self.records.write_metrics(trial.id, list(rows))
+            self.records.write_system(
+                trial.id, [{"step": int(r["step"]), "time": r["time"], "load": 0.5} for r in rows]
+            )
+
+    def run(self, trials: Sequence[Trial], ended: str = "") -> None:
+        """Write what a driver tells of itself, while these trials run or, if it has `ended`, ran last."""
+        steps = {t.id: rows[-1]["step"] if (rows := self.records.metrics(t.id)) else 0 for t in trials}
+        running = {t.id: RunningTrial(t.id, t.arm, {}, t.fold, t.seed, T0, step=int(steps[t.id])) for t in trials}
+        state = RunState(self.name, "accuracy", "max", self.records.storage, 8, 0, 2.0, T0, running=running)
+        state.updated, state.ended = time.time(), ended
+        LIVE_FILE.write(self.records.store, f"{self.name}/{LIVE}", asdict(state))
 
     def record(self, trial: Trial, rows: list[dict[str, Any]] | None = None, **fields: Any) -> Record:
         """Write what a trial leaves in the storage."""
@@ -139,28 +172,6 @@ class Study:
             assert self.history(run, key) == want
 
 
-def go_on(study: Study, trial: Trial, rows: list[dict[str, Any]]) -> None:
-    """A second driver logs the rows that are left and ends the trial; then MLflow has all of it."""
-    tracker = study.tracker()
-    tracker.start(trial)
-    for row in rows:
-        tracker.report(trial.id, row["step"], {k: row[k] for k in row if k in ("loss", "accuracy")}, row["time"])
-    tracker.finish(study.record(trial, attempts=2))
-    assert tracker.close() is None
-    study.assert_shows(trial)
-
-
-def run_live(study: Study, tracker: MlflowTracker, trial: Trial, rows: list[dict[str, Any]] | None = None) -> Record:
-    """What a driver does for one trial."""
-    rows = make_rows(trial) if rows is None else rows
-    tracker.start(trial)
-    for row in rows:
-        tracker.report(trial.id, row["step"], {k: v for k, v in row.items() if k not in ("step", "time")}, row["time"])
-    record = study.record(trial, rows)
-    tracker.finish(record)
-    return record
-
-
 def view(run: Any) -> dict[str, Any]:
     """All that a run shows but its id, parent and times of creation."""
     tags = {k: v for k, v in run.data.tags.items() if k != "mlflow.parentRunId"}
@@ -188,23 +199,35 @@ def sqlite_uri(tmp_path_factory: pytest.TempPathFactory, template: Path) -> str:
     return f"sqlite:///{shutil.copy(template, folder / 'mlflow.db')}"
 
 
-@pytest.fixture(params=["sqlite", pytest.param("server", marks=pytest.mark.slow)])
+@pytest.fixture(scope="session")
+def postgres_uri() -> Iterator[str]:
+    if reason := postgres_missing():
+        pytest.skip(reason)
+    with postgres() as uri:
+        yield uri
+
+
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param("server", marks=pytest.mark.slow),
+        pytest.param("postgres", marks=[pytest.mark.long, pytest.mark.timeout(900)]),
+    ]
+)
 def study(request: pytest.FixtureRequest, tmp_path: Path) -> Study:
     from mlflow import MlflowClient
 
     uri = request.getfixturevalue(f"{request.param}_uri")
-    name = f"{request.node.originalname}-{time.monotonic_ns()}"
+    name = f"s{time.monotonic_ns()}"  # short: PostgreSQL has 200 characters for the address of a run's artifacts
     return Study(uri, name, make_trials(name), StudyRecords(str(tmp_path / "storage"), name), MlflowClient(uri))
 
 
 def test_shows_every_trial_of_a_study(study: Study) -> None:
-    tracker = study.tracker()
     for trial in study.trials:
-        run_live(study, tracker, trial)
-    assert tracker.close() is None
-
+        study.record(trial)
+    assert study.sync().added == 8
     children, parent = study.children(), study.parent()
-    assert set(children) == {trial.id for trial in study.trials} == set(tracker.run_ids())
+    assert set(children) == {trial.id for trial in study.trials}
     assert {run.data.tags["mlflow.parentRunId"] for run in children.values()} == {parent.info.run_id}
     assert parent.info.run_name == study.name and parent.info.status == "FINISHED"
     assert parent.data.tags["plan_digest"] == "ab" * 32
@@ -212,12 +235,8 @@ def test_shows_every_trial_of_a_study(study: Study) -> None:
         study.assert_shows(trial)
         run = children[trial.id]
         assert run.info.run_name == f"{trial.arm} batch_size={trial.config['batch_size']} fold={trial.fold} seed=0"
-        assert {
-            "arm": trial.arm,
-            "fold": str(trial.fold),
-            "seed": "0",
-            "status": "done",
-        }.items() <= run.data.tags.items()
+        own = {"arm": trial.arm, "fold": str(trial.fold), "seed": "0", "status": "done"}
+        assert own.items() <= run.data.tags.items()
         assert run.info.status == "FINISHED" and run.info.end_time == int((T0 + 9) * 1000)
         assert run.data.metrics["system/param.lr"] == 0.1
         assert run.data.metrics["system/training_seconds"] == 4.5 and run.data.metrics["system/host_memory_gib"] == 0.75
@@ -229,10 +248,9 @@ def test_shows_every_trial_of_a_study(study: Study) -> None:
 
 
 def test_numeric_settings_filter_by_size(study: Study) -> None:
-    tracker = study.tracker()
     for trial in study.trials:
-        run_live(study, tracker, trial)
-    assert tracker.close() is None
+        study.record(trial)
+    study.sync()
     experiment = study.client.get_experiment_by_name(study.name).experiment_id
     history = study.client.search_runs([experiment], "metrics.`system/param.batch_size` > 8")
     assert {run.data.tags["trial_id"] for run in history} == {
@@ -243,33 +261,50 @@ def test_numeric_settings_filter_by_size(study: Study) -> None:
 def test_nothing_is_shown_twice(study: Study) -> None:
     for trial in study.trials[:3]:
         study.record(trial)
-    assert sync(study.records, study.uri, study.tracked).added == 3
+    assert study.sync().added == 3
     before = {trial_id: view(run) for trial_id, run in study.children().items()}
-    again = sync(study.records, study.uri, study.tracked)
+    again = study.sync()
     assert (again.added, again.mended, again.unchanged) == (0, 0, 3)
-    tracker = study.tracker()
-    for record in study.records.read(study.records.finished()).values():
-        tracker.finish(record)
-    assert tracker.close() is None
+    study.follower().look()
     assert {trial_id: view(run) for trial_id, run in study.children().items()} == before
     for trial in study.trials[:3]:
         study.assert_shows(trial)
 
 
-def test_sync_shows_what_live_tracking_shows(study: Study) -> None:
-    tracker = study.tracker()
-    for trial in study.trials:
-        run_live(study, tracker, trial)
-    assert tracker.close() is None
+def test_a_follower_shows_what_sync_shows(study: Study) -> None:
+    """Trials begin, report in between, and end; the study's runs are then deleted and synced."""
+    follower, rows = study.follower(), {trial.id: make_rows(trial) for trial in study.trials}
+    for trial in study.trials[:2]:
+        for steps in (0, 2, 4):
+            study.train(trial, rows[trial.id][:steps])
+            study.run([trial])
+            follower.look()
+            run = study.children()[trial.id]
+            assert run.info.status == "RUNNING" and run.data.tags["status"] == "running"
+            assert len(study.history(run, "loss")) == steps
+        assert study.parent().info.status == "RUNNING"
+        study.train(trial, rows[trial.id])
+        study.record(trial)
+        study.run([])
+        follower.look()
+    for trial in study.trials[2:]:
+        study.train(trial, rows[trial.id])
+        study.record(trial)
+    study.run([], ended="complete")
+    follower.look(last=True)
+    follower.close("complete")
+    assert not follower.gap()
     live = {trial_id: view(run) for trial_id, run in study.children().items()}
+    for trial in study.trials:
+        study.assert_shows(trial)
     for run in study.runs():
         study.client.delete_run(run.info.run_id)
-    assert sync(study.records, study.uri, study.tracked).added == len(study.trials)
+    assert study.sync().added == len(study.trials)
     assert {trial_id: view(run) for trial_id, run in study.children().items()} == live
     assert study.parent().info.status == "FINISHED"
 
 
-def test_sync_needs_nothing_but_the_records(study: Study) -> None:
+def test_sync_needs_nothing_but_the_storage(study: Study) -> None:
     for trial in study.trials:
         study.record(trial)
     sync(study.records, study.uri)
@@ -277,50 +312,33 @@ def test_sync_needs_nothing_but_the_records(study: Study) -> None:
     study.assert_shows(study.trials[0])
 
 
-def test_a_trial_resumed_by_another_driver_has_one_whole_history(study: Study) -> None:
-    """The first driver dies after step 3, of which MLflow got two; the second goes on from the checkpoint at 2."""
+def test_another_follower_goes_on_where_one_was_killed(study: Study) -> None:
+    """MLflow has two of three reports; the trial goes on from its checkpoint at step 2 and makes the third again."""
     trial, rows = study.trials[0], make_rows(study.trials[0])
-    first = study.tracker()
-    first.start(trial)
-    for row in rows[:2]:
-        first.report(trial.id, row["step"], {"loss": row["loss"]}, row["time"])
-    wait_until(
-        lambda: trial.id in study.children() and "loss" in study.children()[trial.id].data.metrics, "first reports"
-    )
-    wait_until(lambda: len(study.history(study.children()[trial.id], "loss")) == 2, "two reports")
-    first._inbox.stop()
-
-    go_on(study, trial, rows[3:])
-
-
-def test_what_a_dead_driver_never_sent_comes_from_the_records(study: Study) -> None:
-    """The first driver dies before MLflow knows its trial; the second trains from the checkpoint at step 2."""
-    trial, rows = study.trials[0], make_rows(study.trials[0])
-    go_on(study, trial, rows[2:])
+    study.train(trial, rows[:2])
+    study.run([trial])
+    study.follower().look()
+    study.train(trial, [*rows[:2], rows[2] | {"time": T0 + 50}])
+    study.run([trial])
+    second = study.follower()
+    second.look()
+    study.train(trial, rows)
+    study.record(trial, attempts=2)
+    second.look()
+    run = study.children()[trial.id]
+    for key in ("loss", "accuracy"):
+        shown = [(step, value) for step, value, _ in study.history(run, key)]
+        assert shown == [(row["step"], row[key]) for row in rows if key in row]
 
 
-def test_reports_that_memory_does_not_hold_come_from_the_records(study: Study) -> None:
-    tracker = study.tracker(backlog=4)
-    for trial in study.trials[:2]:
-        run_live(study, tracker, trial)
-    assert tracker.close() is None
-    for trial in study.trials[:2]:
-        study.assert_shows(trial)
-
-
-def test_a_gap_counts_what_the_driver_could_not_hand_over_in_time(study: Study) -> None:
-    """A driver that ends while most of its trials have not been looked at yet says how many MLflow lacks."""
-    tracker = study.tracker()
+def test_a_driver_says_what_it_did_not_show_in_time_and_the_rest_follows(study: Study) -> None:
     for trial in study.trials:
-        tracker.start(trial)
-        tracker.finish(study.record(trial))
-    gap = tracker.close(timeout_s=0.0)
-    assert isinstance(gap, SyncGap)
-    tracker._thread.join(60)  # the batch under way when it gave up is sent
-    shown = [run for run in study.children().values() if run.info.status == "FINISHED"]
-    assert len(study.trials) - len(shown) <= len(gap.trials) <= len(study.trials)
-    result = sync(study.records, study.uri, study.tracked)
-    assert result.added + result.mended == len(study.trials) - len(shown)
+        study.record(trial)
+    process = TrackingProcess(checked_tracking(study.uri), study.tracked, study.records)
+    said = process.close("complete", timeout_s=0.0)
+    assert f"of study {study.name} to go on in the background (process " in said and "contrasweep sync" in said
+    assert process.process.wait(240) == 0
+    assert study.parent().info.status == "FINISHED" and len(study.children()) == len(study.trials)
 
 
 def test_the_shared_view_groups_the_metric_by_arm(study: Study) -> None:
@@ -330,51 +348,59 @@ def test_the_shared_view_groups_the_metric_by_arm(study: Study) -> None:
     assert {chart["metricSectionId"] for chart in view["compareRunCharts"]} == {view["compareRunSections"][0]["uuid"]}
 
 
-def test_a_gap_is_told_and_sync_fills_it(study: Study) -> None:
-    tracker = study.tracker(backlog=4, records=None)
-    run_live(study, tracker, study.trials[0])
-    gap = tracker.close()
-    assert isinstance(gap, SyncGap) and gap.trials == (study.trials[0].id,) and "contrasweep sync" in str(gap)
-    assert "\n" not in str(gap)
-    assert sync(study.records, study.uri, study.tracked).mended == 1
-    study.assert_shows(study.trials[0])
-
-
 def test_ends_are_told_apart(study: Study) -> None:
     error = "Traceback (most recent call last):\n  ...\nValueError: loss is NaN"
     ends = {Status.FAILED: {"error": error}, Status.PRUNED: {}, Status.INFEASIBLE: {"step": 0}}
-    tracker = study.tracker()
     for trial, (status, fields) in zip(study.trials, ends.items(), strict=False):
         rows = [] if status == Status.INFEASIBLE else make_rows(trial)
-        tracker.finish(study.record(trial, rows, status=status, metrics={}, **fields))
-    tracker.start(study.trials[5])
-    assert tracker.close() is None
+        study.record(trial, rows, status=status, metrics={}, **fields)
+    study.train(study.trials[5], make_rows(study.trials[5])[:2])
+    study.run([study.trials[5]], ended="interrupted")
+    study.sync()
     runs = study.children()
     shown = {run.data.tags["status"]: run.info.status for run in runs.values()}
     assert shown == {"failed": "FAILED", "pruned": "KILLED", "infeasible": "KILLED", "pending": "SCHEDULED"}
     failed = runs[study.trials[0].id]
-    assert (
-        failed.data.tags["error"] == "ValueError: loss is NaN"
-        and "Traceback" in failed.data.tags["mlflow.note.content"]
-    )
+    assert failed.data.tags["error"] == "ValueError: loss is NaN"
+    assert "Traceback" in failed.data.tags["mlflow.note.content"]
     assert [f.path for f in study.client.list_artifacts(failed.info.run_id)] == ["traceback.txt"]
     assert Path(study.client.download_artifacts(failed.info.run_id, "traceback.txt")).read_text() == error
-    assert study.parent().info.status == "SCHEDULED"
+    assert study.parent().info.status == "KILLED"
     assert study.parent().data.tags["trials"] == "1 pruned, 1 failed, 1 infeasible of 8"
 
 
-def test_an_interrupted_trial_runs_again_in_the_same_run(study: Study) -> None:
-    trial = study.trials[0]
-    first = study.tracker()
-    first.start(trial)
-    first.report(
-        trial.id, 1, {"loss": make_rows(trial)[0]["loss"], "accuracy": make_rows(trial)[0]["accuracy"]}, T0 + 1
-    )
-    assert first.close() is None
+@pytest.mark.parametrize(
+    ("statuses", "outcome", "shown"),
+    [
+        ({Status.DONE: 20}, "complete", "FINISHED"),  # of 30: an early decision made the others unnecessary
+        ({Status.DONE: 1, Status.FAILED: 8}, "complete", "FINISHED"),
+        ({Status.PRUNED: 3}, "complete", "FINISHED"),
+        ({Status.FAILED: 9}, "complete", "FAILED"),
+        ({Status.FAILED: 2, Status.INFEASIBLE: 1}, "complete", "FAILED"),
+        ({Status.DONE: 3}, "interrupted", "KILLED"),
+        ({Status.FAILED: 3}, "interrupted", "KILLED"),
+        ({}, "interrupted", "KILLED"),
+    ],
+)
+def test_the_study_s_own_run_says_how_it_stands(statuses: dict[Status, int], outcome: Any, shown: str) -> None:
+    assert study_status(statuses, outcome) == shown
+
+
+def test_an_interrupted_trial_goes_on_in_the_same_run(study: Study) -> None:
+    trial, rows = study.trials[0], make_rows(study.trials[0])
+    study.train(trial, rows[:1])
+    study.run([trial], ended="interrupted")
+    first = study.follower()
+    first.look(last=True)
+    first.close("interrupted")
     parked = study.children()[trial.id]
-    second = study.tracker()
-    run_live(study, second, trial)
-    assert second.close() is None
+    assert parked.info.status == "SCHEDULED" and study.parent().info.status == "KILLED"
+    study.run([trial])
+    second = study.follower()
+    second.look()
+    assert study.children()[trial.id].info.status == "RUNNING"
+    study.record(trial)
+    second.look()
     assert study.children()[trial.id].info.run_id == parked.info.run_id
     assert study.children()[trial.id].info.status == "FINISHED"
     study.assert_shows(trial)
@@ -382,59 +408,140 @@ def test_an_interrupted_trial_runs_again_in_the_same_run(study: Study) -> None:
 
 def test_a_trial_run_again_from_its_start_replaces_its_run(study: Study) -> None:
     trial = study.trials[0]
-    tracker = study.tracker()
-    run_live(study, tracker, trial, make_rows(trial, 3))
-    assert tracker.close() is None
+    study.record(trial, make_rows(trial, 3))
+    study.sync()
+    study.records.reopen(trial.id)
     rows = [row | {"loss": row["loss"] + 1} for row in make_rows(trial)]
-    tracker = study.tracker()
-    run_live(study, tracker, trial, rows)
-    assert tracker.close() is None
+    study.train(trial, rows[:2])
+    study.run([trial])
+    follower = study.follower()
+    follower.look()
+    assert study.children()[trial.id].info.status == "RUNNING"
+    study.record(trial, rows)
+    follower.look()
     study.assert_shows(trial, rows)
+
+
+def test_an_open_run_of_another_training_is_replaced(study: Study) -> None:
+    """The trial lost its checkpoint, and its code was changed before it began anew."""
+    trial, rows = study.trials[0], make_rows(study.trials[0])
+    study.train(trial, [row | {"loss": row["loss"] + 1} for row in rows[:3]])
+    study.run([trial])
+    study.follower().look()
+    study.record(trial)
+    study.sync()
+    study.assert_shows(trial)
 
 
 def test_what_was_deleted_in_the_ui_comes_back(study: Study) -> None:
     for trial in study.trials[:2]:
         study.record(trial)
-    sync(study.records, study.uri, study.tracked)
+    study.sync()
     study.client.delete_run(study.children()[study.trials[0].id].info.run_id)
-    assert sync(study.records, study.uri, study.tracked).added == 1
+    assert study.sync().added == 1
     study.client.delete_experiment(study.client.get_experiment_by_name(study.name).experiment_id)
-    sync(study.records, study.uri, study.tracked)
+    study.sync()
     assert len(study.children()) == 2
+
+
+def test_a_deleted_run_of_the_study_is_made_again_above_its_trials(study: Study) -> None:
+    for trial in study.trials[:2]:
+        study.record(trial)
+    study.sync()
+    study.client.delete_run(study.parent().info.run_id)
+    again = study.sync()
+    assert (again.added, again.mended) == (0, 0)
+    parents = {run.data.tags["mlflow.parentRunId"] for run in study.children().values()}
+    assert parents == {study.parent().info.run_id}
+
+
+@pytest.mark.parametrize("study", ["sqlite"], indirect=True)
+def test_points_that_are_gone_come_back(study: Study) -> None:
+    """Half of the values are deleted from MLflow's tables, and the digest in the run's tags still says that it shows
+    the record."""
+    for trial in study.trials[:3]:
+        study.record(trial)
+    study.sync()
+    run_id = study.children()[study.trials[0].id].info.run_id
+    with sqlite3.connect(study.uri.removeprefix("sqlite:///")) as database:
+        database.execute("delete from metrics where run_uuid = ? and step % 2 = 0", (run_id,))
+    again = study.sync()
+    assert (again.added, again.mended, again.unchanged) == (0, 1, 2)
+    study.assert_shows(study.trials[0])
+    assert study.children()[study.trials[0].id].info.run_id == run_id
 
 
 def test_a_run_deleted_while_its_trial_trains_is_made_again(study: Study) -> None:
     trial, rows = study.trials[0], make_rows(study.trials[0])
-    tracker = study.tracker()
-    tracker.start(trial)
-    wait_until(lambda: trial.id in study.children(), "the run")
-    wait_until(lambda: len(study.children()[trial.id].data.params) > 0, "its params")
+    study.train(trial, rows[:1])
+    study.run([trial])
+    follower = study.follower()
+    follower.look()
     study.client.delete_run(study.children()[trial.id].info.run_id)
-    for row in rows:
-        tracker.report(trial.id, row["step"], {k: row[k] for k in row if k in ("loss", "accuracy")}, row["time"])
-    tracker.finish(study.record(trial))
-    assert tracker.close() is None
+    study.train(trial, rows[:3])
+    study.run([trial])
+    for _ in range(2):
+        follower.look()
+    assert len(study.history(study.children()[trial.id], "loss")) == 3
+    study.record(trial)
+    follower.look()
     study.assert_shows(trial)
 
 
 def test_of_two_runs_of_a_trial_the_finished_one_stays(study: Study) -> None:
     trial = study.trials[0]
     study.record(trial)
-    sync(study.records, study.uri, study.tracked)
+    study.sync()
     kept = study.children()[trial.id]
     study.client.create_run(kept.info.experiment_id, tags={"trial_id": trial.id})
-    sync(study.records, study.uri, study.tracked)
+    study.sync()
     assert study.children()[trial.id].info.run_id == kept.info.run_id
 
 
-def test_what_a_store_refuses_is_told_and_the_rest_goes_on(study: Study) -> None:
+def test_a_call_whose_answer_is_lost_makes_no_second_run(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial, follower, lost = study.trials[0], study.follower(), []
+    study.record(trial)
+    follower.look()
+    create = follower.target.client.create_run  # type: ignore[attr-defined]
+
+    def without_answer(*args: Any, **named: Any) -> Any:
+        created = create(*args, **named)
+        if not lost:
+            lost.append(created)
+            raise TrackingError("no answer", retryable=True)
+        return created
+
+    monkeypatch.setattr(follower.target.client, "create_run", without_answer)  # type: ignore[attr-defined]
+    study.record(study.trials[1])
+    while study.trials[1].id not in follower.ended or follower.waiting:
+        follower.look()
+    assert study.children()[study.trials[1].id].info.run_id == lost[0].info.run_id
+    study.assert_shows(study.trials[1])
+
+
+def test_what_a_store_refuses_is_told_and_the_rest_goes_on(
+    study: Study, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow
+
     bad, good = study.trials[:2]
-    bad = replace(bad, data=replace(bad.data, name="d" * 600))  # no dataset may have so long a name
-    tracker = study.tracker()
-    run_live(study, tracker, bad)
-    run_live(study, tracker, good)
-    gap = tracker.close()
-    assert gap is not None and gap.trials == (bad.id,)
+    follower = study.follower()
+    study.record(bad)
+    study.record(good)
+    create = mlflow.MlflowClient.create_run
+
+    def refusing(client: Any, *args: Any, **named: Any) -> Any:
+        if named["tags"].get("trial_id") == bad.id:
+            client.set_tag("no such run", "a", "b")
+        return create(client, *args, **named)
+
+    monkeypatch.setattr(mlflow.MlflowClient, "create_run", refusing)
+    for _ in range(6):  # a run that is gone may have been deleted just now, so it is tried again
+        follower.look()
+    gap = follower.gap()
+    assert set(follower.refused) == {bad.id} and not follower.waiting
+    assert f"lacks 1 trial of study {study.name} (" in gap and "contrasweep sync" in gap and "\n" not in gap
+    assert f"does not show trial {bad.id} (" in capsys.readouterr().err
     study.assert_shows(good)
 
 
@@ -446,52 +553,29 @@ def test_sync_goes_on_after_trials_whose_files_cannot_be_read(study: Study) -> N
     study.records.store.write(study.records.key(cut.id, "metrics.parquet"), b"cut off")
     for _ in range(2):
         with pytest.raises(StorageError, match=r"lacks 2 trials: .*; the other trials are there") as error:
-            sync(study.records, study.uri, study.tracked)
+            study.sync()
         assert f"{cut.id} (" in str(error.value) and f"{without.id} (" in str(error.value)
     for trial in good:
         study.assert_shows(trial)
     study.record(cut)
     with pytest.raises(StorageError, match=f"lacks 1 trial: {without.id} "):
-        sync(study.records, study.uri, study.tracked)
+        study.sync()
     study.assert_shows(cut)
 
 
 def test_little_is_kept_of_a_run_that_shows_its_record(study: Study) -> None:
     ended, begun = study.trials[:2]
-    tracker = study.tracker()
-    run_live(study, tracker, ended)
-    tracker.start(begun)
-    tracker.report(begun.id, 1, {"loss": 0.5}, T0)
-    assert tracker.close() is None
-    for runs in (tracker._writer.server.runs, reconnected(study).runs):
-        assert runs[begun.id].steps and runs[begun.id].params
-        assert not (runs[ended.id].steps or runs[ended.id].params or runs[ended.id].sent)
-        assert runs[ended.id].tags.keys() == {DIGEST_TAG, "status"}
-        assert len(runs[begun.id].tags) > 5
-
-
-@pytest.mark.parametrize("study", ["sqlite"], indirect=True)
-def test_a_local_file_is_read_as_by_mlflow_s_own_search(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    for trial in study.trials[:4]:
-        study.record(trial)
-    sync(study.records, study.uri, study.tracked)
-    study.client.delete_run(study.children()[study.trials[0].id].info.run_id)
-    open_run = study.children()[study.trials[1].id].info.run_id
-    study.client.delete_tag(open_run, DIGEST_TAG)
-    study.client.create_run(study.parent().info.experiment_id, tags={"somebody": "else"})
-    one = reconnected(study)
-    monkeypatch.setattr(server, "known_runs", lambda *_: None)
-    other = reconnected(study)
-    assert one.runs == other.runs and one.parent_id == other.parent_id
-    assert one.runs.keys() == {trial.id for trial in study.trials[1:4]}
-    assert one.runs[study.trials[1].id].steps and not one.runs[study.trials[2].id].steps
-
-
-def reconnected(study: Study) -> Server:
-    """What another driver learns of the study's runs."""
-    server = Server(checked_uri(study.uri), study.tracked)
-    server.connect()
-    return server
+    study.record(ended)
+    study.train(begun, make_rows(begun)[:1])
+    study.run([begun])
+    follower = study.follower()
+    follower.look()
+    again = study.server()
+    again.connect()
+    for runs in (follower.target.runs, again.runs):  # type: ignore[attr-defined]
+        assert runs[begun.id].keys and runs[begun.id].params and len(runs[begun.id].tags) > 5
+        assert not (runs[ended.id].keys or runs[ended.id].params or runs[ended.id].newest)
+        assert runs[ended.id].tags.keys() == {DIGEST_TAG, "mlflow.parentRunId"}
 
 
 def test_of_settings_that_mlflow_shows_as_one_the_trial_s_own_is_shown() -> None:
@@ -506,47 +590,29 @@ def test_of_settings_that_mlflow_shows_as_one_the_trial_s_own_is_shown() -> None
 @pytest.mark.parametrize("name", ["lr(max)", "top@k", "../up", "x" * 300])
 def test_settings_may_have_any_name(study: Study, name: str) -> None:
     trial = replace(study.trials[0], config={**study.trials[0].config, name: 0.25})
-    tracker = study.tracker()
-    run_live(study, tracker, trial)
-    assert tracker.close() is None
+    study.record(trial)
+    study.sync()
     shown = study.children()[trial.id].data.params
     assert shown[metric_key(name)] == "0.25"
     study.assert_shows(trial)
 
 
 @pytest.mark.parametrize("study", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("live", [True, False])
-def test_the_study_run_says_which_code_made_its_trials(study: Study, live: bool) -> None:
+def test_the_study_run_says_which_code_made_its_trials(study: Study) -> None:
     codes = [CodeRef("aa", "1" * 40, dirty=True), CodeRef("bb", "2" * 40), CodeRef("aa", "1" * 40, dirty=True)]
-    records = [
-        study.record(trial, code=code, ended=T0 + ended)
-        for trial, code, ended in zip(study.trials, codes, (1, 3, 2), strict=False)
-    ]
-    if live:
-        tracker = study.tracker()
-        for record in records[:1]:
-            tracker.finish(record)
-        assert tracker.close() is None
+    for count, expected in ((1, ("aa", "1" * 40, "true")), (3, ("bb, aa", "2" * 40, "true"))):
+        for trial, code, ended in list(zip(study.trials, codes, (1, 3, 2), strict=False))[:count]:
+            study.record(trial, code=code, ended=T0 + ended)
+        study.sync()
         tags = study.parent().data.tags
-        assert (tags["code"], tags["mlflow.source.git.commit"], tags["code.dirty"]) == ("aa", "1" * 40, "true")
-        tracker = study.tracker()
-        for record in records[1:]:
-            tracker.finish(record)
-        assert tracker.close() is None
-    else:
-        sync(study.records, study.uri, study.tracked)
-    tags = study.parent().data.tags
-    assert (tags["code"], tags["mlflow.source.git.commit"], tags["code.dirty"]) == ("bb, aa", "2" * 40, "true")
+        assert (tags["code"], tags["mlflow.source.git.commit"], tags["code.dirty"]) == expected
 
 
 def test_the_study_run_has_figures_and_the_table(study: Study, tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("arm,accuracy\n")
-    tracker = study.tracker()
-    run_live(study, tracker, study.trials[0])
-    tracker.log_study_artifacts(
-        {"tables/table.csv": tmp_path / "table.csv"}, note="| arm | accuracy |\n|---|---|", metrics={"best": 0.9}
-    )
-    assert tracker.close() is None
+    server = study.server()
+    server.connect()
+    server.describe_study({"tables/table.csv": tmp_path / "table.csv"}, "| arm | accuracy |\n|---|---|", {"best": 0.9})
     parent = study.parent()
     assert [f.path for f in study.client.list_artifacts(parent.info.run_id, "tables")] == ["tables/table.csv"]
     assert parent.data.tags["mlflow.note.content"].startswith("| arm | accuracy |")
@@ -559,11 +625,12 @@ def test_a_trained_module_is_loaded_back(study: Study) -> None:
     import torch
 
     module, before = torch.nn.Linear(3, 2), mlflow.get_tracking_uri()
-    tracker = study.tracker()
-    run_live(study, tracker, study.trials[0])
-    tracker.log_model(study.trials[0].id, module, step=5)
-    tracker.log_model(study.trials[0].id, module, step=5)
-    assert tracker.close() is None
+    study.record(study.trials[0])
+    study.sync()
+    server = study.server()
+    server.connect()
+    log_model(server, study.trials[0].id, module, 5)
+    log_model(server, study.trials[0].id, module, 5)
     assert mlflow.get_tracking_uri() == before
     run = study.children()[study.trials[0].id]
     (output,) = run.outputs.model_outputs
@@ -581,34 +648,16 @@ def test_artifacts_of_a_trial_are_with_its_run(study: Study, tmp_path: Path) -> 
     trial = study.trials[0]
     study.records.store.put_file(study.records.key(trial.id, "artifacts/confusion.csv"), tmp_path / "confusion.csv")
     study.record(trial, artifacts=("confusion.csv",))
-    sync(study.records, study.uri, study.tracked)
+    study.sync()
     run = study.children()[trial.id]
     assert [f.path for f in study.client.list_artifacts(run.info.run_id)] == ["confusion.csv"]
-
-
-def test_pages_are_told(study: Study) -> None:
-    tracker = study.tracker()
-    run_live(study, tracker, study.trials[0])
-    assert tracker.close() is None
-    page = tracker.run_url(study.trials[0].id) or ""
-    assert page.startswith("http://127.0.0.1:") and f"/runs/{tracker.run_ids()[study.trials[0].id]}?" in page
-    assert tracker.run_url("no such trial") is None
-
-
-def test_once_settled_what_was_told_is_there(study: Study) -> None:
-    """Whoever waits for it does not wait for the next round, which is in an hour here."""
-    tracker = MlflowTracker(study.uri, study.tracked, study.records, flush_s=3600)
-    run_live(study, tracker, study.trials[0])
-    tracker.flush(60)
-    study.assert_shows(study.trials[0])
-    assert tracker.close() is None
 
 
 def test_a_sync_keeps_where_the_runs_are(study: Study) -> None:
     assert read_links(study.records).runs == {}
     for trial in study.trials:
         study.record(trial)
-    sync(study.records, study.uri, study.tracked)
+    study.sync()
     links = read_links(study.records)
     assert {i: url.split("/runs/")[1].split("?")[0] for i, url in links.runs.items()} == {
         i: r.info.run_id for i, r in study.children().items()
@@ -619,8 +668,8 @@ def test_a_sync_keeps_where_the_runs_are(study: Study) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_dead_server_loses_nothing_and_no_trial_waits(tmp_path: Path, template: Path) -> None:
-    """All trials train to their end while the server is dead. One driver gives up on it, and `sync` fills its
-    gap; the other is still there when the server comes back."""
+    """All trials train to their end while the server is dead. One driver ends meanwhile, and `sync` fills its gap;
+    the process of the other is still there when the server comes back."""
     from mlflow import MlflowClient
 
     shutil.copy(template, tmp_path / "mlflow.db")
@@ -630,26 +679,91 @@ def test_a_dead_server_loses_nothing_and_no_trial_waits(tmp_path: Path, template
             Study(server.uri, name, make_trials(name), StudyRecords(str(tmp_path / "s"), name), client)
             for name in ("patient", "hasty")
         )
-        trackers = [patient.tracker(), hasty.tracker()]
-        for study, tracker in zip((patient, hasty), trackers, strict=True):
-            tracker.start(study.trials[0])
-        wait_until(lambda: all(len(tracker.run_ids()) == 1 for tracker in trackers), "the first runs")
+        trackers = checked_tracking(server.uri)
+        for study in (patient, hasty):
+            study.train(study.trials[0], make_rows(study.trials[0])[:1])
+            study.run(study.trials[:1])
+        processes = [TrackingProcess(trackers, study.tracked, study.records) for study in (patient, hasty)]
+        wait_until(lambda: len(patient.children()) == len(hasty.children()) == 1, "the first runs")
         server.kill()
-        for study, tracker in zip((patient, hasty), trackers, strict=True):
+        for study in (patient, hasty):
             for trial in study.trials:
-                run_live(study, tracker, trial)
-        wait_until(lambda: all(tracker.error for tracker in trackers), "the trackers to notice")
-        gap = trackers[1].close(timeout_s=1)
-        assert gap is not None and set(gap.trials) == {trial.id for trial in hasty.trials}
+                study.record(trial)
+            study.run([], ended="complete")
+        assert "contrasweep sync" in processes[1].close("complete", timeout_s=1.0)
+        processes[1].process.kill()
         with pytest.raises(ContrasweepError, match="tracking http"):
-            sync(hasty.records, hasty.uri, hasty.tracked)
+            hasty.sync()
         server.start()
-        assert trackers[0].close(60) is None
-        sync(hasty.records, hasty.uri, hasty.tracked)
-        for trial in patient.trials:
-            patient.assert_shows(trial)
-        for trial in hasty.trials:
-            hasty.assert_shows(trial)
+        assert processes[0].close("complete", timeout_s=240.0) == ""
+        hasty.sync()
+        for study in (patient, hasty):
+            for trial in study.trials:
+                study.assert_shows(trial)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("study", ["sqlite"], indirect=True)
+def test_a_killed_process_is_completed_and_one_whose_driver_died_completes_itself(study: Study, tmp_path: Path) -> None:
+    """The process is killed while it shows trials that have ended; then another one loses its driver."""
+    for trial in study.trials[:6]:
+        study.record(trial)
+    killed = TrackingProcess(checked_tracking(study.uri), study.tracked, study.records)
+    wait_until(lambda: any("status" in run.data.tags for run in study.runs()), "a first trial")
+    killed.process.kill()
+    killed.process.wait()
+    assert "ended early; run `contrasweep sync`" in killed.close("complete", 5.0)
+    for trial in study.trials[6:]:
+        study.record(trial)
+    orphan = TrackingProcess(checked_tracking(study.uri), study.tracked, study.records)
+    assert orphan.process.stdin is not None
+    orphan.process.stdin.close()
+    assert orphan.process.wait(240) == 0
+    for trial in study.trials:
+        study.assert_shows(trial)
+    assert study.parent().info.status == "KILLED"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("study", ["sqlite"], indirect=True)
+def test_a_file_that_others_read_and_write_loses_nothing(study: Study) -> None:
+    """As MLflow's own UI does beside a run: a reader holds the file over the first call, then a writer."""
+    for trial in study.trials:
+        study.record(trial)
+    other = sqlite3.connect(study.uri.removeprefix("sqlite:///"), isolation_level=None)
+    process = TrackingProcess(checked_tracking(study.uri), study.tracked, study.records)
+    for begin in ("begin", "begin immediate"):
+        other.execute(begin)
+        other.execute("select count(*) from runs").fetchall()
+        time.sleep(0.5)
+        other.execute("rollback")
+    assert process.close("complete", 240.0) == ""
+    for trial in study.trials:
+        study.assert_shows(trial)
+
+
+def test_a_database_that_has_no_connection_left_is_asked_again(tmp_path: Path, mlflow_uri: str) -> None:
+    """As an MLflow server on PostgreSQL answers where eight drivers write at once: a bad request, in its words."""
+    import sqlalchemy
+    from mlflow import MlflowClient
+    from mlflow.store.db.utils import _get_managed_session_maker
+    from sqlalchemy.orm import sessionmaker
+
+    url, few = f"sqlite:///{tmp_path}/some.db", {"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.05}
+    engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.pool.QueuePool, **few)
+    sessions = _get_managed_session_maker(sessionmaker(bind=engine), "sqlite")
+
+    def ask(question: str) -> None:
+        with sessions() as session:
+            session.execute(sqlalchemy.text(question))
+
+    with engine.connect(), pytest.raises(TrackingError, match="QueuePool limit") as error:
+        translate_errors(lambda: ask("select 1"))
+    assert error.value.retryable
+    with pytest.raises(TrackingError) as error:
+        translate_errors(lambda: MlflowClient(mlflow_uri).create_experiment(""))
+    assert not error.value.retryable
 
 
 @pytest.mark.slow
@@ -685,7 +799,7 @@ def test_the_ui_shows_a_study_until_it_is_ended(tmp_path: Path, template: Path) 
     uri = f"sqlite:///{shutil.copy(template, tmp_path / 'mlflow.db')}"
     study = Study(uri, "shown", make_trials("shown"), StudyRecords(str(tmp_path / "s"), "shown"), MlflowClient(uri))
     study.record(study.trials[0])
-    sync(study.records, uri, study.tracked)
+    study.sync()
     code = "import sys; from contrasweep.tracking import serve; sys.exit(serve(sys.argv[1], 5600, 'shown'))"
     with subprocess.Popen([sys.executable, "-u", "-c", code, uri], stdout=subprocess.PIPE, text=True) as shown:
         try:
@@ -711,6 +825,7 @@ def test_importing_tracking_does_not_import_mlflow() -> None:
         ("databricks://x", "unknown kind of tracking store"),
         ("sqlite://", "needs a file"),
         ("sqlite:////etc/hostname/mlflow.db", "cannot be written"),
+        ("sqlite:////proc/mlflow.db", "cannot be written"),  # even by root, who may write there
         ("http://127.0.0.1:9", "no MLflow server answers there"),
         ("http://no.such.host.invalid:5000", "no MLflow server answers there"),
         ("postgresql://u:secret@127.0.0.1:9/x", "cannot be reached|needs the Python package"),
@@ -719,7 +834,7 @@ def test_importing_tracking_does_not_import_mlflow() -> None:
 )
 def test_an_address_that_cannot_work_is_one_line(uri: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(ContrasweepError, match=says) as caught:
-        open_tracker(uri, TrackedStudy("s"))
+        checked_tracking(uri)
     assert "\n" not in str(caught.value) and "secret" not in str(caught.value)
 
 
@@ -735,17 +850,10 @@ def test_a_relative_sqlite_address_holds_in_any_folder(tmp_path: Path, monkeypat
     assert not list(tmp_path.iterdir())
 
 
-def test_no_tracking_is_a_tracker_too() -> None:
-    tracker = open_tracker("none", TrackedStudy("s"))
-    tracker.start(make_trials("s")[0])
-    assert isinstance(tracker, NoTracker) and tracker.close() is None and not isinstance(tracker, StudyPages)
-
-
 def test_a_trial_and_its_record_have_one_card(tmp_path: Path) -> None:
     study = Study("none", "s", make_trials("s"), StudyRecords(str(tmp_path), "s"), None)
     for trial in study.trials:
-        one, other = describe_run(study.tracked, trial), describe_run(study.tracked, study.record(trial))
-        assert one == replace(other, dataset=one.dataset) and one.dataset.digest == other.dataset.digest
+        assert describe_run(study.tracked, trial) == describe_run(study.tracked, study.record(trial))
 
 
 def test_a_checkpoint_is_loaded_by_the_trainables_own_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

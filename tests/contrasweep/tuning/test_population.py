@@ -1,4 +1,4 @@
-"""Population based training: Tune's decisions, schedules that say what was trained, resume, and the schedule
+"""Population based training: who copies whom, schedules that say what was trained, resume, and the schedule
 confirmed."""
 
 import math

@@ -18,7 +18,9 @@ from trainables.review_helpfulness.trainer import Trainer
 @pytest.mark.slow
 def test_a_module_scores_as_the_best_epoch_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "cache"))
-    data = stage("synthetic-reviews?products=30&roi_dim=8", str(tmp_path / "planted"))
+    data = stage(
+        "trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS?products=30&roi_dim=8", str(tmp_path / "planted")
+    )
     config = {
         "model": {"name": "prh_net", "dim": 8},
         "word_dim": 8,

@@ -35,7 +35,10 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
-    return stage("synthetic-reviews?products=30&roi_dim=8", str(tmp_path_factory.mktemp("planted")))
+    return stage(
+        "trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS?products=30&roi_dim=8",
+        str(tmp_path_factory.mktemp("planted")),
+    )
 
 
 def trial(data: Manifest, fold: int | None = None, seed: int = 0, **config: Any) -> Trial:
@@ -158,7 +161,7 @@ def test_held_out_products_do_not_depend_on_the_order_of_rows() -> None:
 
 
 def test_the_planted_set_says_that_it_is_synthetic(planted: Manifest) -> None:
-    assert planted.synthetic and "synthetic" in planted.name
+    assert planted.synthetic and "SYNTHETIC" in planted.name
     dataset = open_dataset(planted)
     train_part = dataset.split("train")
     assert train_part.ragged("roi")[0].shape[1] == 8
@@ -168,7 +171,7 @@ def test_the_planted_set_says_that_it_is_synthetic(planted: Manifest) -> None:
 @pytest.mark.slow
 def test_models_that_see_images_beat_those_that_only_read(tmp_path: Path) -> None:
     """Half of the helpfulness shows in the words, half in the regions."""
-    data = stage("synthetic-reviews?products=60", str(tmp_path))
+    data = stage("trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS?products=60", str(tmp_path))
     small = {"epochs": 3, "sampler": {**TINY["sampler"], "max_groups": 120}, "word_dim": 16}
     results = {}
     for model in ("eg_cnn", "prh_net", "dr_net", "sse_cross"):

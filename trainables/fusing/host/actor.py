@@ -16,6 +16,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from cluster.guard import guard
 from contrasweep.errors import ProcessLostError
 from contrasweep.processes import sweep_scratch
+from contrasweep.running.orphans import guard_children
 from contrasweep.running.run_context import RunContext
 from contrasweep.running.stacks import answer_signal
 from contrasweep.running.trial_description import TrialDescription
@@ -45,6 +46,7 @@ class HostActor:
             else:
                 os.environ[name] = value
         answer_signal()
+        guard_children()
         sweep_scratch()
         self.context, self.cohort = context, cohort_place(described)
         me = ray.get_runtime_context().current_actor

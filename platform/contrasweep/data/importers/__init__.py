@@ -25,9 +25,6 @@ _PATHS = {
     "synthetic-pairs": "synthetic_pairs:SYNTHETIC_PAIRS",
     "xbd": "xbd:XBD",
     "sick": "sick:SICK",
-    "clothing-reviews": "clothing_reviews:CLOTHING_REVIEWS",
-    "mcr-reviews": "mcr_reviews:MCR_REVIEWS",
-    "synthetic-reviews": "synthetic_reviews:SYNTHETIC_REVIEWS",
 }
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sqlite3
+import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -156,12 +157,20 @@ def _checked_sqlite(uri: str) -> str:
         raise SpecError("a sqlite store needs a file", place="tracking", value=uri, hint=f"for example {DEFAULT_URI}")
     path = _sqlite_path(uri)
     nearest = next(parent for parent in path.parents if parent.exists())
-    writable = os.access(nearest, os.W_OK) and (not path.exists() or os.access(path, os.W_OK))
-    if path.is_dir() or not nearest.is_dir() or not writable:
+    if path.is_dir() or not _takes_files(nearest) or (path.exists() and not os.access(path, os.W_OK)):
         raise StorageError(f"tracking {uri}: {path} cannot be written; choose another file for --tracking")
     if path.exists() and path.stat().st_size:
         _check_database_file(path, uri)
     return f"sqlite:///{path}"
+
+
+def _takes_files(folder: Path) -> bool:
+    """Whether files can be made in a folder. Permissions alone do not tell: root may write anywhere but to /proc."""
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix=".tmp-", dir=folder))
+    except OSError:
+        return False
+    return True
 
 
 def _check_database_file(path: Path, uri: str) -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -10,14 +9,14 @@ from typing import Any
 
 from filelock import FileLock
 
-from contrasweep.secrets import redacted
+from contrasweep.tracking.errors import TrackingError
 from contrasweep.tracking.mlflow.address import TrackingAddress
 
 SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # we retry ourselves: MLflow's retry of create_run makes second runs
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
     "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_LOGGING_LEVEL": "ERROR",  # its warnings are of retries; what fails in the end is said here, in a line
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 _FINAL = {
@@ -33,17 +32,6 @@ _FINAL = {
 }
 _DATABASE_FAULT = "https://sqlalche.me/"
 """SQLAlchemy's errors end with a link."""
-
-
-class TrackingError(Exception):
-    """A call to the tracking store that failed. `retryable`: it may work later (no answer, 5xx, a locked file).
-    `not_found`: what it names does not exist (any more)."""
-
-    def __init__(self, message: str, *, retryable: bool, not_found: bool = False) -> None:
-        self.retryable, self.not_found = retryable, not_found
-        if silent := re.match(r"API request to \S+ failed with exception .*?(\w+Error)\(", message):
-            message = f"the server does not answer ({silent[1]})"
-        super().__init__(redacted(" ".join(message.split()))[:300])
 
 
 def new_client(uri: TrackingAddress) -> Any:
@@ -65,9 +53,21 @@ def _open_sqlite(uri: TrackingAddress) -> Any:
     path.parent.mkdir(parents=True, exist_ok=True)
     name = hashlib.sha256(f"{os.getuid()}:{path}".encode()).hexdigest()[:16]
     with FileLock(Path(tempfile.gettempdir()) / f"contrasweep-{name}.lock"):  # not beside the file: it stays
+        if not path.exists() or not path.stat().st_size:
+            _make_database(path)
         client = _open(uri)
         client.search_experiments(max_results=1)
     return client
+
+
+def _make_database(path: Path) -> None:
+    """MLflow makes its tables in some fifty steps, and cannot go on with a file that a killed process left half made.
+    So they are made in a file beside it, which takes its place when it is whole."""
+    fresh = path.with_name(f".{path.name}.new")
+    for left in (fresh, fresh.with_name(f"{fresh.name}-journal")):
+        left.unlink(missing_ok=True)
+    _open(TrackingAddress(f"sqlite:///{fresh}")).search_experiments(max_results=1)
+    fresh.replace(path)
 
 
 def translate_errors(function: Callable[..., Any]) -> Any:
@@ -79,9 +79,9 @@ def translate_errors(function: Callable[..., Any]) -> Any:
     except TrackingError:
         raise
     except MlflowException as error:
-        not_found = error.error_code == "RESOURCE_DOES_NOT_EXIST" or "'active' state" in str(error)
+        gone = error.error_code == "RESOURCE_DOES_NOT_EXIST" or "'active' state" in str(error)  # made again
         # MLflow calls it a bad request when its database fails: out of connections, or another writes the row just now
-        passing = _DATABASE_FAULT in str(error) or error.error_code not in _FINAL
-        raise TrackingError(str(error), retryable=passing, not_found=not_found) from error
+        passing = gone or _DATABASE_FAULT in str(error) or error.error_code not in _FINAL
+        raise TrackingError(str(error), retryable=passing) from error
     except Exception as error:  # artifact stores raise what their own libraries raise
         raise TrackingError(f"{type(error).__name__}: {error}", retryable=True) from error

@@ -1,6 +1,5 @@
 """How MLflow shows a study and its trials: names, params, tags. Pure; nothing here imports mlflow."""
 
-import hashlib
 import json
 import math
 import re
@@ -8,13 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from contrasweep.data.manifest import Manifest
 from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.rows import Row, metrics_of, step_of
-from contrasweep.storage.record import DatasetRef, Record, Status
+from contrasweep.storage.record import CodeRef, DatasetLike, Record, Status, TrialLike
 from contrasweep.study import dotted
 from contrasweep.tracking.tracked_study import TrackedStudy
-from contrasweep.trial import Trial
 
 MISSING = "-"
 """The value of a param that a trial's config does not have: the compare view needs one set of keys."""
@@ -22,20 +19,13 @@ MISSING = "-"
 RUN_STATUS = {Status.DONE: "FINISHED", Status.FAILED: "FAILED", Status.PRUNED: "KILLED", Status.INFEASIBLE: "KILLED"}
 """MLflow's status of a run whose trial ended so. Only `failed` is a fault; the tag `status` has our own word."""
 
-DIGEST_TAG = "contrasweep.record"
-"""Tag set last on a run: the digest of the record it shows. A run without it, or with another, is not up to date."""
-
 CODE_TAG, DIRTY_TAG, COMMIT_TAG = "code", "code.dirty", "mlflow.source.git.commit"
 """Tags of a trial's run and of the study's: digest of the code, whether it differs from its commit, the commit."""
 
-MODEL_TAG = "contrasweep.model"
-"""The step of the model that was logged for a run."""
-
-ROLE_TAG = "contrasweep.role"  # "study" on the parent run
 RUNS_SHOWN = 100  # that MLflow's page of an experiment loads at a time
 MAX_TAG_CHARACTERS = 5000  # characters; MLflow cuts at 8000 bytes
 
-TrialOrRecord = Trial | Record
+TrialOrRecord = TrialLike | Record
 
 Point = tuple[str, float, int, int]
 """One value of a metric: its name, the value, unix time in milliseconds, step."""
@@ -65,7 +55,7 @@ class DescribedDataset:
 
 def describe_run(study: TrackedStudy, trial: TrialOrRecord) -> RunDescription:
     """How MLflow shows a trial; a `Trial` and its `Record` give the same."""
-    config, data = dotted.flatten(trial.config), _dataset(trial.data)
+    config, data = dotted.flatten(trial.config), _dataset(study, trial.data)
     own = {"arm": trial.arm, "data": data.name, "fold": trial.fold, "seed": trial.seed}
     params = dict.fromkeys(map(metric_key, study.keys), MISSING)
     params |= {metric_key(key): _text(value) for key, value in (own | config).items()}
@@ -84,7 +74,7 @@ def describe_run(study: TrackedStudy, trial: TrialOrRecord) -> RunDescription:
 
 def run_name(study: TrackedStudy, trial: TrialOrRecord) -> str:
     """The arm, the study's axes, fold and seed: `ocl batch_size=32 fold=2 seed=0`."""
-    config = {**trial.config, "data": _dataset(trial.data).name}
+    config = {**trial.config, "data": trial.data.name}
     shown = {axis: dotted.name(dotted.get(config, axis)) for axis in study.axes}
     parts = [f"{axis}={_short(value)}" for axis, value in shown.items() if value is not None]
     fold = [] if trial.fold is None else [f"fold={trial.fold}"]
@@ -110,15 +100,18 @@ def final_tags(record: Record) -> dict[str, str]:
     return {key: value[: MAX_TAG_CHARACTERS + 100] for key, value in tags.items() if value}
 
 
-def study_code_tags(ended: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Tags of the study's run, from those of its trials' runs, the one that ended last first: the newest code's commit,
-    the digests of all codes, and whether any of them differs from its commit."""
-    coded = [tags for tags in ended if tags.get(CODE_TAG)]
+def study_code_tags(codes: Iterable[CodeRef]) -> dict[str, str]:
+    """Tags of the study's run, from the codes of its trials, that of the trial that ended last first: the newest code's
+    commit, the digests of all codes, and whether any of them differs from its commit."""
+    coded = [code for code in codes if code.digest]
     if not coded:
         return {}
-    digests = ", ".join(dict.fromkeys(tags[CODE_TAG] for tags in coded))
-    dirty = [tags[DIRTY_TAG] for tags in coded if tags.get(DIRTY_TAG)]
-    tags = {CODE_TAG: digests, COMMIT_TAG: coded[0].get(COMMIT_TAG, ""), DIRTY_TAG: max(dirty, default="")}
+    committed = [code.dirty for code in coded if code.commit]
+    tags = {
+        CODE_TAG: ", ".join(dict.fromkeys(code.digest for code in coded)),
+        COMMIT_TAG: coded[0].commit,
+        DIRTY_TAG: str(any(committed)).lower() if committed else "",
+    }
     return {key: value[:MAX_TAG_CHARACTERS] for key, value in tags.items() if value}
 
 
@@ -158,13 +151,6 @@ def points(metrics: Mapping[str, float], step: int, time: float) -> list[Point]:
 def row_points(rows: Iterable[Row]) -> list[Point]:
     """Rows of `StudyRecords.metrics` as points."""
     return [point for row in rows for point in points(row, step_of(row), row["time"])]
-
-
-def record_digest(record: Record) -> str:
-    """Tells two records of a trial apart by what MLflow shows of them. 16 hexadecimal digits."""
-    metrics = sorted(record.metrics.items())
-    shown = [record.trial_id, record.status.value, record.step, record.started, record.ended, metrics]
-    return hashlib.sha256(repr(shown).encode()).hexdigest()[:16]
 
 
 def study_note(study: TrackedStudy, table: str = "") -> str:
@@ -212,12 +198,10 @@ def milliseconds(time: float) -> int:
     return int(time * 1000)
 
 
-def _dataset(data: Manifest | DatasetRef) -> DescribedDataset:
-    """From a `Manifest`, or from what a record keeps of it."""
-    if isinstance(data, DatasetRef):
-        return DescribedDataset(data.name, data.digest, synthetic=data.synthetic)
-    rows = {split: data.rows(split) for split in data.splits}
-    return DescribedDataset(data.name, data.digest, data.uri, rows, data.synthetic)
+def _dataset(study: TrackedStudy, data: DatasetLike) -> DescribedDataset:
+    """With its place and rows where the study tells them."""
+    facts = study.datasets.get(data.digest, {"uri": "", "rows": {}})
+    return DescribedDataset(data.name, data.digest, facts["uri"], facts["rows"], data.synthetic)
 
 
 def _text(value: Any) -> str:

@@ -9,8 +9,7 @@ from typing import Any
 
 from contrasweep.tracking.mlflow.address import TrackingAddress
 from contrasweep.tracking.mlflow.client import translate_errors
-from contrasweep.tracking.mlflow.description import MODEL_TAG
-from contrasweep.tracking.mlflow.server import Server
+from contrasweep.tracking.mlflow.server import MODEL_TAG, Server
 from contrasweep.trial import Trial
 
 MODEL_NAME = "best"

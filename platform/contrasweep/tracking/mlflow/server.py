@@ -1,100 +1,117 @@
-"""One study's runs on an MLflow store. Blocks; raises `TrackingError`."""
+"""One study's runs on an MLflow store, by MLflow's public calls alone. Blocks; raises `TrackingError`.
+
+`Server` is what a `Follower` needs of a tracker: it is told of running and of ended trials, finds their runs by the tag
+`trial_id`, and sends what a run lacks of what the storage has.
+"""
 
 import json
+import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from contrasweep.storage.attempts import BegunTrial
 from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
+from contrasweep.tracking.errors import TrackingError
+from contrasweep.tracking.links import write_links
 from contrasweep.tracking.mlflow.address import TrackingAddress
-from contrasweep.tracking.mlflow.client import TrackingError, new_client, translate_errors
+from contrasweep.tracking.mlflow.client import new_client, translate_errors
 from contrasweep.tracking.mlflow.description import (
-    CODE_TAG,
-    COMMIT_TAG,
-    DIGEST_TAG,
-    DIRTY_TAG,
-    MODEL_TAG,
-    ROLE_TAG,
     RUN_STATUS,
     Point,
     RunDescription,
+    describe_run,
     final_tags,
     metric_key,
     milliseconds,
-    record_digest,
+    row_points,
     setting_points,
     study_code_tags,
     study_note,
     system_points,
 )
 from contrasweep.tracking.mlflow.entities import dataset_input, metric_entity, source_tags
-from contrasweep.tracking.mlflow.known_runs import known_runs
 from contrasweep.tracking.mlflow.view import shared_view
-from contrasweep.tracking.mlflow.whole_runs import RunInserter, WholeRun
 from contrasweep.tracking.tracked_study import TrackedStudy
+from contrasweep.tracking.tracker import EndedTrial, Outcome, record_digest, system_metrics
+from contrasweep.tracking.trial_files import TrialFiles
 
-METRICS_PER_CALL = 1000  # MLflow's limits on log_batch
-PARAMS_PER_CALL = 100
-ENTITIES_PER_CALL = 1000  # points, params and tags together
+METRICS_PER_CALL, PARAMS_PER_CALL = 800, 100  # with 100 tags these are MLflow's limits on log_batch
+HTTP_CONNECTIONS = 8
 RUNS_PER_PAGE = 1000
+LARGEST = 1.7976931348623157e308  # in whose place MLflow keeps an infinite value
 
 PAGE_KIND = "workflowType=machine_learning"  # MLflow's menus for training; its default ones are for language models
 VIEW_TAG, VIEW = "mlflow.sharedViewState.", "trials"
-TRIAL_TAG = "trial_id"
-TAGS_KNOWN = (ROLE_TAG, TRIAL_TAG)
-TAGS_KEPT = (DIGEST_TAG, "status", CODE_TAG, DIRTY_TAG, COMMIT_TAG, MODEL_TAG)
-"""Tags of a finished run by which it is known, and from which the study's own are made."""
+ROLE_TAG, TRIAL_TAG, PARENT_TAG = "contrasweep.role", "trial_id", "mlflow.parentRunId"
+DIGEST_TAG = "contrasweep.record"
+"""Tag that a run gets with the last of its values: the digest of the record that it shows."""
+MODEL_TAG = "contrasweep.model"
+"""The step of the model that was logged for a run."""
+
+RunStatus = Literal["RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED"]
 
 
 @dataclass
 class Run:
-    """A trial's run on the server. `steps` has the newest step it holds of each metric; `sent` all steps of
-    each, for a run that this process has made (None: ask the server); `ended` in unix milliseconds, 0: it has not."""
+    """A trial's run on the server. `keys` are the metrics that it has, `newest` the newest step of each that was looked
+    at; None: MLflow has to be asked for them. `ended` in unix milliseconds, 0: it has not."""
 
     run_id: str
-    steps: dict[str, int] = field(default_factory=dict)
-    sent: dict[str, set[int]] | None = None
+    tags: dict[str, str]
+    keys: set[str] = field(default_factory=set)
     params: set[str] = field(default_factory=set)
-    tags: dict[str, str] = field(default_factory=dict)
+    newest: dict[str, int] | None = None
     ended: int = 0
-    due: dict[str, str] = field(default_factory=dict)  # params to go with the next call
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it shows a record."""
+        return DIGEST_TAG in self.tags
 
     def forget(self) -> None:
-        """It shows its record. A driver keeps every run to the end of the study: what only an open one needs goes."""
-        self.steps, self.sent, self.params = {}, None, set()
-        self.tags = {name: self.tags[name] for name in TAGS_KEPT if name in self.tags}
+        """Drop what only an open run needs: every run is kept to the end of the study."""
+        self.keys, self.params, self.newest = set(), set(), None
+        self.tags = {tag: self.tags[tag] for tag in (DIGEST_TAG, MODEL_TAG, PARENT_TAG) if tag in self.tags}
 
 
 class Server:
-    """The experiment of one study: its parent run and one run a trial, found by the tag `trial_id`."""
+    """The experiment of one study: its own run and, below that, one run a trial."""
 
-    def __init__(self, uri: TrackingAddress, study: TrackedStudy) -> None:
-        self.uri, self.study = uri, study
+    def __init__(
+        self, uri: TrackingAddress, study: TrackedStudy, records: StudyRecords, *, whole: bool = False
+    ) -> None:
+        """`whole`: keep of every run which metrics it has, so that `mend` finds gaps."""
+        self.uri, self.study, self.records, self.whole = uri, study, records, whole
+        self.name, self.connections = f"MLflow at {uri}", HTTP_CONNECTIONS if uri.is_server else 1
         self.experiment_id = self.parent_id = ""
-        self.began = time.time()  # when the study did, if this is the first to tell of it
         self.runs: dict[str, Run] = {}
+        self.added = 0
         self.client: Any = None
-        self.inserter: RunInserter | None = None  # of a local sqlite file
-        self._inputs = threading.Lock()  # MLflow breaks when two calls bring it the same new dataset
+        self._unsure: set[str] = set()  # trials of which a call failed: it may have worked without an answer
+        self._datasets = threading.Lock()  # MLflow breaks when two calls bring it the same new dataset
 
-    def connect(self) -> None:
-        """Find or make the experiment and its parent run, and learn which runs exist."""
+    def connect(self, began: float | None = None) -> None:
+        """Find or make the experiment and the study's run, which began at `began` (unix seconds), and learn which runs
+        there are."""
         self.client = self.client or new_client(self.uri)
         self.experiment_id = translate_errors(self._experiment)
         self.runs, parents = {}, []
-        for run in self._existing():
-            trial_id = run.tags.get(TRIAL_TAG)
+        self._unsure.clear()
+        for run in self._search():
             if run.tags.get(ROLE_TAG) == "study":
                 parents.append(run.run_id)
-            elif trial_id:
+            elif trial_id := run.tags.get(TRIAL_TAG):
                 self._keep(trial_id, run)
-        self.parent_id = parents[-1] if parents else self._create_parent()
-        if self.uri.is_sqlite:
-            self.inserter = translate_errors(lambda: RunInserter.of(self.client, self.experiment_id))
+        self.parent_id = parents[-1] if parents else self._create_parent(began or time.time())
+        for run in self.runs.values():
+            if run.tags.get(PARENT_TAG) != self.parent_id:  # somebody has deleted the study's run
+                self._log(run, tags={PARENT_TAG: self.parent_id})
 
     def is_reachable(self) -> bool:
         """Whether the store is there at all, after a call that failed."""
@@ -104,185 +121,100 @@ class Server:
             return not error.retryable
         return True
 
-    def begin_study(self) -> None:
+    def begin(self) -> None:
         """Show the study as running, under the plan that it has now."""
         translate_errors(lambda: self.client.update_run(self.parent_id, status="RUNNING"))
         translate_errors(lambda: self.client.set_tag(self.parent_id, "plan_digest", self.study.plan_digest))
         view = shared_view(self.study)
         translate_errors(lambda: self.client.set_experiment_tag(self.experiment_id, VIEW_TAG + VIEW, view))
 
-    def ensure(self, description: RunDescription, started: float) -> Run:
-        """The trial's run, made and described if it is not there yet; `started` in unix seconds."""
-        run = self.runs.get(description.trial_id)
-        if run is None:
-            run = self._create(description, started)
-        if not set(description.params) <= run.params:
-            self._describe(run, description)
-        return run
+    def learn(self, records: Collection[Record]) -> None:
+        """Take the settings of these trials into the set of params that every run has."""
+        keys = TrackedStudy.of(self.study.name, records).keys
+        self.study = replace(self.study, keys=tuple(dict.fromkeys([*self.study.keys, *keys])))
 
-    def resume(self, run: Run) -> None:
-        """Mark a run that was left unfinished as running again."""
-        if run.tags.get("status") in (None, "running"):
-            return
-        translate_errors(lambda: self.client.update_run(run.run_id, status="RUNNING"))
-        self.set_tags(run, {"status": "running"})
+    def shows(self, record: Record) -> bool:
+        """Whether the trial's run shows just this record."""
+        run = self.runs.get(record.trial_id)
+        return run is not None and run.ended > 0 and run.tags.get(DIGEST_TAG) == record_digest(record)
 
-    def append(self, run: Run, points: Iterable[Point]) -> None:
-        """Log those points that are newer than what the run has, in batches: a resumed trial does some steps
-        twice, and MLflow keeps what is sent twice."""
-        newest, fresh = dict(run.steps), []
-        for point in points:
-            key, step = point[0], point[3]
-            if key not in newest or step > newest[key]:
-                newest[key] = step
-                fresh.append(point)
-        self._log_all(run, fresh)
-        if run.due:
-            self._log(run, (), {})
+    def doubt(self, trial_id: str) -> None:
+        """Look again what MLflow has of a trial: a call has failed."""
+        self._unsure.add(trial_id)
 
-    def fill(self, run: Run, points: Iterable[Point]) -> None:
-        """Log those points that the run's history does not have, wherever steps are missing."""
-        points = list(points)
-        have = run.sent
-        if have is None:
-            have = {key: self._history(run, key) for key in {point[0] for point in points} & run.steps.keys()}
-        self._log_all(run, [point for point in points if point[3] not in have.get(point[0], ())])
+    def show_running(self, trial: BegunTrial, started: float, files: TrialFiles) -> None:
+        """Show a trial as running since `started` (unix seconds), with the reports that it has made so far."""
+        description, points = describe_run(self.study, trial), _points(files)
+        run, missing = self._open_run(description, started, points)
+        if run.tags.get("status") != "running":
+            translate_errors(lambda: self.client.update_run(run.run_id, status="RUNNING"))
+            self._log(run, tags={"status": "running"})
+        self._log(run, missing, self._missing_params(run, description))
 
-    def finish(self, run: Run, record: Record, files: Mapping[str, Path], *, complete: bool) -> None:
-        """End a run as its record says. Only with `complete` is it marked as showing the whole record."""
-        rest = [p for p in [*system_points(record), *setting_points(record)] if p[0] not in run.steps]
-        rest += [
-            (metric_key(name), float(value), milliseconds(record.ended), record.step)
-            for name, value in record.metrics.items()
-            if complete and metric_key(name) not in run.steps
-        ]
-        self._log_files(run.run_id, files)
-        if record.status == Status.FAILED and record.error:
-            translate_errors(lambda: self.client.log_text(run.run_id, record.error, "traceback.txt"))
-        status = RUN_STATUS.get(record.status, "KILLED")
-        translate_errors(lambda: self.client.set_terminated(run.run_id, status, milliseconds(record.ended)))
-        run.ended = milliseconds(record.ended)
-        mark = {DIGEST_TAG: record_digest(record)} if complete else {}
-        self._log(run, rest, final_tags(record) | mark)  # last: MLflow stores a call's tags after its metrics
-        if complete:
-            run.forget()
-
-    def insert(
-        self,
-        description: RunDescription,
-        started: float,
-        points: Iterable[Point],
-        record: Record,
-        files: Mapping[str, Path],
-    ) -> None:
-        """Make the run of a trial that has ended and has none, whole; only where there is an `inserter`."""
-        assert self.inserter is not None
-        first = metric_key(self.study.metric)
-        once: dict[tuple[str, int], Point] = {}
-        for point in points:
-            once.setdefault((point[0], point[3]), point)
-        logged = sorted(once.values(), key=lambda point: point[0] != first)
-        steps: dict[str, set[int]] = {}
-        for key, _, _, step in logged:
-            steps.setdefault(key, set()).add(step)
-        ended = milliseconds(record.ended)
-        rest = [*system_points(record), *setting_points(record)]
-        rest += [(metric_key(name), float(v), ended, record.step) for name, v in record.metrics.items()]
-        rest = [point for point in dict.fromkeys(rest) if point[0] not in steps]
-        tags = {**description.tags, "mlflow.parentRunId": self.parent_id, **source_tags(), **final_tags(record)}
-        failed = record.error if record.status == Status.FAILED and record.error else ""
-        mark = {DIGEST_TAG: record_digest(record)}
-        whole = WholeRun(
-            description.name,
-            RUN_STATUS.get(record.status, "KILLED"),
-            milliseconds(started),
-            ended,
-            tags if files or failed else tags | mark,
-            description.params,
-            [*logged, *rest],
-            description.dataset,
-        )
-        inserter = self.inserter
-        run = Run(
-            translate_errors(lambda: inserter.insert(whole)), params=set(description.params), tags=dict(whole.tags)
-        )
-        run.sent, run.ended = steps, ended
-        for key, _, _, step in rest:
-            steps.setdefault(key, set()).add(step)
-        run.steps = {key: max(those) for key, those in steps.items()}
-        self.runs[description.trial_id] = run
-        self._log_files(run.run_id, files)
-        if failed:
-            translate_errors(lambda: self.client.log_text(run.run_id, failed, "traceback.txt"))
-        if files or failed:
-            self._log(run, (), mark)
+    def show_ended(self, record: Record, files: TrialFiles) -> None:
+        """Fill the trial's run with what the storage has and it has not, and end it as the record says."""
+        description, points = describe_run(self.study, record), _points(files)
+        run, missing = self._open_run(description, record.started, points, final_tags(record))
+        with files.fetched(record) as folder:
+            if record.status == Status.FAILED and record.error:
+                (folder / "traceback.txt").write_text(record.error, errors="backslashreplace")
+            if any(folder.iterdir()):
+                translate_errors(lambda: self.client.log_artifacts(run.run_id, str(folder)))
+        rest = [point for point in _summary(record, points) if point[0] not in run.keys]
+        tags = final_tags(record) | {DIGEST_TAG: record_digest(record)}
+        self._log(run, [*missing, *rest], self._missing_params(run, description), tags)
+        status, ended = RUN_STATUS.get(record.status, "KILLED"), milliseconds(record.ended)
+        translate_errors(lambda: self.client.set_terminated(run.run_id, status, ended))
+        run.ended = ended
         run.forget()
 
-    def _log_files(self, run_id: str, files: Mapping[str, Path]) -> None:
-        """Log files by their names, which may have folders in front."""
+    def mend(self, record: Record, files: TrialFiles) -> bool:
+        """Compare a run that shows this record with it, value by value; whether something was missing. For a server
+        that was connected `whole`."""
+        run, points = self.runs[record.trial_id], _points(files)
+        missing = self._missing(run, points)
+        if missing is None:
+            self.show_ended(record, files)
+            return True
+        missing += [point for point in _summary(record, points) if point[0] not in run.keys]
+        params = self._missing_params(run, describe_run(self.study, record))
+        if missing or params:
+            self._log(run, missing, params)
+        run.forget()
+        return bool(missing or params)
+
+    def end(self, ended: Mapping[str, EndedTrial], outcome: Outcome) -> None:
+        """Leave the study as it stands: `ended` are the trials with a record. Unless it still runs, trials that have
+        begun and not ended wait for the next run."""
+        statuses = Counter(trial.status for trial in ended.values())
+        planned = len(ended) if self.study.trials is None else self.study.trials
+        counts = ", ".join(f"{statuses[status]} {status}" for status in Status if statuses[status])
+        newest_first = sorted(ended.values(), key=lambda trial: trial.ended, reverse=True)
+        tags = {"trials": f"{counts or 'none ended'} of {planned}"}
+        self._set_parent_tags(tags | study_code_tags(trial.code for trial in newest_first))
+        if outcome != "running":
+            for run in self.runs.values():
+                if not run.is_final and run.tags.get("status") != Status.PENDING:
+                    translate_errors(lambda run_id=run.run_id: self.client.update_run(run_id, status="SCHEDULED"))
+                    self._log(run, tags={"status": Status.PENDING})
+            status = study_status(statuses, outcome)
+            at = milliseconds(newest_first[0].ended) if newest_first and outcome == "complete" else None
+            translate_errors(lambda: self.client.set_terminated(self.parent_id, status, at))
+
+    def keep(self) -> None:
+        """Keep in the storage where the runs are."""
+        write_links(self.records, self.uri, self.url(), {trial_id: self.url(trial_id) or "" for trial_id in self.runs})
+
+    def describe_study(self, files: Mapping[str, Path], table: str | None, metrics: Mapping[str, float]) -> None:
+        """Figures, tables and the description of the study: on its own run, the text on the experiment too."""
         for name, path in files.items():
             folder = Path(name).parent.as_posix()
             translate_errors(
-                lambda p=path, f=None if folder == "." else folder: self.client.log_artifact(run_id, str(p), f)
+                lambda p=path, f=None if folder == "." else folder: self.client.log_artifact(self.parent_id, str(p), f)
             )
-
-    def _history(self, run: Run, key: str) -> set[int]:
-        return {metric.step for metric in translate_errors(lambda: self.client.get_metric_history(run.run_id, key))}
-
-    def _log_all(self, run: Run, points: Sequence[Point]) -> None:
-        points = sorted(
-            points, key=lambda point: point[0] != metric_key(self.study.metric)
-        )  # shown first where it comes first
-        for start in range(0, len(points), METRICS_PER_CALL):
-            self._log(run, points[start : start + METRICS_PER_CALL], {})
-
-    def is_current(self, record: Record) -> bool:
-        """Whether the run shows just this record."""
-        run = self.runs.get(record.trial_id)
-        return run is not None and run.tags.get(DIGEST_TAG) == record_digest(record)
-
-    def drop_finished(self, trial_id: str) -> None:
-        """Delete the run of a trial that is run again: a finished run is replaced, never continued."""
-        run = self.runs.get(trial_id)
-        if run is not None and DIGEST_TAG in run.tags:
-            translate_errors(lambda: self.client.delete_run(run.run_id))
-            del self.runs[trial_id]
-
-    def park(self, trial_id: str) -> None:
-        """Show an interrupted trial as waiting: it is resumed by the next `contrasweep run`."""
-        run = self.runs.get(trial_id)
-        if run is not None and DIGEST_TAG not in run.tags:
-            translate_errors(lambda: self.client.update_run(run.run_id, status="SCHEDULED"))
-            self.set_tags(run, {"status": Status.PENDING.value})
-
-    def set_tags(self, run: Run, tags: Mapping[str, str]) -> None:
-        """Write tags of a run; those it has under other names stay."""
-        self._log(run, (), tags)
-
-    def end_study(self, ended: float | None = None) -> None:
-        """The parent's status: finished when every planned trial has ended (how is in the tag `trials`), else
-        waiting for the next run; and which code made them. `ended` in unix seconds, default now."""
-        statuses = Counter(run.tags.get("status", "") for run in self.runs.values() if DIGEST_TAG in run.tags)
-        planned = len(self.runs) if self.study.trials is None else self.study.trials
-        counts = ", ".join(f"{statuses[status]} {status}" for status in Status if status in statuses)
-        translate_errors(
-            lambda: self.client.set_tag(self.parent_id, "trials", f"{counts or 'none ended'} of {planned}")
-        )
-        newest_first = sorted(self.runs.values(), key=lambda run: run.ended, reverse=True)
-        for key, value in study_code_tags(run.tags for run in newest_first if DIGEST_TAG in run.tags).items():
-            translate_errors(lambda k=key, v=value: self.client.set_tag(self.parent_id, k, v))
-        if sum(statuses.values()) < planned:
-            translate_errors(lambda: self.client.update_run(self.parent_id, status="SCHEDULED"))
-        else:
-            at = None if ended is None else milliseconds(ended)
-            translate_errors(lambda: self.client.set_terminated(self.parent_id, "FINISHED", at))
-
-    def describe_study(self, files: Mapping[str, Path], table: str | None, metrics: Mapping[str, float]) -> None:
-        """Figures, tables and the description of the study: on the parent run, the text on the experiment too."""
-        self._log_files(self.parent_id, files)
         if table is not None:
             note = study_note(self.study, table)
-            translate_errors(lambda: self.client.set_tag(self.parent_id, "mlflow.note.content", note[:7900]))
+            self._set_parent_tags({"mlflow.note.content": note[:7900]})
             translate_errors(
                 lambda: self.client.set_experiment_tag(self.experiment_id, "mlflow.note.content", note[:19000])
             )
@@ -290,6 +222,10 @@ class Server:
             now = milliseconds(time.time())
             batch = [metric_entity((metric_key(k), float(v), now, 0)) for k, v in metrics.items()]
             translate_errors(lambda: self.client.log_batch(self.parent_id, metrics=batch))
+
+    def set_tags(self, run: Run, tags: Mapping[str, str]) -> None:
+        """Write tags of a run; those it has under other names stay."""
+        self._log(run, tags=tags)
 
     def url(self, trial_id: str | None = None) -> str | None:
         """The page of a trial's run, or of the study; None while it is not known."""
@@ -316,7 +252,7 @@ class Server:
             self.client.restore_experiment(experiment.experiment_id)
         return str(experiment.experiment_id)
 
-    def _create_parent(self) -> str:
+    def _create_parent(self, began: float) -> str:
         study = self.study
         tags = {
             ROLE_TAG: "study",
@@ -326,41 +262,33 @@ class Server:
             "mlflow.note.content": study_note(study)[:7900],
             **source_tags(),
         }
-        began = milliseconds(self.began)
         entity = translate_errors(
-            lambda: self.client.create_run(self.experiment_id, start_time=began, tags=tags, run_name=study.name)
+            lambda: self.client.create_run(
+                self.experiment_id, start_time=milliseconds(began), tags=tags, run_name=study.name
+            )
         )
         parent: str = entity.info.run_id
         declared = json.dumps({**vars(study), "extra": dict(study.extra)}, indent=1, default=str)
         translate_errors(lambda: self.client.log_text(parent, declared, "study.json"))
         return parent
 
-    def _existing(self) -> Iterator[Run]:
-        """The experiment's runs, the newest first; of finished trials only with the tags that are kept."""
-        known = None
-        if self.uri.is_sqlite:
-            known = translate_errors(lambda: known_runs(self.client, self.experiment_id, (*TAGS_KEPT, *TAGS_KNOWN)))
-        if known is None:
-            yield from map(_run_of, self._search())
-            return
-        for run in known:
-            if DIGEST_TAG in run.tags or ROLE_TAG in run.tags or TRIAL_TAG not in run.tags:
-                yield Run(run.run_id, tags=run.tags, ended=run.ended)
-            else:
-                yield _run_of(translate_errors(lambda i=run.run_id: self.client.get_run(i)))
+    def _set_parent_tags(self, tags: Mapping[str, str]) -> None:
+        self._log(Run(self.parent_id, {}), tags=tags)
 
-    def _search(self) -> Iterator[Any]:
+    def _search(self, condition: str = "") -> Iterator[Run]:
+        """The experiment's runs, the newest first."""
         token = None
         while True:
             page = translate_errors(
                 lambda t=token: self.client.search_runs(
                     [self.experiment_id],
+                    condition,
                     max_results=RUNS_PER_PAGE,
                     order_by=["attributes.start_time DESC"],
                     page_token=t,
                 )
             )
-            yield from page
+            yield from map(_run_of, page)
             token = page.token
             if not token:
                 return
@@ -368,59 +296,141 @@ class Server:
     def _keep(self, trial_id: str, run: Run) -> None:
         """Remember a run as its trial's. Of two (a lost answer to create_run) the finished or older one stays."""
         other = self.runs.get(trial_id)
-        if other is not None and DIGEST_TAG in other.tags and DIGEST_TAG not in run.tags:
+        if other is not None and other.is_final and not run.is_final:
             run, other = other, run
         self.runs[trial_id] = run
-        if DIGEST_TAG in run.tags:
+        if run.is_final and run.ended and not self.whole:
             run.forget()
         if other is not None:
             translate_errors(lambda: self.client.delete_run(other.run_id))
 
-    def _create(self, description: RunDescription, started: float) -> Run:
-        tags = dict(description.tags) | {"mlflow.parentRunId": self.parent_id, "status": "running", **source_tags()}
+    def _open_run(
+        self,
+        description: RunDescription,
+        started: float,
+        points: Sequence[Point],
+        tags: Mapping[str, str] | None = None,
+    ) -> tuple[Run, Sequence[Point]]:
+        """The trial's run and which of `points` it lacks. A run that is missing is made; one that shows an earlier
+        record, or other values than the trial's, is replaced."""
+        trial_id = description.trial_id
+        if trial_id in self._unsure:
+            self.runs.pop(trial_id, None)
+            for found in self._search(f"tags.{TRIAL_TAG} = '{trial_id}'"):
+                self._keep(trial_id, found)
+            self._unsure.discard(trial_id)
+        run = self.runs.get(trial_id)
+        if run is not None:
+            missing = None if run.is_final and run.ended else self._missing(run, points)
+            if missing is not None:
+                return run, missing
+            translate_errors(lambda: self.client.delete_run(run.run_id))
+            del self.runs[trial_id]
+        else:
+            self.added += 1
+        created = self._create(description, started, tags or {"status": "running"})
+        return created, self._missing(created, points) or ()
+
+    def _missing(self, run: Run, points: Sequence[Point]) -> list[Point] | None:
+        """Those of `points` that the run lacks; None where it has other values in their place."""
+        if run.newest is not None:
+            newest = run.newest
+            return [point for point in points if point[3] > newest.get(point[0], -1)]
+        run.newest, missing = {}, []
+        have = {key: self._history(run, key) for key in {point[0] for point in points} & run.keys}
+        for key, value, at, step in points:
+            if step not in (known := have.get(key, {})):
+                missing.append((key, value, at, step))
+            elif not _same(known[step], value):
+                return None
+        run.newest = {key: max(known) for key, known in have.items() if known}
+        return missing
+
+    def _history(self, run: Run, key: str) -> dict[int, float]:
+        history = translate_errors(lambda: self.client.get_metric_history(run.run_id, key))
+        return {metric.step: metric.value for metric in history}
+
+    def _create(self, description: RunDescription, started: float, tags: Mapping[str, str]) -> Run:
+        own = {**description.tags, **tags, PARENT_TAG: self.parent_id, **source_tags()}
         entity = translate_errors(
             lambda: self.client.create_run(
-                self.experiment_id, start_time=milliseconds(started), tags=tags, run_name=description.name
+                self.experiment_id, start_time=milliseconds(started), tags=own, run_name=description.name
             )
         )
-        self.runs[description.trial_id] = run = Run(entity.info.run_id, tags=tags, sent={})
+        self.runs[description.trial_id] = run = Run(entity.info.run_id, own, newest={})
+        with self._datasets:
+            translate_errors(lambda: self.client.log_inputs(run.run_id, datasets=[dataset_input(description.dataset)]))
         return run
 
-    def _describe(self, run: Run, description: RunDescription) -> None:
-        with self._inputs:
-            translate_errors(lambda: self.client.log_inputs(run.run_id, datasets=[dataset_input(description.dataset)]))
-        missing = sorted(set(description.params) - run.params)
-        for start in range(0, len(missing), PARAMS_PER_CALL):
-            if run.due:
-                self._log(run, (), {})
-            run.due = {name: description.params[name] for name in missing[start : start + PARAMS_PER_CALL]}
+    def _missing_params(self, run: Run, description: RunDescription) -> dict[str, str]:
+        return {name: value for name, value in description.params.items() if name not in run.params}
 
-    def _log(self, run: Run, points: Sequence[Point], tags: Mapping[str, str]) -> None:
-        """One log_batch call, with the params that are due; `run` is brought up to date once it has worked."""
+    def _log(
+        self,
+        run: Run,
+        points: Sequence[Point] = (),
+        params: Mapping[str, str] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """Log in as few calls as MLflow takes, the tags with the last of them; `run` is brought up to date."""
         from mlflow.entities import Param, RunTag
 
-        if run.due and len(points) + len(tags) + len(run.due) > ENTITIES_PER_CALL:
-            self._log(run, (), {})
-        params, run.due = run.due, {}
-        metrics = [metric_entity(point) for point in points]
-        entities = {"params": [Param(k, v) for k, v in params.items()], "tags": [RunTag(k, v) for k, v in tags.items()]}
-        translate_errors(lambda: self.client.log_batch(run.run_id, metrics=metrics, **entities))
+        first, given, marks = metric_key(self.study.metric), sorted((params or {}).items()), dict(tags or {})
+        points = sorted(points, key=lambda point: point[0] != first)  # MLflow shows first what was logged first
+        calls = max(math.ceil(len(points) / METRICS_PER_CALL), math.ceil(len(given) / PARAMS_PER_CALL), bool(marks))
+        for i in range(calls):
+            entities = {
+                "metrics": [metric_entity(p) for p in points[i * METRICS_PER_CALL : (i + 1) * METRICS_PER_CALL]],
+                "params": [Param(*item) for item in given[i * PARAMS_PER_CALL : (i + 1) * PARAMS_PER_CALL]],
+                "tags": [RunTag(*item) for item in marks.items()] if i == calls - 1 else [],
+            }
+            translate_errors(lambda e=entities: self.client.log_batch(run.run_id, **e))
         for key, _, _, step in points:
-            run.steps[key] = max(step, run.steps.get(key, step))
-            if run.sent is not None:
-                run.sent.setdefault(key, set()).add(step)
-        run.params |= set(params)
-        run.tags.update(tags)
+            run.keys.add(key)
+            if run.newest is not None:
+                run.newest[key] = max(step, run.newest.get(key, step))
+        run.params |= set(params or ())
+        run.tags.update(marks)
 
 
-def _run_of(entity: Any) -> Run:
-    """From what MLflow gives."""
-    steps = {metric.key: metric.step for metric in entity.data._metric_objs}
-    run = Run(entity.info.run_id, steps, params=set(entity.data.params), tags=dict(entity.data.tags))
-    run.ended = entity.info.end_time or 0
-    return run
+def study_status(statuses: Mapping[Status, int], outcome: Outcome) -> RunStatus:
+    """MLflow's status of the study's own run: `KILLED` where it was interrupted, or a budget ended it, before all that
+    is needed was done, `FAILED` where no trial succeeded, else `FINISHED`."""
+    if outcome == "interrupted":
+        return "KILLED"
+    none_succeeded = sum(statuses.values()) and not (statuses.get(Status.DONE) or statuses.get(Status.PRUNED))
+    return "FAILED" if none_succeeded else "FINISHED"
 
 
 def study_page(experiment_id: str) -> str:
     """The page of a study below the UI's address, with our columns and the best trials first."""
     return f"#/experiments/{experiment_id}/runs?{PAGE_KIND}&viewStateShareKey={VIEW}"
+
+
+def _points(files: TrialFiles) -> list[Point]:
+    """What the storage has of a trial over time, each metric and step once."""
+    used = [{"step": row["step"], "time": row["time"], **system_metrics(row)} for row in files.system]
+    once: dict[tuple[str, int], Point] = {}
+    for point in row_points([*files.reports, *used]):
+        once.setdefault((point[0], point[3]), point)
+    return list(once.values())
+
+
+def _summary(record: Record, points: Sequence[Point]) -> list[Point]:
+    """What a record tells beside its reports, and its metrics where no report has them."""
+    last = [(metric_key(k), float(v), milliseconds(record.ended), record.step) for k, v in record.metrics.items()]
+    reported = {point[0] for point in points}
+    every = [*system_points(record), *setting_points(record), *last]
+    return [point for point in dict.fromkeys(every) if point[0] not in reported]
+
+
+def _same(one: float, other: float) -> bool:
+    """Whether MLflow's value is ours: it keeps the largest number in place of an infinite one."""
+    if math.isinf(other):
+        other = math.copysign(LARGEST, other)
+    return one == other or (math.isnan(one) and math.isnan(other)) or one == math.copysign(math.inf, other)
+
+
+def _run_of(entity: Any) -> Run:
+    data, info = entity.data, entity.info
+    return Run(info.run_id, dict(data.tags), set(data.metrics), set(data.params), ended=info.end_time or 0)

@@ -11,8 +11,9 @@ import urllib.request
 from collections.abc import Callable
 
 from contrasweep.errors import SpecError, StorageError
+from contrasweep.tracking.errors import TrackingError
 from contrasweep.tracking.mlflow.address import UI_PORT, TrackingAddress, checked_uri
-from contrasweep.tracking.mlflow.client import SETTINGS, TrackingError, new_client, translate_errors
+from contrasweep.tracking.mlflow.client import SETTINGS, new_client, translate_errors
 from contrasweep.tracking.mlflow.server import PAGE_KIND, study_page
 
 PORTS_TRIED = 20

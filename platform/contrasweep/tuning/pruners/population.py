@@ -1,4 +1,4 @@
-"""The options of population based training; who copies whom is decided by Ray Tune (`tuning.pbt`)."""
+"""The options of population based training; who copies whom is decided by `tuning.pbt`."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from contrasweep.tuning.pruners.pruner import at_least
 
 @dataclass(frozen=True)
 class Population:
-    """Population based training (Jaderberg et al. 2017) through Ray Tune.
+    """Population based training (Jaderberg et al. 2017).
 
     Synchronous (appendix A.1 there), so that it does not depend on which report comes first, and can be resumed.
 

@@ -1,0 +1,71 @@
+"""`python -m contrasweep.tracking STUDY`: the process that `process.TrackingProcess` starts."""
+
+import contextlib
+import json
+import math
+import os
+import signal
+import sys
+import threading
+
+from contrasweep.storage.records import StudyRecords
+from contrasweep.tracking.follower import Follower, follow_all
+from contrasweep.tracking.kinds import Trackers, targets
+from contrasweep.tracking.mlflow.address import TrackingAddress
+from contrasweep.tracking.tracked_study import TrackedStudy
+from contrasweep.tracking.tracker import Outcome
+
+NICENESS = 10
+"""Training goes first."""
+WORDS: tuple[Outcome, ...] = ("complete", "interrupted")
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Driver:
+    """The driver as this process knows it: how it says the study stands, once it does."""
+
+    def __init__(self) -> None:
+        self._over, self._parent = threading.Event(), os.getppid()
+        self._outcome: Outcome | None = None
+        threading.Thread(target=self._listen, name="driver", daemon=True).start()
+
+    def outcome(self, seconds: float) -> Outcome | None:
+        """How the study stands, as soon as that is known; None if it is not known after so many seconds."""
+        self._over.wait(min(seconds, threading.TIMEOUT_MAX))
+        if self._outcome is None and os.getppid() != self._parent:  # a process that it forked keeps the input open
+            return "interrupted"
+        return self._outcome
+
+    def _listen(self) -> None:
+        word = sys.stdin.readline().strip()
+        self._outcome = next((outcome for outcome in WORDS if outcome == word), "interrupted")
+        self._over.set()
+
+
+def main() -> None:
+    """Follow until the driver has ended and all is shown."""
+    for number in SIGNALS:  # sent to all processes of a job; this one ends after the driver, which is told by them
+        signal.signal(number, signal.SIG_IGN)
+    os.nice(NICENESS)
+    setup = json.loads(sys.stdin.readline() or "null")
+    if setup is None:  # the driver died before it said anything
+        return
+    driver = Driver()
+    study, trackers = TrackedStudy(**setup["study"]), Trackers(TrackingAddress(setup["store"]), tuple(setup["others"]))
+    records = StudyRecords(setup["storage"], study.name)
+    followers = [Follower(records, target) for target in targets(trackers, study, records)]
+    threads = follow_all(followers, driver.outcome, lambda count: _say({"left": count}))
+    driver.outcome(math.inf)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for thread in threads:
+        thread.join()
+    _say({"gaps": [gap for follower in followers if (gap := follower.gap())]})
+
+
+def _say(answer: object) -> None:
+    with contextlib.suppress(OSError):  # the driver did not wait for it
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

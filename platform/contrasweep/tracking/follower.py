@@ -1,0 +1,372 @@
+"""`Follower`: brings a tracker up to what the storage has of a study, and keeps it there while the study runs.
+
+It reads what anybody can read: the records, `live.json` for the trials that run, their attempt.json and the reports
+that they have stored so far. A tracker that is away, slow or wiped loses nothing: all is read again when it is back.
+"""
+
+import contextlib
+import hashlib
+import math
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Protocol
+
+import filelock
+
+from contrasweep.errors import BrokenFileError, ContrasweepError, StorageError
+from contrasweep.live.live_file import SILENT_S, read_live
+from contrasweep.live.state import RunningTrial, RunState
+from contrasweep.rows import step_of
+from contrasweep.storage import compact
+from contrasweep.storage.attempts import BegunTrial, read_begun
+from contrasweep.storage.record import Record
+from contrasweep.storage.records import StudyRecords
+from contrasweep.tracking.errors import TrackingError
+from contrasweep.tracking.tracker import EndedTrial, Outcome
+from contrasweep.tracking.trial_files import TrialFiles
+
+POLL_S = 2.0
+"""Seconds from one look at the storage to the next: with the five that reports and live.json are old, a curve is less
+than ten seconds late."""
+BUSY_S = 3.0
+"""Seconds for trials that have ended before those that run are looked at again."""
+KEEP_S = 10.0
+MAX_PAUSE_S = 5.0
+MAX_TRIES = 5
+"""How often a trial's data is sent to a tracker that is there and does not take it."""
+LOCK_S = 3600.0
+"""How long a follower waits for another that shows the same study in the same place."""
+AWAY_S = 30.0
+"""How long a tracker that is away is waited for once the study is over."""
+MANY = 100
+"""Records from which on the compacted files are read, too."""
+NAMED = 3
+"""Trials that a tracker lacks, as far as a message lists them."""
+
+
+class Target(Protocol):
+    """A tracker as a follower sees it. Calls block, and raise `TrackingError`; up to `connections` at once."""
+
+    name: str
+    connections: int
+    added: int
+    """Trials that it showed and did not know before."""
+
+    def connect(self, began: float | None = None) -> None:
+        """Learn what the tracker has of the study, which began at `began` (unix seconds)."""
+
+    def is_reachable(self) -> bool:
+        """Whether it is there at all, after a call that failed."""
+
+    def begin(self) -> None:
+        """The study runs."""
+
+    def learn(self, records: Collection[Record]) -> None:
+        """These are records of the study."""
+
+    def shows(self, record: Record) -> bool:
+        """Whether nothing is to be done for this record."""
+
+    def doubt(self, trial_id: str) -> None:
+        """A call for this trial has failed."""
+
+    def show_running(self, trial: BegunTrial, started: float, files: TrialFiles) -> None:
+        """Show a trial that has no record, with its reports so far."""
+
+    def show_ended(self, record: Record, files: TrialFiles) -> None:
+        """Show a trial that has a record."""
+
+    def mend(self, record: Record, files: TrialFiles) -> bool:
+        """Compare what `shows` a record with it, value by value; whether anything was missing."""
+
+    def end(self, ended: Mapping[str, EndedTrial], outcome: Outcome) -> None:
+        """Nothing more comes now."""
+
+    def keep(self) -> None:
+        """Keep in the storage what other processes need to know."""
+
+    def url(self, trial_id: str | None = None) -> str | None:
+        """The page of a trial, or of the study; None where there is none."""
+
+
+class Follower:
+    """Follows the storage of one study for one tracker."""
+
+    def __init__(self, records: StudyRecords, target: Target) -> None:
+        self.records, self.target = records, target
+        self.ended: dict[str, EndedTrial] = {}  # the trials that have a record
+        self.waiting: dict[str, Record] = {}  # of these, what the tracker has still to be shown
+        self.refused: dict[str, str] = {}  # trial id -> why the tracker does not show it
+        self.error = ""  # why the tracker takes nothing at the moment
+        self._new: set[str] = set()  # trials whose ends it showed
+        self._etags: dict[str, str] = {}  # of the records that were read
+        self._trials: dict[str, tuple[BegunTrial, float]] = {}  # that run, and since when
+        self._steps: dict[str, int] = {}  # trial id -> its newest step that is shown
+        self._tries: dict[str, int] = {}
+        self._connected = self._begun = self._troubled = False
+        self._kept = time.monotonic()
+
+    def look(self, *, last: bool = False, seconds: float = math.inf) -> None:
+        """Look at the storage once, and show what is new, for about so many `seconds`; raises `TrackingError` where the
+        tracker is away. The `last` look shows what trials reported that were interrupted, too."""
+        self._read_records()
+        if not self._connected:
+            self.target.connect(min((record.started for record in self.waiting.values()), default=None))
+            self._connected = True
+            self.waiting = {i: record for i, record in self.waiting.items() if not self.target.shows(record)}
+        self._troubled = False
+        for entry in self._running(last):
+            self._try(entry.trial_id, partial(self._show_running, entry))
+        until = time.monotonic() + seconds
+        with ThreadPoolExecutor(self.target.connections) as pool:
+            while self.waiting and not self._troubled and time.monotonic() < until:
+                list(pool.map(self._show_ended, list(islice(self.waiting.values(), 4 * self.target.connections))))
+                if time.monotonic() >= self._kept + KEEP_S:
+                    self._keep()
+
+    def close(self, outcome: Outcome) -> None:
+        """Leave the study as it stands; raises `TrackingError` where the tracker is away."""
+        self.target.end(self.ended, outcome)
+        self._keep()
+
+    def follow(self, outcome: Callable[[float], Outcome | None], on_left: Callable[[int], None]) -> None:
+        """Look every two seconds until `outcome(seconds)`, which waits for so long, tells how the study stands and all
+        is shown. A tracker that is away then is waited for a while longer."""
+        how: Outcome | None = None
+        away_since = math.inf
+        while True:
+            how = how or outcome(0.0)
+            try:
+                self.look(last=how is not None, seconds=BUSY_S)
+                if how is not None and not self.waiting:
+                    self.close(how)
+                    return
+                self._note("")
+                away_since, pause = math.inf, 1.0 if self._troubled else 0.0 if self.waiting else POLL_S
+            except (TrackingError, StorageError) as error:
+                self._connected, pause = False, MAX_PAUSE_S if how is None else 1.0
+                away_since = min(away_since, time.monotonic())
+                self._note(str(error))
+                if isinstance(error, TrackingError) and not error.retryable:
+                    outcome(math.inf)
+                    self._read_records()
+                    return
+            if how is not None and time.monotonic() > away_since + AWAY_S:
+                return
+            if how is not None:
+                on_left(len(self.waiting))
+                time.sleep(pause)
+            elif pause:
+                how = outcome(pause)
+
+    def compare(self) -> int:
+        """Compare what the tracker showed before with the records, value by value, and mend it; of how many trials."""
+        known = [trial_id for trial_id in self.ended if trial_id not in self._new and trial_id not in self.refused]
+        mended = 0
+        for start in range(0, len(known), MANY):
+            records = self.records.read(known[start : start + MANY]).values()
+            with ThreadPoolExecutor(self.target.connections) as pool:
+                mended += sum(pool.map(self._mend, records))
+        return mended
+
+    @property
+    def shown(self) -> int:
+        """How many trials' ends it showed."""
+        return len(self._new)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a driver trains the study, as far as the storage tells."""
+        state = read_live(self.records)
+        return state is not None and is_living(state)
+
+    def gap(self) -> str:
+        """What the tracker lacks although the storage has it, and the command that completes it, in a line; "" where it
+        lacks nothing."""
+        lacks = {**dict.fromkeys(self.waiting, self.error), **self.refused}
+        if not lacks and not self.error:
+            return ""
+        what = f"{len(lacks)} trial{'s' * (len(lacks) != 1)}" if lacks else "the summary"
+        reason = next(filter(None, [self.error, *self.refused.values()]), "it took too long")
+        remedy = "the records have everything: run `contrasweep sync` for this study"
+        return f"{self.target.name} lacks {what} of study {self.records.study} ({' '.join(reason.split())}); {remedy}"
+
+    def refusals(self) -> str:
+        """The trials that the tracker does not show, and why."""
+        some = "; ".join(f"{i} ({' '.join(why.split())[:300]})" for i, why in islice(self.refused.items(), NAMED))
+        more = f"; and {len(self.refused) - NAMED} more" if len(self.refused) > NAMED else ""
+        return f"{len(self.refused)} trial{'s' * (len(self.refused) != 1)}: {some}{more}"
+
+    def read(self) -> list[Record]:
+        """The records that have come or changed since they were last read."""
+        etags = self.records.etags()
+        for trial_id in self._etags.keys() - etags.keys():  # put aside: it runs again
+            self._drop(trial_id)
+        changed = {trial_id for trial_id, etag in etags.items() if self._etags.get(trial_id) != etag}
+        broken: list[BrokenFileError] = []
+        read = compact.read_records if len(changed) >= MANY else _read_each
+        found = read(self.records, etags, broken, changed)
+        for trial_id in changed:
+            self._drop(trial_id)
+            self._etags[trial_id] = etags[trial_id]
+            if trial_id in found:
+                self.ended[trial_id] = EndedTrial.of(found[trial_id])
+        for error in broken:
+            self._refuse(error.file.split("/")[-2], error)
+        return list(found.values())
+
+    def _read_records(self) -> None:
+        if records := self.read():
+            self.target.learn(records)
+            for record in records:
+                if not (self._connected and self.target.shows(record)):
+                    self.waiting[record.trial_id] = record
+
+    def _drop(self, trial_id: str) -> None:
+        for known in (self._etags, self.ended, self.waiting, self.refused, self._trials, self._steps, self._tries):
+            known.pop(trial_id, None)
+
+    def _running(self, last: bool) -> list[RunningTrial]:
+        """The trials that run, as the newest run says; in the `last` look also those of a run that is over."""
+        state = read_live(self.records)
+        if state is None or (state.ended and not last):
+            return []
+        if is_living(state) and not self._begun:
+            self.target.begin()
+            self._begun = True
+        return [trial for trial in state.running.values() if trial.trial_id not in self._etags]
+
+    def _show_running(self, entry: RunningTrial) -> None:
+        trial_id = entry.trial_id
+        begun = self._trials.get(trial_id) or read_begun(self.records, trial_id)
+        if begun is None or entry.step <= self._steps.get(trial_id, -1):
+            return
+        self._trials[trial_id] = trial, since = begun
+        files = TrialFiles(self.records, trial_id)
+        self.target.show_running(trial, since, files)
+        self._steps[trial_id] = step_of(files.reports[-1]) if files.reports else 0
+
+    def _mend(self, record: Record) -> bool:
+        mended: list[bool] = []
+        files = TrialFiles(self.records, record.trial_id)
+        self._try(record.trial_id, lambda: mended.append(self.target.mend(record, files)))
+        return any(mended)
+
+    def _show_ended(self, record: Record) -> None:
+        def show() -> None:
+            self.target.show_ended(record, TrialFiles(self.records, record.trial_id))
+            self._new.add(record.trial_id)
+
+        if self._try(record.trial_id, show):
+            self.waiting.pop(record.trial_id, None)
+
+    def _try(self, trial_id: str, call: Callable[[], None]) -> bool:
+        """Whether nothing more is to be tried for a trial. An error of its own is counted against it; the tracker's
+        being away is raised."""
+        if trial_id in self.refused:
+            return True
+        try:
+            call()
+        except TrackingError as error:
+            self.target.doubt(trial_id)
+            if error.retryable and not self.target.is_reachable():
+                raise
+            self._tries[trial_id] = self._tries.get(trial_id, 0) + 1
+            if error.retryable and self._tries[trial_id] < MAX_TRIES:
+                self._troubled = True
+                return False
+            self._refuse(trial_id, error)
+        except (ContrasweepError, OSError) as error:  # the trial's files cannot be read
+            self._refuse(trial_id, error)
+        return True
+
+    def _refuse(self, trial_id: str, error: Exception) -> None:
+        if not self.refused:
+            print(f"{self.target.name} does not show trial {trial_id} ({error})", file=sys.stderr, flush=True)
+        self.refused[trial_id] = str(error)
+
+    def _keep(self) -> None:
+        self._kept = time.monotonic()
+        self.target.keep()
+
+    def _note(self, error: str) -> None:
+        """Say when the tracker stops taking what it is shown, and when it takes it again."""
+        name, before, self.error = self.target.name, self.error, error
+        if error and not before:
+            print(f"{name} takes nothing at the moment ({error}); training goes on", file=sys.stderr, flush=True)
+        elif before and not error:
+            print(f"{name} takes data again", file=sys.stderr, flush=True)
+
+
+def is_living(state: RunState) -> bool:
+    """Whether the driver of a run is there, as far as its `live.json` tells."""
+    return not state.ended and time.time() - state.updated < SILENT_S
+
+
+def _read_each(
+    records: StudyRecords, etags: Mapping[str, str], broken: list[BrokenFileError], only: Collection[str]
+) -> dict[str, Record]:
+    """The records of `only`, each from its own file; those that are broken are added to `broken`."""
+
+    def read(trial_id: str) -> Record | None:
+        try:
+            return records.read_one(trial_id)
+        except BrokenFileError as error:
+            broken.append(error)
+            return None
+
+    with ThreadPoolExecutor(16) as pool:
+        return {record.trial_id: record for record in pool.map(read, only) if record is not None}
+
+
+def follow_all(
+    followers: Collection[Follower],
+    outcome: Callable[[float], Outcome | None],
+    on_left: Callable[[int], None] | None = None,
+) -> list[threading.Thread]:
+    """Let each follow in a thread of its own, so that none waits for another; `on_left` hears how many trials are left
+    once the study is over. The threads, which have begun."""
+    left: dict[str, int] = {}
+
+    def follow(follower: Follower) -> None:
+        def count(waiting: int) -> None:
+            left[follower.target.name] = waiting
+            if on_left is not None:
+                on_left(max(left.values()))
+
+        try:
+            with alone(follower.records, follower.target, LOCK_S):
+                follower.follow(outcome, count)
+        except Exception as error:  # what breaks here ends no other tracker
+            follower.error = f"{type(error).__name__}: {error}"
+
+    threads = [threading.Thread(target=follow, args=(follower,), daemon=True) for follower in followers]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+@contextlib.contextmanager
+def alone(records: StudyRecords, target: Target, timeout_s: float) -> Iterator[None]:
+    """While open, no other process of this machine brings this study to this tracker; `StorageError` where one does so
+    for longer than `timeout_s`."""
+    text = f"{os.getuid()}:{records.store.uri}:{records.study}:{target.name}"
+    name = hashlib.sha256(text.encode()).hexdigest()[:16]
+    lock = filelock.FileLock(Path(tempfile.gettempdir()) / f"contrasweep-tracking-{name}.lock")
+    try:
+        lock.acquire(timeout_s)
+    except filelock.Timeout:
+        problem = f"another process shows study {records.study} there, and goes on until all of it is there"
+        raise StorageError(f"tracking {target.name}: {problem}") from None
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,114 @@
+"""The process beside a driver that shows its study: started once the study is claimed, told when it is over.
+
+The driver writes how the study is shown to the process's standard input and, at the end, how the study stands; where
+the driver dies, the input ends. The process (`contrasweep.tracking.__main__`) answers on its standard output with lines
+of JSON once the study is over: how many trials are left and, last, what the trackers lack. Passwords travel in the
+input and nowhere else.
+"""
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+
+from contrasweep.storage.records import StudyRecords
+from contrasweep.tracking.kinds import Trackers
+from contrasweep.tracking.tracked_study import TrackedStudy
+from contrasweep.tracking.tracker import Outcome
+
+FINISH_S = 30.0
+"""How long a driver waits at its end for what is not shown yet."""
+INTERRUPT_S = 5.0
+"""The same for one that was interrupted."""
+
+
+class TrackingProcess:
+    """A process that follows the storage for all trackers of a study."""
+
+    def __init__(self, trackers: Trackers, study: TrackedStudy, records: StudyRecords) -> None:
+        setup = {
+            "store": trackers.store.reveal(),
+            "others": trackers.others,
+            "storage": records.storage,
+            "study": asdict(replace(study, extra=dict(study.extra))),
+        }
+        self.name = str(trackers)
+        self.study = study.name
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "contrasweep.tracking", study.name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            start_new_session=True,  # Ctrl-C is the driver's, which tells it
+        )
+        self._tell(json.dumps(setup, default=str))
+
+    def close(self, outcome: Outcome, timeout_s: float) -> str:
+        """Tell how the study stands, and wait until all is shown, for at most `timeout_s`; in a line what is not shown
+        by then, "" if nothing is missing."""
+        self._tell(outcome)
+        said: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, args=(said,), name="tracking", daemon=True).start()
+        until, left = time.monotonic() + timeout_s, None
+        while True:
+            try:
+                line = said.get(timeout=max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                what = "what is missing" if left is None else f"{left} trial{'s' * (left != 1)}"
+                return (
+                    f"tracking by {self.name}: {what} of study {self.study} to go on in the background (process "
+                    f"{self.process.pid}); `contrasweep sync` does it too"
+                )
+            if line is None:
+                return f"tracking by {self.name} ended early; run `contrasweep sync` for study {self.study}"
+            answer = json.loads(line)
+            if "gaps" in answer:
+                self.process.wait()
+                return "\n".join(answer["gaps"])
+            left = answer["left"]
+
+    def _tell(self, line: str) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError, ValueError):  # it has ended: `close` says so
+            self.process.stdin.write(f"{line}\n")
+            self.process.stdin.flush()
+
+    def _listen(self, said: "queue.SimpleQueue[str | None]") -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            said.put(line)
+        said.put(None)
+
+
+@dataclass
+class Following:
+    """How a study will stand once its driver ends."""
+
+    outcome: Outcome = "interrupted"
+
+
+@contextlib.contextmanager
+def following(trackers: Trackers, study: TrackedStudy, records: StudyRecords) -> Iterator[Following]:
+    """A process that shows the study as long as this is open. At the end it is waited for, and what it does not show
+    by then is said in a line; after an exception only for seconds."""
+    following = Following()
+    if trackers.is_none:
+        yield following
+        return
+    process = TrackingProcess(trackers, study, records)
+    timeout_s = INTERRUPT_S
+    try:
+        yield following
+        timeout_s = FINISH_S
+    finally:
+        if process.process.poll() is not None:  # somebody killed it: another one finds what is missing
+            process = TrackingProcess(trackers, study, records)
+        if gap := process.close(following.outcome, timeout_s):
+            print(gap, file=sys.stderr)

@@ -1,0 +1,118 @@
+"""`sync`: one look at all that the storage has of a study, with a tracker that shows it at the end."""
+
+import threading
+import time
+from dataclasses import dataclass
+
+from contrasweep.errors import SpecError, StorageError
+from contrasweep.live.live_file import read_live
+from contrasweep.storage.records import StudyRecords
+from contrasweep.tracking.errors import TrackingError
+from contrasweep.tracking.follower import Follower, Target, alone, follow_all, is_living
+from contrasweep.tracking.kinds import Trackers, checked_tracking, targets
+from contrasweep.tracking.mlflow.address import TrackingAddress
+from contrasweep.tracking.tracked_study import TrackedStudy
+from contrasweep.tracking.tracker import Outcome
+
+LOCK_S = 10.0
+"""How long another process is waited for that shows the same study in the same place."""
+
+INTERRUPT_S = 5.0
+
+
+@dataclass(frozen=True)
+class SyncSummary:
+    """What a sync did: trials new to the tracker, completed or replaced, and those that were right already."""
+
+    study: str
+    uri: str
+    added: int
+    mended: int
+    unchanged: int
+    seconds: float
+    url: str | None
+
+    def __str__(self) -> str:
+        page = f"; {self.url}" if self.url else ""
+        return (
+            f"{self.study}: {self.added} trials added to {self.uri}, {self.mended} completed, {self.unchanged} were "
+            f"there, in {self.seconds:.1f} s{page}"
+        )
+
+
+def sync(
+    records: StudyRecords,
+    tracking: str | TrackingAddress | Trackers,
+    study: TrackedStudy | None = None,
+    *,
+    complete: bool | None = None,
+    compare: bool = True,
+) -> list[SyncSummary]:
+    """Bring the trackers at `tracking` up to the storage; `StorageError` if one does not take it. A trial that a
+    tracker refuses, or whose files cannot be read, stops none of the others.
+
+    Args:
+        records: The study's records.
+        tracking: Addresses of trackers.
+        study: How the study is shown; left out, as study.json tells.
+        complete: Whether all that the study needs is done; left out, whether each planned trial has a record.
+        compare: Whether trials that MLflow shows already are compared value by value, so that gaps are mended.
+    """
+    trackers = checked_tracking(tracking)
+    study = study or TrackedStudy.stored(records)
+    shown = targets(trackers, study, records, whole=compare)
+    if not shown:
+        raise SpecError("there is nothing to bring up to date without tracking", place="tracking", value="none")
+    return [_sync(records, target, study.trials, complete, compare) for target in shown]
+
+
+def follow(records: StudyRecords, tracking: str | TrackingAddress | Trackers) -> list[str]:
+    """Show a study while it runs, until its driver has ended or KeyboardInterrupt; of each tracker that lacks
+    something, a line."""
+    shown = targets(checked_tracking(tracking), TrackedStudy.stored(records), records)
+    followers, stopped = [Follower(records, target) for target in shown], threading.Event()
+
+    def outcome(seconds: float) -> Outcome | None:
+        if stopped.wait(min(seconds, threading.TIMEOUT_MAX)):
+            return "running"
+        state = read_live(records)
+        if state is None or is_living(state):
+            return None
+        planned = TrackedStudy.stored(records).trials
+        whole = state.ended == "complete" or (planned is not None and len(records.finished()) >= planned)
+        return "complete" if whole else "interrupted"
+
+    threads = follow_all(followers, outcome)
+    try:
+        for thread in threads:
+            thread.join()
+    except KeyboardInterrupt:
+        stopped.set()
+        for thread in threads:
+            thread.join(INTERRUPT_S)
+    return [gap for follower in followers if (gap := follower.gap())]
+
+
+def _sync(
+    records: StudyRecords, target: Target, planned: int | None, complete: bool | None, compare: bool
+) -> SyncSummary:
+    began, follower, mended = time.time(), Follower(records, target), 0
+    try:
+        with alone(records, target, LOCK_S):
+            follower.look(last=True)
+            while follower.waiting:
+                time.sleep(1.0)  # a trial that was not taken is sent again
+                follower.look(last=True)
+            if compare:
+                mended = follower.compare()
+            whole = complete if complete is not None else planned is None or len(follower.ended) >= planned
+            outcome: Outcome = "running" if follower.is_running else "complete" if whole else "interrupted"
+            follower.close(outcome)
+    except TrackingError as error:
+        raise StorageError(f"tracking {target.name}: {error}") from None
+    if follower.refused:
+        raise StorageError(f"tracking {target.name} lacks {follower.refusals()}; the other trials are there")
+    added = min(target.added, follower.shown)
+    mended += follower.shown - added
+    unchanged = len(follower.ended) - added - mended
+    return SyncSummary(records.study, target.name, added, mended, unchanged, time.time() - began, target.url())

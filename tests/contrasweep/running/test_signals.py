@@ -1,0 +1,164 @@
+"""Signals to the command line at any moment: status 130 and one line, whatever the main thread is doing."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from drivers import Driver, ray_folder, start_driver
+from raylets import wait_for
+
+LINE = "contrasweep: interrupted; the same command goes on from here\n"
+STUDY = "name: stopped\ndata: digits-lt\nfolds: 2\narms:\n  a: {{trainable: '{trainable}', config: {{}}}}\n"
+WORDS = ("run", "study.yaml", "--storage", "runs", "--tracking", "none")
+NUMBERS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+WAIT = "open({file!r}, 'w').close()\n    time.sleep(600)"
+
+
+def start_in_import(module: str, body: str, folder: Path) -> Driver:
+    """`contrasweep plan` of a study, once it has come to `body` in the import of `module`: a trainable or a library."""
+    waits = folder / "waits"
+    text = f"import ctypes, os, sys, time\ndef wait():\n    {WAIT.format(file=str(waits))}\n{body}\n"
+    (folder / f"{module}.py").write_text(text)
+    (folder / "study.yaml").write_text(STUDY.format(trainable=f"{module}:train"))
+    places = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    driver = start_driver("plan", "study.yaml", folder=folder, ray=folder, environment={"PYTHONPATH": places})
+    wait_for(lambda: waits.exists() or driver.poll() is not None, 120)
+    assert driver.poll() is None, driver.communicate()
+    return driver
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_signal_in_an_import_that_swallows_every_exception(number: signal.Signals, tmp_path: Path) -> None:
+    """Before a command begins: `typer` is what the command line imports first."""
+    driver = start_in_import("typer", "try:\n    wait()\nexcept BaseException:\n    pass\nwait()", tmp_path)
+    driver.send_signal(number)
+    assert driver.communicate(timeout=60) == ("", LINE) and driver.returncode == 130
+
+
+@pytest.mark.parametrize("raised", ["ImportError", "SystemExit", "ValueError"])
+def test_an_interrupt_that_an_import_turns_into_another_exception(raised: str, tmp_path: Path) -> None:
+    body = f"try:\n    wait()\nexcept KeyboardInterrupt:\n    raise {raised}('partially initialized')"
+    driver = start_in_import("trainable", body, tmp_path)
+    driver.send_signal(signal.SIGTERM)
+    assert driver.communicate(timeout=60) == ("", LINE) and driver.returncode == 130
+
+
+def test_an_interrupt_that_a_destructor_swallows(tmp_path: Path) -> None:
+    body = "class Slow:\n    def __del__(self):\n        wait()\nSlow()\nwait()"
+    driver = start_in_import("trainable", body, tmp_path)
+    driver.send_signal(signal.SIGTERM)
+    assert driver.communicate(timeout=60) == ("", LINE) and driver.returncode == 130
+
+
+def test_a_signal_while_compiled_code_does_not_come_back(tmp_path: Path) -> None:
+    lock = "lock, c = ctypes.create_string_buffer(128), ctypes.CDLL(None)\nc.pthread_mutex_lock(lock)\n"
+    body = f"{lock}open({str(tmp_path / 'waits')!r}, 'w').close()\nc.pthread_mutex_lock(lock)"
+    driver = start_in_import("trainable", body, tmp_path)
+    driver.send_signal(signal.SIGTERM)
+    assert driver.communicate(timeout=60) == ("", LINE) and driver.returncode == 130
+
+
+def test_a_second_ctrl_c_ends_what_the_first_one_undoes(tmp_path: Path) -> None:
+    undoes = tmp_path / "undoes"
+    body = f"try:\n    wait()\nfinally:\n    open({str(undoes)!r}, 'w').close()\n    time.sleep(600)"
+    driver = start_in_import("trainable", body, tmp_path)
+    driver.send_signal(signal.SIGINT)
+    wait_for(undoes.exists, 60)
+    while driver.poll() is None:  # one that comes with the first is no second one
+        driver.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+    assert driver.communicate() == ("", LINE) and driver.returncode == 130
+
+
+def test_a_signal_to_a_forked_child_is_the_childs(tmp_path: Path) -> None:
+    child = "    os.write(writes, b'x')\n    time.sleep(600)\n"
+    parent = "os.read(reads, 1)\nos.kill(child, 15)\nprint('ended by', os.waitpid(child, 0)[1], flush=True)\nwait()"
+    body = f"reads, writes = os.pipe()\nchild = os.fork()\nif not child:\n{child}{parent}"
+    driver = start_in_import("trainable", body, tmp_path)
+    driver.send_signal(signal.SIGTERM)
+    assert driver.communicate(timeout=60) == ("ended by 15\n", LINE) and driver.returncode == 130
+
+
+@pytest.mark.parametrize("words", [["schema"], ["list", "methods"], ["--help"]], ids=" ".join)
+def test_a_pipe_that_nobody_reads_ends_a_command_without_a_word(words: list[str], tmp_path: Path) -> None:
+    """As behind `| head`: one that prints more than a pipe takes, one that prints less, and Typer's own text."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    command = [sys.executable, "-m", "contrasweep", *words]
+    with open(writes, "wb") as nobody:
+        done = subprocess.run(command, stdout=nobody, stderr=subprocess.PIPE, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_another_pipe_that_breaks_is_said(tmp_path: Path) -> None:
+    (tmp_path / "contrasweep_study.py").write_text("raise BrokenPipeError('of a helper')")
+    done = subprocess.run(
+        [sys.executable, "-m", "contrasweep", "plan", "contrasweep_study:STUDY"],
+        capture_output=True,
+        cwd=tmp_path,
+        text=True,
+    )
+    assert done.returncode == 2 and "BrokenPipeError: of a helper" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_closed_standard_output_is_not_written_to(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "contrasweep", "list", "methods"]
+    done = subprocess.run(command, stderr=subprocess.PIPE, cwd=tmp_path, preexec_fn=lambda: os.close(1))
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def gcs_of(driver: Driver) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return [p for p in psutil.Process(driver.pid).children() if p.name() == "gcs_server"]
+    return []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_ray_starts(number: signal.Signals, tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text(STUDY.format(trainable="toy:train"))
+    with ray_folder() as ray:
+        driver = start_driver(*WORDS, folder=tmp_path, ray=ray)
+        wait_for(lambda: gcs_of(driver) or driver.poll() is not None, 120)
+        driver.send_signal(number)
+        assert driver.communicate(timeout=100)[1] == LINE and driver.returncode == 130
+
+
+@pytest.mark.long
+def test_a_gcs_that_dies_while_ray_starts_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text(STUDY.format(trainable="toy:train"))
+    with ray_folder() as ray:
+        driver = start_driver(*WORDS, folder=tmp_path, ray=ray)
+        wait_for(lambda: gcs_of(driver) or driver.poll() is not None, 120)
+        for gcs in gcs_of(driver):
+            gcs.kill()
+        errors = driver.communicate(timeout=100)[1]
+    assert driver.returncode == 130, errors
+    (line,) = [line for line in errors.splitlines() if line.startswith("contrasweep:")]
+    says = "finished trials have their records; the same command goes on from here"
+    assert line == f"contrasweep: Ray is gone (its gcs_server has died); {says}"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(550)
+def test_sigterm_at_any_moment_of_a_study(tmp_path: Path) -> None:
+    """Every second from the command's first one to its end: 130 and one line, or 0 where it had ended."""
+    (tmp_path / "study.yaml").write_text(STUDY.format(trainable="toy:train"))
+    for moment in range(1, 60):
+        with ray_folder() as ray:
+            driver = start_driver(*WORDS, folder=tmp_path, ray=ray)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                driver.wait(moment)
+            driver.send_signal(signal.SIGTERM)
+            errors = driver.communicate(timeout=100)[1]
+        if driver.returncode == 0:
+            break
+        assert driver.returncode == 130 and errors.endswith(LINE) and errors.count("contrasweep:") == 1, errors
+    assert driver.returncode == 0

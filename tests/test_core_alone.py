@@ -1,0 +1,87 @@
+"""The core does without what is reached by dotted path alone: in a copy without those folders, all of it works."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from drivers import ray_folder, start_driver
+
+from contrasweep.cli.catalogue import TABLES
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("platform", "trainables", "search_spaces", "cluster")
+EXTRAS = ("trainables/review_helpfulness", "search_spaces/claims")
+"""Folders that the core does without."""
+DOORS = {"platform/contrasweep/cli/claims.py"}
+"""Modules of the core that name one of them: by dotted path, as the default of a command."""
+COMMANDS = """
+import sys, contrasweep
+from contrasweep.cli import main
+for words in (line.split() for line in sys.stdin):
+    sys.argv = ["contrasweep", *words]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, words
+print(contrasweep.__file__)
+"""
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the product without the extras."""
+    folder = tmp_path_factory.mktemp("core")
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for extra in EXTRAS:
+        shutil.rmtree(folder / extra)
+    return folder
+
+
+def environment(core: Path) -> dict[str, str]:
+    """Imports come from the copy; what is staged on demand goes there too."""
+    paths = {"PYTHONPATH": os.pathsep.join(map(str, (core / "platform", core)))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("CONTRASWEEP_")}
+    return kept | paths | {"CONTRASWEEP_CACHE": str(core / "cache")}
+
+
+def python(core: Path, *words: str, given: str = "") -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, *words], cwd=core, env=environment(core), input=given, capture_output=True, text=True
+    )
+
+
+def test_no_module_of_the_core_names_an_extra(core: Path) -> None:
+    names = [extra.replace("/", ".") for extra in EXTRAS]
+    naming = {
+        path.relative_to(core).as_posix()
+        for package in PACKAGES
+        for path in (core / package).rglob("*.py")
+        if any(name in path.read_text() for name in names)
+    }
+    assert naming == DOORS
+
+
+@pytest.mark.slow
+def test_it_lists_what_there_is_and_plans_the_quickstart(core: Path) -> None:
+    commands = [*(f"list {kind}" for kind in (*TABLES, "studies")), "schema", "plan search_spaces.quickstart:STUDY"]
+    done = python(core, "-c", COMMANDS, given="\n".join(commands))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == str(core / "platform" / "contrasweep" / "__init__.py")
+    assert "trials    30: 0 done, 30 to run" in done.stdout
+    missing = python(core, "-m", "contrasweep", "claims")
+    assert missing.returncode == 2 and len(missing.stderr.splitlines()) == 1
+    assert "the ledger's module cannot be imported, got 'search_spaces.claims:write_page'" in missing.stderr
+
+
+@pytest.mark.long
+def test_it_runs_the_quickstart(core: Path) -> None:
+    words = ["run", "search_spaces.quickstart:STUDY", "--tracking", "none"]
+    with ray_folder() as ray:
+        driver = start_driver(*words, folder=core, ray=ray, environment=environment(core))
+        printed, errors = driver.communicate(timeout=280)
+    assert driver.returncode == 0, errors
+    assert "quickstart on digits-lt: f1_macro" in printed and "ocl" in printed

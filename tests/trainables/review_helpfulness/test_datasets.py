@@ -1,0 +1,209 @@
+"""The datasets of reviews, each on a small source in its published format, by its dotted path as a study names it."""
+
+import csv
+import io
+import json
+import os
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from staged_data import check_staged
+
+from contrasweep.data import open_dataset, resolve, stage
+from contrasweep.data.manifest import Manifest
+from contrasweep.data.resolving import default_place, find
+from contrasweep.errors import DataError, NotStagedError, SpecError
+from trainables.review_helpfulness.datasets import mcr_reviews, reviews
+
+PACKAGE = "trainables.review_helpfulness.datasets"
+CLOTHING, MCR, SYNTHETIC = (f"{PACKAGE}:{name}_REVIEWS" for name in ("CLOTHING", "MCR", "SYNTHETIC"))
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "node-cache"))
+    monkeypatch.delenv("CONTRASWEEP_DATA", raising=False)
+
+
+def clothing(folder: Path) -> Path:
+    names = [
+        "",
+        "Clothing ID",
+        "Age",
+        "Title",
+        "Review Text",
+        "Rating",
+        "Recommended IND",
+        "Positive Feedback Count",
+        "Division Name",
+        "Department Name",
+        "Class Name",
+    ]
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(names)
+    for i in range(120):
+        writer.writerow([i, i % 24, 30, "", f"review {i},\nsecond line", 4, 1, i % 20, "General", "Tops", "Knits"])
+    with zipfile.ZipFile(folder / "reviews.zip", "w") as archive:
+        archive.writestr("Reviews.csv", text.getvalue())
+    return folder / "reviews.zip"
+
+
+def mcr(folder: Path) -> Path:
+    import torch
+
+    for number, split in enumerate(("train", "dev", "test")):
+        ids = [f"p{number}{i}" for i in range(6)]
+        reviews = [(product, f"r-{product}-{j}") for product in ids for j in range(4)]
+        tables = {
+            "prd": {
+                "product_id": ids,
+                "name": ["name"] * 6,
+                "description": [None] * 6,
+                "img_url": [["u"]] * 6,
+                "keyword": ["k"] * 6,
+                "brand_name": ["b"] * 6,
+            },
+            "rvw": {
+                "product_id": [p for p, _ in reviews],
+                "review_id": [r for _, r in reviews],
+                "content": [f"good {r}" for _, r in reviews],
+                "title": ["t"] * 24,
+                "img_url": ["v"] * 24,
+                "time": [0] * 24,
+            },
+            "rel": {
+                "product_id": [p for p, _ in reviews],
+                "review_id": [r for _, r in reviews],
+                "upvotes": [j % 20 for j in range(24)],
+            },
+        }
+        for kind, table in tables.items():
+            text = json.dumps(
+                {name: {str(i): value for i, value in enumerate(values)} for name, values in table.items()}
+            )
+            (folder / f"Toys.{kind}.{split}").write_text(text)
+        for item, n in ((ids[0], 40), (reviews[1][1], 3)):
+            place = folder / "features" / split / item
+            place.mkdir(parents=True)
+            torch.save(
+                [{"x": np.random.RandomState(7).rand(n, 2048).astype(np.float32), "num_boxes": n}],
+                place / f"{item}.pth",
+            )
+    return folder
+
+
+SOURCES: dict[str, Callable[[Path], Path | None]] = {CLOTHING: clothing, MCR: mcr, SYNTHETIC: lambda folder: None}
+
+
+def here(name: str, folder: Path, to: str = "staged", **settings: Any) -> Manifest:
+    """The dataset `name`, staged from a source in `folder`."""
+    place = folder / "source"
+    if not place.exists():
+        place.mkdir()
+        (folder / "place").write_text(str(SOURCES[name](place) or ""))
+    return stage(name, str(folder / to), source=(folder / "place").read_text() or None, settings=settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_staged_dataset_is_whole_repeatable_and_readable(name: str, tmp_path: Path) -> None:
+    manifest = here(name, tmp_path)
+    check_staged(manifest)
+    assert here(name, tmp_path, "again").digest == manifest.digest
+
+
+@pytest.mark.parametrize("name", [CLOTHING, MCR])
+def test_a_source_that_is_not_one_is_a_data_error(name: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_bytes(b"not a dataset")
+    for source in ("empty", "file", "missing"):
+        with pytest.raises(DataError, match=str(tmp_path)):
+            stage(name, str(tmp_path / "to"), source=tmp_path / source)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_an_unknown_setting_is_a_spec_error(name: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=rf"{name}.*no_such"):
+        stage(name, str(tmp_path / "to"), source=tmp_path, settings={"no_such": 1})
+
+
+def test_what_is_not_staged_is_named_with_the_command_that_stages_it(tmp_path: Path) -> None:
+    with pytest.raises(NotStagedError) as caught:
+        resolve(f"{MCR}?category=Toys", folds=None, storage=str(tmp_path))
+    place = f"{tmp_path}/datasets/{PACKAGE}-MCR_REVIEWS-category-Toys"
+    command = f"contrasweep data stage {MCR} --source PATH --set category=Toys --to {place}"
+    assert caught.value.command == command
+    stage(MCR, place, source=mcr(tmp_path), settings={"category": "Toys"})
+    assert resolve(f"{MCR}?category=Toys", folds=None, storage=str(tmp_path)).name == f"{MCR}?category=Toys"
+
+
+def test_synthetic_reviews_are_staged_on_demand_and_are_the_same_for_ever(tmp_path: Path) -> None:
+    manifest = find(SYNTHETIC, storage=str(tmp_path))
+    assert manifest.digest.startswith("cb129eeed282") and manifest.synthetic
+
+
+@pytest.mark.parametrize(
+    ("votes", "label"), [(1, 0), (2, 1), (3, 1), (4, 2), (7, 2), (8, 3), (15, 3), (16, 4), (1000, 4)]
+)
+def test_votes_to_label(votes: int, label: int) -> None:
+    assert reviews.label(votes) == label
+
+
+def test_the_market_of_mcr_reviews_says_what_is_relevant(tmp_path: Path) -> None:
+    amazon, lazada = here(MCR, tmp_path), here(MCR, tmp_path, "lazada", market="lazada")
+    assert [one.source["relevance_threshold"] for one in (amazon, lazada)] == [1, 0]
+    assert default_place(MCR, dict(amazon.source["settings"])) != default_place(MCR, dict(lazada.source["settings"]))
+
+
+def test_mcr_reviews_keep_features_order_and_products_apart(tmp_path: Path) -> None:
+    dataset = open_dataset(here(MCR, tmp_path))
+    train, products = dataset.split("train"), dataset.split("products")
+    roi = dict(
+        zip(
+            products.column("product_id").to_pylist(),
+            (products.ragged("roi")[i] for i in range(len(products))),
+            strict=True,
+        )
+    )
+    file = tmp_path / "source" / "features" / "train" / "p00" / "p00.pth"
+    assert np.array_equal(roi["p00"], mcr_reviews.load(file)[0][:32].astype(np.float16)), "at most 32 regions an image"
+    names = list(zip(train.column("product_id").to_pylist(), train.column("row_in_product").to_pylist(), strict=True))
+    assert names == sorted(names)
+    rows = products.column("product_id").take(train.column("product_row"))
+    assert rows.to_pylist() == train.column("product_id").to_pylist()
+    split_of = [set(dataset.split(split).column("product_id").to_pylist()) for split in reviews.SPLITS]
+    assert not split_of[0] & split_of[1] and not split_of[1] & split_of[2] and not split_of[0] & split_of[2]
+
+
+def test_synthetic_features_are_labelled(tmp_path: Path) -> None:
+    assert not here(CLOTHING, tmp_path).synthetic
+    assert here(CLOTHING, tmp_path, "b", synthetic_roi=2, roi_dim=8).synthetic
+
+
+def test_real_clothing_reviews(staged: Callable[[str], str]) -> None:
+    manifest = resolve(staged(CLOTHING), folds=None, storage="unused")
+    labels = np.sum([manifest.counts[split]["classes"] for split in ("train", "dev", "test")], axis=0)
+    assert labels.tolist() == [4043, 3626, 2494, 1446, 701]
+    assert manifest.rows("products") == 853
+
+
+class Exploit:
+    def __init__(self, target: str) -> None:
+        self.target = target
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (self.target,)
+
+
+def test_forged_region_features_are_refused(tmp_path: Path) -> None:
+    target = tmp_path / "executed"
+    (tmp_path / "x.pth").write_bytes(pickle.dumps([{"x": Exploit(str(target))}]))
+    with pytest.raises(DataError, match="not loaded"):
+        mcr_reviews.load(tmp_path / "x.pth")
+    assert not target.exists()

@@ -1,0 +1,110 @@
+"""Women's E-Commerce Clothing Reviews (23,486 reviews with votes): the published CSV, or the zip it comes in.
+
+There are no images. `synthetic_roi` adds that many seeded random region features per item, so that multimodal
+models can be run; the manifest and every result then say `synthetic`.
+"""
+
+import csv
+import hashlib
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from contrasweep.data import safety
+from contrasweep.data.content import Content, Importer, Rejected
+from contrasweep.errors import DataError
+from contrasweep.schema import checked
+from trainables.review_helpfulness.datasets.reviews import Features, Lookup, Product, Review, content, split_products
+
+COLUMNS = (
+    "Clothing ID",
+    "Title",
+    "Review Text",
+    "Rating",
+    "Positive Feedback Count",
+    "Division Name",
+    "Department Name",
+    "Class Name",
+)
+MAX_BYTES = 2**28
+
+
+@checked
+class Settings:
+    """`split_seed` splits products into train, dev, test; `synthetic_roi` random features an item, `roi_dim` each."""
+
+    split_seed: int = 0
+    synthetic_roi: int = 0
+    roi_dim: int = 2048
+
+
+def read(source: Path, settings: Settings) -> Content:
+    """Products and reviews of the published CSV; products are split at random by `split_seed`. `DataError` if a
+    column is missing."""
+    rows = list(_rows(source))
+    splits = split_products([row["Clothing ID"] for row in rows], settings.split_seed)
+    products = {
+        row["Clothing ID"]: Product(
+            row["Clothing ID"],
+            row["Department Name"],
+            splits[row["Clothing ID"]],
+            row["Class Name"],
+            f"{row['Division Name']} {row['Department Name']}".strip(),
+        )
+        for row in reversed(rows)
+    }  # the first review of a product says what it is
+    reviews = [
+        Review(
+            row[""],
+            row["Clothing ID"],
+            row["Review Text"],
+            int(row["Positive Feedback Count"]),
+            row["Title"],
+            float(row["Rating"]),
+        )
+        for row in rows
+    ]
+    features, origin = None, {}
+    if settings.synthetic_roi:
+        features = synthetic_features(settings.synthetic_roi, settings.roi_dim)
+        origin = {"synthetic": True, "synthetic_columns": ["roi", "n_roi"]}
+    return content(list(products.values()), reviews, Rejected(), features=features, dim=settings.roi_dim, source=origin)
+
+
+def synthetic_features(count: int, dim: int) -> Lookup:
+    """Standard normal features that depend on the item's id alone."""
+
+    def draw(split: str, item: str) -> Features:
+        seed = int.from_bytes(hashlib.sha256(item.encode()).digest()[:4], "little")
+        return np.random.RandomState(seed).standard_normal((count, dim)).astype(np.float16)
+
+    return draw
+
+
+def _rows(source: Path) -> list[dict[str, str]]:
+    try:
+        if source.suffix == ".zip":
+            with zipfile.ZipFile(source) as archive:
+                inside = [name for name in archive.namelist() if name.endswith(".csv")]
+                if len(inside) != 1:
+                    raise DataError(f"{source} must hold one CSV file, got {inside}")
+                text = safety.read_member(archive, inside[0], MAX_BYTES).decode()
+        else:
+            text = source.read_text(encoding="utf-8")
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    except (OSError, UnicodeDecodeError, zipfile.BadZipFile, csv.Error) as error:
+        raise DataError(f"{source} cannot be read ({error})") from None
+    if missing := [name for name in COLUMNS if not rows or name not in rows[0]]:
+        raise DataError(f"{source} has no column {', '.join(missing)}; it is not the clothing reviews' CSV")
+    return rows
+
+
+CLOTHING_REVIEWS = Importer(
+    read,
+    "clothing reviews with helpful votes, 1,206 products, text only",
+    "CC0 as published",
+    "Womens Clothing E-Commerce Reviews.csv, or the zip it comes in",
+    Settings,
+)

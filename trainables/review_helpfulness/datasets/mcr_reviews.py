@@ -1,0 +1,189 @@
+"""MCR's review files (Liu et al. 2021; Amazon and Lazada): three JSON tables per split, and region features.
+
+    {category}.{prd,rvw,rel}.{train,dev,test}    pandas JSON; prd: product_id, name, description, img_url, keyword,
+                                                 brand_name; rvw: product_id, review_id, content, title, img_url,
+                                                 time; rel: product_id, review_id, upvotes, perhaps rating
+    features/{split}/{id}/{id}.pth               a list of one dict per image, `x` the features [n, 2048]
+
+The features are pickles inside: they are read by an unpickler that can build plain arrays and nothing else.
+"""
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from contrasweep.data import safety
+from contrasweep.data.content import Content, Importer, Rejected
+from contrasweep.errors import DataError
+from contrasweep.schema import checked
+from trainables.review_helpfulness.datasets.reviews import SPLITS, Features, Product, Review, content
+
+PER_IMAGE, PER_ITEM = 32, 128
+MAX_BYTES = 2**30
+RELEVANCE_THRESHOLDS = {"amazon": 1, "lazada": 0}
+"""Labels above are relevant, by MCR's code."""
+Row = Mapping[str, Any]
+"""A line of a published file; its fields are checked as they are read."""
+
+
+@checked
+class Settings:
+    """`category`: the one to stage where the folder has several. `features`: false leaves the features out. `market`:
+    whose reviews they are, which says from which label on one is relevant to the metrics."""
+
+    category: str | None = None
+    features: bool = True
+    market: Literal["amazon", "lazada"] = "amazon"
+
+
+def read(source: Path, settings: Settings) -> Content:
+    """Products, reviews and region features of one category; reviews without votes are left out and counted."""
+    category = _category(source, settings.category)
+    rejected = Rejected()
+    products: list[Product] = []
+    reviews: list[Review] = []
+    for split in SPLITS:
+        tables = {kind: list(_rows(source / f"{category}.{kind}.{split}")) for kind in ("prd", "rvw", "rel")}
+        products += [_product(row, category, split) for row in tables["prd"]]
+        votes = {(str(row["product_id"]), str(row["review_id"])): row for row in tables["rel"]}
+        for row in tables["rvw"]:
+            key = str(row["product_id"]), str(row["review_id"])
+            if key in votes:
+                reviews.append(_review(row, votes[key]))
+            else:
+                rejected.add("no row in rel", key[1])
+    _check_disjoint(products, source)
+    features = (
+        _Features(source / "features", rejected) if settings.features and (source / "features").is_dir() else None
+    )
+    about = {"category": category, "relevance_threshold": RELEVANCE_THRESHOLDS[settings.market]}
+    return content(products, reviews, rejected, features=features, source=about)
+
+
+def _category(source: Path, wanted: str | None) -> str:
+    names = sorted(
+        {match[1] for file in source.glob("*.prd.train") if (match := re.fullmatch(r"(.+)\.prd\.train", file.name))}
+    )
+    if wanted in names:
+        return str(wanted)
+    if wanted is None and len(names) == 1:
+        return names[0]
+    hint = (
+        f"it has {', '.join(names)}: choose one with --set category=NAME" if names else "there is no *.prd.train in it"
+    )
+    raise DataError(f"{source}: which category? {hint}")
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    """The rows of a pandas JSON file: columns of {index: value} (its default), a list of rows, or one row a line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        try:
+            read = json.loads(text)
+        except ValueError:
+            read = [json.loads(line) for line in text.splitlines() if line.strip()]
+        if isinstance(read, dict):
+            for index in next(iter(read.values()), {}):
+                yield {name: column.get(index) for name, column in read.items()}
+        else:
+            yield from read
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing") from None
+    except (ValueError, AttributeError, TypeError) as error:
+        raise DataError(f"{path} is not pandas JSON ({error})") from None
+
+
+def _product(row: Row, category: str, split: str) -> Product:
+    return Product(
+        _text(row, "product_id"),
+        category,
+        split,
+        _text(row, "name"),
+        _text(row, "description"),
+        _text(row, "brand_name"),
+        _urls(row),
+    )
+
+
+def _review(row: Row, relation: Row) -> Review:
+    rating = relation.get("rating")
+    try:
+        return Review(
+            _text(row, "review_id"),
+            _text(row, "product_id"),
+            _text(row, "content"),
+            int(relation["upvotes"] or 0),
+            _text(row, "title"),
+            float("nan") if rating is None else float(rating),
+            _urls(row),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"review {row.get('review_id')!r}: upvotes and rating must be numbers ({error!r})") from None
+
+
+def _text(row: Row, name: str) -> str:
+    value = row.get(name)
+    return "" if value is None or value != value else str(value)
+
+
+def _urls(row: Row) -> tuple[str, ...]:
+    urls = row.get("img_url") or ()
+    return (urls,) if isinstance(urls, str) else tuple(str(url) for url in urls) if isinstance(urls, list) else ()
+
+
+def _check_disjoint(products: list[Product], source: Path) -> None:
+    seen: dict[str, str] = {}
+    for product in products:
+        if seen.setdefault(product.product_id, product.split) != product.split:
+            raise DataError(
+                f"{source}: product {product.product_id!r} is in both {seen[product.product_id]} and {product.split}"
+            )
+
+
+class _Features:
+    """Region features of an item, at most 32 an image and 128 an item; none where it has no file."""
+
+    def __init__(self, folder: Path, rejected: Rejected) -> None:
+        self.folder, self.rejected = folder, rejected
+
+    def __call__(self, split: str, item: str) -> Features:
+        none = np.empty((0, 2048), np.float16)
+        try:
+            path = self.folder / split / safety.check_member(item, str(self.folder)) / f"{item}.pth"
+            if not path.is_file():
+                return none
+            images = load(path)
+            return np.concatenate([none, *(np.asarray(image, np.float16)[:PER_IMAGE] for image in images)])[:PER_ITEM]
+        except (DataError, ValueError) as error:
+            self.rejected.add("broken region features", f"{item}: {error}")
+            return none
+
+
+def load(path: Path) -> list[Any]:
+    """The feature arrays [n, 2048] of one .pth file, whether torch zipped it or pickled it plainly."""
+    data = path.read_bytes()
+    if zipfile.is_zipfile(io.BytesIO(data)):
+        with zipfile.ZipFile(path) as archive:
+            inside = [name for name in archive.namelist() if name.endswith("data.pkl")]
+            if len(inside) != 1:
+                raise DataError(f"{path} is not a file of torch.save")
+            data = safety.read_member(archive, inside[0], MAX_BYTES)
+    try:
+        return [image["x" if "x" in image else b"x"] for image in safety.unpickle(data, str(path))]
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{path} is not a list of dicts with features `x` ({error!r})") from None
+
+
+MCR_REVIEWS = Importer(
+    read,
+    "product reviews with images (Amazon-MRHP, Lazada-MRHP) in MCR's files",
+    "as published by MCR",
+    "the folder of {category}.{prd,rvw,rel}.{train,dev,test}, with features/ if there are any",
+    Settings,
+)

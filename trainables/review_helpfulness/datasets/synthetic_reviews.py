@@ -1,0 +1,105 @@
+"""Synthetic multimodal reviews with a planted signal: for tests of models, never for claims about reviews.
+
+A review's helpfulness is the sum of two independent parts of equal weight. One shows in its words (how many of them
+are informative), the other in its image regions (how far these lie along one direction of feature space); noise lies
+over both, and regions also show their product's topic. A model that reads only text can know one half, a model that
+also sees the images both. Labels are the fifths of helpfulness over all reviews, votes the fewest with that label.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contrasweep.data.content import Content, Importer, Rejected
+from contrasweep.errors import SpecError
+from contrasweep.schema import checked
+from trainables.review_helpfulness.datasets.reviews import Features, Product, Review, content, split_products
+
+INFORMATIVE = [f"detail{i}" for i in range(15)]
+FILLER = [f"word{i}" for i in range(60)]
+
+
+@checked
+class Planted:
+    """`products`, each of 6 to 12 reviews with images of 1 to 4 regions of `roi_dim` features; `topics` of products;
+    `noise` is the standard deviation of a region's features, in units of the planted direction's length."""
+
+    products: int = 200
+    roi_dim: int = 64
+    topics: int = 8
+    noise: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.products < 20:
+            raise SpecError("products must be at least 20, to fill three splits", place="products", value=self.products)
+
+
+def _read(source: Path, settings: Planted) -> Content:
+    generator = _Generator(settings)
+    splits = split_products(list(generator.product_roi), settings.seed)
+    products = [
+        Product(
+            name,
+            "synthetic",
+            splits[name],
+            f"topic{generator.topic[i]} item",
+            f"synthetic product of topic{generator.topic[i]}",
+        )
+        for i, name in enumerate(generator.product_roi)
+    ]
+    features = {**generator.product_roi, **generator.review_roi}
+    return content(
+        products,
+        generator.reviews,
+        Rejected(),
+        features=lambda split, item: features[item],
+        dim=settings.roi_dim,
+        source={"synthetic": True},
+    )
+
+
+class _Generator:
+    """All of the dataset at once: helpfulness is cut into fifths over all reviews."""
+
+    def __init__(self, settings: Planted) -> None:
+        self.settings = settings
+        self.random = random = np.random.RandomState(settings.seed)  # its stream is frozen for ever
+        self.direction = _unit(random.normal(size=settings.roi_dim))
+        self.topics = random.normal(size=(settings.topics, settings.roi_dim)) / np.sqrt(settings.roi_dim)
+        self.topic = random.randint(settings.topics, size=settings.products)
+        owner = np.repeat(np.arange(settings.products), random.randint(6, 13, settings.products))
+        in_text, in_images = random.normal(size=(2, len(owner)))
+        helpfulness = in_text + in_images
+        label = np.searchsorted(np.quantile(helpfulness, [0.2, 0.4, 0.6, 0.8]), helpfulness)
+        self.reviews = [
+            Review(f"r{row:06d}", f"p{owner[row]:05d}", self._text(in_text[row]), int(2 ** label[row]))
+            for row in range(len(owner))
+        ]
+        self.review_roi = {
+            r.review_id: self._regions(int(p), x) for r, p, x in zip(self.reviews, owner, in_images, strict=True)
+        }
+        self.product_roi = {f"p{product:05d}": self._regions(product, 0.0) for product in range(settings.products)}
+
+    def _text(self, strength: float) -> str:
+        informative = self.random.rand(self.random.randint(12, 30)) < 1 / (1 + np.exp(1.0 - strength))
+        return " ".join(str(self.random.choice(INFORMATIVE if yes else FILLER)) for yes in informative)
+
+    def _regions(self, product: int, strength: float) -> Features:
+        count, dim = self.random.randint(1, 5), self.settings.roi_dim
+        noise = self.settings.noise * self.random.normal(size=(count, dim)) / np.sqrt(dim)
+        regions: NDArray[np.float64] = self.topics[self.topic[product]] + strength * self.direction + noise
+        return regions.astype(np.float16)
+
+
+def _unit(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return x / np.linalg.norm(x)
+
+
+SYNTHETIC_REVIEWS = Importer(
+    _read,
+    "SYNTHETIC reviews with regions, half of the helpfulness planted in each modality",
+    "generated; no rights",
+    settings=Planted,
+)
