@@ -191,7 +191,7 @@ def test_a_trial_whose_cohort_failed_says_how_it_trains_from_then_on(error, fuse
         Decider(active).on_trial_error(None, tune_trial)
     again = TrialNotes.from_dict(config["notes"])
     assert (again.phase, again.shared_by, again.engine) == (Phase.SEARCH, fused, "auto" if fused else None)
-    assert ("cohort" in config["place"]) == (fused is not None)
+    assert ("ride" in config["place"]) == (fused is not None)
     assert active.begin(*active.running[trials[0].id]) == again, "begun again after a fault of Tune"
 
 
