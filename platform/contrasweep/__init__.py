@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from contrasweep.study.space import Choice, Float, Int
     from contrasweep.study.sweep import Sweep
     from contrasweep.trial import Report, Trial
+    from contrasweep.version import __version__
 
 __all__ = [
     "AblationGrid",
@@ -48,6 +49,7 @@ __all__ = [
     "SubGrid",
     "Sweep",
     "Trial",
+    "__version__",
     "load",
     "plan",
     "run",
@@ -57,6 +59,7 @@ __all__ = [
 __getattr__ = importer(
     __name__,
     {
+        "__version__": "version",
         "Comparison": "statistics",
         "Plan": "planning.plan",
         "Report": "trial",

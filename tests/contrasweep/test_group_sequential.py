@@ -101,16 +101,17 @@ def test_a_family_with_looks_keeps_alpha_and_spares_trials():
     rng, wrong, looked = np.random.default_rng(2), 0, []
     for _ in range(300):
         d = rng.normal(size=(3, 40))
-        p = np.full((3, 8), np.nan)
+        p, decided = np.full((3, 8), np.nan), np.zeros(3, bool)
         for k in range(8):
             n = 5 * (k + 1)
             t = d[:, :n].mean(axis=1) / (d[:, :n].std(axis=1, ddof=1) / np.sqrt(n))
             p[:, k] = 2 * special.stdtr(n - 1, -np.abs(t))
-            standings = judge_looks(p[:, : k + 1], d.mean(axis=1), LOOKS, Family(3))
+            standings = judge_looks(p[:, : k + 1], d.mean(axis=1), LOOKS, Family(3), decided=decided)
+            decided |= [s.decision in ("better", "worse") for s in standings]
             if all(s.decision != "open" for s in standings):
                 break
         looked.append(k + 1)
-        wrong += any(s.decision in ("better", "worse") for s in standings)
+        wrong += decided.any()
     assert wrong <= 300 * 0.05 + 2 * np.sqrt(300 * 0.05 * 0.95)
     assert np.mean(looked) < 7
 
@@ -131,6 +132,29 @@ def test_looks_at_t_statistics_hold_their_level_once_their_inflation_is_counted(
     assert counted == pytest.approx(alpha, abs=3 * np.sqrt(alpha / studies)) and plain >= counted
 
 
-def test_an_inflation_makes_every_sequential_p_larger():
+def test_an_inflation_makes_every_p_larger_and_every_interval_wider():
     plain, strict = (judge_looks([[0.3, 0.004]], [1.0], LOOKS, Family(1), inflation=x)[0] for x in (1.0, 1.2))
-    assert strict.sequential_p == pytest.approx(1.2 * plain.sequential_p)
+    assert strict.p_value == pytest.approx(1.2 * plain.p_value) and strict.level < plain.level
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_look_decides_exactly_where_its_p_is_at_most_the_level_of_its_interval(seed):
+    """Whatever the others come to: Holm's step, spending and inflation are in the level; what was decided passes on."""
+    rng = np.random.default_rng(seed)
+    for _ in range(40):
+        m, looks = int(rng.integers(1, 6)), int(rng.integers(1, 8))
+        p = rng.uniform(size=(m, looks)) ** rng.integers(1, 12)
+        decided = rng.uniform(size=m) < 0.3
+        family = Family(m + int(rng.integers(0, 3)), 0.05, [None, 1.0][rng.integers(2)])
+        standings = judge_looks(
+            p, rng.normal(size=m), LOOKS, family, decided=decided, inflation=float(rng.uniform(1, 1.3))
+        )
+        for own, standing in zip(p[:, -1], standings, strict=True):
+            assert (standing.p_value <= 0.05) == (own <= standing.level) == (standing.decision in ("better", "worse"))
+
+
+def test_repeated_p_and_level_are_each_other_s_inverse():
+    for look in range(2, 8):  # before, the bound of small levels is at the end of double precision
+        for alpha in (0.04, 0.01, 1e-4):
+            assert LOOKS.repeated_p(LOOKS.level_at(alpha, look), look) == pytest.approx(alpha, rel=1e-9)
+            assert LOOKS.level_at(alpha, look) == pytest.approx(LOOKS.nominal_levels(alpha)[look], rel=0.02)

@@ -1,9 +1,11 @@
 """A dotted path that leads nowhere, or to the wrong thing: one line that says where and what was expected."""
 
+import importlib.metadata
 import sys
 
 import pytest
 
+import contrasweep as cs
 from contrasweep.errors import SpecError
 from contrasweep.imports import import_path
 
@@ -54,3 +56,7 @@ def test_a_path_that_leads_nowhere_says_why(path, says):
         import_path(path, "arms.a.trainable")
     text = str(caught.value)
     assert text.startswith("arms.a.trainable: ") and says in text and len(text.splitlines()) == 1
+
+
+def test_the_package_says_its_version():
+    assert cs.__version__ == importlib.metadata.version("contrasweep")

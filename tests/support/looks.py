@@ -29,7 +29,9 @@ def value_of(trial):
     return 0.5 + 0.06 * (trial.arm == "c") + 0.03 * noise(trial.arm, trial.seed)
 
 
-def drive_looks(study, storage, value, *, stop_after=10**9, extend=False, rerun=(), failed=lambda trial: False):
+def drive_looks(
+    study, storage, value, *, stop_after=10**9, extend=False, rerun=(), failed=lambda trial: False, metric="accuracy"
+):
     """Run `study`; what its looks said, and how many trials ended. Stopped after so many, as if killed."""
     planned, records, said, ended = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name), [], 0
     code = PresentCode(planned.functions)
@@ -44,7 +46,7 @@ def drive_looks(study, storage, value, *, stop_after=10**9, extend=False, rerun=
         record = Record.of(
             trial,
             status=Status.FAILED if lost else Status.DONE,
-            rows=[] if lost else [{"step": 1, "time": 0.0, "accuracy": value(trial)}],
+            rows=[] if lost else [{"step": 1, "time": 0.0, metric: value(trial)}],
             error="lost\n" if lost else None,
             notes=answer.notes,
             code=CodeRef(code.of(trial.trainable, trial.config).version.digest),

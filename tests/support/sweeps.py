@@ -68,7 +68,13 @@ def step_by_step(study, storage, *, stop_after=10**9):
     source = SweepSource(plan(study, storage=str(storage)), records, lambda _: None)
     while len(created) < stop_after:
         while len(places) < 3 and isinstance(answer := source.next(), Next) and answer.notes.phase == Phase.SEARCH:
-            places.append(answer)
+            if not answer.stopped:
+                places.append(answer)
+                continue
+            reports = records.metrics(answer.trial.id)
+            last = {"metrics": {"accuracy": reports[-1]["accuracy"]}, "step": len(reports)}
+            records.write(left := record_of(answer.trial, answer.notes, "pruned", **last))
+            source.done(left)
         if not places:
             return created
         answer = places.pop(0)

@@ -80,7 +80,7 @@ def plan(
     from contrasweep.planning.facade import plan_staged
     from contrasweep.planning.missing import outline
     from contrasweep.planning.without_torch import may_leave_out
-    from contrasweep.running.code_changes import compare_plan
+    from contrasweep.running.code_changes import compare_plan, metric_was_mended
     from contrasweep.storage.records import StudyRecords
 
     declared = load_study(study, sets or [])
@@ -100,7 +100,7 @@ def plan(
     advised, text = None, "" if json else "\n".join([expected.to_text(width()), *lines])
     try:
         if not missing:  # a part of a study is another plan than the whole, which may have been run
-            records.check_plan(planned.digest, extend=extend)
+            records.check_plan(planned.digest, extend=extend or metric_was_mended(planned, records))
         known = expected.records and (document := records.document()) and document.plan_digest == planned.digest
         if known and document and is_installed("pandas") and is_installed("scipy"):  # one that only plans has none
             from contrasweep.results.results import Results

@@ -37,7 +37,7 @@ def start_line(state: RunState) -> str:
     before = f", {state.before} done before" if state.before else ""
     parts = f"{state.study}: {trials}{before}, {_count(int(state.slots), 'slot')}"
     if state.eta_s is None:
-        return f"{parts}; how long it takes is known once a trial has reported or ended"
+        return f"{parts}; how long it takes is known once some trials have ended"
     return f"{parts}, about {duration(state.eta_s)}"
 
 

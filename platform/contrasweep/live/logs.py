@@ -21,8 +21,16 @@ def find_trial(records: StudyRecords, prefix: str) -> str:
         ids |= {trial_id for trial_id in live.running if trial_id.startswith(prefix)}
     if len(ids) == 1:
         return ids.pop()
-    hint = f"it begins {len(ids)}: {', '.join(sorted(ids)[:5])}" if ids else "contrasweep report lists all trials"
+    hint = f"it begins {len(ids)}: {', '.join(sorted(ids)[:5])}" if ids else _listed(records)
     raise SpecError("the id of one trial of this study, or its beginning", place="TRIAL", value=prefix, hint=hint)
+
+
+def _listed(records: StudyRecords) -> str:
+    """Some ids of the study's trials, and the command that prints them."""
+    some = sorted(records.touched())
+    such = f"the study has {len(some)} trials, such as {', '.join(some[:3])}; " if some else ""
+    command = f"contrasweep report {records.study} --storage {records.storage} --json"
+    return f"{such}`{command}` prints the trial_id, arm, fold, seed and status of each in its table"
 
 
 def read_log(records: StudyRecords, trial_id: str) -> str:

@@ -1,4 +1,8 @@
-"""How long what is left of a run will take, learned from each trial that ends and from the steps of those that run."""
+"""How long what is left of a run will take, learned from each trial that ends and from the steps of those that run.
+
+The first trial of each place also starts a process and imports what it trains with, which the later ones need not. So
+there is no estimate from what took less than `WORTH_S`, until a place trains its second trial.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -7,6 +11,8 @@ from contrasweep.live.state import RunningTrial
 
 Cell = tuple[str, str]
 """An arm and its axes' values as text."""
+WORTH_S = 60.0
+"""Seconds beside which the start of a process is little."""
 
 
 class _Mean:
@@ -26,12 +32,15 @@ class Pace:
         self._any = _Mean()  # stopped early or not: what a trial of a search takes
         self._steps: dict[Cell | str, int] = {}
 
-    def ended(self, cell: Cell, seconds: float, steps: int, *, whole: bool = True) -> None:
-        """Learn from a trial that was trained to its end, or stopped early (`whole` false)."""
-        self._any.add(seconds)
+    def ended(self, cell: Cell, seconds: float, steps: int, *, whole: bool = True, first: bool = False) -> None:
+        """Learn from a trial that was trained to its end, or stopped early (`whole` false). Of the `first` of a place
+        only its steps, unless it took long."""
+        counts = not first or seconds >= WORTH_S
+        if counts:
+            self._any.add(seconds)
         if not whole:
             return
-        for key in (cell, cell[0], ""):
+        for key in (cell, cell[0], "") if counts else ():
             self._seconds[key].add(seconds)
         for key in (cell, cell[0]):
             self._steps[key] = max(steps, self._steps.get(key, 0))
@@ -68,8 +77,11 @@ class Pace:
         return max(longest, (left + ahead) / places)
 
     def _length(self, trial: RunningTrial, spent: float) -> float | None:
-        """Seconds that a running trial takes in all: by its steps so far, else by those that ended."""
-        if trial.step and trial.steps and trial.reported is not None:
-            return (trial.reported - trial.started) * trial.steps / trial.step
+        """Seconds that a running trial takes in all: by its steps since its first report where that is a while ago,
+        else by those that ended."""
+        if trial.steps and trial.reported is not None and trial.first_reported is not None:
+            span, steps = trial.reported - trial.first_reported, trial.step - trial.first_step
+            if span >= WORTH_S and steps > 0:
+                return trial.reported - trial.started + span / steps * (trial.steps - trial.step)
         known = self.seconds((trial.arm, trial.settings))
         return None if known is None else max(known, spent)

@@ -98,6 +98,8 @@ class Progress:
             trial = self.state.running.get(trial_id)
             if trial is not None and reports:
                 trial.step, trial.reported, trial.note = step_of(reports[-1]), float(reports[-1]["time"]), ""
+                if trial.first_reported is None:
+                    trial.first_step, trial.first_reported = step_of(reports[0]), float(reports[0]["time"])
                 value = next((r[self.state.metric] for r in reversed(reports) if self.state.metric in r), math.nan)
                 trial.value = float(value) if math.isfinite(value) else None
                 if trial.steps is not None and trial.step > trial.steps:
@@ -123,7 +125,8 @@ class Progress:
                 self.waiting[cell] -= 1
             self.state.statuses[record.status] = self.state.statuses.get(record.status, 0) + 1
             self.over[record.trial_id] = record.status
-            self._count(record, record.seconds if trial is None else time.time() - trial.started)
+            first = trial is not None and len(self.over) <= self.state.slots
+            self._count(record, record.seconds if trial is None else time.time() - trial.started, first=first)
 
     def say(self, text: str) -> None:
         """A line for whoever watches."""
@@ -141,7 +144,8 @@ class Progress:
         for display in self.displays:
             display.close(self.state)
 
-    def _count(self, record: Record, seconds: float) -> None:
+    def _count(self, record: Record, seconds: float, *, first: bool = False) -> None:
+        """Count a trial's record; `first`: no trial ended at its place before."""
         arm = self.state.arms.setdefault(record.arm, ArmState())
         arm.ended += 1
         axes = axes_as_text(self.axes, record.config, record.data.name)
@@ -149,7 +153,7 @@ class Progress:
         value = record.metrics.get(self.state.metric)
         if record.status in (Status.DONE, Status.PRUNED):
             whole = record.status is Status.DONE
-            self.pace.ended(cell, seconds, record.step, whole=whole)
+            self.pace.ended(cell, seconds, record.step, whole=whole, first=first)
         if record.status is Status.DONE and value is not None and math.isfinite(value):
             fold = "" if record.fold is None else f"fold={record.fold}"
             where = " ".join(filter(None, [self.state.settings(axes), fold, f"seed={record.seed}"]))

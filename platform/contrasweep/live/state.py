@@ -39,6 +39,8 @@ class RunningTrial:
     value: float | None = None  # the study's metric, as it was last reported
     reported: Time | None = None
     note: Line = ""  # what is odd about it: that it does not report
+    first_step: Count = 0  # the step of its first report in this run
+    first_reported: Time | None = None
 
     @property
     def settings(self) -> str:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
-from contrasweep.errors import BrokenFileError, SpecError
+from contrasweep.errors import SpecError
 from contrasweep.planning.looks import stage
 from contrasweep.planning.plan import Cell, Lot, Resolve, SweepTotals
 from contrasweep.planning.shown import ShownPlan
-from contrasweep.storage.confirmations import Confirmation, write_confirmation
-from contrasweep.storage.planned import read_planned, write_planned
+from contrasweep.storage.confirmations import Confirmation, is_another, write_confirmation
+from contrasweep.storage.looks import read_looks, write_looks
+from contrasweep.storage.planned import is_whole, write_planned
 from contrasweep.storage.record import Phase, Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import DeclaredSearch
@@ -118,13 +119,11 @@ class SweepPlan(ShownPlan, SweepDesign):
         return DeclaredSearch(self.study.searcher, len(self.search_folds), to_plain(self.study.arm_budget))
 
     def complete(self, records: StudyRecords, finished: Collection[str]) -> bool:
-        """Whether each trial of the stored plan is `finished`, and the last look taken; False while none is stored."""
+        """Whether each trial of the stored plan is `finished`, and the last look taken. False until a run of this very
+        declaration has found the best of every arm: the stored plan has no trials of the other arms before that."""
         if self.study.replicates is not None and not stage(self, records).over:
             return False
-        try:  # the plan is whole only once the best of every arm is known, as its stored frame says
-            return set(read_planned(records)["trial_id"]) <= set(finished)
-        except BrokenFileError:  # or missing: the run writes it
-            return False
+        return is_whole(records, self.digest, finished)
 
     def stored_frame(self, records: StudyRecords, complete: bool) -> "pd.DataFrame | None":
         """The frame of the confirmation, of a study with looks as far as the first; None where the storage knows more
@@ -150,10 +149,11 @@ class SweepPlan(ShownPlan, SweepDesign):
         first = self.study.replicates.first if self.study.replicates else None
 
         def confirmed(design: SweepDesign) -> None:
-            write_planned(records, _frame(design))
-            write_confirmation(
-                records, Confirmation.of(design.best, self.study.confirm_seeds, self.study.confirm_folds)
-            )
+            write_planned(records, _frame(design), self.digest)
+            confirmation = Confirmation.of(design.best, self.study.confirm_seeds, self.study.confirm_folds)
+            if is_another(records, confirmation) and (log := read_looks(records)) is not None:
+                write_looks(records, log.begun_anew())  # what was looked at were other configurations
+            write_confirmation(records, confirmation)
 
         return SweepSource(replace(self, seeds=first), records, confirmed, records.finished() - set(finished))
 

@@ -252,6 +252,7 @@ def report_data(results: Results, table: Table) -> ReportData:
         storage=results.records.store.uri,
         links=results.run_urls,
         given=table,
+        given_overall=results.table(["arm"], [], table.metric) if results.axes else None,
         images=trials.figures(results.records, frame, results.trial_records, results.axes),
         search=results.search if len(results.search) else None,
         by_item=compared,

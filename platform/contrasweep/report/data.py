@@ -50,6 +50,7 @@ class ReportData:
     storage: str = ""  # where the study lies, for the commands that a report names
     served: str = ""  # the command that serves the pages behind `links`; empty where a server does
     given: Table | None = None  # the table, where it is computed already
+    given_overall: Table | None = None  # the arms over all axes, likewise
     code: Sequence[Sequence[str]] = ()  # one row for each code that made trials: digest, trials, commit
     superseded: int = 0  # trials that were put aside
 
@@ -100,7 +101,7 @@ class ReportData:
     @cached_property
     def overall(self) -> Table | None:
         """The arms over all axes at once; None where the table is that already."""
-        return self._table(["arm"], []) if self.axes else None
+        return (self.given_overall or self._table(["arm"], [])) if self.axes else None
 
     @cached_property
     def answers(self) -> list[Answer]:

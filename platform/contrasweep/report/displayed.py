@@ -98,6 +98,7 @@ def named_report(data: ReportData, names: DisplayNames) -> ReportData:
         over_groups=[named_table(table, names) for table in data.over_groups],
         advice=data.advice and named_advice(data.advice, names),
         given=data.given and named_table(data.given, names),
+        given_overall=data.given_overall and named_table(data.given_overall, names),
     )
 
 

@@ -18,6 +18,7 @@ SPECIAL = {
     "↑": r"$\uparrow$",
     "↓": r"$\downarrow$",
     "∞": r"$\infty$",
+    "±": r"$\pm$",
     "†": r"$\dagger$",
     "<": r"$<$",
     ">": r"$>$",

@@ -48,7 +48,7 @@ class Answer:
         if not self.decisive:
             return [*parts, "p not adjusted, no verdicts"]
         if family.size > 1:
-            parts.append(f"{family.correction} over {family.size} comparisons")
+            parts.append(f"p and intervals by {family.correction} over {family.size} comparisons")
         return [*parts, f"alpha {family.alpha:g}"]
 
     def sentences(self, limit: int | None = MAX_SENTENCES) -> list[str]:

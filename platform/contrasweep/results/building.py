@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 
 from contrasweep.errors import SpecError, choose_from
+from contrasweep.results.answer import replicates_text
 from contrasweep.results.cells import Cell, Key, Replicate
 from contrasweep.results.comparing import ItemValues, Judging, comparisons
 from contrasweep.results.layout import Layout, names_of
 from contrasweep.results.legend import NO_INTERVAL
 from contrasweep.results.marks import marked
-from contrasweep.results.replicates import cells_of, distinct, groups_of, trials_of, used_trials
+from contrasweep.results.replicates import cells_of, distinct, groups_of, trials_of
 from contrasweep.results.table import Table
 from contrasweep.statistics.design import Contrast, Design
 from contrasweep.statistics.evidence import ItemScores, mean_contrast
@@ -98,13 +99,14 @@ def _cells(
     links: Mapping[str, str],
     items: ItemValues | None,
 ) -> dict[tuple[Key, Key], Cell]:
-    trials = trials.assign(used=used_trials(trials, layout), cell=cells_of(trials, layout))
+    trials = trials.assign(cell=cells_of(trials, layout))
     split = len(layout.rows)
     cells = {}
     for key, part in groups_of(trials, layout.shown):
-        used, done = part[part["used"]], part[part["value"].notna()]
-        mean = _mean(used, judging.design, items) if len(used) else None
-        low, high = mean.interval(judging.alpha, judging.alpha) if mean else (None, None)
+        done = part[part["value"].notna()]
+        spread = _spread(done, judging.design, items) if len(done) else None
+        mean = float(np.average(done["value"], weights=done["weight"])) if len(done) else None
+        low, high = _interval(mean, spread, judging.alpha)
         bounds = metric_range(metric)
         # One replicate has no interval that could be kept in bounds.
         if (
@@ -122,28 +124,45 @@ def _cells(
             )
         )
         cells[key[:split], key[split:]] = Cell(
-            mean=mean.difference if mean else None,
+            mean=mean,
             low=low,
             high=high,
             n=len(done),
-            used=len(used),
             statuses=dict(Counter(part["status"])),
             replicates=replicates,
-            method=_method(mean, judging.alpha),
-            least=min(mean.values) if mean else None,
-            most=max(mean.values) if mean else None,
+            method=_method(spread, judging.alpha),
+            least=float(done["value"].min()) if len(done) else None,
+            most=float(done["value"].max()) if len(done) else None,
+            over=_over(done, spread) if spread else "",
         )
     return cells
 
 
-def _mean(used: pd.DataFrame, design: Design, items: ItemValues | None) -> Contrast | None:
-    """The mean of one arm's replicates under the design, as a comparison with 0 has it."""
+def _spread(done: pd.DataFrame, design: Design, items: ItemValues | None) -> Contrast | None:
+    """What one arm's finished replicates say of their mean under the design, as a comparison with 0 has it."""
     scores = None
     if items is not None:
-        ids = list(used["trial_id"])
+        ids = list(done["trial_id"])
         scores = ItemScores([items.means.get(t) for t in ids], [items.parts[t] for t in ids], items.sizes)
-    weights = used["weight"].to_numpy() if (used["weight"] != 1).any() else None
-    return mean_contrast(used[["cell", "fold", "seed", "value"]], design, weights=weights, items=scores)
+    weights = done["weight"].to_numpy() if (done["weight"] != 1).any() else None
+    return mean_contrast(done[["cell", "fold", "seed", "value"]], design, weights=weights, items=scores)
+
+
+def _interval(mean: float | None, spread: Contrast | None, alpha: float) -> tuple[float | None, float | None]:
+    """The interval around the mean of all finished trials. Where folds or cells lack some of their trials, it has the
+    width of that of the mean of their means."""
+    if mean is None or spread is None:
+        return None, None
+    low, high = spread.interval(alpha, alpha)
+    return low + (mean - spread.difference), high + (mean - spread.difference)
+
+
+def _over(done: pd.DataFrame, spread: Contrast) -> str:
+    """What the replicates of a cell are: `5 folds x 2 seeds`, or `9 replicates on 5 folds` where some are missing."""
+    a_fold = Counter(fold for fold, _ in set(zip(done["fold"], done["seed"], strict=True)))
+    if spread.design.folds and len(set(a_fold.values())) > 1:
+        return f"{a_fold.total()} replicates on {len(a_fold)} folds"
+    return replicates_text(spread)
 
 
 def _method(mean: Contrast | None, alpha: float) -> str:

@@ -29,9 +29,8 @@ class Replicate:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: `n` of `planned` trials are finished; `mean` in `low` to `high` is over the `used` ones, which are the
-    replicates that all arms of its comparisons finished. `least` and `most` are the outermost of what was averaged
-    (folds, seeds of a fold averaged, or replicates).
+    """One cell: `n` of `planned` trials are finished; `mean`, in `low` to `high`, and the outermost values `least` and
+    `most` are over all of these. `over` says what they are: `5 folds x 2 seeds`.
 
     `statuses` counts its trials by status; `best` marks arms that are not worse than the best, `mark` is `better` or
     `worse` than the reference (or `worse` than the best), or empty. `other_code` counts its trials that ran
@@ -49,7 +48,7 @@ class Cell:
     most: float | None = None
     best: bool = False
     mark: str = ""
-    used: int = 0
+    over: str = ""
     other_code: int = 0
 
     @property

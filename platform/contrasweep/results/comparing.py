@@ -1,7 +1,7 @@
 """The comparisons of a table: from its trials to evidence, judged together as the study's family or exploratory."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -55,14 +55,17 @@ def comparisons(
     if decisive:
         size = family_size(arms_by_cell(trials, layout.axes), judging.reference, judging.question or "overall")
     family = Family(size, judging.alpha, judging.margin if decisive else None)
-    judged_pairs = judged([e for *_, e in found], family, judging.mode, decisive=decisive)
+    named = [(tuple(zip(layout.context, context, strict=True)), a, b, evidence) for context, a, b, evidence in found]
+    growth = judging.growth if decisive else None
+    looks = [growth.looks_before(*one) for one in named] if growth is not None else None
+    judged_pairs = judged([e for *_, e in found], family, judging.mode, decisive=decisive, looks=looks)
     pairs = []
-    for (context, a, b, _), comparison in zip(found, judged_pairs, strict=True):
-        if judging.growth is not None and decisive:
-            comparison = judging.growth.judged(tuple(zip(layout.context, context, strict=True)), a, b, comparison)
+    for (context, a, b, _), comparison in zip(named, judged_pairs, strict=True):
+        if growth is not None:
+            comparison = growth.judged(context, a, b, comparison)
         if (comparison.difference < 0) == (judging.mode == "max") and comparison.difference != 0:
             a, b, comparison = b, a, comparison.reversed()
-        pairs.append(Pair(tuple(zip(layout.context, context, strict=True)), a, b, comparison, metric))
+        pairs.append(Pair(context, a, b, comparison, metric))
     return pairs
 
 
@@ -76,33 +79,36 @@ def _evidence(
 ) -> Iterator[tuple[Key, str, str, Evidence]]:
     work = trials.assign(side=sides_of(trials, layout), cell=cells_of(trials, layout), lost=trials["status"].isin(LOST))
     for context, part in groups_of(work, layout.context):
-        sides = {str(side): rows.set_index(["cell", "fold", "seed"]) for side, rows in part.groupby("side", sort=False)}
+        column = {name: part[name].to_numpy() for name in ("value", "lost", "weight", "trial_id")}
+        keys = list(zip(part["cell"], part["fold"], part["seed"], strict=True))
+        sides: dict[str, dict[Any, int]] = {}  # where the trial of each (cell, fold, seed) stands
+        for at, (side, key) in enumerate(zip(part["side"], keys, strict=True)):
+            sides.setdefault(str(side), {}).setdefault(key, at)
         for a, b in pairs_of(sides, judging.reference):
-            both = sides[a].index.intersection(sides[b].index, sort=False)
-            first, second = (sides[side][~sides[side].index.duplicated()].loc[both] for side in (a, b))
-            rows = pd.DataFrame(
-                {
-                    "a": first["value"].to_numpy(),
-                    "b": second["value"].to_numpy(),
-                    "failed_a": first["lost"].to_numpy(),
-                    "failed_b": second["lost"].to_numpy(),
-                },
-                both,
-            ).reset_index()
-            scores = None if items is None else _items(items, first, second)
-            weights = first["weight"].to_numpy() if (part["weight"] != 1).any() else None
+            both = [key for key in sides[a] if key in sides[b]]
+            first, second = ([sides[side][key] for key in both] for side in (a, b))
+            rows = pd.DataFrame(both, columns=["cell", "fold", "seed"]).assign(
+                a=column["value"][first],
+                b=column["value"][second],
+                failed_a=column["lost"][first],
+                failed_b=column["lost"][second],
+            )
+            trial_ids = column["trial_id"]
+            scores = None if items is None else _items(items, trial_ids[first], trial_ids[second])
+            weights = column["weight"][first] if (column["weight"] != 1).any() else None
             found = None
             if len(rows):
                 found = paired_evidence(rows, judging.design, mode=judging.mode, weights=weights, items=scores)
             if found is not None:
-                yield context, a, b, found
+                finished = sum(int(np.isfinite(column["value"][list(sides[side].values())]).sum()) for side in (a, b))
+                yield context, a, b, replace(found, unpaired=finished - 2 * found.pairs)
 
 
-def _items(items: ItemValues, first: pd.DataFrame, second: pd.DataFrame) -> ItemScores:
-    """a - b of each group of items, of each row."""
+def _items(items: ItemValues, first: Iterable[str], second: Iterable[str]) -> ItemScores:
+    """a - b of each group of items, of the trials of each row."""
     differences: list[Any] = []
     parts: list[str] = []
-    for a, b in zip(first["trial_id"], second["trial_id"], strict=True):
+    for a, b in zip(first, second, strict=True):
         known = a in items.means and b in items.means
         differences.append(np.subtract(items.means[a], items.means[b]) if known else None)
         parts.append(items.parts.get(a, items.parts.get(b, "")))

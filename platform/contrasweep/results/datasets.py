@@ -23,9 +23,9 @@ MIN_DATASETS = 3
 
 @dataclass(frozen=True)
 class DatasetSummary:
-    """Arms over datasets that all of them finished: `means` [arms, datasets] of the metric, mean `ranks` [arms] (1 is
-    best, ties share), Holm's `p_values` of Wilcoxon's signed-rank test by pair of arms, and the `runs` of each arm
-    [runs, datasets], which every dataset has."""
+    """Arms over datasets that all of them finished: `means` [arms, datasets] of the metric over all finished trials,
+    mean `ranks` [arms] (1 is best, ties share), Holm's `p_values` of Wilcoxon's signed-rank test by pair of arms, and
+    the `runs` of each arm [runs, datasets], which every dataset has."""
 
     arms: tuple[str, ...]
     datasets: tuple[str, ...]
@@ -90,7 +90,7 @@ def dataset_summary(
     arms = [str(arm) for arm in wide.columns]
     if len(datasets) < MIN_DATASETS or len(arms) < 2:
         return None
-    means = wide.groupby(level="data", sort=False).mean().loc[datasets].to_numpy().T
+    means = rows.groupby(["data", "arm"])["value"].mean().unstack("arm").loc[datasets, arms].to_numpy().T
     sign = -1 if mode == "max" else 1
     ranks = np.mean([stats.rankdata(sign * column) for column in means.T], axis=0)
     pairs = [(a, b) for i, a in enumerate(arms) for b in arms[i + 1 :]]

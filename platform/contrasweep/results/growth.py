@@ -1,19 +1,38 @@
 """What is said of a study that was looked at before: one that is looked at as it grows has the verdicts of its last
-look, and nothing between looks; one of a fixed size that was extended after its end has stricter verdicts."""
+look, and nothing between looks; one of a fixed size that was extended after its end has stricter verdicts. What an
+earlier look decided is told beside them, with that look's own interval and p."""
 
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass, replace
 from typing import Self
 
 from contrasweep.config import Config
 from contrasweep.statistics.comparison import Comparison
-from contrasweep.statistics.verdicts import Judgement, Verdict
-from contrasweep.storage.looks import HALVING, LookAt, LookLog, read_looks
+from contrasweep.statistics.evidence import Evidence
+from contrasweep.statistics.verdicts import Decided, verdict_of
+from contrasweep.storage.looks import HALVING, VERDICTS, LookLog, read_looks
 from contrasweep.storage.records import StudyRecords
 
-SAME: Mapping[str, Verdict] = {"better": "better", "worse": "worse", "equivalent": "equivalent"}
-TURNED: Mapping[str, Verdict] = {"better": "worse", "worse": "better", "equivalent": "equivalent"}
-"""Verdicts of a decision, on its first arm and on its second."""
+Context = tuple[tuple[str, str], ...]
+SAME_DATA = 1e-9
+"""Estimates of the same trials agree to this share of their size and standard error."""
+
+
+def decided_before(log: LookLog, context: Context, a: str, b: str, pairs: int) -> Decided | None:
+    """What the first of the looks at fewer than so many pairs of trials that decided `a` against `b` said of it."""
+    for number, (look, one) in enumerate(zip(log.looks, log.history((context, frozenset((a, b)))), strict=True), 1):
+        if one is not None and one.pairs < pairs and one.decision in VERDICTS:
+            found = Decided(
+                number,
+                look.replicates,
+                log.unit,
+                one.decision,  # type: ignore[arg-type]
+                one.difference,
+                *one.interval,
+                one.adjusted_p,
+            )
+            return found if one.a == a else found.reversed()
+    return None
 
 
 @dataclass(frozen=True)
@@ -30,25 +49,57 @@ class Growth:
         declared = spec.get("replicates")
         return cls(read_looks(records), declared["of"], declared["most"]) if declared else None
 
-    def judged(self, context: tuple[tuple[str, str], ...], a: str, b: str, comparison: Comparison) -> Comparison:
-        """The comparison with what the last look said of it: p counts all looks."""
+    def looks_before(self, context: Context, a: str, b: str, evidence: Evidence) -> int:
+        """None that would make a comparison stricter: its last look says what stands."""
+        return 0
+
+    def judged(self, context: Context, a: str, b: str, comparison: Comparison) -> Comparison:
+        """The comparison with the verdict, interval and p of the look that its data are of; between looks there are
+        none."""
         now = comparison.judgement
         if now is None:
             return comparison
+        evidence = comparison.evidence
         stands = self.log.latest.get((context, frozenset((a, b)))) if self.log else None
+        before = decided_before(self.log, context, a, b, evidence.gaps.planned) if self.log else None
+        waiting = replace(
+            now,
+            verdict="undecided",
+            p_value=1.0,
+            low=-math.inf,
+            high=math.inf,
+            equivalence_p=None,
+            gaps_decide=False,
+            reason="no look yet" if stands is None else "between looks",
+            before=before,
+        )
         if stands is None:
-            return replace(comparison, judgement=replace(now, verdict="undecided", p_value=1.0, reason="no look yet"))
-        return replace(comparison, judgement=self._judgement(now, stands, stands.a == a))
-
-    def _judgement(self, now: Judgement, stands: LookAt, same_side: bool) -> Judgement:
-        verdict = (SAME if same_side else TURNED).get(stands.decision, "undecided")
+            return replace(comparison, judgement=waiting)
+        low, high = stands.interval
+        difference = stands.difference
+        if stands.a != a:
+            low, high, difference = -high, -low, -difference
+        common = evidence.common
+        apart = abs(difference - common.difference) > SAME_DATA * (abs(difference) + common.standard_error)
+        if evidence.gaps.planned != stands.pairs or evidence.gaps.pending or apart:
+            return replace(comparison, judgement=waiting)
+        verdict = verdict_of(low, high, comparison.family.margin, comparison.mode)
         reason = ""
         if stands.decision == "futile":
             reason = f"futile: {self.most} {self.unit} would hardly decide it"
         elif stands.decision == "open" and not self.over:
             reason = "open"
-        p = min(stands.adjusted_p, 1.0)
-        return replace(now, verdict=verdict, p_value=p, gaps_decide=False, reason=reason)
+        judgement = replace(
+            waiting,
+            verdict=verdict,
+            p_value=stands.adjusted_p,
+            low=low,
+            high=high,
+            equivalence_p=stands.adjusted_equivalence_p,
+            level=stands.level,
+            reason=reason,
+        )
+        return replace(comparison, judgement=judgement)
 
     @property
     def over(self) -> bool:
@@ -71,7 +122,7 @@ class Growth:
         times = "once" if len(looks) == 1 else f"{len(looks)} times"
         lines = [
             f"looked at {times} ({at} of at most {self.most} {self.unit}), alpha spent as {self.log.spending}: "
-            "verdicts and p are those of the looks and count them all"
+            "verdicts, intervals and p are those of the looks and count them all"
         ]
         if self.log.earlier:
             lines.append(f"{len(self.log.earlier)} earlier looks were at trials that were since made anew")
@@ -102,26 +153,17 @@ class Extension:
         """What its looks count."""
         return self.log.unit
 
-    def judged(self, context: tuple[tuple[str, str], ...], a: str, b: str, comparison: Comparison) -> Comparison:
-        """The comparison with p counted over the looks at fewer replicates. What was decided then stays decided."""
-        now = comparison.judgement
-        if now is None:
-            return comparison
-        planned = comparison.evidence.gaps.planned
+    def looks_before(self, context: Context, a: str, b: str, evidence: Evidence) -> int:
+        """How many looks at fewer replicates there were at this comparison: each has halved its level."""
         history = self.log.history((context, frozenset((a, b))))
-        before = [one for one in history if one is not None and one.pairs < planned]
-        if not before:
+        return sum(one is not None and one.pairs < evidence.gaps.planned for one in history)
+
+    def judged(self, context: Context, a: str, b: str, comparison: Comparison) -> Comparison:
+        """The comparison, which is that of all data present, with what an earlier look decided."""
+        before = decided_before(self.log, context, a, b, comparison.evidence.gaps.planned)
+        if comparison.judgement is None or before is None:
             return comparison
-        for one in before:
-            if one.decision in SAME:
-                verdict = (SAME if one.a == a else TURNED)[one.decision]
-                return replace(comparison, judgement=replace(now, verdict=verdict, p_value=one.adjusted_p))
-        factor = float(2 ** len(before))
-        p = min(1.0, now.p_value * factor)
-        same = None if now.equivalence_p is None else min(1.0, now.equivalence_p * factor)
-        kept = (same if now.verdict == "equivalent" and same is not None else p) <= comparison.alpha
-        verdict = now.verdict if kept else "undecided"
-        return replace(comparison, judgement=replace(now, verdict=verdict, p_value=p, equivalence_p=same))
+        return replace(comparison, judgement=replace(comparison.judgement, before=before))
 
     @property
     def notes(self) -> list[str]:
@@ -131,5 +173,6 @@ class Extension:
         bound = 2 - 0.5 ** len(looks)
         return [
             f"extended after its trials had ended (at {at} {self.unit}): this is look {len(looks) + 1}, whose p are "
-            f"multiplied by {2 ** len(looks)}; over all looks a false verdict has a chance of at most {bound:g} alpha"
+            f"multiplied by {2 ** len(looks)} and whose intervals are as much wider; over all looks a false verdict "
+            f"has a chance of at most {bound:g} alpha"
         ]

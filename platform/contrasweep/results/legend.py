@@ -1,12 +1,14 @@
 """What a table says beside its numbers: the meaning of its marks and brackets, and what is missing."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from contrasweep.results.cells import ARROWS, Cell
 
 NO_INTERVAL = "none"
 """The method of a cell with one replicate."""
+MAX_NAMED = 8
+"""So many cells with other replicates than most of them are named."""
 NOT_WORSE = "* not worse than the best"
 """What the mark of a cell says; every format has its own mark for the asterisk."""
 
@@ -36,6 +38,8 @@ def legend(
     elif methods := [method for method in methods if method != NO_INTERVAL]:
         level = f"{100 * (1 - alpha):g} %"
         lines.append(f"mean [{level} interval: {', '.join(methods)}]{' (min–max)' * spread} over {replicates}")
+    if spread and methods:
+        lines.append("min and max are those of single trials")
     if any(cell.best for cell in cells):
         lines.append(f"{NOT_WORSE} {' and '.join(compared)}")
     elif verdicts:
@@ -49,6 +53,15 @@ def legend(
     return [*lines, *_gaps(cells)]
 
 
+def replicates_of(names: Mapping[str, Sequence[str]]) -> str:
+    """What means are over, from what the cells of each kind are called: the kind of most cells first, the others with
+    the cells that they are of."""
+    kinds = sorted(names, key=lambda kind: -len(names[kind]))
+    if sum(len(names[kind]) for kind in kinds[1:]) > MAX_NAMED:
+        return f"{kinds[0]}; other cells have another number, which their list of trials shows"
+    return ", but ".join([*kinds[:1], *(f"{kind} ({', '.join(names[kind])})" for kind in kinds[1:])])
+
+
 def _gaps(cells: Collection[Cell]) -> list[str]:
     missing: Counter[str] = Counter()
     for cell in cells:
@@ -57,6 +70,4 @@ def _gaps(cells: Collection[Cell]) -> list[str]:
     if not missing:
         return []
     left = ", ".join(f"{n} {status}" for status, n in missing.items() if n)
-    narrowed = any(cell.used < cell.n for cell in cells)
-    common = "; means are over the replicates that all of a comparison finished" if narrowed else ""
-    return [f"3/5: finished/planned; not in the table: {left}{common}"]
+    return [f"3/5: finished/planned; not in the table: {left}"]

@@ -101,38 +101,48 @@ def _judged(
     mode: Literal["max", "min"],
     declared: Replicates,
 ) -> tuple[LookAt, ...]:
-    """Every comparison after this look. What has a verdict keeps it; what has no new replicates is not tested again."""
+    """Every comparison after this look. What has new replicates is tested, decided or not; what has a verdict keeps
+    it."""
     if not family_pairs:
         return ()
-    level = float(looks.nominal_levels(family.level)[len(log.looks)])
+    now = len(log.looks)
+    inflation = looks.t_inflation(family.level) if _of_seeds(family_pairs) else 1.0
+    histories = [log.history(c.key) for c in family_pairs]
     before = [log.latest.get(c.key) for c in family_pairs]
     tested = [
-        past is None or (past.decision not in VERDICTS and c.evidence.gaps.planned > past.pairs)
-        for c, past in zip(family_pairs, before, strict=True)
+        past is None or c.evidence.gaps.planned > past.pairs for c, past in zip(family_pairs, before, strict=True)
     ]
-    p_values = [c.evidence.p_value(level, mode) if t else None for c, t in zip(family_pairs, tested, strict=True)]
+    when = [
+        now if t else max(k for k, one in enumerate(past) if one is not None and one.p_value is not None)
+        for t, past in zip(tested, histories, strict=True)
+    ]
+    # The level of the first step chooses each comparison's test, at the look that its data are of.
+    levels = [looks.level_at(family.level / inflation, look) for look in when]
     margin = family.margin
+    p_values = [
+        c.evidence.p_value(level, mode) if t else None for c, t, level in zip(family_pairs, tested, levels, strict=True)
+    ]
     same = [
-        c.evidence.equivalence_p(margin, level) if t and margin is not None else None
-        for c, t in zip(family_pairs, tested, strict=True)
+        c.evidence.equivalence_p(margin, level, mode) if t and margin is not None else None
+        for c, t, level in zip(family_pairs, tested, levels, strict=True)
     ]
     differences = [
         c.evidence.common.difference if t or past is None else past.difference
         for c, t, past in zip(family_pairs, tested, before, strict=True)
     ]
-    past_looks = [log.history(c.key) for c in family_pairs]
+    decided = [past is not None and past.decision in VERDICTS for past in before]
     standings = judge_looks(
-        [[*(_number(one, "p_value") for one in past), _nan(p)] for past, p in zip(past_looks, p_values, strict=True)],
+        [[*(_number(one, "p_value") for one in past), _nan(p)] for past, p in zip(histories, p_values, strict=True)],
         differences,
         looks,
         family,
         equivalence_p=[
-            [*(_number(one, "equivalence_p") for one in past), _nan(p)]
-            for past, p in zip(past_looks, same, strict=True)
+            [*(_number(one, "equivalence_p") for one in past), _nan(p)] for past, p in zip(histories, same, strict=True)
         ],
         standard_errors=[_last_error(c.evidence, declared) for c in family_pairs],
+        decided=decided,
         mode=mode,
-        inflation=looks.t_inflation(family.level) if _of_seeds(family_pairs) else 1.0,
+        inflation=inflation,
     )
     return tuple(
         LookAt(
@@ -141,14 +151,16 @@ def _judged(
             c.b,
             c.evidence.gaps.planned if t or past is None else past.pairs,
             difference,
+            *LookAt.ends(*c.evidence.interval(standing.level, level, mode)),
             p,
             p_same,
-            standing.sequential_p,
-            standing.adjusted_p,
-            past.decision if past is not None and past.decision in VERDICTS else standing.decision,
+            standing.p_value,
+            standing.equivalence_p,
+            level,
+            past.decision if past is not None and done else standing.decision,
         )
-        for c, t, past, difference, p, p_same, standing in zip(
-            family_pairs, tested, before, differences, p_values, same, standings, strict=True
+        for c, t, past, done, difference, p, p_same, level, standing in zip(
+            family_pairs, tested, before, decided, differences, p_values, same, levels, standings, strict=True
         )
     )
 

@@ -20,7 +20,11 @@ def marked(cells: Cells, layout: Layout, pairs: Sequence[Pair], mode: str, refer
         verdicts[context, pair.b, pair.a] = pair.comparison.reversed().verdict
     result = dict(cells)
     for context, members in _contexts(cells, layout).items():
-        best = (max if mode == "max" else min)(members, key=lambda side: float(cells[members[side]].mean or 0.0))
+        beaten = {s for s in members if any(verdicts.get((context, s, other)) == "worse" for other in members)}
+        best = (max if mode == "max" else min)(
+            [side for side in members if side not in beaten] or members,
+            key=lambda side: float(cells[members[side]].mean or 0.0),
+        )
         against = [best] if reference is None else list(members)
         worse = {s for s in members if any(verdicts.get((context, s, o)) == "worse" for o in against)}
         for side, place in members.items():

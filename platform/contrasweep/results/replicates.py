@@ -1,7 +1,6 @@
-"""The trials behind a table as replicates: one row a planned trial, and which of them arms have in common."""
+"""The trials behind a table as replicates: one row a planned trial."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,8 +12,6 @@ from contrasweep.storage.record import Status
 NOT_FINITE = "not finite"
 LOST = (NOT_FINITE, Status.FAILED.value, Status.INFEASIBLE.value, Status.PRUNED.value)
 """What a trial is that was tried and gave no value; others without one are still to run."""
-MOST_LEFT_OUT = 0.5
-"""An arm with fewer than this share of the fullest arm's finished trials does not narrow what is common to the rest."""
 
 
 def trials_of(frame: pd.DataFrame, planned: pd.DataFrame | None, metric: str, factors: Key) -> pd.DataFrame:
@@ -60,56 +57,8 @@ def sides_of(trials: pd.DataFrame, layout: Layout) -> pd.Series:
     return pd.Series([" ".join(k) for k in zip(*(trials[f] for f in layout.compared), strict=True)], trials.index)
 
 
-def used_trials(trials: pd.DataFrame, layout: Layout) -> Any:
-    """Which trials the means of a table are over, bool [n]: where an arm has gaps, the replicates that all arms of the
-    same context have finished, in every cell that is averaged. An arm with very few of them is left out of this, and
-    its own mean is over its own."""
-    used = trials["value"].notna().to_numpy(copy=True)
-    work = trials.assign(side=sides_of(trials, layout), cell=cells_of(trials, layout), used=used, at=range(len(trials)))
-    for _, part in groups_of(work, layout.context):
-        done = part[part["used"]]
-        counts = done["side"].value_counts()
-        if not len(counts):
-            continue
-        full = list(counts[counts >= MOST_LEFT_OUT * counts.max()].index)
-        common = _common(done[done["side"].isin(full)], full)
-        for side in counts.index:
-            rows = done[done["side"] == side]
-            keys = _keys(rows) if side in full else []
-            if side in full and common:
-                used[rows["at"]] = [key in common for key in keys]
-            elif side not in full:
-                used[rows["at"]] = _own(rows)
-    return used
-
-
 def cells_of(trials: pd.DataFrame, layout: Layout) -> pd.Series:
     """Of each trial the cell that is averaged over."""
     if not layout.pooled:
         return pd.Series("", trials.index)
     return pd.Series([" ".join(k) for k in zip(*(trials[f] for f in layout.pooled), strict=True)], trials.index)
-
-
-def _keys(rows: pd.DataFrame) -> list[tuple[str, str, str]]:
-    return list(zip(rows["cell"], rows["fold"], rows["seed"], strict=True))
-
-
-def _common(done: pd.DataFrame, sides: list[str]) -> set[tuple[str, str, str]]:
-    """The (cell, fold, seed) that every side has, of the replicates that have every cell that any has."""
-    held = [set(_keys(done[done["side"] == side])) for side in sides]
-    common = set.intersection(*held)
-    return _complete(common)
-
-
-def _complete(keys: set[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
-    cells = {cell for cell, _, _ in keys}
-    count: dict[tuple[str, str], int] = {}
-    for _, fold, seed in keys:
-        count[fold, seed] = count.get((fold, seed), 0) + 1
-    return {key for key in keys if count[key[1:]] == len(cells)}
-
-
-def _own(rows: pd.DataFrame) -> list[bool]:
-    """Of one arm's finished trials those whose replicate has all of its cells, or all of them where none has."""
-    complete = _complete(set(_keys(rows)))
-    return [not complete or key in complete for key in _keys(rows)]

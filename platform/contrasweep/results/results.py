@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # brings SciPy along, for which a study's records need not wa
     from contrasweep.statistics import Comparison
 
 MAX_NOTES = 3
+PLURALS = {"arm": "arms", "axis": "axes", "metric": "metrics", "rows or columns": "rows and columns"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -401,7 +402,7 @@ class Results:
                 f"there is no such {kind}",
                 place=f"study {self.name}",
                 value=value,
-                hint=choose_from(kind, known, value),
+                hint=choose_from(PLURALS[kind], known, value),
             )
 
     def __repr__(self) -> str:

@@ -9,18 +9,15 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from contrasweep.results.answer import Answer, replicates_text
+from contrasweep.results.answer import Answer
 from contrasweep.results.cells import Cell, Key, Pair
 from contrasweep.results.display_names import NONE, DisplayNames
-from contrasweep.results.legend import legend
+from contrasweep.results.legend import legend, replicates_of
 from contrasweep.results.rendering import Renderable
 from contrasweep.statistics.design import Design
 from contrasweep.storage.record import Status
 
 COUNTED = (Status.DONE, Status.PENDING, Status.FAILED, Status.INFEASIBLE, Status.PRUNED, Status.BROKEN)
-
-MAX_DESIGNS = 3
-"""Numbers of replicates of a table's comparisons that its caption names; looks may give each another."""
 
 
 @dataclass(frozen=True)
@@ -96,14 +93,21 @@ class Table(Renderable):
 
     @property
     def _replicates(self) -> str:
+        """What the means are over; by what is compared where all of its cells have the same, else cell by cell."""
         if self.unit:
             return self.unit
-        known = [pair.comparison.evidence.common for pair in self.pairs]
-        what = "folds, seeds of a fold averaged" if self.design.folds else "seeds"
-        texts = dict.fromkeys(map(replicates_text, sorted(known, key=lambda one: one.n)))
-        if not texts:
-            return what
-        return " or ".join(texts) if len(texts) <= MAX_DESIGNS else max(texts, key=len)
+        by_place: dict[str, dict[str, None]] = {}
+        by_compared: dict[str, dict[str, None]] = {}
+        for place, cell in self.cells.items():
+            if cell.over:
+                labels = dict(zip((*self.row_factors, *self.column_factors), (*place[0], *place[1]), strict=True))
+                by_place.setdefault(cell.over, {})[" ".join(labels.values())] = None
+                by_compared.setdefault(cell.over, {})[" ".join(labels[name] for name in self.compared)] = None
+        if not by_place:
+            return "folds, seeds of a fold averaged" if self.design.folds else "seeds"
+        compared = [label for labels in by_compared.values() for label in labels]
+        chosen = by_compared if len(set(compared)) == len(compared) else by_place
+        return replicates_of({kind: list(labels) for kind, labels in chosen.items()})
 
     @cached_property
     def answer(self) -> Answer:
@@ -142,8 +146,8 @@ class Table(Renderable):
         return self._rendered("html")
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a cell, plain columns: the factors, metric, mean, low, high, min, max, n (finished), used (that
-        the mean is over), planned, counts, best, mark, and how many of its trials ran other code than the newest."""
+        """One row a cell, plain columns: the factors, metric, mean, low, high, min, max, n (finished, of
+        which the mean is), planned, counts, best, mark, and how many of its trials ran other code than the newest."""
         rows = []
         for row in self.rows:
             for column in self.columns:
@@ -162,7 +166,6 @@ class Table(Renderable):
                         "min": cell.least,
                         "max": cell.most,
                         "n": cell.n,
-                        "used": cell.used,
                     }
                     | {"planned": cell.planned, **counts, "interval": cell.method, "best": cell.best, "mark": cell.mark}
                     | {"other_code": cell.other_code}

@@ -3,18 +3,23 @@
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from contrasweep.errors import BrokenFileError
 from contrasweep.planning.budget import Budget
 from contrasweep.rows import Row, step_of
 from contrasweep.running.deferred import DeferredTrials
+from contrasweep.running.failures import lacks_metric, unreported_metric
 from contrasweep.running.listener import RunListener
 from contrasweep.running.overdue import Overdue
 from contrasweep.running.placement import Placements
 from contrasweep.running.study_code import StudyCode
 from contrasweep.running.versions import versions
-from contrasweep.storage.record import Record, Status, TrialNotes
-from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.attempts import CLAIM_FILE
+from contrasweep.storage.checkpoints import Checkpoints, Extra
+from contrasweep.storage.record import CodeRef, Record, Status, TrialNotes
+from contrasweep.storage.records import ATTEMPT, StudyRecords
 from contrasweep.trial import Trial
 from contrasweep.tuning.source import Finished, Next, Source
 
@@ -36,10 +41,11 @@ class ActiveTrials:
         deferred: DeferredTrials | None = None,
         refused: Mapping[str, Record] | None = None,
         touched: set[str] | None = None,
+        unreported: str = "",
     ) -> None:
         """`deferred` keeps what fits no host yet; without it, such a trial ends at once. `refused` are the records of
         trials that fitted no host in an earlier run. `touched` are the trials of which something is in the storage;
-        None: that is not known."""
+        None: that is not known. `unreported` is the study's metric, where no trial has reported it yet."""
         self.source, self.records, self.placements, self.code = source, records, placements, code
         self.listener, self.budget, self.overdue = listener, budget, overdue or Overdue()
         self.deferred, self.refused = deferred, dict(refused or {})
@@ -51,7 +57,7 @@ class ActiveTrials:
         self.stopped: set[str] = set()  # ids of trials that the source stopped early
         self.ended = 0
         self.fault = ""  # why nothing more may run
-        self._touched = touched
+        self._touched, self._unreported = touched, unreported
         self._told: dict[str, Record] = {}  # by trial id, records that came with a worker's last result
         self._seconds: dict[str, float] = {}  # trial id -> training time so far, as its worker last reported
         self._furthest: dict[str, int] = {}  # trial id -> last step that was reported
@@ -86,7 +92,9 @@ class ActiveTrials:
         while True:
             following = self.source.next(self.deferred.held() if adaptive and self.deferred else ())
             if isinstance(following, Next):
-                if not self.placements.fits(following.trial):
+                if following.stopped:
+                    self._end_stopped(following)
+                elif not self.placements.fits(following.trial):
                     if self.deferred is None or not self.deferred.put(following):
                         self._refuse(following)
                 elif self._refused_here(following.trial.id):
@@ -143,6 +151,17 @@ class ActiveTrials:
             self.records.reopen(trial.id)
         self.give_up(trial.id, f"{self.placements.why_not(trial)}\n", Status.INFEASIBLE)
 
+    def _end_stopped(self, candidate: Next) -> None:
+        """Write the record of a trial that an earlier driver did not live to stop: as it would have, with what the
+        trial's checkpoint knows of the time before."""
+        trial = candidate.trial
+        if self.placements.fits(trial):
+            self.begin(trial, candidate.notes)
+        else:
+            self.running[trial.id] = (trial, candidate.notes)
+        saved = Checkpoints(self.records.store, self.records.key(trial.id, "checkpoint")).latest()
+        self.give_up(trial.id, "", Status.PRUNED, saved.extra if saved else None)
+
     def begin(self, trial: Trial, notes: TrialNotes) -> TrialNotes:
         """Hand out `trial`; the notes for its record, with those of its placement."""
         self.placements.place(trial)
@@ -171,6 +190,8 @@ class ActiveTrials:
         """Take what a worker reports, after so many `seconds` of training in all; whether the trial got further than
         it ever was."""
         self._seconds[trial_id] = seconds
+        if any(self._unreported in row for row in reports):
+            self._unreported = ""
         self.overdue.reported(trial_id, len(reports), seconds, time.monotonic())
         self.budget.trained(trial_id, seconds)
         further = bool(reports) and reports[-1]["step"] > self._furthest.get(trial_id, 0)
@@ -213,12 +234,20 @@ class ActiveTrials:
         return self._told.pop(trial_id, None) or self.records.read_one(trial_id)
 
     def end(self, record: Record) -> None:
-        """The trial has its record: the source and the listener are given it."""
+        """The trial has its record: the source and the listener are given it. Where it ended without the study's
+        metric, and no trial has reported that yet, nothing more may run."""
         self.overdue.ended(record.trial_id)
         if self.running.pop(record.trial_id, None) is not None:
             self.ended += 1
             self.source.done(record)
             self.listener.on_end(record)
+            if self._unreported in record.metrics:  # its last reports come with the record
+                self._unreported = ""
+            if self._unreported and lacks_metric(record):
+                if any(self._unreported in row for row in self.records.metrics(record.trial_id)):
+                    self._unreported = ""
+                else:
+                    self.stop(unreported_metric(self._unreported, record))
 
     def end_recorded(self) -> None:
         """End the trials whose records were written while nobody listened."""
@@ -226,9 +255,10 @@ class ActiveTrials:
             if (record := self.recorded(trial_id)) is not None:
                 self.end(record)
 
-    def give_up(self, trial_id: str, error: str, status: Status = Status.FAILED) -> None:
+    def give_up(self, trial_id: str, error: str, status: Status = Status.FAILED, earlier: Extra | None = None) -> None:
         """Write the record of a trial whose worker could not: its metrics are in the storage already. One that the
-        worker wrote before it was lost stands."""
+        worker wrote before it was lost stands. `earlier` is what the checkpoint says of a trial that ran under an
+        earlier driver alone."""
         if (recorded := self.recorded(trial_id)) is not None:
             self.end(recorded)
             return
@@ -237,22 +267,36 @@ class ActiveTrials:
             notes = notes.joined(TrialNotes(refused_by=str(self.placements.inventory)))
         rows = self.records.metrics(trial_id)
         now = time.time()
+        code, seconds = self.code.of(trial), rows[-1]["time"] - rows[0]["time"] if rows else 0.0
+        if earlier is not None:
+            placed = TrialNotes(gpus=earlier.gpus, cost_per_hour=earlier.cost_per_hour, fused=earlier.fused)
+            notes, seconds = notes.joined(placed), max(seconds, earlier.seconds)
+            same = earlier.code in (None, code.digest)
+            code = replace(code if same else CodeRef(earlier.code or ""), earlier=earlier.earlier_code)
         record = Record.of(
             trial,
             status=status,
             rows=rows,
-            seconds=self._seconds.get(trial_id, rows[-1]["time"] - rows[0]["time"] if rows else 0.0),
+            seconds=self._seconds.get(trial_id, seconds),
             started=rows[0]["time"] if rows else now,
             ended=now,
             error=error or None,
+            host=self._host(trial_id),
             notes=notes,
             versions=versions(),
-            code=self.code.of(trial),
+            code=code,
         )
         self.records.write(record)
         if status is Status.INFEASIBLE:
             self.refused[trial_id], self.given_up[trial_id] = record, Next(trial, self.running[trial_id][1])
         self.end(record)
+
+    def _host(self, trial_id: str) -> str:
+        """The host of the trial's latest attempt; "" where nothing tells."""
+        try:
+            return CLAIM_FILE.read(self.records.store, self.records.key(trial_id, ATTEMPT)).host
+        except (FileNotFoundError, BrokenFileError):
+            return ""
 
 
 def _too_late(candidate: Next) -> str:

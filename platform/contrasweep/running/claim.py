@@ -11,7 +11,7 @@ from contrasweep.code import PresentCode
 from contrasweep.data.manifest import Manifest
 from contrasweep.planning.looks import check_log
 from contrasweep.planning.plan import Plan
-from contrasweep.running.code_changes import Changed, decide
+from contrasweep.running.code_changes import Changed, decide, metric_was_mended
 from contrasweep.running.versions import versions
 from contrasweep.secrets import redacted
 from contrasweep.storage.looks import read_looks, write_looks
@@ -48,7 +48,8 @@ def claim(
     failed trials lose their records and resume from their checkpoints, if their code has not changed. Raises
     `ContrasweepError` if another plan has the study's name, unless `extend`, and if recorded trials were made by other
     code and `changed` is "stop"; nothing has changed then."""
-    records.check_plan(plan.digest, extend=extend)
+    goes_on = extend or metric_was_mended(plan, records)
+    records.check_plan(plan.digest, extend=goes_on)
     finish_move(records)
     log = read_looks(records)
     check_log(plan.study.replicates, log)
@@ -57,7 +58,7 @@ def claim(
         from contrasweep.results.extensions import count_look  # brings pandas, which `plan` and `submit` do without
 
         count_look(plan, records)
-    records.claim(study_document(plan), extend=extend)
+    records.claim(study_document(plan), extend=goes_on)
     recorded = records.finished()
     put_aside = decision.carry_out(records)
     if log is not None and log.looks and (put_aside - decision.failed) & recorded:
@@ -67,7 +68,7 @@ def claim(
         print(note, file=sys.stderr)
     complete = plan.complete(records, finished)
     if (frame := plan.stored_frame(records, complete)) is not None:
-        write_planned(records, frame)
+        write_planned(records, frame, plan.digest)
     refused = {i: record for i, record in decision.refused.items() if i in finished}
     return Remaining(finished - refused.keys(), complete and not refused, refused)
 

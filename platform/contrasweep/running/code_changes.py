@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, cast, get_args
 
 from contrasweep.code import PresentCode
 from contrasweep.errors import ContrasweepError, SpecError, choose_from
@@ -11,6 +11,7 @@ from contrasweep.planning import learned
 from contrasweep.planning.identity import CodeComparison, compare_code, version_notes
 from contrasweep.planning.plan import Plan
 from contrasweep.planning.selection import selected_trials
+from contrasweep.running.failures import lacks_metric, unreported_metric
 from contrasweep.storage import compact
 from contrasweep.storage.code_files import accept
 from contrasweep.storage.record import Phase, Record, Status
@@ -93,6 +94,7 @@ def decide(
     selected &= {*recorded, *records.begun()}
     kept = {i: record for i, record in recorded.items() if i not in selected}
     lost = {i for i, record in kept.items() if record.status is Status.FAILED} if retry_failed else set()
+    lost |= _mended(plan, kept, present, lost)
     comparison, notes = compared(plan, records, present, kept, selected)
     if changed == "stop" and (line := comparison.line()):
         raise CodeChanged(
@@ -109,6 +111,33 @@ def decide(
     return Decision(
         comparison, changed, frozenset(selected), frozenset(lost), frozenset(restarted), tuple(notes), anew, refused
     )
+
+
+def _mended(plan: Plan, recorded: Mapping[str, Record], present: PresentCode, again: Collection[str]) -> set[str]:
+    """The trials that failed for the study's metric, which has another name by now, or other code reports. `SpecError`
+    where such trials are all there is, and nothing was mended; those that run `again` anyway aside."""
+    metric = plan.study.metric
+    lacking = {i: record for i, record in recorded.items() if lacks_metric(record)}
+    mended = {i for i, record in lacking.items() if metric in record.metrics or _is_other(record, present)}
+    left = [record for i, record in lacking.items() if i not in mended and i not in again]
+    if left and not any(metric in record.metrics for record in recorded.values()):
+        raise ContrasweepError(unreported_metric(metric, left[0]))
+    return mended
+
+
+def metric_was_mended(plan: Plan, records: StudyRecords) -> bool:
+    """Whether the study in the storage is `plan` but for a metric that none of its trials has reported, so that nothing
+    was ever read of it."""
+    document, study, designed = records.document(), plan.study, cast(Any, plan)
+    if document is None or document.metric == study.metric:
+        return False
+    try:
+        earlier = replace(designed, study=replace(study, metric=document.metric, mode=document.mode))
+    except SpecError:  # the objectives do not have it
+        return False
+    if earlier.digest != document.plan_digest:
+        return False
+    return not any(document.metric in record.metrics for record in plan_records(plan, records).values())
 
 
 def refused_trials(recorded: Mapping[str, Record]) -> dict[str, Record]:

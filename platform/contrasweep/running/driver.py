@@ -1,5 +1,7 @@
 """Run or resume a study: claim its name, plan, train what has no record yet, publish."""
 
+import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -68,6 +70,17 @@ def run(
                 stopped = train(planned, remaining, records, code, lease, max_concurrent, cluster)
                 follower.outcome = "interrupted" if stopped else "complete"
         results = replace(Results.load(records.study, storage), stopped=stopped)
+        if not stopped and {*results.trial_records, *results.search_records} <= remaining.finished:
+            print(_nothing_trained(results), file=sys.stderr)
         if not remaining.complete:
             learned.write(records, [*results.trial_records.values(), *results.search_records.values()])
         return publish(results, trackers, tracked, planned.datasets, ran=not remaining.complete)
+
+
+def _nothing_trained(results: Results) -> str:
+    """The line of a command that finds nothing to do."""
+    recorded = {**results.trial_records, **results.search_records}.values()
+    counts = Counter(str(record.status) for record in recorded)
+    again = "; --retry-failed runs what failed again" if counts["failed"] else ""
+    said = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    return f"nothing to train: every trial of {results.name} has its record, {said}{again}"

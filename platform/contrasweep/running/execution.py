@@ -20,6 +20,7 @@ from contrasweep.planning.lanes import FailedElsewhere, TrainedElsewhere, is_els
 from contrasweep.processes import scratch_folder
 from contrasweep.rows import Row
 from contrasweep.running.checkpoint_writer import CheckpointWriter, Snapshot
+from contrasweep.running.failures import LACKS_METRIC
 from contrasweep.running.output import Output
 from contrasweep.running.recorded_config import RecordedConfig
 from contrasweep.running.signals import Termination
@@ -334,10 +335,9 @@ class Execution:
         if final is not None and math.isfinite(final):
             return self.finish(Status.DONE)
         known = ", ".join(sorted(set(self.rows[-1]) - {"step", "time"})) if self.rows else "nothing"
-        problem = "is missing" if final is None else f"is {final}"
-        return self.finish(
-            Status.FAILED, error=f"the last report's metric {self.metric!r} {problem}; it reported: {known}\n"
-        )
+        lacks = LACKS_METRIC.format(metric=self.metric)
+        problem = lacks if final is None else f"the last report's metric {self.metric!r} is {final}"
+        return self.finish(Status.FAILED, error=f"{problem}; it reported: {known}\n")
 
 
 def _reports(

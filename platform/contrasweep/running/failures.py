@@ -4,12 +4,14 @@ import re
 import sysconfig
 from pathlib import Path
 
-from contrasweep.storage.record import Record
+from contrasweep.errors import choose_from
+from contrasweep.storage.record import Record, Status
 
 FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+), in ', re.MULTILINE)
 OURS = Path(__file__).parents[1]
 INSTALLED = (Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("stdlib")), OURS)
 """Folders whose code is not the study's own."""
+LACKS_METRIC = "the last report's metric {metric!r} is missing"
 OUR_ERRORS = re.compile(r"^contrasweep\.errors\.\w+: ")
 SHORT_ID = 8
 
@@ -32,3 +34,18 @@ def place_of(error: str) -> str:
     frames = [(Path(match["file"]), match["line"]) for match in FRAME.finditer(error)]
     own = [frame for frame in frames if not any(folder in frame[0].parents for folder in INSTALLED)]
     return f"{own[-1][0].name}:{own[-1][1]}" if own else ""
+
+
+def lacks_metric(record: Record) -> bool:
+    """Whether a trial came to its end with metrics, and failed because the study's is not among the last ones."""
+    begins = LACKS_METRIC.partition("{")[0]
+    return bool(record.status is Status.FAILED and record.metrics and (record.error or "").startswith(begins))
+
+
+def unreported_metric(metric: str, record: Record) -> str:
+    """The line that ends a study of which no trial reports its metric; `record` is of the first that lacks it."""
+    return (
+        f"metric: no trial has reported {metric!r}, and the first of arm {record.arm} has ended; "
+        f"{choose_from('metrics', list(record.metrics), metric)}. Nothing more is trained: mend the name in the study "
+        "or in what the trainable reports, and the same command goes on"
+    )

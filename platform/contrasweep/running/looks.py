@@ -100,7 +100,7 @@ class LookingSource:
         while not self.over and not self.waiting:
             plan = self.plan
             now = stage(plan, self.records)
-            write_planned(self.records, _frame_of(plan, {trial.id for trial in now.trials}))
+            write_planned(self.records, _frame_of(plan, {trial.id for trial in now.trials}), self.declared.digest)
             finished = self.records.finished()
             self.waiting.extend(trial for trial in now.trials if trial.id not in finished)
             self.over = now.over

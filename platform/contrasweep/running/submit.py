@@ -14,7 +14,7 @@ from contrasweep.config import Config
 from contrasweep.defaults import OF_STUDY
 from contrasweep.errors import StorageError
 from contrasweep.planning.facade import plan
-from contrasweep.running.code_changes import Changed
+from contrasweep.running.code_changes import Changed, metric_was_mended
 from contrasweep.running.submitted_code import write_submitted
 from contrasweep.running.versions import versions
 from contrasweep.storage.records import StudyRecords
@@ -78,7 +78,8 @@ def submit(
     declared = load_study(str(study), sets) if isinstance(study, str | Path) else as_study(study)
     storage = open_store(storage).uri  # whole, because the job has another working directory
     try:
-        StudyRecords(storage, declared.name).check_plan(plan(declared, storage=storage).digest, extend=extend)
+        planned, records = plan(declared, storage=storage), StudyRecords(storage, declared.name)
+        records.check_plan(planned.digest, extend=extend or metric_was_mended(planned, records))
     except StorageError as error:  # a laptop need not reach it; the cluster is asked below whether it does
         print(f"the study's data and name are not checked before it is submitted: {error}", file=sys.stderr)
     addresses = tracking_of(tracking, declared.tracking)

@@ -84,6 +84,7 @@ def train(
                     deferred,
                     remaining.refused,
                     _touched(source, records),
+                    "" if any(arm.scored for arm in progress.state.arms.values()) else plan.study.metric,
                 )
                 lease.on_lost = trials.stop
                 context = _context(plan, records, inventory)

@@ -15,12 +15,14 @@ from contrasweep.statistics.design import SIGN_FLIP, Scope
 from contrasweep.statistics.evidence import Evidence, Gaps
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.resampling import bca_interval, sign_flip_p, smallest_p
-from contrasweep.statistics.verdicts import Judgement, Verdict, judge
+from contrasweep.statistics.verdicts import TURNED, Decided, Judgement, Verdict, judge
 
 SHOWN = ("difference", "low", "high", "p_value", "n", "planned", "alpha", "family", "test", "scope", "verdict")
 """What a notebook shows of `Comparison.to_dict`."""
+EARLIER = ("look", "replicates", "verdict", "difference", "low", "high", "p_value")
+"""What `Comparison.to_dict` has of the look that decided it first."""
 Said = Literal["better", "worse", "equivalent", "undecided", "exploratory"]
-TURNED: dict[Said, Said] = {"better": "worse", "worse": "better"}
+MOST_DECIMALS = 8
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,7 +50,8 @@ class Comparison:
 
     @property
     def low(self) -> float:
-        """Lower end of the 1 - alpha interval of the difference, not adjusted for the family."""
+        """Lower end of the interval of the difference. Its level is that of the test in its family and after its looks;
+        of an exploratory comparison 1 - alpha. Infinite where there is no interval."""
         return self._interval[0]
 
     @property
@@ -58,22 +61,32 @@ class Comparison:
 
     @cached_property
     def _interval(self) -> tuple[float, float]:
-        low, high = self.evidence.common.interval(self.family.alpha, self.family.level)
+        if self.judgement is None:
+            low, high = self.evidence.interval(self.family.alpha, self.family.level, self.mode)
+        else:
+            low, high = self.judgement.low, self.judgement.high
         return (-high, -low) if self.turned else (low, high)
+
+    @property
+    def level(self) -> float:
+        """The level that chose the test."""
+        return self.family.level if self.judgement is None else self.judgement.level
 
     @cached_property
     def raw_p(self) -> float:
         """Two-sided p of no difference, of this comparison alone; failures count as losses."""
-        return self.evidence.p_value(self.family.level, self.mode)
+        return self.evidence.p_value(self.level, self.mode)
 
     @property
     def p_value(self) -> float:
-        """Two-sided p of no difference, adjusted over the family; of an exploratory comparison `raw_p`."""
+        """Two-sided p of no difference, adjusted over the family and its looks (1 while replicates are to run); of an
+        exploratory comparison `raw_p`."""
         return self.raw_p if self.judgement is None else self.judgement.p_value
 
     @property
     def equivalence_p(self) -> float | None:
-        """p of a difference of the smallest difference of interest or more, adjusted; None without one."""
+        """p of a difference of the smallest difference of interest or more, adjusted; None without one. At most alpha
+        where the interval lies within it."""
         return None if self.judgement is None else self.judgement.equivalence_p
 
     @property
@@ -81,8 +94,14 @@ class Comparison:
         """About A: better, worse, equivalent or undecided; `exploratory` outside the study's family."""
         if self.judgement is None:
             return "exploratory"
-        said: Said = self.judgement.verdict
-        return TURNED.get(said, said) if self.turned else said
+        said = self.judgement.verdict
+        return TURNED.get(said, said) if self.turned else said  # type: ignore[return-value]
+
+    @property
+    def before(self) -> Decided | None:
+        """What an earlier look decided of A against B, with fewer replicates."""
+        before = None if self.judgement is None else self.judgement.before
+        return before.reversed() if before is not None and self.turned else before
 
     @property
     def decided(self) -> bool:
@@ -102,7 +121,7 @@ class Comparison:
     @property
     def test(self) -> str:
         """The test that the p-value is of."""
-        return self.evidence.common.test(self.family.level)
+        return self.evidence.common.test(self.level)
 
     @property
     def scope(self) -> Scope:
@@ -142,9 +161,10 @@ class Comparison:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know beside the verdict, as sentences."""
-        common, level = self.evidence.common, self.family.level
+        common, level = self.evidence.common, self.level
         if common.n > 1 and not common.design.folds and not common.design.items and self.test != SIGN_FLIP:
-            share = f"alpha / {self.family.size} = {level:.2g}" if self.family.size > 1 else f"alpha = {level:.2g}"
+            parts = round(self.alpha / level)
+            share = f"alpha / {parts} = {level:.2g}" if parts > 1 else f"alpha = {level:.2g}"
             return (
                 f"with {common.n} seeds the exact sign-flip test reaches no p below {smallest_p(common.n):.2g}, above "
                 f"{share}: the t-test decides, which takes differences as normal",
@@ -159,6 +179,7 @@ class Comparison:
         """Every number as JSON has it: None for an infinite end."""
         won, won_low, won_high = self.probability_of_improvement
         common, gaps, parts = self.evidence.common, self.gaps, self.components
+        before = self.before
         bca = bca_interval(np.asarray(self.differences), self.alpha, expanded=True)
         row = {
             "difference": self.difference,
@@ -179,6 +200,8 @@ class Comparison:
             "probability_low": won_low,
             "probability_high": won_high,
             "n": self.n,
+            "pairs": self.evidence.pairs,
+            "unpaired": self.evidence.unpaired,
             "failed_a": gaps.failed_a,
             "failed_b": gaps.failed_b,
             "pending": gaps.pending,
@@ -195,33 +218,42 @@ class Comparison:
             "bca_low": bca[0],
             "bca_high": bca[1],
             "notes": list(self.notes),
+            **{f"earlier_{name}": None if before is None else getattr(before, name) for name in EARLIER},
         }
         return {name: _plain(value) for name, value in row.items()}
 
     def sentence(self, a: str = "A", b: str = "B") -> str:
-        """The verdict in words with its numbers, for people; of an exploratory comparison the numbers alone."""
-        numbers = f"{self.span()}, p {p_text(self.p_value)}"
-        verdict = self.verdict
-        if self.n == 1:
-            numbers = self.span()
-        if self.difference == 0 and self.low == self.high:
+        """The verdict in words with its numbers, for people; of an exploratory comparison the numbers alone. What an
+        earlier look decided is a sentence of its own."""
+        said = self._said(a, b)
+        if (before := self.before) is None:
+            return said
+        told = f"{a} and {b} are equivalent" if before.verdict == "equivalent" else f"{a} is {before.verdict} than {b}"
+        numbers = f"{span(before.difference, before.low, before.high)}, p {p_text(before.p_value, self.alpha)}"
+        return f"{said}. Decided at look {before.look} ({before.replicates} {before.unit}): {told}: {numbers}"
+
+    def _said(self, a: str, b: str) -> str:
+        verdict, numbers = self.verdict, self.span()
+        if self.p_value < 1 or not math.isinf(self.low):
+            numbers += f", p {p_text(self.p_value, self.alpha)}"
+        if self.difference == 0 and self.n > 1 and self.evidence.common.standard_error == 0:
             numbers = "all values are equal"
+        over = f", over {self.evidence.pairs} pair{'s' * (self.evidence.pairs != 1)}" * bool(self.evidence.unpaired)
         if verdict == "exploratory":
-            return f"{a} - {b}: {numbers}"
+            return f"{a} - {b}: {numbers}{over}"
         if verdict == "equivalent":
-            return f"{a} and {b} are equivalent: {self.span()}, within ±{self.family.margin:g}"
+            return f"{a} and {b} are equivalent: {self.span()}, within ±{self.family.margin:g}{over}"
         if verdict != "undecided":
-            return f"{a} is {verdict} than {b}: {numbers}"
+            margin = self.family.margin
+            less = "" if margin is None or max(-self.low, self.high) >= margin else f", by less than {margin:g}"
+            return f"{a} is {verdict} than {b}: {numbers}{less}{over}"
         reason = self._reason(a, b)
-        return f"{a} against {b} is undecided: {numbers}" + (f"; {reason}" if reason else "")
+        return f"{a} against {b} is undecided: {numbers}{over}" + (f"; {reason}" if reason else "")
 
     def span(self) -> str:
-        """The difference with its interval: `+0.025 [+0.002, +0.049]`, to two digits of its half-width."""
-        if math.isinf(self.low):
-            return f"{self.difference:+.3g}"
-        half = (self.high - self.low) / 2 or abs(self.difference)
-        decimals = min(8, max(0, 1 - math.floor(math.log10(half)))) if half > 0 else 3
-        return " ".join([f"{self.difference:+.{decimals}f}", f"[{self.low:+.{decimals}f}, {self.high:+.{decimals}f}]"])
+        """The difference with its interval: `+0.025 [+0.002, +0.049]`, to two digits of its half-width, or as many as
+        show on which side of 0 its ends are."""
+        return span(self.difference, self.low, self.high)
 
     def _reason(self, a: str, b: str) -> str:
         """Why nothing is decided, where it is not the noise."""
@@ -230,7 +262,7 @@ class Comparison:
             return self.judgement.reason
         if gaps.pending:
             return f"{gaps.pending} of {gaps.planned} replicates are still to run"
-        if self.judgement is not None and self.judgement.gaps_decide:
+        if self.judgement is not None and self.judgement.gaps_decide and (gaps.failed_a or gaps.failed_b):
             lost = [(a, gaps.failed_a), (b, gaps.failed_b)]
             return " and ".join(f"{arm} failed in {n}" for arm, n in lost if n) + f" of {gaps.planned}"
         if self.n == 1:
@@ -253,21 +285,44 @@ class Comparison:
 
 
 def judged(
-    evidence: Sequence[Evidence], family: Family, mode: Literal["max", "min"], *, decisive: bool = True
+    evidence: Sequence[Evidence],
+    family: Family,
+    mode: Literal["max", "min"],
+    *,
+    decisive: bool = True,
+    looks: Sequence[int] | None = None,
 ) -> list[Comparison]:
-    """Every comparison of a family, judged together; with `decisive` False each is exploratory."""
+    """Every comparison of a family, judged together (`looks` as in `verdicts.judge`); with `decisive` False each is
+    exploratory."""
     if not decisive:
         return [Comparison(e, family, None, mode) for e in evidence]
-    return [Comparison(e, family, j, mode) for e, j in zip(evidence, judge(evidence, family, mode), strict=True)]
+    judgements = judge(evidence, family, mode, looks=looks)
+    return [Comparison(e, family, j, mode) for e, j in zip(evidence, judgements, strict=True)]
 
 
-def p_text(p: float) -> str:
-    """`= 0.037`, or `< 0.0001`."""
-    return "< 0.0001" if p < 1e-4 else f"= {p:.2g}"
+def span(difference: float, low: float, high: float) -> str:
+    """A difference with its interval, as `Comparison.span` has it; the difference alone where there is no interval."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return f"{difference:+.3g}"
+    half = (high - low) / 2 or abs(difference)
+    decimals = min(MOST_DECIMALS, max(0, 1 - math.floor(math.log10(half)))) if half > 0 else 3
+    while decimals < MOST_DECIMALS and any(end != 0 and float(f"{end:.{decimals}f}") == 0 for end in (low, high)):
+        decimals += 1
+    return f"{difference:+.{decimals}f} [{low:+.{decimals}f}, {high:+.{decimals}f}]"
+
+
+def p_text(p: float, alpha: float | None = None) -> str:
+    """`= 0.037`, or `< 0.0001`; with as many digits as show on which side of alpha it is."""
+    if p < 1e-4 and (alpha is None or alpha >= 1e-4):
+        return "< 0.0001"
+    digits = 2
+    while alpha is not None and digits < MOST_DECIMALS and (float(f"{p:.{digits}g}") <= alpha) != (p <= alpha):
+        digits += 1
+    return f"= {p:.{digits}g}"
 
 
 def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-__all__ = ["Comparison", "Said", "Verdict", "judged", "p_text"]
+__all__ = ["Comparison", "Said", "Verdict", "judged", "p_text", "span"]

@@ -5,6 +5,7 @@ counts where both arms finished it in every cell that they have finished any rep
 the same cells.
 """
 
+import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from contrasweep.errors import SpecError
 from contrasweep.statistics.design import Contrast, Design, contrast, contrast_over_items
-from contrasweep.statistics.resampling import TIE
+from contrasweep.statistics.resampling import TIE, smallest_p
 
 
 @dataclass(frozen=True)
@@ -35,29 +36,59 @@ class Gaps:
 @dataclass(frozen=True)
 class Evidence:
     """One comparison to be judged: `common` over the replicates that both arms finished, `a_loses` and `b_loses` over
-    these and the failures of that arm as losses (None where it has none)."""
+    these and the failures of that arm as losses (None where it has none).
+
+    `pairs` counts the pairs of trials behind `common`, `unpaired` the finished trials of either arm without a partner.
+    """
 
     common: Contrast
     gaps: Gaps = Gaps()
     a_loses: Contrast | None = None
     b_loses: Contrast | None = None
+    pairs: int = 0
+    unpaired: int = 0
+
+    def interval(self, alpha: float, level: float, mode: str = "max") -> tuple[float, float]:
+        """1 - alpha interval of the difference, which inverts the test used at `level`: it excludes 0 exactly where
+        `p_value` is at most alpha. Each end is the outer one of that over the common replicates and that with failures
+        as losses of the arm that this end favours."""
+        lowest, highest = self._bounds(mode)
+        return (
+            min(_interval(one, alpha, level)[0] for one in lowest),
+            max(_interval(one, alpha, level)[1] for one in highest),
+        )
 
     def p_value(self, level: float, mode: str = "max") -> float:
         """Two-sided p of no difference, by the test used at `level`: the larger of that over the common replicates and
         that with the failures of the arm that is ahead as losses."""
         if self.common.difference == 0:
             return 1.0
-        p, above = self.common.p_value(level), self.common.difference > 0
-        losses = self.a_loses if above == (mode == "max") else self.b_loses
-        if losses is None:
-            return p
-        one_sided = losses.p_above(0.0, level) if above else losses.p_below(0.0, level)
-        return max(p, min(1.0, 2 * one_sided))
+        lowest, highest = self._bounds(mode)
+        if self.common.difference > 0:
+            return min(1.0, 2 * max(one.p_above(0.0, level) for one in lowest))
+        return min(1.0, 2 * max(one.p_below(0.0, level) for one in highest))
 
-    def equivalence_p(self, margin: float, level: float) -> float:
-        """p of a difference of `margin` or more: the largest over the common replicates and either arm's failures as
-        losses."""
-        return max(c.equivalence_p(margin, level) for c in (self.common, self.a_loses, self.b_loses) if c is not None)
+    def equivalence_p(self, margin: float, level: float, mode: str = "max") -> float:
+        """p of a difference of `margin` or more: twice the larger one-sided p, so that it is at most alpha exactly
+        where the 1 - alpha interval lies within the margin."""
+        lowest, highest = self._bounds(mode)
+        above = max(one.p_above(-margin, level) for one in lowest)
+        return min(1.0, 2 * max(above, *(one.p_below(margin, level) for one in highest)))
+
+    def _bounds(self, mode: str) -> tuple[list[Contrast], list[Contrast]]:
+        """The contrasts that the lower end of an interval must hold for, and those of its upper end."""
+        lower, upper = (self.a_loses, self.b_loses) if mode == "max" else (self.b_loses, self.a_loses)
+        return [self.common, *([lower] if lower else [])], [self.common, *([upper] if upper else [])]
+
+
+def _interval(one: Contrast, alpha: float, level: float) -> tuple[float, float]:
+    """The interval of a contrast. An end that is 0 but for rounding is 0, as the test counts it as a tie; where all
+    differences are equal and too few for the sign-flip test there is none."""
+    if one.n > 1 and one.standard_error == 0 and smallest_p(one.n) > alpha:
+        return -math.inf, math.inf
+    low, high = one.interval(alpha, level)
+    zero = TIE * float(np.abs(one.values).sum())
+    return 0.0 if abs(low) <= zero else low, 0.0 if abs(high) <= zero else high
 
 
 @dataclass(frozen=True)
@@ -104,7 +135,7 @@ def paired_evidence(
     worse = -1.0 if mode == "max" else 1.0
     a_loses = rows.contrast(rows.with_losses(d, lost_a & ~lost_b, worse)) if lost_a.any() else None
     b_loses = rows.contrast(rows.with_losses(d, lost_b & ~lost_a, -worse)) if lost_b.any() else None
-    return Evidence(common, gaps, a_loses, b_loses)
+    return Evidence(common, gaps, a_loses, b_loses, pairs=int(rows.kept(d).sum()))
 
 
 def mean_contrast(
@@ -137,8 +168,7 @@ class _Rows:
         """The contrast of the means of `d` over cells, of the replicates that have every cell that any has (without
         `whole`, any)."""
         kept = np.isfinite(d)
-        count = np.bincount(self.unit[kept], minlength=len(self.units))
-        complete = np.flatnonzero(count >= (len(np.unique(self.cell[kept])) if whole else 1))
+        count, complete = self._complete(kept, whole)
         if not len(complete) or not kept.any():
             return None
         if self.items is not None:
@@ -153,6 +183,15 @@ class _Rows:
         return contrast(
             means, folds=folds if self.design.folds else None, seeds=seeds, design=self.design, weights=weights
         )
+
+    def kept(self, d: Any) -> Any:
+        """Which rows the contrast of `d` is over."""
+        return np.isfinite(d) & np.isin(self.unit, self._complete(np.isfinite(d), whole=True)[1])
+
+    def _complete(self, kept: Any, whole: bool) -> tuple[Any, Any]:
+        """How many rows each replicate keeps, and the replicates that have every cell that any has."""
+        count = np.bincount(self.unit[kept], minlength=len(self.units))
+        return count, np.flatnonzero(count >= (len(np.unique(self.cell[kept])) if whole else 1))
 
     def _over_items(self, items: ItemScores, d: Any, complete: Any) -> Contrast:
         """Seeds crossed with items: a test part's items are averaged over its cells, those of all parts set side by

@@ -14,6 +14,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from contrasweep.errors import SpecError
 from contrasweep.statistics.checks import Floats, level
 from contrasweep.statistics.multiple import bonferroni, holm
@@ -56,6 +58,16 @@ class Family:
     def adjusted(self, p_values: Sequence[float]) -> Floats:
         """p-values of all comparisons, adjusted: those <= alpha are decided."""
         return holm(p_values) if self.margin is None else bonferroni(p_values, self.size)
+
+    def share(self, p_values: Sequence[float], index: int) -> float:
+        """The share of alpha that a comparison is tested at among these p-values: alpha over the comparisons that are
+        left at its step of Holm's procedure, or alpha / size where there is a margin. Its adjusted p is at most alpha
+        exactly where its own is at most this share."""
+        if self.margin is not None:
+            return self.level
+        decided = int((self.adjusted(p_values) <= self.alpha).sum())
+        before = int(np.flatnonzero(np.argsort(p_values, kind="stable") == index)[0])
+        return self.alpha / max(1, len(p_values) - min(before, decided))
 
     def levels(self, decided: int) -> float:
         """The level of the comparisons that are left once `decided` of them are: alpha over the number left (Holm's

@@ -1,9 +1,10 @@
 """A family of comparisons over the looks at a study that grows: what stands after each look, and what goes on.
 
-Each comparison has the p-values of its looks so far. Their sequential p-values (`spending`) are adjusted over the
-family as those of a study without looks are, which is the group-sequential Holm procedure. What is not decided is
-futile where even a difference worth finding would hardly be decided by the last look; futility is no verdict, costs no
-level, and only says that further replicates would most likely be wasted.
+Each comparison has the p-values of its looks so far. The repeated p-value of its latest data (`spending`) is adjusted
+over the family as those of a study without looks are, and what a look decided stays decided and passes its share of
+alpha on, which is the group-sequential Holm procedure. What is not decided is futile where even a difference worth
+finding would hardly be decided by the last look; futility is no verdict, costs no level, and only says that further
+replicates would most likely be wasted.
 """
 
 from collections.abc import Sequence
@@ -26,12 +27,13 @@ POWER_WANTED = 0.8
 
 @dataclass(frozen=True)
 class Standing:
-    """A comparison after a look: its sequential p (adjusted over the family too), the same of equivalence (None: no
-    margin), and what follows."""
+    """A comparison after a look, by the data that it had when it was last tested: its repeated p adjusted over the
+    family, the same of equivalence (None: no margin), the two-sided `level` at which that look tested it, and what
+    follows. `decision` is better, worse or equivalent exactly where the 1 - `level` interval says so."""
 
-    sequential_p: float
-    adjusted_p: float
+    p_value: float
     equivalence_p: float | None
+    level: float
     decision: Decision
 
 
@@ -43,38 +45,45 @@ def judge_looks(
     *,
     equivalence_p: Sequence[Sequence[float]] | None = None,
     standard_errors: Sequence[float] | None = None,
+    decided: Sequence[bool] | None = None,
     mode: Literal["max", "min"] = "max",
     inflation: float = 1.0,
 ) -> list[Standing]:
     """What stands after as many looks as each comparison has `p_values` [comparisons][looks] (two-sided; NaN: not
-    tested at that look). `differences` are the latest estimates (a - b), `equivalence_p` the larger p of two one-sided
-    tests against the family's margin, `standard_errors` those that the estimates will have at the last look.
-    Sequential p-values are multiplied by `inflation` (`Looks.t_inflation`, where the statistics are those of seeds).
+    tested at that look). `differences` are the latest estimates (a - b), `equivalence_p` those of the family's margin
+    (`Evidence.equivalence_p`), `standard_errors` those that the estimates will have at the last look. `decided` says
+    which of them an earlier look decided: these pass their share of alpha on, whatever they come to now.
+    Repeated p-values are multiplied by `inflation` (`Looks.t_inflation`, where the statistics are those of seeds).
     """
     p = np.asarray(p_values, dtype=np.float64)
-    same = None if equivalence_p is None else np.asarray(equivalence_p, dtype=np.float64)
-    sequential = np.minimum(1.0, inflation * looks.sequential_p(p))
+    before = [False] * len(p) if decided is None else list(decided)
+    tested = [int(np.flatnonzero(np.isfinite(row))[-1]) if np.isfinite(row).any() else -1 for row in p]
+    repeated = [
+        1.0 if look < 0 else min(1.0, inflation * looks.repeated_p(row[look], look))
+        for row, look in zip(p, tested, strict=True)
+    ]
+    passed = [0.0 if done else own for own, done in zip(repeated, before, strict=True)]
     waiting = [1.0] * max(0, family.size - len(p))
-    adjusted = family.adjusted([*sequential, *waiting])
-    equivalent: Floats = np.ones(len(p))
-    if same is not None and family.margin is not None:  # one-sided tests: each side has twice the share of alpha
-        sides = np.minimum(1.0, inflation * looks.sequential_p(np.minimum(1.0, 2 * same)))
-        equivalent = family.adjusted([*(sides / 2), *waiting])
-    decided = int((adjusted <= family.alpha).sum())
-    level = family.levels(decided)
+    left = family.levels(sum(one <= family.alpha for one in family.adjusted([*passed, *waiting])[: len(p)]))
     standings = []
-    for i, difference in enumerate(differences):
+    for i, (difference, look) in enumerate(zip(differences, tested, strict=True)):
+        family_p = [*passed[:i], repeated[i], *passed[i + 1 :], *waiting]
+        adjusted, share = float(family.adjusted(family_p)[i]), family.share(family_p, i)
+        same = None
+        if family.margin is not None and equivalence_p is not None:
+            same = 1.0 if look < 0 else inflation * looks.repeated_p(equivalence_p[i][look], look)
+            same = min(1.0, same * max(1, family.size))
         decision: Decision = "open"
-        if equivalent[i] <= family.alpha:
-            decision = "equivalent"
-        elif adjusted[i] <= family.alpha:
+        if adjusted <= family.alpha:
             decision = "better" if (difference > 0) == (mode == "max") else "worse"
+        elif same is not None and same <= family.alpha:
+            decision = "equivalent"
         elif _futile(
-            p[i], difference, looks, level, family.margin, None if standard_errors is None else standard_errors[i]
+            p[i], difference, looks, left, family.margin, None if standard_errors is None else standard_errors[i]
         ):
             decision = "futile"
-        margin_p = None if same is None or family.margin is None else float(equivalent[i])
-        standings.append(Standing(float(sequential[i]), float(adjusted[i]), margin_p, decision))
+        level = looks.level_at(share / inflation, max(0, look))
+        standings.append(Standing(adjusted, same, level, decision))
     return standings
 
 
@@ -94,7 +103,7 @@ def _futile(
         return bool(conditional_power(z, time, critical, drift) < FUTILE_BELOW)
     if conditional_power(z, time, critical, margin / error) >= FUTILE_BELOW:
         return False
-    room = margin / error - float(looks.critical_values(min(2 * level, 0.99))[-1])
+    room = margin / error - critical
     centre, spread = time * difference / error, (1 - time) ** 0.5
     if room <= 0:
         return True

@@ -49,7 +49,7 @@ def _decided(difference: Any, error: Any, degrees: Any, design: Design, level: f
     attained, strictness = _attained(design, level)
     decided = strictness * np.abs(difference) / error >= -special.stdtrit(degrees, attained / 2)
     if margin is not None:
-        decided = decided | ((margin - np.abs(difference)) / error >= -special.stdtrit(degrees, level))
+        decided = decided | ((margin - np.abs(difference)) / error >= -special.stdtrit(degrees, level / 2))
     return decided
 
 
@@ -74,5 +74,5 @@ def _chances(now: Contrast, design: Design, futures: Futures, level: float, marg
     chance: Any = special.ndtr((centre - bound) / spread) + special.ndtr((-centre - bound) / spread)
     if margin is None:
         return chance
-    room = np.minimum(np.maximum(0.0, margin + special.stdtrit(degrees, level) * error), bound)
+    room = np.minimum(np.maximum(0.0, margin + special.stdtrit(degrees, level / 2) * error), bound)
     return chance + special.ndtr((room - centre) / spread) - special.ndtr((-room - centre) / spread)

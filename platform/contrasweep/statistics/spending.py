@@ -124,6 +124,17 @@ class Looks:
             smallest = np.fmin(smallest, np.where(z[..., look] >= bounds[0], at, 1.0))
         return smallest
 
+    def repeated_p(self, p_value: float, look: int) -> float:
+        """The repeated p-value (Jennison and Turnbull 1989) of a two-sided p at this look, number 0 the first: the
+        smallest level at which this look alone decides, whatever the looks before it said. NaN: 1."""
+        return float(self.sequential_p([*[math.nan] * look, p_value]))
+
+    def level_at(self, alpha: float, look: int) -> float:
+        """The two-sided p that decides at a look for `alpha`, by the same curve as `repeated_p`: the 1 - level interval
+        of this look is its repeated confidence interval."""
+        bound = np.interp(math.log(alpha), np.log(LEVELS), self._curves[:, look] ** 2)
+        return float(2 * special.ndtr(-math.sqrt(bound)))
+
     @cached_property
     def _curves(self) -> Floats:
         """Critical values [levels, looks]: they fall as the level rises."""

@@ -58,6 +58,14 @@ def read_confirmations(records: StudyRecords) -> tuple[Confirmation, ...]:
         return ()
 
 
+def is_another(records: StudyRecords, confirmation: Confirmation) -> bool:
+    """Whether a confirmation is another one than those so far: of another best, or on other seeds or folds."""
+    known = read_confirmations(records)
+    if not known or not confirmation.arms or any(earlier.goes_on(confirmation) for earlier in known):
+        return False
+    return not confirmation.goes_on(known[-1])
+
+
 def write_confirmation(records: StudyRecords, confirmation: Confirmation) -> None:
     """Add a confirmation that begins, or go on with the last one."""
     known = read_confirmations(records)

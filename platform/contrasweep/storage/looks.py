@@ -5,6 +5,7 @@ look twice and none without counting. Whoever goes on with the study, here or el
 """
 
 import itertools
+import math
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -17,14 +18,16 @@ HALVING = "halving"
 """Spending of a study of a fixed size that was extended after its end: each look has half the level of the last."""
 VERDICTS = ("better", "worse", "equivalent")
 Decision = Literal["open", "better", "worse", "equivalent", "futile"]
+Finite = Annotated[float, pydantic.Field(allow_inf_nan=False)]
 Probability = Annotated[float, pydantic.Field(ge=0, le=1)]
 
 
 @dataclass(frozen=True)
 class LookAt:
     """One comparison after one look: `a` against `b` in `context` (factor, label pairs), from `pairs` paired trials.
-    `p_value` and `equivalence_p` are of this look alone (None: it was not tested again), `sequential_p` and
-    `adjusted_p` count all looks so far, and `decision` is what stands."""
+    `p_value` and `equivalence_p` are of this look alone (None: it was not tested again). The interval `low` to `high`
+    (None: there is none), `adjusted_p` and `adjusted_equivalence_p` are of the same data and count the family and the
+    looks so far. `decision` is what stands."""
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
@@ -32,17 +35,30 @@ class LookAt:
     a: str
     b: str
     pairs: int
-    difference: Annotated[float, pydantic.Field(allow_inf_nan=False)]
+    difference: Finite
+    low: Finite | None
+    high: Finite | None
     p_value: Probability | None
     equivalence_p: Probability | None
-    sequential_p: Probability
     adjusted_p: Probability
+    adjusted_equivalence_p: Probability | None
+    level: Probability  # which chose the test
     decision: Decision
 
     @property
     def key(self) -> tuple[tuple[tuple[str, str], ...], frozenset[str]]:
         """Which comparison this is, from either side."""
         return self.context, frozenset((self.a, self.b))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The interval, infinite where there is none."""
+        return (-math.inf, math.inf) if self.low is None or self.high is None else (self.low, self.high)
+
+    @staticmethod
+    def ends(low: float, high: float) -> tuple[float | None, float | None]:
+        """`low` and `high` of an interval, None for an infinite one."""
+        return (low, high) if math.isfinite(low) and math.isfinite(high) else (None, None)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The plan of a study beside its study.json, so that results are read without the study's code or data."""
 
 import json
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,24 +15,42 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PLAN = "plan.parquet"
+_DIGEST = b"contrasweep.plan"
 _COLUMNS = {"trial_id": is_text, "arm": is_text, "fold": is_number, "seed": is_number}
 
 
-def write_planned(records: StudyRecords, frame: "pd.DataFrame") -> None:
-    """Keep the frame of a plan: one row a trial of the table, columns trial_id, arm, the axes, fold, seed."""
+def write_planned(records: StudyRecords, frame: "pd.DataFrame", plan_digest: str = "") -> None:
+    """Keep the frame of the plan with this digest: one row a trial of the table, columns trial_id, arm, the axes, fold,
+    seed."""
     axes = {axis: [json.dumps(value) for value in frame[axis]] for axis in frame.columns[2:-2]}
     frame = frame.assign(**axes).assign(fold=frame["fold"].astype("Int64"))
     table = pa.Table.from_pandas(frame, preserve_index=False)
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), _DIGEST: plan_digest})
     records.store.write(f"{records.study}/{PLAN}", encode_table(table))
 
 
 def read_planned(records: StudyRecords) -> "pd.DataFrame":
     """What `write_planned` wrote; `BrokenFileError` where it is broken or missing."""
+    return _read(records)[0]
+
+
+def is_whole(records: StudyRecords, plan_digest: str, finished: Collection[str]) -> bool:
+    """Whether the stored plan is the one with this digest, and each of its trials is `finished`. An earlier, smaller
+    plan says nothing of what is declared now."""
+    try:
+        frame, digest = _read(records)
+    except BrokenFileError:  # or missing: the run writes it
+        return False
+    return digest == plan_digest and set(frame["trial_id"]) <= set(finished)
+
+
+def _read(records: StudyRecords) -> tuple["pd.DataFrame", str]:
+    """The frame of the stored plan, and the plan's digest."""
     key = f"{records.study}/{PLAN}"
     file, remedy = f"{records.store.uri}/{key}", "the next `contrasweep run` of the study writes it again"
     try:
         table = decode_table(records.store.read(key), file, remedy, _COLUMNS, is_text)
-        return _frame(table)
+        return _frame(table), (table.schema.metadata or {}).get(_DIGEST, b"").decode()
     except FileNotFoundError:
         raise BrokenFileError(file, "it is missing", remedy) from None
     except (ValueError, TypeError, OverflowError, RecursionError) as error:

@@ -48,6 +48,7 @@ class ArmSearch:
         self.of: dict[str, Candidate] = {}
         self.waiting: deque[Trial] = deque()
         self.refused = set(refused)
+        self.stopped: set[str] = set()  # trials without a record whose reports stop them
         self.closed = False  # there will be no more candidates
         self.first = self._learn(list(priors))
         self._restore()
@@ -60,7 +61,8 @@ class ArmSearch:
         if not self.waiting:
             return None
         trial = self.waiting.popleft()
-        return Next(trial, self._notes(self.of[trial.id]))
+        notes = TrialNotes(phase=Phase.SEARCH, candidate=self.of[trial.id].number)
+        return Next(trial, notes, stopped=trial.id in self.stopped)
 
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
         """Count the reported steps as spent; False as soon as the pruner says pause or stop."""
@@ -196,17 +198,19 @@ class ArmSearch:
         self._settle()
 
     def _hear_again(self, candidates: list[Candidate]) -> None:
-        """What the trials of these candidates left in the storage: their reports, for the pruner, and records."""
+        """What the trials of these candidates left in the storage: their reports, for the pruner, and records. Trials
+        whose reports stop them are handed out first, to be given the record that they lack."""
         known = self._recorded(candidates)
         for candidate in candidates:
             for trial in candidate.trials:
                 rows = self.records.metrics(trial.id) if self.pruner is not None or trial.id not in known else []
                 going = [self.keep_going(trial.id, [row]) for row in rows]
                 if trial.id not in known and going and not going[-1]:
-                    known[trial.id] = self._stopped(candidate, trial, rows)
+                    self.stopped.add(trial.id)
                 if trial.id in known:
                     self._take(known[trial.id])
-        self.waiting = deque(trial for trial in self.waiting if trial.id not in known)
+        left = (trial for trial in self.waiting if trial.id not in known)
+        self.waiting = deque(sorted(left, key=lambda trial: trial.id not in self.stopped))
 
     def _recorded(self, candidates: Iterable[Candidate]) -> dict[str, Record]:
         """The records of their trials, but of those that run again."""
@@ -242,19 +246,9 @@ class ArmSearch:
         assert self.pruner is not None
         self.pruner.add(trial.id, number, trial.fold if trial.fold is not None else 0)
 
-    def _stopped(self, candidate: Candidate, trial: Trial, rows: list[Row]) -> Record:
-        """Write the record of a trial that reported what stops it when the driver died."""
-        seconds = rows[-1]["time"] - rows[0]["time"]
-        record = Record.of(trial, status=Status.PRUNED, rows=rows, seconds=seconds, notes=self._notes(candidate))
-        self.records.write(record)
-        return record
-
-    @staticmethod
-    def _notes(candidate: Candidate) -> TrialNotes:
-        return TrialNotes(phase=Phase.SEARCH, candidate=candidate.number)
-
     def _take(self, record: Record) -> None:
         self.refused.discard(record.trial_id)
+        self.stopped.discard(record.trial_id)
         self.of[record.trial_id].records[record.trial_id] = record
         self.spending.end(record)
         if self.pruner is not None and record.status == Status.PRUNED:

@@ -12,10 +12,12 @@ from contrasweep.trial import Trial
 
 @dataclass(frozen=True)
 class Next:
-    """A trial to run now, and notes for its record."""
+    """A trial to run now, and notes for its record. `stopped`: by its reports it is to end as `pruned`; an earlier
+    driver died before it stopped the trial."""
 
     trial: Trial
     notes: TrialNotes = field(default_factory=TrialNotes)
+    stopped: bool = False
 
 
 class Finished:

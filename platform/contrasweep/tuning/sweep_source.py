@@ -1,7 +1,7 @@
 """The engine's source for a Sweep: a search per arm, interleaved, then the confirmation of each arm's best."""
 
 import json
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any, Protocol
@@ -131,7 +131,17 @@ class SweepSource:
     def warnings(self) -> list[str]:
         """The arms that have nothing to confirm."""
         over = (name for name, arm in self.searches.items() if arm.over and arm.best() is None)
-        return [f"arm {name}: no finished configuration satisfies the constraints; nothing to confirm" for name in over]
+        return [f"arm {name}: {self._why_none(self.searches[name])}; nothing to confirm" for name in over]
+
+    def _why_none(self, search: Search) -> str:
+        """Why a search that is over has no best."""
+        ended = Counter(str(record.status) for record in self.records.read(search.of).values())
+        if not ended["done"]:
+            counts = ", ".join(f"{count} {status}" for status, count in sorted(ended.items()))
+            return f"no trial of its search was trained to its end ({counts or 'there was none'})"
+        if self.plan.study.constraints:
+            return "no configuration that was trained to its end on all search folds satisfies the constraints"
+        return "no configuration was trained to its end on all search folds"
 
     def _arm(self, trial_id: str) -> Search | None:
         return next((arm for arm in self.searches.values() if trial_id in arm.of), None)

@@ -91,8 +91,10 @@ def test_the_time_to_go_is_learned():
     pace = Pace()
     slow, quick = ("a", "x=1"), ("a", "x=2")
     assert pace.eta_s(Counter({slow: 2}), 0, [], 2, 0.0) is None
-    half = RunningTrial("i", "a", {"x": "1"}, None, 0, started=0.0, step=5, steps=10, reported=50.0)
-    assert pace.eta_s(Counter({slow: 2}), 0, [half], 1, 50.0) == pytest.approx(50 + 200), "by its own steps"
+    begun = RunningTrial("i", "a", {"x": "1"}, None, 0, 0.0, 5, 10, reported=70.0, first_step=1, first_reported=30.0)
+    assert pace.eta_s(Counter({slow: 2}), 0, [begun], 1, 70.0) is None, "it has not reported for long"
+    half = dataclasses.replace(begun, reported=90.0)
+    assert pace.eta_s(Counter({slow: 2}), 0, [half], 1, 90.0) == pytest.approx(75 + 2 * 165), "15 s a step, 15 s before"
     pace.ended(slow, 40.0, 10)
     pace.ended(quick, 10.0, 10)
     assert pace.eta_s(Counter({slow: 3, quick: 2}), 0, [], 1, 0.0) == pytest.approx(3 * 40 + 2 * 10)
@@ -101,6 +103,39 @@ def test_the_time_to_go_is_learned():
     assert pace.seconds(quick) == 10.0, "one that was stopped early says nothing of a whole one"
     overdue = RunningTrial("i", "a", {"x": "2"}, None, 0, started=0.0)
     assert pace.eta_s(Counter(), 0, [overdue], 2, 500.0) == 0.0
+
+
+def test_what_the_first_trials_take_is_no_time_to_go():
+    """Of 72 trials of a second each, the first two also start their processes, for 20 s."""
+    trials = [trial(seed=seed, epochs=20) for seed in range(72)]
+    watched = progress(trials)
+
+    def eta(now):
+        watched._estimate(now)
+        return watched.state.eta_s
+
+    began = time.time()
+    for one in trials[:2]:
+        watched.started(one)
+        watched.state.running[one.id].started = began - 20.0
+        watched.reported(one.id, [{"step": 1, "time": began, "f1": 0.5}])
+        assert eta(began) is None, "a step for which it started a process"
+    for one in trials[:2]:
+        watched.ended(ended(one, 0.5))
+        assert eta(began) is None, "trials for which a process was started"
+    watched.started(trials[2])
+    watched.state.running[trials[2].id].started = time.time() - 10.0
+    watched.ended(ended(trials[2], 0.5))
+    assert eta(time.time()) == pytest.approx(69 * 10 / 2, rel=0.2)
+
+
+def test_a_long_first_trial_is_worth_a_time_to_go():
+    watched = progress([trial(seed=seed) for seed in range(4)])
+    watched.started(first := trial(seed=0))
+    watched.state.running[first.id].started = time.time() - 600.0
+    watched.ended(ended(first, 0.5))
+    watched._estimate(time.time())
+    assert watched.state.eta_s == pytest.approx(3 * 600 / 2, rel=0.05)
 
 
 def test_the_first_line_says_what_the_run_will_do():

@@ -12,6 +12,7 @@ import pytest
 from command_line import contrasweep
 
 from contrasweep.data.manifest import Manifest
+from contrasweep.errors import SpecError
 from contrasweep.live import live_file, logs
 from contrasweep.live.lines import Lines
 from contrasweep.live.live_file import LIVE, LIVE_FILE
@@ -153,6 +154,14 @@ def test_a_log_is_followed_until_the_trial_has_its_record(records):
     records.write(Record.of(running, status=Status.DONE))
     follower.join(30)
     assert "".join(written) == "one\ntwo\n--- done\n"
+
+
+def test_an_id_that_is_none_is_answered_with_some_and_a_command_that_prints_them(records):
+    records.store.write(records.key("abc123", "log.txt"), b"")
+    with pytest.raises(
+        SpecError, match=r"such as .*abc123.* `contrasweep report s --storage .* --json` prints the tri"
+    ):
+        logs.find_trial(records, "zzzz")
 
 
 def test_a_log_that_was_shortened_is_followed_from_where_it_was():

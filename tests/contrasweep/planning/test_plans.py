@@ -80,7 +80,7 @@ def test_one_forecast_counts_what_is_left_of_either(study, tmp_path):
 def test_a_plan_is_complete_when_nothing_is_left(study, tmp_path):
     planned, records, _ = ended(study, tmp_path)
     source = planned.source(records, records.finished())
-    write_planned(records, (planned if study is GRID else source.plan).to_frame())
+    write_planned(records, (planned if study is GRID else source.plan).to_frame(), planned.digest)
     assert planned.complete(records, records.finished())
     last = planned.trials[-1] if study is GRID else source.plan.trials[-1]
     assert not planned.complete(records, records.finished() - {last.id})

@@ -113,8 +113,9 @@ def test_only_replicates_that_both_arms_have_are_compared(study):
     left = next(t for t in study.plan.trials if (t.arm, t.fold, t.seed) == ("b", 1, 1))
     built = study.run([t for t in study.plan.trials if t.id != left.id]).table(over="groups")
     assert built.cells[("b",), ()].statuses == {"done": 5, "pending": 1}
-    assert built.cells[("a",), ()].used == built.cells[("b",), ()].used == 5
     (pair,) = built.pairs
+    assert (built.cells[("a",), ()].n, built.cells[("b",), ()].n) == (6, 5)
+    assert (pair.comparison.evidence.pairs, pair.comparison.evidence.unpaired) == (5, 1)
     assert pair.comparison.gaps.pending == 1 and pair.comparison.n == 3
 
 

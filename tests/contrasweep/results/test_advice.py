@@ -114,14 +114,38 @@ def test_following_the_advice_is_counted_as_a_look(tmp_path):
     assert third.compare("a", "b").p_value <= 1 and "multiplied by 4" in str(third.table().notes)
 
 
-def test_what_was_decided_before_stays_decided(tmp_path):
+def test_what_was_decided_before_is_a_sentence_of_its_own_beside_what_all_data_say(tmp_path):
     clear = lambda t: value(t) + 0.2 * (t.arm == "c")  # noqa: E731
     first = run(tmp_path, grid(), clear).compare("c", "a")
     assert first.verdict == "better"
     lost = lambda t: clear(t) if t.seed < 6 else 0.5 + 0.3 * noise(t.id)  # noqa: E731
-    again = run(tmp_path, grid(9), lost, extend=True)
-    assert again.compare("c", "a").verdict == "better" and again.compare("c", "a").p_value == first.p_value
-    assert again.compare("a", "c").verdict == "worse"
+    lost_again = run(tmp_path, grid(9), lost, extend=True)
+    now, fresh = lost_again.compare("c", "a"), run(tmp_path / "at once", grid(9), lost).compare("c", "a")
+    assert now.p_value == pytest.approx(min(1.0, 2 * fresh.p_value)) and now.difference == fresh.difference
+    assert (now.verdict == "better") == (now.low > 0) == (now.p_value <= 0.05)
+    earlier = now.before
+    assert (earlier.look, earlier.replicates, earlier.verdict) == (1, 6, "better")
+    assert (earlier.difference, earlier.low, earlier.high, earlier.p_value) == (
+        first.difference, first.low, first.high, first.p_value,
+    )  # fmt: skip
+    said = f"Decided at look 1 (6 replicates): c is better than a: {first.span()}, p"
+    assert said in " ".join(str(lost_again.table()).split())
+    turned = lost_again.compare("a", "c").before
+    assert (turned.verdict, turned.low, turned.high) == ("worse", -first.high, -first.low)
+
+
+def test_a_comparison_that_more_replicates_undo_is_undecided_with_an_interval_that_says_so(tmp_path):
+    """One seed decides, two do not: the verdict, the interval and p of a line are those of all data."""
+    study = lambda count: grid(count, "ab", folds=3)  # noqa: E731
+    seeds = {0: 0.35, 1: 0.05}
+    shift = lambda t: 0.5 + (t.arm == "b") * (seeds[t.seed] + 0.004 * noise(t.fold, t.seed))  # noqa: E731
+    first = run(tmp_path, study(1), shift).compare("b", "a")
+    assert first.verdict == "better" and first.low > 0
+    results = run(tmp_path, study(2), shift, extend=True)
+    now = results.compare("b", "a")
+    assert now.verdict == "undecided" and now.low < 0 < now.high and now.p_value > 0.05
+    line = next(line for line in results.answer.sentences())
+    assert line.startswith(f"b against a is undecided: {now.span()}, p = ") and f"better than a: {first.span()}" in line
 
 
 def test_more_arms_or_an_unfinished_study_are_no_look(tmp_path):

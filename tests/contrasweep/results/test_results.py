@@ -206,7 +206,7 @@ def test_every_format_shows_every_cell(study, tmp_path, format):
     [
         (lambda r: r.table(rows="batchsize"), "did you mean 'batch_size'?"),
         (lambda r: r.table(metric="acuracy"), "did you mean 'accuracy'?"),
-        (lambda r: r.compare("b", "c"), "there is no such arm, got 'c'"),
+        (lambda r: r.compare("b", "c"), "there is no such arm, got 'c'; known arms: a, b"),
         (lambda r: r.compare("a", "b", at={"lr": 1}), "there is no such axis, got 'lr'"),
         (lambda r: r.compare("a", "b", at={"batch_size": 99}), "no finished replicate in common"),
     ],

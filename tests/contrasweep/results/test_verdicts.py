@@ -123,7 +123,7 @@ def test_seeds_on_one_split_say_so_and_items_of_it_speak_of_new_ones(tmp_path):
     assert crossed.compare("b", "a").verdict == "undecided" and alone.compare("b", "a").scope == "on this split"
 
 
-def test_an_arm_that_fails_in_half_of_its_seeds_is_not_better_and_the_means_are_of_common_seeds():
+def test_an_arm_that_fails_in_half_of_its_seeds_is_not_better_and_the_difference_says_its_pairs():
     rng = np.random.default_rng(0)
     a = np.where(np.arange(12) < 6, 0.85, np.nan)
     b = rng.normal(0.8, 0.01, 12)
@@ -131,9 +131,10 @@ def test_an_arm_that_fails_in_half_of_its_seeds_is_not_better_and_the_means_are_
     text = built.to_text(100)
     assert "a against b is undecided" in text and "a failed in 6 of 12" in " ".join(text.split())
     cells = {row[0]: cell for (row, _), cell in built.cells.items()}
-    assert cells["b"].mean == pytest.approx(b[:6].mean()) and (cells["b"].used, cells["b"].n) == (6, 12)
+    assert cells["b"].mean == pytest.approx(b.mean()) and (cells["a"].n, cells["b"].n) == (6, 12)
     assert not cells["a"].best and not cells["b"].best
-    assert "means are over the replicates that all of a comparison finished" in " ".join(text.split())
+    assert "over 6 pairs; a failed in 6 of 12" in " ".join(text.split())
+    assert "over 6 seeds, but 12 seeds (b)" in " ".join(text.split())
 
 
 def test_every_arm_that_is_not_worse_than_the_best_is_marked_and_none_where_nothing_is_decided():

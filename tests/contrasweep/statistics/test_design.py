@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from contrasweep.errors import SpecError
+from contrasweep.statistics.comparison import p_text, span
 from contrasweep.statistics.components import between_within, crossed
 from contrasweep.statistics.design import (
     NEW_ITEMS,
@@ -20,6 +21,7 @@ from contrasweep.statistics.design import (
 )
 from contrasweep.statistics.evidence import Evidence, Gaps, paired_evidence
 from contrasweep.statistics.family import Family, family_size, pairs_of
+from contrasweep.statistics.paired import compare_paired
 from contrasweep.statistics.resampling import sign_flip_interval, sign_flip_p
 from contrasweep.statistics.verdicts import judge
 
@@ -258,7 +260,9 @@ def test_four_verdicts():
     assert verdict(b + 0.05 + noise, b, mode="min").verdict == "worse"
     assert verdict(b + noise, b, margin=0.01).verdict == "equivalent"
     assert verdict(b + noise, b).verdict == "undecided"
-    assert verdict(b + 0.004 + noise, b, margin=0.01).verdict == "equivalent"  # surely not 0, and surely too small
+    assert verdict(b + 0.004 + noise, b, margin=0.01).verdict == "better"  # its interval leaves out 0
+    small = compare_paired(b + 0.004 + noise, b, smallest_difference=0.01)
+    assert small.verdict == "better" and str(small).endswith("by less than 0.01.")
     assert verdict(b + 0.05 + noise, b, margin=0.01).verdict == "better"
 
 
@@ -297,7 +301,8 @@ def test_a_verdict_waits_for_what_is_still_to_run():
     a = b + 5
     a[9] = np.nan
     judged = verdict(a, b)
-    assert judged.verdict == "undecided" and judged.gaps_decide and judged.p_value < 0.05
+    assert judged.verdict == "undecided" and judged.gaps_decide and judged.raw_p < 0.05
+    assert judged.p_value == 1 and (judged.low, judged.high) == (-math.inf, math.inf)
 
 
 def test_every_mean_is_over_the_same_cells():
@@ -314,3 +319,44 @@ def test_every_mean_is_over_the_same_cells():
 
 def test_no_replicate_in_common_is_no_evidence():
     assert paired_evidence(pairs([1.0, np.nan], [np.nan, 1.0], failed_a=[1], failed_b=[0]), Design(seeds=2)) is None
+
+
+# One analysis: verdict, interval and p
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_verdict_its_interval_and_its_p_never_disagree(seed):
+    """Over random families, designs, gaps, ties, margins, directions and earlier looks."""
+    rng = np.random.default_rng(seed)
+    for _ in range(30):
+        size, n, mode = int(rng.integers(1, 6)), int(rng.integers(2, 13)), ["max", "min"][rng.integers(2)]
+        folds = [None, 3, 5][rng.integers(3)]
+        evidence = []
+        for _ in range(size):
+            a, b = np.round(rng.normal(size=(2, n)), 1)
+            a = a + rng.choice([0, 1, 4])
+            frame = pairs(a, b).assign(fold=[i % folds if folds else None for i in range(n)])
+            frame["seed"] = [i // folds if folds else i for i in range(n)]
+            lost = rng.uniform(size=(2, n)) < rng.choice([0, 0.15])
+            frame = frame.assign(failed_a=lost[0], failed_b=lost[1])
+            if (found := paired_evidence(frame, Design(folds=folds, seeds=n), mode=mode)) is not None:
+                evidence.append(found)
+        family = Family(size, 0.05, [None, 1.5][rng.integers(2)])
+        looks = [int(rng.integers(0, 3)) for _ in evidence]
+        for judged in judge(evidence, family, mode, looks=looks):
+            above, below = judged.low > 0, judged.high < 0
+            better, worse = (above, below) if mode == "max" else (below, above)
+            assert (judged.verdict == "better", judged.verdict == "worse") == (better, worse)
+            assert (judged.p_value <= family.alpha) == (better or worse)
+            if judged.verdict == "equivalent":
+                assert -1.5 < judged.low <= 0 <= judged.high < 1.5
+            within = family.margin is not None and judged.equivalence_p <= family.alpha
+            assert (judged.verdict == "equivalent") == (within and not (better or worse))
+
+
+def test_an_end_that_is_next_to_zero_and_a_p_next_to_alpha_show_their_side():
+    assert (
+        span(0.03, 0.0004, 0.0596) == "+0.0300 [+0.0004, +0.0596]"
+        and span(0.03, 0.0, 0.06) == "+0.030 [+0.000, +0.060]"
+    )
+    assert p_text(0.0496, 0.05) == "= 0.05" and p_text(0.0502, 0.05) == "= 0.0502" and p_text(0.04, 0.05) == "= 0.04"

@@ -94,6 +94,26 @@ def test_failed_trials_are_never_the_best(tmp_path):
     assert confirmed[-1].best == {} and len(ended) == 10
 
 
+@pytest.mark.parametrize(
+    ("fields", "status", "says"),
+    [
+        ({}, "failed", "no trial of its search was trained to its end (5 failed)"),
+        ({"constraints": {"accuracy": ">= 9"}}, "failed", "no trial of its search was trained to its end (5 failed)"),
+        (
+            {"constraints": {"accuracy": ">= 9"}},
+            "done",
+            "no configuration that was trained to its end on all search folds satisfies the constraints",
+        ),
+    ],
+)
+def test_an_arm_without_a_best_says_why(tmp_path, fields, status, says):
+    study = sweep(arms={"short": ARMS["short"]}, **fields)
+    drive(study, tmp_path, statuses=lambda t: status)
+    planned, records = plan(study, storage=str(tmp_path)), StudyRecords(str(tmp_path), study.name)
+    (warning,) = planned.source(records, records.finished()).warnings()
+    assert warning == f"arm short: {says}; nothing to confirm"
+
+
 def test_an_add_on_starts_from_its_base_at_its_best(tmp_path):
     arms = {
         "tuned": Arm("toy:train", config={"epochs": 2}, space={"batch_size": Choice([16, 32, 64])}),

@@ -1,0 +1,5 @@
+"""The release, as the installed package's metadata say."""
+
+from importlib.metadata import version
+
+__version__ = version("contrasweep")

@@ -1,0 +1,256 @@
+"""Over generated studies with gaps, looks and extensions: one number for one quantity in every form of a report, and no
+line that contradicts itself."""
+
+import html
+import io
+import json
+import os
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from looks import drive_looks
+
+from contrasweep import AblationGrid, Arm, Replicates
+from contrasweep.report import render, render_comparison
+from contrasweep.results.results import Results
+from contrasweep.running import publish
+
+STUDIES = int(os.environ.get("GENERATED_STUDIES", "12"))
+NUMBER = re.compile(r"(?<![\w.])[-+]?\d+\.\d+(?!\w)")
+SAID = re.compile(
+    r"(?P<a>\w+) (?:(?:is (?P<word>better|worse) than|against|and) (?P<b>\w+)|- (?P<other>\w+))"
+    r"(?: (?:is (?P<undecided>undecided)|are (?P<equivalent>equivalent)))?: "
+    r"(?P<difference>[-+][\d.]+(?:e-?\d+)?)(?: \[(?P<low>[-+][\d.]+), (?P<high>[-+][\d.]+)\])?"
+    r"(?:, p (?P<p>[=<] [\d.e-]+))?(?:, within ±(?P<margin>[\d.e-]+))?"
+)
+
+
+class Generated:
+    """A study of a random design, with random gaps, and what its trials come to."""
+
+    def __init__(self, seed):
+        rng = np.random.default_rng(seed)
+        self.kind = ("fixed", "extended", "looks")[seed % 3]
+        self.folds = [None, 3, 5][rng.integers(3)]
+        self.mode = ["max", "min"][rng.integers(2)]
+        self.sd = float(rng.choice([0.002, 0.02, 0.1]))
+        self.effects = dict(zip("abcd", self.sd * rng.choice([0, 0, 1, 4], 4), strict=True))
+        self.fold_sd, self.seed_sd = self.sd * rng.choice([0, 1, 3], 2)
+        self.digits = int(rng.choice([2, 12]))  # of accuracies of few items many are equal
+        self.lost = float(rng.choice([0, 0, 0.1, 0.3])) if seed % 4 else 0.0
+        self.stop = int(rng.integers(4, 30)) if rng.uniform() < 0.2 else 10**9
+        self.replicates = None
+        most = int(rng.integers(2, 5) if self.folds else rng.integers(5, 12))
+        if self.kind == "looks":
+            first = 2 if self.folds else 4
+            spending = ["obrien-fleming", "power"][rng.integers(2)]
+            self.replicates = Replicates(first=first, step=first, most=3 * first, spending=spending)
+        self.sizes = [most, most + int(rng.integers(1, 4)), 2 * most + 4][: rng.integers(2, 4)]
+        self.sizes = self.sizes if self.kind == "extended" else self.sizes[:1]
+        arms = int(rng.integers(2, 5))
+        self.fields = {
+            "arms": {arm: Arm("toy:train", config={"epochs": 1}) for arm in "abcd"[:arms]},
+            "axes": {"batch_size": [16, 32]} if rng.uniform() < 0.4 else {},
+            "data": "digits-lt",
+            "folds": self.folds,
+            "metric": "score",
+            "mode": self.mode,
+            "alpha": float(rng.choice([0.05, 0.1])),
+            "question": ["overall", "cells"][rng.integers(2)],
+            "reference": "a" if rng.uniform() < 0.3 else None,
+            "smallest_difference": float(3 * self.sd) if rng.uniform() < 0.4 else None,
+        }
+
+    def study(self, size):
+        seeds = {"replicates": self.replicates} if self.replicates else {"seeds": list(range(size))}
+        return AblationGrid("generated", **self.fields, **seeds)
+
+    def draw(self, *names):
+        return np.random.default_rng([sum(map(ord, str(name))) + 7919 * i for i, name in enumerate(names)])
+
+    def value(self, trial):
+        rng = self.draw(trial.id)
+        shared = self.draw("fold", trial.fold, trial.arm).normal(0, self.fold_sd)
+        shared += self.draw("seed", trial.seed, trial.arm).normal(0, self.seed_sd)
+        return round(0.5 + self.effects[trial.arm] + shared + rng.normal(0, self.sd), self.digits)
+
+    def run(self, storage):
+        """The results as they were after each size: a look at every one of them."""
+        for i, size in enumerate(self.sizes):
+            last = i + 1 == len(self.sizes)
+            failed = lambda trial: self.draw("lost", trial.id).uniform() < self.lost  # noqa: E731
+            drive_looks(
+                self.study(size), storage, self.value, metric="score", extend=i > 0, failed=failed,
+                stop_after=self.stop if last else 10**9,
+            )  # fmt: skip
+            yield Results.load("generated", str(storage))
+
+
+def shown_cells(text, form):
+    """The numbers of each cell of the printed table, row by row."""
+    if form == "html":
+        cells = re.findall(r"<td[^>]*><details><summary>(.*?)</summary>", text, re.DOTALL)
+        return [NUMBER.findall(re.sub(r"<[^>]*>", "", cell)) for cell in cells]
+    lines = text.splitlines()
+    if form == "latex":
+        body = text[text.index(r"\midrule") :]
+        rows = [line.split(" & ") for line in body.splitlines() if line.endswith(r" \\")]
+    elif form == "markdown":
+        rows = [re.split(r"\s*\|\s*", line.strip().strip("|").strip()) for line in lines if line.startswith("|")][2:]
+    else:
+        first = next(i for i, line in enumerate(lines) if re.fullmatch(r"[─\s]+", line) and line.strip())
+        block = lines[first + 1 :]
+        rows = [re.split(r"\s{2,}", line.strip()) for line in block[: block.index("")]]
+    return [NUMBER.findall(cell) for row in rows for cell in row[1:]]
+
+
+def one_line(text):
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", text)).replace("\u00a0", " ").split())
+
+
+def never_contradicts_itself(sentence, comparison, mode):
+    """Of the printed digits alone: better or worse exactly where the interval leaves out 0 and p is at most alpha."""
+    parts = [part for part in re.split(r"\. Decided at look \d+ \(\d+ \w+\): ", sentence) if "all values" not in part]
+    for part in parts:
+        found = SAID.search(part)
+        assert found, part
+        low, high = (float(found[end]) if found[end] else None for end in ("low", "high"))
+        if found["other"]:  # exploratory: an interval and a p, and no verdict
+            continue
+        excludes = low is not None and (low > 0 or high < 0)
+        assert excludes == bool(found["word"]), part
+        if found["word"]:
+            above = low > 0
+            assert (found["word"] == "better") == (above == (mode == "max")), part
+        if found["p"] and found["p"].startswith("="):
+            assert (float(found["p"][2:]) <= comparison.alpha) == bool(found["word"]), part
+        if found["equivalent"]:
+            margin = comparison.family.margin
+            assert low is not None and -margin <= low <= 0 <= high <= margin, part
+
+
+def holds_for(row, alpha, mode):
+    """The same of unrounded numbers."""
+    low, high = (row[end] for end in ("low", "high"))
+    known = low is not None and np.isfinite(low) and high is not None and np.isfinite(high)
+    above, below = bool(known and low > 0), bool(known and high < 0)
+    better, worse = (above, below) if mode == "max" else (below, above)
+    assert (row["verdict"] == "better") == better and (row["verdict"] == "worse") == worse, row
+    assert (row["p_value"] <= alpha) == (better or worse), row
+    if row["verdict"] == "equivalent":
+        assert -row["smallest_difference"] < low <= high < row["smallest_difference"] and row["equivalence_p"] <= alpha
+
+
+def check(results):
+    frame, mode, alpha = results.to_frame(), results.document.mode, results.document.alpha
+    done = frame[(frame["status"] == "done") & np.isfinite(frame["score"])]
+    axes = results.axes
+    means = done.groupby("arm")["score"].mean()
+    published = publish._means(results)  # what MLflow's page of the study shows beside its group rows
+    assert published == pytest.approx({f"score/{arm}": mean for arm, mean in means.items()})
+    in_the_page = []
+    for table in [results.table(), *([results.table(["arm"], [])] if axes else [])]:
+        rows = table.to_frame()
+        factors = ["arm", *axes] if "batch_size" in rows else ["arm"]
+        own = done.groupby(factors)["score"].agg(["mean", "size", "min", "max"])
+        expected = []
+        for row in rows.to_dict("records"):
+            key = tuple(int(row[f]) if f == "batch_size" else row[f] for f in factors)
+            key = key if len(key) > 1 else key[0]
+            if key in own.index:
+                one = own.loc[key]
+                assert (row["mean"], row["n"]) == (pytest.approx(one["mean"]), one["size"])
+                assert (row["min"], row["max"]) == (one["min"], one["max"])
+            else:
+                assert row["n"] == 0 and np.isnan(row["mean"])
+            expected.append(numbers_of(row, table))
+        if table.averages:
+            for (arm,) in table.columns:
+                cell = table.averages[arm,]
+                assert cell.mean == pytest.approx(means[arm]) if arm in means else cell.mean is None
+                expected.append(numbers_of(vars(cell), table))
+        in_the_page += expected
+        texts = {"text": table.to_text(2000), "markdown": table.to_markdown(), "latex": table.to_latex()}
+        texts["html"] = table.to_html()
+        for form, text in texts.items():
+            assert shown_cells(text, form) == expected, form
+        lists_have_their_mean(texts["html"], table)
+        legend_tells_replicates(table)
+        sentences = table.answer.sentences()
+        for form, text in texts.items():
+            if form != "latex" or table.answer.decisive:
+                shown = one_line(text.replace(r"$<$", "<").replace(r"$\pm$", "±").replace("\\", ""))
+                assert all(sentence in shown for sentence in sentences), form
+        for pair in table.answer.pairs:
+            never_contradicts_itself(pair.sentence, pair.comparison, mode)
+        if table.answer.decisive:
+            for pair in table.answer.pairs:
+                holds_for(pair.comparison.to_dict(), alpha, mode)
+    for pair in results.answer.pairs[:3]:
+        told_alike(results, pair)
+    table = results.table()
+    page = render(results, "html", table).decode()
+    assert shown_cells(page, "html") == in_the_page
+    page = one_line(page)
+    few = results.answer.pairs if len(results.answer.pairs) <= 8 else ()  # of more the page has rows in place of these
+    assert all(pair.sentence in page for pair in few)
+    csv = pd.read_csv(io.BytesIO(render(results, "csv", table)))
+    assert list(csv["mean"].dropna()) == pytest.approx(list(table.to_frame()["mean"].dropna()))
+
+
+def numbers_of(row, table):
+    """The digits that a cell shows, from the numbers that CSV has."""
+    if row["mean"] is None or not np.isfinite(row["mean"]):
+        return []
+    digits = lambda value: f"{value:.{table.decimals}f}"  # noqa: E731
+    span = [digits(row["low"]), digits(row["high"])] if np.isfinite(row["low"]) and row["low"] != row["high"] else []
+    return [number for number in [digits(row["mean"]), *span] if "." in number]
+
+
+def lists_have_their_mean(page, table):
+    """What a cell of the page opens on: the mean of the listed trials is the cell's, and its range is theirs."""
+    for cell, listed in re.findall(r"<summary>(.*?)</summary><ul class=\"runs\">(.*?)</ul>", page, re.DOTALL):
+        values = [float(v) for v in re.findall(r"seed [^:<]*: (-?\d+\.\d+)", listed)]
+        if not values or not (shown := NUMBER.findall(re.sub(r"<[^>]*>", "", cell))):
+            continue
+        half = 0.5 * 10.0**-table.decimals
+        assert abs(np.mean(values) - float(shown[0])) <= half * 1.1 + 1e-12
+        if span := re.search(r"from (-?[\d.]+) to (-?[\d.]+)", listed):
+            assert (float(span[1]), float(span[2])) == (min(values), max(values))
+
+
+def legend_tells_replicates(table):
+    """Every number of replicates that a cell has stands in the legend."""
+    said = " ".join(table.legend)
+    if "no intervals" not in said and "other cells have another number" not in said:
+        assert all(cell.over in said for cell in table.cells.values() if cell.method not in ("", "none"))
+
+
+def told_alike(results, pair):
+    """Of one comparison text, Markdown, LaTeX, JSON, CSV and Python have the same digits."""
+    at = {factor: int(label) for factor, label in pair.context}
+    versus = results.versus(pair.a, pair.b, at=at)
+    comparison = versus.overall.comparison
+    assert comparison.to_dict() == pair.comparison.to_dict()
+    row = json.loads(render_comparison(versus, "json"))["overall"]
+    from_csv = pd.read_csv(io.BytesIO(render_comparison(versus, "csv"))).iloc[0]
+    decimals = len(comparison.span().split(" ")[0].partition(".")[2])
+    for name in ("difference", "low", "high", "p_value"):
+        assert (row[name] is None and np.isnan(from_csv[name])) or from_csv[name] == pytest.approx(row[name])
+    assert f"{row['difference']:+.{decimals}f}" in comparison.span() or row["low"] is None
+    for form in ("text", "markdown"):
+        said = one_line(render_comparison(versus, form).decode()).replace("\\", "")
+        assert versus.overall.sentence in said, form
+    shown = [entry for entry in comparison.span().split(" ", 1) if entry]
+    table = render_comparison(versus, "latex").decode()
+    assert all(entry in table for entry in shown) and comparison.verdict in table
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(STUDIES))
+def test_every_form_says_the_same_and_no_line_contradicts_itself(seed, tmp_path):
+    generated = Generated(seed)
+    for results in generated.run(tmp_path):
+        check(results)

@@ -1,0 +1,202 @@
+"""`run SWEEP --extend` trains what is new, comes to what the larger sweep comes to, and counts a look only then."""
+
+import dataclasses
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import valued
+from drivers import Driver, ray_folder, start_driver
+from raylets import wait_for
+
+from contrasweep import AblationGrid, Arm, Float, Replicates, Sweep
+from contrasweep.code import PresentCode
+from contrasweep.planning.facade import plan
+from contrasweep.results.results import Results
+from contrasweep.running.claim import claim
+from contrasweep.running.driver import run
+from contrasweep.running.execution import Execution
+from contrasweep.running.looks import LookingSource
+from contrasweep.storage.looks import read_looks
+from contrasweep.storage.record import CodeRef, Phase
+from contrasweep.storage.records import StudyRecords
+from contrasweep.study.arm_budget import ArmBudget
+from contrasweep.tuning.source import Next
+
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("running"), pytest.mark.usefixtures("ray_core")]
+
+
+def arm(low: float, high: float) -> Arm:
+    return Arm("valued:train", space={"lr": Float(low, high)})
+
+
+def declared(**fields: Any) -> Sweep:
+    base = {
+        "name": "grown",
+        "arms": {"near": arm(0.2, 0.5), "far": arm(3.0, 5.0)},
+        "data": "digits-lt",
+        "folds": 3,
+        "trials_per_arm": 2,
+        "confirm_seeds": [100, 101],
+        "searcher": "random",
+    }
+    return Sweep(**base | fields)
+
+
+GROWING = Replicates(first=4, step=4, most=8)
+"""What is decided at its first look needs no second one."""
+EPOCHS = {"trials_per_arm": None, "budget": ArmBudget(epochs=3)}
+KINDS: dict[str, tuple[dict[str, Any], Callable[[Sweep], dict[str, Any]], int]] = {
+    "arm": ({}, lambda s: {"arms": s.arms | {"third": s.arms["far"]}}, 0),
+    "seeds": ({}, lambda s: {"confirm_seeds": [100, 101, 102]}, 1),
+    "trials": ({}, lambda s: {"trials_per_arm": 4}, 0),
+    "epochs": (EPOCHS, lambda s: {"budget": ArmBudget(epochs=6)}, 0),
+    "arm, looked at": ({"replicates": GROWING}, lambda s: {"arms": s.arms | {"third": s.arms["far"]}}, 0),
+    "trials, looked at": ({"replicates": GROWING}, lambda s: {"trials_per_arm": 4}, 0),
+}
+"""By what grows: fields of the sweep, what is declared instead of them, and looks that this counts."""
+
+
+def interrupted(study: Sweep, storage: Path, *, extend: bool = False) -> None:
+    """What a run leaves that is interrupted before its first trial has reported."""
+    planned, records = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name)
+    remaining = claim(planned, records, PresentCode(planned.functions), extend=extend, retry_failed=False)
+    source = planned.source(records, remaining.finished)
+    source = LookingSource(planned, source, records, lambda _: None) if study.replicates else source
+    assert not remaining.complete and isinstance(source.next(), Next)
+
+
+def looks(storage: Path) -> int:
+    log = read_looks(StudyRecords(str(storage), "grown"))
+    return 0 if log is None or log.spending != "halving" else len(log.looks)
+
+
+def trained(results: Results) -> dict[str, tuple[str, float]]:
+    """Of every trial of search and table, what became of it."""
+    everything = {**results.trial_records, **results.search_records}
+    return {i: (str(record.status), record.metrics["accuracy"]) for i, record in everything.items()}
+
+
+def from_scratch(study: Sweep, storage: Path) -> Results:
+    """What a study comes to in an empty storage, each trial trained in this process."""
+    planned, records = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name)
+    code = PresentCode(planned.functions)
+    remaining = claim(planned, records, code, extend=False, retry_failed=False)
+    source = planned.source(records, remaining.finished)
+    source = LookingSource(planned, source, records, lambda _: None) if study.replicates else source
+    while isinstance(answer := source.next(), Next):
+        version = code.of(answer.trial.trainable, answer.trial.config).version
+        options = {"metric": study.metric, "notes": answer.notes, "code": CodeRef(version.digest)}
+        execution = Execution(answer.trial, valued.train, records, **options)
+        while (record := execution.advance().record) is None:
+            pass
+        source.done(record)
+    return Results.load(study.name, str(storage))
+
+
+def table(results: Results) -> list[tuple[Any, ...]]:
+    columns = ["trial_id", "arm", "fold", "seed", "status", "accuracy"]
+    return sorted(map(tuple, results.to_frame()[columns].to_numpy().tolist()))
+
+
+@pytest.mark.parametrize("ctrl_c", [False, True], ids=["calm", "interrupted"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_extended_sweep_comes_to_what_the_larger_sweep_comes_to(tmp_path, capsys, kind, ctrl_c):
+    fields, more, counted = KINDS[kind]
+    grown = tmp_path / "grown"
+    small = declared(**fields)
+    large = dataclasses.replace(small, **more(small))
+    if ctrl_c:
+        interrupted(small, grown)
+    first = run(small, storage=str(grown), tracking=None)
+    assert first.complete and looks(grown) == 0
+    if ctrl_c:
+        interrupted(large, grown, extend=True)
+        second = run(large, storage=str(grown), tracking=None)
+    else:
+        second = run(large, storage=str(grown), tracking=None, extend=True)
+    assert second.complete and len(trained(second)) > len(trained(first))
+    assert trained(first).items() <= trained(second).items(), "nothing is trained twice"
+    assert looks(grown) == counted
+    whole = from_scratch(large, tmp_path / "whole")
+    if "looked at" not in kind:  # there, which arm gets how many replicates follows from the order of looks
+        assert table(second) == table(whole)
+    assert {i for i, r in whole.search_records.items() if r.notes.phase is Phase.SEARCH} <= trained(second).keys()
+    capsys.readouterr()
+    again = run(large, storage=str(grown), tracking=None, extend=True)
+    assert "nothing to train: " in capsys.readouterr().err
+    assert table(again) == table(second) and looks(grown) == counted
+
+
+def test_more_gpu_hours_are_spent(tmp_path):
+    def study(hours: float) -> Sweep:
+        return declared(trials_per_arm=None, budget=ArmBudget(trials=6, gpu_hours=hours))
+
+    def searched(results: Results) -> int:
+        return sum(record.notes.phase is Phase.SEARCH for record in results.search_records.values())
+
+    first = searched(run(study(1e-9), storage=str(tmp_path), tracking=None))
+    assert first < 12
+    assert searched(run(study(1.0), storage=str(tmp_path), tracking=None, extend=True)) == 12
+
+
+def test_an_extension_that_trained_nothing_counts_no_look_once_it_is_withdrawn(tmp_path):
+    small = declared()
+    run(small, storage=str(tmp_path), tracking=None)
+    interrupted(dataclasses.replace(small, confirm_seeds=[100, 101, 102]), tmp_path, extend=True)
+    assert looks(tmp_path) == 1
+    results = run(small, storage=str(tmp_path), tracking=None, extend=True)
+    assert looks(tmp_path) == 0 and results.complete
+
+
+def test_a_grid_that_has_all_of_its_trials_says_so_in_a_line(tmp_path, capsys):
+    grid = AblationGrid("grid", {"a": Arm("valued:train"), "b": Arm("valued:train", config={"lr": 0.3})}, "digits-lt")
+    run(grid, storage=str(tmp_path), tracking=None)
+    assert "nothing to train" not in capsys.readouterr().err
+    run(grid, storage=str(tmp_path), tracking=None)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "nothing to train: every trial of grid has its record, 2 done"
+
+
+STUDY = """
+name: grown
+data: digits-lt
+folds: 3
+trials_per_arm: 2
+confirm_seeds: [100]
+searcher: random
+arms:
+  near: {{trainable: 'valued:train', config: {{gate: {gate}}}, space: {{lr: {{type: float, low: 0.2, high: 0.5}}}}}}
+"""
+
+
+def test_from_the_command_line_it_is_interrupted_at_each_step_and_ends_with_the_larger_sweep(tmp_path):
+    gate, records = tmp_path / "gate", StudyRecords(str(tmp_path / "runs"), "grown")
+    (tmp_path / "study.yaml").write_text(STUDY.format(gate=gate))
+
+    def started(*words: str) -> Driver:
+        command = ["run", "study.yaml", "--storage", "runs", "--tracking", "none", *words]
+        return start_driver(*command, folder=tmp_path, ray=ray)
+
+    def interrupt(driver: Driver, before: set[str]) -> None:
+        wait_for(lambda: not records.touched() <= before or driver.poll() is not None, 200)
+        driver.send_signal(signal.SIGINT)
+        _, errors = driver.communicate(timeout=100)
+        assert driver.returncode == 130, errors
+
+    with ray_folder() as ray:
+        for words in ([], ["--set", "confirm_seeds=[100, 101]", "--extend"]):
+            before = records.finished()
+            gate.touch()
+            interrupt(started(*words), before)
+            gate.unlink()
+            driver = started(*words)
+            _, errors = driver.communicate(timeout=250)
+            assert driver.returncode == 0 and records.finished() > before, errors
+        driver = started(*words)
+        _, errors = driver.communicate(timeout=100)
+    assert errors == "nothing to train: every trial of grown has its record, 6 done\n"
+    results = Results.load("grown", records.storage)
+    assert results.complete and len(results.search_records) == 2 and set(results.to_frame()["seed"]) == {100, 101}

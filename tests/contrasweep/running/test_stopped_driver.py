@@ -1,0 +1,67 @@
+"""A driver that dies between a report that stops a trial and the trial's record: the next one writes that record, and
+calls unchanged code unchanged."""
+
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+from drivers import ray_folder, start_driver
+from raylets import wait_for
+
+from contrasweep.storage.record import Status
+from contrasweep.storage.records import StudyRecords
+
+pytestmark = pytest.mark.long
+STUDY = """
+name: halted
+data: digits-lt
+folds: 3
+trials_per_arm: 6
+confirm_seeds: [1000]
+searcher: random
+pruner: asha
+pruner_options: {{reduction: 2}}
+arms:
+  a:
+    trainable: valued:train
+    config: {{epochs: 3, driver: {driver}}}
+    space: {{lr: {{type: float, low: 0.1, high: 5.0}}}}
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_trial_that_was_to_be_stopped_is_no_trial_of_other_code(tmp_path: Path, number: signal.Signals) -> None:
+    process = tmp_path / "driver.pid"
+    (tmp_path / "study.yaml").write_text(STUDY.format(driver=process))
+    records = StudyRecords(str(tmp_path / "runs"), "halted")
+    words = ["study.yaml", "--storage", "runs"]
+    options = ["--tracking", "none", "--max-concurrent", "1"]
+    with ray_folder() as ray:
+        driver = start_driver("run", *words, *options, folder=tmp_path, ray=ray)
+        process.write_text(str(driver.pid))
+        wait_for(lambda: not process.exists() or driver.poll() is not None, 200)  # it is stopped, see `valued`
+        assert driver.poll() is None, driver.communicate()
+        seen = records.finished()
+        wait_for(lambda: any(records.metrics(i) for i in records.touched() - seen), 100)  # the report is stored
+        driver.send_signal(number)
+        driver.send_signal(signal.SIGCONT)
+        driver.communicate(timeout=100)
+        (halted,) = records.touched() - seen
+        assert records.metrics(halted) and driver.returncode == (130 if number == signal.SIGINT else -number)
+        assert number == signal.SIGINT or records.read_one(halted) is None
+        for _ in range(2):
+            again = start_driver("run", *words, *options, folder=tmp_path, ray=ray)
+            _, errors = again.communicate(timeout=250)
+            assert again.returncode == 0 and "other code" not in errors, errors
+        planned = start_driver("plan", *words, folder=tmp_path, ray=ray)
+        printed, errors = planned.communicate(timeout=100)
+    assert planned.returncode == 0 and "other code" not in printed + errors
+    recorded = records.read(records.finished())
+    pruned = [record for record in recorded.values() if record.status is Status.PRUNED]
+    assert recorded[halted] in pruned and len(pruned) > 1, "by another driver, and in the ordinary way"
+    assert len({record.code for record in recorded.values()}) == 1 and recorded[halted].code.digest
+    for record in pruned:
+        assert record.versions == pruned[0].versions and record.versions["ray"]
+        assert record.host == socket.gethostname() and record.seconds > 0
+        assert record.notes.to_dict().keys() == pruned[0].notes.to_dict().keys()
