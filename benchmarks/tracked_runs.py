@@ -1,56 +1,121 @@
-"""What tracking adds to a run of trivial trials: `contrasweep run` untracked, and with MLflow on a local sqlite file.
+"""What tracking costs a run whose trials take a second each: untracked, and with MLflow on sqlite and on PostgreSQL.
 
-    python -m benchmarks.tracked_runs [--trials 300] [--rounds 2] [--output benchmarks/results/tracked_runs.md]
+    python -m benchmarks.tracked_runs [--trials 320] [--seconds 1] [--rounds 2] [--output FILE]
 
-The trials report once and end (`benchmarks.driver_memory`), so what is measured is the platform. In turns, the faster
-of the rounds counts. Wall seconds are those of `run`, without Ray's start; the processor's are of the driver's process,
-where MLflow's calls are made, all threads. What a trial costs is the slope between a tenth of the trials and all of
-them, so that start-up counts nothing.
+Each trial uses a second of the processor and reports once, two at a time, so that two cores are full. With
+`--seconds 0` the trials are trivial, and what is measured is the platform. Columns: how long a trial took on the clock;
+processor seconds of the driver and of the process beside it that shows the study; how long after the last record that
+process had shown all. In turns; of the rounds the fastest counts.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import platform
-import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Generator
 from datetime import date
 from pathlib import Path
 
-from benchmarks.driver_memory import SLOTS, study_of
+import psutil
 
-WAYS = {"untracked": None, "MLflow, sqlite": "sqlite:///{folder}/mlflow.db"}
+from benchmarks.tracking_services import postgres, postgres_missing
+from contrasweep.schema import checked
+from contrasweep.study.grid import AblationGrid, Arm
+from contrasweep.trial import Report, Trial
+
+SLOTS = 2
+UNTRACKED = "untracked"
+WAYS = (UNTRACKED, "MLflow, sqlite", "MLflow, PostgreSQL")
 
 
-def run(trials: int, folder: str, tracking: str | None) -> dict[str, float]:
-    """Run the study in this process: seconds of the wall and of this process, without Ray's start."""
+@checked
+class Settings:
+    """`seconds` of the processor that a trial uses."""
+
+    seconds: float = 1.0
+    lr: float = 0.1
+
+
+def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+    """One report."""
+    until = time.process_time() + trial.config["seconds"]
+    while time.process_time() < until:
+        sum(range(1000))
+    yield Report(1, {"accuracy": 1.0 / (1 + trial.seed)})
+
+
+train.settings = Settings  # type: ignore[attr-defined]
+
+
+def study_of(trials: int, seconds: float) -> AblationGrid:
+    """So many trials of four arms."""
+    arms = {
+        f"arm{i}": Arm("benchmarks.tracked_runs:train", config={"lr": 0.1 + i, "seconds": seconds}) for i in range(4)
+    }
+    return AblationGrid("tracked-runs", arms=arms, data="digits-lt", seeds=list(range(trials // 4)), metric="accuracy")
+
+
+class Watch(threading.Thread):
+    """Looks at the process that shows the study: its processor seconds, and when it was last seen."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.processor_s, self.seen, self.stopping = 0.0, 0.0, threading.Event()
+
+    def run(self) -> None:
+        process: psutil.Process | None = None
+        while not self.stopping.wait(0.1):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process is None:
+                    found = [p for p in psutil.Process().children() if "contrasweep.tracking" in p.cmdline()]
+                    process = found[0] if found else None
+                elif process.status() != psutil.STATUS_ZOMBIE:
+                    used = process.cpu_times()
+                    self.processor_s, self.seen = used.user + used.system, time.time()
+
+
+def run(trials: int, seconds: float, folder: str, tracking: str | None) -> dict[str, float]:
+    """Run the study in this process, without Ray's start."""
     import ray
 
     from contrasweep.running.driver import run as run_study
 
     ray.init(num_cpus=SLOTS, include_dashboard=False, log_to_driver=False)
-    began, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
-    results = run_study(study_of(trials), storage=f"{folder}/runs", tracking=tracking)
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    figures = {
-        "wall_s": time.perf_counter() - began,
-        "processor_s": after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime,
-    }
+    watch = Watch()
+    watch.start()
+    used = time.process_time()
+    results = run_study(study_of(trials, seconds), storage=f"{folder}/runs", tracking=tracking)
+    driver_s = time.process_time() - used
+    watch.stopping.set()
     ray.shutdown()
     assert results.complete, results.counts
     if tracking is not None:
         assert len(results.run_urls) == trials, f"{len(results.run_urls)} of {trials} trials have a run in MLflow"
-    return figures
+    records = results.trial_records.values()
+    ended = [record.ended for record in records]
+    return {
+        "span_s": max(ended) - min(record.started for record in records),
+        "trial_s": sum(record.seconds for record in records) / trials,
+        "driver_s": driver_s,
+        "tracking_s": watch.processor_s,
+        "after_s": max(0.0, watch.seen - max(ended)),
+        "load": os.getloadavg()[0],
+    }
 
 
-def measured(trials: int, way: str) -> dict[str, float]:
+def measured(options: argparse.Namespace, way: str, uri: str | None) -> dict[str, float]:
     """`run` in a process of its own."""
+    words = [f"--trials={options.trials}", f"--seconds={options.seconds}"]
     with tempfile.TemporaryDirectory() as folder:
+        uri = f"sqlite:///{folder}/mlflow.db" if "sqlite" in way else uri
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.tracked_runs", f"--trials={trials}", "--one", way, "--folder", folder],
+            [sys.executable, "-m", "benchmarks.tracked_runs", *words, "--folder", folder, "--uri", uri or ""],
             stdout=subprocess.PIPE,
             text=True,
             env=os.environ | {"OMP_NUM_THREADS": "1", "CONTRASWEEP_CACHE": f"{folder}/cache"},
@@ -63,39 +128,36 @@ def measured(trials: int, way: str) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=300, help="a multiple of 40")
+    parser.add_argument("--trials", type=int, default=320, help="a multiple of 4")
+    parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--output", type=Path, help="a file to which the table is written")
-    parser.add_argument("--one", choices=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
+    parser.add_argument("--uri", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.one:
-        uri = WAYS[options.one]
-        print(json.dumps(run(options.trials, options.folder, uri and uri.format(folder=options.folder))))
+    if options.folder:
+        print(json.dumps(run(options.trials, options.seconds, options.folder, options.uri or None)))
         return
-    best: dict[tuple[str, int], dict[str, float]] = {}
-    few = options.trials // 10 // 4 * 4
+    best: dict[str, dict[str, float]] = {}
     for _ in range(options.rounds):
         for way in WAYS:
-            for trials in (few, options.trials):
-                found, known = measured(trials, way), best.get((way, trials), {})
-                best[way, trials] = {key: min(value, known.get(key, value)) for key, value in found.items()}
-    lines = []
-    cost: dict[str, dict[str, float]] = {}
-    for way in WAYS:
-        whole, part = best[way, options.trials], best[way, few]
-        cost[way] = {key: (whole[key] - part[key]) / (options.trials - few) for key in whole}
-        ratio = {key: cost[way][key] / cost["untracked"][key] for key in whole}
-        lines.append(
-            f"| {way} | {whole['wall_s']:.1f} | {whole['processor_s']:.1f} | {1000 * cost[way]['wall_s']:.0f} | "
-            f"{1000 * cost[way]['processor_s']:.1f} | {ratio['wall_s']:.2f} | {ratio['processor_s']:.2f} | "
-            f"{whole['wall_s'] / best['untracked', options.trials]['wall_s']:.2f} |"
-        )
+            if "PostgreSQL" in way and postgres_missing():
+                continue
+            with postgres() if "PostgreSQL" in way else contextlib.nullcontext() as uri:
+                found = measured(options, way, uri)
+            print(way, found, file=sys.stderr, flush=True)
+            known = best.get(way, found)
+            best[way] = {key: min(value, known[key]) for key, value in found.items()}
+    lines = [
+        f"| {way} | {at['span_s']:.1f} | {at['trial_s']:.3f} | {at['trial_s'] / best[UNTRACKED]['trial_s']:.3f} | "
+        f"{at['driver_s']:.1f} | {at['tracking_s']:.1f} | {at['after_s']:.1f} | {at['load']:.1f} |"
+        for way, at in best.items()
+    ]
     text = (
-        f"{options.trials} trials of one report, {SLOTS} slots, fastest of {options.rounds}; {date.today()}, "
-        f"{platform.machine()}, {os.cpu_count()} shared cores, load {os.getloadavg()[0]:.1f}.\n\n"
-        "| | wall s | driver's processor s | wall ms a trial | driver's ms a trial | wall a trial, untracked = 1 | "
-        "driver's | whole wall |\n|---|---|---|---|---|---|---|---|\n" + "\n".join(lines) + "\n"
+        f"{options.trials} trials of {options.seconds:g} processor s, {SLOTS} slots, best of {options.rounds}; "
+        f"{date.today()}, {platform.machine()}, {os.cpu_count()} shared cores.\n\n"
+        "| | first start to last record, s | a trial, s | untracked = 1 | driver's processor s | that of tracking "
+        "| all shown after the last record, s | load |\n|---|---|---|---|---|---|---|---|\n" + "\n".join(lines) + "\n"
     )
     print(text)
     if options.output:

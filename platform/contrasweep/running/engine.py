@@ -11,15 +11,14 @@ import time
 
 import ray
 from ray import tune
-from ray.air._internal import usage
-from ray.tune.execution import class_cache
 
 from contrasweep.errors import ContrasweepError
 from contrasweep.processes import scratch_folder
+from contrasweep.running import ray_internals
 from contrasweep.running.active_trials import ActiveTrials
 from contrasweep.running.placement import bundles
 from contrasweep.running.run_context import RunContext
-from contrasweep.running.tune_hooks import HOST_LOST, Bridge, Decider, Events, Silent
+from contrasweep.running.tune_hooks import Bridge, Decider, Events, Silent
 from contrasweep.running.worker import TuneTrial
 
 TUNE_ENVIRONMENT = {
@@ -46,10 +45,17 @@ class Engine:
     """Runs all trials of a source on a connected Ray."""
 
     def __init__(
-        self, context: RunContext, trials: ActiveTrials, *, max_failures: int, max_concurrent: int | None = None
+        self,
+        context: RunContext,
+        trials: ActiveTrials,
+        *,
+        max_failures: int,
+        max_concurrent: int | None = None,
+        own_process: bool = False,
     ) -> None:
-        """`max_failures`: how often a trial, or Tune, may fail in a row without getting further."""
-        self.context, self.trials = context, trials
+        """`max_failures`: how often a trial, or Tune, may fail in a row without getting further. `own_process`: each
+        trial has a process of its own, where otherwise one trains many, one after the other."""
+        self.context, self.trials, self.own_process = context, trials, own_process
         self.max_failures, self.max_concurrent = max_failures, max_concurrent
 
     def run(self) -> None:
@@ -58,6 +64,8 @@ class Engine:
         row, with no trial ended between, are survived."""
         lanes = self.trials.placements.lanes
         lanes.start(self.context, self.trials.listener.on_message)
+        for line in ray_internals.lacking():
+            self.trials.listener.on_message(line)
         try:
             self._run()
         finally:
@@ -92,14 +100,10 @@ class Engine:
         adaptive = self.trials.source.adaptive
         os.environ.update(TUNE_ENVIRONMENT)
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = "auto" if adaptive else MAX_PENDING_TRIALS
-        # Usage statistics are off; counting callbacks for them would import MLflow, for seconds.
-        usage.tag_callbacks = lambda callbacks: False
-        # Tune counts no failure where a host was announced to go; one that goes without a word is no other case.
-        ray.exceptions.RayActorError.preempted = property(
-            lambda error: error._preempted or HOST_LOST.search(str(error)) is not None
-        )
-        # Tune would copy the driver's AWS keys into its actors' environments, which Ray writes to readable logs.
-        class_cache.ENV_VARS_TO_PROPAGATE = class_cache.TRAIN_ENV_VARS_TO_PROPAGATE
+        ray_internals.leave_callbacks_alone()
+        ray_internals.forgive_lost_hosts()
+        ray_internals.replace_refusing_workers(self.trials.listener.on_message)
+        ray_internals.keep_credentials()
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # `Events` reports lost workers, in one line each
         folder = scratch_folder("tune")
         try:
@@ -109,7 +113,7 @@ class Engine:
                     search_alg=Bridge(self.trials, self.context),
                     scheduler=Decider(self.trials),
                     num_samples=-1,
-                    reuse_actors=True,
+                    reuse_actors=not self.own_process,
                     max_concurrent_trials=self.max_concurrent,
                     trial_dirname_creator=lambda trial: trial.trial_id,
                 ),

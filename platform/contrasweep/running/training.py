@@ -88,7 +88,13 @@ def train(
                 )
                 lease.on_lost = trials.stop
                 context = _context(plan, records, inventory)
-                Engine(context, trials, max_failures=plan.study.max_failures, max_concurrent=max_concurrent).run()
+                Engine(
+                    context,
+                    trials,
+                    max_failures=plan.study.max_failures,
+                    max_concurrent=max_concurrent,
+                    own_process=plan.study.process == "own",
+                ).run()
         used_up = budget.used_up()
     for warning in source.warnings():
         print(warning, file=sys.stderr)

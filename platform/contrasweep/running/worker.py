@@ -13,6 +13,7 @@ from contrasweep.processes import sweep_scratch
 from contrasweep.rows import Row
 from contrasweep.running.assigned_resources import AssignedResources
 from contrasweep.running.execution import Execution
+from contrasweep.running.isolation import Isolation
 from contrasweep.running.orphans import guard_children
 from contrasweep.running.output import Output
 from contrasweep.running.run_context import RunContext
@@ -36,14 +37,24 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         self.context = context
         self.execution: Execution | None = None
         self.cuda_failed = False
+        self.isolation = Isolation()
         self.described = config
         self.records = StudyRecords(context.storage, context.study, patient=True)  # the driver has reached it
 
-    def reset_config(self, new_config: TrialDescription) -> bool:
-        """The next trial in this actor; False if the process cannot take one."""
+    def reset(self, new_config: TrialDescription, storage: Any = None) -> bool | str:
+        """The next trial in this actor; or why this process cannot take it, after which it is only to be stopped."""
         self._drop()
+        left = self.isolation.end(new_config["trial"]["trainable"])
+        if self.cuda_failed:
+            left = "failed with an error of CUDA"
+        if left:
+            return f"arm {self.described['trial']['arm']} {left}; its worker is replaced"
+        return bool(super().reset(new_config, storage))
+
+    def reset_config(self, new_config: TrialDescription) -> bool:
+        """See `reset`."""
         self.described = new_config
-        return not self.cuda_failed
+        return True
 
     def step(self) -> dict[str, object]:
         """Train on; the new reports, and the last result once the trial has its record. The study's metric stands
@@ -73,6 +84,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
     def cleanup(self) -> None:
         """The actor ends, and with it what a trial left behind."""
         self._drop()
+        self.isolation.close()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Nothing of Tune's: our own checkpoints lie in the storage and `_begin` finds the newest."""
@@ -106,11 +118,17 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
 
     def _function(self, path: str) -> Callable[..., Any]:
         """The trainable, or what the trial's lane calls in its place."""
-        if (ride := self.described["place"].get("ride")) is None:
-            return self.context.function(path)
-        runner = import_path(ride["runner"], kind="runner of a lane")
-        called: Callable[..., Any] = runner(self.context, self.described)
-        return called
+        ride = self.described["place"].get("ride")
+
+        def load() -> Callable[..., Any]:
+            if ride is None:
+                return self.context.function(path)
+            called: Callable[..., Any] = import_path(ride["runner"], kind="runner")(self.context, self.described)
+            return called
+
+        if ride is not None and ride["members"] > 1:  # another process trains it
+            return load()
+        return self.isolation.begin(self.described["id"], path, load)
 
     def _recorded_already(self) -> StepResult | None:
         """The last result of a trial whose worker died between writing the record and reporting it."""

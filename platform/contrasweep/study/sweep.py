@@ -78,6 +78,8 @@ class Sweep:
     budget_cost: Budget | None = None
     trial_hours: Budget | None = None
     report_minutes: Budget | None = None
+    process: Literal["shared", "own"] = "shared"
+    """Whether a process trains many trials, one after the other, or one (`own`); changes no trial's id."""
     cohort: CohortChoice | None = None
     """Whether trials of equal shapes train several as one network (`off` unless set); changes no trial's id."""
     type: Literal["sweep"] = "sweep"

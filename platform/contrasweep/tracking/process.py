@@ -61,13 +61,13 @@ class TrackingProcess:
             try:
                 line = said.get(timeout=max(0.0, until - time.monotonic()))
             except queue.Empty:
-                what = "what is missing" if left is None else f"{left} trial{'s' * (left != 1)}"
+                what = "all" if left is None else f"{left} trial{'s' * (left != 1)}"
                 return (
-                    f"tracking by {self.name}: {what} of study {self.study} to go on in the background (process "
-                    f"{self.process.pid}); `contrasweep sync` does it too"
+                    f"{self.name} does not show {what} of study {self.study} yet: process {self.process.pid} goes on "
+                    f"in the background, and `contrasweep sync` shows the rest too"
                 )
             if line is None:
-                return f"tracking by {self.name} ended early; run `contrasweep sync` for study {self.study}"
+                return f"the process that shows study {self.study} by {self.name} ended early; run `contrasweep sync`"
             answer = json.loads(line)
             if "gaps" in answer:
                 self.process.wait()

@@ -114,9 +114,10 @@ def test_a_closed_standard_output_is_not_written_to(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def gcs_of(driver: Driver) -> list[psutil.Process]:
+def started(driver: Driver, name: str) -> list[psutil.Process]:
+    """The processes of Ray with this name that the driver has started."""
     with contextlib.suppress(psutil.NoSuchProcess):
-        return [p for p in psutil.Process(driver.pid).children() if p.name() == "gcs_server"]
+        return [p for p in psutil.Process(driver.pid).children() if p.name() == name]
     return []
 
 
@@ -126,7 +127,7 @@ def test_a_signal_while_ray_starts(number: signal.Signals, tmp_path: Path) -> No
     (tmp_path / "study.yaml").write_text(STUDY.format(trainable="toy:train"))
     with ray_folder() as ray:
         driver = start_driver(*WORDS, folder=tmp_path, ray=ray)
-        wait_for(lambda: gcs_of(driver) or driver.poll() is not None, 120)
+        wait_for(lambda: started(driver, "gcs_server") or driver.poll() is not None, 120)
         driver.send_signal(number)
         assert driver.communicate(timeout=100)[1] == LINE and driver.returncode == 130
 
@@ -136,8 +137,8 @@ def test_a_gcs_that_dies_while_ray_starts_is_said_in_one_line(tmp_path: Path) ->
     (tmp_path / "study.yaml").write_text(STUDY.format(trainable="toy:train"))
     with ray_folder() as ray:
         driver = start_driver(*WORDS, folder=tmp_path, ray=ray)
-        wait_for(lambda: gcs_of(driver) or driver.poll() is not None, 120)
-        for gcs in gcs_of(driver):
+        wait_for(lambda: started(driver, "raylet") or driver.poll() is not None, 120)
+        for gcs in started(driver, "gcs_server"):
             gcs.kill()
         errors = driver.communicate(timeout=100)[1]
     assert driver.returncode == 130, errors

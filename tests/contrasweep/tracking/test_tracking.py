@@ -5,11 +5,13 @@ What a follower and `sync` read is what the storage has: the tests write there w
 
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -36,6 +38,7 @@ from contrasweep.tracking import (
     TrackingProcess,
     checked_tracking,
     checked_uri,
+    follow,
     load_checkpoint,
     read_links,
     serve,
@@ -336,7 +339,8 @@ def test_a_driver_says_what_it_did_not_show_in_time_and_the_rest_follows(study: 
         study.record(trial)
     process = TrackingProcess(checked_tracking(study.uri), study.tracked, study.records)
     said = process.close("complete", timeout_s=0.0)
-    assert f"of study {study.name} to go on in the background (process " in said and "contrasweep sync" in said
+    assert f"does not show all of study {study.name} yet: process {process.process.pid} goes on" in said
+    assert "contrasweep sync" in said and "\n" not in said
     assert process.process.wait(240) == 0
     assert study.parent().info.status == "FINISHED" and len(study.children()) == len(study.trials)
 
@@ -810,6 +814,35 @@ def test_the_ui_shows_a_study_until_it_is_ended(tmp_path: Path, template: Path) 
         finally:
             shown.send_signal(signal.SIGTERM)
         assert shown.wait(60) == 0
+
+
+def test_mlflow_is_used_by_its_public_names_alone() -> None:
+    """Its own tables, sessions and stores change with any release."""
+    folder = Path(__file__).parents[3] / "platform/contrasweep"
+    lines = [line for path in folder.rglob("*.py") for line in path.read_text().splitlines() if "mlflow" in line]
+    named = {match for line in lines for match in re.findall(r"(?:from|import) (mlflow[\w.]*)", line)}
+    assert named <= {"mlflow", "mlflow.entities", "mlflow.exceptions", "mlflow.pytorch"}
+    ours = "\n".join(path.read_text() for path in (folder / "tracking").rglob("*.py"))
+    assert not re.findall(r"client\.(_\w+)|_metric_objs|ManagedSession|SqlRun", ours)
+
+
+@pytest.mark.parametrize("study", ["sqlite"], indirect=True)
+def test_following_by_hand_ends_with_the_run(study: Study) -> None:
+    """`contrasweep sync STUDY --follow`: the study runs when it begins, and is over later."""
+    study.train(study.trials[0], make_rows(study.trials[0])[:2])
+    study.run(study.trials[:1])
+    said: list[str] = []
+    thread = threading.Thread(target=lambda: said.extend(follow(study.records, study.uri)))
+    thread.start()
+    wait_until(lambda: study.trials[0].id in study.children(), "the trial that runs")
+    for trial in study.trials:
+        study.record(trial)
+    study.run([], ended="complete")
+    thread.join(240)
+    assert not said and not thread.is_alive()
+    for trial in study.trials:
+        study.assert_shows(trial)
+    assert study.parent().info.status == "FINISHED"
 
 
 def test_importing_tracking_does_not_import_mlflow() -> None:

@@ -1,0 +1,497 @@
+"""A trial never changes the result of another, though one process trains many, one after the other.
+
+What a process has only one of is put back before each trial, and its random states are set by the trial's id. What a
+trial leaves behind that cannot be put back is said, and its process takes no further trial. Knows nothing of Ray, and
+imports no library for this: one that a trial is the first to import is looked at as its import ends.
+"""
+
+import contextlib
+import decimal
+import functools
+import gc
+import locale
+import logging
+import multiprocessing
+import operator
+import os
+import pickle
+import random
+import signal
+import sys
+import threading
+import time
+import warnings
+import weakref
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from contrasweep._own_packages import OWN_PACKAGES
+from contrasweep.code.finder import in_site_folder, in_standard_library
+
+GRACE_S = 2.0
+"""Seconds that threads and processes of a trial have to end after it."""
+DIGEST_BYTES = 2**20
+"""Of a larger value in a module, only another object under its name is noticed."""
+LIBRARIES = ("builtins", "time", "random", "os", "sys", "math", "numpy", "numpy.random")
+TORCH = ("torch", "torch.nn", "torch.nn.functional", "torch.nn.init")
+HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "compile_worker", "loky")
+"""Words in the commands of processes that libraries keep for later use."""
+LOGGERS = "the loggers"
+ATOMS = (int, float, str, bytes, bool, type(None), complex)
+SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+
+
+class State(NamedTuple):
+    """Something that a process has only one of; `library` is imported already where it is read or written."""
+
+    name: str
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+    library: str = "sys"
+
+
+def _calls(name: str, library: str, read: str, write: str) -> State:
+    """What two functions of a library get and set."""
+    return State(
+        name, lambda: getattr(sys.modules[library], read)(), lambda v: getattr(sys.modules[library], write)(v), library
+    )
+
+
+def _attributes(name: str, library: str, *paths: str) -> State:
+    """Attributes of a library, by their dotted paths."""
+
+    def holder(path: str) -> Any:
+        return functools.reduce(getattr, path.split(".")[:-1], sys.modules[library])
+
+    def write(values: Iterable[Any]) -> None:
+        for path, value in zip(paths, values, strict=True):
+            setattr(holder(path), path.rpartition(".")[2], value)
+
+    return State(name, lambda: [getattr(holder(path), path.rpartition(".")[2]) for path in paths], write, library)
+
+
+def _set_environment(value: Mapping[str, str]) -> None:
+    for name in os.environ.keys() - value.keys():
+        del os.environ[name]
+    os.environ.update({name: text for name, text in value.items() if os.environ.get(name) != text})
+
+
+def _umask() -> int:
+    os.umask(now := os.umask(0o077))
+    return now
+
+
+def _set_handlers(value: Mapping[int, Any]) -> None:
+    for number, handler in value.items():
+        if handler is not None and signal.getsignal(number) is not handler:  # None: it was not set from Python
+            signal.signal(number, handler)
+
+
+def _set_gc(value: tuple[bool, tuple[int, int, int]]) -> None:
+    (gc.enable if value[0] else gc.disable)()
+    gc.set_threshold(*value[1])
+
+
+def _loggers() -> dict[str, Any]:
+    """Level, handlers and so on of each logger that does not have those of a new one."""
+    loggers = [logging.root, *logging.root.manager.loggerDict.values()]
+    read = {
+        logger.name: (logger.level, logger.propagate, logger.disabled, logger.handlers[:], logger.filters[:])
+        for logger in loggers
+        if isinstance(logger, logging.Logger)
+    }
+    return {name: values for name, values in read.items() if values != (0, True, False, [], [])}
+
+
+def _set_loggers(value: Mapping[str, Any]) -> None:
+    for name in {*_loggers(), *value}:
+        logger = logging.root if name == "root" else logging.getLogger(name)
+        level, logger.propagate, logger.disabled, handlers, filters = value.get(name, (0, True, False, [], []))
+        logger.setLevel(level)
+        logger.handlers[:], logger.filters[:] = handlers, filters
+
+
+def _decimal() -> Any:
+    return decimal.getcontext().__reduce__()[1]  # type: ignore[index]
+
+
+def _matmul_precision() -> str:
+    with contextlib.suppress(RuntimeError):  # it was set by the newer names, which are states of their own
+        return str(sys.modules["torch"].get_float32_matmul_precision())
+    return "mixed"
+
+
+def _set_device(device: Any) -> None:
+    sys.modules["torch"].set_default_device(None if device.type == "cpu" else device)
+
+
+def _folder() -> str:
+    with contextlib.suppress(FileNotFoundError):
+        return os.getcwd()
+    return ""
+
+
+PRECISIONS = ("", "cuda.matmul.", "cudnn.conv.", "cudnn.rnn.", "mkldnn.matmul.", "mkldnn.conv.", "mkldnn.rnn.")
+STATES = (
+    State("os.environ", lambda: dict(os.environ), _set_environment),
+    _attributes("the standard streams", "sys", "stdin", "stdout", "stderr"),
+    State("the umask", _umask, os.umask),
+    State("the handlers of signals", lambda: {n: signal.getsignal(n) for n in SIGNALS}, _set_handlers),
+    State("sys.path", lambda: list(sys.path), lambda value: operator.setitem(sys.path, slice(None), value)),
+    _calls("the recursion limit", "sys", "getrecursionlimit", "setrecursionlimit"),
+    State("the garbage collector", lambda: (gc.isenabled(), gc.get_threshold()), _set_gc),
+    State(LOGGERS, _loggers, _set_loggers),
+    State("logging.disable", lambda: logging.root.manager.disable, logging.disable),
+    State("the locale", lambda: locale.setlocale(locale.LC_ALL), lambda value: locale.setlocale(locale.LC_ALL, value)),
+    State("decimal's context", _decimal, lambda value: decimal.setcontext(decimal.Context(*value))),
+    _calls("the timeout of sockets", "socket", "getdefaulttimeout", "setdefaulttimeout"),
+    State(
+        "multiprocessing's start method",
+        lambda: multiprocessing.get_start_method(allow_none=True),
+        lambda value: multiprocessing.set_start_method(value, force=True),
+    ),
+    State("numpy's handling of errors", np.geterr, lambda value: np.seterr(**value)),
+    State("numpy's print options", np.get_printoptions, lambda value: np.set_printoptions(**value)),
+    _calls("the default dtype of torch", "torch", "get_default_dtype", "set_default_dtype"),
+    State("the default device of torch", lambda: sys.modules["torch"].get_default_device(), _set_device, "torch"),
+    _calls("torch's grad mode", "torch", "is_grad_enabled", "set_grad_enabled"),
+    _calls("torch's anomaly mode", "torch", "is_anomaly_enabled", "set_anomaly_enabled"),
+    _calls("torch's determinism", "torch", "get_deterministic_debug_mode", "set_deterministic_debug_mode"),
+    _attributes("torch's deterministic memory", "torch", "utils.deterministic.fill_uninitialized_memory"),
+    _attributes("cuDNN's flags", "torch", *(f"backends.cudnn.{n}" for n in ("enabled", "benchmark", "deterministic"))),
+    State(
+        "torch's matmul precision",
+        _matmul_precision,
+        lambda value: value == "mixed" or sys.modules["torch"].set_float32_matmul_precision(value),
+        "torch",
+    ),
+    _attributes("torch's float32 precision", "torch", *(f"backends.{of}fp32_precision" for of in PRECISIONS)),
+    State(
+        "torch's handling of denormals",  # which torch sets and does not tell
+        lambda: float("5e-324") * 1.0 == 0.0,
+        lambda value: sys.modules["torch"].set_flush_denormal(value),
+        "torch",
+    ),
+    _calls("torch's threads", "torch", "get_num_threads", "set_num_threads"),
+    _calls(
+        "torch's interop threads", "torch", "get_num_interop_threads", "set_num_interop_threads"
+    ),  # set once at most
+    State(
+        "matplotlib's rcParams",
+        lambda: dict(dict.items(sys.modules["matplotlib"].rcParams)),  # its own access chooses a backend
+        lambda value: dict.update(sys.modules["matplotlib"].rcParams, value),
+        "matplotlib",
+    ),
+)
+FOLDER = State("the working directory", _folder, os.chdir)
+"""Each trial is given one by Ray Tune; put back is what the import of its trainable chose."""
+
+
+class Isolation:
+    """Of one process: `begin` before each trial, `end` after it. As the process is now, each trial finds it."""
+
+    def __init__(self) -> None:
+        self._reference = _read()
+        self._imports: dict[str, dict[str, Any]] = {}  # by a trainable's module, what its import changed
+        self._set_by_import = ""  # of these, the first that changed anything
+        self._expected: dict[str, Any] = {}
+        self._own: dict[str, dict[str, Any]] = {}  # what is in the user's modules, with digests
+        self._installed: dict[str, dict[str, Any]] = {}
+        self._seen: set[str] = set()
+        self._threads: set[threading.Thread] = set()
+        self._children: set[int] = set()
+        self._seed = 0
+        sys.meta_path.insert(0, _Importing({"torch", "matplotlib"}, self._imported))  # type: ignore[arg-type]
+        _watch_threads()
+
+    def begin(self, trial_id: str, trainable: str, load: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+        """The trainable that `load` gives, with the process as its first trial finds it, in any order of trials."""
+        _write(self._reference)
+        module = trainable.partition(":")[0]
+        if module not in self._imports:
+            folder = FOLDER.read()
+            self._set_seed(0)
+            function = load()
+            now = _read()
+            self._reference[LOGGERS] = now[LOGGERS]  # they make no difference to a result
+            self._imports[module] = {name: now[name] for name in _changed(self._reference, now)}
+            if FOLDER.read() != folder:
+                self._imports[module][FOLDER.name] = FOLDER.read()
+            self._set_by_import = self._set_by_import or next(iter(self._imports[module]), "")
+        else:
+            function = load()
+        self._expected = self._reference | self._imports[module]
+        _write(self._expected)
+        if FOLDER.name in self._expected:
+            FOLDER.write(self._expected[FOLDER.name])
+        self._set_seed(int(trial_id, 16))
+        for name in sys.modules.keys() - self._seen:
+            if _is_users(name):
+                self._own[name] = _contents(sys.modules[name])
+        self._seen = set(sys.modules)
+        self._installed = {name: dict(content) for name, content in _library_contents()}
+        self._threads, self._children = set(_of_users), set(_children())
+        return function
+
+    def end(self, following: str = "") -> str:
+        """Put back what can be, and say what cannot: why this process must not train the trainable `following`."""
+        if not self._expected:
+            return ""
+        _write(self._expected)
+        gone = _changed(self._expected, _read())
+        left = self._left() or (f"changed {gone[0]} for good" if gone else "") or self._changed_modules()
+        _write(self._reference)
+        if not left and self._set_by_import and following.partition(":")[0] not in self._imports:
+            # What the modules of both import has set this already, and would not do so again.
+            return f"changed {self._set_by_import} by an import, which an arm of another module must not find"
+        return left
+
+    def close(self) -> None:
+        """End the processes that were left behind."""
+        for child in _children() - self._children:
+            with contextlib.suppress(OSError):
+                os.kill(child, signal.SIGKILL)
+
+    def _left(self) -> str:
+        """What was closed, and the threads and processes that were left behind, once they have had time to end."""
+        until = time.monotonic() + GRACE_S
+        for attempt in range(1000):
+            threads = {thread for thread in set(_of_users) - self._threads if thread.is_alive()}
+            children = {child for child in _children() - self._children if not _is_helper(child)}
+            if not (threads or children) or time.monotonic() > until:
+                break
+            if not attempt:
+                gc.collect()  # iterators in circles hold some
+            time.sleep(0.01)
+        if any(getattr(stream, "closed", False) for stream in (sys.stdout, sys.stderr)):
+            return "closed a standard stream"
+        return "left a thread behind" if threads else "left a process behind" if children else ""
+
+    def _changed_modules(self) -> str:
+        """What was changed in a module of the user's own, or patched in a library."""
+        for name, now in _library_contents():
+            if name in self._installed and (attribute := _patched(name, self._installed[name], now)):
+                return f"changed {name}.{attribute}"
+        for name, before in self._own.items():
+            contents = _contents(sys.modules[name]) if name in sys.modules else {}
+            for attribute in before | contents:
+                pair = before.get(attribute), contents.get(attribute)
+                if None in pair or not _same(*pair):
+                    return f"changed {attribute} in the module {name}"
+        return ""
+
+    def _set_seed(self, seed: int) -> None:
+        self._seed = seed
+        random.seed(seed)
+        np.random.seed([seed & 0xFFFFFFFF, seed >> 32])  # the one that a trial may draw from
+        if "torch" in sys.modules:
+            sys.modules["torch"].manual_seed(seed)
+
+    def _imported(self, library: str) -> None:
+        """A library has been imported: what it has now is how each later trial finds it."""
+        self._reference |= _read(library)
+        self._expected |= _read(library)
+        if library == "torch":
+            sys.modules["torch"].manual_seed(self._seed)
+
+
+def _read(library: str = "") -> dict[str, Any]:
+    """All states of what is imported, or of one library."""
+    return {s.name: s.read() for s in STATES if s.library in sys.modules and library in ("", s.library)}
+
+
+def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    return [name for name, value in now.items() if name in before and before[name] != value]
+
+
+def _write(expected: Mapping[str, Any]) -> None:
+    main = threading.current_thread() is threading.main_thread()
+    for state in STATES:
+        there = state.library in sys.modules and state.name in expected and (main or state.write is not _set_handlers)
+        if there and state.read() != expected[state.name]:
+            with contextlib.suppress(Exception):  # a state that cannot be put back is found changed
+                state.write(expected[state.name])
+
+
+class _Importing:
+    """A finder of modules that says when one of `names` has been imported."""
+
+    def __init__(self, names: set[str], say: Callable[[str], None]) -> None:
+        self.names, self.say = names, say
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """What the other finders find; its loader is followed."""
+        if name not in self.names:
+            return None
+        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next((spec for spec in others if spec is not None), None)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def run_and_say(module: ModuleType) -> None:
+                run(module)
+                self.say(name)
+
+            spec.loader.exec_module = run_and_say  # type: ignore[method-assign]
+        return spec
+
+
+_of_users: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+
+
+@functools.cache
+def _watch_threads() -> None:
+    """From now on, know the threads that the user's code starts; those that a library keeps are no trial's."""
+
+    start = threading.Thread.start
+
+    @functools.wraps(start)
+    def noting(thread: threading.Thread) -> None:
+        if _called_by_users():
+            _of_users.add(thread)
+        start(thread)
+
+    threading.Thread.start = noting  # type: ignore[method-assign, assignment]
+
+
+def _called_by_users() -> bool:
+    """Whether the innermost caller that is no part of Python is code of the user."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and _owner(frame.f_code.co_filename) == "python":
+        frame = frame.f_back
+    return frame is not None and _owner(frame.f_code.co_filename) == "user"
+
+
+@functools.cache
+def _owner(file: str) -> str:
+    """Whose a source file is: `python`, `library` or `user`."""
+    if in_standard_library(file) or file.startswith("<frozen"):
+        return "python"
+    own = [
+        str(Path(sys.modules[name].__file__ or "").parent)
+        for name in ("contrasweep", *OWN_PACKAGES)
+        if name in sys.modules
+    ]
+    return "library" if in_site_folder(file) or file.startswith(tuple(f"{folder}/" for folder in own)) else "user"
+
+
+def _is_users(name: str) -> bool:
+    root = name.partition(".")[0]
+    file = getattr(sys.modules.get(root), "__file__", None) or getattr(sys.modules.get(name), "__file__", None)
+    return bool(file) and root not in ("__main__", "__mp_main__") and _owner(str(file)) == "user"
+
+
+def _children() -> set[int]:
+    """Processes that this one has started; none where that is not known."""
+    found: set[int] = set()
+    for task in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found.update(map(int, task.read_text().split()))
+    return found
+
+
+def _is_helper(child: int) -> bool:
+    """Whether a child is one that a library keeps, or has ended."""
+    process = Path(f"/proc/{child}")
+    with contextlib.suppress(OSError):
+        command = (process / "cmdline").read_bytes().decode(errors="replace")
+        ended = (process / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return ended or any(word in command for word in HELPERS)
+    return True
+
+
+def _library_contents() -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """By name, the attributes of modules and classes that one patches."""
+    for name in (*LIBRARIES, *TORCH):
+        if name in sys.modules:
+            yield name, vars(sys.modules[name])
+    if "torch.nn" in sys.modules and "torch" in sys.modules:
+        yield "torch.Tensor", vars(sys.modules["torch"].Tensor)
+        for name, value in list(vars(sys.modules["torch.nn"]).items()):
+            if isinstance(value, type):
+                yield f"torch.nn.{name}", vars(value)
+
+
+def _patched(library: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """An attribute of a library that is another one than before, or came from elsewhere; "" where there is none."""
+    if len(before) == len(now) and all(map(operator.is_, before.values(), now.values())):
+        return ""
+    root = library.partition(".")[0]
+    for name, value in now.items():
+        if name not in before:
+            theirs = str(getattr(value, "__module__", None) or "").partition(".")[0] == root
+            if not (theirs or isinstance(value, ModuleType) or name.startswith("_") or root == "sys"):
+                return name
+        elif value is not before[name] and (callable(before[name]) or (root == "numpy" and not name.startswith("_"))):
+            by = getattr(getattr(value, "__code__", None), "co_filename", "")
+            if "/torch/_" not in by:  # torch's compiler wraps some of torch
+                return name
+    return next((name for name in before if name not in now and root != "sys"), "")
+
+
+def _contents(module: ModuleType) -> dict[str, Any]:
+    """What stands in a module and in its classes, by name: each value with a digest of what can change in it."""
+    found: dict[str, Any] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, value in list(vars(module).items()):
+            if not isinstance(value, ModuleType) and not name.startswith("__"):
+                found[name] = value, _digest(value)
+                if isinstance(value, type) and value.__module__ == module.__name__:
+                    for attribute, inner in list(vars(value).items()):
+                        if not attribute.startswith("__") or isinstance(inner, FunctionType):
+                            found[f"{name}.{attribute}"] = inner, _digest(inner)
+    return found
+
+
+def _same(before: Any, now: Any) -> bool:
+    same = before[0] is now[0] or (type(now[0]) in ATOMS and type(before[0]) is type(now[0]) and before[0] == now[0])
+    return same and before[1] == now[1]
+
+
+def _digest(value: Any) -> int | None:
+    """Of what can change within a value; None where nothing can, or that is not known."""
+    if isinstance(value, FunctionType):  # mutable defaults, and attributes
+        value = [x for x in (value.__defaults__ or ()) if type(x) not in ATOMS], value.__kwdefaults__, value.__dict__
+        if not any(value):
+            return None
+    elif type(value) in ATOMS or isinstance(value, type):
+        return None
+    sum_ = _Sum()
+    try:
+        _Pickler(sum_, protocol=5).dump(value)
+    except Exception:  # it is too large, or cannot be pickled
+        return None
+    return sum_.value
+
+
+class _Sum:
+    """A file that keeps a checksum of what is written."""
+
+    def __init__(self) -> None:
+        self.value = self.size = 0
+
+    def write(self, data: Any) -> int:
+        """Take more."""
+        self.size += (size := memoryview(data).nbytes)
+        if self.size > DIGEST_BYTES:
+            raise OverflowError
+        self.value = zlib.crc32(data, self.value)
+        return size
+
+
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        """A tensor by torch's count of its changes, a large array by its identity: neither is copied."""
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(value, torch.Tensor):
+            return tuple, ((id(value), value._version),)
+        if isinstance(value, np.ndarray) and value.nbytes > DIGEST_BYTES:
+            return tuple, ((id(value),),)
+        return NotImplemented
