@@ -269,7 +269,7 @@ class ActiveTrials:
         now = time.time()
         code, seconds = self.code.of(trial), rows[-1]["time"] - rows[0]["time"] if rows else 0.0
         if earlier is not None:
-            placed = TrialNotes(gpus=earlier.gpus, cost_per_hour=earlier.cost_per_hour, fused=earlier.fused)
+            placed = TrialNotes(gpus=earlier.gpus, cost_per_hour=earlier.cost_per_hour, shared_by=earlier.shared_by)
             notes, seconds = notes.joined(placed), max(seconds, earlier.seconds)
             same = earlier.code in (None, code.digest)
             code = replace(code if same else CodeRef(earlier.code or ""), earlier=earlier.earlier_code)
