@@ -29,8 +29,8 @@ from contrasweep import AblationGrid, Arm, Replicates
 from contrasweep.planning.facade import plan
 from contrasweep.planning.identity import PresentCode
 from contrasweep.results.results import Results
-from contrasweep.running.claim import claim
-from contrasweep.running.looks import LookingSource
+from contrasweep.running.engine.interim_source import LookingSource
+from contrasweep.running.prepare import claim
 from contrasweep.statistics.spending import Looks, SpendingName
 from contrasweep.storage.looks import read_looks
 from contrasweep.storage.record import CodeRef, Record, Status

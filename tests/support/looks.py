@@ -5,8 +5,8 @@ import hashlib
 from contrasweep import AblationGrid, Arm, Replicates
 from contrasweep.code import PresentCode
 from contrasweep.planning.facade import plan
-from contrasweep.running.claim import claim
-from contrasweep.running.looks import LookingSource
+from contrasweep.running.engine.interim_source import LookingSource
+from contrasweep.running.prepare import claim
 from contrasweep.storage.record import CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tuning.source import Finished

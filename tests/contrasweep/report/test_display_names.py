@@ -18,7 +18,7 @@ from contrasweep.live.state import ArmState, RunningTrial, RunState
 from contrasweep.live.terminal import View
 from contrasweep.report import html_report, report_data
 from contrasweep.results.display_names import display_names
-from contrasweep.running.claim import study_document
+from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords

@@ -20,7 +20,7 @@ from contrasweep.planning.grid import make_plan
 from contrasweep.report import render, write_report
 from contrasweep.report.csv_text import csv_text, inert_cell
 from contrasweep.report.paper import PaperStyle
-from contrasweep.running.claim import study_document
+from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords

@@ -18,7 +18,7 @@ from contrasweep.live.state import RunningTrial, RunState
 from contrasweep.report import html_report, report_data
 from contrasweep.report.live_page import LivePage
 from contrasweep.report.serve import server_of
-from contrasweep.running.claim import study_document
+from contrasweep.running.prepare import study_document
 from contrasweep.storage import compact
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status

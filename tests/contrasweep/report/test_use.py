@@ -11,7 +11,7 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.report.data import ReportData
 from contrasweep.report.page import html_report
 from contrasweep.report.use import use_figures
-from contrasweep.running.execution import Execution
+from contrasweep.running.worker.execution import Execution
 from contrasweep.storage import compact
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument

@@ -15,10 +15,10 @@ from contrasweep import AblationGrid, Arm, Float, Replicates, Sweep
 from contrasweep.code import PresentCode
 from contrasweep.planning.facade import plan
 from contrasweep.results.results import Results
-from contrasweep.running.claim import claim
 from contrasweep.running.driver import run
-from contrasweep.running.execution import Execution
-from contrasweep.running.looks import LookingSource
+from contrasweep.running.engine.interim_source import LookingSource
+from contrasweep.running.prepare import claim
+from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.looks import read_looks
 from contrasweep.storage.record import CodeRef, Phase
 from contrasweep.storage.records import StudyRecords

@@ -19,10 +19,10 @@ from contrasweep.planning.lanes import Lanes
 from contrasweep.planning.learned import Learned, peak_of
 from contrasweep.planning.plan import Lot
 from contrasweep.planning.sweep import make_sweep_plan
-from contrasweep.running import tune_hooks
-from contrasweep.running.active_trials import ActiveTrials
-from contrasweep.running.placement import Placements
-from contrasweep.running.tune_hooks import Decider
+from contrasweep.running.engine import tune_hooks
+from contrasweep.running.engine.active_trials import ActiveTrials
+from contrasweep.running.engine.placement import Placements
+from contrasweep.running.engine.tune_hooks import Decider
 from contrasweep.storage.record import Phase, Record, Status, TrialNotes
 from contrasweep.storage.store import LocalStore
 from contrasweep.tuning.source import FixedSource

@@ -16,10 +16,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from cluster.guard import guard
 from contrasweep.errors import ProcessLostError
 from contrasweep.processes import sweep_scratch
-from contrasweep.running.orphans import guard_children
 from contrasweep.running.run_context import RunContext
 from contrasweep.running.stacks import answer_signal
 from contrasweep.running.trial_description import TrialDescription
+from contrasweep.running.worker.orphans import guard_children
 from contrasweep.trial import Trial
 from trainables.fusing import compile_cache
 from trainables.fusing.host.host import Answer, CohortHost

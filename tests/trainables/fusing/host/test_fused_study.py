@@ -5,8 +5,8 @@ import pytest
 import ray
 
 from contrasweep import AblationGrid, Arm, Float, Sweep
-from contrasweep.running.active_trials import ActiveTrials
 from contrasweep.running.driver import run
+from contrasweep.running.engine.active_trials import ActiveTrials
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("running"), pytest.mark.usefixtures("ray_session")]
 

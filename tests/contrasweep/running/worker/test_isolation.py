@@ -15,7 +15,7 @@ import pytest
 
 from contrasweep import AblationGrid, Arm
 from contrasweep.running.driver import run
-from contrasweep.running.isolation import Isolation
+from contrasweep.running.worker.isolation import Isolation
 
 CALM, OTHER = "00c0ffee00c0ffee", "fedcba9876543210"
 
@@ -65,7 +65,7 @@ def test_a_trial_that_seeds_nothing_draws_the_same_numbers_whenever_it_begins(is
 def in_a_process(lines):
     """What lines of Python print, in a process of their own."""
     place = str(Path(leaving.__file__).parent)
-    start = f"import sys; sys.path.insert(0, {place!r})\nfrom contrasweep.running.isolation import Isolation\n"
+    start = f"import sys; sys.path.insert(0, {place!r})\nfrom contrasweep.running.worker.isolation import Isolation\n"
     done = subprocess.run([sys.executable, "-c", start + lines], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

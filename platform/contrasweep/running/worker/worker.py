@@ -11,15 +11,15 @@ from contrasweep.imports import import_path
 from contrasweep.planning.lanes import is_elsewhere
 from contrasweep.processes import sweep_scratch
 from contrasweep.rows import Row
-from contrasweep.running.assigned_resources import AssignedResources
-from contrasweep.running.execution import Execution
-from contrasweep.running.isolation import Isolation
-from contrasweep.running.orphans import guard_children
-from contrasweep.running.output import Output
 from contrasweep.running.run_context import RunContext
 from contrasweep.running.stacks import answer_signal
 from contrasweep.running.study_code import OtherCodeHere, checked_packages
 from contrasweep.running.trial_description import FAULT, STATUS, StepResult, TrialDescription
+from contrasweep.running.worker.assigned_resources import AssignedResources
+from contrasweep.running.worker.execution import Execution
+from contrasweep.running.worker.isolation import Isolation
+from contrasweep.running.worker.orphans import guard_children
+from contrasweep.running.worker.output import Output
 from contrasweep.storage.record import CodeRef, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 

@@ -9,11 +9,11 @@ from typing import Any
 from contrasweep.errors import BrokenFileError
 from contrasweep.planning.budget import Budget
 from contrasweep.rows import Row, step_of
-from contrasweep.running.deferred import DeferredTrials
+from contrasweep.running.engine.deferred import DeferredTrials
+from contrasweep.running.engine.listener import RunListener
+from contrasweep.running.engine.overdue import Overdue
+from contrasweep.running.engine.placement import Placements
 from contrasweep.running.failures import lacks_metric, unreported_metric
-from contrasweep.running.listener import RunListener
-from contrasweep.running.overdue import Overdue
-from contrasweep.running.placement import Placements
 from contrasweep.running.study_code import StudyCode
 from contrasweep.running.versions import versions
 from contrasweep.storage.attempts import CLAIM_FILE

@@ -14,7 +14,7 @@ from contrasweep.running.driver import run
 
 WORKER = """
 import os, subprocess, sys, time
-from contrasweep.running.orphans import guard_children
+from contrasweep.running.worker.orphans import guard_children
 
 guard_children()
 guard_children()  # a second one would be of no use

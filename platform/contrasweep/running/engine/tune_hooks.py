@@ -14,11 +14,11 @@ from ray.tune.search import Searcher
 
 from cluster import out_of_memory
 from contrasweep.errors import StorageError
-from contrasweep.running.active_trials import ActiveTrials
+from contrasweep.running.engine.active_trials import ActiveTrials
+from contrasweep.running.engine.watchdog import Watchdog
 from contrasweep.running.run_context import RunContext
 from contrasweep.running.signals import interruption
 from contrasweep.running.trial_description import FAULT, RayTrial, StepResult
-from contrasweep.running.watchdog import Watchdog
 from contrasweep.storage.record import Status
 from contrasweep.tuning.source import Finished
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from contrasweep.running import compacting as running
-from contrasweep.running.compacting import Compactor, compacting
+from contrasweep.running.engine import compacting as running
+from contrasweep.running.engine.compacting import Compactor, compacting
 from contrasweep.storage import compact
 from contrasweep.storage.record import DatasetRef, Record, Status
 from contrasweep.storage.records import StudyRecords

@@ -9,7 +9,7 @@ from contrasweep import AblationGrid, Arm
 from contrasweep.live.live_file import read_live
 from contrasweep.live.logs import read_log
 from contrasweep.running.driver import run
-from contrasweep.running.output import LIMIT
+from contrasweep.running.worker.output import LIMIT
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("misbehaving"), pytest.mark.usefixtures("ray_session")]
 

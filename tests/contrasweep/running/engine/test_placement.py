@@ -21,7 +21,7 @@ from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.learned import Learned
 from contrasweep.running.driver import run
-from contrasweep.running.placement import Placements, bundles
+from contrasweep.running.engine.placement import Placements, bundles
 from contrasweep.storage.record import Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 

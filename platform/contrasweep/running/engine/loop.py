@@ -14,12 +14,12 @@ from ray import tune
 
 from contrasweep.errors import ContrasweepError
 from contrasweep.processes import scratch_folder
-from contrasweep.running import ray_internals
-from contrasweep.running.active_trials import ActiveTrials
-from contrasweep.running.placement import bundles
+from contrasweep.running.engine import ray_internals
+from contrasweep.running.engine.active_trials import ActiveTrials
+from contrasweep.running.engine.placement import bundles
+from contrasweep.running.engine.tune_hooks import Bridge, Decider, Events, Silent
 from contrasweep.running.run_context import RunContext
-from contrasweep.running.tune_hooks import Bridge, Decider, Events, Silent
-from contrasweep.running.worker import TuneTrial
+from contrasweep.running.worker.worker import TuneTrial
 
 TUNE_ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # 40 ms a trial, for files that nobody reads

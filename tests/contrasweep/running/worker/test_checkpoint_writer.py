@@ -9,9 +9,9 @@ from counting_trial import finish, train
 
 from contrasweep import data
 from contrasweep.errors import StorageError
-from contrasweep.running import checkpoint_writer
-from contrasweep.running.checkpoint_writer import CheckpointWriter, Snapshot
-from contrasweep.running.execution import Execution
+from contrasweep.running.worker import checkpoint_writer
+from contrasweep.running.worker.checkpoint_writer import CheckpointWriter, Snapshot
+from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.checkpoints import Checkpoints, Extra
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Report, Trial

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 
 from cluster.growth import Hosts
-from contrasweep.running.placement import Placements
+from contrasweep.running.engine.placement import Placements
 from contrasweep.tuning.source import Next
 
 MAX_WAITING_PER_ARM = 4

@@ -13,10 +13,10 @@ from counting_trial import finish, train
 
 from contrasweep import data
 from contrasweep.errors import AttemptSuperseded
-from contrasweep.running import checkpoint_writer
-from contrasweep.running.execution import Execution
-from contrasweep.running.output import Output
 from contrasweep.running.verification import verify
+from contrasweep.running.worker import checkpoint_writer
+from contrasweep.running.worker.execution import Execution
+from contrasweep.running.worker.output import Output
 from contrasweep.storage import attempts
 from contrasweep.storage.record import Status
 from contrasweep.storage.records import LOG, StudyRecords
@@ -173,7 +173,7 @@ import sys
 sys.path[:0] = {path!r}
 from contrasweep import data
 from contrasweep.errors import AttemptSuperseded
-from contrasweep.running.execution import Execution
+from contrasweep.running.worker.execution import Execution
 from contrasweep.storage import attempts
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial

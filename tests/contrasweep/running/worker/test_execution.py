@@ -13,7 +13,7 @@ from counting_trial import finish, train
 from cluster.guard import guard
 from contrasweep import data
 from contrasweep.errors import StorageError
-from contrasweep.running.execution import Execution
+from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import TrialNotes
 from contrasweep.storage.records import StudyRecords

@@ -3,9 +3,9 @@
 from contrasweep.live.progress import Progress
 from contrasweep.planning.budget import Budget
 from contrasweep.rows import Row
-from contrasweep.running.compacting import Compactor
+from contrasweep.running.engine.compacting import Compactor
+from contrasweep.running.engine.placement import Placements
 from contrasweep.running.failures import failure_line
-from contrasweep.running.placement import Placements
 from contrasweep.storage.record import Record, Status
 from contrasweep.trial import Trial
 

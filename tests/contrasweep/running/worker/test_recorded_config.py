@@ -10,8 +10,8 @@ import pytest
 from contrasweep import data
 from contrasweep.data.manifest import Manifest
 from contrasweep.results.unread import unread_lines, unread_settings
-from contrasweep.running.execution import Execution
-from contrasweep.running.recorded_config import RecordedConfig
+from contrasweep.running.worker.execution import Execution
+from contrasweep.running.worker.recorded_config import RecordedConfig
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Report, Trial

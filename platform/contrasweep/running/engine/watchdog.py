@@ -8,7 +8,7 @@ from typing import Any
 
 import ray
 
-from contrasweep.running.active_trials import ActiveTrials
+from contrasweep.running.engine.active_trials import ActiveTrials
 from contrasweep.running.failures import SHORT_ID
 from contrasweep.running.stacks import innermost, stack_of_actor
 from contrasweep.running.trial_description import RayTrial

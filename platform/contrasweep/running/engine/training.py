@@ -14,18 +14,18 @@ from contrasweep.planning.lanes import open_lanes
 from contrasweep.planning.learned import Learned
 from contrasweep.planning.plan import Plan
 from contrasweep.processes import sweep_scratch
-from contrasweep.running.active_trials import ActiveTrials
-from contrasweep.running.claim import Remaining
-from contrasweep.running.compacting import compacting
-from contrasweep.running.deferred import DeferredTrials
-from contrasweep.running.engine import Engine
-from contrasweep.running.listener import RunListener
-from contrasweep.running.looks import LookingSource
-from contrasweep.running.overdue import Overdue
-from contrasweep.running.placement import Placements
+from contrasweep.running.engine.active_trials import ActiveTrials
+from contrasweep.running.engine.compacting import compacting
+from contrasweep.running.engine.deferred import DeferredTrials
+from contrasweep.running.engine.interim_source import LookingSource
+from contrasweep.running.engine.listener import RunListener
+from contrasweep.running.engine.loop import Engine
+from contrasweep.running.engine.overdue import Overdue
+from contrasweep.running.engine.placement import Placements
+from contrasweep.running.engine.session import cluster_hosts, connected, growing_hosts
+from contrasweep.running.engine.showing import showing
+from contrasweep.running.prepare import Remaining
 from contrasweep.running.run_context import RunContext
-from contrasweep.running.session import cluster_hosts, connected, growing_hosts
-from contrasweep.running.showing import showing
 from contrasweep.running.signals import interruptible
 from contrasweep.running.study_code import StudyCode
 from contrasweep.storage.lease import Lease

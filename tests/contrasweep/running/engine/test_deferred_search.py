@@ -14,10 +14,10 @@ from contrasweep.code import PresentCode
 from contrasweep.planning.facade import plan
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.learned import Learned
-from contrasweep.running.active_trials import ActiveTrials
 from contrasweep.running.code_changes import decide, refused_trials
-from contrasweep.running.deferred import MAX_WAITING_PER_ARM, DeferredTrials
-from contrasweep.running.placement import Placements
+from contrasweep.running.engine.active_trials import ActiveTrials
+from contrasweep.running.engine.deferred import MAX_WAITING_PER_ARM, DeferredTrials
+from contrasweep.running.engine.placement import Placements
 from contrasweep.running.study_code import StudyCode
 from contrasweep.storage.record import DatasetRef, Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from contrasweep.running import stacks
+from contrasweep.running.engine.overdue import MIN_SILENCE_S, UNKNOWN_SILENCE_S, Overdue
 from contrasweep.running.failures import failure_line, place_of
-from contrasweep.running.overdue import MIN_SILENCE_S, UNKNOWN_SILENCE_S, Overdue
 from contrasweep.running.stacks import innermost, stack_of
 from contrasweep.storage.record import DatasetRef, Record, Status
 
@@ -91,7 +91,7 @@ def test_without_py_spy_the_process_writes_its_stacks_itself(tmp_path, monkeypat
 
 
 TRACEBACK = """Traceback (most recent call last):
-  File "/x/site-packages/contrasweep/running/execution.py", line 9, in _next
+  File "/x/site-packages/contrasweep/running/worker/execution.py", line 9, in _next
     return next(self.generator)
   File "/home/me/thesis/method.py", line 12, in train
     loss(x)

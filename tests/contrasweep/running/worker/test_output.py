@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from contrasweep.running import output
-from contrasweep.running.output import Output
+from contrasweep.running.worker import output
+from contrasweep.running.worker.output import Output
 from contrasweep.storage.records import StudyRecords
 
 
@@ -26,7 +26,7 @@ def in_a_process(records, code):
     """Run `code` with `taken`, an open Output, in a process of its own, as a worker does."""
     start = (
         "import os, subprocess, sys, warnings\n"
-        "from contrasweep.running.output import Output\n"
+        "from contrasweep.running.worker.output import Output\n"
         "from contrasweep.storage.records import StudyRecords\n"
         f"taken = Output(StudyRecords({records.storage!r}, 's'), 'i').open()\n"
     )

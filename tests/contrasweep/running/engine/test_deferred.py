@@ -16,9 +16,9 @@ from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.learned import Learned
-from contrasweep.running.active_trials import ActiveTrials
-from contrasweep.running.deferred import DeferredTrials
-from contrasweep.running.placement import Placements
+from contrasweep.running.engine.active_trials import ActiveTrials
+from contrasweep.running.engine.deferred import DeferredTrials
+from contrasweep.running.engine.placement import Placements
 from contrasweep.running.study_code import StudyCode
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords

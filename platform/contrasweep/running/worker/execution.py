@@ -19,12 +19,12 @@ from contrasweep.errors import AttemptSuperseded, BrokenFileError, ProcessLostEr
 from contrasweep.planning.lanes import FailedElsewhere, TrainedElsewhere, is_elsewhere
 from contrasweep.processes import scratch_folder
 from contrasweep.rows import Row
-from contrasweep.running.checkpoint_writer import CheckpointWriter, Snapshot
 from contrasweep.running.failures import LACKS_METRIC
-from contrasweep.running.output import Output
-from contrasweep.running.recorded_config import RecordedConfig
 from contrasweep.running.signals import Termination
 from contrasweep.running.versions import versions
+from contrasweep.running.worker.checkpoint_writer import CheckpointWriter, Snapshot
+from contrasweep.running.worker.output import Output
+from contrasweep.running.worker.recorded_config import RecordedConfig
 from contrasweep.storage.attempts import Attempt
 from contrasweep.storage.checkpoints import Checkpoints, Extra, Saved
 from contrasweep.storage.names import check_file_name, check_label

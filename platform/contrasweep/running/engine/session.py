@@ -19,8 +19,8 @@ from cluster.growth import ClusterHosts, FixedHosts, Hosts
 from cluster.inventory import Inventory, ray_inventory
 from cluster.node_versions import check_nodes
 from contrasweep.errors import ContrasweepError
-from contrasweep.running.engine import TUNE_ENVIRONMENT
-from contrasweep.running.ray_watch import RayWatch
+from contrasweep.running.engine.loop import TUNE_ENVIRONMENT
+from contrasweep.running.engine.ray_watch import RayWatch
 from contrasweep.running.signals import interruption
 
 RAY_INIT_ATTEMPTS = 3  # a busy machine may take longer to start Ray than Ray waits
