@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from cluster.errors import ClusterError
+from cluster.torch_internals import fake_tensors, storage_key
 from cluster.work import NO_WORK, Work, counted_work
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def count(
 
     half = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
     try:
-        with _fake_weights() if fake else contextlib.nullcontext():
+        with fake_tensors() if fake else contextlib.nullcontext():
             model = build_model().train()
             arguments = inputs() if callable(inputs) else (torch.empty(tuple(inputs)),)
             parameters = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
@@ -117,6 +118,8 @@ def count(
                 if loss is not None:
                     output = loss(output)
             return Count(sum(saved.values()), parameters, optimizer_states, work=work())
+    except ClusterError:
+        raise
     except Exception as error:
         line = (str(error).splitlines() or [""])[0]
         raise ClusterError(
@@ -125,37 +128,19 @@ def count(
 
 
 @contextlib.contextmanager
-def _fake_weights() -> "Iterator[None]":
-    """Tensors without values. Truncated normals, which transformers begin with, are drawn until all values lie inside:
-    what has no values would never end that, and memory does not depend on them."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.nn import init
-
-    drawn = getattr(init, "_no_grad_trunc_normal_", None)
-    try:
-        if drawn is not None:
-            init._no_grad_trunc_normal_ = lambda tensor, *_, **__: tensor
-        with FakeTensorMode(allow_non_fake_inputs=True):
-            yield
-    finally:
-        if drawn is not None:
-            init._no_grad_trunc_normal_ = drawn
-
-
-@contextlib.contextmanager
 def _saved_storages(model: "torch.nn.Module") -> "Iterator[dict[int, int]]":
     """Size in bytes of each storage that autograd keeps while this is open, by identity: a tensor kept twice or
     kept as a view counts once, and the model's own weights and buffers not at all."""
     import torch
 
-    own = {t.untyped_storage()._cdata for t in (*model.parameters(), *model.buffers())}
+    own = {storage_key(t.untyped_storage()) for t in (*model.parameters(), *model.buffers())}
     sizes: dict[int, int] = {}
     alive = []  # a storage that is freed could hand its identity to the next
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        if storage._cdata not in own:
-            sizes[storage._cdata] = storage.nbytes()
+        if (key := storage_key(storage)) not in own:
+            sizes[key] = storage.nbytes()
             alive.append(storage)
         return tensor
 

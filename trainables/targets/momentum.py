@@ -6,6 +6,8 @@ import math
 import torch
 from torch import nn
 
+from trainables import torch_internals
+
 
 class MomentumEncoder(nn.Module):
     """theta' <- m theta' + (1 - m) theta after each step of `online`, from equal weights at the start (He et al. 2020,
@@ -18,7 +20,7 @@ class MomentumEncoder(nn.Module):
     @torch.no_grad()
     def update(self, online: nn.Module, momentum: float) -> None:
         """Move towards the weights of `online` by 1 - momentum."""
-        torch._foreach_lerp_(list(self.network.parameters()), list(online.parameters()), 1 - momentum)
+        torch_internals.lerp_(list(self.network.parameters()), list(online.parameters()), 1 - momentum)
 
     @torch.no_grad()
     def forward(self, images: torch.Tensor) -> torch.Tensor:
