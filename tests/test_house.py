@@ -26,6 +26,21 @@ ALLOWED = {  # the only places that may import each engine
     "s3transfer": ("platform/contrasweep/storage/s3.py",),
     "ray": ("platform/contrasweep/running", "cluster/"),
 }
+INTERNALS = {  # the only modules that may touch what an engine does not promise
+    "ray": ("platform/contrasweep/running/engine/ray_internals.py",),
+    "torch": ("trainables/torch_internals.py", "cluster/torch_internals.py"),
+}
+PRIVATE_MODULES = {
+    "ray": re.compile(r"ray\.(\w+\.)*_[a-z]"),
+    "torch": re.compile(r"torch\.(_[a-z]|utils\._python_dispatch|fx\.experimental)"),  # its compiler
+}
+PRIVATE_ATTRIBUTES = {
+    "ray": {
+        *("run_metadata", "temporary_state", "_default_result_or_future", "_preempted", "preempted", "_actor_id"),
+        *("tag_callbacks", "class_cache", "ENV_VARS_TO_PROPAGATE", "_on_trial_reset", "_trial_to_actor"),
+    },
+    "torch": {"_cdata", "_overloadpacket", "_no_grad_trunc_normal_"},
+}
 LAYERS = ["search_spaces", "trainables", "contrasweep", "cluster"]
 
 
@@ -55,6 +70,33 @@ def test_import_platform_at_the_root_is_the_standard_library():
 def test_tests_of_a_group_stay_on_one_worker(request):
     """By the group at the end of their ids; without it each worker would start servers and clusters of its own."""
     assert request.node.nodeid.endswith("@house") == getattr(request.config.option, "loadgroup", False)
+
+
+def names_used(path: Path) -> set[str]:
+    """Dotted names that a file imports or reads an attribute by."""
+    used = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            used |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            used |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Attribute):
+            used.add(ast.unparse(node))
+    return used
+
+
+@pytest.mark.parametrize("engine", sorted(INTERNALS))
+def test_what_an_engine_does_not_promise_is_used_in_its_own_modules_alone(engine):
+    def is_private(name: str) -> bool:
+        hidden = PRIVATE_MODULES[engine].match(name) is not None
+        return hidden or not PRIVATE_ATTRIBUTES[engine].isdisjoint(name.split(".")[1:])
+
+    private = {
+        path.relative_to(ROOT).as_posix(): names
+        for path in SOURCES
+        if (names := sorted(name for name in names_used(path) if is_private(name)))
+    }
+    assert set(private) - set(INTERNALS[engine]) == set(), private
 
 
 @pytest.mark.parametrize("engine", sorted(ALLOWED))
