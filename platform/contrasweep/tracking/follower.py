@@ -146,10 +146,11 @@ class Follower:
             how = how or outcome(0.0)
             try:
                 self.look(last=how is not None, seconds=BUSY_S)
-                if how is not None and not self.waiting:
+                if over := how is not None and not self.waiting:
                     self.close(how)
-                    return
                 self._note("")
+                if over:
+                    return
                 away_since, pause = math.inf, 1.0 if self._troubled else 0.0 if self.waiting else POLL_S
             except (TrackingError, StorageError) as error:
                 self._connected, pause = False, MAX_PAUSE_S if how is None else 1.0
@@ -279,13 +280,20 @@ class Follower:
             self.target.doubt(trial_id)
             if error.retryable and not self.target.is_reachable():
                 raise
-            self._tries[trial_id] = self._tries.get(trial_id, 0) + 1
-            if error.retryable and self._tries[trial_id] < MAX_TRIES:
-                self._troubled = True
-                return False
-            self._refuse(trial_id, error)
+            return self._failed(trial_id, error, error.retryable)
         except (ContrasweepError, OSError) as error:  # the trial's files cannot be read
-            self._refuse(trial_id, error)
+            away = isinstance(error, StorageError) and not isinstance(error, BrokenFileError)
+            return self._failed(trial_id, error, away)
+        return True
+
+    def _failed(self, trial_id: str, error: Exception, retryable: bool) -> bool:
+        """Whether a trial is given up, after so many tries that failed."""
+        self._tries[trial_id] = tries = self._tries.get(trial_id, 0) + 1
+        if retryable and tries < MAX_TRIES:
+            self._troubled = True
+            self._connected &= tries < 2  # somebody may have deleted the whole experiment
+            return False
+        self._refuse(trial_id, error)
         return True
 
     def _refuse(self, trial_id: str, error: Exception) -> None:
