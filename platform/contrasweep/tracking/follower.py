@@ -60,8 +60,9 @@ class Target(Protocol):
     added: int
     """Trials that it showed and did not know before."""
 
-    def connect(self, began: float | None = None) -> None:
-        """Learn what the tracker has of the study, which began at `began` (unix seconds)."""
+    def connect(self, began: float | None = None, *, whole: bool = False) -> None:
+        """Learn what the tracker has of the study, which began at `began` (unix seconds); with `whole` so that `mend`
+        can be called."""
 
     def is_reachable(self) -> bool:
         """Whether it is there at all, after a call that failed."""
@@ -100,8 +101,9 @@ class Target(Protocol):
 class Follower:
     """Follows the storage of one study for one tracker."""
 
-    def __init__(self, records: StudyRecords, target: Target) -> None:
-        self.records, self.target = records, target
+    def __init__(self, records: StudyRecords, target: Target, *, whole: bool = False) -> None:
+        """`whole`: `compare` will be called."""
+        self.records, self.target, self._whole = records, target, whole
         self.ended: dict[str, EndedTrial] = {}  # the trials that have a record
         self.waiting: dict[str, Record] = {}  # of these, what the tracker has still to be shown
         self.refused: dict[str, str] = {}  # trial id -> why the tracker does not show it
@@ -119,7 +121,8 @@ class Follower:
         tracker is away. The `last` look shows what trials reported that were interrupted, too."""
         self._read_records()
         if not self._connected:
-            self.target.connect(min((record.started for record in self.waiting.values()), default=None))
+            began = min((record.started for record in self.waiting.values()), default=None)
+            self.target.connect(began, whole=self._whole)
             self._connected = True
             self.waiting = {i: record for i, record in self.waiting.items() if not self.target.shows(record)}
         self._troubled = False

@@ -101,8 +101,8 @@ class Study:
             extra={"data": "digits-lt", "folds": 2},
         )
 
-    def server(self, **options: Any) -> Server:
-        return Server(checked_uri(self.uri), self.tracked, self.records, **options)
+    def server(self) -> Server:
+        return Server(checked_uri(self.uri), self.tracked, self.records)
 
     def follower(self) -> Follower:
         return Follower(self.records, self.server())
