@@ -3,9 +3,10 @@
 A *cohort* is several trials of one *cohort key* trained together; each is a *member* in one of its *slots*. The key
 digests all that changes shapes or the graph; what differs between members (learning rate, temperature, seed, data
 order, fold) does not enter it. The *engine* is how a step is computed (folded by groups or by batched products, eager
-or compiled). A trainable whose trials can be fused has a `Fusible` as its attribute `cohorts`:
+or compiled). A trainable whose trials can be fused has as its attribute `cohorts` what gives a `Fusible`, a
+class or a function without arguments:
 
-    train.cohorts = MyCohorts()
+    train.cohorts = MyCohorts
 
 What is here knows nothing of Ray; `list`-ing the events of a `Cohort` is a test.
 """
@@ -13,7 +14,7 @@ What is here knows nothing of Ray; `list`-ing the events of a `Cohort` is a test
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from contrasweep.trial import Report, Trial
 
@@ -92,8 +93,9 @@ class Timing:
     compile_s: float = 0.0
 
 
+@runtime_checkable
 class Fusible(Protocol):
-    """The attribute `cohorts` of a trainable. It imports nothing heavy: plans ask it for keys."""
+    """What the attribute `cohorts` of a trainable gives; plans ask it for keys."""
 
     def key(self, trial: Trial) -> str:
         """The cohort key of `trial`: trials of equal keys can be members of one cohort. Raises `Alone` with the reason
@@ -104,6 +106,7 @@ class Fusible(Protocol):
         by this. Raises `Alone` where only now it shows that it cannot be folded."""
 
 
+@runtime_checkable
 class Probing(Fusible, Protocol):
     """A `Fusible` that can time its engines."""
 
@@ -114,5 +117,5 @@ class Probing(Fusible, Protocol):
 
 def cohorts_of(function: Callable[..., Any]) -> Fusible | None:
     """What the trainable `function` says of its cohorts; None where its trials always run alone."""
-    fusible: Fusible | None = getattr(function, "cohorts", None)
-    return fusible
+    cohorts: Callable[[], Fusible] | None = getattr(function, "cohorts", None)
+    return cohorts() if cohorts else None

@@ -65,4 +65,4 @@ class KilledCohorts(ContrastiveCohorts):
 
 
 train.settings = contrastive.Settings
-train.cohorts = KilledCohorts()
+train.cohorts = KilledCohorts

@@ -53,4 +53,4 @@ class LimitedCohorts(ContrastiveCohorts):
 
 train.settings = contrastive.Settings
 train.memory = contrastive.memory
-train.cohorts = LimitedCohorts()
+train.cohorts = LimitedCohorts

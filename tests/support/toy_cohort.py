@@ -119,4 +119,4 @@ class ToyCohorts:
 
 
 train.settings = toy.Settings
-train.cohorts = ToyCohorts()
+train.cohorts = ToyCohorts

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from contrasweep.cohorts import AUTO, Alone, Timing
 from contrasweep.trial import Trial
-from trainables import images, loop, seeding
+from trainables import loop, prefetching, seeding
 from trainables.cohorts import probing
 from trainables.cohorts.cohort import FusedCohort
 from trainables.cohorts.contrastive_network import ContrastiveNetwork
@@ -52,7 +52,7 @@ class ContrastiveCohorts:
             rows=2 * settings.batch_size,
             epochs=settings.epochs,
             evaluate_every=settings.evaluate_every,
-            together=images.CHUNK[device.type] // pixels,
+            together=prefetching.CHUNK[device.type] // pixels,
         )
         return probing.probe(trial, slots, subject, partial(self.open, trial))
 

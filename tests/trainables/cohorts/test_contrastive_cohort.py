@@ -65,7 +65,7 @@ def trial(digits: Manifest, number: int, **config: Any) -> Trial:
 
 def fused(trials: Sequence[Trial], slots: int = 0, engine: str = "grouped") -> dict[str, list[Report]]:
     """The reports of trials that all join at once, by id."""
-    cohort, reports = train.cohorts.open(trials[0], slots or len(trials), engine), {t.id: [] for t in trials}
+    cohort, reports = train.cohorts().open(trials[0], slots or len(trials), engine), {t.id: [] for t in trials}
     for one in trials:
         cohort.join(one, None)
     while cohort.members:
@@ -104,7 +104,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_members_report_what_they_report_alone(digits: Manifest, variant: str) -> None:
     trials = [trial(digits, number, **VARIANTS[variant]) for number in (0, 1)]
-    assert len({train.cohorts.key(one) for one in trials}) == 1
+    assert len({train.cohorts().key(one) for one in trials}) == 1
     reports = fused(trials, slots=3)
     tolerance = 1e-7 if variant == "learned temperature" else 1e-10  # a temperature is learned in float32
     for one in trials:
@@ -138,7 +138,7 @@ def test_dropout_draws_what_it_draws_alone(digits: Manifest, monkeypatch: pytest
     for one in trials:
         assert differ(list(train(one)), reports[one.id]) < 1e-10
     with pytest.raises(Alone, match="Dropout draws from a generator per member"):
-        train.cohorts.open(trials[0], 2, "products-compiled")
+        train.cohorts().open(trials[0], 2, "products-compiled")
 
 
 @pytest.mark.usefixtures("float64")
@@ -177,7 +177,7 @@ def test_a_trial_goes_from_alone_to_fused_and_back(digits: Manifest, tmp_path: P
     running = train(one)
     first = [next(running), next(running)]
     folder = kept(first[-1], tmp_path / "alone")
-    cohort = train.cohorts.open(one, 2)
+    cohort = train.cohorts().open(one, 2)
     cohort.join(trial(digits, 0, epochs=5, optimizer={"name": optimizer}), None)
     cohort.advance()  # another trains already
     cohort.join(one, folder)
@@ -196,7 +196,7 @@ def test_a_trial_goes_from_alone_to_fused_and_back(digits: Manifest, tmp_path: P
 @pytest.mark.usefixtures("float64")
 def test_a_member_that_fails_or_cannot_train_leaves_the_others_alone(digits: Manifest) -> None:
     good, lost, wrong = (trial(digits, number, epochs=2) for number in (0, 1, 2))
-    cohort = train.cohorts.open(good, 3)
+    cohort = train.cohorts().open(good, 3)
     for one in (good, lost, wrong):
         cohort.join(one, None)
     method = cohort.members[wrong.id].method
@@ -231,7 +231,7 @@ def test_a_batch_that_is_not_finite_costs_its_member_what_it_costs_alone(
     why = "not finite after 1 steps that were skipped"  # the statistics of its normalisation layers are lost
     with pytest.raises(FloatingPointError, match=why):
         list(train(one))
-    cohort = train.cohorts.open(one, 2)
+    cohort = train.cohorts().open(one, 2)
     for member in (one, other):
         cohort.join(member, None)
     failed, fine = cohort.advance()
@@ -245,7 +245,7 @@ def test_its_files_are_removed_when_a_member_leaves(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     one = trial(digits, 0)
-    cohort = train.cohorts.open(one, 2)
+    cohort = train.cohorts().open(one, 2)
     cohort.join(one, None)
     with pytest.raises(ValueError, match="is a member already"):
         cohort.join(one, None)
@@ -269,7 +269,7 @@ def test_its_files_are_removed_when_a_member_leaves(
 )
 def test_what_cannot_be_fused_says_why(digits: Manifest, config: dict[str, Any], why: str) -> None:
     with pytest.raises(Alone, match=why):
-        train.cohorts.key(trial(digits, 0, **config))
+        train.cohorts().key(trial(digits, 0, **config))
 
 
 SAME = [
@@ -294,9 +294,9 @@ OTHER = [
 
 
 def test_the_key_has_what_changes_the_graph_and_nothing_else(digits: Manifest) -> None:
-    key = train.cohorts.key(trial(digits, 0))
-    assert all(train.cohorts.key(trial(digits, number, **config)) == key for number, config in enumerate(SAME))
-    keys = [train.cohorts.key(trial(digits, 0, **config)) for config in OTHER]
+    key = train.cohorts().key(trial(digits, 0))
+    assert all(train.cohorts().key(trial(digits, number, **config)) == key for number, config in enumerate(SAME))
+    keys = [train.cohorts().key(trial(digits, 0, **config)) for config in OTHER]
     assert len({key, *keys}) == 1 + len(OTHER)
 
 
@@ -310,7 +310,7 @@ def test_plans_that_ask_again_do_not_fold_again(digits: Manifest, monkeypatch: p
     monkeypatch.setattr(keys, "fold", refusing)
     for number in (0, 1, 2):
         with pytest.raises(Alone, match="nothing can be folded today"):
-            train.cohorts.key(trial(digits, number, encoder={"name": "cnn", "width": 5}))
+            train.cohorts().key(trial(digits, number, encoder={"name": "cnn", "width": 5}))
     assert len(folds) == 1
 
 
@@ -320,25 +320,25 @@ def test_weights_to_begin_with_print_nothing_when_a_plan_asks(
     with torch.device("meta"):
         body = ENCODERS.choose("resnet18").build((1, 8, 8)).body
     torch.save(body.to_empty(device="cpu").state_dict(), tmp_path / "weights.pt")
-    train.cohorts.key(trial(digits, 0, encoder={"name": "resnet18", "weights": str(tmp_path / "weights.pt")}))
+    train.cohorts().key(trial(digits, 0, encoder={"name": "resnet18", "weights": str(tmp_path / "weights.pt")}))
     # What earlier tests left to the garbage collector may warn here too, of a resource.
     assert [str(warning.message) for warning in recwarn if warning.category is not ResourceWarning] == []
 
 
 def test_a_cohort_names_its_engine(digits: Manifest) -> None:
-    assert train.cohorts.open(trial(digits, 0), 1).engine == "grouped"
-    assert train.cohorts.open(trial(digits, 0), 1, "products").engine == "products"
+    assert train.cohorts().open(trial(digits, 0), 1).engine == "grouped"
+    assert train.cohorts().open(trial(digits, 0), 1, "products").engine == "products"
 
 
 def test_a_trial_of_another_key_is_refused_and_nothing_changes(digits: Manifest) -> None:
-    cohort = train.cohorts.open(trial(digits, 0), 2)
+    cohort = train.cohorts().open(trial(digits, 0), 2)
     with pytest.raises(Alone, match="differs from its cohort in loss, batch_size"):
         cohort.join(trial(digits, 1, batch_size=32, loss="ocl"), None)
     assert cohort.members == {}
 
 
 def test_members_share_the_images_of_a_fold(digits: Manifest) -> None:
-    cohort = train.cohorts.open(trial(digits, 0), 3)
+    cohort = train.cohorts().open(trial(digits, 0), 3)
     for number in (0, 5, 1):  # of folds 0, 0 and 1
         cohort.join(trial(digits, number), None)
     first, again, other = (member.method for member in cohort.members.values())
@@ -348,7 +348,7 @@ def test_members_share_the_images_of_a_fold(digits: Manifest) -> None:
 def test_a_probe_times_the_trial_alone_and_engines(digits: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probing, "candidates", lambda slots, *_: [("products", count) for count in slots])
     one = trial(digits, 0, **TINY, epochs=10)
-    alone, *fused = train.cohorts.probe(one, [2, 3])
+    alone, *fused = train.cohorts().probe(one, [2, 3])
     assert (alone.engine, alone.slots) == ("alone", 1) and alone.start_s == alone.compile_s == 0
     assert [(timing.engine, timing.slots, timing.compile_s) for timing in fused] == [
         ("products", 2, 0),
@@ -368,7 +368,7 @@ def test_large_networks_are_known_by_one_step_of_few_images(
     monkeypatch.setattr(
         contrastive_method.Contrastive, "step", lambda *given: (taken.append(len(given[-1])), step(*given))[1]
     )
-    (alone,) = train.cohorts.probe(trial(digits, 0, batch_size=images, epochs=10), [2, 4])
+    (alone,) = train.cohorts().probe(trial(digits, 0, batch_size=images, epochs=10), [2, 4])
     assert alone.engine == "alone" and alone.trial_s > 0 and taken == [timed]
 
 
@@ -377,19 +377,19 @@ def test_potential_of_few_images_is_not_taken_for_that_of_all(
 ) -> None:
     rates = iter([1e18, 1.0])  # few images have potential, all have none
     monkeypatch.setattr(probing, "_product_rate", lambda clock: next(rates))
-    (alone,) = train.cohorts.probe(trial(digits, 0, batch_size=64, epochs=10), [2, 4])
+    (alone,) = train.cohorts().probe(trial(digits, 0, batch_size=64, epochs=10), [2, 4])
     assert alone.engine == "alone" and next(rates, None) is None
 
 
 def test_an_engine_that_cannot_compile_here_is_left_out(digits: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probing, "candidates", lambda *_: [("products-compiled", 1), ("products", 2)])
     monkeypatch.setattr(folding.step, "program_of", broken)
-    timings = train.cohorts.probe(trial(digits, 0, **TINY, epochs=10), [2])
+    timings = train.cohorts().probe(trial(digits, 0, **TINY, epochs=10), [2])
     assert [(timing.engine, timing.slots) for timing in timings] == [("alone", 1), ("products", 2)]
 
 
 def test_a_probe_that_fails_leaves_no_files(digits: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cohort = train.cohorts.open(trial(digits, 0, **TINY), 2)
+    cohort = train.cohorts().open(trial(digits, 0, **TINY), 2)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(cohort.network, "step", broken)
     with pytest.raises(OSError, match="the disk is gone"):
@@ -421,7 +421,7 @@ def test_any_order_of_joining_leaving_and_waiting_gives_the_same_reports(digits:
     @settings(max_examples=15)
     @given(st.lists(acts, max_size=12))
     def model(acts: list[tuple[str, Any]]) -> None:
-        cohort, steps = train.cohorts.open(trials[0], SLOTS), {}
+        cohort, steps = train.cohorts().open(trials[0], SLOTS), {}
         for act, which in acts:
             if act == "join" and trials[which].id not in steps and len(steps) < SLOTS:
                 cohort.join(trials[which], None)

@@ -57,7 +57,7 @@ def test_images_are_gone_with_their_last_member(
 ) -> None:
     digits = resolve("digits-lt", folds=5, storage=str(tmp_path_factory.mktemp("data")), write=True)
     monkeypatch.setattr(shared_data, "_opened", Recent(lambda _: 1, kept_bytes=0))
-    cohort = train.cohorts.open(_trial(digits, 0), 2)
+    cohort = train.cohorts().open(_trial(digits, 0), 2)
     for number in (0, 1):
         cohort.join(_trial(digits, number), None)
     in_use = shared_data._opened._used
