@@ -7,6 +7,7 @@ the run goes on without these features. No other module touches the names below.
 import contextlib
 import pkgutil
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -142,7 +143,7 @@ def forget_authentication() -> None:
         _named("ray._raylet.AuthenticationTokenLoader").instance().reset_cache()
 
 
-def own_processes() -> tuple[dict[str, Any], str] | None:
+def own_processes() -> tuple[dict[str, subprocess.Popen[bytes]], str] | None:
     """The processes of Ray that this process has started, by what they are, and the address of this machine's raylet;
     None where Ray does not say."""
     if not _all(PROCESSES):

@@ -1,6 +1,8 @@
 """What Ray does not promise: each name may be gone, and a run goes on without what rests on it and says so."""
 
+import os
 import pkgutil
+import sys
 
 import pytest
 import ray
@@ -86,8 +88,9 @@ def test_a_lost_host_is_no_failure_and_another_loss_is(monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.xdist_group("ray")
-def test_a_study_runs_on_a_ray_without_any_of_the_names(tmp_path, gone, capfd):
+def test_a_study_runs_on_a_ray_without_any_of_the_names(tmp_path, gone, capfd, monkeypatch):
     gone(NAMES)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # workers find what tests import
     arms = {"toy": cs.Arm("toy:train", {"epochs": 2})}
     study = cs.AblationGrid("bare", arms, "digits-lt", folds=2, metric="accuracy", seeds=[0])
     results = cs.run(study, storage=str(tmp_path), tracking="none")
