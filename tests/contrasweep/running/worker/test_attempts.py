@@ -22,7 +22,7 @@ from contrasweep.storage.record import Status
 from contrasweep.storage.records import LOG, StudyRecords
 from contrasweep.trial import Trial
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture(params=["folder", "s3"])
