@@ -57,8 +57,8 @@ def run(trials: int, folder: str, allocations: int) -> dict[str, object]:
     """Run the study in this process; (trials ended, bytes resident) as it went."""
     import ray
 
-    from contrasweep.running import listener
     from contrasweep.running.driver import run as run_study
+    from contrasweep.running.engine import listener
 
     process, points, every = psutil.Process(), list[tuple[int, int]](), max(1, trials // 100)
     ended, on_end = 0, listener.RunListener.on_end

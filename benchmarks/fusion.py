@@ -21,10 +21,10 @@ from torch import Tensor, nn
 
 from benchmarks.losses import processor
 from trainables import optimisation
-from trainables.cohorts.probing import Clock
 from trainables.contrastive_method import network as network_of
 from trainables.contrastive_settings import Settings
-from trainables.folding import ENGINES, FoldedLoss, Step, fold, fold_optimizer
+from trainables.fusing.cohorts.probing import Clock
+from trainables.fusing.folding import ENGINES, FoldedLoss, Step, fold, fold_optimizer
 from trainables.losses import build
 
 SIZES = {"cnn-8": ("cnn", (1, 8, 8)), "cnn-28": ("cnn", (1, 28, 28)), "resnet18-32": ("resnet18", (3, 32, 32))}

@@ -42,7 +42,7 @@ from contrasweep.cli import main
 from contrasweep.code import code_of
 from contrasweep.planning import learned
 from contrasweep.planning.facade import plan
-from contrasweep.running.claim import study_document
+from contrasweep.running.prepare import study_document
 from contrasweep.storage.code_files import accept, write_code
 from contrasweep.storage.json_file import _HEADER, _digest
 from contrasweep.storage.planned import write_planned

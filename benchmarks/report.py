@@ -33,7 +33,7 @@ import numpy as np
 from benchmarks.browser import LAPTOP, PHONE, browser, chromium
 from contrasweep import AblationGrid, Arm
 from contrasweep.planning.facade import plan
-from contrasweep.running.claim import study_document
+from contrasweep.running.prepare import study_document
 from contrasweep.running.versions import versions
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.compact import compact_finished

@@ -50,6 +50,7 @@ class Workload:
     (its data, views drawn ahead). `device`: `auto` takes a GPU where there is one, `cpu` never does, and any other
     needs one. `cpus` are the host cores that the trial keeps busy. A model that looks at its inputs' values is counted
     on real tensors (`fake` False), and then best on a small part of a batch, of which the whole one has `parts`.
+    `step` is what `build` and `inputs` would be counted to, where that is known already.
     `gpus` whole GPUs each hold all of this. `steps` such steps are a whole trial (0: not known); what is evaluated,
     read and drawn comes on top of them.
     """
@@ -68,21 +69,15 @@ class Workload:
     parts: float = 1.0
     gpus: int = 1
     steps: float = 0.0
+    step: Count | None = None
 
     def count(self) -> Count:
         """`count` of one training step, with what is resident."""
-        step = count(
-            self.build,
-            self.inputs,
-            loss=self.loss,
-            optimizer_states=self.optimizer_states,
-            precision=self.precision,
-            fake=self.fake,
-        )
+        step = self.step or count(self.build, self.inputs, loss=self.loss, precision=self.precision, fake=self.fake)
         return Count(
             int(step.saved * self.parts) * self.gpus,
             step.parameters * self.gpus,
-            step.optimizer_states,
+            self.optimizer_states,
             self.resident_bytes * self.gpus,
             step.work.times(self.parts),
         )

@@ -1,6 +1,7 @@
 """Fixtures that every area of the tests shares."""
 
 import os
+import pkgutil
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -25,10 +26,13 @@ sys.dont_write_bytecode = False
 for name in ("COLUMNS", "LINES"):  # a test that needs a terminal of some size says which
     os.environ.pop(name, None)
 
-# Before anything imports them: types and shapes of calls in the trainables, in the processes of the tests alone.
-install_import_hook("trainables", "shapes.check")
-
+# Before anything imports them: types and shapes of calls in the trainables, in the processes of the tests alone. What
+# places and hosts fused trials has no tensors, and protocols in its signatures.
 ROOT = Path(__file__).resolve().parents[1]
+_NAMES = {module.name for module in pkgutil.iter_modules([str(ROOT / "trainables")])} - {"fusing"}
+install_import_hook(
+    [f"trainables.{name}" for name in sorted(_NAMES | {"fusing.cohorts", "fusing.folding"})], "shapes.check"
+)
 
 
 @pytest.fixture(scope="session")

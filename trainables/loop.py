@@ -111,7 +111,7 @@ class Training:
     """A trial on its way through its epochs: which one comes next, what is due after it, and its report.
 
     Used as a context, whose end removes the files of the last reports. Who trains the epochs may be `run` below, which
-    has one trial, or a cohort (`trainables.cohorts`), which has several at once.
+    has one trial, or a cohort of fused trials, which has several at once.
     """
 
     def __init__(

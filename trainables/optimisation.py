@@ -10,15 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
-import torch
-from torch import Tensor
-
 from contrasweep.components import Component, Table, parameters_of
 from contrasweep.config import Config
 from contrasweep.schema import OMIT_DEFAULT
-from trainables import torch_internals, torch_optimizers
+from trainables import torch_optimizers
 from trainables.checkpoint import StateDict
 from trainables.fields import BelowOne, NotNegative, Positive
+from trainables.pytorch import Tensor, torch, torch_internals
 from trainables.torch_optimizers import DecayOn
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from benchmarks.gpu.context import Context, Step
 from benchmarks.gpu.networks import Shape, graph, network, training_step
 from benchmarks.gpu.results import Check, Section
-from trainables import folding
+from trainables.fusing import folding
 from trainables.losses import build
 from trainables.optimisation import SGD, gradients_of
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from contrasweep.imports import import_path
 from contrasweep.planning.facade import plan
 from contrasweep.results.results import Results
-from contrasweep.running.claim import study_document
-from contrasweep.running.execution import Execution
+from contrasweep.running.prepare import study_document
+from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.grid import AblationGrid

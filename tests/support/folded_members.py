@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from trainables import loop, optimisation
 from trainables.encoders import ENCODERS, HEADS
-from trainables.folding import FoldedLoss, Step, fold, fold_optimizer
+from trainables.fusing.folding import FoldedLoss, Step, fold, fold_optimizer
 from trainables.losses import AnyLoss, build
 
 CLASSES = 3

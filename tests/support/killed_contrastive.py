@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 from trainables import contrastive
-from trainables.cohorts.contrastive import ContrastiveCohorts
+from trainables.fusing.cohorts.contrastive import ContrastiveCohorts
 
 REPORTS, MEMBERS = 10, 8
 """A member's process has stored a checkpoint by then: it may be four reports behind, and be storing four more."""
@@ -65,4 +65,4 @@ class KilledCohorts(ContrastiveCohorts):
 
 
 train.settings = contrastive.Settings
-train.cohorts = KilledCohorts()
+train.lane = KilledCohorts()

@@ -6,7 +6,7 @@ import resource
 from pathlib import Path
 
 from trainables import contrastive
-from trainables.cohorts.contrastive import ContrastiveCohorts
+from trainables.fusing.cohorts.contrastive import ContrastiveCohorts
 
 TOO_MANY, LEFT = 4, 2**24
 """Slots of such a cohort, and the bytes that are left."""
@@ -53,4 +53,4 @@ class LimitedCohorts(ContrastiveCohorts):
 
 train.settings = contrastive.Settings
 train.memory = contrastive.memory
-train.cohorts = LimitedCohorts()
+train.lane = LimitedCohorts()

@@ -4,7 +4,7 @@ import contrasweep as cs
 from contrasweep import Arm, Float, Sweep
 from contrasweep.code import PresentCode
 from contrasweep.planning.facade import plan
-from contrasweep.running.claim import study_document
+from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import CodeRef, Phase, Record, Status
 from contrasweep.storage.records import StudyRecords

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import toy
 
-from contrasweep.cohorts import Alone, Event
 from contrasweep.data import open_dataset
 from contrasweep.trial import Report
+from trainables.fusing.protocol import CannotFuse, Event, Fusible
 
 
 def train(trial, resume: Path | None = None):
@@ -106,10 +106,10 @@ class ToyCohort:
             self.leave(trial_id)
 
 
-class ToyCohorts:
+class ToyCohorts(Fusible):
     def key(self, trial):
         if trial.config["pause_s"]:
-            raise Alone("it sleeps")
+            raise CannotFuse("it sleeps")
         return f"{trial.data.digest} {trial.config['batch_size']}"
 
     def open(self, trial, slots, engine="auto"):
@@ -119,4 +119,4 @@ class ToyCohorts:
 
 
 train.settings = toy.Settings
-train.cohorts = ToyCohorts()
+train.lane = ToyCohorts()

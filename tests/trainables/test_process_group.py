@@ -23,7 +23,7 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.errors import ProcessLostError, SpecError
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.learned import Learned
-from contrasweep.running.execution import Execution
+from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Report, Trial
 from trainables.contrastive import memory, train

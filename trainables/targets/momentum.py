@@ -1,7 +1,6 @@
 """A momentum encoder: a network whose weights are the running average of another's."""
 
 import copy
-import math
 
 import torch
 from torch import nn
@@ -27,8 +26,3 @@ class MomentumEncoder(nn.Module):
         """The embeddings of `images`, without gradient."""
         embeddings: torch.Tensor = self.network(images)
         return embeddings
-
-
-def rising(base: float, step: int, steps: int) -> float:
-    """BYOL's momentum at step 0, 1, ..., `steps`: from `base` to 1 along a cosine (Grill et al. 2020, section 3.3)."""
-    return 1 - (1 - base) * (math.cos(math.pi * min(step, steps) / steps) + 1) / 2

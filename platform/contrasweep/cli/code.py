@@ -70,7 +70,7 @@ def remove(
     json: Json = False,
 ) -> None:
     """Take trials out of a study. They move to its folder superseded/, from where `restore` puts them back."""
-    from contrasweep.running import upkeep
+    from contrasweep.running import archive_restore as upkeep
 
     records = _records(study, storage)
     chosen = upkeep.removable(records, arm, status)
@@ -93,7 +93,7 @@ def restore(
     json: Json = False,
 ) -> None:
     """Put trials back that were removed or run again; what was made in their place is put aside."""
-    from contrasweep.running import upkeep
+    from contrasweep.running import archive_restore as upkeep
 
     records = _records(study, storage)
     part = upkeep.restorable(records, when)

@@ -52,7 +52,7 @@ def _hosts() -> str:
 
 
 def _ray() -> str:
-    from contrasweep.running.session import connected
+    from contrasweep.running.engine.session import connected
 
     with connected() as inventory:
         where = os.environ.get("RAY_ADDRESS") or "started here"

@@ -26,15 +26,16 @@ UNITS = {"budget_hours": " h", "budget_gpu_hours": " GPU-hours", "budget_cost": 
 @dataclass(frozen=True)
 class Rate:
     """What an hour of a trial costs: GPUs or the share of one (where there is none, 1, or the part of a place that a
-    member of a cohort holds), and its part of a host's price."""
+    trial that shares its place holds), and its part of a host's price."""
 
     gpus: float = 1.0
     cost_per_hour: float = 0.0
 
     @classmethod
-    def of(cls, gpus: float | None, cost_per_hour: float | None, fused: int | None = None) -> "Rate":
-        """From what a record or a checkpoint says; None where it does not. `fused`: slots of the trial's cohort."""
-        return cls(gpus or 1.0 / (fused or 1), cost_per_hour or 0.0)
+    def of(cls, gpus: float | None, cost_per_hour: float | None, shared_by: int | None = None) -> "Rate":
+        """From what a record or a checkpoint says; None where it does not. `shared_by`: trials that
+        shared its place."""
+        return cls(gpus or 1.0 / (shared_by or 1), cost_per_hour or 0.0)
 
 
 class BudgetRow(TypedDict):
@@ -88,7 +89,7 @@ class Budget:
         if self.running == {record.trial_id}:
             self.hours += (time.time() - self.since) / 3600
         self.running.discard(record.trial_id)
-        self._add(record.seconds, Rate.of(record.notes.gpus, record.notes.cost_per_hour, record.notes.fused))
+        self._add(record.seconds, Rate.of(record.notes.gpus, record.notes.cost_per_hour, record.notes.shared_by))
 
     def spent(self) -> dict[str, float]:
         """What is spent by now, by the names of the budgets."""
@@ -134,13 +135,13 @@ class Budget:
         seconds are kept, so its time counts as if it had trained without a pause."""
         times = [(record.ended - record.seconds, record.ended) for record in known]
         for record in known:
-            self._add(record.seconds, Rate.of(record.notes.gpus, record.notes.cost_per_hour, record.notes.fused))
+            self._add(record.seconds, Rate.of(record.notes.gpus, record.notes.cost_per_hour, record.notes.shared_by))
         ended = {record.trial_id for record in known}
         keys = records.store.list(f"{records.study}/trials/")
         for trial_id in {key.split("/")[-3] for key in keys if key.endswith("/checkpoint/latest.json")} - ended:
             if saved := Checkpoints(records.store, records.key(trial_id, "checkpoint")).latest():
                 extra, started = saved.extra, saved.extra.started or 0.0
-                self.open[trial_id] = (extra.seconds, Rate.of(extra.gpus, extra.cost_per_hour, extra.fused))
+                self.open[trial_id] = (extra.seconds, Rate.of(extra.gpus, extra.cost_per_hour, extra.shared_by))
                 times.append((started, started + extra.seconds))
         self.hours = covered(times) / 3600
 

@@ -17,7 +17,7 @@ SIMULATED = 20_000
 
 class Durations:
     """Training seconds of finished trials, as on a GPU of speed 1 of the inventory (on a CPU: as they were). Of members
-    of a cohort, which trained at the same time, each has its part."""
+    that shared a process, which trained at the same time, each has its part."""
 
     def __init__(self, known: Iterable[Record], inventory: Inventory) -> None:
         self.inventory = inventory
@@ -61,7 +61,7 @@ class Durations:
         return [f"time is what trials took on {odd}; these hosts have {', '.join(sorted(there))}"] if odd else []
 
     def _seconds(self, record: Record) -> float:
-        return record.seconds / (record.notes.fused or 1) * self.speeds.get((record.notes.gpu_type or CPU), 1.0)
+        return record.seconds / (record.notes.shared_by or 1) * self.speeds.get((record.notes.gpu_type or CPU), 1.0)
 
 
 def duration(seconds: float) -> str:

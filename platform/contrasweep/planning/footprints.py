@@ -13,11 +13,10 @@ from cluster.packing import Placement, default_footprint, options, why_not
 from contrasweep import canonical
 from contrasweep.code import PresentCode
 from contrasweep.errors import SpecError
-from contrasweep.imports import in_one_line
+from contrasweep.imports import TRAINING, in_one_line, is_installed
 from contrasweep.planning import kept_counts
 from contrasweep.planning.kept_counts import Counted
 from contrasweep.planning.learned import CPU, Learned, Peak, calibration_key, cell_key
-from contrasweep.stand_ins import absent
 from contrasweep.storage.record import TrialNotes
 from contrasweep.study.study import Study
 from contrasweep.study.trainables import find_trainable, trainable_path
@@ -26,8 +25,6 @@ from contrasweep.trial import Trial
 MEASURED, ESTIMATED, DECLARED, DEFAULT = "measured", "estimated", "declared", "default"
 Cell = tuple[str, str, str]
 """Trainable, config as canonical text, digest of the data: what replicates have in common."""
-MEMBER_GIB = 0.15
-"""Host memory of the process that stands for one member of a cohort: Ray's worker, without torch."""
 GPU_HOST_GIB = 3.0
 """Host memory of a trial on a GPU before it is measured: torch with CUDA's libraries holds two or three GiB."""
 
@@ -78,8 +75,9 @@ class Footprints:
             self._options[footprint] = options(footprint, self.inventory)
         return self._options[footprint]
 
-    def together(self, trial: Trial, slots: int) -> Footprint:
-        """What a cohort of `slots` such trials needs: of their memory, what a process holds anyway counts once."""
+    def together(self, trial: Trial, slots: int, beside_gib: float = 0.0) -> Footprint:
+        """What one process needs that trains `slots` such trials: of their memory, what a process holds anyway counts
+        once. `beside_gib`: host memory of each trial's own process beside it."""
         one = self.of(trial).footprint
         work = self._workload(trial, cell_of(trial))
 
@@ -92,7 +90,7 @@ class Footprints:
             one,
             gpu_memory_gib=_times(slots, one.gpu_memory_gib, 0.0),
             gpu_busy=min(1.0, slots * one.gpu_busy),
-            host_memory_gib=_times(slots, one.host_memory_gib, HOST_PRIOR[0]) + slots * MEMBER_GIB,
+            host_memory_gib=_times(slots, one.host_memory_gib, HOST_PRIOR[0]) + slots * beside_gib,
         )
         if isinstance(several, LearnedFootprint):
             return replace(several, types=tuple(map(grown, several.types)))
@@ -215,9 +213,9 @@ class Footprints:
             try:
                 self._workloads[cell] = hook(trial.config, trial.data) if hook else None
             except ClusterError as error:
-                self._say_why(cell, str(error))
+                self._whys[cell] = str(error)
             except (Exception, SystemExit) as error:  # the trainable is the user's
-                self._say_why(cell, f"{trial.trainable} cannot say its memory ({type(error).__name__}: {error})")
+                self._whys[cell] = f"{trial.trainable} cannot say its memory ({type(error).__name__}: {error})"
         return self._workloads[cell]
 
     def seconds(self, trial: Trial) -> float | None:
@@ -250,27 +248,22 @@ class Footprints:
             try:
                 self._counts[shape] = self._count(work, trial)
             except ClusterError as error:
-                self._say_why(cell, str(error))
+                self._whys[cell] = str(error)
             except SystemExit as error:  # a part of the user's, as it is built
                 hint = f"{in_one_line(error)}; a part must not call sys.exit"
                 raise SpecError("the trial cannot be built", place=f"arms.{trial.arm}", hint=hint) from None
         return self._counts[shape]
 
-    def _count(self, work: Workload, trial: Trial) -> Counted:
-        """The count, from the cache where an earlier plan has kept it."""
-        key = kept_counts.key_of(work, self.hooks[trial.arm], trial, self._code)
+    def _count(self, work: Workload, trial: Trial) -> Counted | None:
+        """The count, from the cache where an earlier plan has kept it; None where there is no PyTorch to count with."""
+        key = None if work.step else kept_counts.key_of(work, self.hooks[trial.arm], trial, self._code)
         counted = kept_counts.read(key) if key is not None else None
-        if counted is None:
+        if counted is None and (work.step or is_installed(TRAINING)):
             count = work.count()
             counted = Counted(count.gib, count.work)
             if key is not None:
                 kept_counts.write(key, counted)
         return counted
-
-    def _say_why(self, cell: Cell, why: str) -> None:
-        """Keep why a cell's memory is not known; not where packages are absent, of which the plan says that already."""
-        if not absent():
-            self._whys[cell] = why
 
 
 def cell_of(trial: Trial) -> Cell:

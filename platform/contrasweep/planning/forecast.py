@@ -13,10 +13,8 @@ from contrasweep.planning import text
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.capacity import Capacities, Capacity
 from contrasweep.planning.durations import Durations, duration
-from contrasweep.planning.engines import KnownEngines, device_of
 from contrasweep.planning.footprints import Footprints
-from contrasweep.planning.fused_text import fusion_lines, with_fusion
-from contrasweep.planning.fusion import fusion_of
+from contrasweep.planning.lanes import open_lanes
 from contrasweep.planning.learned import learned_of
 from contrasweep.planning.missing import MissingDataset, missing_lines
 from contrasweep.planning.plan import Lot, Plan
@@ -54,8 +52,8 @@ class Forecast:
     budget: Budget
     warnings: tuple[str, ...]
     durations: Durations
-    cohorts: tuple[str, ...] = ()
-    """Lines on which trials are fused, and why others run alone."""
+    lanes: tuple[str, ...] = ()
+    """Lines on how trials train, where the study asks for more than alone."""
     missing: tuple[MissingDataset, ...] = ()
     """Datasets that are not staged, whose cells are not in the plan."""
 
@@ -144,7 +142,7 @@ class Forecast:
             *self.plan.lines(self.records),
             *missing_lines(self.missing),
             *text.packing_lines(self.packing),
-            *self.cohorts,
+            *self.lanes,
             *text.time_lines(self.makespan, self.inventory, self.slots, unknown, self.counted),
             *text.notes([(f.lot.arm, f.capacity) for f in self.lots], self.inventory),
         ]
@@ -161,10 +159,10 @@ def forecast(
     known = records.read(sorted(plan.own(records.finished())))
     footprints = Footprints(plan.study, inventory, learned_of(records, known.values()))
     capacities = Capacities(footprints)
-    fusion = fusion_of(plan, footprints, known, KnownEngines(records.store, device_of(inventory)))
+    lanes = open_lanes(plan, footprints, known, records)
     durations = Durations(known.values(), inventory)
     lots = tuple(
-        _lot(lot, capacities.of(lot.samples), durations, footprints) for lot in with_fusion(plan.lots(known), fusion)
+        _lot(lot, capacities.of(lot.samples), durations, footprints) for lot in lanes.annotated(plan.lots(known))
     )
     packing: list[PackingRow] = []
     makespan = None
@@ -176,10 +174,8 @@ def forecast(
     budget = Budget(plan.study, records, known.values())
     study = plan.study
     warnings = (*durations.warnings(), *budget.warnings(makespan), *power_warnings(study), *unchecked_settings(study))
-    cohorts = tuple(fusion_lines([f.lot for f in lots], fusion))
-    return Forecast(
-        plan, known, lots, inventory, tuple(packing), makespan, budget, warnings, durations, cohorts, missing
-    )
+    lines = tuple(lanes.lines([f.lot for f in lots]))
+    return Forecast(plan, known, lots, inventory, tuple(packing), makespan, budget, warnings, durations, lines, missing)
 
 
 def _lot(lot: Lot, capacity: Capacity, durations: Durations, footprints: Footprints) -> LotForecast:

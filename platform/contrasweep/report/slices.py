@@ -64,17 +64,13 @@ def _replicates(data: ReportData) -> Figure:
             f"{named(arm)}, fold {f}, seed {s}: {short(v)}"
             for f, s, v in zip(part["fold"], part["seed"], part["value"], strict=True)
         ]
-        dots.append(
-            Dots(named(arm), i, list(i + rng.uniform(-0.15, 0.15, len(part))), list(part["value"]), titles)
-        )
+        dots.append(Dots(named(arm), i, list(i + rng.uniform(-0.15, 0.15, len(part))), list(part["value"]), titles))
     series = [
         Series(named(a), i, [i], [c.mean or 0.0], [c.low or 0.0], [c.high or 0.0], dots=True, bars=True)
         for i, (a, c) in enumerate(_arm_cells(data))
         if c and c.mean is not None
     ]
-    svg = xy_chart(
-        series, dots, x_label="arm", y_label=named(data.metric), x_names=list(map(named, data.arms))
-    )
+    svg = xy_chart(series, dots, x_label="arm", y_label=named(data.metric), x_names=list(map(named, data.arms)))
     return Figure(svg, "Every finished trial, with mean and interval.", f"{named(data.metric)} by arm")
 
 

@@ -1,10 +1,12 @@
-"""How results are shown: by which names, and by which renderer."""
+"""How results are shown: by which names, and as which text.
 
-import importlib
+What writes a text is the report, a layer above, which is imported when something is first shown: results are computed
+without it."""
+
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -38,32 +40,6 @@ def display_names(labels: Mapping[str, str], words: Iterable[str]) -> DisplayNam
 Format = Literal["text", "markdown", "latex", "html"]
 
 
-RENDERER, PLOTS = "contrasweep.report.formats", "contrasweep.report.plots"
-"""Modules of the package above, imported when something is first shown: what computes needs nothing that draws."""
-
-
-class Plots(Protocol):
-    """Matplotlib figures of a study, to show in a notebook or to save (`figure.savefig("curves.pdf")`)."""
-
-    def curves(self, metric: str | None = None) -> Any:
-        """Learning curves of a metric: mean over replicates and their range, a panel a combination of the axes."""
-
-    def cells(self, metric: str | None = None) -> Any:
-        """The cells of the study's table: mean, interval, and each replicate."""
-
-    def parallel(self) -> Any:
-        """Every configuration of a search, or every trial of a grid, as a line over its settings and its value."""
-
-    def importance(self) -> Any:
-        """Of a search: how much each setting matters, and what noise would show."""
-
-
-def plots_of(results: Any) -> Plots:
-    """The figures of a study."""
-    plots: Plots = importlib.import_module(PLOTS).StudyPlots(results)
-    return plots
-
-
 class TextRenderable:
     """What has a text for a terminal."""
 
@@ -75,7 +51,10 @@ class TextRenderable:
         return self.to_text()
 
     def _rendered(self, format: Format, width: int = 100) -> str:
-        return str(importlib.import_module(RENDERER).render_as(self, format, width=width))
+        from contrasweep.report.formats import render_as
+
+        shown: Any = self  # a `Table`, a `Versus` or an `Advice`
+        return render_as(shown, format, width=width)
 
 
 class Renderable(TextRenderable):

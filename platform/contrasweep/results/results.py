@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from contrasweep.config import Config
-from contrasweep.results.rendering import Plots, plots_of
 from contrasweep.results.search import (
     Best,
     best_frame,
@@ -25,6 +24,7 @@ from contrasweep.storage.record import Status
 from contrasweep.study.arm_budget import ArmBudget, search_costs
 
 if TYPE_CHECKING:  # brings SciPy along, for which a study's records need not wait
+    from contrasweep.report.plots import StudyPlots
     from contrasweep.results.advice import Advice, Hours
     from contrasweep.results.answer import Answer, Versus
     from contrasweep.results.cells import TableStyle
@@ -39,9 +39,11 @@ class Results(StudyData):
     """A study's trials and what they come to: frames, tables, comparisons, advice and figures."""
 
     @property
-    def plot(self) -> Plots:
+    def plot(self) -> "StudyPlots":
         """Figures of what the report draws: `.curves()`, `.cells()`, `.parallel()`, `.importance()`."""
-        return plots_of(self)
+        from contrasweep.report.plots import StudyPlots
+
+        return StudyPlots(self)
 
     @property
     def counts(self) -> dict[str, int]:

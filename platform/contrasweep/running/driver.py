@@ -13,9 +13,9 @@ from contrasweep.errors import StorageError
 from contrasweep.planning import learned
 from contrasweep.planning.facade import plan, staged
 from contrasweep.results.results import Results
-from contrasweep.running.claim import claim, tracked_study
 from contrasweep.running.code_changes import Changed
 from contrasweep.running.locks import exclusive_driver
+from contrasweep.running.prepare import claim, tracked_study
 from contrasweep.running.publish import publish
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
@@ -63,7 +63,7 @@ def run(
         tracked = tracked_study(planned, storage)
         stopped = ""
         if not remaining.complete:
-            from contrasweep.running.training import train  # Ray comes with it, which a finished study needs not
+            from contrasweep.running.engine.training import train  # Ray comes with it, which a finished study needs not
 
             planned = staged(planned, storage)
             with following(trackers, tracked, records) as follower:

@@ -33,7 +33,7 @@ class RunContext:
     ) -> None:
         self.storage, self.study, self.metric, self.inventory = storage, study, metric, inventory
         self.datasets, self.chunk_s = dict(datasets), chunk_s
-        # Unpickled when they are called: the process of a cohort's member must not import what they import.
+        # Unpickled when they are called: a process whose trial trains elsewhere must not import what they import.
         self.functions = {path: ray.cloudpickle.dumps(function) for path, function in functions.items()}
         self.run = uuid.uuid4().hex[:8]
         """Names this run among those of one Ray."""

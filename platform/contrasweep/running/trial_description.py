@@ -11,23 +11,24 @@ FAULT: Final = "contrasweep_fault"
 """In a result: why no trial of this study may run in this process, which ends the run."""
 
 
-class CohortPlace(TypedDict):
-    """The cohort that a fused trial joins; `gpu_share` is that of the whole cohort, 0 where it trains on a CPU."""
+class RideDescription(TypedDict):
+    """How a lane trains a trial: the fields of a `contrasweep.planning.lanes.Ride`, and the share of a GPU that all
+    members of its place have together, 0 on a CPU."""
 
-    key: str
-    slots: int
-    engine: str
+    runner: str
+    members: int
+    details: Mapping[str, str | int]
     gpu_share: float
 
 
 class PlaceDescription(TypedDict, total=False):
     """What Ray reserves for a trial (resources and node labels as Ray names them), whether its host memory is limited,
-    and of a fused trial its cohort; {} of a trial that is only probed."""
+    and how a lane trains it, if one does; {} of a trial that only lends its settings."""
 
     resources: Mapping[str, float]
     labels: Mapping[str, str]
     limit_host_memory: bool
-    cohort: CohortPlace
+    ride: RideDescription
 
 
 class TrialFields(TypedDict):
@@ -59,13 +60,8 @@ class RayTrial(Protocol):
     config: TrialDescription
     status: str
     max_failures: int
-    run_metadata: Any
-    temporary_state: Any
     update_resources: Any
     should_recover: Any
-    evaluated_params: dict[str, object]
-    experiment_tag: str
-    _default_result_or_future: object
 
 
 class StepResult(TypedDict, total=False):

@@ -33,7 +33,7 @@ class Extra:
     earlier_code: tuple[Digest, ...] = ()
     gpus: Measure | None = None
     cost_per_hour: Measure | None = None
-    fused: Count | None = None
+    shared_by: Count | None = None
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,8 @@ class ArmBudget:
 
 def gpu_hours(record: Record) -> float:
     """Training time x share of a GPU, in hours; on a host without GPUs, hours of a place, of which a member of
-    a cohort holds a part."""
-    return record.seconds * (record.notes.gpus or 1.0 / (record.notes.fused or 1)) / 3600
+    trials that share a place hold a part."""
+    return record.seconds * (record.notes.gpus or 1.0 / (record.notes.shared_by or 1)) / 3600
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Where the engine gets trials from: a list of them here, searches in `tuning.sweep_source`."""
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -39,6 +39,9 @@ class Source(Protocol):
         """The next trial; None: not now, ask again after the next result. Arms that are `held` suggest nothing new: of
         each, enough candidates wait for a host."""
 
+    def arrange(self, order: Callable[[Iterable[Trial]], Iterable[Trial]]) -> None:
+        """Hand out what is planned and waits in this order; nothing where each trial depends on results."""
+
     def take_up(self, trial_id: str) -> bool:
         """A trial that has ended as infeasible fits a host by now. Whether it is to run after all, from now on; False
         where the source has gone on without it."""
@@ -73,6 +76,10 @@ class FixedSource:
     def next(self, held: Collection[str] = ()) -> Next | Finished | None:
         """The next of them; `Finished` after the last. No arm is held: nothing is suggested, all are planned."""
         return Next(self.waiting.popleft()) if self.waiting else Finished()
+
+    def arrange(self, order: Callable[[Iterable[Trial]], Iterable[Trial]]) -> None:
+        """Put those that wait in order."""
+        self.waiting = deque(order(self.waiting))
 
     def take_up(self, trial_id: str) -> bool:
         """Always: no other trial depends on it."""

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -119,6 +119,9 @@ class SweepSource:
         self.refused.discard(record.trial_id)
         if (arm := self._arm(record.trial_id)) is not None:
             arm.done(record)
+
+    def arrange(self, order: Callable[[Iterable[Trial]], Iterable[Trial]]) -> None:
+        """Each configuration depends on results: there is no order to change."""
 
     def take_up(self, trial_id: str) -> bool:
         """As the search of its arm says; of the confirmation always."""

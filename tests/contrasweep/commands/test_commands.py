@@ -17,7 +17,7 @@ from contrasweep.commands import PATH, words
 from contrasweep.commands.metrics import MetricsFile
 from contrasweep.commands.process import CommandFailed, Process
 from contrasweep.commands.trainable import train
-from contrasweep.running.execution import Execution
+from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.record import Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.grid import AblationGrid

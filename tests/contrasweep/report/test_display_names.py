@@ -18,7 +18,7 @@ from contrasweep.live.state import ArmState, RunningTrial, RunState
 from contrasweep.live.terminal import View
 from contrasweep.report import html_report, report_data, write_report
 from contrasweep.results.rendering import display_names
-from contrasweep.running.claim import study_document
+from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
@@ -71,7 +71,7 @@ def test_a_table_for_a_paper_shows_display_names_in_its_legend_and_verdicts_too(
     write_report(results, format, output=tmp_path / "table", style=cs.TableStyle(percent=True))
     text = (tmp_path / "table").read_text().replace(r"\cmidrule(lr)", "")
     assert not DECLARED.search(text), text
-    assert "SupCon [1]" in text and "Top-1" in text
+    assert "OCL (ours)" in text and "SupCon" in text
 
 
 def test_data_keep_the_declared_names(storage, tmp_path):

@@ -21,7 +21,7 @@ from contrasweep.report import render, write_report
 from contrasweep.report.formats import csv_text, inert_cell
 from contrasweep.results.cells import TableStyle
 from contrasweep.results.rendering import DisplayNames
-from contrasweep.running.claim import study_document
+from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords

@@ -9,7 +9,7 @@ import pytest
 import contrasweep as cs
 from contrasweep.report import write_report
 from contrasweep.results.cells import TableStyle
-from contrasweep.running.claim import study_document
+from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords

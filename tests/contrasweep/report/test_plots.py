@@ -11,7 +11,7 @@ import contrasweep as cs
 from contrasweep.errors import SpecError
 from contrasweep.planning.facade import plan
 from contrasweep.report import render
-from contrasweep.running.claim import study_document
+from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords

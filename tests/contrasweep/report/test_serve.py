@@ -17,7 +17,7 @@ from contrasweep.live.live_file import LIVE, LIVE_FILE
 from contrasweep.live.state import RunningTrial, RunState
 from contrasweep.report import html_report, report_data
 from contrasweep.report.serve import LivePage, server_of
-from contrasweep.running.claim import study_document
+from contrasweep.running.prepare import study_document
 from contrasweep.storage import compact
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status

@@ -5,13 +5,13 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+from contrasweep.running.execution import Execution
 
 from cluster.usage import Meter
 from contrasweep.data.manifest import Manifest
 from contrasweep.report.data import ReportData
 from contrasweep.report.page import html_report
 from contrasweep.report.utilisation import use_figures
-from contrasweep.running.execution import Execution
 from contrasweep.storage import compact
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument

@@ -9,7 +9,7 @@ from sweeps import ARMS, finished, sweep, value_of
 
 import contrasweep as cs
 from contrasweep.report import render
-from contrasweep.running.claim import study_document
+from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords

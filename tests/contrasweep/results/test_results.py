@@ -19,7 +19,7 @@ from contrasweep.report.formats import render_as
 from contrasweep.report.trials import figures
 from contrasweep.results.items import by_item
 from contrasweep.results.results import Results
-from contrasweep.running.claim import study_document
+from contrasweep.running.prepare import study_document
 from contrasweep.storage.code_files import write_code
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import CodeRef, Record, Status

@@ -14,7 +14,7 @@ from contrasweep.planning.power import study_power
 from contrasweep.report import render
 from contrasweep.results.building import build_table
 from contrasweep.results.comparing import Judging
-from contrasweep.running.claim import study_document
+from contrasweep.running.prepare import study_document
 from contrasweep.statistics.design import Design
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status

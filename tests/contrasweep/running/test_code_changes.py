@@ -5,8 +5,8 @@ import pytest
 from contrasweep import AblationGrid, Arm, SpecError, plan
 from contrasweep.code import PresentCode
 from contrasweep.running.code_changes import CodeChanged, decide
-from contrasweep.running.execution import Execution
 from contrasweep.running.study_code import StudyCode
+from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.superseded import put_aside_so_far

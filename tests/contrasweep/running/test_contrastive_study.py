@@ -7,14 +7,14 @@ from killed_contrastive import REPORTS
 
 from cluster.inventory import Inventory, Node
 from contrasweep import AblationGrid, Arm, Float, Sweep
-from contrasweep.cohorts import Timing
-from contrasweep.planning.engines import KnownEngines
 from contrasweep.planning.facade import plan
 from contrasweep.planning.footprints import Footprints
-from contrasweep.planning.fusion import fusion_of
 from contrasweep.planning.learned import Learned
 from contrasweep.running.driver import run
 from contrasweep.storage.store import LocalStore
+from trainables.fusing.choices import fusion_of
+from trainables.fusing.known_engines import KnownEngines
+from trainables.fusing.protocol import Timing
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("running"), pytest.mark.usefixtures("ray_session")]
 
@@ -75,7 +75,7 @@ def test_auto_gives_the_records_of_off(tmp_path, slots):
     probed(grid(cohort="auto"), tmp_path / "auto", "products", slots)
     results = run(grid(cohort="auto"), storage=str(tmp_path / "auto"), tracking="none")
     assert_same(results, run(grid(cohort="off"), storage=str(tmp_path / "off"), tracking="none"))
-    kinds = {(record.notes.fused, record.notes.engine) for record in records(results).values()}
+    kinds = {(record.notes.shared_by, record.notes.engine) for record in records(results).values()}
     assert kinds == {(slots if slots > 1 else None, "products")}
 
 
@@ -113,7 +113,7 @@ def test_a_cohort_that_meets_the_limit_of_memory_goes_on_with_half_its_members(t
 
     results = run(study(4), storage=str(tmp_path / "limited"), tracking="none")
     assert_same(results, run(study("off"), storage=str(tmp_path / "calm"), tracking="none"))
-    assert [(r.status, r.notes.fused) for r in records(results).values()] == [("done", 2)] * 4
+    assert [(r.status, r.notes.shared_by) for r in records(results).values()] == [("done", 2)] * 4
     (known,) = (tmp_path / "limited" / "calibration" / "cohorts").iterdir()
     assert '"most_slots": 2' in known.read_text(), "kept for later runs"
 
@@ -136,7 +136,7 @@ def test_a_killed_host_of_eight_costs_no_step_before_a_checkpoint(tmp_path):
 
     results = run(study(8), storage=str(tmp_path / "killed"), tracking="none")
     assert_same(results, run(study("off"), storage=str(tmp_path / "calm"), tracking="none"))
-    assert [(record.attempts, record.notes.fused) for record in records(results).values()] == [(2, 8)] * 8
+    assert [(record.attempts, record.notes.shared_by) for record in records(results).values()] == [(2, 8)] * 8
     folder = tmp_path / "killed" / "datasets"
     joined, reported = epochs_by_trial(folder / "joined"), epochs_by_trial(folder / "reported")
     assert len(joined) == 8

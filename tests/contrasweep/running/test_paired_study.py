@@ -4,14 +4,14 @@ import pytest
 
 from cluster.inventory import Inventory, Node
 from contrasweep import AblationGrid, Arm
-from contrasweep.cohorts import Timing
-from contrasweep.planning.engines import KnownEngines
 from contrasweep.planning.facade import plan
 from contrasweep.planning.footprints import Footprints
-from contrasweep.planning.fusion import fusion_of
 from contrasweep.planning.learned import Learned
 from contrasweep.running.driver import run
 from contrasweep.storage.store import LocalStore
+from trainables.fusing.choices import fusion_of
+from trainables.fusing.known_engines import KnownEngines
+from trainables.fusing.protocol import Timing
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("running"), pytest.mark.usefixtures("ray_session")]
 
@@ -60,7 +60,7 @@ def test_fused_gives_the_records_of_off(tmp_path, cohort):
     expected = run(study(cohort="off"), storage=str(tmp_path / "off"), tracking="none")
     here, there = records(results), records(expected)
     assert list(here) == list(there) and len(here) == 4
-    assert {(record.notes.fused, record.notes.engine) for record in here.values()} == {(2, "grouped")}
+    assert {(record.notes.shared_by, record.notes.engine) for record in here.values()} == {(2, "grouped")}
     for trial_id, record in there.items():
         assert (here[trial_id].status, here[trial_id].step) == (record.status, record.step) == ("done", 3)
         rows, others = results.records.metrics(trial_id), expected.records.metrics(trial_id)

@@ -204,7 +204,7 @@ def test_a_storage_that_fails_for_a_while_costs_steps_only(tmp_path, capsys):
 
 def test_a_record_that_a_lost_worker_had_written_stands(calm, tmp_path):
     """Given up by the engine, the trial keeps what its worker wrote before it was lost."""
-    from contrasweep.running.active_trials import ActiveTrials
+    from contrasweep.running.engine.active_trials import ActiveTrials
     from contrasweep.tuning.source import FixedSource
 
     class Silent:

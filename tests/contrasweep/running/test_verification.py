@@ -12,7 +12,7 @@ from contrasweep.code import code_of
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning import learned
 from contrasweep.planning.grid import make_plan
-from contrasweep.running.claim import study_document
+from contrasweep.running.prepare import study_document
 from contrasweep.running.verification import verify
 from contrasweep.storage.checkpoints import Checkpoints, Extra
 from contrasweep.storage.code_files import accept, write_code

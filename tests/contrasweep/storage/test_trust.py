@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.data.resolving import read_manifest, staged_in
 from contrasweep.errors import BrokenFileError, DataError, SpecError, StorageError
-from contrasweep.running.execution import Execution
+from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.code_files import kept_codes
 from contrasweep.storage.compact import read_curves, read_records, record_etags

@@ -14,7 +14,7 @@ from contrasweep.canonical import dumps
 from contrasweep.planning.facade import plan
 from contrasweep.report import render
 from contrasweep.results.results import Results
-from contrasweep.running.claim import study_document
+from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.objectives import front, value_of, violation

@@ -9,9 +9,9 @@ from contrasweep import Arm, Float
 from contrasweep.code import PresentCode
 from contrasweep.planning import learned
 from contrasweep.planning.facade import plan
+from contrasweep.running.archive_restore import restore
 from contrasweep.running.code_changes import CodeChanged, decide
 from contrasweep.running.study_code import StudyCode
-from contrasweep.running.upkeep import restore
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.superseded import put_aside_so_far, read_put_aside
 from contrasweep.tuning.pruners import scheduled

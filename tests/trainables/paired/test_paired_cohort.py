@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from contrasweep.cohorts import Alone
 from contrasweep.data.manifest import Manifest
 from contrasweep.study import dotted
 from contrasweep.trial import Report, Trial
 from trainables import checkpoint
-from trainables.cohorts import paired_keys, probing
+from trainables.fusing.cohorts import paired_keys, probing
+from trainables.fusing.protocol import CannotFuse, cohorts_of
 from trainables.losses import LOSSES
 from trainables.paired.fitting import Fit
 from trainables.paired.images import inputs
@@ -66,7 +66,7 @@ def member(make_trial: MakeTrial, number: int, **config: Any) -> Trial:
 
 def fused(trials: Sequence[Trial], slots: int = 0, engine: str = "grouped") -> dict[str, list[Report]]:
     """The reports of trials that all join at once, by id."""
-    cohort, reports = train.cohorts.open(trials[0], slots or len(trials), engine), {t.id: [] for t in trials}
+    cohort, reports = cohorts_of(train).open(trials[0], slots or len(trials), engine), {t.id: [] for t in trials}
     for one in trials:
         cohort.join(one, None)
     while cohort.members:
@@ -95,7 +95,7 @@ def test_after_fifty_steps_members_are_where_they_are_alone(make_trial: MakeTria
     itself makes a difference ten times larger in every epoch, whatever it comes from."""
     sgd = [{"learning_rate": 5e-4 * (1 + number), "optimizer": {"name": "sgd"}} for number in (0, 1)]
     trials = [member(make_trial, number, loss={"name": loss}, epochs=5, **sgd[number]) for number in (0, 1)]
-    assert len({train.cohorts.key(one) for one in trials}) == 1
+    assert len({cohorts_of(train).key(one) for one in trials}) == 1
     reports = fused(trials, slots=3)
     for one in trials:
         alone = list(train(one))
@@ -141,7 +141,7 @@ def test_a_trial_goes_from_alone_to_fused_and_back(make_trial: MakeTrial, tmp_pa
     running = train(one)
     first = [next(running), next(running)]
     folder = kept(first[-1], tmp_path / "alone")
-    cohort = train.cohorts.open(one, 2)
+    cohort = cohorts_of(train).open(one, 2)
     cohort.join(other, None)
     cohort.advance()  # another trains already
     cohort.join(one, folder)
@@ -165,7 +165,7 @@ def test_autocast_leaves_what_it_leaves_alone(make_trial: MakeTrial) -> None:
     one = member(make_trial, 1, autocast=True, device="cpu", epochs=1)
     (alone,), (together,) = list(train(one)), fused([one])[one.id]
     assert together.metrics["loss"] == pytest.approx(alone.metrics["loss"], rel=0.02)
-    cohort = train.cohorts.open(one, 1)
+    cohort = cohorts_of(train).open(one, 1)
     cohort.join(one, None)
     (entry,) = cohort.members.values()
     cohort.prepare(entry)
@@ -203,29 +203,29 @@ OTHER: list[dict[str, Any]] = [
 
 
 def test_the_key_has_what_changes_the_graph_and_nothing_else(make_trial: MakeTrial) -> None:
-    key = train.cohorts.key(make_trial(**TINY))
-    assert {train.cohorts.key(make_trial(fold=1, seed=2, **{**TINY, **config})) for config in SAME} == {key}
-    assert train.cohorts.key(make_trial(input="pre_single", beta=0.0, **TINY)) != key
-    keys = [train.cohorts.key(make_trial(**dotted.merge(TINY, config))) for config in OTHER]
+    key = cohorts_of(train).key(make_trial(**TINY))
+    assert {cohorts_of(train).key(make_trial(fold=1, seed=2, **{**TINY, **config})) for config in SAME} == {key}
+    assert cohorts_of(train).key(make_trial(input="pre_single", beta=0.0, **TINY)) != key
+    keys = [cohorts_of(train).key(make_trial(**dotted.merge(TINY, config))) for config in OTHER]
     assert len({key, *keys}) == 1 + len(OTHER)
 
 
 def test_what_cannot_be_fused_says_why(make_trial: MakeTrial, pairs: Manifest) -> None:
-    with pytest.raises(Alone, match="optimizer"):
-        train.cohorts.key(make_trial(**{**TINY, "optimizer": {"name": "RMSprop"}}))
-    with pytest.raises(Alone, match="does not say what its classes are"):
-        train.cohorts.key(make_trial(data=replace(pairs, classes=())))
+    with pytest.raises(CannotFuse, match="optimizer"):
+        cohorts_of(train).key(make_trial(**{**TINY, "optimizer": {"name": "RMSprop"}}))
+    with pytest.raises(CannotFuse, match="does not say what its classes are"):
+        cohorts_of(train).key(make_trial(data=replace(pairs, classes=())))
 
 
 def test_a_trial_of_another_key_is_refused_and_nothing_changes(make_trial: MakeTrial) -> None:
-    cohort = train.cohorts.open(member(make_trial, 0), 2)
-    with pytest.raises(Alone, match="differs from its cohort in loss, batch_size"):
+    cohort = cohorts_of(train).open(member(make_trial, 0), 2)
+    with pytest.raises(CannotFuse, match="differs from its cohort in loss, batch_size"):
         cohort.join(member(make_trial, 1, batch_size=8, loss={"name": "supcon"}), None)
     assert cohort.members == {}
 
 
 def test_members_share_the_images_of_a_fold_and_nothing_of_their_settings(make_trial: MakeTrial) -> None:
-    cohort = train.cohorts.open(member(make_trial, 0), 3)
+    cohort = cohorts_of(train).open(member(make_trial, 0), 3)
     for number in (0, 5, 1):  # of folds 0, 0 and 1
         cohort.join(member(make_trial, number), None)
     first, again, other = (entry.method.inputs for entry in cohort.members.values())
@@ -235,7 +235,7 @@ def test_members_share_the_images_of_a_fold_and_nothing_of_their_settings(make_t
 
 def test_a_probe_times_the_trial_alone_and_engines(make_trial: MakeTrial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probing, "candidates", lambda slots, *_: [("grouped", count) for count in slots])
-    alone, *together = train.cohorts.probe(member(make_trial, 0), [2])
+    alone, *together = cohorts_of(train).probe(member(make_trial, 0), [2])
     assert (alone.engine, alone.slots) == ("alone", 1) and alone.trial_s > 0
     assert [(timing.engine, timing.slots) for timing in together] == [("grouped", 2)]
     assert all(timing.trial_s > 0 for timing in together)
@@ -255,5 +255,5 @@ def test_large_networks_are_known_by_one_step_of_few_pairs(
         return step(fit, running, sides, labels)
 
     monkeypatch.setattr(Fit, "step", counted)
-    (alone,) = train.cohorts.probe(member(make_trial, 0, batch_size=32, n_views=1, sampler=sampler), [2])
+    (alone,) = cohorts_of(train).probe(member(make_trial, 0, batch_size=32, n_views=1, sampler=sampler), [2])
     assert alone.engine == "alone" and alone.trial_s > 0 and taken == [probing.FEW]

@@ -83,27 +83,26 @@ class Run:
 
 
 class Server:
-    """The experiment of one study: its own run and, below that, one run a trial."""
+    """Shows a study as an experiment of MLflow: a run of its own and, below that, one run a trial."""
 
-    def __init__(
-        self, uri: TrackingAddress, study: TrackedStudy, records: StudyRecords, *, whole: bool = False
-    ) -> None:
-        """`whole`: keep of every run which metrics it has, so that `mend` finds gaps."""
-        self.uri, self.study, self.records, self.whole = uri, study, records, whole
+    def __init__(self, uri: TrackingAddress, study: TrackedStudy, records: StudyRecords) -> None:
+        self.uri, self.study, self.records = uri, study, records
         self.name, self.connections = f"MLflow at {uri}", HTTP_CONNECTIONS if uri.is_server else 1
         self.experiment_id = self.parent_id = ""
         self.runs: dict[str, Run] = {}
-        self.added = 0
+        self.added, self.whole = 0, False
         self.client: Any = None
         self._unsure: set[str] = set()  # trials of which a call failed: it may have worked without an answer
         self._datasets = threading.Lock()  # MLflow breaks when two calls bring it the same new dataset
 
-    def connect(self, began: float | None = None, *, trials: bool = True) -> None:
+    def connect(self, began: float | None = None, *, whole: bool = False, trials: bool = True) -> None:
         """Find or make the experiment and the study's run, which began at `began` (unix seconds), and learn which runs
-        of `trials` there are, unless that takes too long for what is wanted."""
+        of `trials` there are, unless that takes too long for what is wanted. `whole`: keep of every run which metrics
+        it has, so that `mend` finds gaps."""
         self.client = self.client or new_client(self.uri)
         self.experiment_id = translate_errors(self._experiment)
         self.runs, parents = {}, []
+        self.whole = whole
         self._unsure.clear()
         for run in self._search("" if trials else f"tags.`{ROLE_TAG}` = 'study'"):
             if run.tags.get(ROLE_TAG) == "study":

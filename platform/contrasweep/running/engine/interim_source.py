@@ -1,0 +1,113 @@
+"""The source of a study that is looked at as it grows: after every stage a look, and then the next stage of what is
+still open. What a look decides is written before anything that follows from it."""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from typing import Any
+
+from contrasweep.planning.looks import stage
+from contrasweep.planning.plan import Plan
+from contrasweep.planning.sweep import SweepPlan
+from contrasweep.results.interim_analysis import take_look
+from contrasweep.rows import Row
+from contrasweep.storage.planned import write_planned
+from contrasweep.storage.record import Phase, Record, TrialNotes
+from contrasweep.storage.records import StudyRecords
+from contrasweep.trial import Trial
+from contrasweep.tuning.source import Finished, Next, Source
+from contrasweep.tuning.sweep_source import SweepSource
+
+
+class InterimSource:
+    """The trials of `inner` (the first stage, of a sweep its search too), then stage by stage what the looks grant."""
+
+    def __init__(self, plan: Plan, inner: Source, records: StudyRecords, say: Callable[[str], None]) -> None:
+        """`say` is given a line for each look."""
+        self.inner, self.records, self.say = inner, records, say
+        self.declared = plan
+        self.waiting: deque[Trial] = deque()
+        self.running: set[str] = set()
+        self.over = False
+        if inner.finished:
+            self._advance()
+
+    @property
+    def plan(self) -> Plan:
+        """The plan, of a sweep with what its search has found by now."""
+        if isinstance(self.inner, SweepSource) and isinstance(self.declared, SweepPlan):
+            return replace(self.declared, best=self.inner.plan.best)
+        return self.declared
+
+    @property
+    def adaptive(self) -> bool:
+        """As the inner source: of a sweep, few trials wait for a place."""
+        return self.inner.adaptive
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last look was taken, and every trial handed out."""
+        return self.over and not self.waiting
+
+    def next(self, held: Collection[str] = ()) -> Next | Finished | None:
+        """A trial of this stage; None while its last ones run; after them the first of the next stage."""
+        if not self.waiting and not self.inner.finished:
+            following = self.inner.next(held)
+            if isinstance(following, Next):
+                self.running.add(following.trial.id)
+            if not isinstance(following, Finished):
+                return following
+        if not self.waiting and not self.over:
+            if self.running:
+                return None
+            self._advance()
+        if not self.waiting:
+            return Finished()
+        trial = self.waiting.popleft()
+        self.running.add(trial.id)
+        return Next(trial, TrialNotes(phase=Phase.CONFIRM) if isinstance(self.inner, SweepSource) else TrialNotes())
+
+    def arrange(self, order: Callable[[Iterable[Trial]], Iterable[Trial]]) -> None:
+        """As the inner source does."""
+        self.inner.arrange(order)
+
+    def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
+        """As the search says; a replicate always goes on."""
+        return self.inner.keep_going(trial_id, reports)
+
+    def peer_reported(self, trial_id: str, report: Row) -> None:
+        """Told to the inner source."""
+        self.inner.peer_reported(trial_id, report)
+
+    def done(self, record: Record) -> None:
+        """A trial has ended."""
+        self.running.discard(record.trial_id)
+        self.inner.done(record)
+
+    def take_up(self, trial_id: str) -> bool:
+        """As the inner source says while it hands out trials; after that a look has counted it as it ended."""
+        if self.inner.finished or not self.inner.take_up(trial_id):
+            return False
+        self.running.add(trial_id)
+        return True
+
+    def warnings(self) -> list[str]:
+        """Those of the inner source."""
+        return self.inner.warnings()
+
+    def _advance(self) -> None:
+        """Take the looks that are due, until there are trials to run or nothing is open."""
+        while not self.over and not self.waiting:
+            plan = self.plan
+            now = stage(plan, self.records)
+            write_planned(self.records, _frame_of(plan, {trial.id for trial in now.trials}), self.declared.digest)
+            finished = self.records.finished()
+            self.waiting.extend(trial for trial in now.trials if trial.id not in finished)
+            self.over = now.over
+            if not self.waiting and not self.over:
+                self.say(take_look(plan, now, self.records))
+
+
+def _frame_of(plan: Plan, granted: set[str]) -> Any:
+    frame = plan.to_frame()
+    return frame[frame["trial_id"].isin(granted)].reset_index(drop=True)

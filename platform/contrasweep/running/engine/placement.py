@@ -1,0 +1,203 @@
+"""Where each trial goes: its footprint packed on the cluster's hosts, and more memory after it ran out of it."""
+
+import functools
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ray.tune import PlacementGroupFactory
+
+from cluster import out_of_memory
+from cluster.footprint import Footprint
+from cluster.inventory import Inventory
+from cluster.packing import Placement, slots_on
+from contrasweep.errors import SpecError
+from contrasweep.planning.budget import Rate
+from contrasweep.planning.footprints import Cell, Footprints, cell_of
+from contrasweep.planning.lanes import Lanes, Ride
+from contrasweep.planning.learned import peak_of
+from contrasweep.running.trial_description import PlaceDescription, TrialDescription
+from contrasweep.storage.record import Record, TrialNotes
+from contrasweep.trial import Trial
+
+
+class Placements:
+    """Gives each trial its place when it is handed out, by what is known of its cell by then.
+
+    A trial goes to the smallest type of GPU that fits it while there is room on that type, and where all are full to
+    the type that has the least waiting. Trials end `infeasible` that fit no host, or ran out of memory on the largest.
+    """
+
+    def __init__(self, footprints: Footprints, lanes: Lanes | None = None) -> None:
+        """Without `lanes`, every trial trains alone."""
+        self.footprints, self.inventory = footprints, footprints.inventory
+        self.lanes = lanes or Lanes(footprints)
+        self.rides: dict[str, Ride] = {}  # by trial id, of those that a lane trains
+        self.placed: dict[str, tuple[Trial, Placement]] = {}  # by trial id, from its handing out to its record
+        self.raised: dict[tuple[str, Cell], Placement] = {}  # of cells of which a trial ran out of memory
+        self.infeasible: set[str] = set()
+
+    def fits(self, trial: Trial) -> bool:
+        """Whether some host can hold `trial`."""
+        return trial.id in self.placed or bool(self.footprints.options(trial))
+
+    def grow(self, inventory: Inventory) -> None:
+        """From now on, place on these hosts."""
+        self.footprints.grow(inventory)
+        self.inventory = inventory
+
+    def footprint(self, trial: Trial) -> Footprint:
+        """What `trial` needs."""
+        return self.footprints.of(trial).footprint
+
+    def why_not(self, trial: Trial) -> str:
+        """Why no host can."""
+        return self.footprints.why_not(trial)
+
+    def check(self, trials: Iterable[Trial]) -> None:
+        """`SpecError` if none of `trials` fits a host, with what the smallest needs."""
+        if (smallest := self.footprints.missing(trials)) is not None:
+            raise SpecError(
+                "a trial must fit one host of the cluster",
+                place=f"arms.{smallest.arm}.footprint",
+                hint=f"of the smallest one: {self.footprints.why_not(smallest)}",
+            )
+
+    def place(self, trial: Trial) -> Placement:
+        """The place of `trial`; the same until it has ended or ran out of memory."""
+        if trial.id not in self.placed:
+            if (ride := self.lanes.of(trial)) is not None:
+                self.rides[trial.id] = ride
+            self.placed[trial.id] = trial, self._choose(trial)
+        return self.placed[trial.id][1]
+
+    def described(self, trial: Trial) -> PlaceDescription:
+        """The placement of `trial` as plain values, for its worker and `bundles`."""
+        placement, hint = self.place(trial), self.footprints.study.arms[trial.arm].footprint
+        place: PlaceDescription = {
+            "resources": self._asked(trial, placement).resources(),
+            "labels": placement.label_selector(),
+            "limit_host_memory": hint is not None and not placement.gpu,
+        }
+        if ride := self.rides.get(trial.id):
+            place["ride"] = {
+                "runner": ride.runner,
+                "members": ride.members,
+                "details": ride.details,
+                "gpu_share": float(placement.share * ride.members),
+            }
+        return place
+
+    def _asked(self, trial: Trial, placement: Placement) -> Placement:
+        """What Ray is asked for: on cores, where nothing is declared, at least a quarter of the memory that goes with
+        them on the smallest host. What is learned of the trials' memory, or an engine that needs more, then changes
+        nothing while cores are what is short: Ray gives a trial the process of the last one only where both ask for
+        the same."""
+        if placement.gpu or self.footprints.study.arms[trial.arm].footprint:
+            return placement
+        hosts = [node for node in self.inventory.nodes if node.cpus and slots_on(placement, node)]
+        part = min((placement.cpus * node.memory_gib / node.cpus for node in hosts), default=0.0)
+        return replace(placement, host_memory_gib=max(placement.host_memory_gib, part / 4))
+
+    def described_again(self, described: TrialDescription) -> PlaceDescription:
+        """The placement that a trial, as the engine describes it, has by now."""
+        return self.described(self.placed[described["id"]][0])
+
+    def notes(self, trial: Trial) -> TrialNotes:
+        """What the record of `trial` says of its place and its memory."""
+        notes = TrialNotes(gpus=float(self.place(trial).share)).joined(self.footprints.notes(trial))
+        ride = self.rides.get(trial.id)
+        return notes if ride is None else notes.joined(ride.notes)
+
+    def rate(self, trial: Trial) -> Rate:
+        """What an hour of `trial` costs the study's budgets."""
+        placement = self.place(trial)
+        share, ride = float(placement.share), self.rides.get(trial.id)
+        return Rate(
+            share or 1.0 / (ride.members if ride else 1),
+            self.inventory.share_cost_per_hour(placement.gpu, share, placement.cpus),
+        )
+
+    def of(self, described: TrialDescription) -> Placement:
+        """The place of a trial as the engine describes it."""
+        return self.placed[described["id"]][1]
+
+    def after_error(self, described: TrialDescription, error: str) -> PlacementGroupFactory | None:
+        """New bundles for a trial that ended in `error`; None if it is tried again as it was: the error has nothing to
+        do with memory, or no host has more, which makes the trial infeasible."""
+        trial, now = self.placed[described["id"]]
+        after = self.lanes.after_error(trial, self.rides.get(trial.id), error)
+        if after == "place again":
+            del self.placed[trial.id]
+            self.rides.pop(trial.id, None)
+            return _bundles(self.described(trial))
+        memory = out_of_memory.which(error)
+        if memory is None or after == "as before":
+            return None
+        if memory == "gpu" and now.gpu is not None:
+            self.footprints.overflowed(trial, now.gpu, self.inventory.gpu(now.gpu).memory_gib * float(now.share))
+        more = out_of_memory.retry(self._asked(trial, now), memory, self.inventory)
+        if more is None:
+            self.infeasible.add(trial.id)
+            return None
+        self.placed[trial.id] = trial, more
+        key = trial.arm, cell_of(trial)
+        self.raised[key] = max(more, self.raised.get(key, more), key=lambda place: (place.share, place.host_memory_gib))
+        return _bundles(self.described(trial))
+
+    def is_infeasible(self, described: TrialDescription) -> bool:
+        """Whether a trial, as the engine describes it, ran out of memory where no host has more."""
+        return described["id"] in self.infeasible
+
+    def ended(self, record: Record) -> None:
+        """Free the trial's placement and learn from its record how much memory it took."""
+        trial, _ = self.placed.pop(record.trial_id, (None, None))
+        ride = self.rides.pop(record.trial_id, None)
+        if trial is not None:
+            self.lanes.ended(trial, ride, record)
+        if trial is not None and record.gpu_memory_gib:  # what it took is known now
+            self.raised.pop((trial.arm, cell_of(trial)), None)
+        if (peak := peak_of(record)) is not None:
+            self.footprints.learn(peak)
+
+    def slots(self, trials: Iterable[Trial]) -> int:
+        """How many trials run concurrently on the whole cluster, of the kind of which it holds the most."""
+        kinds = {placement for trial in trials for placement in self.options(trial)}
+        nodes = self.inventory.nodes
+        return max((sum(slots_on(kind, node) * node.count for node in nodes) for kind in kinds), default=1)
+
+    def options(self, trial: Trial) -> list[Placement]:
+        """Every way to place `trial`, alone or on the ride that its lane offers now."""
+        return self.lanes.options(trial, self.lanes.of(trial))
+
+    def _choose(self, trial: Trial) -> Placement:
+        ride = self.rides.get(trial.id)
+        if (ride is None or ride.members == 1) and (more := self.raised.get((trial.arm, cell_of(trial)))) is not None:
+            return more
+        options = self.lanes.options(trial, ride)
+        load: defaultdict[str | None, float] = defaultdict(float)  # GPUs of each type that trials hold
+        for _, placement in self.placed.values():
+            load[placement.gpu] += float(placement.share)
+
+        def waiting(option: Placement) -> float:
+            gpu = self.inventory.gpu(option.gpu) if option.gpu else None
+            if gpu is None:
+                return 0.0
+            return (load[option.gpu] + float(option.share)) / (self.inventory.count(gpu.type) * gpu.speed)
+
+        free = (o for o in options if not o.gpu or load[o.gpu] + o.share <= self.inventory.count(o.gpu))
+        return next(free, None) or min(options, key=waiting)
+
+
+def bundles(described: TrialDescription) -> PlacementGroupFactory:
+    """What to ask Ray for, from a trial's description alone: Tune calls this on a copy of its own."""
+    return _bundles(described["place"])
+
+
+def _bundles(place: PlaceDescription) -> PlacementGroupFactory:
+    return _factory(tuple(place["resources"].items()), tuple(place["labels"].items()))
+
+
+@functools.lru_cache(maxsize=256)  # one for all trials that ask for the same: it is kept with each
+def _factory(resources: tuple[tuple[str, float], ...], labels: tuple[tuple[str, str], ...]) -> PlacementGroupFactory:
+    return PlacementGroupFactory([dict(resources)], **({"bundle_label_selector": [dict(labels)]} if labels else {}))

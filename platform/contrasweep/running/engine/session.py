@@ -1,0 +1,112 @@
+"""A connection to Ray for the length of a run: the cluster in RAY_ADDRESS, or this machine."""
+
+import contextlib
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import ray
+
+from cluster.demand import wait_for_hosts
+from cluster.footprint import Footprint
+from cluster.growth import ClusterHosts, FixedHosts, Hosts
+from cluster.inventory import Inventory, ray_inventory
+from cluster.node_versions import check_nodes
+from contrasweep.errors import ContrasweepError
+from contrasweep.running.engine import ray_internals
+from contrasweep.running.engine.loop import TUNE_ENVIRONMENT
+from contrasweep.running.engine.ray_watch import RayWatch
+from contrasweep.running.signals import interruption
+
+RAY_INIT_ATTEMPTS = 3  # a busy machine may take longer to start Ray than Ray waits
+AUTH_MODE = "RAY_AUTH_MODE"
+
+
+@contextmanager
+def connected() -> Iterator[Inventory]:
+    """Connect to Ray and yield its hosts; disconnect at the end, unless Ray was connected before."""
+    if ray.is_initialized():
+        yield ray_inventory(ray.nodes())
+        return
+    os.environ.update({k: v for k, v in TUNE_ENVIRONMENT.items() if k.startswith("RAY_")})
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # a trial has one core unless it asks for more
+    address, auth_mode = _address(), os.environ.get(AUTH_MODE)
+    options = {"include_dashboard": False} if address == "local" else {}
+    watch = RayWatch(address)
+    try:
+        watch.start()
+        with _no_handler_of_ray():
+            _start(address, options, watch)
+        watch.connected()
+        interruption.check()
+        if address != "local":
+            check_nodes()
+        yield ray_inventory(ray.nodes())
+    finally:
+        watch.leave()
+        # Tune leaves cycles with references into Ray; freed after the shutdown, by any thread, they end the process
+        gc.collect()
+        ray.shutdown()
+        watch.stop()
+        _restore(auth_mode)
+
+
+def _start(address: str, options: dict[str, bool], watch: RayWatch) -> None:
+    """`ray.init`, once more where a busy machine took it too long; `ContrasweepError` where it does not succeed."""
+    auth_mode = os.environ.get(AUTH_MODE)
+    for attempt in range(RAY_INIT_ATTEMPTS):
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
+            return
+        except Exception as error:  # Ray raises a plain Exception when a busy machine took it over 30 s to start
+            watch.start_again()
+            ray.shutdown()
+            _restore(auth_mode)
+            if ray_internals.SLOW_START in str(error) and attempt < RAY_INIT_ATTEMPTS - 1:
+                continue
+            what = (
+                "Ray cannot be started on this machine"
+                if address == "local"
+                else f"no Ray cluster at RAY_ADDRESS={address}"
+            )
+            raise ContrasweepError(f"{what} ({str(error).splitlines()[0]})") from None
+
+
+@contextmanager
+def _no_handler_of_ray() -> Iterator[None]:
+    """Keep this process's handler of SIGTERM while Ray starts. Ray's own raises SystemExit, which no caller expects."""
+    with contextlib.ExitStack() as kept:
+        before = signal.getsignal(signal.SIGTERM)
+        if before is not None and threading.current_thread() is threading.main_thread():
+            kept.callback(signal.signal, signal.SIGTERM, before)
+        kept.enter_context(ray_internals.no_sigterm_handler())
+        yield
+
+
+def cluster_hosts(missing: Callable[[Inventory], Footprint | None], inventory: Inventory) -> Inventory:
+    """The hosts to run on: `inventory`, or for a cluster on which a trial fits no host yet (`missing`), its hosts once
+    one has started."""
+    if _address() == "local":
+        return inventory
+    return wait_for_hosts(inventory, missing, lambda text: print(text, file=sys.stderr, flush=True))
+
+
+def growing_hosts(inventory: Inventory) -> Hosts:
+    """The hosts of a run that begins with `inventory`: of a cluster more may join, this machine stays as it is."""
+    return FixedHosts() if _address() == "local" else ClusterHosts(inventory, ray.nodes)
+
+
+def _restore(auth_mode: str | None) -> None:
+    """Ray sets this variable to `token` where it starts itself. On a cluster that asks for no token no actor would
+    begin then: not of this process's next run, and not of a process that it starts."""
+    if auth_mode is None and os.environ.pop(AUTH_MODE, None) is not None:
+        ray_internals.forget_authentication()
+
+
+def _address() -> str:
+    return os.environ.get("RAY_ADDRESS") or "local"

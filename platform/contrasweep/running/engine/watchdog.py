@@ -1,0 +1,97 @@
+"""Watches trials that run: says which are silent and where, and ends those that are out of their time."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import ray
+
+from contrasweep.running.engine.active_trials import ActiveTrials
+from contrasweep.running.engine.ray_internals import actor_of
+from contrasweep.running.failures import SHORT_ID
+from contrasweep.running.stacks import innermost, stack_of_actor
+from contrasweep.running.trial_description import RayTrial
+from contrasweep.storage.record import Status
+from contrasweep.storage.records import STACK
+
+log = logging.getLogger(__name__)
+CHECK_S = 1.0
+
+
+class Watchdog:
+    """Looks at the running trials once a second, from Tune's own loop. What takes time (stacks) is done beside it."""
+
+    def __init__(self, trials: ActiveTrials) -> None:
+        self.trials = trials
+        self.due = 0.0
+        self._ending: dict[str, str] = {}  # trial id -> why it ends, until it has ended
+        self._ready: dict[str, str] = {}  # of these, error texts with the stack in them
+
+    def check(self, tune_trials: Iterable[RayTrial]) -> None:
+        """Look, if it is time to."""
+        if (now := time.monotonic()) < self.due:
+            return
+        self.due = now + CHECK_S
+        overdue = self.trials.overdue
+        if self._ready:
+            running = _running(tune_trials)
+            for trial_id in list(self._ready):
+                self._end(trial_id, self._ready.pop(trial_id), running.get(trial_id))
+        over, silent = overdue.timed_out(now), overdue.silent(now)
+        if not (silent or over.keys() - self._ending.keys()):
+            return
+        running = _running(tune_trials)
+        for trial_id, reason in over.items():
+            if trial_id not in self._ending and trial_id in running:
+                self._ending[trial_id] = reason
+                self._beside(self._prepare_end, trial_id, reason, actor_of(running[trial_id]))
+        for silence in silent:
+            if silence.trial_id in running and silence.trial_id not in self._ending:
+                self._beside(self._say, silence.trial_id, str(silence), actor_of(running[silence.trial_id]))
+
+    def _prepare_end(self, trial_id: str, reason: str, actor: Any) -> None:
+        stack, where = self._stack(trial_id, actor)
+        self._ready[trial_id] = f"{stack}\n{reason}{where}\n".lstrip()
+
+    def _end(self, trial_id: str, error: str, tune_trial: Any) -> None:
+        """Write the record, then end the process. Tune takes that for a lost worker and starts the trial once more,
+        which ends at once because it has its record."""
+        self._ending.pop(trial_id, None)
+        if trial_id not in self.trials.running or tune_trial is None:
+            return
+        self.trials.give_up(trial_id, error, Status.FAILED)
+        if (actor := actor_of(tune_trial)) is not None:
+            ray.kill(actor, no_restart=True)
+
+    def _say(self, trial_id: str, silence: str, actor: Any) -> None:
+        _, where = self._stack(trial_id, actor)
+        entry = self.trials.running.get(trial_id)
+        if entry is None:  # it ended meanwhile
+            return
+        trial, records = entry[0], self.trials.records
+        fold = "" if trial.fold is None else f" fold={trial.fold}"
+        command = f"contrasweep logs {records.study} {trial_id[:SHORT_ID]} --storage {records.storage}"
+        self.trials.listener.on_silence(trial_id, silence)
+        self.trials.listener.on_message(f"silent: {trial.arm}{fold} seed={trial.seed}: {silence}{where}; see {command}")
+
+    def _stack(self, trial_id: str, actor: Any) -> tuple[str, str]:
+        """The stacks of a trial's process, which are kept beside its log; and where it is, in words."""
+        try:
+            stack = stack_of_actor(actor) if actor is not None else ""
+            if stack:
+                records = self.trials.records
+                records.store.write(records.key(trial_id, STACK), stack.encode())
+        except Exception as error:  # the process may be gone, its host, or the storage
+            log.info("no stack of trial %s: %s", trial_id, error)
+            return "", ""
+        at = innermost(stack)
+        return stack, f"; it is in {at}" if at else ""
+
+    def _beside(self, call: Callable[..., None], *arguments: Any) -> None:
+        threading.Thread(target=call, args=arguments, name="watchdog", daemon=True).start()
+
+
+def _running(tune_trials: Iterable[RayTrial]) -> dict[str, RayTrial]:
+    return {trial.config["id"]: trial for trial in tune_trials if trial.status == "RUNNING"}

@@ -1,0 +1,148 @@
+"""The one adapter from a trainable generator to Ray Tune. Its actors are reused, so torch is imported once."""
+
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from typing import Any
+
+from ray import tune
+
+from contrasweep.errors import StorageDenied
+from contrasweep.imports import import_path
+from contrasweep.planning.lanes import is_elsewhere
+from contrasweep.processes import sweep_scratch
+from contrasweep.rows import Row
+from contrasweep.running.run_context import RunContext
+from contrasweep.running.stacks import answer_signal
+from contrasweep.running.study_code import OtherCodeHere, checked_packages
+from contrasweep.running.trial_description import FAULT, STATUS, StepResult, TrialDescription
+from contrasweep.running.worker.assigned_resources import AssignedResources
+from contrasweep.running.worker.execution import Execution
+from contrasweep.running.worker.isolation import Isolation
+from contrasweep.running.worker.orphans import guard_children
+from contrasweep.running.worker.output import Output
+from contrasweep.storage.record import CodeRef, TrialNotes
+from contrasweep.storage.records import StudyRecords
+
+
+class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
+    """Steps an `Execution`. Failures of the trainable end in a record, so Tune sees only faults of the machine."""
+
+    def setup(self, config: TrialDescription, context: RunContext | None = None) -> None:
+        """A new actor, with its first trial."""
+        if context is None:
+            raise ValueError("TuneTrial is started with its RunContext")
+        answer_signal()
+        guard_children()
+        sweep_scratch()
+        self.context = context
+        self.execution: Execution | None = None
+        self.cuda_failed = False
+        self.isolation = Isolation()
+        self.described = config
+        self.records = StudyRecords(context.storage, context.study, patient=True)  # the driver has reached it
+
+    def reset(self, new_config: TrialDescription, storage: Any = None) -> bool | str:
+        """The next trial in this actor; or why this process cannot take it, after which it is only to be stopped."""
+        self._drop()
+        left = self.isolation.end(new_config["trial"]["trainable"])
+        if self.cuda_failed:
+            left = "failed with an error of CUDA"
+        if left:
+            return f"arm {self.described['trial']['arm']} {left}; its worker is replaced"
+        return bool(super().reset(new_config, storage))
+
+    def reset_config(self, new_config: TrialDescription) -> bool:
+        """See `reset`."""
+        self.described = new_config
+        return True
+
+    def step(self) -> dict[str, object]:
+        """Train on; the new reports, and the last result once the trial has its record. The study's metric stands
+        beside them, where Tune looks for it."""
+        try:
+            result = self._step()
+        except (OtherCodeHere, StorageDenied) as error:
+            return {"id": self.described["id"], "reports": [], FAULT: str(error)}
+        value = _last(result["reports"], self.context.metric)
+        return {**result} if value is None else {**result, self.context.metric: value}
+
+    def _step(self) -> StepResult:
+        if (recorded := self._recorded_already()) is not None:
+            return recorded
+        execution = self.execution or self._begin()
+        stepped = execution.advance(self.context.chunk_s)
+        result: StepResult = {"id": self.described["id"], "reports": stepped.reports, "seconds": execution.seconds}
+        if execution.elsewhere is not None and execution.elsewhere.peers:
+            result["peers"] = tuple(execution.elsewhere.peers.items())  # Tune flattens a mapping within a result
+        if stepped.record is not None:
+            result["done"], result[STATUS] = True, stepped.record.status
+            result["record"] = stepped.record.to_json()
+            # An error of CUDA leaves the process unusable for the next trial.
+            self.cuda_failed = stepped.record.status.failed and "CUDA" in (stepped.record.error or "")
+        return result
+
+    def cleanup(self) -> None:
+        """The actor ends, and with it what a trial left behind."""
+        self._drop()
+        self.isolation.close()
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Nothing of Tune's: our own checkpoints lie in the storage and `_begin` finds the newest."""
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """See `save_checkpoint`."""
+
+    def _begin(self) -> Execution:
+        trial = self.context.trial(self.described)
+        code = CodeRef.from_dict(self.described["code"])
+        packages = checked_packages(self.context.storage, self.context.study, code.digest)
+        resources = AssignedResources.here(self.context.inventory)
+        place = self.described["place"]
+        function, fresh = self._function(trial.trainable), self.described["fresh"]
+        with ExitStack() as opened:
+            output = opened.enter_context(closing(Output(self.records, trial.id, fresh=fresh).open()))
+            self.execution = Execution(
+                trial,
+                function,
+                self.records,
+                metric=self.context.metric,
+                notes=TrialNotes.from_dict(self.described["notes"]).joined(resources.notes),
+                code=code,
+                packages=packages,
+                limits=None if is_elsewhere(function) else resources.limits(host_memory=place["limit_host_memory"]),
+                output=output,
+                fresh=fresh,
+            )
+            opened.pop_all()  # from here on the execution closes it
+        return self.execution
+
+    def _function(self, path: str) -> Callable[..., Any]:
+        """The trainable, or what the trial's lane calls in its place."""
+        ride = self.described["place"].get("ride")
+
+        def load() -> Callable[..., Any]:
+            if ride is None:
+                return self.context.function(path)
+            called: Callable[..., Any] = import_path(ride["runner"], kind="runner")(self.context, self.described)
+            return called
+
+        if ride is not None and ride["members"] > 1:  # another process trains it
+            return load()
+        return self.isolation.begin(self.described["id"], path, load)
+
+    def _recorded_already(self) -> StepResult | None:
+        """The last result of a trial whose worker died between writing the record and reporting it."""
+        if self.execution is not None or self.described["fresh"]:
+            return None
+        if (record := self.records.read_one(self.described["id"])) is None:
+            return None
+        return {"id": record.trial_id, "reports": [], "done": True, STATUS: record.status}
+
+    def _drop(self) -> None:
+        if self.execution is not None and not self.execution.finished:
+            self.execution.close()
+        self.execution = None
+
+
+def _last(reports: list[Row], metric: str) -> float | None:
+    return next((row[metric] for row in reversed(reports) if metric in row), None)

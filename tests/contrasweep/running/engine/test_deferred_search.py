@@ -1,0 +1,282 @@
+"""Infeasible belongs to an inventory, of searches too: configurations wait, and run when a larger host joins, in this
+run or in the next; the search that they belong to goes on beside them."""
+
+from pathlib import Path
+
+import pytest
+from joining_hosts import Budget, Cluster, Listener
+from sweeps import sweep, value_of
+
+from cluster import growth
+from cluster.footprint import Footprint
+from contrasweep import Arm, Float
+from contrasweep.code import PresentCode
+from contrasweep.planning.facade import plan
+from contrasweep.planning.footprints import Footprints
+from contrasweep.planning.learned import Learned
+from contrasweep.running.code_changes import decide, refused_trials
+from contrasweep.running.engine.active_trials import ActiveTrials
+from contrasweep.running.engine.deferred import MAX_WAITING_PER_ARM, DeferredTrials
+from contrasweep.running.engine.placement import Placements
+from contrasweep.running.study_code import StudyCode
+from contrasweep.storage.record import DatasetRef, Phase, Record, Status, TrialNotes
+from contrasweep.storage.records import StudyRecords
+from contrasweep.tuning.source import Finished, Next
+from contrasweep.tuning.sweep_source import SweepSource
+
+SPACE = {"lr": Float(0.003, 3.0, log=True)}
+ARMS = {
+    "small": Arm("toy:train", config={"epochs": 2}, space=SPACE, footprint=Footprint(gpu_memory_gib=5)),
+    "large": Arm("toy:train", config={"epochs": 3}, space=SPACE, footprint=Footprint(gpu_memory_gib=50)),
+}
+
+
+class Run:
+    """A driver's side of a sweep with an arm that fits a T4 and one that does not."""
+
+    def __init__(self, storage: Path, cluster: Cluster, **fields: object) -> None:
+        study = sweep(**{"arms": ARMS, "searcher": "random", "trials_per_arm": 3} | fields)
+        self.study = study
+        planned = plan(study, storage=str(storage))
+        self.records, self.listener, self.cluster = StudyRecords(str(storage), study.name), Listener(), cluster
+        recorded = self.records.read(self.records.finished())
+        refused = refused_trials(recorded)
+        self.source = planned.source(self.records, recorded.keys() - refused.keys())
+        placements = Placements(Footprints(study, cluster.hosts.inventory, Learned()))
+        deferred = DeferredTrials(placements, cluster.hosts, self.listener.messages.append)
+        code = StudyCode(self.records, PresentCode({}), self.listener.messages.append)
+        self.active = ActiveTrials(
+            self.source, self.records, placements, self.listener, Budget(), code, None, deferred, refused
+        )
+
+    def next(self) -> Next | Finished | None:
+        candidate = self.active.next()
+        if isinstance(candidate, Next):
+            self.active.begin(candidate.trial, candidate.notes)
+        return candidate
+
+    def end(self, candidate: Next) -> None:
+        trial, config = candidate.trial, candidate.trial.config
+        value, step = (
+            (config["schedule"][-1][1]["lr"], config["until"])
+            if "until" in config
+            else (value_of(trial), config["epochs"])
+        )
+        notes = self.active.running[trial.id][1]
+        record = Record.of(trial, status=Status.DONE, notes=notes, step=step, metrics={"accuracy": value})
+        self.records.write(record)
+        self.active.end(record)
+
+    def to_the_end(self) -> list[str]:
+        """The arms of what runs, one at a time; None is answered by time that passes."""
+        arms = []
+        while not isinstance(candidate := self.next(), Finished):
+            if candidate is None:
+                self.cluster.now += growth.JOIN_QUIET_S + 1
+                continue
+            arms.append(candidate.trial.arm)
+            self.end(candidate)
+        return arms
+
+    def statuses(self) -> list[tuple[str, str, str]]:
+        records = self.records.read(self.records.finished()).values()
+        return sorted((r.arm, str(r.notes.phase), r.status.value) for r in records)
+
+    def best(self) -> dict[str, object]:
+        assert isinstance(self.source, SweepSource)
+        return {arm: config["lr"] for arm, config in self.source.plan.best.items()}
+
+
+ALL_DONE = [(arm, phase, "done") for arm in ("large", "small") for phase in ["confirm"] * 2 + ["search"] * 3]
+
+
+@pytest.fixture
+def calm(tmp_path: Path) -> dict[str, object]:
+    """The best of each arm where both kinds of host are there from the beginning."""
+    run = Run(tmp_path / "calm", Cluster("T4", "H100"))
+    run.to_the_end()
+    assert run.statuses() == ALL_DONE
+    return run.best()
+
+
+def test_other_arms_go_on_while_candidates_of_one_wait(tmp_path: Path) -> None:
+    cluster = Cluster("T4")
+    run = Run(tmp_path / "runs", cluster, trials_per_arm=MAX_WAITING_PER_ARM + 2)
+    begun = [run.next() for _ in range(4)]
+    assert [c.trial.arm for c in begun if isinstance(c, Next)] == ["small"] * 4
+    assert run.active.deferred is not None
+    assert 1 < len(run.active.deferred.waiting) <= MAX_WAITING_PER_ARM
+    cluster.after(30, "T4", "H100")
+    following = run.next()
+    assert isinstance(following, Next) and following.trial.arm == "large"
+    for candidate in [*begun, following]:
+        assert isinstance(candidate, Next)
+        run.end(candidate)
+    run.to_the_end()
+    assert {status for _, _, status in run.statuses()} == {"done"}
+
+
+def test_what_was_refused_is_taken_up_when_a_host_joins_while_its_search_goes_on(tmp_path: Path) -> None:
+    cluster = Cluster("T4")
+    run = Run(tmp_path / "runs", cluster, arms={"small": ARMS["small"]})
+    first, second = run.next(), run.next()
+    assert isinstance(first, Next) and isinstance(second, Next)
+    run.active.give_up(first.trial.id, "CUDA out of memory on the largest host\n", Status.INFEASIBLE)
+    run.end(second)
+    cluster.after(60, "T4")
+    third = run.next()
+    assert isinstance(third, Next) and third.trial.id != first.trial.id
+    cluster.after(60, "T4", "H100")
+    taken = run.next()
+    assert isinstance(taken, Next) and taken == first
+    assert run.records.read_one(taken.trial.id) is None, "it has no record while it runs"
+    run.end(taken)
+    run.end(third)
+    run.to_the_end()
+    assert run.statuses() == [row for row in ALL_DONE if row[0] == "small"]
+    calm = Run(tmp_path / "calm", Cluster("T4", "H100"), arms={"small": ARMS["small"]})
+    calm.to_the_end()
+    assert run.best() == calm.best()
+
+
+def test_a_search_that_is_over_stays_so_and_the_run_says_it(tmp_path: Path) -> None:
+    cluster = Cluster("T4")
+    run = Run(tmp_path / "runs", cluster)
+    first = run.next()
+    assert isinstance(first, Next)
+    cluster.after(growth.JOIN_QUIET_S + 1, "T4")
+    while isinstance(candidate := run.next(), Next):
+        run.end(candidate)
+    assert run.statuses().count(("large", "search", "infeasible")) == 3
+    cluster.after(60, "T4", "H100")
+    assert not isinstance(run.next(), Next)
+    said = "arm large: what fitted no host fits one by now, after its search; the same command takes it up"
+    assert run.listener.messages.count(said) == 1
+    run.end(first)
+
+
+def test_what_an_earlier_run_refused_is_taken_up_and_may_win(tmp_path: Path, calm: dict[str, object]) -> None:
+    first = Run(tmp_path / "runs", Cluster("T4"))
+    assert set(first.to_the_end()) == {"small"}
+    assert first.statuses()[:3] == [("large", "search", "infeasible")] * 3
+    same = Run(tmp_path / "runs", Cluster("T4"))
+    assert same.to_the_end() == [], "the hosts are those that refused it"
+    assert same.statuses() == first.statuses()
+    larger = Run(tmp_path / "runs", Cluster("T4", "H100"))
+    assert larger.to_the_end() == ["large"] * 5
+    assert larger.statuses() == ALL_DONE
+    assert larger.best() == calm
+
+
+def test_one_after_another_waits_no_longer_than_before_a_host_joins(tmp_path: Path) -> None:
+    """With one slot an arm asks only once its last candidate is told."""
+    cluster = Cluster("T4")
+    run = Run(tmp_path / "runs", cluster, slots=1)
+    assert set(run.to_the_end()) == {"small"}
+    assert run.statuses()[:3] == [("large", "search", "infeasible")] * 3
+    again = Run(tmp_path / "runs", Cluster("T4", "H100"), slots=1)
+    assert again.to_the_end() == ["large"] * 5
+
+
+@pytest.mark.parametrize(("epochs", "again"), [(9, True), (6, False)])
+def test_what_was_refused_keeps_to_the_budget_that_others_have_spent(epochs: int, again: bool, tmp_path: Path) -> None:
+    """Two configurations of three epochs have been trained; a third, which was refused, fits into nine epochs."""
+    fields = {"trials_per_arm": None, "budget": {"epochs": 9}, "arms": {"large": ARMS["large"]}}
+    run = Run(tmp_path, Cluster("T4", "H100"), **fields)
+    begun = [run.next() for _ in range(3)]
+    for candidate in begun[1:]:
+        assert isinstance(candidate, Next)
+        run.end(candidate)
+    assert isinstance(begun[0], Next)
+    refused = begun[0].trial
+    run.active.give_up(refused.id, "CUDA out of memory\n", Status.INFEASIBLE)
+    run.records.reopen(refused.id)
+    notes = begun[0].notes.joined(TrialNotes(refused_by="1 x (4 cores, 16.0 GiB, 1 T4 of 14.7 GiB)"))
+    run.records.write(Record.of(refused, status=Status.INFEASIBLE, notes=notes))
+    later = Run(tmp_path, Cluster("T4", "H100"), **fields | {"budget": {"epochs": epochs}})
+    following = later.next()
+    assert isinstance(following, Next)
+    assert (following.trial == refused, following.notes.phase) == (again, Phase.SEARCH if again else Phase.CONFIRM)
+
+
+def test_a_generation_that_a_later_one_stands_on_is_not_trained_again() -> None:
+    def record(name: str, status: Status, generation: int | None, arm: str = "a") -> Record:
+        notes = TrialNotes(generation=generation)
+        return Record(name, "s", arm, "t:f", {}, DatasetRef("d", "", ""), None, 0, status, notes=notes)
+
+    refused, done = Status.INFEASIBLE, Status.DONE
+    records = [
+        record("early", refused, 0),
+        record("trained", done, 1),
+        record("late", refused, 1),
+        record("other-arm", refused, 0, "b"),
+        record("confirmation", refused, None),
+    ]
+    assert set(refused_trials({r.trial_id: r for r in records})) == {"late", "other-arm", "confirmation"}
+    assert refused_trials({"trained": records[1]}) == {}
+
+
+POPULATION = {
+    "arms": {"small": ARMS["small"]},
+    "pruner": "pbt",
+    "pruner_options": {"max_step": 4, "interval": 2},
+    "trials_per_arm": 4,
+}
+
+
+def searched(run: Run) -> list[tuple[int | None, str]]:
+    """(generation, status) of each trial of the search."""
+    records = run.records.read(run.records.finished()).values()
+    return sorted((r.notes.generation, r.status.value) for r in records if r.notes.phase == Phase.SEARCH)
+
+
+def test_a_population_takes_up_what_was_refused_while_its_generation_is_trained(tmp_path: Path) -> None:
+    calm = Run(tmp_path / "calm", Cluster("T4", "H100"), **POPULATION)
+    calm.to_the_end()
+    run = Run(tmp_path / "runs", Cluster("T4"), **POPULATION)
+    first, second = run.next(), run.next()
+    assert isinstance(first, Next) and isinstance(second, Next)
+    run.active.give_up(first.trial.id, "CUDA out of memory on the largest host\n", Status.INFEASIBLE)
+    run.cluster.after(60, "T4", "H100")
+    assert run.next() == first
+    assert run.records.read_one(first.trial.id) is None, "it has no record while it runs"
+    for candidate in (first, second):
+        run.end(candidate)
+    run.to_the_end()
+    assert searched(run) == searched(calm) and {status for _, status in searched(run)} == {"done"}
+    assert run.records.finished() == calm.records.finished(), "the same generations, and the same winner"
+
+
+def test_a_population_that_went_on_without_a_trial_says_why_it_stays_infeasible(tmp_path: Path) -> None:
+    run = Run(tmp_path / "runs", Cluster("T4"), **POPULATION)
+    begun = [run.next() for _ in range(4)]
+    assert all(isinstance(candidate, Next) for candidate in begun)
+    run.active.give_up(begun[0].trial.id, "CUDA out of memory\n", Status.INFEASIBLE)
+    for candidate in begun[1:]:
+        run.end(candidate)
+    run.cluster.after(60, "T4", "H100")
+    following = run.next()
+    assert isinstance(following, Next) and following.notes.generation == 1
+    (said,) = [line for line in run.listener.messages if "fits one by now" in line]
+    assert "after its generation was compared without it" in said
+    assert "--rerun small trains the whole search again" in said
+    run.end(following)
+    run.to_the_end()
+    assert searched(run)[:4] == [(0, "done")] * 3 + [(0, "infeasible")]
+    planned = plan(run.study, storage=run.records.storage)
+    decision = decide(planned, run.records, PresentCode({}), changed="accept")
+    assert decision.notes == (
+        "arm small: 1 trial that fitted no host stays infeasible, because later generations of population based "
+        "training were decided without it; --rerun small trains the whole search again",
+    )
+    again = decide(planned, run.records, PresentCode({}), changed="accept", rerun=["small"])
+    assert again.selected == run.records.finished()
+    assert again.notes == ("the search of small starts anew",)
+
+
+def test_hosts_that_are_not_larger_refuse_again_and_the_record_says_which(tmp_path: Path) -> None:
+    Run(tmp_path, Cluster("T4")).to_the_end()
+    again = Run(tmp_path, Cluster("T4", "T4"))
+    assert again.to_the_end() == []
+    refused = {r.notes.refused_by for r in again.records.read(again.records.finished()).values() if r.error}
+    assert refused == {str(again.active.placements.inventory)}

@@ -1,0 +1,125 @@
+"""Trials that do not report: what is usual, what is silent, what is out of its time; and where a process is."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from contrasweep.running import stacks
+from contrasweep.running.engine.overdue import MIN_SILENCE_S, UNKNOWN_SILENCE_S, Overdue
+from contrasweep.running.failures import failure_line, place_of
+from contrasweep.running.stacks import innermost, stack_of
+from contrasweep.storage.record import DatasetRef, Record, Status
+
+
+def test_a_silent_trial_is_named_once_until_it_reports_again():
+    watched = Overdue()
+    watched.started("i", "a", 0.0, now=0.0)
+    for now in (60.0, 120.0, 180.0):
+        watched.reported("i", 1, now, now)
+    assert watched.silent(180.0 + 600.0) == []
+    (silence,) = watched.silent(180.0 + 601.0)
+    assert str(silence) == "no report for 10 min, usually every 60 s"
+    assert watched.silent(5000.0) == []
+    watched.reported("i", 1, 200.0, 5000.0)
+    assert len(watched.silent(50_000.0)) == 1
+
+
+def test_quick_trials_are_given_a_minute_and_first_reports_what_others_took():
+    watched = Overdue()
+    for trial_id in ("quick", "first"):
+        watched.started(trial_id, "a", 0.0, now=0.0)
+    assert watched.silent(UNKNOWN_SILENCE_S) == []
+    watched.reported("quick", 10, 1.0, 30.0)
+    watched.reported("quick", 10, 2.0, 31.0)
+    assert [s.trial_id for s in watched.silent(31.0 + MIN_SILENCE_S + 1)] == ["quick"]
+    assert [s.trial_id for s in watched.silent(301.0)] == ["first"], "the other took 30 s to its first report"
+
+
+def test_limits_of_time_say_which():
+    watched = Overdue(trial_s=7200.0, report_s=600.0)
+    watched.started("slow", "a", 7000.0, now=0.0)
+    watched.started("mute", "a", 0.0, now=0.0)
+    watched.reported("slow", 1, 7100.0, now=550.0)
+    assert watched.timed_out(600.0) == {}
+    over = watched.timed_out(660.0)
+    assert over["slow"] == "timed out after 2.0 h (trial_hours is 2)"
+    assert over["mute"] == "timed out after 11 min without a report (report_minutes is 10)"
+    watched.ended("mute")
+    assert set(watched.timed_out(660.0)) == {"slow"}
+    assert Overdue().timed_out(10**9) == {}
+
+
+def test_the_stack_of_another_process_says_where_it_is(tmp_path):
+    script = tmp_path / "method.py"
+    script.write_text("import time\ndef train():\n    print('here', flush=True)\n    time.sleep(600)\ntrain()\n")
+    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout.readline()
+        time.sleep(0.2)
+        stack = stack_of(process.pid)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    if not stack:
+        pytest.skip("py-spy may not look at other processes here")
+    assert innermost(stack) == "train (method.py:4)"
+
+
+def test_without_py_spy_the_process_writes_its_stacks_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(stacks.shutil, "which", lambda *words, **options: None)
+    script = tmp_path / "method.py"
+    script.write_text(
+        "from contrasweep.running.stacks import answer_signal\nanswer_signal()\n"
+        "def train():\n    print('here', flush=True)\n    while True: pass\ntrain()\n"
+    )
+    with (tmp_path / "log.txt").open("wb") as log:
+        process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=log)
+        try:
+            assert process.stdout.readline()
+            assert stack_of(process.pid) == ""
+            while "in <module>" not in (text := (tmp_path / "log.txt").read_text()):
+                time.sleep(0.05)
+            assert process.poll() is None, "it goes on"
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+    assert 'method.py", line' in text and " in train" in text
+
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/x/site-packages/contrasweep/running/worker/execution.py", line 9, in _next
+    return next(self.generator)
+  File "/home/me/thesis/method.py", line 12, in train
+    loss(x)
+  File "{stdlib}/json/decoder.py", line 355, in raw_decode
+    raise ValueError
+ValueError: on purpose
+"""
+
+
+def test_a_failure_in_a_line_names_the_own_code_and_what_to_do():
+    import json
+
+    stdlib = json.__file__.rsplit("/json/", 1)[0]
+    assert place_of(TRACEBACK.format(stdlib=stdlib)) == "method.py:12"
+    record = Record(
+        "0123456789abcdef",
+        "s",
+        "a",
+        "m:f",
+        {},
+        DatasetRef("d"),
+        2,
+        0,
+        Status.FAILED,
+        error=TRACEBACK.format(stdlib=stdlib),
+    )
+    assert failure_line(record, "/st") == (
+        "failed: a fold=2 seed=0: ValueError: on purpose (method.py:12); all of it: "
+        "contrasweep logs s 01234567 --storage /st; again: --retry-failed"
+    )
+    assert place_of("no traceback") == ""

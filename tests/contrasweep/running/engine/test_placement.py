@@ -1,0 +1,234 @@
+"""Where trials go: by room and size of GPU, twice the share after running out of memory, and through a real Ray.
+
+Ray counts GPUs that it is told of, so shares, types and accounts are tested without one; what a share does to CUDA's
+memory is not.
+"""
+
+import json
+from fractions import Fraction
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from cluster.footprint import Footprint
+from cluster.guard import CONTEXT_GIB, fraction, guard
+from cluster.inventory import Gpu, Inventory, Node
+from contrasweep import AblationGrid, Arm, SpecError
+from contrasweep.cli.app import app
+from contrasweep.data.manifest import Folds, Manifest, Shard
+from contrasweep.planning.footprints import Footprints
+from contrasweep.planning.grid import make_plan
+from contrasweep.planning.learned import Learned
+from contrasweep.running.driver import run
+from contrasweep.running.engine.placement import Placements, bundles
+from contrasweep.storage.record import Record, Status, TrialNotes
+from contrasweep.storage.records import StudyRecords
+
+pytestmark = pytest.mark.xdist_group("gpu")  # one Ray for all of them
+DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(5))
+MIXED = Inventory(
+    (Node(8, 64, 1, Gpu("T4", 14.7), cost_per_hour=1.0), Node(32, 256, 1, Gpu("H100", 79.2), cost_per_hour=8.0))
+)
+
+
+def train(trial, resume=None):
+    yield
+
+
+def placed(inventory=MIXED, **arms):
+    study = AblationGrid("s", {name: Arm(train, footprint=footprint) for name, footprint in arms.items()}, "d", folds=5)
+    return Placements(Footprints(study, inventory, Learned())), make_plan(study, lambda name: DATA).trials
+
+
+def record(trial, gpu, **fields):
+    return Record.of(trial, status=Status.DONE, notes=TrialNotes(gpu_type=gpu, gpus=0.5), **fields)
+
+
+def test_the_smallest_type_with_room_then_the_one_with_least_waiting():
+    placements, trials = placed(a=Footprint(gpu_memory_gib=6))
+    kinds = [placements.place(trial).gpu for trial in trials]
+    assert kinds[:2] == ["T4", "T4"], "half a T4 each"
+    assert set(kinds[2:]) == {"H100"}, "then 1/8 of the larger one, where there is room for all"
+
+
+def test_where_all_is_full_trials_wait_for_the_type_with_least_before_them():
+    placements, trials = placed(a=Footprint(gpus=1))
+    assert sorted(placements.place(trial).gpu for trial in trials) == ["H100", "H100", "T4", "T4", "T4"]
+    assert placements.slots(trials) == 1
+
+
+def test_a_place_is_kept_until_the_record_and_then_given_to_another():
+    placements, (first, second, *_) = placed(
+        Inventory((MIXED.nodes[0], MIXED.nodes[1])), a=Footprint(gpu_memory_gib=12)
+    )
+    assert placements.place(first).gpu == placements.place(first).gpu == "T4"
+    placements.ended(record(first, "T4"))
+    assert placements.place(second).gpu == "T4"
+
+
+def test_what_ended_trials_took_places_the_next_ones():
+    placements, (first, second, *_) = placed(a=None)
+    assert placements.place(first).share == 1
+    placements.ended(record(first, "T4", gpu_memory_gib=2.5))
+    assert placements.place(second).share == Fraction(1, 4), "2.5 GiB x 1.25 of 14.7"
+
+
+def test_out_of_memory_gets_twice_the_share_and_at_last_infeasible():
+    placements, (trial, *_) = placed(a=Footprint(gpu_memory_gib=6))
+    described = {"id": trial.id, "place": placements.described(trial)}
+    error = "torch.OutOfMemoryError: CUDA out of memory"
+    shares = []
+    while (more := placements.after_error(described, error)) is not None:
+        shares.append((placements.of(described).gpu, float(placements.of(described).share)))
+        assert more.bundles[0]["GPU"] == shares[-1][1]
+    assert shares == [("T4", 1.0), ("H100", 1.0)] and placements.is_infeasible(described)
+    assert placements.after_error(described, "ValueError: x") is None
+
+
+def test_replicates_of_a_trial_that_ran_out_of_memory_start_with_what_it_was_given():
+    placements, (first, second, third, *_) = placed(Inventory(MIXED.nodes[:1]), a=Footprint(gpu_memory_gib=3, cpus=0.5))
+    assert placements.place(first).share == Fraction(1, 4)
+    placements.after_error({"id": first.id}, "CUDA out of memory")
+    assert placements.place(second).share == Fraction(1, 2)
+    placements.ended(record(first, "T4", gpu_memory_gib=3.9))
+    assert placements.place(third).share == Fraction(1, 3), "3.9 GiB x 1.25 of 14.7, once it was measured"
+
+
+def test_a_study_of_which_nothing_fits_is_one_line_about_its_smallest_trial():
+    placements, trials = placed(vast=Footprint(gpu_memory_gib=200), huge=Footprint(gpu_memory_gib=100))
+    with pytest.raises(SpecError) as caught:
+        placements.check(trials)
+    assert str(caught.value) == (
+        "arms.huge.footprint: a trial must fit one host of the cluster; of the smallest one: the trial needs 100.0 GiB "
+        "of GPU memory; the largest GPU, H100, has 79.2 GiB (declared)"
+    )
+    placements, trials = placed(vast=Footprint(gpu_memory_gib=200), fits=Footprint(gpu_memory_gib=6))
+    placements.check(trials)
+
+
+def test_what_an_hour_costs():
+    placements, (trial, *_) = placed(a=Footprint(gpu_memory_gib=6))
+    assert placements.rate(trial).gpus == 0.5 and placements.rate(trial).cost_per_hour == 0.5
+
+
+def test_ray_is_asked_by_plain_values():
+    placements, (trial, *_) = placed(a=Footprint(gpu_memory_gib=6, cpus=2, host_memory_gib=4))
+    described = json.loads(json.dumps({"place": placements.described(trial)}))
+    requested = bundles(described)
+    assert requested.bundles == [{"CPU": 2.0, "GPU": 0.5, "memory": 4.0 * 2**30}]
+
+
+def test_what_is_learned_of_memory_keeps_processes_where_cores_are_short():
+    cores = Inventory((Node(2, 16, 0),))
+    placements, trials = placed(cores, a=None)
+
+    def asked(number, **fields):
+        bundles = placements.described(trials[number])["resources"]
+        placements.ended(Record.of(trials[number], status=Status.DONE, **fields))
+        return bundles
+
+    first = asked(0, host_memory_gib=0.83)
+    assert asked(1, host_memory_gib=1.3) == first == asked(2), "Ray reuses a process where both ask for the same"
+    assert first["memory"] == 2 * 2**30, "a quarter of a core's part of the host"
+    placements, trials = placed(cores, a=None)
+    asked(0, host_memory_gib=7.0)
+    assert asked(1)["memory"] == 8 * 2**30, "memory of which more is needed is asked for"
+    placements, trials = placed(cores, a=Footprint(host_memory_gib=0.5))
+    assert asked(0)["memory"] == 2**29, "what is declared is asked for as it is"
+
+
+def test_out_of_memory_on_cores_gets_twice_what_was_asked_for():
+    placements, (trial, *_) = placed(Inventory((Node(2, 16, 0),)), a=None)
+    asked = placements.described(trial)["resources"]["memory"]
+    again = placements.after_error({"id": trial.id}, "MemoryError: cannot allocate")
+    assert again.bundles[0]["memory"] == 2 * asked
+
+
+def test_a_share_holds_the_context_too():
+    assert fraction(1.0, 80) == 1.0
+    assert fraction(0.25, 80) == pytest.approx(0.25 - CONTEXT_GIB / 80)
+    assert fraction(0.0625, 8) == pytest.approx(0.03125), "never less than half of the share"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_more_than_the_share_is_refused_on_a_gpu():
+    total = torch.cuda.get_device_properties(0).total_memory
+    with guard(gpu_share=0.25), pytest.raises(torch.OutOfMemoryError):
+        torch.empty(total // 3, dtype=torch.uint8, device="cuda")
+    torch.empty(total // 3, dtype=torch.uint8, device="cuda")
+
+
+def toy(arms):
+    return AblationGrid(name="toy", data="digits-lt", folds=3, arms=arms)
+
+
+@pytest.mark.slow
+def test_cells_that_fit_run_and_the_others_are_infeasible(ray_gpu, tmp_path):
+    arms = {
+        "fits": Arm("toy:train", config={"epochs": 2}, footprint=Footprint(gpu_memory_gib=5)),
+        "vast": Arm("toy:train", config={"epochs": 2}, footprint=Footprint(gpu_memory_gib=50)),
+    }
+    results = run(toy(arms), storage=str(tmp_path), tracking="none")
+    assert results.counts == {"done": 3, "infeasible": 3}
+    notes = [record.notes for record in results.trial_records.values() if record.arm == "fits"]
+    assert notes == [TrialNotes(gpus=0.5, gpu_type="T4", cost_per_hour=1.5)] * 3
+    error = next(record.error for record in results.trial_records.values() if record.arm == "vast")
+    assert error.startswith("the trial needs 50.0 GiB of GPU memory; the largest GPU, T4, has 14.7 GiB")
+    assert "infeasible" in results.table().to_text()
+
+
+@pytest.mark.long
+def test_out_of_memory_on_a_gpu_resumes_from_the_checkpoint_with_twice_the_share(ray_gpu, tmp_path):
+    def train(trial, resume=None):
+        """Runs out of memory after its second report unless it has the whole GPU."""
+        import ray
+
+        from contrasweep.trial import Report
+
+        done = int((resume / "n").read_text()) if resume else 0
+        for n in range(done + 1, 5):
+            if n == 3 and ray.get_runtime_context().get_assigned_resources()["GPU"] < 1:
+                raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            folder = tmp_path / f"{trial.id}-{n}"
+            folder.mkdir(exist_ok=True)
+            (folder / "n").write_text(str(n))
+            yield Report(n, {"accuracy": n / 10, "resumed_after": float(done)}, folder)
+
+    arm = Arm(train, footprint=Footprint(gpu_memory_gib=6))
+    results = run(
+        AblationGrid("grow", {"a": arm}, "digits-lt", folds=2), storage=str(tmp_path / "runs"), tracking="none"
+    )
+    assert [(r.status, r.notes.gpus, r.metrics["resumed_after"]) for r in results.trial_records.values()] == [
+        ("done", 1.0, 2.0)
+    ] * 2
+    assert all([row["step"] for row in results.records.metrics(i)] == [1, 2, 3, 4] for i in results.trial_records)
+
+
+@pytest.mark.slow
+def test_nothing_is_queued_of_a_study_that_fits_nowhere(ray_gpu, tmp_path):
+    arms = {"vast": Arm("toy:train", footprint=Footprint(gpu_memory_gib=50))}
+    with pytest.raises(SpecError, match=r"of the smallest one: the trial needs 50\.0 GiB"):
+        run(toy(arms), storage=str(tmp_path), tracking="none")
+    assert StudyRecords(str(tmp_path), "toy").finished() == set()
+
+
+@pytest.mark.long
+def test_a_budget_ends_a_run_gracefully_and_a_larger_one_goes_on(ray_gpu, tmp_path):
+    """Through the command line: a budget for less than half of the trials' GPU-seconds, then enough."""
+    (tmp_path / "study.yaml").write_text(
+        "name: toy\ndata: digits-lt\nfolds: 3\nmetric: accuracy\narms:\n"
+        "  a: {trainable: 'toy:train', config: {epochs: 5, pause_s: 0.4}, footprint: {gpus: 0.5}}\n"
+    )
+    command = ["run", str(tmp_path / "study.yaml"), "--storage", str(tmp_path / "runs"), "--tracking", "none"]
+    first = CliRunner().invoke(app, [*command, "--set", f"budget_gpu_hours={1.2 / 3600}"])
+    assert first.exit_code == 3
+    assert "used up: budget_gpu_hours=0.000333333 (" in first.output and "--set budget_gpu_hours=" in first.output
+    records = StudyRecords(str(tmp_path / "runs"), "toy")
+    before = records.finished()
+    assert len(before) < 3
+    assert CliRunner().invoke(app, [*command, "--set", "budget_gpu_hours=1"]).exit_code == 0
+    recorded = records.read(records.finished())
+    assert len(recorded) == 3 and before <= set(recorded)
+    assert all([row["step"] for row in records.metrics(i)] == [1, 2, 3, 4, 5] for i in recorded)
+    assert max(record.attempts for record in recorded.values()) == 2, "those that the budget stopped went on"

@@ -1,0 +1,215 @@
+"""Two attempts of one trial, of which the first was given up and goes on: the later one counts."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from counting_trial import finish, train
+
+from contrasweep import data
+from contrasweep.errors import AttemptSuperseded
+from contrasweep.running.verification import verify
+from contrasweep.running.worker import checkpoint_writer
+from contrasweep.running.worker.execution import Execution
+from contrasweep.running.worker.output import Output
+from contrasweep.storage import attempts
+from contrasweep.storage.record import Status
+from contrasweep.storage.records import LOG, StudyRecords
+from contrasweep.trial import Trial
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+@pytest.fixture(params=["folder", "s3"])
+def records(request: pytest.FixtureRequest, tmp_path: Path) -> StudyRecords:
+    storage = tmp_path / "runs" if request.param == "folder" else request.getfixturevalue("s3").uri
+    return StudyRecords(str(storage), "s")
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Trial:
+    return Trial("s", "a", "m:f", {}, data.resolve("digits", folds=2, storage=str(tmp_path)), fold=0)
+
+
+@pytest.fixture
+def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every attempt asks each time, as one that was stopped for long does."""
+    monkeypatch.setattr(attempts, "ASK_AFTER_S", 0.0)
+
+
+def begun(trial: Trial, records: StudyRecords) -> Execution:
+    return Execution(trial, train, records, metric="accuracy")
+
+
+def left(records: StudyRecords) -> dict[str, bytes]:
+    return {key: records.store.read(key) for key in records.store.list("s/")}
+
+
+def test_an_attempt_that_wakes_ends_before_it_trains_and_writes_nothing(trial, records, no_wait):
+    first = begun(trial, records)
+    first.advance()
+    second = begun(trial, records)
+    second.advance()
+    before = left(records)
+    with pytest.raises(AttemptSuperseded, match=rf"trial {trial.id}: process {os.getpid()} on .* begun it again"):
+        first.advance()
+    assert first.finished and first.step == 1 and not first.scratch.exists()
+    assert left(records) == before
+    assert (finish(second).status, second.attempts) == ("done", 2)
+
+
+def test_one_that_is_stopped_within_a_step_writes_none_of_it(trial, records, no_wait):
+    def stopped(trial, resume=None):
+        for report in train(trial, resume):
+            if report.step == 2:
+                finish(begun(trial, records))
+                before.update(left(records))
+            yield report
+
+    before: dict[str, bytes] = {}
+    first = Execution(trial, stopped, records, metric="accuracy")
+    first.advance()
+    with pytest.raises(AttemptSuperseded):
+        first.advance()
+    assert before and left(records) == before
+
+
+def test_one_that_is_stopped_while_it_saves_does_not_set_the_checkpoint_back(trial, records, no_wait, monkeypatch):
+    first, put_file, stops = begun(trial, records), records.store.put_file, iter([True])
+
+    def stopped(key: str, path: Path) -> None:
+        put_file(key, path)
+        if next(stops, False):
+            finish(begun(trial, records))
+
+    monkeypatch.setattr(records.store, "put_file", stopped)
+    with pytest.raises(AttemptSuperseded):
+        first.advance()
+    assert first.checkpoints.latest().step == 3
+
+
+def test_a_checkpoint_that_waited_while_its_process_was_stopped_writes_nothing(trial, s3, no_wait, monkeypatch):
+    def stopped(trial, resume=None):
+        for report in train(trial, resume):
+            if report.step == 2:
+                first.writer.drain()
+            if report.step == 3:
+                finish(begun(trial, records))
+                before.update(left(records))
+                awake.set()
+                first.writer._thread.join(60)
+            yield report
+
+    def waits(snapshot):
+        assert snapshot.step == 1 or awake.wait(60)
+        store(snapshot)
+
+    monkeypatch.setattr(checkpoint_writer, "EVERY_S", 0.0)
+    records, awake, before = StudyRecords(s3.uri, "s"), threading.Event(), dict[str, bytes]()
+    first = Execution(trial, stopped, records, metric="accuracy")
+    store = first.writer._store
+    monkeypatch.setattr(first.writer, "_store", waits)
+    with pytest.raises(AttemptSuperseded):
+        first.advance(60.0)
+    assert before and left(records) == before
+
+
+def test_the_first_record_stands(trial, records):
+    """Both end within the time in which neither asks: as where a host is cut off, and no process is stopped."""
+    first, second = begun(trial, records), begun(trial, records)
+    record = finish(second)
+    with pytest.raises(AttemptSuperseded, match="another attempt has written its record"):
+        first.finish(Status.FAILED, error="it was cut off")
+    assert records.read_one(trial.id) == record and first.finished
+
+
+def test_who_trains_alone_asks_once_in_ten_seconds(trial, records, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(attempts.time, "monotonic", lambda: now[0])
+    attempt, asked, read = attempts.Attempt(records, trial), [], records.store.read
+    monkeypatch.setattr(records.store, "read", lambda *of: asked.append(now[0]) or read(*of))
+    for _ in range(35):
+        attempt.check()
+        now[0] += 1.0
+    assert asked == [10.0, 20.0, 30.0]
+
+
+def test_a_claim_that_is_damaged_or_gone_ends_nobody(trial, records, no_wait):
+    first = begun(trial, records)
+    records.store.write(first.attempt.key, b'{"token": 3')
+    (finding,) = [finding for finding in verify(records).findings if finding.file.endswith("attempt.json")]
+    assert finding.repair == "delete"
+    first.advance()
+    records.store.delete(first.attempt.key)
+    assert finish(first).status == "done"
+
+
+def test_a_trial_that_is_run_again_has_another_record(trial, records, no_wait):
+    failed = begun(trial, records).finish(Status.FAILED, error="of the machine")
+    records.reopen(trial.id)
+    record = finish(begun(trial, records))
+    assert (failed.status, record.status) == ("failed", "done") and records.read_one(trial.id) == record
+
+
+def test_the_log_of_the_later_attempt_is_not_sent_over(trial, s3, no_wait):
+    records = StudyRecords(s3.uri, "s")
+    output = Output(records, trial.id).open()
+    print("of the first attempt")
+    first = Execution(trial, train, records, metric="accuracy", output=output)
+    records.store.write(records.key(trial.id, LOG), b"of the second attempt\n")
+    begun(trial, records)
+    with pytest.raises(AttemptSuperseded):
+        first.advance()
+    assert records.store.read(records.key(trial.id, LOG)) == b"of the second attempt\n"
+
+
+STOPPED = """
+import sys
+sys.path[:0] = {path!r}
+from contrasweep import data
+from contrasweep.errors import AttemptSuperseded
+from contrasweep.running.worker.execution import Execution
+from contrasweep.storage import attempts
+from contrasweep.storage.records import StudyRecords
+from contrasweep.trial import Trial
+from counting_trial import train
+
+attempts.ASK_AFTER_S = 1.0
+trial = Trial("s", "a", "m:f", {{}}, data.resolve("digits", folds=2, storage={data!r}), fold=0)
+execution = Execution(trial, train, StudyRecords({storage!r}, "s"), metric="accuracy")
+execution.advance()
+print("one step", flush=True)
+sys.stdin.readline()
+try:
+    while execution.advance().record is None:
+        pass
+except AttemptSuperseded:
+    print("superseded", execution.step, flush=True)
+"""
+
+
+def test_a_process_that_was_stopped_finds_it_out(trial, tmp_path):
+    """A real SIGSTOP: the clock that decides goes on while the process does not."""
+    storage = str(tmp_path / "runs")
+    path = [str(ROOT / "platform"), str(ROOT), str(ROOT / "tests" / "support")]
+    code = STOPPED.format(path=path, data=str(tmp_path), storage=storage)
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "one step\n"
+        process.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        records = StudyRecords(storage, "s")
+        record = finish(begun(trial, records))
+        before = left(records)
+        while time.monotonic() - began < 1.2:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGCONT)
+        assert process.communicate("go on\n", timeout=60)[0] == "superseded 1\n"
+    finally:
+        process.kill()
+    assert left(records) == before and records.read_one(trial.id) == record

@@ -1,0 +1,177 @@
+"""Checkpoints that are stored while training goes on."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from counting_trial import finish, train
+
+from contrasweep import data
+from contrasweep.errors import StorageError
+from contrasweep.running.worker import checkpoint_writer
+from contrasweep.running.worker.checkpoint_writer import CheckpointWriter, Snapshot
+from contrasweep.running.worker.execution import Execution
+from contrasweep.storage.checkpoints import Checkpoints, Extra
+from contrasweep.storage.records import StudyRecords
+from contrasweep.trial import Report, Trial
+
+WAIT_S = 60.0  # for what must happen; nothing here takes so long
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Trial:
+    return Trial("s", "a", "m:f", {}, data.resolve("digits", folds=2, storage=str(tmp_path)), fold=0)
+
+
+class Stored:
+    """Takes snapshots, each when it is let."""
+
+    def __init__(self) -> None:
+        self.contents: list[tuple[int, str]] = []
+        self.begun, self.let = threading.Event(), threading.Event()
+
+    def __call__(self, snapshot: Snapshot) -> None:
+        self.begun.set()
+        assert self.let.wait(WAIT_S)
+        self.contents.append((snapshot.step, (snapshot.folder / "n").read_text()))
+
+
+def snapshot(folder: Path, step: int) -> Snapshot:
+    folder.mkdir(exist_ok=True)
+    (folder / "n").write_text(str(step))
+    return Snapshot(folder, step, Extra(), step)
+
+
+def test_of_those_that_wait_only_the_newest_is_stored_as_it_was(tmp_path):
+    stored = Stored()
+    writer = CheckpointWriter(stored, tmp_path / "scratch")
+    writer.put(snapshot(tmp_path / "state", 1))
+    assert stored.begun.wait(WAIT_S)
+    for step in (2, 3, 4):
+        writer.put(snapshot(tmp_path / "state", step))
+    (tmp_path / "state" / "n").write_text("the trainable goes on")
+    stored.let.set()
+    writer.drain()
+    assert stored.contents == [(1, "1"), (4, "4")]
+    assert list((tmp_path / "scratch").iterdir()) == []
+    writer.close()
+
+
+def test_what_fails_is_raised_with_the_next_and_nothing_more_is_stored(tmp_path):
+    def fails(snapshot: Snapshot) -> None:
+        seen.append(snapshot.step)
+        raise StorageError("the bucket is gone")
+
+    seen: list[int] = []
+    writer = CheckpointWriter(fails, tmp_path / "scratch")
+    writer.put(snapshot(tmp_path / "state", 1))
+    for call in (writer.drain, lambda: writer.put(snapshot(tmp_path / "state", 2)), writer.drain):
+        with pytest.raises(StorageError, match="the bucket is gone"):
+            call()
+    writer.close()
+    assert seen == [1]
+
+
+def test_training_goes_on_while_a_checkpoint_is_stored(trial, s3, monkeypatch):
+    """The first checkpoint's file is not taken before the trial has trained its last step."""
+    records, trained = StudyRecords(s3.uri, "s"), threading.Event()
+    put_file = records.store.put_file
+
+    def waits(key: str, path: Path) -> None:
+        if "checkpoint" in key:
+            assert trained.wait(WAIT_S)
+        put_file(key, path)
+
+    def counted(trial: Trial, resume: Path | None = None) -> Iterator[Report]:
+        yield from train(trial, resume)
+        trained.set()
+
+    monkeypatch.setattr(records.store, "put_file", waits)
+    execution = Execution(trial, counted, records, metric="accuracy")
+    record = execution.advance(WAIT_S).record
+    assert record is not None and (record.status, record.step) == ("done", 3)
+    latest = Checkpoints(records.store, records.key(trial.id, "checkpoint")).latest()
+    assert latest is not None and latest.step == 3, "the newest is stored before the record"
+    left = list(records.store.list(f"{records.key(trial.id, 'checkpoint')}/"))
+    assert [key.rpartition("checkpoint/")[2] for key in left] == ["3/n", "latest.json"]
+    assert records.items(trial.id, record.items)["hits"].tolist() == [1.0, 0.0]
+    assert [row["step"] for row in records.metrics(trial.id)] == [1, 2, 3]
+
+
+def test_a_storage_that_fails_meanwhile_leaves_no_record(trial, s3, monkeypatch):
+    records = StudyRecords(s3.uri, "s")
+    put_file = records.store.put_file
+
+    def fails(key: str, path: Path) -> None:
+        if "checkpoint" in key:
+            raise StorageError("the bucket is gone")
+        put_file(key, path)
+
+    monkeypatch.setattr(records.store, "put_file", fails)
+    execution = Execution(trial, train, records, metric="accuracy")
+    with pytest.raises(StorageError, match="the bucket is gone"):
+        execution.advance(WAIT_S)
+    assert records.finished() == set()
+    execution.close()
+    monkeypatch.setattr(records.store, "put_file", put_file)
+    assert finish(Execution(trial, train, records, metric="accuracy")).status == "done"
+
+
+def test_a_trial_that_ends_early_keeps_the_checkpoint_that_was_whole(trial, s3, monkeypatch):
+    """Its newest ones are too slow to be waited for, and their copies are gone once they can be stored."""
+    monkeypatch.setattr(checkpoint_writer, "EVERY_S", 0.0)
+    monkeypatch.setattr(checkpoint_writer, "CLOSE_TIMEOUT_S", 0.1)
+    records, begun, let = StudyRecords(s3.uri, "s"), threading.Event(), threading.Event()
+    put_file = records.store.put_file
+
+    def slow(key: str, path: Path) -> None:
+        put_file(key, path)
+        if "checkpoint/2/" in key:
+            begun.set()
+            assert let.wait(WAIT_S)
+
+    def counted(trial: Trial, resume: Path | None = None) -> Iterator[Report]:
+        for report in train(trial, resume):
+            yield report
+            if report.step == 1:
+                execution._drain()
+            if report.step == 2:
+                assert begun.wait(WAIT_S)
+
+    monkeypatch.setattr(records.store, "put_file", slow)
+    execution = Execution(trial, counted, records, metric="accuracy")
+    for _ in range(3):
+        execution._take(execution._next())
+    execution.close()
+    let.set()
+    execution.writer._thread.join(WAIT_S)
+    latest = Checkpoints(records.store, records.key(trial.id, "checkpoint")).latest()
+    assert latest is not None and (latest.step, list(latest.files)) == (1, ["n"])
+    assert finish(Execution(trial, train, records, metric="accuracy")).status == "done"
+
+
+def test_a_fresh_trial_reads_nothing_and_writes_each_thing_once(trial, s3, monkeypatch):
+    def once(trial: Trial, resume: Path | None = None) -> Iterator[Report]:
+        yield Report(1, {"accuracy": 0.5}, items={"hits": [1.0]})
+
+    records = StudyRecords(s3.uri, "s")
+    written: list[str] = []
+    write = records.store.write
+
+    def noted(key: str, content: bytes, **options: bool) -> bool:
+        written.append(key.rpartition("/")[2])
+        return write(key, content, **options)
+
+    def refused(*of: object) -> None:
+        raise AssertionError(f"it was asked for {of[0]}")
+
+    monkeypatch.setattr(records.store, "write", noted)
+    with monkeypatch.context() as patch:
+        for name in ("read", "get_file", "exists", "list", "etags"):
+            patch.setattr(records.store, name, refused)
+        execution = Execution(trial, once, records, metric="accuracy", fresh=True)
+        assert execution.advance().record is None
+        assert finish(execution).status == "done"
+    assert written == ["attempt.json", "metrics.parquet", "items.parquet", "record.json"]
+    assert records.touched() == {trial.id}

@@ -1,0 +1,211 @@
+"""One trial from generator to record, without Ray: what is written when, and what survives."""
+
+import os
+import resource
+import signal
+import sys
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from counting_trial import finish, train
+
+from cluster.guard import guard
+from contrasweep import data
+from contrasweep.errors import StorageError
+from contrasweep.running.worker.execution import Execution
+from contrasweep.storage.checkpoints import Checkpoints
+from contrasweep.storage.record import TrialNotes
+from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.store import LocalStore
+from contrasweep.trial import Report, Trial
+
+
+@pytest.fixture
+def trial(tmp_path) -> Trial:
+    return Trial("s", "a", "m:f", {}, data.resolve("digits", folds=2, storage=str(tmp_path)), fold=0)
+
+
+@pytest.mark.parametrize("reports", [0, 1, 2, 3])
+def test_dropped_after_any_report_it_ends_the_same(trial, tmp_path, reports):
+    records = StudyRecords(str(tmp_path), "s")
+    first = Execution(trial, train, records, metric="accuracy")
+    for _ in range(reports):
+        first.advance()
+    assert records.finished() == set()
+    record = finish(Execution(trial, train, records, metric="accuracy"))
+    assert (record.status, record.metrics, record.step) == ("done", {"accuracy": 0.3}, 3)
+    assert (record.items, record.artifacts, record.attempts) == (("hits",), ("n.txt",), 1 + bool(reports))
+    assert list(records.items(trial.id)["hits"]) == [1.0, 0.0]
+    assert records.artifact(trial.id, "n.txt", tmp_path / "got").read_text() == "3"
+    assert [row["step"] for row in records.metrics(trial.id)] == [1, 2, 3]
+    assert records.finished() == {trial.id}
+
+
+def test_a_storage_that_fails_is_not_the_trials_failure(trial, tmp_path):
+    """No record is written: the trial goes on from its checkpoint when the storage is there again."""
+    records = StudyRecords(str(tmp_path), "s")
+    first = Execution(trial, train, records, metric="accuracy")
+    first.advance()
+    in_the_way = tmp_path / "s" / "trials" / trial.id / "checkpoint" / "2"
+    in_the_way.write_text("a file where a folder must be")
+    with pytest.raises(StorageError, match="checkpoint/2/n cannot be written"):
+        first.advance()
+    assert first.finished and records.finished() == set()
+    in_the_way.unlink()
+    record = finish(Execution(trial, train, records, metric="accuracy"))
+    assert (record.status, record.step, record.attempts) == ("done", 3, 2)
+
+
+@pytest.fixture
+def exits_on_sigterm():
+    """As a worker of Ray: SIGTERM raises SystemExit in the main thread."""
+
+    def leave(number, frame):
+        raise SystemExit(1)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    yield leave
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("comes_out", ["as it is", "as another exception", "not at all", "as the end"])
+def test_a_process_told_to_end_is_not_the_trials_failure(trial, tmp_path, exits_on_sigterm, comes_out):
+    """Compiled code, an import above all, turns SystemExit into another exception or swallows it: no record is written,
+    the scratch folder goes, and the trial goes on from its checkpoint elsewhere."""
+    records = StudyRecords(str(tmp_path), "s")
+
+    def told(trial, resume=None):
+        running = train(trial, resume)
+        yield next(running)
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except SystemExit:
+            if comes_out == "as it is":
+                raise
+            if comes_out == "as another exception":
+                raise AttributeError("partially initialized module") from None
+        if comes_out == "not at all":
+            yield from running
+
+    first = Execution(trial, told, records, metric="accuracy")
+    first.advance()
+    with pytest.raises(SystemExit):
+        first.advance()
+    assert first.finished and not first.scratch.exists() and records.finished() == set()
+    assert signal.getsignal(signal.SIGTERM) is exits_on_sigterm
+    record = finish(Execution(trial, train, records, metric="accuracy"))
+    assert (record.status, record.step, record.attempts) == ("done", 3, 2)
+
+
+def test_a_damaged_checkpoint_is_not_used(trial, tmp_path):
+    records = StudyRecords(str(tmp_path), "s")
+    Execution(trial, train, records, metric="accuracy").advance()
+    next((tmp_path / "s").rglob("checkpoint/1/n")).write_text("2")
+    record = finish(Execution(trial, train, records, metric="accuracy"))
+    assert (record.attempts, record.metrics) == (1, {"accuracy": 0.3})
+
+
+def test_the_marker_comes_after_the_files_and_the_old_go_after_it(tmp_path):
+    class Recording(LocalStore):
+        log: ClassVar[list] = []
+
+        def _place(self, key, fill, if_absent):
+            self.log.append(key)
+            return super()._place(key, fill, if_absent)
+
+        def delete(self, key):
+            self.log.append(f"-{key}")
+            super().delete(key)
+
+    store, folder = Recording(tmp_path / "store"), tmp_path / "state"
+    folder.mkdir()
+    (folder / "w").write_text("1")
+    checkpoints = Checkpoints(store, "c")
+    checkpoints.save(folder, 1)
+    checkpoints.save(folder, 2)
+    assert store.log == ["c/1/w", "c/latest.json", "c/2/w", "c/latest.json", "-c/1/w"]
+    assert checkpoints.latest().step == 2
+
+
+def test_steps_must_count_up(trial, tmp_path):
+    def stuck(trial, resume=None):
+        yield Report(1, {"accuracy": 0.1})
+        yield Report(1, {"accuracy": 0.2})
+
+    record = finish(Execution(trial, stuck, StudyRecords(str(tmp_path), "s"), metric="accuracy"))
+    assert record.status == "failed"
+    assert "reports count their steps up" in record.error
+
+
+@pytest.mark.parametrize("written", ["nothing", "a file"])
+def test_a_checkpoint_that_is_no_folder_ends_the_trial_and_leaves_the_one_before(trial, tmp_path, written):
+    """It had been kept as one without files, in place of the one before."""
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "w").write_text("1")
+    (tmp_path / "model.pt").write_text("2")
+
+    def careless(trial, resume=None):
+        yield Report(1, {"accuracy": 0.1}, checkpoint=tmp_path / "state")
+        yield Report(2, {"accuracy": 0.2}, checkpoint=tmp_path / ("model.pt" if written == "a file" else "nowhere"))
+
+    execution = Execution(trial, careless, StudyRecords(str(tmp_path), "s"), metric="accuracy")
+    record = finish(execution)
+    assert record.status == "failed" and record.step == 1
+    assert "a report's checkpoint is a folder of files" in record.error
+    assert execution.checkpoints.latest().step == 1
+
+
+def test_out_of_memory_is_left_to_the_scheduler(trial, tmp_path):
+    def greedy(trial, resume=None):
+        raise MemoryError
+        yield
+
+    records = StudyRecords(str(tmp_path), "s")
+    with pytest.raises(MemoryError):
+        Execution(trial, greedy, records, metric="accuracy").advance()
+    assert records.finished() == set()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="host memory is limited on Linux")
+def test_a_trial_that_takes_more_than_it_was_given_ends_alone_and_the_process_is_free_again(trial, tmp_path):
+    """The guard is a real limit of this process: an array of 8 GiB is refused while the trial is open, not after it."""
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+
+    def greedy(trial, resume=None):
+        yield Report(1, {"accuracy": float(np.ones(2**33, dtype=np.uint8)[0])})
+
+    with pytest.raises(MemoryError):
+        Execution(
+            trial, greedy, StudyRecords(str(tmp_path), "s"), metric="accuracy", limits=guard(host_memory_gib=0.5)
+        ).advance()
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+
+
+def test_a_checkpoint_knows_what_the_trial_held(trial, tmp_path):
+    """So that an unfinished trial counts in the study's budgets."""
+    records = StudyRecords(str(tmp_path), "s")
+    execution = Execution(
+        trial, train, records, metric="accuracy", notes=TrialNotes(gpus=0.25, cost_per_hour=2.0, phase="search")
+    )
+    execution.advance()
+    execution.close()
+    extra = Checkpoints(records.store, records.key(trial.id, "checkpoint")).latest().extra
+    assert (extra.gpus, extra.cost_per_hour) == (0.25, 2.0) and extra.seconds > 0
+    assert execution.notes.phase == "search" and not hasattr(extra, "phase")
+
+
+def test_closing_runs_the_trainables_clean_up(trial, tmp_path):
+    cleaned = []
+
+    def tidy(trial, resume=None):
+        try:
+            yield Report(1, {"accuracy": 0.1})
+            yield Report(2, {"accuracy": 0.1})
+        finally:
+            cleaned.append(True)
+
+    execution = Execution(trial, tidy, StudyRecords(str(tmp_path), "s"), metric="accuracy")
+    execution.advance()
+    execution.close()
+    assert cleaned == [True]

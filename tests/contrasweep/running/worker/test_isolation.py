@@ -1,0 +1,202 @@
+"""Trials of one process: none finds what another has changed, and a process that cannot be put back ends."""
+
+import concurrent.futures
+import functools
+import itertools
+import json
+import random
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import leaving
+import pytest
+
+from contrasweep import AblationGrid, Arm
+from contrasweep.running.driver import run
+from contrasweep.running.worker.isolation import Isolation
+
+CALM, OTHER = "00c0ffee00c0ffee", "fedcba9876543210"
+
+
+def begin(isolation, trial_id, trainable="leaving:calm", load=lambda: leaving.calm):
+    return isolation.begin(trial_id, trainable, load)
+
+
+@pytest.fixture
+def isolation(monkeypatch):
+    """Of this process, which is put back afterwards."""
+    before = list(sys.meta_path)
+    monkeypatch.chdir(".")
+    isolation = Isolation()
+    yield isolation
+    isolation.end()
+    sys.meta_path[:] = before
+
+
+@pytest.mark.parametrize("change", leaving.PUT_BACK, ids=lambda change: change.__name__)
+def test_what_a_trial_changes_is_put_back_before_the_next(isolation, change):
+    def numbers(*before):
+        begin(isolation, CALM)
+        for call in before:
+            call()
+        return leaving.observed() | {"module": 0.0}
+
+    alone = numbers()
+    generator = leaving.GENERATOR.bit_generator.state  # what the last one drew is a change of its own
+    begin(isolation, OTHER)
+    change()
+    leaving.GENERATOR.bit_generator.state = generator
+    assert isolation.end("leaving:calm") == ""
+    assert numbers() == alone
+    assert numbers(change) != alone
+
+
+def test_a_trial_that_seeds_nothing_draws_the_same_numbers_whenever_it_begins(isolation):
+    def drawn(trial_id):
+        begin(isolation, trial_id)
+        numbers = leaving.observed()
+        return [numbers[name] for name in ("python", "numpy", "torch")]
+
+    assert drawn(CALM) == drawn(CALM) != drawn(OTHER)
+
+
+def in_a_process(lines):
+    """What lines of Python print, in a process of their own."""
+    place = str(Path(leaving.__file__).parent)
+    start = f"import sys; sys.path.insert(0, {place!r})\nfrom contrasweep.running.worker.isolation import Isolation\n"
+    done = subprocess.run([sys.executable, "-c", start + lines], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", leaving.LEFT, ids=lambda change: change.__name__)
+def test_what_cannot_be_put_back_is_named(change):
+    lines = f"""
+import json, os, leaving
+isolation, said = Isolation(), []
+for change in (lambda: None, leaving.{change.__name__}):
+    isolation.begin("{CALM}", "leaving:calm", lambda: leaving.calm)
+    change()
+    said.append(isolation.end("leaving:calm"))
+isolation.close()
+os.write(1, json.dumps(said).encode())
+os._exit(0)
+"""
+    assert json.loads(in_a_process(lines)) == ["", leaving.LEFT[change]]
+
+
+@pytest.mark.slow
+def test_a_library_that_a_trial_is_the_first_to_import_is_found_as_it_was_imported():
+    """Its defaults come back, and it draws what it draws where another trial has imported it before."""
+    lines = f"""
+import sys
+isolation = Isolation()
+assert "torch" not in sys.modules
+for trial_id in ("{CALM}", "{OTHER}", "{CALM}"):
+    isolation.begin(trial_id, "m:f", lambda: None)
+    import torch
+    print(torch.rand(1).item(), torch.get_default_dtype(), torch.get_num_threads())
+    torch.set_default_dtype(torch.float64)
+    torch.set_num_threads(torch.get_num_threads() + 1)
+    assert isolation.end("m:f") == ""
+"""
+    first, other, again = in_a_process(lines).splitlines()
+    assert first == again != other and first.split()[1:] == other.split()[1:]
+
+
+@pytest.mark.slow
+def test_what_a_module_sets_as_it_is_imported_holds_for_its_trials_alone(tmp_path):
+    """An arm of another module gets a new process: what both import would set nothing a second time."""
+    (tmp_path / "doubles.py").write_text("import torch\ntorch.set_default_dtype(torch.float64)\n")
+    (tmp_path / "singles.py").write_text("import torch\n")
+    lines = f"""
+import importlib; sys.path.insert(0, {str(tmp_path)!r})
+isolation = Isolation()
+for module, following in [("singles", "doubles"), ("doubles", "singles"), ("singles", "doubles"), ("doubles", "third")]:
+    isolation.begin("{CALM}", module + ":f", lambda: importlib.import_module(module))
+    import torch
+    print(torch.get_default_dtype(), isolation.end(following + ":f"))
+"""
+    printed = [line.split(" ", 1) for line in in_a_process(lines).splitlines()]
+    assert [dtype for dtype, _ in printed] == ["torch.float32", "torch.float64"] * 2
+    assert [left for _, left in printed[:3]] == ["", "", ""]
+    assert printed[3][1].startswith("changed the default dtype of torch by an import")
+
+
+def test_threads_that_a_library_keeps_and_caches_are_no_trial_s(isolation):
+    @functools.cache
+    def cached(value):
+        return value
+
+    begin(isolation, CALM)
+    cached(1)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(cached, range(9)))
+    ended = threading.Thread(target=cached, args=(2,))
+    ended.start()
+    assert isolation.end("leaving:calm") == ""
+
+
+def study(order, **fields):
+    kinds = {"calm-a": Arm("leaving:calm"), "calm-b": Arm("leaving:calm", config={"b": 1})}
+    kinds |= {c.replace("_", "-"): Arm("leaving:changes", config={"change": c}) for c in order if c not in kinds}
+    base = {"seeds": [0], "reference": "calm-a"}
+    return AblationGrid(
+        "leaving", {name.replace("_", "-"): kinds[name.replace("_", "-")] for name in order}, "digits", **base | fields
+    )
+
+
+def calm_records(results):
+    """All that the calm arms reported, by trial."""
+    calm = {i: record for i, record in results.trial_records.items() if record.arm.startswith("calm")}
+    rows = {i: [{k: v for k, v in row.items() if k != "time"} for row in results.records.metrics(i)] for i in calm}
+    return {i: (record.arm, record.status, record.metrics, rows[i]) for i, record in calm.items()}
+
+
+MISBEHAVING = [
+    c.__name__
+    for c in (
+        *leaving.PUT_BACK[:11],
+        leaving.closed_output,
+        leaving.thread,
+        leaving.own_list,
+        leaving.function_of_a_library,
+    )
+]
+
+
+@pytest.mark.long
+@pytest.mark.xdist_group("running")
+@pytest.mark.usefixtures("ray_core")
+def test_calm_arms_report_the_same_in_any_order_and_alone(tmp_path, capfd):
+    """In one slot, beside fifteen that change the process; those that cannot be put back end their worker."""
+    assert len(MISBEHAVING) == 15
+    alone = {}
+    for arm in ("calm-a", "calm-b"):
+        alone |= calm_records(run(study([arm], reference=None), storage=str(tmp_path / arm), tracking="none"))
+    capfd.readouterr()
+    for seed in (1, 2):
+        order = random.Random(seed).sample(["calm-a", "calm-b", *MISBEHAVING], 17)
+        results = run(study(order), storage=str(tmp_path / str(seed)), tracking="none")
+        assert results.counts == {"done": 17} and calm_records(results) == alone
+        said = capfd.readouterr().err
+        for arm, following in itertools.pairwise([*order, None]):
+            if following is not None:
+                text = leaving.LEFT.get(getattr(leaving, arm, None))
+                assert (f"arm {arm.replace('_', '-')} {text}; its worker is replaced" in said) == (text is not None)
+
+
+@pytest.mark.long
+@pytest.mark.xdist_group("running")
+@pytest.mark.usefixtures("ray_core")
+def test_each_trial_has_a_process_of_its_own_where_the_study_says_so(tmp_path):
+    def processes(**fields):
+        several = AblationGrid("processes", {"a": Arm("leaving:process")}, "digits", seeds=[0, 1, 2], **fields)
+        results = run(several, storage=str(tmp_path / str(fields)), tracking="none")
+        return {record.metrics["accuracy"] for record in results.trial_records.values()}, set(results.trial_records)
+
+    (shared, ids), (own, same_ids) = processes(), processes(process="own")
+    assert (len(shared), len(own)) == (1, 3) and ids == same_ids

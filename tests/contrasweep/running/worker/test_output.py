@@ -1,0 +1,94 @@
+"""What a trial prints: from Python, a subprocess and compiled code, kept within a limit; and a process that dies."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from contrasweep.running.worker import output
+from contrasweep.running.worker.output import Output
+from contrasweep.storage.records import StudyRecords
+
+
+@pytest.fixture
+def records(tmp_path):
+    return StudyRecords(str(tmp_path), "s")
+
+
+def log_of(records, trial_id="i"):
+    return Path(records.storage) / "s" / "trials" / trial_id / "log.txt"
+
+
+def in_a_process(records, code):
+    """Run `code` with `taken`, an open Output, in a process of its own, as a worker does."""
+    start = (
+        "import os, subprocess, sys, warnings\n"
+        "from contrasweep.running.worker.output import Output\n"
+        "from contrasweep.storage.records import StudyRecords\n"
+        f"taken = Output(StudyRecords({records.storage!r}, 's'), 'i').open()\n"
+    )
+    return subprocess.run([sys.executable, "-c", start + code], capture_output=True, text=True)
+
+
+def test_all_that_is_printed_is_kept_and_the_streams_come_back(records):
+    done = in_a_process(
+        records,
+        "print('out'); print('err', file=sys.stderr); warnings.warn('careful'); os.system('echo shell')\n"
+        "os.write(2, b'compiled\\n'); taken.close(); print('after')",
+    )
+    assert (done.returncode, done.stdout) == (0, "after\n"), done.stderr
+    log = log_of(records).read_text()
+    for word in ("out", "err", "UserWarning: careful", "shell", "compiled"):
+        assert word in log
+    assert "after" not in log
+
+
+def test_a_process_that_dies_without_a_word_leaves_what_it_printed_and_the_next_goes_on_below(records):
+    assert in_a_process(records, "print('the last', flush=True); os._exit(7)").returncode == 7
+    assert log_of(records).read_text() == "the last\n"
+    in_a_process(records, "print('the second'); taken.close()")
+    first, again, second = log_of(records).read_text().splitlines()
+    assert (first, second) == ("the last", "the second") and again.startswith("--- again on ")
+
+
+def test_a_trial_that_prints_nothing_leaves_no_log(records):
+    in_a_process(records, "taken.close(); taken.close()")
+    assert not log_of(records).exists()
+
+
+def test_a_long_log_keeps_its_beginning_and_its_end(records, monkeypatch, capfd):
+    monkeypatch.setattr(output, "LIMIT", 40_000)
+    monkeypatch.setattr(output, "HEAD", 1000)
+    monkeypatch.setattr(output, "TAIL", 3000)
+    monkeypatch.setattr(output, "CHECK_S", 0.01)
+    with capfd.disabled():
+        taken = Output(records, "i").open()
+        try:
+            for number in range(19_999):
+                os.write(1, b"line %d\n" % number)
+                if number % 4000 == 3999:
+                    time.sleep(0.1)
+            taken._stopping.set()  # what is written while a log is shortened may be lost with its middle
+            taken._thread.join()
+            os.write(1, b"line 19999\n")
+        finally:
+            taken.close()
+    log = log_of(records).read_text()
+    assert len(log) < 45_000
+    assert log.startswith("line 0\nline 1\n") and log.endswith("line 19999\n")
+    assert log.count("bytes are left out here") == 1
+
+
+def test_on_an_object_store_the_log_is_sent_and_goes_on_where_it_was(s3, monkeypatch, capfd):
+    remote = StudyRecords(s3.uri, "s")
+    with capfd.disabled():
+        for text in (b"first\n", b"second\n"):
+            taken = Output(remote, "i").open()
+            os.write(1, text)
+            taken.close()
+            assert not taken.path.exists()
+    log = remote.store.read(remote.key("i", "log.txt")).decode()
+    assert log.startswith("first\n--- again on ") and log.endswith("second\n")

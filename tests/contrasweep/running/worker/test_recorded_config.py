@@ -1,0 +1,107 @@
+"""Which settings a trainable read: noted key by key, kept in the record, and summed up over a study's trials."""
+
+import copy
+import json
+import pickle
+from dataclasses import dataclass
+
+import pytest
+
+from contrasweep import data
+from contrasweep.data.manifest import Manifest
+from contrasweep.results.notices import unread_lines, unread_settings
+from contrasweep.running.worker.execution import Execution
+from contrasweep.running.worker.recorded_config import RecordedConfig
+from contrasweep.storage.record import Record, Status
+from contrasweep.storage.records import StudyRecords
+from contrasweep.trial import Report, Trial
+
+CONFIG = {"lr": 0.1, "batchsize": 8, "loss": {"name": "ocl", "sigma": 0.5}, "widths": [1, 2]}
+
+
+@dataclass
+class Own:
+    lr: float
+    batchsize: int
+    loss: dict
+    widths: list
+
+
+@pytest.mark.parametrize(
+    ("read", "left"),
+    [
+        (lambda c: None, ("lr", "batchsize", "loss.name", "loss.sigma", "widths")),
+        (lambda c: (c["lr"], c.get("batch_size", 4)), ("batchsize", "loss.name", "loss.sigma", "widths")),
+        (lambda c: ("lr" in c, c["loss"]["sigma"]), ("batchsize", "loss.name", "widths")),
+        (lambda c: (sorted(c), len(c)), ("lr", "batchsize", "loss.name", "loss.sigma", "widths")),
+        (lambda c: c.items(), ("loss.name", "loss.sigma")),
+        (lambda c: list(c.values()), ("loss.name", "loss.sigma")),
+        (lambda c: dict(c), ("loss.name", "loss.sigma")),
+        (lambda c: Own(**c), ("loss.name", "loss.sigma")),
+        (lambda c: dict(**c["loss"]), ("lr", "batchsize", "widths")),
+        (lambda c: c.pop("widths"), ("lr", "batchsize", "loss.name", "loss.sigma")),
+        (json.dumps, ()),
+        (copy.deepcopy, ()),
+        (pickle.dumps, ()),
+        (lambda c: {"epochs": 1} | c, ()),
+        (lambda c: c | {"epochs": 1}, ()),
+        (lambda c: c.copy(), ()),
+    ],
+)
+def test_what_was_read_is_noted(read, left):
+    config = RecordedConfig(CONFIG)
+    read(config)
+    assert config.unread() == left
+
+
+def test_it_is_the_config_it_was_made_of():
+    config = RecordedConfig(CONFIG)
+    assert config == CONFIG and isinstance(config, dict) and json.loads(json.dumps(config)) == CONFIG
+    assert type(copy.deepcopy(config)["loss"]) is dict
+
+
+def reads_two(trial, resume=None):
+    assert trial.id == Trial("s", "a", "m:f", CONFIG, trial.data, fold=0).id
+    yield Report(1, {"accuracy": trial.config["lr"] + len(trial.config["widths"])})
+
+
+def knows_its_settings(trial, resume=None):
+    yield Report(1, {"accuracy": 1.0})
+
+
+knows_its_settings.settings = dict
+
+
+@pytest.mark.parametrize(
+    ("function", "left"), [(reads_two, ("batchsize", "loss.name", "loss.sigma")), (knows_its_settings, ())]
+)
+def test_the_record_names_what_was_never_read(function, left, tmp_path):
+    trial = Trial("s", "a", "m:f", CONFIG, data.resolve("digits", folds=2, storage=str(tmp_path)), fold=0)
+    records = StudyRecords(str(tmp_path), "s")
+    execution = Execution(trial, function, records, metric="accuracy")
+    while execution.advance().record is None:
+        pass
+    record = records.read_one(trial.id)
+    assert record is not None and (record.status, record.unread) == (Status.DONE, left)
+    assert (b'"unread"' in record.to_json()) == bool(left), "records of others stay as they were"
+
+
+def record(arm, unread=(), status=Status.DONE):
+    return Record.of(
+        Trial("s", arm, "m:f", CONFIG, Manifest("d", "", "image", {})), status=status, unread=tuple(unread)
+    )
+
+
+def test_a_setting_counts_as_unread_where_no_finished_trial_of_an_arm_read_it():
+    records = [
+        record("a", ["lr", "batchsize"]),
+        record("a", ["batchsize"]),
+        record("b", ["batchsize"]),
+        record("c", ["widths"], Status.FAILED),
+        record("c"),
+    ]
+    assert unread_settings(records) == {"batchsize": ("a", "b")}
+    assert unread_lines(records) == [
+        "batchsize: no trial of arms a, b read this setting, so it changed nothing there; it may be misspelt."
+    ]
+    assert unread_settings([record("c", ["lr"], Status.FAILED)]) == {}

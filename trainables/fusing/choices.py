@@ -1,0 +1,235 @@
+"""Which trials are fused, how many at a time, and why the others run alone."""
+
+import statistics
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cluster.packing import Placement, options, slots_on
+from contrasweep import canonical
+from contrasweep.planning.footprints import Cell, Footprints, cell_of
+from contrasweep.planning.lanes import arm_choice
+from contrasweep.planning.plan import Plan
+from contrasweep.study.cohort_choice import SIZES
+from contrasweep.study.trainables import find_trainable
+from contrasweep.trial import Trial
+from trainables.fusing.known_engines import KnownEngines
+from trainables.fusing.protocol import AUTO, CannotFuse, Fusible, cohorts_of
+
+MEMBER_GIB = 0.15
+"""Host memory of the process that stands for one member of a cohort: Ray's worker, without torch."""
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A trial is a member of cohorts of this `key` with so many `slots`, whose steps the `engine` computes; with one,
+    in its own process. `gain`: trials per hour against alone, by the probe (None: not probed)."""
+
+    key: str
+    slots: int
+    engine: str = AUTO
+    gain: float | None = None
+
+
+@dataclass(frozen=True)
+class Unfused:
+    """A trial runs alone, with the reason; "" where nobody asked for more."""
+
+    reason: str = ""
+    key: str = ""
+
+
+Choice = Fused | Unfused
+
+
+class Fusion:
+    """Decides for each trial of a study. `counts`: how many trials of each key there are to run."""
+
+    def __init__(self, footprints: Footprints, known: KnownEngines | None = None) -> None:
+        self.footprints, self.known = footprints, known or KnownEngines()
+        self.counts: Counter[str] = Counter()
+        self.changed = True
+        """Whether the order of trials is to be arranged anew: at first, and when a probe has ended."""
+        self._fusible: dict[str, Fusible | None] = {}
+        self._keys: dict[tuple[str, Cell, int | None], str | Unfused] = {}
+        self._unprobed: dict[str, Trial] = {}  # by key, of which a probe would decide
+        self._trained: dict[str, list[float]] = {}  # key -> seconds of its trials that have ended
+        self._separate: dict[str, str] = {}  # key -> why its trials run alone from now on
+        self._most: dict[str, int] = {}  # key -> slots at most, since more ran out of memory
+
+    @property
+    def used(self) -> bool:
+        """Whether any arm's trials may be fused."""
+        return any(self.choice(arm) != "off" for arm in self.footprints.study.arms)
+
+    def choice(self, arm: str) -> Any:
+        """The field `cohort` of an arm, else of the study."""
+        return arm_choice(self.footprints.study, arm)
+
+    def count(self, expected: Iterable[tuple[Trial, int]]) -> "Fusion":
+        """Note trials that are to run, and how many of each kind."""
+        for trial, number in expected:
+            if self.choice(trial.arm) != "off" and isinstance(key := self._key(trial), str):
+                self.counts[key] += number
+        return self
+
+    def of(self, trial: Trial) -> Choice:
+        """How `trial` runs."""
+        choice = self.choice(trial.arm)
+        if choice == "off":
+            return Unfused()
+        key = self._key(trial)
+        if isinstance(key, Unfused):
+            return key
+        if key in self._separate:
+            return Unfused(self._separate[key], key)
+        return self._as_probed(trial, key) if choice == "auto" else self._as_declared(trial, key, choice)
+
+    def _as_probed(self, trial: Trial, key: str) -> Choice:
+        """Under `auto`: with the engine that a probe showed to pay."""
+        if not callable(getattr(self._cohorts(trial.arm), "probe", None)):
+            return Unfused("its trainable cannot time its engines (its `lane` has no `probe`)", key)
+        if (best := self.known.best(key, [1, *self.sizes(trial)], self.counts[key])) is None:
+            self._unprobed[key] = trial
+            return Unfused("its engines have not been probed", key)
+        if best.alone:
+            return Unfused("the probe shows no gain", key)
+        return Fused(key, best.slots, best.engine, best.gain)
+
+    def _as_declared(self, trial: Trial, key: str, choice: int) -> Choice:
+        """With a number: so many at a time, or as many as there are and fit."""
+        if self.counts[key] == 1:
+            return Unfused("no other trial has its shapes", key)
+        needed = next((size for size in SIZES if size >= self.counts[key]), max(SIZES))
+        fitting = self._fitting(trial, key, min(needed, choice))
+        if not fitting:
+            return Unfused("two of its kind do not fit the memory of a host", key)
+        best = self.known.best(key, fitting[-1:], self.counts[key])
+        if best is None or best.alone:  # not probed, or asked for though it does not pay
+            return Fused(key, fitting[-1], gain=None if best is None else best.gain)
+        return Fused(key, best.slots, best.engine, best.gain)
+
+    def arranged(self, trials: Iterable[Trial]) -> Iterator[Trial]:
+        """The trials in their order, but each followed by as many of its key as fit a cohort with it: else every place
+        would hold cohorts of many keys, each with few members."""
+        every = list(trials)
+        choices: dict[tuple[str, Cell, int | None], Choice] = {}
+        of_key: dict[Fused, deque[int]] = {}
+        chosen: list[Choice] = []
+        for number, trial in enumerate(every):
+            kind = _kind(trial)
+            if kind not in choices:
+                choices[kind] = self.of(trial)
+            chosen.append(choice := choices[kind])
+            if isinstance(choice, Fused):
+                of_key.setdefault(choice, deque()).append(number)
+        for number, choice in enumerate(chosen):
+            if not isinstance(choice, Fused):
+                yield every[number]
+            elif of_key[choice] and of_key[choice][0] == number:
+                for _ in range(min(choice.slots, len(of_key[choice]))):
+                    yield every[of_key[choice].popleft()]
+
+    def sizes(self, trial: Trial) -> list[int]:
+        """Slots that a cohort of several such trials may have under `auto`: no more than leave work for every place,
+        and than fit the memory."""
+        key = self._key(trial)
+        if not isinstance(key, str):
+            return []
+        return self._fitting(trial, key, self.counts[key] // max(1, self._places(trial)))
+
+    def _fitting(self, trial: Trial, key: str, most: int) -> list[int]:
+        """Slots, `most` at the most, that fit the memory of a host as far as is known."""
+        most = min(most, self._most.get(key, max(SIZES)), self.known.most_slots(key))
+        return [size for size in SIZES if size <= most and self.options(trial, size)]
+
+    def ended(self, trial: Trial, seconds: float) -> None:
+        """A trial that ran alone took so long."""
+        if self.choice(trial.arm) != "off" and isinstance(key := self._key(trial), str):
+            self._trained.setdefault(key, []).append(seconds)
+
+    def unprobed(self) -> list[tuple[str, Trial, float]]:
+        """Keys of which a probe would decide, with a trial, and the seconds that their trials still have to train if
+        they take as long as those that have ended; most first."""
+        waiting = [
+            (key, trial, statistics.median(took) * (self.counts[key] - len(took)))
+            for key, trial in self._unprobed.items()
+            if (took := self._trained.get(key)) and key not in self._separate and not self.known.of(key).timings
+        ]
+        return sorted(waiting, key=lambda entry: -entry[2])
+
+    def verdict(self, key: str) -> str:
+        """What a probe's figures come to, in words."""
+        best = self.known.best(key, (1, *SIZES), self.counts[key])
+        if best is None or best.alone:
+            return "the probe shows no gain, its trials run alone"
+        return f"{slots_text(best.slots)} by engine {best.engine}, {best.gain:.1f}x trials per hour expected"
+
+    def options(self, trial: Trial, slots: int) -> list[Placement]:
+        """Every way to place a member of a cohort of `slots`: an equal part of the cohort's place."""
+        if slots == 1:
+            return self.footprints.options(trial)
+        return [
+            Placement(place.gpu, place.share / slots, place.cpus / slots, place.host_memory_gib / slots)
+            for place in options(self.footprints.together(trial, slots, MEMBER_GIB), self.footprints.inventory)
+            if place.share <= 1
+        ]
+
+    def overflowed(self, key: str, slots: int) -> None:
+        """A cohort of so many slots ran out of memory: from now on half of them, at last alone."""
+        self._most[key] = min(self._most.get(key, slots), slots // 2)
+        self.known.limit(key, self._most[key])
+        if self._most[key] < min(SIZES):
+            self._separate[key] = "two of its kind ran out of memory"
+
+    def separate(self, key: str, reason: str) -> None:
+        """The trials of a key run alone from now on."""
+        self._separate.setdefault(key, reason)
+
+    def _key(self, trial: Trial) -> str | Unfused:
+        kind = _kind(trial)
+        if kind not in self._keys:
+            self._keys[kind] = self._ask_key(trial)
+        return self._keys[kind]
+
+    def _ask_key(self, trial: Trial) -> str | Unfused:
+        fusible = self._cohorts(trial.arm)
+        if fusible is None:
+            return Unfused("its trainable has no `lane` of cohorts")
+        try:
+            return canonical.digest([trial.trainable, fusible.key(trial)], length=16)
+        except CannotFuse as error:
+            return Unfused(error.reason)
+        except (Exception, SystemExit) as error:  # the trainable is the user's
+            return Unfused(f"its `lane` cannot say its key ({type(error).__name__}: {error})")
+
+    def _cohorts(self, arm: str) -> Fusible | None:
+        if arm not in self._fusible:
+            function: Callable[..., Any] = find_trainable(self.footprints.study.arms[arm], f"arms.{arm}.trainable")
+            self._fusible[arm] = cohorts_of(function)
+        return self._fusible[arm]
+
+    def _places(self, trial: Trial) -> int:
+        """Cohorts of the smallest size that run at the same time on all hosts."""
+        nodes = self.footprints.inventory.nodes
+        kinds = options(self.footprints.together(trial, min(SIZES), MEMBER_GIB), self.footprints.inventory)
+        return sum(slots_on(kind, node) * node.count for kind in kinds for node in nodes)
+
+
+def slots_text(slots: int) -> str:
+    """How many trials train as one, in words."""
+    return "each trial alone" if slots == 1 else f"{slots} trials as one"
+
+
+def _kind(trial: Trial) -> tuple[str, Cell, int | None]:
+    """What trials of one key have in common at least: seeds alone may differ."""
+    return trial.arm, cell_of(trial), trial.fold
+
+
+def fusion_of(plan: Plan, footprints: Footprints, done: Iterable[str], known: KnownEngines | None = None) -> Fusion:
+    """The choices for a plan, of whose trials those `done` have a record."""
+    fusion = Fusion(footprints, known)
+    if fusion.used:
+        fusion.count(plan.expected(set(done)))
+    return fusion

@@ -1,0 +1,229 @@
+"""What each engine takes for trials of one key, by a few of its steps: figures by which a study decides who is fused.
+
+On a CPU, seconds are those of the processor, so that what else runs on the machine changes them little; those of
+compiling, which has processes of its own, are the clock's.
+"""
+
+import itertools
+import logging
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from contrasweep.processes import scratch_prefix
+from contrasweep.trial import Trial
+from trainables import torch_internals
+from trainables.fusing.cohorts.cohort import Batch, FusedCohort, Stepped
+from trainables.fusing.folding import ENGINES
+from trainables.fusing.protocol import ALONE, CannotFuse, Timing
+from trainables.optimisation import Schedule
+
+log = logging.getLogger(__name__)
+STEPS, WARM = 9, 2
+"""Steps that are timed, after so many that are not."""
+PRODUCT_ROWS = 128
+"""Rows of a step up to which compiled products are the faster ones on a CPU; compiled groups are above."""
+POTENTIAL = 2.0
+"""How many times faster a step of a trial alone would be at the rate of a product of matrices, from which on an engine
+is tried on a CPU. Small networks have 2.3 to 5 and gain 1.3 to 3.9 times, a ResNet-18 has .7 and loses."""
+SIDE = 384
+"""Rows and columns of those matrices."""
+FEW = 16
+"""Images of a first step on a CPU: where already these show that nothing is to be gained, as large networks do, the
+whole batch need not be waited for."""
+OpenCohort = Callable[[int, str], FusedCohort[Any]]
+"""A cohort of so many slots by an engine's name."""
+
+
+class Timed(Stepped, Protocol):
+    """A method whose steps are timed."""
+
+    schedule: Schedule
+
+    def step(self, running: Any, /, *batch: Any) -> object:
+        """The next step of an epoch."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The method of a trial alone with so many images in a batch, and what its time depends on: `images` of a batch,
+    `rows` of a step, and how many batches are drawn `together`."""
+
+    of_batches: Callable[[int], Timed]
+    device: torch.device
+    images: int
+    rows: int
+    epochs: int
+    evaluate_every: int
+    together: int = 1
+
+    def build(self) -> Timed:
+        """The method as the trial has it."""
+        return self.of_batches(self.images)
+
+
+def probe(trial: Trial, slots: Sequence[int], subject: Subject, open_cohort: OpenCohort) -> list[Timing]:
+    """The trial alone, and every engine worth trying with so many `slots`."""
+    clock = Clock(subject.device)
+    if subject.device.type == "cpu" and subject.images >= 2 * FEW:
+        few = subject.of_batches(FEW)
+        few_s, potential = _first_step(clock, few)
+        if potential < POTENTIAL:  # a larger batch has less
+            return [Timing(ALONE, 1, few.schedule.steps * few_s)]
+    method = subject.build()
+    steps = method.schedule.steps
+    step_s, potential = _step_alone(clock, method)
+    engines = candidates(slots, subject.rows, clock.device.type, potential)
+    rest_s = clock.of(subject.build) + _beside_steps(clock, method, subject, trial) if engines else 0.0
+    timings = [Timing(ALONE, 1, steps * step_s + rest_s)]
+    for engine, count in engines:
+        compiled = ENGINES[engine].compiled
+        if compiled and not torch_internals.can_compile():
+            continue
+        try:
+            fused = _fused(clock, trial, partial(open_cohort, count, engine), twice=compiled)
+        except CannotFuse:  # by this engine: the masks of dropout have no compiled form
+            continue
+        except Exception as error:
+            if not compiled:
+                raise
+            log.warning("engine %s cannot be used here: %s", engine, error)  # where there is no compiler, say
+            continue
+        trial_s = steps * fused.step_s / count + rest_s
+        timings.append(Timing(engine, count, trial_s, fused.start_s, fused.compile_s))
+    return timings
+
+
+def candidates(slots: Sequence[int], rows: int, device: str, potential: float = math.inf) -> list[tuple[str, int]]:
+    """Engines and numbers of slots to try for members with steps of `rows` rows, that would be `potential` times faster
+    at the rate of products. On a CPU a graph takes tens of seconds to compile, and gains with one member what it gains
+    with four; a step that is near that rate already gains nothing."""
+    compiled = [engine.name for engine in ENGINES.values() if engine.compiled]
+    if device != "cpu":
+        largest = [(name, max(slots)) for name in compiled if slots]
+        return [(e.name, count) for e in ENGINES.values() for count in slots if not e.compiled] + largest
+    if potential < POTENTIAL:
+        return []
+    best = "products-compiled" if rows <= PRODUCT_ROWS else "grouped-compiled"
+    return [(best, 1), *(("grouped", count) for count in slots[:2])]
+
+
+class Clock:
+    """Seconds of work on a device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def now(self) -> float:
+        """Seconds so far."""
+        if self.device.type != "cuda":
+            return time.process_time()
+        torch.cuda.synchronize(self.device)
+        return time.perf_counter()
+
+    def of(self, act: Callable[[], object]) -> float:
+        """Seconds of one call."""
+        start = self.now()
+        act()
+        return self.now() - start
+
+    def median(self, act: Callable[[Any], object], batches: Sequence[Any]) -> float:
+        """The median second of `STEPS` calls on these batches, again from the first where there are fewer."""
+        repeated = itertools.islice(itertools.cycle(batches), WARM + STEPS)
+        return statistics.median([self.of(partial(act, batch)) for batch in repeated][WARM:])
+
+
+def _first_step(clock: Clock, method: Timed) -> tuple[float, float]:
+    """Seconds of a method's first step, and how many times faster it would be at the rate of a product of matrices."""
+    running = method.begin(1)
+    with closing(running.batches):
+        batch = next(running.batches)
+    with FlopCounterMode(display=False) as counter:
+        step_s = clock.of(lambda: method.step(running, *batch))
+    return step_s, step_s * _product_rate(clock) / max(1, counter.get_total_flops())
+
+
+def _step_alone(clock: Clock, method: Timed) -> tuple[float, float]:
+    """Seconds of a step of a trial alone, and how many times faster it would be at the rate of a product of matrices.
+    Where that shows with the first step to be too little, it is the only one."""
+    first_s, potential = _first_step(clock, method)
+    if clock.device.type == "cpu" and potential < POTENTIAL:
+        return first_s, potential
+    running = method.begin(1)
+    with closing(running.batches):
+        batches = list(itertools.islice(running.batches, WARM + STEPS))
+    step_s = clock.median(lambda batch: method.step(running, *batch), batches)
+    return step_s, potential * step_s / first_s
+
+
+def _product_rate(clock: Clock) -> float:
+    """Floating-point operations a second of a product of two matrices."""
+    a = torch.rand(SIDE, SIDE, device=clock.device)
+    return 2 * SIDE**3 / clock.median(lambda other: a @ other, [a])
+
+
+def _beside_steps(clock: Clock, method: Timed, subject: Subject, trial: Trial) -> float:
+    """Seconds of a whole trial beside its steps: its batches and its evaluations, in a process that has done both."""
+    started = clock.now()
+    running = method.begin(1)
+    drawn = min(running.count, max(1, subject.together))
+    with closing(running.batches):
+        for _ in itertools.islice(running.batches, drawn):
+            pass
+    batch_s = (clock.now() - started) / drawn
+    number = 0 if trial.fold is None or not subject.evaluate_every else subject.epochs // subject.evaluate_every
+    with tempfile.TemporaryDirectory(prefix=scratch_prefix("probe")) as folder:
+        method.evaluate(True, Path(folder))
+        each = clock.of(lambda: method.evaluate(False, Path(folder))) if number else 0.0
+        last = clock.of(lambda: method.evaluate(True, Path(folder)))
+    return method.schedule.steps * batch_s + number * each + last
+
+
+@dataclass(frozen=True)
+class Fused:
+    """Seconds of a step of a whole cohort, of a process's start with all that is compiled on disk, and of compiling."""
+
+    step_s: float
+    start_s: float
+    compile_s: float
+
+
+def _fused(clock: Clock, trial: Trial, open_cohort: Callable[[], FusedCohort[Any]], *, twice: bool) -> Fused:
+    """Time a cohort of copies of `trial` with other seeds; `twice` where the first one compiles."""
+    cold_s = 0.0
+    if twice:
+        with _started(clock, trial, open_cohort) as (_, _, cold_s, _):
+            pass
+    with _started(clock, trial, open_cohort) as (cohort, start_s, wall_s, batches):
+        return Fused(clock.median(cohort.network.step, batches), start_s, max(0.0, cold_s - wall_s))
+
+
+@contextmanager
+def _started(
+    clock: Clock, trial: Trial, open_cohort: Callable[[], FusedCohort[Any]]
+) -> Iterator[tuple[FusedCohort[Any], float, float, list[dict[int, Batch[Any]]]]]:
+    """A cohort that has taken its first step, the seconds of work and of the clock that this took beside the members'
+    own start, and batches for more."""
+    start, wall = clock.now(), time.perf_counter()
+    with closing(open_cohort()) as cohort:
+        start, wall = clock.now() - start, time.perf_counter() - wall
+        for number in range(cohort.slots):
+            cohort.join(replace(trial, seed=trial.seed + number), None)
+        members = list(cohort.members.values())
+        for member in members:
+            cohort.prepare(member)
+        count = min(WARM + STEPS, *(member.running.count for member in members))
+        batches = [{member.slot: member.draw() for member in members} for _ in range(count)]
+        first = time.perf_counter()
+        start += clock.of(lambda: cohort.network.step(batches[0]))
+        yield cohort, start, wall + time.perf_counter() - first, batches

@@ -1,0 +1,37 @@
+"""K networks of one architecture trained as one, each with numbers of its own (Wang et al. 2021, HFTA).
+
+folded = fold(model, slots=8)
+folded.put(0, state_dict)
+losses = loss(folded(images), labels, rows)      # [8]
+"""
+
+from trainables.fusing.folding import convolutions, linear, norms, shapes  # noqa: F401  # their rules
+from trainables.fusing.folding.averages import FoldedAverage
+from trainables.fusing.folding.engines import ENGINES, Engine
+from trainables.fusing.folding.errors import Unfoldable
+from trainables.fusing.folding.losses import FoldedLoss, Judged, loss_form
+from trainables.fusing.folding.network import Folded, fold
+from trainables.fusing.folding.optimisers import FoldedOptimizer, fold_optimizer
+from trainables.fusing.folding.rules import folding_rule
+from trainables.fusing.folding.slots import Slots
+from trainables.fusing.folding.step import Outcome, Step
+from trainables.fusing.folding.temperature import FoldedTemperature
+
+__all__ = [
+    "ENGINES",
+    "Engine",
+    "Folded",
+    "FoldedAverage",
+    "FoldedLoss",
+    "FoldedOptimizer",
+    "FoldedTemperature",
+    "Judged",
+    "Outcome",
+    "Slots",
+    "Step",
+    "Unfoldable",
+    "fold",
+    "fold_optimizer",
+    "folding_rule",
+    "loss_form",
+]

@@ -1,0 +1,93 @@
+"""Rules for convolutions: grouped ones, and batched products of shifted views.
+
+Folding K convolutions into one with K groups is HFTA's (Wang et al. 2021, MLSys). On a CPU, and for few channels, a
+product of the unfolded windows with the weights (im2col: Chellapilla et al. 2006) is faster, once compiled.
+"""
+
+from typing import Any
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from trainables.fusing.folding.engines import Engine
+from trainables.fusing.folding.rules import folding_rule
+from trainables.fusing.folding.slots import Slots, stacked
+from trainables.fusing.folding.windows import WindowProduct, places
+
+
+def joined(x: Float[Tensor, "k n c *size"]) -> Float[Tensor, "n kc *size"]:
+    """The members' channels side by side, as torch's own layers take them; a view where memory lies so."""
+    return x.transpose(0, 1).flatten(1, 2)
+
+
+def divided(x: Float[Tensor, "n kc *size"], slots: Slots) -> Float[Tensor, "k n c *size"]:
+    """The reverse of `joined`, always a view."""
+    return x.view(len(x), slots.count, x.shape[1] // slots.count, *x.shape[2:]).transpose(0, 1)
+
+
+class GroupedConv(nn.Module):
+    """K convolutions as one with K times the groups."""
+
+    def __init__(self, module: Any, slots: Slots) -> None:
+        super().__init__()
+        self.slots, self.plain = slots, (module.stride, module.padding, module.dilation)
+        self.groups, self.mode = module.groups, module.padding_mode
+        self.around = module._reversed_padding_repeated_twice
+        self.convolution = getattr(F, f"conv{len(module.kernel_size)}d")
+        self.weight = stacked(module.weight, slots.count)
+        self.bias = None if module.bias is None else stacked(module.bias, slots.count)
+
+    def forward(self, x: Float[Tensor, "k n c *size"]) -> Float[Tensor, "k n o *out"]:
+        """Maps [k n c *size] of each member to its maps."""
+        x, (stride, padding, dilation) = joined(x), self.plain
+        if self.mode != "zeros":
+            x, padding = F.pad(x, self.around, mode=self.mode), 0
+        bias = None if self.bias is None else self.bias.flatten()
+        groups = self.groups * self.slots.count
+        return divided(
+            self.convolution(x, self.weight.flatten(0, 1), bias, stride, padding, dilation, groups), self.slots
+        )
+
+
+class ProductConv(nn.Module):
+    """K convolutions as batched products: the windows of all places [k n*h*w a*b*c] with the weights [k a*b*c o].
+
+    The weights lie in memory as the product wants them, [k a b c o]; their axes are the plain ones, [k o c a b].
+    """
+
+    def __init__(self, module: nn.Conv2d, slots: Slots) -> None:
+        super().__init__()
+        self.slots = slots
+        self.stride, self.kernel = module.stride, module.kernel_size
+        self.around, self.mode = module._reversed_padding_repeated_twice, module.padding_mode
+        weight = stacked(module.weight, slots.count)
+        lying = weight.detach().permute(0, 3, 4, 2, 1).contiguous().permute(0, 4, 3, 1, 2)
+        self.weight = nn.Parameter(lying, requires_grad=weight.requires_grad)
+        self.bias = None if module.bias is None else stacked(module.bias, slots.count)
+
+    def forward(self, x: Float[Tensor, "k n c h w"]) -> Float[Tensor, "k n o y x"]:
+        """Maps [k n c h w] of each member to its maps, whose channels lie innermost."""
+        x = x.permute(0, 1, 3, 4, 2)  # [k n h w c]
+        if any(self.around):
+            x = self._padded(x)
+        height, width = (places(*along) for along in zip(x.shape[2:4], self.kernel, self.stride, strict=True))
+        weight = self.weight.permute(0, 3, 4, 2, 1).flatten(1, 3)
+        y: Tensor = WindowProduct.apply(x.contiguous(), weight, self.kernel, self.stride)
+        y = y if self.bias is None else y + self.bias[:, None]
+        return y.view(len(x), x.shape[1], height, width, -1).permute(0, 1, 4, 2, 3)
+
+    def _padded(self, x: Float[Tensor, "k n h w c"]) -> Float[Tensor, "k n hp wp c"]:
+        if self.mode == "zeros":
+            return F.pad(x, (0, 0, *self.around))
+        flat = F.pad(x.permute(0, 1, 4, 2, 3).flatten(0, 1), self.around, mode=self.mode)
+        return flat.view(*x.shape[:2], *flat.shape[1:]).permute(0, 1, 3, 4, 2)
+
+
+@folding_rule(nn.Conv1d, nn.Conv2d, nn.Conv3d)
+def fold_convolution(module: Any, slots: Slots, engine: Engine) -> nn.Module:
+    """Products for convolutions of images without groups and dilation, otherwise groups."""
+    plain = isinstance(module, nn.Conv2d) and module.groups == 1 and module.dilation == (1, 1)
+    if engine.form == "products" and plain:
+        return ProductConv(module, slots)
+    return GroupedConv(module, slots)

@@ -1,0 +1,199 @@
+"""One training step of K members: forward, losses, gradients, and the optimizer's update of those allowed to move.
+
+The members' losses are summed, so that each gradient is that of its own loss (a mean would divide the learning rates
+by K). A member whose loss or gradient is not finite skips its step alone, as `trainables.loop.Guard` has it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+from torch.func import functional_call
+
+from trainables import torch_internals
+from trainables.fusing.folding.averages import FoldedAverage
+from trainables.fusing.folding.losses import StepLoss
+from trainables.fusing.folding.network import Folded
+from trainables.fusing.folding.optimisers import FoldedOptimizer
+from trainables.fusing.folding.programs import program_of
+from trainables.fusing.folding.slots import like
+from trainables.fusing.folding.temperature import FoldedTemperature
+from trainables.losses import ComposedLoss
+from trainables.losses.negatives import count_members
+from trainables.torch_internals import Program
+
+PerMember = Float[Tensor, " k"]
+Tensors = dict[str, Tensor]
+
+
+class Outcome(NamedTuple):
+    """Of a step: each member's loss, the norm of its gradient before clipping, whether it took the step (an inactive
+    slot did not), its embeddings, of each kind of embeddings that are compared the negatives with a score below 0 and
+    all of them (0 where they are not counted), and the terms that the loss names, by default the loss alone."""
+
+    losses: PerMember
+    norms: PerMember
+    taken: Bool[Tensor, " k"]
+    embeddings: Float[Tensor, "k n d"]
+    negatives: Int[Tensor, "k c"]
+    terms: Float[Tensor, "k t"]
+
+
+@dataclass
+class Step:
+    """A step of these parts; `clip` [K] is each member's largest norm of gradients (0: any), None for none at all.
+
+    The optimizer's parameters are the network's, and the temperature's `log_scale` after them where one is learned.
+    """
+
+    network: Folded
+    loss: StepLoss
+    optimizer: FoldedOptimizer
+    temperature: FoldedTemperature | None = None
+    average: FoldedAverage | None = None
+    clip: PerMember | None = None
+    counted: ComposedLoss | None = None
+    """The loss of a trial alone, where its negatives are counted."""
+    programs: dict[Any, tuple[Program, list[Tensor]]] = field(default_factory=dict, repr=False)
+    """Compiled steps with the tensors that they read and write, by the shapes of batches."""
+
+    def __call__(
+        self,
+        batch: Shaped[Tensor, "k n ..."] | Sequence[Shaped[Tensor, "k n ..."]],
+        labels: Int[Tensor, "k n"],
+        rows: Int[Tensor, "k n"],
+    ) -> Outcome:
+        """Train all active members on a batch each, which is what the network takes. `labels` and `rows` are those of
+        the embeddings."""
+        self.network.train()
+        places = self.loss.places(labels, rows)
+        if self.counted is not None:
+            places = (*places, labels if self.counted.loss.positives == "labels" else rows)
+        if self.network.engine.compiled and self.loss.can_compile(labels.shape[1]) and torch_internals.can_compile():
+            return self._compiled(batch, places)
+        return self.run(self.tensors(), batch, places, eager=True)
+
+    def _compiled(self, batch: Tensor | Sequence[Tensor], places: tuple[Tensor, ...]) -> Outcome:
+        """The step by its program, which is compiled for the first batch of a size."""
+        single, sides = isinstance(batch, Tensor), _sides(batch)
+        shapes = tuple((tuple(value.shape), value.dtype) for value in (*sides, *places))
+        if shapes not in self.programs:
+            tensors = self.tensors()
+            names, values = list(tensors), [value.detach() for value in tensors.values()]
+
+            def traced(*given: Tensor) -> tuple[Tensor, ...]:
+                batch, rest = given[: len(sides)], given[len(sides) :]
+                tensors = dict(zip(names, rest, strict=False))
+                return tuple(self.run(tensors, batch[0] if single else batch, rest[len(names) :]))
+
+            inputs = [*sides, *values, *places]
+            self.programs[shapes] = program_of(traced, inputs, self.identity, self.network.tree), values
+        program, values = self.programs[shapes]
+        return Outcome(*program(*sides, *values, *places))
+
+    @property
+    def identity(self) -> list[str]:
+        """What is computed, beside the sizes of tensors and the code of the modules."""
+        optimizer, parts = self.optimizer, (self.temperature, self.average, self.clip)
+        kinds = [type(optimizer).__name__, str(optimizer.decayed), *(str(part is not None) for part in parts)]
+        kinds.append("" if self.counted is None else f"{self.counted.similarity.name} {self.counted.loss.positives}")
+        device = self.network.slots.active.device.type  # what is traced within autocast has its casts in it
+        kinds.append(str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else "")
+        return [*self.network.description, str(self.loss.form), *kinds]
+
+    def tensors(self) -> Tensors:
+        """All that a step reads and writes beside its batch, by names."""
+        optimizer, slots = self.optimizer, self.network.slots
+        named: Tensors = {f"network.{name}": value for name, value in self.network.tree.named_parameters()}
+        named |= {f"network.{name}": value for name, value in self.network.tree.named_buffers()}
+        named |= {f"loss.{name}": value for name, value in self.loss.numbers.items()}
+        named |= {f"number.{name}": value for name, value in optimizer.numbers.items()}
+        for name, stacked in optimizer.states.items():
+            named |= {f"state.{name}.{i}": value for i, value in enumerate(stacked)}
+        named["active"] = slots.active
+        if self.temperature is not None:
+            named |= {"log_scale": self.temperature.log_scale, "initial": self.temperature.initial}
+        if self.average is not None:
+            named |= {f"average.{name}": value for name, value in self.average.values.items()}
+            named["decay"] = self.average.decay
+        if self.clip is not None:
+            named["clip"] = self.clip
+        return named
+
+    def run(
+        self, tensors: Tensors, batch: Tensor | Sequence[Tensor], places: tuple[Tensor, ...], *, eager: bool = False
+    ) -> Outcome:
+        """The step as a function of tensors alone, which a compiler or a CUDA graph can hold; it changes those of
+        `tensors` in place. `eager`: they are the parts' own, and their values may decide what is computed."""
+        names = self.trained
+        leaves = [tensors[name] if eager else tensors[name].detach().requires_grad_() for name in names]
+        given = dict(zip(names, leaves, strict=True))
+        outputs = self.network(batch) if eager else self._forward({**tensors, **given}, batch)
+        numbers = {name.removeprefix("loss."): value for name, value in tensors.items() if name.startswith("loss.")}
+        scale = None if self.temperature is None else given["log_scale"].exp()
+        ids, places = (None, places) if self.counted is None else (places[-1], places[:-1])
+        losses, compared, terms = self.loss.judge(outputs, numbers, places, scale)
+        slopes = torch.autograd.grad(losses.sum(), leaves, allow_unused=True)
+        with torch.no_grad():
+            gradients = [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, slopes, strict=True)]
+            norms = torch.stack([torch.linalg.vector_norm(g.reshape(len(g), -1), dim=1) for g in gradients], 1)
+            norms = torch.linalg.vector_norm(norms, dim=1)
+            losses, compared, terms = losses.detach(), [rows.detach() for rows in compared], terms.detach()
+            taken = torch.isfinite(losses + norms) & tensors["active"]
+            for rows in compared:
+                taken &= torch.isfinite(rows).flatten(1).all(1)
+            if self.clip is not None:
+                factor = (tensors["clip"].to(norms.dtype) / (norms + 1e-6)).clamp(max=1)
+                factor = torch.where(tensors["clip"] > 0, factor, 1.0)
+                gradients = [g * like(factor.to(g.dtype), g) for g in gradients]
+            self._update(tensors, gradients, taken, everyone=eager and bool(taken.all()))
+            negatives = self._negatives(compared, ids)
+        return Outcome(losses, norms, taken, compared[0], negatives, terms)
+
+    def _negatives(self, compared: Sequence[Tensor], ids: Tensor | None) -> Int[Tensor, "k c"]:
+        if self.counted is None or ids is None:
+            return torch.zeros(len(compared[0]), 2 * len(compared), dtype=torch.int64, device=compared[0].device)
+        return torch.cat([count_members(self.counted, rows, ids) for rows in compared], 1)
+
+    @property
+    def trained(self) -> list[str]:
+        """Names of the optimizer's parameters, in its order."""
+        names = [f"network.{name}" for name, value in self.network.named_parameters() if value.requires_grad]
+        return names if self.temperature is None else [*names, "log_scale"]
+
+    def _forward(self, tensors: Tensors, batch: Tensor | Sequence[Tensor]) -> Any:
+        """The network's forward pass on other tensors than its own."""
+        slots = self.network.slots
+        kept, slots.active, slots.masked = slots.active, tensors["active"], True
+        try:
+            state = {name: value for name, value in tensors.items() if name.startswith("network.")}
+            return functional_call(self.network.forwards[True], state, (batch,))
+        finally:
+            slots.active, slots.masked = kept, False
+
+    def _update(self, tensors: Tensors, gradients: list[Tensor], taken: Tensor, *, everyone: bool) -> None:
+        optimizer, parameters = self.optimizer, [tensors[name] for name in self.trained]
+        states = {name: [tensors[f"state.{name}.{i}"] for i in range(len(parameters))] for name in optimizer.states}
+        numbers = {name: tensors[f"number.{name}"] for name in optimizer.numbers}
+        weights, moved, counts = optimizer.moved(parameters, gradients, states, numbers)
+        if self.temperature is not None:
+            weights[-1] = self.temperature.clipped(weights[-1], tensors["initial"])
+        pairs = [*zip(parameters, weights, strict=True)]
+        for name, stacked in moved.items():
+            pairs += zip(states[name], stacked, strict=True)
+        pairs += [(numbers[name], value) for name, value in counts.items()]
+        if self.average is not None:
+            for name, weight in zip(self.trained, weights, strict=True):
+                if name.startswith("network."):
+                    old = tensors[f"average.{name.removeprefix('network.')}"]
+                    share = like((1 - tensors["decay"]).to(old.dtype), old)
+                    pairs.append((old, old + (weight - old) * share))
+        for old, new in pairs:
+            old.copy_(new if everyone else torch.where(like(taken, old), new, old))
+
+
+def _sides(batch: Tensor | Sequence[Tensor]) -> list[Tensor]:
+    return [batch] if isinstance(batch, Tensor) else list(batch)

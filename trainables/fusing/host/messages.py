@@ -1,0 +1,121 @@
+"""What a cohort's host tells the processes of its members: plain values, because those import neither torch nor the
+trainable."""
+
+import shutil
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from cluster import out_of_memory
+from cluster.usage import Meter
+from contrasweep.errors import ProcessLostError, StorageError
+from contrasweep.planning.lanes import FailedElsewhere, LaneFault
+from contrasweep.trial import Report
+from trainables.fusing.protocol import CannotFuse, Event
+
+STOPPED_HOST = "the cohort's host failed"
+"""How the error of members begins whose host has failed as a whole."""
+
+
+class CohortFault(LaneFault):
+    """A cohort cannot go on as a whole. No fault of its members: they go on from their checkpoints, in a smaller
+    cohort where memory may have run out, else alone."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """A member's part of what its host uses: peaks in GiB, utilisation from 0 to 1, and rows of its timeline."""
+
+    peak_host_memory_gib: float = 0.0
+    peak_gpu_memory_gib: float | None = None
+    gpu_utilisation: float | None = None
+    rows: tuple[Mapping[str, float], ...] = ()
+
+    @classmethod
+    def part_of(cls, meter: Meter, first_row: int, members: int) -> Self:
+        """An equal part for each of so many members of what `meter` has by now, with its timeline from `first_row`
+        on."""
+        gpu, busy = meter.peak_gpu_memory_gib, meter.gpu_utilisation
+        return cls(
+            meter.peak_host_memory_gib / members,
+            None if gpu is None else gpu / members,
+            None if busy is None else busy / members,
+            tuple(_part(row, members) for row in meter.timeline[first_row:]),
+        )
+
+
+@dataclass
+class Message:
+    """An event of one member, with what the host printed for it since the one before, and the reports that the other
+    members made in the same step (id -> step and metrics), where a pruner compares them."""
+
+    report: Report | None = None
+    failure: str = ""
+    lost: bool = False  # a process or the storage failed, and not the trial
+    output: str = ""
+    usage: Usage = field(default_factory=Usage)
+    peers: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, event: Event) -> "Message":
+        """An event without what belongs to torch: metrics and items are numbers and NumPy's arrays."""
+        if isinstance(event.error, CannotFuse):
+            return cls(failure=f"{STOPPED_HOST}: its trials run alone, because {event.error.reason}")
+        if event.error is not None:
+            text = "".join(traceback.format_exception(event.error))
+            return cls(failure=text, lost=isinstance(event.error, StorageError | ProcessLostError))
+        report = event.report
+        if not isinstance(report, Report):
+            return cls() if report is None else cls(failure=f"TypeError: a cohort's event has a report, got {report!r}")
+        metrics = {name: _plain(value) for name, value in report.metrics.items()}
+        items = {name: np.asarray(scores) for name, scores in report.items.items()}
+        return cls(Report(report.step, metrics, report.checkpoint, items, dict(report.artifacts)))
+
+    @property
+    def row(self) -> dict[str, float]:
+        """The report as a pruner compares it; empty where there is none."""
+        if self.report is None:
+            return {}
+        numbers = {name: value for name, value in self.report.metrics.items() if isinstance(value, float)}
+        return {"step": self.report.step, **numbers}
+
+    def raise_failure(self) -> None:
+        """Raise what made the member fail, if it did."""
+        if self.lost:
+            raise ProcessLostError(self.failure)
+        if self.failure.startswith(STOPPED_HOST):
+            raise CohortFault(self.failure)
+        if self.failure and out_of_memory.which(self.failure):
+            raise CohortFault(f"{STOPPED_HOST}: {self.failure}")
+        if self.failure:
+            raise FailedElsewhere(self.failure)
+
+
+def moved(report: Report, folder: Path) -> Report:
+    """`report` with copies of its files in `folder`, so that the cohort may go on and use its own again."""
+    checkpoint = report.checkpoint
+    if checkpoint is not None:
+        checkpoint = Path(shutil.copytree(checkpoint, folder / "checkpoint"))
+    artifacts: dict[str, Path] = {}
+    for number, (name, path) in enumerate(report.artifacts.items()):
+        folder.mkdir(parents=True, exist_ok=True)
+        artifacts[name] = Path(shutil.copy2(path, folder / f"artifact-{number}"))
+    return Report(report.step, report.metrics, checkpoint, report.items, artifacts)
+
+
+def _part(row: Mapping[str, float], members: int) -> dict[str, float]:
+    """A row of the host's timeline as one of so many members' own; what is the machine's stays."""
+    own = ("process_memory_gib", "gpu_memory_gib", "gpu_utilization_percentage")
+    return {name: value / members if name in own else value for name, value in row.items()}
+
+
+def _plain(value: Any) -> Any:
+    """A metric as a float; what is none as its text, which the trial's record then names."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return repr(value)

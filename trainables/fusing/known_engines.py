@@ -1,0 +1,151 @@
+"""What probes of engines measured, kept in the storage by cohort key and device, and which engine pays.
+
+<storage>/calibration/cohorts/<cohort key>.json     written by the process that probed; may be deleted at any time
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, ClassVar
+
+import pydantic
+
+from cluster.inventory import Inventory
+from contrasweep.errors import StorageError
+from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.names import Label
+from contrasweep.storage.record import Count, Measure
+from contrasweep.storage.store import Store
+from trainables.fusing.protocol import ALONE, Timing
+
+log = logging.getLogger(__name__)
+_FOLDER = "calibration/cohorts/"
+MARGIN = 1.1
+"""An engine has to promise so many times the trials per hour of alone: what is timed in seconds holds for minutes."""
+MEMBER_START_S = 2.5
+"""Seconds of a core in which a member's process starts, which imports Ray and no torch; processes are used again."""
+
+
+@dataclass(frozen=True)
+class EngineTiming:
+    """One engine with so many slots on one kind of device: seconds of a trial, of a process's start, and of the
+    first compilation; see `trainables.fusing.protocol.Timing`."""
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
+
+    device: Label
+    engine: Label
+    slots: Annotated[int, pydantic.Field(ge=1, le=1024)]
+    trial_s: Measure
+    start_s: Measure = 0.0
+    compile_s: Measure = 0.0
+
+
+@dataclass(frozen=True)
+class KeyEngines:
+    """What is known of one cohort key: timings, and how many slots fit the memory (None: as many as were tried)."""
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
+
+    timings: tuple[EngineTiming, ...] = ()
+    most_slots: Count | None = None
+
+
+ENGINES_FILE = JsonFile(pydantic.TypeAdapter(KeyEngines), 1, "delete it; the engines are probed again")
+"""calibration/cohorts/<cohort key>.json, written and read."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """The engine that is to be used; `gain`: trials per hour against alone."""
+
+    slots: int
+    engine: str
+    gain: float
+
+    @property
+    def alone(self) -> bool:
+        """Whether that is the trainable itself."""
+        return self.engine == ALONE
+
+
+@dataclass
+class KnownEngines:
+    """What a storage knows of engines, on one kind of `device`."""
+
+    store: Store | None = None
+    device: str = "cpu"
+    keys: dict[str, KeyEngines] = field(default_factory=dict)
+    compiled: set[str] = field(default_factory=set)
+    """Keys whose graphs a probe has compiled since: that is paid for."""
+
+    def of(self, key: str) -> KeyEngines:
+        """What is known of `key`; read once."""
+        if key not in self.keys:
+            self.keys[key] = _read(self.store, key) if self.store else KeyEngines()
+        return self.keys[key]
+
+    def most_slots(self, key: str) -> int:
+        """How many slots may be tried."""
+        most = self.of(key).most_slots
+        return 2**10 if most is None else most
+
+    def best(self, key: str, sizes: Sequence[int], trials: int) -> Best | None:
+        """The engine that takes the least time for so many trials, with what is still to compile, with one of the
+        `sizes` or as the trainable itself (`ALONE`); None where that was not timed. `ALONE` where others promise less
+        than `MARGIN` times its rate."""
+        timings = [t for t in self.of(key).timings if t.device == self.device]
+        if key in self.compiled:
+            timings = [replace(t, compile_s=0.0) for t in timings]
+        reference = next((t for t in timings if t.engine == ALONE), None)
+        if reference is None:
+            return None
+        fused = [t for t in timings if t.slots in sizes]
+        best = min([reference, *fused], key=lambda t: _total_s(t, trials))
+        gain = _total_s(reference, trials) / _total_s(best, trials)
+        return Best(1, reference.engine, 1.0) if gain < MARGIN else Best(best.slots, best.engine, gain)
+
+    def record(self, key: str, timings: Sequence[Timing]) -> None:
+        """Keep what a probe on this device measured just now, in place of what was known of the device."""
+        self.compiled.add(key)
+        known = self.of(key)
+        others = tuple(t for t in known.timings if t.device != self.device)
+        measured = (EngineTiming(self.device, t.engine, t.slots, t.trial_s, t.start_s, t.compile_s) for t in timings)
+        self._write(key, KeyEngines((*others, *measured), known.most_slots))
+
+    def limit(self, key: str, slots: int) -> None:
+        """Keep that more than so many slots run out of memory."""
+        known = self.of(key)
+        self._write(key, KeyEngines(known.timings, min(slots, self.most_slots(key))))
+
+    def _write(self, key: str, content: KeyEngines) -> None:
+        self.keys[key] = content
+        if self.store is not None:
+            ENGINES_FILE.write(self.store, engines_key(key), asdict(content))
+
+
+def device_of(inventory: Inventory) -> str:
+    """The kind of device that timings are for: the hosts' types of GPU, or `cpu`."""
+    return "+".join(sorted(gpu.type for gpu in inventory.gpu_types)) or "cpu"
+
+
+def engines_key(key: str) -> str:
+    """The file of a cohort key."""
+    return f"{_FOLDER}{key}.json"
+
+
+def _total_s(timing: EngineTiming, trials: int) -> float:
+    """Seconds of so many trials in one process, with what its start, its graphs and its members' processes cost
+    once."""
+    members = timing.slots * MEMBER_START_S if timing.slots > 1 else 0.0
+    return trials * timing.trial_s + timing.start_s + timing.compile_s + members
+
+
+def _read(store: Store, key: str) -> KeyEngines:
+    try:
+        return ENGINES_FILE.read(store, engines_key(key))
+    except FileNotFoundError:
+        return KeyEngines()
+    except StorageError as error:
+        log.warning("%s", error)
+        return KeyEngines()

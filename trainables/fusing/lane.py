@@ -1,0 +1,98 @@
+"""The lane of fused trials: several of one architecture as one network, or one by a compiled engine; the door by which
+the platform reaches all of `trainables.fusing`."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from cluster import out_of_memory
+from cluster.packing import Placement
+from contrasweep.planning.footprints import Footprints
+from contrasweep.planning.lanes import After, Ride
+from contrasweep.planning.plan import Lot, Plan
+from contrasweep.storage.record import Record, TrialNotes
+from contrasweep.storage.records import StudyRecords
+from contrasweep.trial import Trial
+from trainables.fusing.choices import Fused, Fusion, fusion_of
+from trainables.fusing.host.messages import CohortFault
+from trainables.fusing.known_engines import KnownEngines, device_of
+from trainables.fusing.plan_lines import fusion_lines, with_fusion
+
+MEMBER, OF_ONE = "trainables.fusing.host.member:CohortMember", "trainables.fusing.cohort_of_one:cohort_of_one"
+
+
+def open_fusing(plan: Plan, footprints: Footprints, done: Iterable[str], records: StudyRecords) -> "Fusing":
+    """The lane of one run; what probes of engines measured before is read from the storage."""
+    return Fusing(fusion_of(plan, footprints, done, KnownEngines(records.store, device_of(footprints.inventory))))
+
+
+class Fusing:
+    """Satisfies `contrasweep.planning.lanes.Lane`."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        self.fusion = fusion
+        self._check: Callable[[], None] = lambda: None
+        self._end: Callable[[], None] = lambda: None
+
+    def of(self, trial: Trial) -> Ride | None:
+        """A member of a cohort, or alone by another engine; None: alone, as its trainable trains it."""
+        choice = self.fusion.of(trial)
+        if not isinstance(choice, Fused):
+            return None
+        return Ride(
+            MEMBER if choice.slots > 1 else OF_ONE,
+            choice.slots,
+            {"key": choice.key, "engine": choice.engine},
+            TrialNotes(shared_by=choice.slots if choice.slots > 1 else None, engine=choice.engine),
+        )
+
+    def options(self, trial: Trial, ride: Ride) -> list[Placement]:
+        """An equal part of each place that holds the whole cohort."""
+        return self.fusion.options(trial, ride.members)
+
+    def after_error(self, trial: Trial, ride: Ride, error: str) -> After:
+        """A cohort that failed as a whole is halved where memory may have run out; else its trials train alone."""
+        key = str(ride.details["key"])
+        if CohortFault.__name__ in error:
+            if out_of_memory.may_be(error):
+                self.fusion.overflowed(key, ride.members)
+            else:
+                self.fusion.separate(key, "its cohort failed")
+            return "place again"
+        return "as before" if ride.members > 1 else "by memory"
+
+    def ended(self, trial: Trial, ride: Ride | None, record: Record) -> None:
+        """Learn how long a trial takes alone."""
+        if ride is None and record.status.counts:
+            self.fusion.ended(trial, record.seconds)
+
+    def arranged(self, trials: Iterable[Trial]) -> Iterator[Trial]:
+        """Trials of one cohort key together."""
+        return self.fusion.arranged(trials)
+
+    def take_changed(self) -> bool:
+        """At first, and when a probe has shown that it pays to fuse."""
+        changed, self.fusion.changed = self.fusion.changed, False
+        return changed
+
+    def annotated(self, lots: Sequence[Lot]) -> Sequence[Lot]:
+        """Rows of a plan with a column that says how their trials train."""
+        return with_fusion(lots, self.fusion)
+
+    def lines(self, lots: Sequence[Lot]) -> list[str]:
+        """A line for each cohort key, and for each reason to train alone."""
+        return fusion_lines(lots, self.fusion)
+
+    def start(self, context: Any, say: Callable[[str], object]) -> None:
+        """Take the context that probes and hosts need."""
+        from trainables.fusing.host.actor import end_hosts  # Ray comes with these, which a plan needs not
+        from trainables.fusing.probes import Probes
+
+        self._check, self._end = Probes(self.fusion, context, say).check, lambda: end_hosts(context)
+
+    def check(self) -> None:
+        """Start a probe that pays, and take the result of one that has ended."""
+        self._check()
+
+    def close(self) -> None:
+        """End the hosts that are left."""
+        self._end()

@@ -1,0 +1,20 @@
+"""The cohort that a trial joins, as the trial's description has it."""
+
+from typing import NamedTuple
+
+from contrasweep.running.trial_description import TrialDescription
+
+
+class CohortPlace(NamedTuple):
+    """A cohort; `gpu_share` is that of all its members together, 0 where it trains on a CPU."""
+
+    key: str
+    slots: int
+    engine: str
+    gpu_share: float
+
+
+def cohort_place(described: TrialDescription) -> CohortPlace:
+    """The cohort of a trial that is described with a ride of `trainables.fusing.lane`."""
+    ride = described["place"]["ride"]
+    return CohortPlace(str(ride["details"]["key"]), ride["members"], str(ride["details"]["engine"]), ride["gpu_share"])

@@ -1,0 +1,78 @@
+"""Probes of engines, beside the trials of a study with `cohort: auto`: one for each cohort key whose trials still take
+long enough. The trials that are handed out after it run as it says; what it measured stays in the storage."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ray
+
+from contrasweep.running.run_context import RunContext
+from contrasweep.running.trial_description import TrialDescription
+from contrasweep.storage.record import CodeRef, TrialNotes
+from contrasweep.study.cohort_choice import SIZES
+from trainables.fusing.choices import Fusion
+from trainables.fusing.compile_cache import share_compiled
+from trainables.fusing.protocol import Timing, cohorts_of
+
+log = logging.getLogger(__name__)
+WORTH_S = 200.0
+"""A key is probed while its trials still have so many seconds to train, one after the other: a probe takes six seconds
+of a core where it soon finds nothing to gain, a thirtieth of it, and tens where it compiles."""
+CHECK_S = 1.0
+
+
+class Probes:
+    """Starts probes, one at a time, and takes their results."""
+
+    def __init__(self, fusion: Fusion, context: RunContext, say: Callable[[str], object]) -> None:
+        self.fusion, self.context, self.say = fusion, context, say
+        self.due = 0.0
+        self.running: tuple[str, Any] | None = None  # key and what Ray will give
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Tune pickles its callbacks, for a restore that we never do; see `ActiveTrials`."""
+        return object, ()
+
+    def check(self) -> None:
+        """Look, if it is time to: take what has ended, start what is worth it."""
+        if (now := time.monotonic()) < self.due:
+            return
+        self.due = now + CHECK_S
+        if self.running is not None:
+            key, pending = self.running
+            if ray.wait([pending], timeout=0)[0]:
+                self.running = None
+                self._take(key, pending)
+        if self.running is None:
+            for key, trial, left_s in self.fusion.unprobed():
+                if left_s >= WORTH_S:
+                    self.say(f"probing the engines of cohort {key[:6]}: its trials have about {left_s:.0f} s to train")
+                    described = self.context.describe(trial, {}, TrialNotes(), CodeRef())
+                    share = max(
+                        (float(place.share) for place in self.fusion.footprints.options(trial)[:1]), default=0.0
+                    )
+                    task = ray.remote(_probe).options(num_cpus=0, num_gpus=min(1.0, share), max_retries=0)
+                    sizes = self.fusion.sizes(trial)
+                    self.running = (key, task.remote(self.context, described, sizes))
+                    return
+
+    def _take(self, key: str, pending: Any) -> None:
+        try:
+            timings: Sequence[Timing] = ray.get(pending)
+        except Exception as error:  # the trainable's, or its process was lost
+            reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+            self.fusion.separate(key, f"the probe of its engines failed ({reason})")
+            self.say(f"cohort {key[:6]}: the probe of its engines failed, its trials run alone ({reason})")
+            return
+        self.fusion.known.record(key, timings)
+        self.fusion.changed = True
+        self.say(f"cohort {key[:6]}: {self.fusion.verdict(key)}")
+
+
+def _probe(context: RunContext, described: TrialDescription, sizes: Sequence[int]) -> list[Timing]:
+    """In a process of its own: time the engines of a trial's key."""
+    share_compiled()
+    fusible: Any = cohorts_of(context.function(described["trial"]["trainable"]))
+    return list(fusible.probe(context.trial(described), [size for size in SIZES if size in sizes]))
