@@ -23,7 +23,7 @@ from contrasweep import AblationGrid, Arm, Replicates
 from contrasweep.planning.looks import stage_after
 from contrasweep.planning.plan import Cell
 from contrasweep.results.interim_analysis import UNIT, Compared, judge_look, look_before
-from contrasweep.results.interim_verdicts import Extension
+from contrasweep.results.interim_verdicts import ExtensionVerdicts
 from contrasweep.statistics.comparison import judged
 from contrasweep.statistics.design import contrast
 from contrasweep.statistics.evidence import Evidence, Gaps
@@ -173,7 +173,7 @@ def extended(sizes: Sequence[int], seed: int) -> dict[str, bool]:
         pairs = [Compared((), str(a), str(b), one) for (a, b), one in zip(ALL_PAIRS, evidence, strict=True)]
         now = [one.verdict != "undecided" for one in judge(evidence, family)]
         uncounted |= any(now)
-        looks = [Extension(log).looks_before((), pair.a, pair.b, pair.evidence) for pair in pairs]
+        looks = [ExtensionVerdicts(log).looks_before((), pair.a, pair.b, pair.evidence) for pair in pairs]
         counted = judged(evidence, family, "max", looks=looks)
         ever |= any(one.decided for one in counted)
         log = log.with_look(look_before(pairs, counted, log, n))

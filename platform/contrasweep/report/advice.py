@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contrasweep.planning.durations import duration
 from contrasweep.report.data import Variables
 from contrasweep.report.text import wrapped
-from contrasweep.results.advice import Advice, Outlook, Size
+from contrasweep.results.advice import Advice, PowerForecast, Size
 from contrasweep.statistics.prediction import Prediction
 from contrasweep.statistics.sizes import MOST_TIMES
 from contrasweep.text_table import text_table
@@ -38,11 +38,11 @@ def replicates(advice: Advice) -> str:
 def advice_rows(advice: Advice) -> list[list[str]]:
     """A head, a row for each of the undecided comparisons (the first of many), the detectable difference, the price."""
     rows = [["", f"now: {advice.present.replicates}", *(size.replicates for size in advice.sizes), "80% with"]]
-    for one in advice.outlooks:
+    for one in advice.forecasts:
         rows.append([one.title(advice.names), "undecided", *map(_chance, one.predictions), _enough(one)])
     if advice.omitted:
         rows.append([f"and {advice.omitted} more", *[""] * (len(advice.sizes) + 2)])
-    rows.append(["detectable difference", *_detectable(advice.outlooks), ""])
+    rows.append(["detectable difference", *_detectable(advice.forecasts), ""])
     rows.append(["price", "", *map(_price, advice.sizes), ""])
     return rows
 
@@ -51,11 +51,11 @@ def advice_notes(advice: Advice) -> list[str]:
     """How the numbers are meant, and how to follow them, as sentences."""
     lines = [
         "In brackets: the range for 80% of what the noise may be. Detectable: decided in 80% of studies"
-        + (", in the median of these comparisons." if len(advice.outlooks) > 1 else ".")
+        + (", in the median of these comparisons." if len(advice.forecasts) > 1 else ".")
     ]
-    if any(not one.enough for one in advice.outlooks):
+    if any(not one.enough for one in advice.forecasts):
         lines.append(f"–: not with {MOST_TIMES} times as many replicates.")
-    now = advice.outlooks[0].pair.comparison.evidence.common.design
+    now = advice.forecasts[0].pair.comparison.evidence.common.design
     if now.folds and now.seeds == 1:
         lines.append(
             "With one seed a fold it is not known how much of the noise is of training and not of the folds, where "
@@ -76,12 +76,12 @@ def _chance(prediction: Prediction) -> str:
     return f"{prediction.assurance:.0%} [{100 * prediction.low:.0f}, {100 * prediction.high:.0f}]"
 
 
-def _enough(one: Outlook) -> str:
+def _enough(one: PowerForecast) -> str:
     return " or ".join(f"{size.replicates} ({_price(size)})" for size, _ in one.enough) or "–"
 
 
-def _detectable(outlooks: Sequence[Outlook]) -> list[str]:
-    columns = zip(*(one.detectable for one in outlooks), strict=True)
+def _detectable(forecasts: Sequence[PowerForecast]) -> list[str]:
+    columns = zip(*(one.detectable for one in forecasts), strict=True)
     return [f"±{statistics.median_high(column):.2g}" for column in columns]
 
 

@@ -13,7 +13,7 @@ from contrasweep.results.advice import Advice
 from contrasweep.results.answer import Answer
 from contrasweep.results.building import build_table
 from contrasweep.results.cells import TableStyle, label
-from contrasweep.results.comparing import Judging
+from contrasweep.results.comparing import DecisionRule
 from contrasweep.results.rendering import NONE, DisplayNames
 from contrasweep.results.table import Table
 from contrasweep.rows import FrameRow
@@ -116,7 +116,7 @@ class ReportData:
 
     def _table(self, rows: Sequence[str], columns: Sequence[str]) -> Table:
         document = self.document
-        judging = Judging(
+        rule = DecisionRule(
             design=Design(folds=document.folds),
             mode=self.mode,
             alpha=document.alpha,
@@ -125,13 +125,7 @@ class ReportData:
             reference=document.reference,
         )
         table = build_table(
-            self.frame,
-            rows=rows,
-            columns=columns,
-            metric=self.metric,
-            judging=judging,
-            links=self.links,
-            axes=self.axes,
+            self.frame, rows=rows, columns=columns, metric=self.metric, rule=rule, links=self.links, axes=self.axes
         )
         return replace(table, style=TableStyle(names=self.names))
 

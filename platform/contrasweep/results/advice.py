@@ -9,7 +9,7 @@ import pandas as pd
 from contrasweep.planning.budget import covered
 from contrasweep.results.answer import Answer
 from contrasweep.results.cells import Pair
-from contrasweep.results.interim_verdicts import Extension, Growth
+from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
 from contrasweep.results.rendering import NONE, DisplayNames, TextRenderable
 from contrasweep.results.study_data import StudyData
 from contrasweep.statistics.design import Contrast
@@ -77,12 +77,12 @@ def _as_so_far(done: Sequence[Record]) -> Hours:
 
 
 TIMES = (2, 4)
-MAX_OUTLOOKS = 12
+MAX_FORECASTS = 12
 """Of more undecided comparisons those with the smallest p are looked into."""
 
 
 @dataclass(frozen=True)
-class Outlook:
+class PowerForecast:
     """One undecided comparison: the difference that is detectable now and at each of the advice's sizes (with 80 %, in
     units of the metric), what each size is predicted to decide, and the sizes that decide it with 80 %, the cheapest
     first (none: no size that could be proposed does)."""
@@ -107,7 +107,7 @@ class Advice(TextRenderable):
 
     present: Size
     sizes: tuple[Size, ...]
-    outlooks: tuple[Outlook, ...]
+    forecasts: tuple[PowerForecast, ...]
     fresh: bool = False
     look: int = 1
     pending: int = 0
@@ -116,11 +116,11 @@ class Advice(TextRenderable):
     names: DisplayNames = NONE  # what every format shows in place of declared names
 
     def __bool__(self) -> bool:
-        return bool(self.outlooks)
+        return bool(self.forecasts)
 
     def __repr__(self) -> str:
         if self:
-            count = len(self.outlooks) + self.omitted
+            count = len(self.forecasts) + self.omitted
             return f"Advice(on {count} undecided comparison{'s' * (count != 1)})"
         return f"Advice(none yet: {self.pending} trials are pending)" if self.pending else "Advice(none)"
 
@@ -146,7 +146,7 @@ class Advice(TextRenderable):
                     "assurance": [_chance(prediction) for prediction in one.predictions],
                     "enough": [vars(size) | _chance(prediction) for size, prediction in one.enough],
                 }
-                for one in self.outlooks
+                for one in self.forecasts
             ],
         }
 
@@ -157,44 +157,48 @@ class Advice(TextRenderable):
             [
                 dict(one.pair.context)
                 | {"a": one.pair.a, "b": one.pair.b, **vars(size), "detectable": detectable, **_chance(prediction)}
-                for one in self.outlooks
+                for one in self.forecasts
                 for size, detectable, prediction in zip(self.sizes, one.detectable[1:], one.predictions, strict=True)
             ]
         )
 
 
-def advice(data: StudyData, answer: Answer, growth: Growth | Extension | None, hours: Hours | None = None) -> Advice:
+def advice(
+    data: StudyData, answer: Answer, interim: InterimVerdicts | ExtensionVerdicts | None, hours: Hours | None = None
+) -> Advice:
     """What would decide those comparisons of `answer` that are undecided; of a study that is not at its end nothing is
     said, but how many of its trials are `pending`."""
     document = data.document
     prices = Prices(data.planned, document.folds, data.trial_records.values(), hours)
     pending = sum(trial_id not in data.trial_records for trial_id in data.planned["trial_id"])
     known = [pair for pair in answer.pairs if pair.comparison.n > 1]
-    unit: Unit = "repeats" if growth is not None and growth.unit == "repeats" else "seeds"
-    fresh = growth is not None and growth.finished
-    waiting = isinstance(growth, Growth) and not growth.finished
+    unit: Unit = "repeats" if interim is not None and interim.unit == "repeats" else "seeds"
+    fresh = interim is not None and interim.finished
+    waiting = isinstance(interim, InterimVerdicts) and not interim.finished
     undecided = [pair for pair in known if not pair.decided and pair.comparison.evidence.common.standard_error > 0]
     if not known or pending or waiting or not undecided:
         return Advice(Size(unit, prices.present[unit], 0, None), (), (), fresh, pending=pending)
     family = known[0].comparison.family
     first_level = family.levels(sum(pair.decided for pair in known))
-    look = 1 if fresh else 2 + (len(growth.log.looks) if isinstance(growth, Extension) else 0)
-    levels = tuple(first_level / 2 ** max(0, number - 1) for number in (look - 1, look))  # halved, see `Extension`
-    shown = sorted(undecided, key=lambda pair: pair.comparison.raw_p)[:MAX_OUTLOOKS]
+    look = 1 if fresh else 2 + (len(interim.log.looks) if isinstance(interim, ExtensionVerdicts) else 0)
+    levels = tuple(
+        first_level / 2 ** max(0, number - 1) for number in (look - 1, look)
+    )  # halved, see `ExtensionVerdicts`
+    shown = sorted(undecided, key=lambda pair: pair.comparison.raw_p)[:MAX_FORECASTS]
     count = prices.present[unit]
     units: list[Unit] = [unit]
     if document.folds and document.type == "ablation_grid" and not fresh:
         units = ["seeds", "repeats"]
     sizes = tuple(prices.of(unit, times * count, fresh) for times in TIMES)
-    outlooks = tuple(_outlook(pair, sizes, units, levels, family.margin, prices, fresh) for pair in shown)
+    forecasts = tuple(_forecast(pair, sizes, units, levels, family.margin, prices, fresh) for pair in shown)
     sweep = document.type == "sweep"
     omitted = len(undecided) - len(shown)
     return Advice(
-        Size(unit, count, 0, 0.0), sizes, tuple(o for o in outlooks if o.predictions), fresh, look, 0, omitted, sweep
+        Size(unit, count, 0, 0.0), sizes, tuple(o for o in forecasts if o.predictions), fresh, look, 0, omitted, sweep
     )
 
 
-def _outlook(
+def _forecast(
     pair: Pair,
     sizes: Sequence[Size],
     units: Sequence[Unit],
@@ -202,7 +206,7 @@ def _outlook(
     margin: float | None,
     prices: Prices,
     fresh: bool,
-) -> Outlook:
+) -> PowerForecast:
     """`levels`: of the present look and of the next."""
     now: Contrast = pair.comparison.evidence.common
     present_level, level = levels
@@ -217,7 +221,7 @@ def _outlook(
     for unit in units:
         if (one := enough(now, unit, level, margin, fresh=fresh)) is not None:
             reached.append((prices.of(unit, count_of(one.design, unit) + lost(unit), fresh), one))
-    return Outlook(
+    return PowerForecast(
         pair,
         (
             detectable_difference(now, now.design, present_level),

@@ -13,7 +13,7 @@ from contrasweep.data.reading import GROUP
 from contrasweep.errors import SpecError, StorageError, choose_from
 from contrasweep.results.answer import replicates_text
 from contrasweep.results.cells import Cell, Key, Pair, Replicate
-from contrasweep.results.comparing import Judging, comparisons
+from contrasweep.results.comparing import DecisionRule, comparisons
 from contrasweep.results.items import Items, ItemValues, item_groups, item_values, read_ahead
 from contrasweep.results.replicates import Layout, cells_of, distinct, groups_of, names_of, trials_of
 from contrasweep.results.table import NO_INTERVAL, Table
@@ -71,7 +71,7 @@ def build_table(
     rows: str | Sequence[str] | None,
     columns: str | Sequence[str] | None,
     metric: str,
-    judging: Judging | None = None,
+    rule: DecisionRule | None = None,
     planned: pd.DataFrame | None = None,
     links: Mapping[str, str] | None = None,
     axes: Sequence[str] | None = None,
@@ -81,27 +81,27 @@ def build_table(
     """The table of `frame` (one row a trial: trial_id, arm, the axes, fold, seed, status, metrics).
 
     `rows` and `columns` are `arm`, an axis, or a list of these. Trials of `planned` that `frame` lacks count as
-    pending. `judging` says what the replicates are, and which question the study decides: comparisons that do not
+    pending. `rule` says what the replicates are, and which question the study decides: comparisons that do not
     belong to it are exploratory. `axes` defaults to the columns between `arm` and `fold`; `links` maps trial ids to
     MLflow runs. `items` has the scores of the test items, for studies on one
     split. A column `weight` of `frame` makes means of folds weighted ones.
     """
-    judging = judging or Judging()
+    rule = rule or DecisionRule()
     if axes is None:
         columns_of = [str(c) for c in frame.columns]
         axes = columns_of[columns_of.index("arm") + 1 : columns_of.index("fold")]
     layout = Layout(names_of(rows), names_of(columns), tuple(axes))
     layout.check(metric, frame)
     trials = trials_of(frame, planned, metric, layout.factors)
-    reference = _reference(judging, layout, trials)
-    judging = replace(judging, reference=reference)
-    pairs = comparisons(trials, layout, judging, metric, items)
-    cells = marked(_cells(trials, layout, metric, judging, links or {}, items), layout, pairs, judging.mode, reference)
+    reference = _reference(rule, layout, trials)
+    rule = replace(rule, reference=reference)
+    pairs = comparisons(trials, layout, rule, metric, items)
+    cells = marked(_cells(trials, layout, metric, rule, links or {}, items), layout, pairs, rule.mode, reference)
     return Table(
         metric=metric,
-        mode=judging.mode,
-        alpha=judging.alpha,
-        design=judging.design,
+        mode=rule.mode,
+        alpha=rule.alpha,
+        design=rule.design,
         row_factors=layout.rows,
         column_factors=layout.columns,
         rows=distinct(trials, layout.rows),
@@ -112,29 +112,29 @@ def build_table(
         pooled=layout.pooled,
         reference=reference,
         title=title,
-        decisive=layout.answers(judging.question),
+        decisive=layout.answers(rule.question),
     )
 
 
-def _reference(judging: Judging, layout: Layout, trials: pd.DataFrame) -> str | None:
-    if judging.reference is None or layout.compared != ("arm",):
+def _reference(rule: DecisionRule, layout: Layout, trials: pd.DataFrame) -> str | None:
+    if rule.reference is None or layout.compared != ("arm",):
         return None
     known = list(dict.fromkeys(trials["arm"]))
-    if judging.reference not in known:
+    if rule.reference not in known:
         raise SpecError(
             "the reference must be an arm of the table",
             place="reference",
-            value=judging.reference,
-            hint=choose_from("arms", known, judging.reference),
+            value=rule.reference,
+            hint=choose_from("arms", known, rule.reference),
         )
-    return judging.reference
+    return rule.reference
 
 
 def _cells(
     trials: pd.DataFrame,
     layout: Layout,
     metric: str,
-    judging: Judging,
+    rule: DecisionRule,
     links: Mapping[str, str],
     items: ItemValues | None,
 ) -> dict[tuple[Key, Key], Cell]:
@@ -143,9 +143,9 @@ def _cells(
     cells = {}
     for key, part in groups_of(trials, layout.shown):
         done = part[part["value"].notna()]
-        spread = _spread(done, judging.design, items) if len(done) else None
+        spread = _spread(done, rule.design, items) if len(done) else None
         mean = float(np.average(done["value"], weights=done["weight"])) if len(done) else None
-        low, high = _interval(mean, spread, judging.alpha)
+        low, high = _interval(mean, spread, rule.alpha)
         bounds = metric_range(metric)
         # One replicate has no interval that could be kept in bounds.
         if (
@@ -169,7 +169,7 @@ def _cells(
             n=len(done),
             statuses=dict(Counter(part["status"])),
             replicates=replicates,
-            method=_method(spread, judging.alpha),
+            method=_method(spread, rule.alpha),
             least=float(done["value"].min()) if len(done) else None,
             most=float(done["value"].max()) if len(done) else None,
             over=_over(done, spread) if spread else "",
@@ -239,7 +239,7 @@ def table_over_groups(
     axes: Sequence[str],
     score: str,
     *,
-    judging: Judging,
+    rule: DecisionRule,
     **layout: Any,
 ) -> Table:
     """The table of `score` over test items; `items` reads a trial's, `frame` and `layout` are those of `build_table`.
@@ -249,13 +249,13 @@ def table_over_groups(
     parts = _Parts(items, score, frame, records)
     rows = pd.DataFrame(_rows(parts, frame, axes))
     crossed = None
-    if judging.design.folds:
-        judging = replace(judging, design=replace(judging.design, shared=False))
+    if rule.design.folds:
+        rule = replace(rule, design=replace(rule.design, shared=False))
     else:
         crossed = item_values(items, frame, records, score, whole=False)
     if crossed is not None:
-        judging = replace(judging, design=replace(judging.design, items=max(map(len, crossed.sizes.values()))))
-    table = build_table(rows, axes=axes, metric=score, judging=judging, items=crossed, **layout)
+        rule = replace(rule, design=replace(rule.design, items=max(map(len, crossed.sizes.values()))))
+    table = build_table(rows, axes=axes, metric=score, rule=rule, items=crossed, **layout)
     return replace(table, unit=f"{parts.replicates}, {parts.what}")
 
 

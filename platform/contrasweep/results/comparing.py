@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from contrasweep.results.cells import Key, Pair
-from contrasweep.results.interim_verdicts import Extension, Growth
+from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
 from contrasweep.results.items import ItemValues
 from contrasweep.results.replicates import LOST, Layout, cells_of, groups_of, sides_of
 from contrasweep.statistics.comparison import judged
@@ -18,9 +18,9 @@ from contrasweep.statistics.family import Family, Question, family_size, pairs_o
 
 
 @dataclass(frozen=True)
-class Judging:
+class DecisionRule:
     """How the comparisons of a table are judged. `question` is the study's where the table is about its metric, else
-    None: all of its comparisons are exploratory then. `growth` has the looks at a study that grows."""
+    None: all of its comparisons are exploratory then. `interim` has the looks at a study that grows."""
 
     design: Design = field(default_factory=Design)
     mode: Literal["max", "min"] = "max"
@@ -28,31 +28,31 @@ class Judging:
     question: Question | None = None
     margin: float | None = None
     reference: str | None = None
-    growth: Growth | Extension | None = None
+    interim: InterimVerdicts | ExtensionVerdicts | None = None
 
 
 def comparisons(
-    trials: pd.DataFrame, layout: Layout, judging: Judging, metric: str, items: ItemValues | None = None
+    trials: pd.DataFrame, layout: Layout, rule: DecisionRule, metric: str, items: ItemValues | None = None
 ) -> list[Pair]:
     """Each two values of the compared factor in each context, or each with the reference; the better one comes first.
 
     The comparisons are the family of the study if the layout answers its question; its size counts what is planned.
     """
-    found = list(_evidence(trials, layout, judging, items))
-    decisive = layout.answers(judging.question)
+    found = list(_evidence(trials, layout, rule, items))
+    decisive = layout.answers(rule.question)
     size = len(found)
     if decisive:
-        size = family_size(arms_by_cell(trials, layout.axes), judging.reference, judging.question or "overall")
-    family = Family(size, judging.alpha, judging.margin if decisive else None)
+        size = family_size(arms_by_cell(trials, layout.axes), rule.reference, rule.question or "overall")
+    family = Family(size, rule.alpha, rule.margin if decisive else None)
     named = [(tuple(zip(layout.context, context, strict=True)), a, b, evidence) for context, a, b, evidence in found]
-    growth = judging.growth if decisive else None
-    looks = [growth.looks_before(*one) for one in named] if growth is not None else None
-    judged_pairs = judged([e for *_, e in found], family, judging.mode, decisive=decisive, looks=looks)
+    interim = rule.interim if decisive else None
+    looks = [interim.looks_before(*one) for one in named] if interim is not None else None
+    judged_pairs = judged([e for *_, e in found], family, rule.mode, decisive=decisive, looks=looks)
     pairs = []
     for (context, a, b, _), comparison in zip(named, judged_pairs, strict=True):
-        if growth is not None:
-            comparison = growth.judged(context, a, b, comparison)
-        if (comparison.difference < 0) == (judging.mode == "max") and comparison.difference != 0:
+        if interim is not None:
+            comparison = interim.verdict_on(context, a, b, comparison)
+        if (comparison.difference < 0) == (rule.mode == "max") and comparison.difference != 0:
             a, b, comparison = b, a, comparison.reversed()
         pairs.append(Pair(context, a, b, comparison, metric))
     return pairs
@@ -64,7 +64,7 @@ def arms_by_cell(trials: pd.DataFrame, axes: Iterable[str]) -> list[set[str]]:
 
 
 def _evidence(
-    trials: pd.DataFrame, layout: Layout, judging: Judging, items: ItemValues | None
+    trials: pd.DataFrame, layout: Layout, rule: DecisionRule, items: ItemValues | None
 ) -> Iterator[tuple[Key, str, str, Evidence]]:
     work = trials.assign(side=sides_of(trials, layout), cell=cells_of(trials, layout), lost=trials["status"].isin(LOST))
     for context, part in groups_of(work, layout.context):
@@ -73,7 +73,7 @@ def _evidence(
         sides: dict[str, dict[Any, int]] = {}  # where the trial of each (cell, fold, seed) stands
         for at, (side, key) in enumerate(zip(part["side"], keys, strict=True)):
             sides.setdefault(str(side), {}).setdefault(key, at)
-        for a, b in pairs_of(sides, judging.reference):
+        for a, b in pairs_of(sides, rule.reference):
             both = [key for key in sides[a] if key in sides[b]]
             first, second = ([sides[side][key] for key in both] for side in (a, b))
             rows = pd.DataFrame(both, columns=["cell", "fold", "seed"]).assign(
@@ -87,7 +87,7 @@ def _evidence(
             weights = column["weight"][first] if (column["weight"] != 1).any() else None
             found = None
             if len(rows):
-                found = paired_evidence(rows, judging.design, mode=judging.mode, weights=weights, items=scores)
+                found = paired_evidence(rows, rule.design, mode=rule.mode, weights=weights, items=scores)
             if found is not None:
                 finished = sum(int(np.isfinite(column["value"][list(sides[side].values())]).sum()) for side in (a, b))
                 yield context, a, b, replace(found, unpaired=finished - 2 * found.pairs)

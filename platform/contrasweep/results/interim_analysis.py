@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Self
 
 from contrasweep.config import Config
 from contrasweep.planning.looks import Planned, Stage, cell_name, spending_time
@@ -17,7 +17,7 @@ from contrasweep.results.results import Results
 from contrasweep.statistics.comparison import Comparison
 from contrasweep.statistics.evidence import Evidence
 from contrasweep.statistics.family import Family
-from contrasweep.statistics.group_sequential import judge_looks
+from contrasweep.statistics.group_sequential import Standing, judge_looks
 from contrasweep.statistics.spending import Looks
 from contrasweep.storage.looks import HALVING, VERDICTS, Decision, LookAt, LookLog, LookTaken, read_looks, write_looks
 from contrasweep.storage.record import Phase
@@ -68,7 +68,7 @@ def judge_look(
     mode: Literal["max", "min"] = "max",
 ) -> tuple[LookTaken, list[Cell]]:
     """The look that is due at `stage`, after those of `log`, and the cells that go on."""
-    after = _judged(pairs, log, planned_looks(declared, log, stage), family, mode, declared)
+    after = _after_look(pairs, log, planned_looks(declared, log, stage), family, mode, declared)
     wanted = {(one.context, arm) for one in after if one.decision == "open" for arm in (one.a, one.b)}
     open_cells = [c for c in stage.open if {((), c.arm), (_context(c.axes), c.arm)} & wanted and stage.time < 1]
     names = {cell_name(c.arm, c.axes) for c in open_cells}
@@ -97,8 +97,81 @@ def compared(results: Results) -> list[Compared]:
     ]
 
 
-def _judged(
-    family_pairs: Sequence[Compared],
+@dataclass(frozen=True)
+class _Tested:
+    """A comparison at a look: what the looks before made of it (`history`, of which `past` is the newest), the `level`
+    that chose its test, and the p-values of its new replicates; None without such, as it is not tested again then."""
+
+    compared: Compared
+    history: Sequence[LookAt | None]
+    past: LookAt | None
+    level: float
+    p_value: float | None
+    equivalence_p: float | None
+
+    @classmethod
+    def of(
+        cls,
+        compared: Compared,
+        log: LookLog,
+        looks: Looks,
+        family: Family,
+        mode: Literal["max", "min"],
+        inflation: float,
+    ) -> Self:
+        """`compared` at the look that follows those of `log`."""
+        evidence, history, past = compared.evidence, log.history(compared.key), log.latest.get(compared.key)
+        new = past is None or evidence.gaps.planned > past.pairs
+        tested_at = [k for k, one in enumerate(history) if one is not None and one.p_value is not None]
+        # The level of the first step chooses each comparison's test, at the look that its data are of.
+        level = looks.level_at(family.level / inflation, len(log.looks) if new else max(tested_at))
+        p_value = evidence.p_value(level, mode) if new else None
+        same = evidence.equivalence_p(family.margin, level, mode) if new and family.margin is not None else None
+        return cls(compared, history, past, level, p_value, same)
+
+    @property
+    def kept(self) -> LookAt | None:
+        """What the newest look said, where there are no new replicates."""
+        return self.past if self.p_value is None else None
+
+    @property
+    def decided(self) -> bool:
+        """Whether an earlier look decided it: a verdict stays."""
+        return self.past is not None and self.past.decision in VERDICTS
+
+    @property
+    def difference(self) -> float:
+        """The estimate that the latest test is of."""
+        return self.compared.evidence.common.difference if self.kept is None else self.kept.difference
+
+    def p_values(self, name: Literal["p_value", "equivalence_p"]) -> list[float]:
+        """Those of every look, this one last; NaN where it was not tested."""
+        return [
+            *(math.nan if one is None else _nan(getattr(one, name)) for one in self.history),
+            _nan(getattr(self, name)),
+        ]
+
+    def entry(self, standing: Standing, mode: Literal["max", "min"]) -> LookAt:
+        """What the log keeps of it."""
+        one = self.compared
+        return LookAt(
+            one.context,
+            one.a,
+            one.b,
+            one.evidence.gaps.planned if self.kept is None else self.kept.pairs,
+            self.difference,
+            *LookAt.ends(*one.evidence.interval(standing.level, self.level, mode)),
+            self.p_value,
+            self.equivalence_p,
+            standing.p_value,
+            standing.equivalence_p,
+            self.level,
+            self.past.decision if self.past is not None and self.decided else standing.decision,
+        )
+
+
+def _after_look(
+    pairs: Sequence[Compared],
     log: LookLog,
     looks: Looks,
     family: Family,
@@ -107,66 +180,22 @@ def _judged(
 ) -> tuple[LookAt, ...]:
     """Every comparison after this look. What has new replicates is tested, decided or not; what has a verdict keeps
     it."""
-    if not family_pairs:
+    if not pairs:
         return ()
-    now = len(log.looks)
-    inflation = looks.t_inflation(family.level) if _of_seeds(family_pairs) else 1.0
-    histories = [log.history(c.key) for c in family_pairs]
-    before = [log.latest.get(c.key) for c in family_pairs]
-    tested = [
-        past is None or c.evidence.gaps.planned > past.pairs for c, past in zip(family_pairs, before, strict=True)
-    ]
-    when = [
-        now if t else max(k for k, one in enumerate(past) if one is not None and one.p_value is not None)
-        for t, past in zip(tested, histories, strict=True)
-    ]
-    # The level of the first step chooses each comparison's test, at the look that its data are of.
-    levels = [looks.level_at(family.level / inflation, look) for look in when]
-    margin = family.margin
-    p_values = [
-        c.evidence.p_value(level, mode) if t else None for c, t, level in zip(family_pairs, tested, levels, strict=True)
-    ]
-    same = [
-        c.evidence.equivalence_p(margin, level, mode) if t and margin is not None else None
-        for c, t, level in zip(family_pairs, tested, levels, strict=True)
-    ]
-    differences = [
-        c.evidence.common.difference if t or past is None else past.difference
-        for c, t, past in zip(family_pairs, tested, before, strict=True)
-    ]
-    decided = [past is not None and past.decision in VERDICTS for past in before]
+    inflation = looks.t_inflation(family.level) if _of_seeds(pairs) else 1.0
+    tested = [_Tested.of(one, log, looks, family, mode, inflation) for one in pairs]
     standings = judge_looks(
-        [[*(_number(one, "p_value") for one in past), _nan(p)] for past, p in zip(histories, p_values, strict=True)],
-        differences,
+        [one.p_values("p_value") for one in tested],
+        [one.difference for one in tested],
         looks,
         family,
-        equivalence_p=[
-            [*(_number(one, "equivalence_p") for one in past), _nan(p)] for past, p in zip(histories, same, strict=True)
-        ],
-        standard_errors=[_last_error(c.evidence, declared) for c in family_pairs],
-        decided=decided,
+        equivalence_p=[one.p_values("equivalence_p") for one in tested],
+        standard_errors=[_last_error(one.evidence, declared) for one in pairs],
+        decided=[one.decided for one in tested],
         mode=mode,
         inflation=inflation,
     )
-    return tuple(
-        LookAt(
-            c.context,
-            c.a,
-            c.b,
-            c.evidence.gaps.planned if t or past is None else past.pairs,
-            difference,
-            *LookAt.ends(*c.evidence.interval(standing.level, level, mode)),
-            p,
-            p_same,
-            standing.p_value,
-            standing.equivalence_p,
-            level,
-            past.decision if past is not None and done else standing.decision,
-        )
-        for c, t, past, done, difference, p, p_same, level, standing in zip(
-            family_pairs, tested, before, decided, differences, p_values, same, levels, standings, strict=True
-        )
-    )
+    return tuple(one.entry(standing, mode) for one, standing in zip(tested, standings, strict=True))
 
 
 def _of_seeds(pairs: Sequence[Compared]) -> bool:
@@ -184,10 +213,6 @@ def _last_error(evidence: Evidence, declared: Replicates) -> float:
 
 def _context(axes: Config) -> Context:
     return tuple((axis, label(value)) for axis, value in axes.items())
-
-
-def _number(one: LookAt | None, name: str) -> float:
-    return math.nan if one is None else _nan(getattr(one, name))
 
 
 def _nan(value: float | None) -> float:

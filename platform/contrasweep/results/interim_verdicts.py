@@ -36,7 +36,7 @@ def decided_before(log: LookLog, context: Context, a: str, b: str, pairs: int) -
 
 
 @dataclass(frozen=True)
-class Growth:
+class InterimVerdicts:
     """The looks that were taken at a study (`log` None: none yet), of at most `most` replicates (`unit`)."""
 
     log: LookLog | None
@@ -53,7 +53,7 @@ class Growth:
         """None that would make a comparison stricter: its last look says what stands."""
         return 0
 
-    def judged(self, context: Context, a: str, b: str, comparison: Comparison) -> Comparison:
+    def verdict_on(self, context: Context, a: str, b: str, comparison: Comparison) -> Comparison:
         """The comparison with the verdict, interval and p of the look that its data are of; between looks there are
         none."""
         now = comparison.judgement
@@ -130,7 +130,7 @@ class Growth:
 
 
 @dataclass(frozen=True)
-class Extension:
+class ExtensionVerdicts:
     """The looks at a study of a fixed size that was extended once its trials had ended. The first had the whole of
     alpha; each later one has half the level of the one before, so that any number of them errs with less than twice
     alpha."""
@@ -158,7 +158,7 @@ class Extension:
         history = self.log.history((context, frozenset((a, b))))
         return sum(one is not None and one.pairs < evidence.gaps.planned for one in history)
 
-    def judged(self, context: Context, a: str, b: str, comparison: Comparison) -> Comparison:
+    def verdict_on(self, context: Context, a: str, b: str, comparison: Comparison) -> Comparison:
         """The comparison, which is that of all data present, with what an earlier look decided."""
         before = decided_before(self.log, context, a, b, comparison.evidence.gaps.planned)
         if comparison.judgement is None or before is None:

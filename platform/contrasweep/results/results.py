@@ -197,7 +197,7 @@ class Results(StudyData):
         time."""
         from contrasweep.results.advice import advice
 
-        return replace(advice(self, self.answer, self._tables.growth, hours), names=self.names)
+        return replace(advice(self, self.answer, self._tables.interim, hours), names=self.names)
 
     @property
     def answer(self) -> "Answer":

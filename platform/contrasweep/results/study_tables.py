@@ -9,8 +9,8 @@ from contrasweep.errors import SpecError, choose_from
 from contrasweep.results.answer import Answer, Versus, versus
 from contrasweep.results.building import build_table, chosen_score, table_over_groups
 from contrasweep.results.cells import Pair, TableStyle, label
-from contrasweep.results.comparing import Judging
-from contrasweep.results.interim_verdicts import Extension, Growth
+from contrasweep.results.comparing import DecisionRule
+from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
 from contrasweep.results.items import ItemValues, item_values
 from contrasweep.results.notices import mark_mixed_code
 from contrasweep.results.rendering import DisplayNames
@@ -42,10 +42,10 @@ class StudyTables:
         return self._build(self.data.axes, ["arm"], self.data.metric) if self.data.axes else self.overall
 
     @cached_property
-    def growth(self) -> Growth | Extension | None:
+    def interim(self) -> InterimVerdicts | ExtensionVerdicts | None:
         """The looks at the study, if it is looked at as it grows or was extended after its end."""
         records = self.data.records
-        return Growth.of(self.data.document.spec, records) or Extension.of(records)
+        return InterimVerdicts.of(self.data.document.spec, records) or ExtensionVerdicts.of(records)
 
     @property
     def answer(self) -> Answer:
@@ -63,9 +63,9 @@ class StudyTables:
                 averages = {arm: cell for (arm, _), cell in self.overall.cells.items()}
             table = replace(table, given_answer=self.answer, averages=averages)
         own = table.metric == self.data.metric and over == "replicates"
-        growth = self.growth.notes if own and self.growth is not None else []
+        interim = self.interim.notes if own and self.interim is not None else []
         confirmed = confirmation_notes(self.data.document.spec, self.data.records)
-        table = replace(table, notes=(*table.notes, *growth, *confirmed, *self.data.unread, *self.data.notices))
+        table = replace(table, notes=(*table.notes, *interim, *confirmed, *self.data.unread, *self.data.notices))
         table = mark_mixed_code(table, self.data.mixed_code, self.data.records)
         names = DisplayNames({**self.data.names.names, **style.names.names})
         return replace(table, notes=(*table.notes, *self.data.broken_notes()), style=replace(style, names=names))
@@ -116,24 +116,22 @@ class StudyTables:
             metric = metric or data.metric
             data.known_metric(metric, [c for c in whole.columns if c not in {*OWN_COLUMNS, *data.axes}])
         own = family and metric == data.metric and over == "replicates"
-        judging = Judging(
+        rule = DecisionRule(
             design=self.design,
             mode=data.mode(metric),
             alpha=document.alpha,
             question=document.question if own else None,
             margin=document.smallest_difference,
             reference=document.reference if family else None,
-            growth=self.growth if own else None,
+            interim=self.interim if own else None,
         )
         shown: dict[str, Any] = {"rows": rows, "columns": columns, "title": data.title}
         if over == "groups":
-            return table_over_groups(data.items, whole, data.trial_records, data.axes, metric, judging=judging, **shown)
+            return table_over_groups(data.items, whole, data.trial_records, data.axes, metric, rule=rule, **shown)
         items = self._items(metric)
         if items is not None:
-            judging = replace(judging, design=Design(items=max(map(len, items.sizes.values()))))
-        return build_table(
-            whole, metric=metric, judging=judging, links=data.run_urls, axes=data.axes, items=items, **shown
-        )
+            rule = replace(rule, design=Design(items=max(map(len, items.sizes.values()))))
+        return build_table(whole, metric=metric, rule=rule, links=data.run_urls, axes=data.axes, items=items, **shown)
 
     def _items(self, metric: str) -> ItemValues | None:
         """The scores of test items that the metric is the mean of, where the study has one split and its trials left

@@ -1,6 +1,6 @@
 """Whether more replicates would decide a comparison: what the replicates so far predict of a larger design.
 
-The share of futures (`futures`) in which the comparison is decided is its assurance (O'Hagan, Stevens and Campbell
+The share of futures (`predictive`) in which the comparison is decided is its assurance (O'Hagan, Stevens and Campbell
 2005).
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 from scipy import special
 
 from contrasweep.statistics.design import SIGN_FLIP, Contrast, Design
-from contrasweep.statistics.predictive import Futures, draw_futures, moments
+from contrasweep.statistics.predictive import PredictiveDraws, draw_predictive, moments
 from contrasweep.statistics.resampling import EXACT_UP_TO, attained_level
 
 RANGE = (0.1, 0.9)
@@ -36,7 +36,7 @@ def predict(
     more of them, or with `fresh` new ones alone. None where `now` says nothing of the noise."""
     if now.n < 2 or now.standard_error == 0 or (now.design.items and now.design.seeds < 2):
         return None
-    futures = draw_futures(now, design, fresh)
+    futures = draw_predictive(now, design, fresh)
     decided = _decided(futures.difference, futures.error, futures.degrees, design, level, margin)
     low, high = np.quantile(_chances(now, design, futures, level, margin, fresh), RANGE)
     assurance = float(decided.mean())
@@ -62,7 +62,9 @@ def _attained(design: Design, level: float) -> tuple[float, float]:
     return attained_level(n, level), math.sqrt((n - 0.5) / n)
 
 
-def _chances(now: Contrast, design: Design, futures: Futures, level: float, margin: float | None, fresh: bool) -> Any:
+def _chances(
+    now: Contrast, design: Design, futures: PredictiveDraws, level: float, margin: float | None, fresh: bool
+) -> Any:
     """The chance of a decision for each of the drawn noises, by the normal distribution of the estimate to come."""
     mean, shrink, before, after = moments(now, design, futures.components)
     kept: Any = 0.0 if fresh else after / before

@@ -1,4 +1,4 @@
-"""Futures of a comparison that is run on to more replicates, drawn from what is known of it.
+"""PredictiveDraws of a comparison that is run on to more replicates, drawn from what is known of it.
 
 The noise is drawn from the distribution that its estimate leaves it (chi-squared, of each mean square), the true
 difference around the estimate, and then the replicates to come, which are judged with those that there are. Of the true
@@ -16,11 +16,11 @@ from contrasweep.statistics.components import SUBTRACTED, Components
 from contrasweep.statistics.design import Contrast, Design
 
 DRAWS = 2000
-"""Futures that are drawn: an assurance has a standard error of at most 0.011."""
+"""PredictiveDraws that are drawn: an assurance has a standard error of at most 0.011."""
 
 
 @dataclass(frozen=True)
-class Futures:
+class PredictiveDraws:
     """Of each [draws]: the variances of a difference, and the estimate of the larger design with its standard error and
     degrees of freedom."""
 
@@ -30,7 +30,7 @@ class Futures:
     degrees: Any
 
 
-def draw_futures(now: Contrast, design: Design, fresh: bool) -> Futures:
+def draw_predictive(now: Contrast, design: Design, fresh: bool) -> PredictiveDraws:
     """The futures of a comparison that stands as `now` by the larger `design`, or by `fresh` replicates alone; from a
     fixed seed, so the same on every machine."""
     draw = _over_folds if now.design.folds else _over_items if now.design.items else _over_seeds
@@ -59,7 +59,7 @@ def _chi2(rng: Any, degrees: float, size: Any = DRAWS) -> Any:
     return rng.chisquare(degrees, size) if degrees > 0 else np.zeros(size)
 
 
-def _over_seeds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Futures:
+def _over_seeds(now: Contrast, design: Design, rng: Any, fresh: bool) -> PredictiveDraws:
     """Of seeds on one split: the mean and the sum of squares of the seeds to come, put to those there are."""
     n, new = now.n, design.seeds if fresh else max(1, design.seeds - now.n)
     known, kept = now.components.residual, 0 if fresh else n
@@ -71,10 +71,10 @@ def _over_seeds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Futures
     squares = squares + (0 if fresh else (n - 1) * known)
     degrees = float(kept + new - 1)
     error = np.sqrt(squares / max(1.0, degrees) / (kept + new))
-    return Futures(Components(residual=variance), difference, error, degrees)
+    return PredictiveDraws(Components(residual=variance), difference, error, degrees)
 
 
-def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Futures:
+def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> PredictiveDraws:
     """Of folds: the mean squares of folds, seeds and the rest, and the standard error as `design.contrast` has it."""
     k, m, units, seeds = now.n, now.design.seeds, design.units, max(design.seeds, now.design.seeds)
     means, spread = np.asarray(now.values), float(np.var(now.values, ddof=1))
@@ -100,7 +100,7 @@ def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Futures
     between = np.hstack([old, added]).var(axis=1, ddof=1)
     scale = 1 / units + design.overlap
     if seeds == 1:
-        return Futures(components, difference, np.sqrt(scale * between), units - 1.0)
+        return PredictiveDraws(components, difference, np.sqrt(scale * between), units - 1.0)
     known = 0 if fresh else rest_degrees
     degrees = max((units - 1) * (seeds - 1), known + 1)
     rest = (known * now.components.residual + residual * _chi2(rng, degrees - known)) / degrees
@@ -112,10 +112,10 @@ def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Futures
     ]
     error = sum(part for part, _ in parts)
     satterthwaite = error**2 / sum(part**2 / d for part, d in parts)
-    return Futures(components, difference, np.sqrt(error), np.minimum(units - 1.0, satterthwaite))
+    return PredictiveDraws(components, difference, np.sqrt(error), np.minimum(units - 1.0, satterthwaite))
 
 
-def _over_items(now: Contrast, design: Design, rng: Any, fresh: bool) -> Futures:
+def _over_items(now: Contrast, design: Design, rng: Any, fresh: bool) -> PredictiveDraws:
     """Of seeds crossed with items: the mean square of seeds, and the variance as `components.crossed` has it."""
     parts, items, m, seeds = now.components, now.design.items or 1, now.design.seeds, design.seeds
     now_seeds = parts.residual + items * parts.seed
@@ -129,4 +129,4 @@ def _over_items(now: Contrast, design: Design, rng: Any, fresh: bool) -> Futures
     by_item = parts.residual + seeds * parts.item
     variance = np.maximum(np.maximum(by_seed + by_item - parts.residual, by_seed), by_item) / (seeds * items)
     spread = (by_seed / (seeds * items)) ** 2 / max(1, seeds - 1) + (by_item / (seeds * items)) ** 2 / (items - 1)
-    return Futures(components, difference, np.sqrt(variance), variance**2 / spread)
+    return PredictiveDraws(components, difference, np.sqrt(variance), variance**2 / spread)

@@ -94,7 +94,7 @@ def test_a_gpu_is_known_to_be_busy_only_by_whom_it_belonged_to_alone():
 
 def test_only_what_trained_and_was_measured_teaches():
     assert peak_of(record(0, status=Status.FAILED)) is None
-    assert peak_of(record(0, status="infeasible")) is None
+    assert peak_of(record(0, status=Status.INFEASIBLE)) is None
     assert peak_of(record(0, gpu_memory_gib=None, host_memory_gib=None)) is None
     assert peak_of(record(0, status=Status.PRUNED)).gpu_memory_gib == 4.0
     assert peak_of(record(0, gpu=None)).host == "cpu"

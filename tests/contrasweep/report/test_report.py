@@ -20,7 +20,7 @@ from contrasweep.report.svg import ticks
 from contrasweep.results.advice import Advice, Size
 from contrasweep.results.building import build_table
 from contrasweep.results.cells import TableStyle
-from contrasweep.results.comparing import Judging
+from contrasweep.results.comparing import DecisionRule
 from contrasweep.statistics import compare_paired, holm, mean_interval
 from contrasweep.statistics.design import Design
 from contrasweep.storage.record import DatasetRef
@@ -50,11 +50,11 @@ def frame() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-FOLDS = Judging(Design(folds=5), question="cells")
+FOLDS = DecisionRule(Design(folds=5), question="cells")
 
 
-def table(frame, rows="batch_size", columns="arm", judging=FOLDS, **options):
-    return build_table(frame, rows=rows, columns=columns, metric="f1_macro", judging=judging, **options)
+def table(frame, rows="batch_size", columns="arm", rule=FOLDS, **options):
+    return build_table(frame, rows=rows, columns=columns, metric="f1_macro", rule=rule, **options)
 
 
 def values(frame, arm, batch):
@@ -96,15 +96,15 @@ def test_every_pair_is_compared_within_its_row_and_judged_by_holm(frame):
 
 
 def test_marks_against_a_reference(frame):
-    built = table(frame, judging=replace(FOLDS, reference="supcon"))
+    built = table(frame, rule=replace(FOLDS, reference="supcon"))
     assert len(built.pairs) == 4
     assert built.cells[("8",), ("ocl",)].mark == "better" and built.cells[("8",), ("supcon",)].mark == ""
     with pytest.raises(SpecError, match="reference"):
-        table(frame, judging=replace(FOLDS, reference="simclr"))
+        table(frame, rule=replace(FOLDS, reference="simclr"))
 
 
 def test_a_smaller_metric_can_be_the_better(frame):
-    built = table(frame, judging=replace(FOLDS, mode="min"))
+    built = table(frame, rule=replace(FOLDS, mode="min"))
     assert not built.cells[("4",), ("ocl",)].best and built.cells[("4",), ("ocl",)].mark == "worse"
 
 
@@ -153,7 +153,7 @@ def test_without_arms_the_columns_are_compared(frame):
 def test_seeds_of_a_fold_count_once(frame):
     twice = pd.concat([frame, frame.assign(seed=1, trial_id=frame["trial_id"] + "-1")])
     assert table(twice).pairs[0].comparison.n == 5
-    assert table(twice, judging=Judging()).pairs[0].comparison.n == 10
+    assert table(twice, rule=DecisionRule()).pairs[0].comparison.n == 10
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ def test_the_interval_of_a_share_stays_between_0_and_1(frame):
     assert (
         max(
             c.high
-            for c in build_table(loss, rows="batch_size", columns="arm", metric="loss", judging=FOLDS).cells.values()
+            for c in build_table(loss, rows="batch_size", columns="arm", metric="loss", rule=FOLDS).cells.values()
         )
         > 1
     )

@@ -36,10 +36,10 @@ def test_advice_names_what_is_undecided_with_the_price_of_deciding_it(tmp_path):
     results = run(tmp_path, grid())
     advice = results.advice(lambda trials: sum(trials.values()) / 10)
     undecided = {frozenset((p.a, p.b)) for p in results.answer.pairs if not p.decided}
-    assert {frozenset((one.pair.a, one.pair.b)) for one in advice.outlooks} == undecided and undecided
+    assert {frozenset((one.pair.a, one.pair.b)) for one in advice.forecasts} == undecided and undecided
     assert [(size.count, size.trials) for size in advice.sizes] == [(12, 18), (24, 54)]
     assert [size.hours for size in advice.sizes] == [1.8, 5.4]
-    for one in advice.outlooks:
+    for one in advice.forecasts:
         assert one.detectable[0] > one.detectable[1] > one.detectable[2] > 0
         assert 0 <= one.predictions[0].low <= one.predictions[0].assurance <= one.predictions[0].high <= 1
         for size, prediction in one.enough:
@@ -59,9 +59,9 @@ def test_every_form_of_the_report_has_it(tmp_path):
 
 def test_a_notebook_shows_the_advice_and_not_its_fields(tmp_path):
     advice = run(tmp_path / "one", grid()).advice()
-    assert len(advice.outlooks) > 1 and repr(advice) == f"Advice(on {len(advice.outlooks)} undecided comparisons)"
+    assert len(advice.forecasts) > 1 and repr(advice) == f"Advice(on {len(advice.forecasts)} undecided comparisons)"
     shown = advice._repr_html_()
-    assert shown.count("<tr>") == len(advice.outlooks) + 3 and "18 trials" in shown and "--extend" in shown
+    assert shown.count("<tr>") == len(advice.forecasts) + 3 and "18 trials" in shown and "--extend" in shown
     unfinished = run(tmp_path / "two", grid(), stop_after=10).advice()
     assert repr(unfinished) == "Advice(none yet: 8 trials are pending)" and unfinished._repr_html_() is None
 
@@ -79,7 +79,7 @@ def test_over_folds_seeds_and_repeats_are_weighed_against_each_other(tmp_path):
         return 0.5 + (trial.arm == "b") * (0.0107 + rest)
 
     results = run(tmp_path, grid(4, "ab", folds=10), calm)
-    (one,) = results.advice().outlooks
+    (one,) = results.advice().forecasts
     assert one.enough and {size.unit for size, _ in one.enough} <= {"seeds", "repeats"}
     for size, _ in one.enough:
         assert size.trials == (20 * (size.count - 4) if size.unit == "seeds" else 80 * (size.count - 1))
@@ -170,8 +170,8 @@ def test_a_plan_says_what_larger_studies_decide_and_what_its_other_question_coul
 def test_advice_is_of_the_first_of_very_many(tmp_path):
     results = run(tmp_path, grid(4, arms="abcdef"))
     advice = results.advice()
-    assert len(advice.outlooks) == 12 and advice.omitted == 15 - 12 - sum(p.decided for p in results.answer.pairs)
-    assert np.all(np.diff([one.pair.comparison.raw_p for one in advice.outlooks]) >= 0)
+    assert len(advice.forecasts) == 12 and advice.omitted == 15 - 12 - sum(p.decided for p in results.answer.pairs)
+    assert np.all(np.diff([one.pair.comparison.raw_p for one in advice.forecasts]) >= 0)
     assert f"and {advice.omitted} more" in advice.to_text()
 
 
@@ -180,7 +180,7 @@ def test_what_is_detectable_now_is_at_the_level_of_the_present_look(tmp_path):
     extended = run(tmp_path, grid(12), extend=True)
     family, advice = extended.answer.pairs[0].comparison.family, extended.advice()
     level = family.levels(sum(pair.decided for pair in extended.answer.pairs)) / 2
-    for one in advice.outlooks:
+    for one in advice.forecasts:
         now = one.pair.comparison.evidence.common
         assert one.detectable[0] == detectable_difference(now, now.design, level)
 
@@ -192,7 +192,7 @@ def test_what_is_undecided_without_any_noise_does_not_make_the_rest_easier(tmp_p
     undecided = [pair for pair in results.answer.pairs if not pair.decided]
     assert any(pair.comparison.evidence.common.standard_error < 1e-12 for pair in undecided)
     levels = Family(3).levels(len(results.answer.pairs) - len(undecided))
-    for one in results.advice().outlooks:
+    for one in results.advice().forecasts:
         now = one.pair.comparison.evidence.common
         assert one.detectable[0] == detectable_difference(now, now.design, levels)
 
@@ -211,6 +211,6 @@ def test_a_failed_trial_makes_the_study_no_smaller(tmp_path):
     advice = results.advice()
     assert advice.present.count == 6 and {pair.comparison.n for pair in results.answer.pairs} == {5, 6}
     assert [(size.count, size.trials) for size in advice.sizes] == [(12, 18), (24, 54)]
-    for one in advice.outlooks:
+    for one in advice.forecasts:
         lost = 6 - one.pair.comparison.n
         assert [prediction.design.seeds for prediction in one.predictions] == [12 - lost, 24 - lost]

@@ -13,7 +13,7 @@ from contrasweep.planning.grid import make_plan
 from contrasweep.planning.power import study_power
 from contrasweep.report import render
 from contrasweep.results.building import build_table
-from contrasweep.results.comparing import Judging
+from contrasweep.results.comparing import DecisionRule
 from contrasweep.running.prepare import study_document
 from contrasweep.statistics.design import Design
 from contrasweep.storage.planned import write_planned
@@ -60,9 +60,9 @@ def frame(values, seeds=12):
     return pd.DataFrame(rows)
 
 
-def table(values, **judging):
+def table(values, **rule):
     return build_table(
-        frame(values), rows="arm", columns=None, metric="accuracy", judging=Judging(question="overall", **judging)
+        frame(values), rows="arm", columns=None, metric="accuracy", rule=DecisionRule(question="overall", **rule)
     )
 
 
@@ -201,6 +201,6 @@ def test_designs_are_named():
     parts = [f.assign(fold=fold) for fold, f in itertools.product(range(2), [frame(values)])]
     both = pd.concat(parts).assign(trial_id=[str(i) for i in range(48)])
     built = build_table(
-        both, rows="arm", columns=None, metric="accuracy", judging=Judging(Design(folds=2), question="overall")
+        both, rows="arm", columns=None, metric="accuracy", rule=DecisionRule(Design(folds=2), question="overall")
     )
     assert "over 2 folds x 12 seeds" in built.answer.heading
