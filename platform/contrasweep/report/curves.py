@@ -8,8 +8,7 @@ from typing import Any
 import pandas as pd
 
 from contrasweep.report.data import ReportData, Variables
-from contrasweep.report.slices import Figure
-from contrasweep.report.svg import Series, xy_chart
+from contrasweep.report.figures import Figure, Lines, Series
 
 PANELS = 12
 METRICS = 12
@@ -21,21 +20,11 @@ CAPTION = "Mean over replicates; the band is their range."
 
 
 @dataclass(frozen=True)
-class Panel:
-    """The curves of one combination of axes in one metric, one line an arm; `within` are ends that the panels of the
-    metric share, so that they compare."""
-
-    title: str
-    metric: str
-    lines: Sequence[Series]
-    within: Sequence[float] = ()
-
-
-@dataclass(frozen=True)
 class Curves:
-    """The panels of each metric, the study's first, and the number of combinations of axes that there are."""
+    """The panels of each metric, the study's first, and the number of combinations of axes that there are. A panel is
+    of one combination, one line an arm; those of a metric share a scale, so that they compare."""
 
-    by_metric: Mapping[str, Sequence[Panel]]
+    by_metric: Mapping[str, Sequence[Figure]]
     combinations: int
 
 
@@ -44,14 +33,8 @@ def curves_section(data: ReportData) -> Variables:
     curves = learning_curves(data)
     if curves is None:
         return {}
-    drawn = {metric: [_figure(panel) for panel in panels] for metric, panels in curves.by_metric.items()}
     count = curves.combinations
-    return {"caption": CAPTION, "panels": count, "by_metric": drawn, "omitted": count - PANELS}
-
-
-def _figure(panel: Panel) -> Figure:
-    svg = xy_chart(panel.lines, x_label="step", y_label=panel.metric, whole_x=True, y_within=panel.within)
-    return Figure(svg, title=panel.title)
+    return {"caption": CAPTION, "panels": count, "by_metric": curves.by_metric, "omitted": count - PANELS}
 
 
 def learning_curves(data: ReportData) -> Curves | None:
@@ -90,7 +73,9 @@ def learning_curves(data: ReportData) -> Curves | None:
     return Curves(by_metric, len(order))
 
 
-def _panels(data: ReportData, spread: Spread, panels: Sequence[str], metric: str, titles: Sequence[str]) -> list[Panel]:
+def _panels(
+    data: ReportData, spread: Spread, panels: Sequence[str], metric: str, titles: Sequence[str]
+) -> list[Figure]:
     within = _range(spread, panels, metric) if len(panels) > 1 else ()
     drawn = []
     for panel, title in zip(panels, titles, strict=False):
@@ -100,7 +85,8 @@ def _panels(data: ReportData, spread: Spread, panels: Sequence[str], metric: str
             if (panel, arm) in spread
         ]
         if any(line.x for line in series):
-            drawn.append(Panel(title, data.names(metric), series, within))
+            chart = Lines(series, x_label="step", y_label=data.names(metric), whole_x=True, y_within=within)
+            drawn.append(Figure(chart, title=title))
     return drawn
 
 

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from contrasweep.report.advice import advice_text, advice_variables
 from contrasweep.report.latex import table_latex, versus_latex
 from contrasweep.report.markdown import table_markdown, versus_markdown
+from contrasweep.report.svg import draw
 from contrasweep.report.text import comparison_rows, table_text, versus_text
 from contrasweep.results.advice import Advice
 from contrasweep.results.answer import Versus
@@ -72,6 +73,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals |= {"ARROWS": ARROWS, "zip": zip, "asset": _asset}
+    environment.filters["drawn"] = draw
     environment.filters["named"] = lambda word, names: names(word)
     environment.filters["starred"] = lambda line: marked_as(line, "★")
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}

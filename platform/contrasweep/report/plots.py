@@ -17,8 +17,8 @@ from matplotlib.ticker import MaxNLocator
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.report.curves import learning_curves
 from contrasweep.report.data import ReportData
-from contrasweep.report.searching import parallel_lines, ranked_importance
-from contrasweep.report.svg import Series
+from contrasweep.report.figures import Bars, Lines, Parallel, Series
+from contrasweep.report.searching import importance_figures, parallel_lines, ranked_importance
 from contrasweep.results.cells import Cell, Key
 from contrasweep.results.results import Results
 
@@ -62,15 +62,10 @@ class StudyPlots:
             )
         panels = by_metric[metric]
         figure, places = _grid(len(panels))
-        for panel, axes in zip(panels, places, strict=True):
-            for line in panel.lines:
-                _draw_line(axes, line)
-            if panel.within:
-                room = 0.06 * (panel.within[-1] - panel.within[0])
-                axes.set_ylim(panel.within[0] - room, panel.within[-1] + room)
-            axes.set(title=panel.title, xlabel="step", ylabel=metric)
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        _arms(figure, [(line.name, line.colour) for panel in panels for line in panel.lines])
+        charts = [panel.chart for panel in panels if isinstance(panel.chart, Lines)]
+        for panel, chart, axes in zip(panels, charts, places, strict=True):
+            _draw_lines(axes, chart, panel.title)
+        _arms(figure, [(line.name, line.colour) for chart in charts for line in chart.series])
         return figure
 
     def cells(self, metric: str | None = None) -> Drawing:
@@ -106,55 +101,26 @@ class StudyPlots:
                 value=self.results.name,
             )
         figure, (axes,) = _grid(1, wide=max(1.0, len(lines.axes) / 2.5))
-        for i, arm in enumerate(lines.arms):
-            points = [(x, a.positions[i]) for x, a in enumerate(lines.axes) if math.isfinite(a.positions[i])]
-            axes.plot(*zip(*points, strict=True), color=_colour(data.colour(arm)), alpha=0.45, linewidth=0.9)
-        for x, upright in enumerate(lines.axes):
-            axes.axvline(x, color="0.6", linewidth=0.8)
-            for at, text in upright.marks:
-                axes.annotate(
-                    text, (x, at), xytext=(3, 0), textcoords="offset points", va="center", fontsize="x-small", bbox=HALO
-                )
-        axes.set_xticks(range(len(lines.axes)), [upright.name for upright in lines.axes])
-        axes.set(yticks=[], title=lines.note, xlim=(-0.15, len(lines.axes) - 0.55))
-        axes.spines[:].set_visible(False)
-        _arms(figure, [(arm, data.colour(arm)) for arm in data.arms if arm in lines.arms])
+        _draw_parallel(axes, lines)
+        _arms(figure, sorted(zip(lines.names, lines.colours, strict=True), key=lambda entry: entry[1]))
         return figure
 
     def importance(self) -> Drawing:
         """Of a search, a panel an arm: the share of each setting in what tells the best tenth apart, and an upright
         line at what shuffled scores reach. Raises `SpecError` for a study without a search."""
         data = self._data(importance=self.results.importance())
-        ranked = ranked_importance(data)
-        if not ranked:
+        figures = importance_figures(data)
+        if not figures:
             raise SpecError(
                 "importances are of a search, and this study has none",
                 place="plot.importance",
                 value=self.results.name,
                 hint="results.effects() says what a grid's metric depends on",
             )
-        figure, places = _grid(len(ranked))
-        for (arm, part), axes in zip(ranked, places, strict=True):
-            names, at = list(part["setting"]), range(len(part))
-            axes.barh(at, part["share"].fillna(0.0), color=_colour(data.colour(arm)), height=0.6)
-            axes.vlines(part["noise"], [i - 0.4 for i in at], [i + 0.4 for i in at], color="0.2", linewidth=1.2)
-            axes.set_yticks(at, names)
-            for i, (share, noise, verdict) in enumerate(
-                zip(part["share"], part["noise"], part["verdict"], strict=True)
-            ):
-                end = max([x for x in (share, noise) if math.isfinite(x)], default=0.0)
-                inside = end > 0.6
-                axes.annotate(
-                    verdict,
-                    (0.02 if inside else end, i),
-                    xytext=(4, 0),
-                    textcoords="offset points",
-                    va="center",
-                    fontsize="x-small",
-                    color="white" if inside and share > 0.6 else "0.2",
-                )
-            axes.invert_yaxis()
-            axes.set(title=f"{arm}, {part['configurations'].iloc[0]} configurations", xlim=(0, 1), xlabel="share")
+        figure, places = _grid(len(figures))
+        for (arm, part), one, axes in zip(ranked_importance(data), figures, places, strict=True):
+            if isinstance(one.chart, Bars):
+                _draw_bars(axes, one.chart, f"{arm}, {part['configurations'].iloc[0]} configurations", "share")
         return figure
 
     def _data(self, **more: Any) -> ReportData:
@@ -179,6 +145,54 @@ def _grid(panels: int, wide: float = 1.0) -> tuple[Drawing, Sequence[Axes]]:
         axes.set_axisbelow(True)
         axes.title.set_fontsize("medium")
     return figure, places
+
+
+def _draw_lines(axes: Axes, chart: Lines, title: str) -> None:
+    for line in chart.series:
+        _draw_line(axes, line)
+    if chart.y_within:
+        room = 0.06 * (chart.y_within[-1] - chart.y_within[0])
+        axes.set_ylim(chart.y_within[0] - room, chart.y_within[-1] + room)
+    axes.set(title=title, xlabel=chart.x_label, ylabel=chart.y_label)
+    if chart.whole_x:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _draw_parallel(axes: Axes, chart: Parallel) -> None:
+    for i, colour in enumerate(chart.colours):
+        points = [(x, a.positions[i]) for x, a in enumerate(chart.axes) if math.isfinite(a.positions[i])]
+        axes.plot(*zip(*points, strict=True), color=_colour(colour), alpha=0.45, linewidth=0.9)
+    for x, upright in enumerate(chart.axes):
+        axes.axvline(x, color="0.6", linewidth=0.8)
+        for at, text in upright.marks:
+            axes.annotate(
+                text, (x, at), xytext=(3, 0), textcoords="offset points", va="center", fontsize="x-small", bbox=HALO
+            )
+    axes.set_xticks(range(len(chart.axes)), [upright.name for upright in chart.axes])
+    axes.set(yticks=[], title=chart.note, xlim=(-0.15, len(chart.axes) - 0.55))
+    axes.spines[:].set_visible(False)
+
+
+def _draw_bars(axes: Axes, chart: Bars, title: str, x_label: str) -> None:
+    """Shares, with what is said of each at its end."""
+    at, values = range(len(chart.names)), [0.0 if math.isnan(value) else value for value in chart.values]
+    axes.barh(at, values, color=_colour(chart.colours[0]), height=0.6)
+    axes.vlines(list(chart.marks), [i - 0.4 for i in at], [i + 0.4 for i in at], color="0.2", linewidth=1.2)
+    axes.set_yticks(at, list(chart.names))
+    for i, (value, mark, note) in enumerate(zip(chart.values, chart.marks, chart.notes, strict=True)):
+        end = max([x for x in (value, mark) if math.isfinite(x)], default=0.0)
+        inside = end > 0.6
+        axes.annotate(
+            note,
+            (0.02 if inside else end, i),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize="x-small",
+            color="white" if inside and value > 0.6 else "0.2",
+        )
+    axes.invert_yaxis()
+    axes.set(title=title, xlim=(0, 1), xlabel=x_label)
 
 
 def _draw_line(axes: Axes, line: Series) -> None:

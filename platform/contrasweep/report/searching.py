@@ -2,15 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from contrasweep.report.data import ReportData
+from contrasweep.report.figures import Bars, Dots, Figure, Lines, Parallel, Series, axis, short
 from contrasweep.report.search_notes import percent
-from contrasweep.report.slices import POINTS, Figure
-from contrasweep.report.svg import Axis, Dots, Series, axis, bar_chart, parallel_chart, short, xy_chart
+from contrasweep.report.slices import POINTS
 from contrasweep.results.cells import label
 from contrasweep.results.effects import INDEPENDENT, budget_curves
 from contrasweep.results.rendering import DisplayNames
@@ -44,8 +43,8 @@ def budget_figures(data: ReportData) -> list[Figure]:
         if searcher in INDEPENDENT
         else f"Best so far; {searcher} adapts, so its trials are no independent draws and have no band."
     )
-    svg = xy_chart(series, x_label="trials of an arm", y_label=f"best {data.names(data.metric)}", whole_x=True)
-    return [Figure(svg, caption, "What a budget buys")]
+    chart = Lines(series, x_label="trials of an arm", y_label=f"best {data.names(data.metric)}", whole_x=True)
+    return [Figure(chart, caption, "What a budget buys")]
 
 
 def slice_figures(data: ReportData) -> list[Figure]:
@@ -64,8 +63,8 @@ def slice_figures(data: ReportData) -> list[Figure]:
                     f"{data.names(arm)}, {name} {short(a)}: {short(b)}" for a, b in zip(x, part["value"], strict=True)
                 ]
                 dots.append(Dots(data.names(arm), data.colour(arm), list(x), list(part["value"]), titles))
-            svg = xy_chart([], dots, x_label=name, y_label=data.names(data.metric), log_x=_log(data, name, numbers))
-            figures.append(Figure(svg, "One point a configuration of the search.", f"Slice: {name}"))
+            chart = Lines([], dots, x_label=name, y_label=data.names(data.metric), log_x=_log(data, name, numbers))
+            figures.append(Figure(chart, "One point a configuration of the search.", f"Slice: {name}"))
     return figures
 
 
@@ -73,15 +72,14 @@ def importance_figures(data: ReportData) -> list[Figure]:
     """How much each searched setting matters, by arm, in one order of settings, and what noise would show."""
     figures = []
     for arm, part in ranked_importance(data):
-        shown = [f"{percent(share)}, {verdict}" for share, verdict in zip(part["share"], part["verdict"], strict=True)]
-        colours = [data.colour(arm)] * len(part)
-        svg = bar_chart(
+        chart = Bars(
+            f"importance, {data.names(arm)}",
             list(part["setting"]),
             list(part["share"]),
-            shown,
-            title=f"importance, {data.names(arm)}",
-            colours=colours,
-            marks=list(part["noise"]),
+            list(map(percent, part["share"])),
+            list(part["verdict"]),
+            [data.colour(arm)] * len(part),
+            list(part["noise"]),
         )
         n = part["configurations"].iloc[0]
         caption = (
@@ -90,7 +88,7 @@ def importance_figures(data: ReportData) -> list[Figure]:
             if part["share"].notna().any()
             else f"{n} configurations are too few to say."
         )
-        figures.append(Figure(svg, caption, f"Importance: {data.names(arm)}"))
+        figures.append(Figure(chart, caption, f"Importance: {data.names(arm)}"))
     return figures
 
 
@@ -104,19 +102,7 @@ def ranked_importance(data: ReportData) -> list[tuple[str, pd.DataFrame]]:
     return [(arm, parts[arm]) for arm in data.arms if arm in parts]
 
 
-@dataclass(frozen=True)
-class Lines:
-    """One line a trial: the upright axes with its positions on them, its arm as it is shown and as it is
-    declared, and what is said of all."""
-
-    axes: Sequence[Axis]
-    arms: Sequence[str]
-    declared: Sequence[str]
-    tips: Sequence[str]
-    note: str
-
-
-def parallel_lines(data: ReportData) -> Lines | None:
+def parallel_lines(data: ReportData) -> Parallel | None:
     """Every configuration of a search, or every trial of a grid, over its settings and its value; of many a sample."""
     if data.search is not None and len(data.search):
         frame, names, what = data.search, settings(data.search), "configurations of the search"
@@ -145,7 +131,8 @@ def parallel_lines(data: ReportData) -> Lines | None:
         for arm, row, value in zip(arms, frame[names].to_numpy().tolist(), frame["value"], strict=True)
     ]
     note = f"{LINES} of {total} {what}, drawn at random" if total > LINES else f"{total} {what}"
-    return Lines(axes, arms, list(map(str, frame["arm"])), tips, note)
+    colours = [data.colour(str(arm)) for arm in frame["arm"]]
+    return Parallel("parallel coordinates", axes, colours, arms, tips, note)
 
 
 def parallel_figure(data: ReportData) -> Figure | None:
@@ -153,10 +140,8 @@ def parallel_figure(data: ReportData) -> Figure | None:
     lines = parallel_lines(data)
     if lines is None:
         return None
-    colours = [data.colour(arm) for arm in lines.declared]
-    svg = parallel_chart(lines.axes, colours, lines.arms, title="parallel coordinates", tips=lines.tips)
     caption = f"One line each: {lines.note}. Point at a line for its values; click an arm above to hide it."
-    return Figure(svg, caption, "Parallel coordinates", wide=True)
+    return Figure(lines, caption, "Parallel coordinates", wide=True)
 
 
 def _value(value: object) -> str:

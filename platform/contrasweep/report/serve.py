@@ -19,9 +19,8 @@ from contrasweep.errors import ContrasweepError, SpecError
 from contrasweep.live.live_file import SILENT_S, read_live
 from contrasweep.live.state import RunState
 from contrasweep.planning.durations import duration
+from contrasweep.report.figures import Figure, Lines, Series, short
 from contrasweep.report.formats import render_template
-from contrasweep.report.slices import Figure
-from contrasweep.report.svg import Series, short, xy_chart
 from contrasweep.rows import step_of
 from contrasweep.storage import compact
 from contrasweep.storage.records import StudyRecords
@@ -171,7 +170,7 @@ class LivePage:
     def _running(self, state: RunState | None) -> str:
         lines = self._curves(state) if state else []
         metric = state.name(state.metric) if state else ""
-        chart = xy_chart(lines, x_label="step", y_label=metric, whole_x=True) if lines else None
+        chart = Lines(lines, x_label="step", y_label=metric, whole_x=True) if lines else None
         return render_template(
             "live.html",
             state=state,

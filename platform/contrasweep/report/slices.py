@@ -2,27 +2,15 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
-from markupsafe import Markup
 
 from contrasweep.report.data import ReportData
-from contrasweep.report.svg import Dots, Series, bar_chart, heat_map, short, xy_chart
+from contrasweep.report.figures import Bars, Dots, Figure, HeatMap, Lines, Series, short
 from contrasweep.results.cells import Cell
 from contrasweep.results.effects import ORDER, effects, noise
 
 POINTS = 1500
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A drawing with what stands above and below it; a `wide` one scrolls sideways where the screen is narrow."""
-
-    svg: Markup
-    caption: str = ""
-    title: str = ""
-    wide: bool = False
 
 
 def slices(data: ReportData) -> list[Figure]:
@@ -40,7 +28,7 @@ def slices(data: ReportData) -> list[Figure]:
     ] or [_replicates(data)]
 
 
-def _slice(data: ReportData, axis: str) -> Markup:
+def _slice(data: ReportData, axis: str) -> Lines:
     names = list(dict.fromkeys(data.done[axis]))
     series, shift = [], np.linspace(-0.16, 0.16, max(2, len(data.arms)))
     for i, arm in enumerate(data.arms):
@@ -52,7 +40,7 @@ def _slice(data: ReportData, axis: str) -> Markup:
             Series(data.names(arm), i, x, list(mean[at]), list(low[at]), list(high[at]), dots=True, bars=True)
         )
     shown = [data.names(name) for name in names]
-    return xy_chart(series, x_label=data.names(axis), y_label=data.names(data.metric), x_names=shown)
+    return Lines(series, x_label=data.names(axis), y_label=data.names(data.metric), x_names=shown)
 
 
 def _replicates(data: ReportData) -> Figure:
@@ -70,8 +58,8 @@ def _replicates(data: ReportData) -> Figure:
         for i, (a, c) in enumerate(_arm_cells(data))
         if c and c.mean is not None
     ]
-    svg = xy_chart(series, dots, x_label="arm", y_label=named(data.metric), x_names=list(map(named, data.arms)))
-    return Figure(svg, "Every finished trial, with mean and interval.", f"{named(data.metric)} by arm")
+    chart = Lines(series, dots, x_label="arm", y_label=named(data.metric), x_names=list(map(named, data.arms)))
+    return Figure(chart, "Every finished trial, with mean and interval.", f"{named(data.metric)} by arm")
 
 
 def _arm_cells(data: ReportData) -> Iterable[tuple[str, Cell | None]]:
@@ -92,8 +80,8 @@ def interaction_figures(data: ReportData) -> list[Figure]:
                 for a in data.arms
             ]
             arms, shown, label = list(map(data.names, data.arms)), list(map(data.names, names)), data.names(axis)
-            svg = heat_map(arms, shown, grid, title=f"mean {metric}", row_label="arm", column_label=label)
-            figures.append(Figure(svg, f"Mean {metric}; darker is larger.", f"arm x {label}"))
+            chart = HeatMap(f"mean {metric}", arms, shown, grid, "arm", label)
+            figures.append(Figure(chart, f"Mean {metric}; darker is larger.", f"arm x {label}"))
     explained = effects(data.done, "value", data.axes)
     if len(explained):
         p_values = [
@@ -101,10 +89,10 @@ def interaction_figures(data: ReportData) -> list[Figure]:
         ]
         shown = [f"{100 * s:.1f} %{p}" for s, p in zip(explained["share"], p_values, strict=True)]
         names = [" x ".join(map(data.names, effect.split(" x "))) for effect in explained["effect"]]
-        svg = bar_chart(names, list(explained["share"]), shown, title="share of variation")
+        shares = Bars("share of variation", names, list(explained["share"]), shown)
         figures.append(
             Figure(
-                svg,
+                shares,
                 "Share of the variation between trials that each factor explains, and each pair beyond its two. "
                 "The F test takes trials as independent: a screen, not a verdict.",
                 "What the metric depends on",
@@ -129,6 +117,6 @@ def variance_figures(data: ReportData) -> list[Figure]:
         f"{100 * share:.0f} % (sd {short(math.sqrt(v))})"
         for share, v in zip(components["share"], components["variance"], strict=True)
     ]
-    svg = bar_chart(names, list(components["share"]), shown, title="variance components", colours=[2] * len(names))
+    chart = Bars("variance components", names, list(components["share"]), shown, colours=[2] * len(names))
     caption = "Variance components within a cell. What all arms share, pairing takes out of the comparison."
-    return [Figure(svg, caption, "Where the noise comes from")]
+    return [Figure(chart, caption, "Where the noise comes from")]

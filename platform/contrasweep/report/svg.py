@@ -12,68 +12,28 @@ that many pixels on any screen, so its text keeps its size.
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from html import escape
 
-import numpy as np
 from markupsafe import Markup
+
+from contrasweep.report.figures import (
+    Bars,
+    Chart,
+    Dots,
+    HeatMap,
+    Lines,
+    Parallel,
+    Ranks,
+    Series,
+    log_ticks,
+    short,
+    ticks,
+)
 
 WIDTH, HEIGHT = 360, 240
 LEFT, RIGHT, TOP, BOTTOM = 48, 12, 12, 40
 COLOURS = 12
 LETTER = 5.6  # width of a tick's letter
-
-
-@dataclass(frozen=True)
-class Series:
-    """One line: points (x, y), an optional band (low, high) of the same length, and a colour by `name`."""
-
-    name: str
-    colour: int
-    x: Sequence[float]
-    y: Sequence[float]
-    low: Sequence[float] = ()
-    high: Sequence[float] = ()
-    dots: bool = False
-    bars: bool = False  # the band as error bars at the points
-    steps: bool = False  # it stays until it changes
-
-
-@dataclass(frozen=True)
-class Dots:
-    """Single points with what a pointer shows over each."""
-
-    name: str
-    colour: int
-    x: Sequence[float]
-    y: Sequence[float]
-    titles: Sequence[str] = field(default_factory=list)
-
-
-def ticks(low: float, high: float, most: int = 5, *, whole: bool = False) -> list[float]:
-    """Round numbers from `low` to `high`, at most `most` + 1 of them; with `whole` no fractions."""
-    if not high > low:
-        return [low]
-    raw = max((high - low) / most, 1.0 if whole else 0.0)
-    size = 10 ** math.floor(math.log10(raw))
-    step = next(size * m for m in ((1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10)) if size * m >= raw * (1 - 1e-9))
-    first = math.ceil(low / step - 1e-9)
-    return [round(step * i, 12) for i in range(first, math.floor(high / step + 1e-9) + 1)]
-
-
-def log_ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round numbers from `low` to `high` (both above 0) for a logarithmic scale: 1, 2, 5, 10, or powers of 10 alone."""
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for digits in ((1, 2, 5), (1, 3), (1,)):
-        marks = [
-            round(m * 10.0**d, 12)
-            for d in decades
-            for m in digits
-            if low * (1 - 1e-9) <= m * 10.0**d <= high * (1 + 1e-9)
-        ]
-        if len(marks) <= most:
-            break
-    return marks if len(marks) > 1 else [low, high]
 
 
 def _span(values: Sequence[float], pad: float = 0.06) -> tuple[float, float]:
@@ -83,34 +43,31 @@ def _span(values: Sequence[float], pad: float = 0.06) -> tuple[float, float]:
     return low - room, high + room
 
 
-def short(value: float) -> str:
-    """A number in four digits."""
-    return f"{value:.4g}"
+def draw(chart: Chart) -> Markup:
+    """The drawing of what a figure shows."""
+    match chart:
+        case Lines():
+            return _lines(chart)
+        case Bars():
+            return _bars(chart)
+        case HeatMap():
+            return _heat_map(chart)
+        case Parallel():
+            return _parallel(chart)
+        case Ranks():
+            return _ranks(chart)
 
 
-def xy_chart(
-    series: Sequence[Series],
-    dots: Sequence[Dots] = (),
-    *,
-    x_label: str,
-    y_label: str,
-    title: str = "",
-    x_names: Sequence[str] | None = None,
-    log_x: bool = False,
-    whole_x: bool = False,
-    y_within: Sequence[float] = (),
-) -> Markup:
-    """Lines with bands and points. `x_names` makes x a category (position i is `x_names[i]`), `log_x` logarithmic;
-    `whole_x` keeps fractions off its ticks; `y_within` are values that the scale holds too, for charts of one scale.
-    The page's script reads values off lines, by the scales it finds in `data-`."""
-    xs = [float(v) for s in series for v in s.x] + [float(v) for d in dots for v in d.x]
+def _lines(chart: Lines) -> Markup:
+    """The page's script reads values off lines, by the scales it finds in `data-`."""
+    xs = [float(v) for s in chart.series for v in s.x] + [float(v) for d in chart.dots for v in d.x]
     ys = (
-        [float(v) for s in series for v in (*s.y, *s.low, *s.high)]
-        + [float(v) for d in dots for v in d.y]
-        + list(y_within)
+        [float(v) for s in chart.series for v in (*s.y, *s.low, *s.high)]
+        + [float(v) for d in chart.dots for v in d.y]
+        + list(chart.y_within)
     )
-    scale = math.log10 if log_x else float
-    x_low, x_high = (-0.5, len(x_names) - 0.5) if x_names else _span([scale(x) for x in xs], 0.02)
+    scale = math.log10 if chart.log_x else float
+    x_low, x_high = (-0.5, len(chart.x_names) - 0.5) if chart.x_names else _span([scale(x) for x in xs], 0.02)
     y_low, y_high = _span(ys)
 
     def px(x: float) -> float:
@@ -119,19 +76,23 @@ def xy_chart(
     def py(y: float) -> float:
         return HEIGHT - BOTTOM - (y - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
 
-    parts = [_y_axis(y_low, y_high, py, y_label)]
-    values = log_ticks(10**x_low, 10**x_high) if log_x else ticks(x_low, x_high, whole=whole_x)
-    marks = list(enumerate(x_names)) if x_names else [(t, short(t)) for t in values]
+    parts = [_y_axis(y_low, y_high, py, chart.y_label)]
+    values = log_ticks(10**x_low, 10**x_high) if chart.log_x else ticks(x_low, x_high, whole=chart.whole_x)
+    marks = list(enumerate(chart.x_names)) if chart.x_names else [(t, short(t)) for t in values]
     parts += _x_ticks(marks, px)
     parts.append(
         f'<text class="label" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 4}" '
-        f'text-anchor="middle">{escape(x_label)}</text>'
+        f'text-anchor="middle">{escape(chart.x_label)}</text>'
     )
-    parts += [_line(s, px, py) for s in series]
-    parts += [_dots(d, px, py) for d in dots]
+    parts += [_line(s, px, py) for s in chart.series]
+    parts += [_dots(d, px, py) for d in chart.dots]
     scales = f"{x_low:.6g} {x_high:.6g} {LEFT} {WIDTH - RIGHT} {y_low:.6g} {y_high:.6g} {HEIGHT - BOTTOM} {TOP}"
-    read = "" if x_names else f' data-scales="{scales}" data-x="{escape(x_label)}"{" data-log" if log_x else ""}'
-    return svg(parts, WIDTH, HEIGHT, title or f"{y_label} over {x_label}", read)
+    read = (
+        ""
+        if chart.x_names
+        else f' data-scales="{scales}" data-x="{escape(chart.x_label)}"{" data-log" if chart.log_x else ""}'
+    )
+    return svg(parts, WIDTH, HEIGHT, f"{chart.y_label} over {chart.x_label}", read)
 
 
 def _y_axis(low: float, high: float, py, label: str) -> str:  # type: ignore[no-untyped-def]
@@ -208,22 +169,14 @@ def svg(parts: Sequence[str], width: float, height: float, title: str, more: str
     return Markup(f"{opening}{''.join(parts)}</svg>")
 
 
-def bar_chart(
-    names: Sequence[str],
-    values: Sequence[float],
-    shown: Sequence[str],
-    *,
-    title: str,
-    colours: Sequence[int] | None = None,
-    marks: Sequence[float] = (),
-) -> Markup:
-    """Horizontal bars with their names above them and their values at their ends; `marks` are values that are marked
-    beside each bar."""
+def _bars(chart: Bars) -> Markup:
+    names, values, marks = chart.names, chart.values, chart.marks
+    shown = map(", ".join, zip(chart.shown, chart.notes, strict=True)) if chart.notes else chart.shown
     high = max([v for v in [*values, *marks] if math.isfinite(v)], default=0.0) or 1.0
     row, height, parts = 34, 34 * len(names) + 6, []
     for i, (name, value, words) in enumerate(zip(names, values, shown, strict=True)):
         length = max(0.0, value / high) * (WIDTH - 140) if math.isfinite(value) else 0
-        colour = colours[i] if colours else 0
+        colour = chart.colours[i] if chart.colours else 0
         end = length
         if marks and math.isfinite(marks[i]):
             at = marks[i] / high * (WIDTH - 140)
@@ -234,26 +187,18 @@ def bar_chart(
             f'<rect class="c{colour % COLOURS} fill" x="0" y="{i * row + 17}" width="{length:.1f}" height="11" rx="2"/>'
             f'<text class="tick" x="{end + 6:.1f}" y="{i * row + 26}">{escape(words)}</text>'
         )
-    return svg(parts, WIDTH, height, title)
+    return svg(parts, WIDTH, height, chart.title)
 
 
-def heat_map(
-    rows: Sequence[str],
-    columns: Sequence[str],
-    values: Sequence[Sequence[float]],
-    *,
-    title: str,
-    row_label: str,
-    column_label: str,
-) -> Markup:
-    """A grid of shaded cells with their values; NaN stays empty."""
+def _heat_map(chart: HeatMap) -> Markup:
+    rows, columns, values = chart.rows, chart.columns, chart.values
     finite = [v for line in values for v in line if math.isfinite(v)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
     left, size, tall = 84, (WIDTH - 90) / max(1, len(columns)), 30
     height = 44 + tall * len(rows)
     parts = [
-        f'<text class="label" x="{left}" y="10">{escape(column_label)}</text><text class="label" x="0" '
-        f'y="24">{escape(row_label)}</text>'
+        f'<text class="label" x="{left}" y="10">{escape(chart.column_label)}</text><text class="label" x="0" '
+        f'y="24">{escape(chart.row_label)}</text>'
     ]
     parts += [
         f'<text class="tick" x="{left + size * (j + 0.5):.1f}" y="26" text-anchor="middle">{escape(name[:9])}</text>'
@@ -271,7 +216,7 @@ def heat_map(
                     f'<text class="tick strong" x="{left + size * (j + 0.5) - 1:.1f}" y="{y + 18}" '
                     f'text-anchor="middle">{short(value)}</text>'
                 )
-    return svg(parts, WIDTH, height, title)
+    return svg(parts, WIDTH, height, chart.title)
 
 
 GAP, WIDE, TALL = 128, 1040, 330
@@ -280,46 +225,13 @@ SMALLEST = 0.8  # of its size, so that its text stays legible
 SINGLE = 400  # up to so many lines each is an element of its own, which a pointer can find
 
 
-@dataclass(frozen=True)
-class Axis:
-    """An upright axis: positions 0 to 1 of each line (NaN where a trial lacks it), and marks (position, text)."""
-
-    name: str
-    positions: Sequence[float]
-    marks: Sequence[tuple[float, str]]
-
-
-def axis(name: str, values: Sequence[object], *, log: bool = False) -> Axis:
-    """Numbers by size (by magnitude with `log` or where they span decades), anything else by name."""
-    try:
-        numbers = np.array([float(v) for v in values], dtype=np.float64)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        names = list(dict.fromkeys(map(str, values)))
-        at = {n: (i + 0.5) / len(names) for i, n in enumerate(names)}
-        marks = [(p, n if len(n) <= 11 else n[:10] + "…") for n, p in at.items()] if len(names) <= 14 else []
-        return Axis(name, [at[str(v)] for v in values], marks)
-    finite = numbers[np.isfinite(numbers)]
-    low, high = float(finite.min()), float(finite.max())
-    log = low > 0 and (log or high / low > 50)
-    distinct = [float(v) for v in np.unique(finite)]
-    shown = distinct if len(distinct) <= 6 else log_ticks(low, high) if log else ticks(low, high)
-
-    def place(value: float) -> float:
-        scale = math.log if log else float
-        return (scale(value) - scale(low)) / ((scale(high) - scale(low)) or 1.0) if math.isfinite(value) else math.nan
-
-    return Axis(name, [place(float(v)) for v in numbers], [(place(v), short(v)) for v in shown])
-
-
-def parallel_chart(
-    axes: Sequence[Axis], colours: Sequence[int], names: Sequence[str], *, title: str, tips: Sequence[str] = ()
-) -> Markup:
-    """One line a trial, in the colour and under the name (its arm) of the same place; `tips` for a pointer over it."""
+def _parallel(chart: Parallel) -> Markup:
+    axes, names, tips = chart.axes, chart.names, chart.tips
     left, right, top, bottom = EDGES
     gap = max(GAP, (WIDE - left - right) / max(1, len(axes) - 1))
     width = left + gap * (len(axes) - 1) + right
     groups: dict[tuple[int, str], list[str]] = {}
-    for i, (colour, name) in enumerate(zip(colours, names, strict=True)):
+    for i, (colour, name) in enumerate(zip(chart.colours, names, strict=True)):
         at = [
             (left + gap * j, bottom - a.positions[i] * (bottom - top))
             for j, a in enumerate(axes)
@@ -343,4 +255,39 @@ def parallel_chart(
             for p, text in a.marks
         ]
     smallest = f' style="min-width:{round(SMALLEST * width)}px"'  # a phone scrolls
-    return svg(parts, round(width), TALL, title, smallest)
+    return svg(parts, round(width), TALL, chart.title, smallest)
+
+
+ROW, BAR, EDGE = 20, 10, 24
+
+
+def _ranks(chart: Ranks) -> Markup:
+    ranks, cliques, count = chart.ranks, chart.cliques, len(chart.ranks)
+
+    def x(rank: float) -> float:
+        return EDGE + (rank - 1) / (count - 1) * (WIDTH - 2 * EDGE)
+
+    axis = 20
+    below = axis + BAR * len(cliques)
+    parts = [f'<line class="axis" x1="{x(1):.1f}" x2="{x(count):.1f}" y1="{axis}" y2="{axis}"/>']
+    for rank in range(1, count + 1):
+        parts.append(f'<line class="axis" x1="{x(rank):.1f}" x2="{x(rank):.1f}" y1="{axis - 4}" y2="{axis}"/>')
+        parts.append(f'<text class="tick" x="{x(rank):.1f}" y="10" text-anchor="middle">{rank}</text>')
+    for i, clique in enumerate(cliques):
+        left, right = (x(pick(ranks[arm] for arm in clique)) for pick in (min, max))
+        y = axis + BAR * (i + 1)
+        parts.append(
+            f'<rect class="strong" x="{left - 3:.1f}" width="{right - left + 6:.1f}" y="{y - 2}" height="4" rx="2">'
+            f"<title>{escape(', '.join(clique))}: no two differ</title></rect>"
+        )
+    for i, arm in enumerate(sorted(ranks, key=lambda name: ranks[name])):
+        y, at = below + ROW * (i + 1), x(ranks[arm])
+        left_side = at > WIDTH / 2
+        place, anchor = (at - 6, "end") if left_side else (at + 6, "start")
+        parts.append(
+            f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{axis}" y2="{y}"/>'
+            f'<circle class="c{chart.colours[arm] % COLOURS} fill" cx="{at:.1f}" cy="{y}" r="4"/>'
+            f'<text class="label" x="{place:.1f}" y="{y + 4}" text-anchor="{anchor}">{escape(arm)} '
+            f"{ranks[arm]:.2f}</text>"
+        )
+    return svg(parts, WIDTH, math.ceil(below + ROW * count + 12), chart.title)

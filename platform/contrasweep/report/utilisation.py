@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 
 from contrasweep.report.data import ReportData, Variables
-from contrasweep.report.slices import Figure
-from contrasweep.report.svg import Series, xy_chart
+from contrasweep.report.figures import Figure, Lines, Series
 from contrasweep.storage.record import COUNTING
 
 MOMENTS = 120
@@ -44,8 +43,8 @@ def use_figures(data: ReportData) -> list[Figure]:
         values = pooled(system, column, place).dropna()
         x, y = [float(moments[i]) for i in values.index], [float(v) for v in values]
         line = Series(title, colour, x, y, dots=len(x) < MIN_ROWS)
-        svg = xy_chart([line], x_label=f"{name} since the first measurement", y_label=unit_name, y_within=[0.0])
-        figures.append(Figure(svg, f"{how} over the trials that ran, measured every 10 s.", title))
+        chart = Lines([line], x_label=f"{name} since the first measurement", y_label=unit_name, y_within=[0.0])
+        figures.append(Figure(chart, f"{how} over the trials that ran, measured every 10 s.", title))
     return figures
 
 
@@ -140,9 +139,9 @@ def _course(data: ReportData, spent: pd.DataFrame) -> list[Figure]:
             )
         )
     busy = float((ran["ended"] - ran["started"]).sum()) / (over - began)
-    svg = xy_chart(series, x_label=f"{name} since the first trial began", y_label="trials ended")
+    chart = Lines(series, x_label=f"{name} since the first trial began", y_label="trials ended")
     caption = f"From first to last trial {duration(over - began)}, on average {busy:.1f} trials at once."
-    return [Figure(svg, caption, "The course of the study")]
+    return [Figure(chart, caption, "The course of the study")]
 
 
 def _hosts(spent: pd.DataFrame) -> list[list[str]]:

@@ -1,0 +1,172 @@
+"""What the figures of a report show: series, axes, labels, captions. `svg` and `plots` draw them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line: points (x, y), an optional band (low, high) of the same length, and a colour by `name`."""
+
+    name: str
+    colour: int
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    dots: bool = False
+    bars: bool = False  # the band as error bars at the points
+    steps: bool = False  # it stays until it changes
+
+
+@dataclass(frozen=True)
+class Dots:
+    """Single points with what a pointer shows over each."""
+
+    name: str
+    colour: int
+    x: Sequence[float]
+    y: Sequence[float]
+    titles: Sequence[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines with bands, and points. `x_names` makes x a category (position i is `x_names[i]`), `log_x` logarithmic;
+    `whole_x` keeps fractions off its ticks; `y_within` are values that the scale holds too, for charts of one scale."""
+
+    series: Sequence[Series]
+    dots: Sequence[Dots] = ()
+    x_label: str = ""
+    y_label: str = ""
+    x_names: Sequence[str] = ()
+    log_x: bool = False
+    whole_x: bool = False
+    y_within: Sequence[float] = ()
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Horizontal bars: `names` above them, `shown` with its `notes` at their ends; `marks` are values that are marked
+    beside each bar."""
+
+    title: str
+    names: Sequence[str]
+    values: Sequence[float]
+    shown: Sequence[str]
+    notes: Sequence[str] = ()
+    colours: Sequence[int] = ()
+    marks: Sequence[float] = ()
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """A grid of shaded cells with their `values` [rows][columns]; NaN stays empty."""
+
+    title: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    values: Sequence[Sequence[float]]
+    row_label: str
+    column_label: str
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An upright axis: positions 0 to 1 of each line (NaN where a trial lacks it), and marks (position, text)."""
+
+    name: str
+    positions: Sequence[float]
+    marks: Sequence[tuple[float, str]]
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """Upright axes and one line a trial over them, in the colour and under the name (its arm) of the same place; `tips`
+    for a pointer over it. `note` says of which trials."""
+
+    title: str
+    axes: Sequence[Axis]
+    colours: Sequence[int]
+    names: Sequence[str]
+    tips: Sequence[str]
+    note: str
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Mean ranks on a line from 1 to the number of names, 1 is best; `cliques` are names that do not differ."""
+
+    title: str
+    ranks: Mapping[str, float]
+    colours: Mapping[str, int]
+    cliques: Sequence[Sequence[str]]
+
+
+Chart = Lines | Bars | HeatMap | Parallel | Ranks
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart with what stands above and below it; a `wide` one scrolls sideways where the screen is narrow."""
+
+    chart: Chart
+    caption: str = ""
+    title: str = ""
+    wide: bool = False
+
+
+def axis(name: str, values: Sequence[object], *, log: bool = False) -> Axis:
+    """Numbers by size (by magnitude with `log` or where they span decades), anything else by name."""
+    try:
+        numbers = np.array([float(v) for v in values], dtype=np.float64)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        names = list(dict.fromkeys(map(str, values)))
+        at = {n: (i + 0.5) / len(names) for i, n in enumerate(names)}
+        marks = [(p, n if len(n) <= 11 else n[:10] + "…") for n, p in at.items()] if len(names) <= 14 else []
+        return Axis(name, [at[str(v)] for v in values], marks)
+    finite = numbers[np.isfinite(numbers)]
+    low, high = float(finite.min()), float(finite.max())
+    log = low > 0 and (log or high / low > 50)
+    distinct = [float(v) for v in np.unique(finite)]
+    shown = distinct if len(distinct) <= 6 else log_ticks(low, high) if log else ticks(low, high)
+
+    def place(value: float) -> float:
+        scale = math.log if log else float
+        return (scale(value) - scale(low)) / ((scale(high) - scale(low)) or 1.0) if math.isfinite(value) else math.nan
+
+    return Axis(name, [place(float(v)) for v in numbers], [(place(v), short(v)) for v in shown])
+
+
+def ticks(low: float, high: float, most: int = 5, *, whole: bool = False) -> list[float]:
+    """Round numbers from `low` to `high`, at most `most` + 1 of them; with `whole` no fractions."""
+    if not high > low:
+        return [low]
+    raw = max((high - low) / most, 1.0 if whole else 0.0)
+    size = 10 ** math.floor(math.log10(raw))
+    step = next(size * m for m in ((1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10)) if size * m >= raw * (1 - 1e-9))
+    first = math.ceil(low / step - 1e-9)
+    return [round(step * i, 12) for i in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def log_ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """Round numbers from `low` to `high` (both above 0) for a logarithmic scale: 1, 2, 5, 10, or powers of 10 alone."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in ((1, 2, 5), (1, 3), (1,)):
+        marks = [
+            round(m * 10.0**d, 12)
+            for d in decades
+            for m in digits
+            if low * (1 - 1e-9) <= m * 10.0**d <= high * (1 + 1e-9)
+        ]
+        if len(marks) <= most:
+            break
+    return marks if len(marks) > 1 else [low, high]
+
+
+def short(value: float) -> str:
+    """A number in four digits."""
+    return f"{value:.4g}"
