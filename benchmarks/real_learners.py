@@ -29,7 +29,7 @@ from contrasweep import AblationGrid, Arm, Replicates
 from contrasweep.planning.facade import plan
 from contrasweep.planning.identity import PresentCode
 from contrasweep.results.results import Results
-from contrasweep.running.engine.interim_source import LookingSource
+from contrasweep.running.engine.interim_source import InterimSource
 from contrasweep.running.prepare import claim
 from contrasweep.statistics.spending import Looks, SpendingName
 from contrasweep.storage.looks import read_looks
@@ -133,7 +133,7 @@ def fill(study: AblationGrid, storage: str, pool: Pool, networks: dict[str, Netw
     remaining = claim(planned, records, code, extend=False, retry_failed=False)
     source = planned.source(records, remaining.finished)
     if study.replicates is not None:
-        source = LookingSource(planned, source, records, lambda line: None)
+        source = InterimSource(planned, source, records, lambda line: None)
     while not isinstance(following := source.next(), Finished):
         assert following is not None
         trial = following.trial

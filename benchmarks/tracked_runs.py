@@ -1,11 +1,12 @@
 """What tracking costs a run whose trials take a second each: untracked, and with MLflow on sqlite and on PostgreSQL.
 
-    python -m benchmarks.tracked_runs [--trials 320] [--seconds 1] [--rounds 2] [--output FILE]
+    python -m benchmarks.tracked_runs [--trials 320] [--seconds 1] [--idle] [--rounds 2] [--output FILE]
 
 Each trial uses a second of the processor and reports once, two at a time, so that two cores are full. With
-`--seconds 0` the trials are trivial, and what is measured is the platform. Columns: how long a trial took on the clock;
-processor seconds of the driver and of the process beside it that shows the study; how long after the last record that
-process had shown all. In turns; of the rounds the fastest counts.
+`--seconds 0` the trials are trivial, and what is measured is the platform. With `--idle` they wait for their second, as
+one waits for its GPU. Columns: how long a trial took on the clock; processor seconds of the driver and of the process
+beside it that shows the study; how long after the last record that process had shown all. In turns; of the rounds the
+fastest counts.
 """
 
 import argparse
@@ -39,12 +40,15 @@ class Settings:
     """`seconds` of the processor that a trial uses."""
 
     seconds: float = 1.0
+    idle: bool = False
     lr: float = 0.1
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
     """One report."""
-    until = time.process_time() + trial.config["seconds"]
+    if trial.config["idle"]:
+        time.sleep(trial.config["seconds"])
+    until = time.process_time() + trial.config["seconds"] * (not trial.config["idle"])
     while time.process_time() < until:
         sum(range(1000))
     yield Report(1, {"accuracy": 1.0 / (1 + trial.seed)})
@@ -53,11 +57,10 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 train.settings = Settings  # type: ignore[attr-defined]
 
 
-def study_of(trials: int, seconds: float) -> AblationGrid:
+def study_of(trials: int, seconds: float, idle: bool) -> AblationGrid:
     """So many trials of four arms."""
-    arms = {
-        f"arm{i}": Arm("benchmarks.tracked_runs:train", config={"lr": 0.1 + i, "seconds": seconds}) for i in range(4)
-    }
+    settings = {"seconds": seconds, "idle": idle}
+    arms = {f"arm{i}": Arm("benchmarks.tracked_runs:train", config={"lr": 0.1 + i, **settings}) for i in range(4)}
     return AblationGrid("tracked-runs", arms=arms, data="digits-lt", seeds=list(range(trials // 4)), metric="accuracy")
 
 
@@ -80,7 +83,7 @@ class Watch(threading.Thread):
                     self.processor_s, self.seen = used.user + used.system, time.time()
 
 
-def run(trials: int, seconds: float, folder: str, tracking: str | None) -> dict[str, float]:
+def run(study: AblationGrid, folder: str, tracking: str | None) -> dict[str, float]:
     """Run the study in this process, without Ray's start."""
     import ray
 
@@ -90,18 +93,20 @@ def run(trials: int, seconds: float, folder: str, tracking: str | None) -> dict[
     watch = Watch()
     watch.start()
     used = time.process_time()
-    results = run_study(study_of(trials, seconds), storage=f"{folder}/runs", tracking=tracking)
+    results = run_study(study, storage=f"{folder}/runs", tracking=tracking)
     driver_s = time.process_time() - used
     watch.stopping.set()
     ray.shutdown()
     assert results.complete, results.counts
-    if tracking is not None:
-        assert len(results.run_urls) == trials, f"{len(results.run_urls)} of {trials} trials have a run in MLflow"
     records = results.trial_records.values()
+    if tracking is not None:
+        assert len(results.run_urls) == len(records), (
+            f"{len(results.run_urls)} of {len(records)} trials have a run in MLflow"
+        )
     ended = [record.ended for record in records]
     return {
         "span_s": max(ended) - min(record.started for record in records),
-        "trial_s": sum(record.seconds for record in records) / trials,
+        "trial_s": sum(record.seconds for record in records) / len(records),
         "driver_s": driver_s,
         "tracking_s": watch.processor_s,
         "after_s": max(0.0, watch.seen - max(ended)),
@@ -111,7 +116,7 @@ def run(trials: int, seconds: float, folder: str, tracking: str | None) -> dict[
 
 def measured(options: argparse.Namespace, way: str, uri: str | None) -> dict[str, float]:
     """`run` in a process of its own."""
-    words = [f"--trials={options.trials}", f"--seconds={options.seconds}"]
+    words = [f"--trials={options.trials}", f"--seconds={options.seconds}", *(["--idle"] if options.idle else [])]
     with tempfile.TemporaryDirectory() as folder:
         uri = f"sqlite:///{folder}/mlflow.db" if "sqlite" in way else uri
         done = subprocess.run(
@@ -130,13 +135,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=320, help="a multiple of 4")
     parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--idle", action="store_true")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--output", type=Path, help="a file to which the table is written")
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     parser.add_argument("--uri", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.folder:
-        print(json.dumps(run(options.trials, options.seconds, options.folder, options.uri or None)))
+        study = study_of(options.trials, options.seconds, options.idle)
+        print(json.dumps(run(study, options.folder, options.uri or None)))
         return
     best: dict[str, dict[str, float]] = {}
     for _ in range(options.rounds):
@@ -153,8 +160,9 @@ def main() -> None:
         f"{at['driver_s']:.1f} | {at['tracking_s']:.1f} | {at['after_s']:.1f} | {at['load']:.1f} |"
         for way, at in best.items()
     ]
+    kind = "idle" if options.idle else "processor"
     text = (
-        f"{options.trials} trials of {options.seconds:g} processor s, {SLOTS} slots, best of {options.rounds}; "
+        f"{options.trials} trials of {options.seconds:g} {kind} s, {SLOTS} slots, best of {options.rounds}; "
         f"{date.today()}, {platform.machine()}, {os.cpu_count()} shared cores.\n\n"
         "| | first start to last record, s | a trial, s | untracked = 1 | driver's processor s | that of tracking "
         "| all shown after the last record, s | load |\n|---|---|---|---|---|---|---|---|\n" + "\n".join(lines) + "\n"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from cluster.errors import ClusterError
+from cluster.torch_internals import fake_tensors, storage_key
 from cluster.work import NO_WORK, Work, counted_work
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Workload:
     (its data, views drawn ahead). `device`: `auto` takes a GPU where there is one, `cpu` never does, and any other
     needs one. `cpus` are the host cores that the trial keeps busy. A model that looks at its inputs' values is counted
     on real tensors (`fake` False), and then best on a small part of a batch, of which the whole one has `parts`.
+    `step` is what `build` and `inputs` would be counted to, where that is known already.
     `gpus` whole GPUs each hold all of this. `steps` such steps are a whole trial (0: not known); what is evaluated,
     read and drawn comes on top of them.
     """
@@ -67,21 +69,15 @@ class Workload:
     parts: float = 1.0
     gpus: int = 1
     steps: float = 0.0
+    step: Count | None = None
 
     def count(self) -> Count:
         """`count` of one training step, with what is resident."""
-        step = count(
-            self.build,
-            self.inputs,
-            loss=self.loss,
-            optimizer_states=self.optimizer_states,
-            precision=self.precision,
-            fake=self.fake,
-        )
+        step = self.step or count(self.build, self.inputs, loss=self.loss, precision=self.precision, fake=self.fake)
         return Count(
             int(step.saved * self.parts) * self.gpus,
             step.parameters * self.gpus,
-            step.optimizer_states,
+            self.optimizer_states,
             self.resident_bytes * self.gpus,
             step.work.times(self.parts),
         )
@@ -107,7 +103,7 @@ def count(
 
     half = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
     try:
-        with _fake_weights() if fake else contextlib.nullcontext():
+        with fake_tensors() if fake else contextlib.nullcontext():
             model = build_model().train()
             arguments = inputs() if callable(inputs) else (torch.empty(tuple(inputs)),)
             parameters = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
@@ -117,6 +113,8 @@ def count(
                 if loss is not None:
                     output = loss(output)
             return Count(sum(saved.values()), parameters, optimizer_states, work=work())
+    except ClusterError:
+        raise
     except Exception as error:
         line = (str(error).splitlines() or [""])[0]
         raise ClusterError(
@@ -125,37 +123,19 @@ def count(
 
 
 @contextlib.contextmanager
-def _fake_weights() -> "Iterator[None]":
-    """Tensors without values. Truncated normals, which transformers begin with, are drawn until all values lie inside:
-    what has no values would never end that, and memory does not depend on them."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.nn import init
-
-    drawn = getattr(init, "_no_grad_trunc_normal_", None)
-    try:
-        if drawn is not None:
-            init._no_grad_trunc_normal_ = lambda tensor, *_, **__: tensor
-        with FakeTensorMode(allow_non_fake_inputs=True):
-            yield
-    finally:
-        if drawn is not None:
-            init._no_grad_trunc_normal_ = drawn
-
-
-@contextlib.contextmanager
 def _saved_storages(model: "torch.nn.Module") -> "Iterator[dict[int, int]]":
     """Size in bytes of each storage that autograd keeps while this is open, by identity: a tensor kept twice or
     kept as a view counts once, and the model's own weights and buffers not at all."""
     import torch
 
-    own = {t.untyped_storage()._cdata for t in (*model.parameters(), *model.buffers())}
+    own = {storage_key(t.untyped_storage()) for t in (*model.parameters(), *model.buffers())}
     sizes: dict[int, int] = {}
     alive = []  # a storage that is freed could hand its identity to the next
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        if storage._cdata not in own:
-            sizes[storage._cdata] = storage.nbytes()
+        if (key := storage_key(storage)) not in own:
+            sizes[key] = storage.nbytes()
             alive.append(storage)
         return tensor
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from cluster.inventory.hosts import GPU_PEAKS
+from cluster.torch_internals import dispatch_mode, overloads, tree_iter
 
 LAUNCH_S = 20e-6
 """Of one kernel, the mean over a step. The forward pass of ResNet-50 with one image, 227 kernels, takes 10 to 13 ms on
@@ -51,11 +52,9 @@ def counted_work() -> Iterator[Callable[[], Work]]:
     """Counts what runs while this is open as the forward pass of a step; the function that it gives tells the step's
     work. Tensors may be fake."""
     import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_iter
     from torch.utils.flop_counter import flop_registry
 
-    class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    class Counting(dispatch_mode()):  # type: ignore[misc]
         operations = moved = kernels = 0
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
@@ -65,9 +64,9 @@ def counted_work() -> Iterator[Callable[[], Work]]:
                 self.kernels += 1
                 written = (x for x in tree_iter(result) if isinstance(x, torch.Tensor))
                 self.moved += sum(x.numel() * x.element_size() for x in (*read, *written))
-                if (operations := flop_registry.get(func._overloadpacket)) is not None:
+                if (operations := flop_registry.get(overloads(func))) is not None:
                     self.operations += operations(*args, **(kwargs or {}), out_val=result)
             return result
 
-    with Counting() as counting:  # type: ignore[no-untyped-call]
+    with Counting() as counting:
         yield lambda: Work(*(float(PASSES * n) for n in (counting.operations, counting.moved, counting.kernels)))

@@ -13,10 +13,10 @@ from contrasweep.cli.catalogue import TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("platform", "trainables", "search_spaces", "cluster")
-EXTRAS = ("trainables/review_helpfulness", "search_spaces/claims")
+EXTRAS = ("trainables/fusing", "trainables/review_helpfulness", "search_spaces/claims")
 """Folders that the core does without."""
-DOORS = {"platform/contrasweep/cli/claims.py"}
-"""Modules of the core that name one of them: by dotted path, as the default of a command."""
+DOORS = {"platform/contrasweep/cli/claims.py", "trainables/contrastive.py", "trainables/paired_images.py"}
+"""Modules of the core that name one of them: by dotted path, as the default of a command or as a trainable's lane."""
 COMMANDS = """
 import sys, contrasweep
 from contrasweep.cli import main

@@ -11,10 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pydantic
-import torch
-import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor
 
 from contrasweep.components import Component, Table, parameters_class, parameters_of
 from contrasweep.config import Config
@@ -22,6 +19,7 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.schema import checked
 from trainables import external_augmentations
 from trainables.external_augmentations import ExternalAugmentation, ExternalDraws
+from trainables.pytorch import F, Tensor, torch
 
 Probability = Annotated[float, pydantic.Field(ge=0, le=1)]
 Strength = Annotated[float, pydantic.Field(ge=0)]
@@ -136,7 +134,7 @@ class Draws:
         take = [None if x is None else x[rows] for x in (self.affine, self.colour, self.contrast)]
         return Draws(*take)  # type: ignore[arg-type]
 
-    def to(self, device: torch.device) -> "Draws":
+    def to(self, device: "torch.device") -> "Draws":
         """The same draws on `device`."""
         move = [None if x is None else x.to(device) for x in (self.affine, self.colour, self.contrast)]
         return Draws(*move)  # type: ignore[arg-type]
@@ -155,16 +153,16 @@ def policy_of(augmentation: Component) -> Policy | Transform:
 
 
 @typing.overload
-def draw(policy: Policy, n: int, channels: int, generator: torch.Generator) -> Draws:
+def draw(policy: Policy, n: int, channels: int, generator: "torch.Generator") -> Draws:
     """Of a policy of ours."""
 
 
 @typing.overload
-def draw(policy: Policy | Transform, n: int, channels: int, generator: torch.Generator) -> Draws | ExternalDraws:
+def draw(policy: Policy | Transform, n: int, channels: int, generator: "torch.Generator") -> Draws | ExternalDraws:
     """Of either."""
 
 
-def draw(policy: Policy | Transform, n: int, channels: int, generator: torch.Generator) -> Draws | ExternalDraws:
+def draw(policy: Policy | Transform, n: int, channels: int, generator: "torch.Generator") -> Draws | ExternalDraws:
     """Draw the view of each of `n` images. Every policy uses the generator equally often, so that two policies
     differ in what they do and not in their luck."""
     if not isinstance(policy, Policy):
@@ -215,8 +213,8 @@ def _affine(policy: Policy, u: Float[Tensor, "6 n"]) -> Float[Tensor, "n 2 3"]:
     return torch.stack([first, second], 1)
 
 
-_LUMA = torch.tensor([0.299, 0.587, 0.114])
-_TO_YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]])
+_LUMA = [0.299, 0.587, 0.114]
+_TO_YIQ = [_LUMA, [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]]
 
 
 def _colour(brightness: Tensor, saturation: Tensor, hue: Tensor, channels: int) -> Float[Tensor, "n c c"]:
@@ -227,8 +225,9 @@ def _colour(brightness: Tensor, saturation: Tensor, hue: Tensor, channels: int) 
     turn = torch.eye(3).repeat(len(hue), 1, 1)
     turn[:, 1, 1] = turn[:, 2, 2] = torch.cos(angle)
     turn[:, 1, 2], turn[:, 2, 1] = -torch.sin(angle), torch.sin(angle)
-    hue_matrix: Tensor = torch.linalg.inv(_TO_YIQ) @ turn @ _TO_YIQ
-    gray = _LUMA.expand(3, 3)
+    to_yiq = torch.tensor(_TO_YIQ)
+    hue_matrix: Tensor = torch.linalg.inv(to_yiq) @ turn @ to_yiq
+    gray = torch.tensor(_LUMA).expand(3, 3)
     mix = saturation[:, None, None] * torch.eye(3) + (1 - saturation[:, None, None]) * gray
     return brightness[:, None, None] * (mix @ hue_matrix)
 
@@ -236,5 +235,5 @@ def _colour(brightness: Tensor, saturation: Tensor, hue: Tensor, channels: int) 
 def _gray(images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n 1 h w"]:
     if images.shape[1] != 3:
         return images.mean(1, keepdim=True)
-    gray: Tensor = torch.einsum("c,nchw->nhw", _LUMA.to(images), images)[:, None]
+    gray: Tensor = torch.einsum("c,nchw->nhw", torch.tensor(_LUMA).to(images), images)[:, None]
     return gray

@@ -5,6 +5,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from trainables import torch_internals
 from trainables.checkpoint import StateDict
 
 
@@ -21,7 +22,7 @@ class Averaged:
         """Follow the model by one step."""
         average: list[Tensor] = list(self.model.parameters())
         weights: list[Tensor] = list(self.source.parameters())
-        torch._foreach_lerp_(average, weights, 1 - self.decay)
+        torch_internals.lerp_(average, weights, 1 - self.decay)
         for mine, theirs in zip(self.model.buffers(), self.source.buffers(), strict=True):
             mine.copy_(theirs)
 

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-import torch
-
 from contrasweep.errors import StorageError
+from trainables.pytorch import torch
 
 FILE = "state.pt"
 StateDict = dict[str, Any]

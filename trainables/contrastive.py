@@ -8,19 +8,15 @@ One report an epoch; the last one has the scores of the held-out part.
 from collections.abc import Generator
 from pathlib import Path
 
-import torch
-
 from cluster.memory import Workload
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.trial import Report, Trial
-from trainables import checkpoint, images, loop, process_group
 from trainables.contrastive_memory import workload
-from trainables.contrastive_method import Contrastive, evaluated, network, parts_of
 from trainables.contrastive_settings import Settings
-from trainables.exporting import FromPixels
+from trainables.pytorch import nn, torch
 
-__all__ = ["Contrastive", "Settings", "build", "load_model", "memory", "train"]
+__all__ = ["Settings", "load_model", "memory", "train"]
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
@@ -29,21 +25,23 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     Every report has `loss`, `grad_norm`, `learning_rate` and diagnostics of the embeddings; reports of epochs with
     an evaluation have its scores (see `evaluation.evaluate`), and the last one has per-item values for paired tests.
     """
+    from trainables import loop, process_group
+    from trainables.contrastive_method import build
+
     s = Settings(**trial.config)
-    size, path = s.resources.size, f"{__name__}:build"
+    size, path = s.resources.size, f"{build.__module__}:build"
     with process_group.joined(trial, resume, size=size, build=path, device=s.device) as group:
         run = group.method(build(trial))
         yield from loop.run(run, trial, resume, evaluate_every=s.evaluate_every, checkpoint_every=s.checkpoint_every)
 
 
-def build(trial: Trial) -> Contrastive:
-    """The trial in training, as each of its processes builds it."""
-    return Contrastive(trial, Settings(**trial.config))
-
-
-def load_model(folder: Path, trial: Trial) -> FromPixels:
+def load_model(folder: Path, trial: Trial) -> "nn.Module":
     """The network in a checkpoint of `trial`: uint8 images [n c h w] to the features or embeddings that the trial's
     scores are of, float32 [n d]."""
+    from trainables import checkpoint, images
+    from trainables.contrastive_method import evaluated, network, parts_of
+    from trainables.exporting import FromPixels
+
     settings = Settings(**trial.config)
     train_part = images.open_images(parts_of(trial)[0], torch.device("cpu"), settings.resident_gib)
     model = network(settings, train_part.shape)

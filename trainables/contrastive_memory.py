@@ -1,19 +1,19 @@
 """What memory a contrastive trial takes, for the plan: `trainables.contrastive`'s network, views and data as a
 Workload."""
 
+import functools
 import math
 
-from torch import nn
-
 from cluster.errors import ClusterError
-from cluster.memory import GIB, Workload
+from cluster.memory import GIB, Precision, Workload
 from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
 from trainables.contrastive_settings import Settings
 from trainables.encoders import Shape
-from trainables.images import CHUNK
 from trainables.optimisation import optimizer_states
-from trainables.prefetching import AHEAD
+from trainables.prefetching import AHEAD, CHUNK
+from trainables.pytorch import nn
+from trainables.step_counts import known_step
 
 FLOAT = 4  # bytes
 
@@ -33,6 +33,17 @@ def rows_to_train(data: Manifest) -> int:
     return rows if data.folds is None else rows - rows // data.folds.count
 
 
+def network_text(settings: Settings) -> str:
+    """Encoder and head with their parameters."""
+    return " ".join(canonical.dumps(part.to_plain()) for part in (settings.encoder, settings.projection))
+
+
+def build_network(settings: Settings, shape: Shape) -> "nn.Module":
+    """Encoder and head for images of `shape`."""
+    encoder = settings.encoder.build(shape)
+    return nn.Sequential(encoder, settings.projection.build(encoder.dim))
+
+
 def workload(settings: Settings, data: Manifest) -> Workload:
     """One step of both views of a batch (of one chunk where it is encoded in chunks), SGD's velocity or AdamW's two
     moments. On the device beside it: the images as uint8, and the views that are drawn ahead.
@@ -40,7 +51,7 @@ def workload(settings: Settings, data: Manifest) -> Workload:
     The loss's own matrices [2B 2B] are left out: with a ResNet they stay below 3 % of the rest. Of the work, the
     networks of targets (BYOL, MoCo) are left out, and that chunks are encoded twice.
     """
-    shape, half = image_shape(data, "image"), settings.autocast
+    shape = image_shape(data, "image")
     pixels = shape[0] * shape[1] * shape[2]
     processes = settings.resources.size
     rows = 2 * settings.batch_size // processes
@@ -52,18 +63,15 @@ def workload(settings: Settings, data: Manifest) -> Workload:
     views = 3 * ahead * pixels * FLOAT
     if not resident:  # streamed: more of them wait, as prefetched batches
         views += (AHEAD + 1) * 2 * settings.batch_size * pixels * FLOAT
-
-    def build() -> "nn.Module":  # text: a plan may leave PyTorch out
-        encoder = settings.encoder.build(shape)
-        return nn.Sequential(encoder, settings.projection.build(encoder.dim))
-
+    precision: Precision = "bf16" if settings.autocast else "fp32"
     return Workload(
-        architecture=f"{settings.encoder.name} {'bf16' if half else 'fp32'}",
-        shape=(shape, rows, *(canonical.dumps(part.to_plain()) for part in (settings.encoder, settings.projection))),
-        build=build,
+        architecture=f"{settings.encoder.name} {precision}",
+        shape=(shape, rows, network_text(settings)),
+        build=functools.partial(build_network, settings, shape),
         inputs=(rows, *shape),
+        step=known_step(network_text(settings), shape, rows, precision),
         optimizer_states=optimizer_states(settings.optimizer),
-        precision="bf16" if half else "fp32",
+        precision=precision,
         resident_bytes=resident + views,
         device=settings.device,
         cpus=float(settings.threads * processes),

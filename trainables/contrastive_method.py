@@ -26,11 +26,10 @@ from trainables import (
     optimisation,
     process_group,
     seeding,
-    temperature,
     transfer,
 )
 from trainables.averaging import Averaged
-from trainables.contrastive_settings import Settings
+from trainables.contrastive_settings import Settings, initial_temperature
 from trainables.evaluation import target_noise
 from trainables.gradcache import chunked_step
 from trainables.losses import distributed
@@ -112,7 +111,7 @@ class Contrastive:
         self.loss = settings.build_loss()
         self.schedule = self._schedule()
         self.targets = self._targets()
-        initial = temperature.check(self.loss) if settings.learnable_temperature else None
+        initial = initial_temperature(self.loss) if settings.learnable_temperature else None
         self.temperature = None if initial is None else LearnableTemperature(initial).to(self.device)
         trained = (self.model, self.targets.trained, self.temperature)
         self.trained = nn.ModuleList([part for part in trained if part is not None])
@@ -318,6 +317,11 @@ class Contrastive:
             return loop.Evaluation(scores.metrics)
         figures = _figures(scores, self.test.labels, self.trial, folder) if self.settings.figures else {}
         return loop.Evaluation({**scores.metrics, **elsewhere}, {**scores.items, **self.test.grouping}, figures)
+
+
+def build(trial: Trial) -> Contrastive:
+    """The trial in training, as each of its processes builds it."""
+    return Contrastive(trial, Settings(**trial.config))
 
 
 def parts_of(trial: Trial) -> list[Part]:

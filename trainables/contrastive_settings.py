@@ -9,7 +9,7 @@ from contrasweep.components import Component
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
 from contrasweep.schema import OMIT_DEFAULT, checked
-from trainables import external_augmentations, external_encoders, losses, temperature, torch_optimizers
+from trainables import external_augmentations, external_encoders, losses, torch_optimizers
 from trainables.augmentations import AUGMENTATIONS, resolved
 from trainables.encoders import ENCODERS, HEADS
 from trainables.fields import BelowOne, Count, Device, MaybeCount, NotNegative, Positive
@@ -113,7 +113,7 @@ class Settings:
         loss = self.build_loss()
         table.check(self.targets, loss)
         if self.learnable_temperature:
-            temperature.check(loss)
+            initial_temperature(loss)
         if self.targets.name != "batch" and self.chunk_rows:
             raise SpecError(
                 "a batch is encoded in chunks with targets: batch only", place="chunk_rows", value=self.chunk_rows
@@ -174,3 +174,16 @@ class Settings:
             return losses.compose(self.loss)
         except SpecError as error:
             raise error.at("loss") from None
+
+
+def initial_temperature(loss: losses.AnyLoss) -> float:
+    """The temperature of `loss`, which is learned from there on; `SpecError` where it has none."""
+    params = loss.params if isinstance(loss, losses.ComposedLoss) else {}
+    if "temperature" not in params or params.get("base_temperature") is not None:
+        raise SpecError(
+            "a learnable temperature needs a loss with a temperature, and without base_temperature",
+            place="learnable_temperature",
+            value=True,
+            hint="take infonce, supcon, sincere or ocl",
+        )
+    return float(params["temperature"])

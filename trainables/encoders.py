@@ -7,55 +7,40 @@ initialised from torch's global generator, so seed it before.
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from jaxtyping import Float
-from torch import Tensor, nn
-
 from contrasweep.components import Table, parameters_of
 from contrasweep.config import Config
 from contrasweep.schema import OMIT_DEFAULT
 from trainables import external_encoders
-from trainables import weights as weight_files
+from trainables.external_encoders import encoder_of
 from trainables.fields import Count
+from trainables.pytorch import nn
 
 Shape = tuple[int, int, int]
 """channels, height, width"""
 
 
-class Encoder(nn.Module):
-    """A network from images to features, which knows how many it gives (`dim`)."""
-
-    def __init__(self, body: nn.Module, dim: int) -> None:
-        super().__init__()
-        self.body, self.dim = body, dim
-
-    def forward(self, images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d"]:
-        """Images [n c h w] to feature vectors [n d]."""
-        features: Tensor = self.body(images)
-        return features
-
-
-def mlp(shape: Shape, *, width: Count = 256) -> Encoder:
+def mlp(shape: Shape, *, width: Count = 256) -> "nn.Module":
     """Two hidden layers of `width` units on the flattened image."""
     inputs = shape[0] * shape[1] * shape[2]
     layers = [nn.Flatten(), *_dense(inputs, width), *_dense(width, width)]
-    return Encoder(nn.Sequential(*layers), width)
+    return encoder_of(nn.Sequential(*layers), width)
 
 
-def small_cnn(shape: Shape, *, width: Count = 16) -> Encoder:
+def small_cnn(shape: Shape, *, width: Count = 16) -> "nn.Module":
     """Three 3x3 convolutions, the last two with stride 2; `width` channels in the first, four times as many features.
     The first has a stride too where images are larger than 16 pixels, so that it gives about 16."""
     stem = max(1, round(min(shape[1:]) / 16))
     layers = [*_conv(shape[0], width, stem), *_conv(width, 2 * width, 2), *_conv(2 * width, 4 * width, 2)]
-    return Encoder(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()), 4 * width)
+    return encoder_of(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()), 4 * width)
 
 
-def resnet(depth: int) -> Callable[[Shape], Encoder]:
+def resnet(depth: int) -> Callable[..., Any]:
     """torchvision's ResNet of this depth, without weights. Images up to 64 pixels get SupContrast's small-image
     stem: a 3x3 convolution with stride 1 and no pooling, because the ImageNet stem would shrink 32 pixels to 8."""
 
     def build(
         shape: Shape, *, weights: Annotated[str, OMIT_DEFAULT] = "", sha256: Annotated[str, OMIT_DEFAULT] = ""
-    ) -> Encoder:
+    ) -> "nn.Module":
         import torchvision  # costs more than a second, so only those who need it pay
 
         net = getattr(torchvision.models, f"resnet{depth}")(weights=None)
@@ -67,9 +52,7 @@ def resnet(depth: int) -> Callable[[Shape], Encoder]:
             net.conv1 = nn.Conv2d(shape[0], 64, 7, stride=2, padding=3, bias=False)
         dim = net.fc.in_features
         net.fc = nn.Identity()
-        if weights:
-            weight_files.load(net, weights, sha256)
-        return Encoder(net, dim)
+        return encoder_of(net, dim, weights, sha256)
 
     build.__doc__ = f"torchvision's ResNet-{depth}, with a 3x3 stem for images up to 64 pixels."
     return build
@@ -91,31 +74,29 @@ ENCODERS: Table[Callable[..., Any]] = Table(
 `timm:NAME`, or your own by dotted path: see `external_encoders`."""
 
 
-def mlp_head(features: int, *, dim: Count = 128) -> nn.Module:
+def mlp_head(features: int, *, dim: Count = 128) -> "nn.Module":
     """SupContrast's head: linear, ReLU, linear to `dim`. No head normalises: that is the similarity's part."""
     return nn.Sequential(nn.Linear(features, features), nn.ReLU(inplace=True), nn.Linear(features, dim))
 
 
-def linear_head(features: int, *, dim: Count = 128) -> nn.Module:
+def linear_head(features: int, *, dim: Count = 128) -> "nn.Module":
     """One linear layer to `dim`."""
     return nn.Linear(features, dim)
 
 
-def no_head(features: int) -> nn.Module:
+def no_head(features: int) -> "nn.Module":
     """The features as they are."""
     return nn.Identity()
 
 
-HEADS: Table[Callable[..., nn.Module]] = Table(
-    "projection head", {"mlp": mlp_head, "linear": linear_head, "none": no_head}
-)
+HEADS: Table[Callable[..., Any]] = Table("projection head", {"mlp": mlp_head, "linear": linear_head, "none": no_head})
 """name -> (number of features, parameters) -> head."""
 
 
-def _dense(inputs: int, outputs: int) -> list[nn.Module]:
+def _dense(inputs: int, outputs: int) -> "list[nn.Module]":
     return [nn.Linear(inputs, outputs, bias=False), nn.BatchNorm1d(outputs), nn.ReLU(inplace=True)]
 
 
-def _conv(inputs: int, outputs: int, stride: int) -> list[nn.Module]:
+def _conv(inputs: int, outputs: int, stride: int) -> "list[nn.Module]":
     conv = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
     return [conv, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]

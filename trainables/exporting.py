@@ -1,15 +1,13 @@
 """Trained networks as modules of their own, with what stands before them: what `load_model` of a trainable gives."""
 
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
-Centre = Literal["dataset", "item", "both"]
-"""The colour that is subtracted: the training part's mean, each item's own, or the one and then the other."""
+from trainables.fields import Centre
 
 
 class FromPixels(nn.Module):

@@ -14,12 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from contrasweep.components import Component, parameters_class, signature_fields
 from contrasweep.errors import SpecError
 from contrasweep.imports import import_path
+from trainables.pytorch import Tensor, torch
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class ExternalDraws:
     def __getitem__(self, rows: Tensor | slice) -> "ExternalDraws":
         return ExternalDraws(self.transform, self.seeds[rows])
 
-    def to(self, device: torch.device) -> "ExternalDraws":
+    def to(self, device: "torch.device") -> "ExternalDraws":
         """The same draws: seeds stay on the host."""
         return self
 

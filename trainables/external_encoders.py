@@ -11,15 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import torch
-from torch import nn
-
 from contrasweep.components import Component, parameters_class, signature_fields
 from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.imports import import_path
 from contrasweep.schema import OMIT_DEFAULT
 from trainables import weights as weight_files
+from trainables.pytorch import Tensor, nn, torch
 
 TIMM = "timm:"
 Shape = tuple[int, int, int]
@@ -37,7 +35,7 @@ class ExternalEncoder:
         """What its function or class says."""
         return inspect.getdoc(self.target) or self.name
 
-    def __call__(self, shape: Shape, **options: Any) -> nn.Module:
+    def __call__(self, shape: Shape, **options: Any) -> "nn.Module":
         """The module, which has `dim`; `SpecError` where it cannot be built or has none."""
         try:
             module = self.target(shape, **options)
@@ -108,20 +106,20 @@ def check(encoder: Component, projection: Component, shape: Shape) -> None:
             )
 
 
-def _output(module: nn.Module, values: torch.Tensor, place: str, name: str) -> torch.Tensor:
+def _output(module: "nn.Module", values: Tensor, place: str, name: str) -> Tensor:
     try:
         output = module(values)
     except Exception as error:  # someone else's code
         rule, hint = f"{name} fails on input {list(values.shape)}", f"{type(error).__name__}: {error}"
         raise SpecError(rule, place=place, hint=" ".join(hint.split())) from None
-    if not isinstance(output, torch.Tensor):
+    if not isinstance(output, Tensor):
         raise SpecError(f"{name} must give a tensor", place=place, value=type(output).__name__)
     return output
 
 
 def _torchvision(
     name: str, shape: Shape, *, weights: Annotated[str, OMIT_DEFAULT] = "", sha256: Annotated[str, OMIT_DEFAULT] = ""
-) -> nn.Module:
+) -> "nn.Module":
     import torchvision
 
     builder = torchvision.models.get_model_builder(name)
@@ -136,7 +134,7 @@ def _torchvision(
     net.set_submodule(path, nn.Identity())
     if shape[0] != 3:
         _first_conv(net, shape[0])
-    return _loaded(_WithDim(net, last.in_features), weights, sha256)
+    return encoder_of(net, last.in_features, weights, sha256)
 
 
 def import_timm(name: str) -> Any:
@@ -150,7 +148,7 @@ def import_timm(name: str) -> Any:
 
 def _timm(
     name: str, shape: Shape, *, weights: Annotated[str, OMIT_DEFAULT] = "", sha256: Annotated[str, OMIT_DEFAULT] = ""
-) -> nn.Module:
+) -> "nn.Module":
     timm = import_timm(name)
     options: MutableConfig = {"pretrained": False, "num_classes": 0, "in_chans": shape[0]}
     try:
@@ -158,21 +156,10 @@ def _timm(
     except TypeError:  # only some take a size
         net = timm.create_model(name, **options)
     features: Any = net.num_features
-    return _loaded(_WithDim(net, int(features)), weights, sha256)
+    return encoder_of(net, int(features), weights, sha256)
 
 
-class _WithDim(nn.Module):
-    def __init__(self, body: nn.Module, dim: int) -> None:
-        super().__init__()
-        self.body, self.dim = body, dim
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Images [n c h w] to feature vectors [n d]."""
-        features: torch.Tensor = self.body(images)
-        return features
-
-
-def _first_conv(net: nn.Module, channels: int) -> None:
+def _first_conv(net: "nn.Module", channels: int) -> None:
     """Let the first convolution take so many channels."""
     path, old = next((path, m) for path, m in net.named_modules() if isinstance(m, nn.Conv2d))
     kept: MutableConfig = {
@@ -181,7 +168,10 @@ def _first_conv(net: nn.Module, channels: int) -> None:
     net.set_submodule(path, nn.Conv2d(channels, old.out_channels, bias=old.bias is not None, **kept))
 
 
-def _loaded(encoder: _WithDim, file: str, sha256: str) -> nn.Module:
+def encoder_of(net: "nn.Module", dim: int, file: str = "", sha256: str = "") -> "nn.Module":
+    """`net` as an encoder of `dim` features, with the weights of a `file` of this digest where one is given."""
+    from trainables.features import Encoder
+
     if file:
-        weight_files.load(encoder.body, file, sha256)
-    return encoder
+        weight_files.load(net, file, sha256)
+    return Encoder(net, dim)

@@ -1,6 +1,6 @@
 """Checked types that the settings of several trainables are made of."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pydantic
 
@@ -12,3 +12,5 @@ Dropout = BelowOne
 Count = Annotated[int, pydantic.Field(ge=1)]
 MaybeCount = Annotated[int, pydantic.Field(ge=0)]
 Device = Annotated[str, pydantic.Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")]
+Centre = Literal["dataset", "item", "both"]
+"""The colour that is subtracted: the training part's mean, each item's own, or the one and then the other."""

@@ -11,12 +11,9 @@ from torch import Tensor
 from contrasweep.data.reading import Part
 from contrasweep.errors import DataError
 from trainables import augmentations, seeding
-from trainables.prefetching import prefetched
+from trainables.prefetching import CHUNK, prefetched
 
 IMAGE = "image"
-CHUNK = {"cpu": 2**21, "cuda": 2**26}
-"""Values of one view that are augmented at once: some batches of small images, so that the cost a call is shared."""
-
 SUMMED = 2**18
 """Values that are squared and summed at once."""
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from contrasweep.processes import scratch_prefix
 from contrasweep.rows import ItemColumns
 from contrasweep.trial import Report, Trial
-from trainables import checkpoint
+from trainables import checkpoint, torch_internals
 from trainables.diagnostics import gradient_norm
 from trainables.losses import NotFiniteError
 from trainables.optimisation import Optimizer
@@ -56,7 +56,7 @@ class Guard:
             self.nonfinite_steps += 1
             return None
         if clip:
-            torch._foreach_mul_(slopes, (clip / (norm + 1e-6)).clamp(max=1.0))
+            torch_internals.mul_(slopes, (clip / (norm + 1e-6)).clamp(max=1.0))
         optimizer.step(slopes)
         return norm, kept
 
@@ -111,7 +111,7 @@ class Training:
     """A trial on its way through its epochs: which one comes next, what is due after it, and its report.
 
     Used as a context, whose end removes the files of the last reports. Who trains the epochs may be `run` below, which
-    has one trial, or a cohort (`trainables.fusing.cohorts`), which has several at once.
+    has one trial, or a cohort of fused trials, which has several at once.
     """
 
     def __init__(

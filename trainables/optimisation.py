@@ -10,15 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
-import torch
-from torch import Tensor
-
 from contrasweep.components import Component, Table, parameters_of
 from contrasweep.config import Config
 from contrasweep.schema import OMIT_DEFAULT
 from trainables import torch_optimizers
 from trainables.checkpoint import StateDict
 from trainables.fields import BelowOne, NotNegative, Positive
+from trainables.pytorch import Tensor, torch, torch_internals
 from trainables.torch_optimizers import DecayOn
 
 
@@ -51,9 +49,9 @@ class _Momentum:
 
     def move(self, gradients: list[Tensor]) -> None:
         """Move the parameters along their velocities, to which `gradients` are added."""
-        torch._foreach_mul_(self.velocity, self.momentum)
-        torch._foreach_add_(self.velocity, gradients)
-        torch._foreach_add_(self.parameters, self.velocity, alpha=-self.lr)
+        torch_internals.mul_(self.velocity, self.momentum)
+        torch_internals.add_(self.velocity, gradients)
+        torch_internals.add_(self.parameters, self.velocity, alpha=-self.lr)
 
     def state_dict(self) -> StateDict:
         """The velocities, one tensor a parameter."""
@@ -83,7 +81,7 @@ class SGD(_Momentum):
         """Move the parameters against `gradients`, which this may overwrite."""
         with torch.no_grad():
             if self.weight_decay:
-                torch._foreach_add_(
+                torch_internals.add_(
                     [gradients[i] for i in self.decayed],
                     [self.parameters[i] for i in self.decayed],
                     alpha=self.weight_decay,
@@ -118,14 +116,14 @@ class AdamW:
         self.steps += 1
         first, second = self.betas
         with torch.no_grad():
-            torch._foreach_mul_([self.parameters[i] for i in self.decayed], 1 - self.lr * self.weight_decay)
-            torch._foreach_lerp_(self.mean, gradients, 1 - first)
-            torch._foreach_mul_(self.square, second)
-            torch._foreach_addcmul_(self.square, gradients, gradients, value=1 - second)
-            scale = torch._foreach_sqrt(self.square)
-            torch._foreach_div_(scale, math.sqrt(1 - second**self.steps))
-            torch._foreach_add_(scale, self.eps)
-            torch._foreach_addcdiv_(self.parameters, self.mean, scale, value=-self.lr / (1 - first**self.steps))
+            torch_internals.mul_([self.parameters[i] for i in self.decayed], 1 - self.lr * self.weight_decay)
+            torch_internals.lerp_(self.mean, gradients, 1 - first)
+            torch_internals.mul_(self.square, second)
+            torch_internals.addcmul_(self.square, gradients, gradients, value=1 - second)
+            scale = torch_internals.sqrt(self.square)
+            torch_internals.div_(scale, math.sqrt(1 - second**self.steps))
+            torch_internals.add_(scale, self.eps)
+            torch_internals.addcdiv_(self.parameters, self.mean, scale, value=-self.lr / (1 - first**self.steps))
 
     def state_dict(self) -> StateDict:
         """Both moments, one tensor a parameter each, and the number of steps."""

@@ -9,33 +9,36 @@ Paper: LOCAL, Latent Orthonormal Contrastive Learning for Paired Images. The fam
 from collections.abc import Generator
 from pathlib import Path
 
-import torch
-
 from cluster.memory import Workload
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.trial import Report, Trial
-from trainables import checkpoint, seeding
-from trainables.exporting import FromPixels
-from trainables.paired.fitting import fit
-from trainables.paired.images.inputs import ImageInputs
 from trainables.paired.images.memory import workload
 from trainables.paired.images.settings import Settings
+from trainables.pytorch import nn, torch
 
 __all__ = ["Settings", "load_model", "memory", "train"]
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
     """Train `trial`, from the checkpoint folder `resume` if given; see `fitting.fit` for what is reported."""
+    from trainables import seeding
+    from trainables.paired.fitting import fit
+    from trainables.paired.images.inputs import ImageInputs
+
     settings = Settings(**trial.config)
     device = seeding.pick_device(settings.device)
     seeding.prepare(device, settings.threads)
     yield from fit(trial, ImageInputs(trial, settings, device), resume)
 
 
-def load_model(folder: Path, trial: Trial) -> FromPixels:
+def load_model(folder: Path, trial: Trial) -> "nn.Module":
     """The network in a checkpoint of `trial`: (pre, post), or one batch of single images, uint8 [n c h w], to
     `Outputs`."""
+    from trainables import checkpoint
+    from trainables.exporting import FromPixels
+    from trainables.paired.images.inputs import ImageInputs
+
     inputs = ImageInputs(trial, Settings(**trial.config), torch.device("cpu"))
     model = inputs.model().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     model.load_state_dict(checkpoint.part(folder, "model"))

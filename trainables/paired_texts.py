@@ -14,9 +14,6 @@ from cluster.memory import Workload
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.trial import Report, Trial
-from trainables import seeding
-from trainables.paired.fitting import fit
-from trainables.paired.texts.inputs import TextInputs
 from trainables.paired.texts.memory import workload
 from trainables.paired.texts.settings import Settings
 
@@ -25,6 +22,10 @@ __all__ = ["Settings", "memory", "train"]
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
     """Train `trial`, from the checkpoint folder `resume` if given; see `fitting.fit` for what is reported."""
+    from trainables import seeding
+    from trainables.paired.fitting import fit
+    from trainables.paired.texts.inputs import TextInputs
+
     settings = Settings(**trial.config)
     device = seeding.pick_device(settings.device)
     seeding.prepare(device, settings.threads)

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 AHEAD = 2
+CHUNK = {"cpu": 2**21, "cuda": 2**26}
+"""Values of one view that are augmented at once: some batches of small images, so that the cost a call is shared."""
 _END = object()
 
 

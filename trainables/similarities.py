@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-import torch
 from jaxtyping import Float
-from torch import Tensor
+
+from trainables.pytorch import Tensor, torch
 
 Scores = Float[Tensor, "n m"]
 Rows = Float[Tensor, "n d"]

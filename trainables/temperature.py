@@ -6,8 +6,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from contrasweep.errors import SpecError
-from trainables.losses import AnyLoss, ComposedLoss
+from trainables.losses import ComposedLoss
 
 LOWEST = 0.01
 """CLIP's bound: logits are scaled by 100 at most."""
@@ -35,16 +34,3 @@ class LearnableTemperature(nn.Module):
     def clip(self) -> None:
         """Keep the temperature within its bound, after a step."""
         self.log_scale.clamp_(max=max(0.0, math.log(self.initial / LOWEST)))
-
-
-def check(loss: AnyLoss) -> float:
-    """The temperature of `loss`, which is learned from there on; `SpecError` where it has none."""
-    params = loss.params if isinstance(loss, ComposedLoss) else {}
-    if "temperature" not in params or params.get("base_temperature") is not None:
-        raise SpecError(
-            "a learnable temperature needs a loss with a temperature, and without base_temperature",
-            place="learnable_temperature",
-            value=True,
-            hint="take infonce, supcon, sincere or ocl",
-        )
-    return float(params["temperature"])

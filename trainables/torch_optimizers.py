@@ -11,9 +11,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-import torch
-from torch import Tensor
-
 from contrasweep.components import Component, parameters_class, signature_fields
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
@@ -21,6 +18,7 @@ from contrasweep.imports import import_path
 from contrasweep.schema import OMIT_DEFAULT
 from trainables.checkpoint import StateDict
 from trainables.fields import NotNegative
+from trainables.pytorch import Tensor, torch
 
 DecayOn = Literal["all", "weights"]
 """What is decayed: all parameters, or those of two dimensions and more, without biases and normalisation."""

@@ -4,12 +4,10 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
-
 from contrasweep.components import Component
 from contrasweep.errors import DataError, SpecError
 from contrasweep.imports import project_folders
+from trainables.pytorch import nn, torch
 
 NESTED = ("state_dict", "model")
 """Keys under which training scripts keep the state dict."""
@@ -46,7 +44,7 @@ def digest_of(path: Path) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def load(module: nn.Module, file: str, sha256: str) -> None:
+def load(module: "nn.Module", file: str, sha256: str) -> None:
     """Fill `module` from a file of this digest. What the file has beyond it (a classifier, say) is left; `SpecError`
     where it lacks a parameter, or has it in another shape."""
     path = locate(file)

@@ -13,7 +13,6 @@ from contrasweep import _own_packages  # noqa: F401 first: it sees that nothing 
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import ContrasweepError, DataError, SpecError, StorageError
 from contrasweep.lazy import importer
-from contrasweep.results.rendering import Plots, Renderer, use_plots, use_renderer
 
 if TYPE_CHECKING:
     from contrasweep.planning.facade import plan
@@ -85,22 +84,6 @@ def load(name: str, *, storage: str = STORAGE) -> "Results":
     from contrasweep.results.results import Results
 
     return Results.load(name, storage)
-
-
-def _renderer() -> Renderer:
-    from contrasweep.report.formats import render_as
-
-    return render_as
-
-
-def _plots(results: "Results") -> Plots:
-    from contrasweep.report.plots import StudyPlots
-
-    return StudyPlots(results)
-
-
-use_renderer(_renderer)
-use_plots(_plots)
 
 
 def __dir__() -> list[str]:

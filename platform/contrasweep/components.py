@@ -24,6 +24,7 @@ A table whose entries need more says so by `takes(entry, given)`: a `@checked` c
 import dataclasses
 import functools
 import inspect
+import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Generic, TypeVar
@@ -260,25 +261,35 @@ def parameters_of(entry: Any) -> type:
 
 def signature_fields(function: Callable[..., Any], after: int | None = None) -> dict[str, Field]:
     """Parameter -> (type, default): those that are keyword-only, or all but the first `after`."""
-    constructor = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
-    try:
-        types = typing.get_type_hints(constructor, include_extras=True)
-    except (NameError, TypeError):  # names that exist for type checkers only
-        types = {}
     parameters = list(inspect.signature(function).parameters.values())
     parameters = [p for p in parameters if p.kind is p.KEYWORD_ONLY] if after is None else parameters[after:]
-    return {p.name: _field(p, types) for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
+    parameters = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    hints = _hints(function, parameters)
+    return {p.name: _field(p, hints) for p in parameters}
 
 
-def _field(parameter: inspect.Parameter, types: Mapping[str, object]) -> Field:
+def _hints(function: Callable[..., Any], parameters: Iterable[inspect.Parameter]) -> Mapping[str, object]:
+    """The types of these parameters of `function`; not those of its others, which may name what is imported later."""
+    constructor = inspect.unwrap(function.__init__ if isinstance(function, type) else function)  # type: ignore[misc]
+    if not inspect.isfunction(constructor):  # a partial or built-in one
+        return {}
+    declared = {p.name: p.annotation for p in parameters if p.annotation is not p.empty}
+    annotated = types.SimpleNamespace(__annotations__=declared)
+    try:
+        return typing.get_type_hints(annotated, constructor.__globals__, include_extras=True)
+    except (NameError, TypeError):  # names that exist for type checkers only
+        return {}
+
+
+def _field(parameter: inspect.Parameter, hints: Mapping[str, object]) -> Field:
     default = parameter.default
     if default is inspect.Parameter.empty:
-        return types.get(parameter.name, Any), default
+        return hints.get(parameter.name, Any), default
     default = tuple(default) if isinstance(default, list) else default
     if not isinstance(default, bool | int | float | str | tuple | None):
         return Any, UNSET
     guess = Any if default is None else type(default)
-    return types.get(parameter.name, guess), default
+    return hints.get(parameter.name, guess), default
 
 
 def parameters_class(name: str, fields: Mapping[str, Field], *, base: type = object, more: bool = False) -> type:

@@ -13,9 +13,18 @@ from typing import Any
 
 from contrasweep._own_packages import check_own_packages
 from contrasweep.errors import SpecError, choose_from, clipped
-from contrasweep.stand_ins import import_with_stand_ins
 
+TRAINING = "torch"
+"""The package whose absence says that nothing is trained here."""
 _INSTALLED = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platlib", "purelib"))
+
+
+def is_installed(name: str) -> bool:
+    """Whether there is such a package."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def import_from_here() -> None:
@@ -88,11 +97,15 @@ def import_path(path: str, place: str = "", kind: str = "trainable", extra: str 
 def import_module(name: str, path: str = "", place: str = "", kind: str = "trainable", extra: str = "") -> Any:
     """The module of this name; `SpecError` at `place` where it cannot be imported, about the `path` that names it."""
     try:
-        return import_with_stand_ins(name)
+        return importlib.import_module(name)
     except (Exception, SystemExit) as error:  # the module is someone else's: whatever it raises is named, in one line
-        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+        missing = (isinstance(error, ModuleNotFoundError) and error.name) or ""
+        own = bool(missing) and f"{name}.".startswith(f"{missing}.")
+        if missing and not own and not is_installed(TRAINING):
+            raise  # it is checked where trials are trained: see `study.trainables`
+        if own:
             rule = f"the {kind}'s module cannot be imported"
-            hint = "; ".join(filter(None, (str(error), extra or _looked(error.name))))
+            hint = "; ".join(filter(None, (str(error), extra or _looked(missing))))
         elif isinstance(error, ImportError):
             rule, hint = f"the {kind}'s module cannot be imported", f"{clipped(str(error), 900)}{failing_line(error)}"
         else:

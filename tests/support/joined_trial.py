@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from contrasweep.trial import Trial
 from trainables import images, seeding
-from trainables.contrastive import Contrastive, build
+from trainables.contrastive_method import Contrastive, build
 from trainables.losses import distributed
 
 

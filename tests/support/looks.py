@@ -5,7 +5,7 @@ import hashlib
 from contrasweep import AblationGrid, Arm, Replicates
 from contrasweep.code import PresentCode
 from contrasweep.planning.facade import plan
-from contrasweep.running.engine.interim_source import LookingSource
+from contrasweep.running.engine.interim_source import InterimSource
 from contrasweep.running.prepare import claim
 from contrasweep.storage.record import CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
@@ -38,7 +38,7 @@ def drive_looks(
     remaining = claim(planned, records, code, extend=extend, retry_failed=False, rerun=rerun)
     if remaining.complete:
         return said, 0
-    source = LookingSource(planned, planned.source(records, remaining.finished), records, said.append)
+    source = InterimSource(planned, planned.source(records, remaining.finished), records, said.append)
     while not isinstance(answer := source.next(), Finished):
         if ended == stop_after:
             return said, ended

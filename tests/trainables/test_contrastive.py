@@ -21,7 +21,7 @@ from contrasweep.data.reading import Part
 from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import resolved_config
 from contrasweep.trial import Report, Trial
-from trainables import augmentations, contrastive, images, seeding
+from trainables import augmentations, contrastive_method, images, seeding
 from trainables.contrastive import train
 from trainables.contrastive_settings import Settings
 from trainables.methods import METHODS
@@ -137,14 +137,14 @@ def test_replicates_are_paired_across_arms(make_trial: MakeTrial) -> None:
         make_trial(loss="supcon"),
         make_trial(loss={"name": "sincere", "temperature": 0.5}, learning_rate=0.01, batch_size=32),
     ]
-    runs = [contrastive.Contrastive(trial, Settings(**trial.config)) for trial in arms]
+    runs = [contrastive_method.Contrastive(trial, Settings(**trial.config)) for trial in arms]
     for a, b in zip(*(run.model.parameters() for run in runs), strict=True):
         assert torch.equal(a, b)
 
 
 def test_views_and_order_do_not_depend_on_the_batch_size(make_trial: MakeTrial) -> None:
     trial = make_trial()
-    data = contrastive.Contrastive(trial, Settings(**trial.config)).train
+    data = contrastive_method.Contrastive(trial, Settings(**trial.config)).train
     order = images.epoch_order(data.labels, "shuffled", seeding.generator(0))
     policy, seen = augmentations.AUGMENTATIONS["glyphs"](), []
     for size in (7, 64):
@@ -160,7 +160,7 @@ def test_views_and_order_do_not_depend_on_the_batch_size(make_trial: MakeTrial) 
 
 def test_the_two_views_of_an_image_differ(make_trial: MakeTrial) -> None:
     trial = make_trial()
-    run = contrastive.Contrastive(trial, Settings(**trial.config))
+    run = contrastive_method.Contrastive(trial, Settings(**trial.config))
     order = torch.arange(len(run.train))
     views, rows = next(images.batches(run.train, run.normalise, run.policy, order, 16, 0, 0, 1))
     assert rows.tolist() == list(range(16)) and not torch.allclose(views[:16], views[16:], atol=0.1)
@@ -168,14 +168,14 @@ def test_the_two_views_of_an_image_differ(make_trial: MakeTrial) -> None:
 
 def test_training_images_have_mean_zero_and_standard_deviation_one(make_trial: MakeTrial) -> None:
     trial = make_trial()
-    run = contrastive.Contrastive(trial, Settings(**trial.config))
+    run = contrastive_method.Contrastive(trial, Settings(**trial.config))
     values = run.normalise(run.train.pixels.float() / 255)
     assert values.mean().item() == pytest.approx(0, abs=1e-5) and values.std().item() == pytest.approx(1, abs=1e-4)
 
 
 def test_an_image_drawn_twice_looks_different_each_time(make_trial: MakeTrial) -> None:
     trial = make_trial()
-    run = contrastive.Contrastive(trial, Settings(**trial.config))
+    run = contrastive_method.Contrastive(trial, Settings(**trial.config))
     views, _ = next(images.batches(run.train, run.normalise, run.policy, torch.zeros(8, dtype=torch.int64), 8, 0, 0, 1))
     assert len(torch.unique(views, dim=0)) == 16
 
@@ -208,7 +208,7 @@ def test_every_report_has_diagnostics(make_trial: MakeTrial) -> None:
 
 def test_a_collapsed_trial_says_so_once(make_trial: MakeTrial, caplog: pytest.LogCaptureFixture) -> None:
     stuck = make_trial(projection="linear", learning_rate=1e-6, optimizer={"weight_decay": 0.0}, epochs=3)
-    run = contrastive.Contrastive(stuck, Settings(**stuck.config))
+    run = contrastive_method.Contrastive(stuck, Settings(**stuck.config))
     with torch.no_grad():
         run.model[1].weight.zero_()
         run.model[1].bias.fill_(1.0)
@@ -352,7 +352,7 @@ def test_every_method_is_where_the_table_says_and_has_settings(method: str) -> N
 def test_the_order_of_the_data_can_vary_alone(make_trial: MakeTrial) -> None:
     """The same seed as the trial's changes nothing; another one changes the order and not the initial weights."""
     runs = [
-        contrastive.Contrastive(trial, Settings(**trial.config))
+        contrastive_method.Contrastive(trial, Settings(**trial.config))
         for trial in (make_trial(), make_trial(order_seed=0), make_trial(order_seed=1))
     ]
     starts = [torch.cat([p.detach().flatten() for p in run.model.parameters()]) for run in runs]

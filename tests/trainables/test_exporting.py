@@ -8,7 +8,7 @@ import torch
 
 from contrasweep.data import resolve
 from contrasweep.trial import Trial
-from trainables import checkpoint, contrastive
+from trainables import checkpoint, contrastive_method
 from trainables.contrastive import load_model, train
 from trainables.contrastive_settings import Settings
 
@@ -20,7 +20,7 @@ def test_an_encoder_embeds_raw_images_as_in_its_trial(tmp_path: Path, evaluate_o
     trial = Trial("study", "arm", "trainables.contrastive:train", config, digits, 0, 0)
     for report in train(trial):
         shutil.copytree(report.checkpoint, tmp_path / "saved")
-    run = contrastive.Contrastive(trial, Settings(**config))
+    run = contrastive_method.Contrastive(trial, Settings(**config))
     checkpoint.restore(tmp_path / "saved", run.parts)
     module = load_model(tmp_path / "saved", trial)
     with torch.no_grad():

@@ -170,13 +170,13 @@ def test_negatives_of_a_queue_count_too(digits: Manifest, tallies: list[Negative
 def test_a_resumed_trial_knows_what_was_before(digits: Manifest) -> None:
     settings = {**Q, "loss": "ocl", "checkpoint_every": 1, "learning_rate": 1e-5}
     trial = Trial("study", "arm", "trainables.contrastive:train", settings, digits, 0, 0)
-    method = contrastive.build(trial)
+    method = contrastive_method.build(trial)
     for before in (True, False):
         method.guard.below_zero = before
         with loop.Training(method, trial) as training:
             saved = training.report(method.epoch(1)).checkpoint
             assert saved is not None
-            other = contrastive.build(trial)
+            other = contrastive_method.build(trial)
             loop.restore(saved, other)
         assert other.guard.below_zero == before
         assert other.epoch(2)["ocl_equals_scl"] == float(not before)

@@ -206,7 +206,7 @@ import resource, sys, threading
 import torch
 from contrasweep.data import resolve
 from contrasweep.trial import Trial
-from trainables import images, contrastive
+from trainables import contrastive_method, images
 from trainables.contrastive_settings import Settings
 
 def held(kind):
@@ -218,7 +218,7 @@ images.CHUNK = {"cpu": 2**16}
 manifest = resolve(sys.argv[1], folds=None, storage="unused")
 parts = 10
 config = dict(encoder={"name": "mlp", "width": 8}, epochs=1, batch_size=16, resident_gib=0, reports_per_epoch=parts)
-run = contrastive.Contrastive(Trial("s", "a", "t", config, manifest, None, 0), Settings(**config))
+run = contrastive_method.Contrastive(Trial("s", "a", "t", config, manifest, None, 0), Settings(**config))
 before = held("RssAnon")
 run.epoch(1)  # its threads and buffers are there now
 resource.setrlimit(resource.RLIMIT_DATA, (held("VmData") + int(sys.argv[2]), resource.RLIM_INFINITY))

@@ -13,8 +13,7 @@ from trainables.contrastive_settings import Settings
 from trainables.losses import LOSSES, ComposedLoss, Loss, build
 from trainables.losses.ids import masks
 from trainables.targets import Byol, CrossBatchMemory, Moco
-from trainables.targets.byol import regression
-from trainables.targets.momentum import rising
+from trainables.targets.byol import regression, rising
 from trainables.targets.queue import EmbeddingQueue
 from trainables.temperature import LearnableTemperature
 

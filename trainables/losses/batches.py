@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
 from contrasweep.errors import SpecError
 from trainables.losses import distributed
 from trainables.losses.ids import Ids
+from trainables.pytorch import Tensor, torch
 
 
 class NotFiniteError(ValueError):
@@ -27,7 +26,9 @@ def joined(
     z = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
     ids = ids_of(labels, instance_ids)
     if shared:
-        z, ids = distributed.gather_with_gradient(z), distributed.gather(ids)
+        from trainables.losses.gathering import gather_with_gradient
+
+        z, ids = gather_with_gradient(z), distributed.gather(ids)
         check_batch(z, ids, None)
     return z, ids
 

@@ -4,9 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
 
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
@@ -15,6 +13,7 @@ from trainables.losses.batches import joined
 from trainables.losses.ids import Ids, masks, others
 from trainables.losses.loss import Loss
 from trainables.losses.reductions import REDUCTIONS, Terms
+from trainables.pytorch import Tensor, torch
 from trainables.similarities import Similarity
 
 Scalar = Float[Tensor, ""]
@@ -90,12 +89,14 @@ class ComposedLoss:
 
     def _summed(self, z: Tensor, ids: Ids, tile: tiled.TileGradient, scores: int | None, shared: bool) -> Scalar:
         """The sum over tiles; what this process has tallied in its share of them is added up over processes."""
-        total = tiled.weighted_sum(z, ids, tile, scores, shared)
+        from trainables.losses.weighted_sum import weighted_sum
+
+        total = weighted_sum(z, ids, tile, scores, shared)
         if shared and self.tally is not None:
             self.tally.sum_up()
         return total
 
-    def _weights(self, ids: Ids, dtype: torch.dtype) -> Float[Tensor, " n"]:
+    def _weights(self, ids: Ids, dtype: "torch.dtype") -> Float[Tensor, " n"]:
         """The weight of each anchor's value in the reduction: its derivative, and 0 without positives."""
         pairs = others(ids).to(dtype)
         values, valid = torch.zeros_like(pairs, requires_grad=True), (pairs > 0).to(dtype)

@@ -9,10 +9,9 @@ temperature, from the positive's term in the denominator only; above 0 it lets a
 from typing import Annotated
 
 import pydantic
-import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float
-from torch import Tensor
+
+from trainables.pytorch import F, Tensor, torch
 
 Scores = Float[Tensor, "n m"]
 Mask = Bool[Tensor, "n m"]

@@ -6,13 +6,9 @@ and the average of these is the gradient of the joined batch's loss. Without suc
 gradients), divide the loss by the number of processes.
 """
 
-from typing import Any
+from jaxtyping import Shaped
 
-import torch
-import torch.distributed as dist
-from jaxtyping import Float, Shaped
-from torch import Tensor
-from torch.autograd.function import once_differentiable
+from trainables.pytorch import Tensor, dist, torch
 
 
 def processes() -> int:
@@ -48,22 +44,3 @@ def gather(values: Shaped[Tensor, "n ..."]) -> Shaped[Tensor, "N ..."]:
     parts = [torch.empty_like(padded) for _ in counts]
     dist.all_gather(parts, padded)
     return torch.cat([part[: int(c)] for part, c in zip(parts, counts, strict=True)])
-
-
-def gather_with_gradient(z: Float[Tensor, "n d"]) -> Float[Tensor, "N d"]:
-    """As `gather`; the gradient of this process's rows comes back, times the number of processes."""
-    joined: Tensor = _Gather.apply(z)
-    return joined
-
-
-class _Gather(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, z: Tensor) -> Tensor:
-        before = gather(torch.tensor([len(z)], device=z.device))[: dist.get_rank()].sum()
-        ctx.own = slice(int(before), int(before) + len(z))
-        return gather(z)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return gradient[ctx.own] * processes()

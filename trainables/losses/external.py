@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
 from contrasweep.components import one_of, parameters_class, signature_fields
 from contrasweep.config import Config
@@ -26,6 +24,7 @@ from contrasweep.errors import SpecError
 from contrasweep.imports import import_path
 from trainables.losses.batches import joined
 from trainables.losses.loss import Loss
+from trainables.pytorch import Tensor, torch
 
 SCORE_LEVEL = ("scores", "positives", "negatives")
 METRIC_LEARNING = "pytorch_metric_learning"

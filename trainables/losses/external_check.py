@@ -1,7 +1,5 @@
 """Whether a loss of somebody else's gives what training needs: asked when the plan is made, on four rows."""
 
-import torch
-
 from contrasweep.components import Component
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named
@@ -10,6 +8,7 @@ from trainables.losses.composed import ComposedLoss
 from trainables.losses.external import External
 from trainables.losses.ids import masks
 from trainables.losses.loss import Loss
+from trainables.pytorch import Tensor, torch
 
 LABELS = (0, 0, 1, 1)
 
@@ -35,11 +34,11 @@ def check(chosen: Component) -> None:
         raise (error if error.place else error.at("loss")) from None
 
 
-def _check_values(loss: ComposedLoss, embeddings: torch.Tensor, labels: torch.Tensor) -> None:
+def _check_values(loss: ComposedLoss, embeddings: Tensor, labels: Tensor) -> None:
     """A function of scores gives a value an anchor, or terms, which say themselves what they are of."""
     scores = loss.similarity(embeddings, embeddings)
     values = loss.loss.function(scores, *masks(labels), **loss.params)
-    if isinstance(values, torch.Tensor) and tuple(values.shape) != (len(labels),):
+    if isinstance(values, Tensor) and tuple(values.shape) != (len(labels),):
         raise SpecError(
             "a loss of scores gives one value for each of its rows",
             place="loss",

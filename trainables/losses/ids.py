@@ -1,8 +1,8 @@
 """Which rows belong together: equal ids, be they labels or instances."""
 
-import torch
 from jaxtyping import Bool, Int
-from torch import Tensor
+
+from trainables.pytorch import Tensor, torch
 
 Ids = Int[Tensor, " n"]
 Square = Bool[Tensor, "n n"]

@@ -8,12 +8,11 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Literal
 
-from torch import Tensor
-
 from contrasweep.components import one_of, parameters_class, signature_fields
 from contrasweep.config import Config
 from trainables.losses import tiled
 from trainables.losses.reductions import REDUCTIONS, Terms
+from trainables.pytorch import Tensor
 from trainables.similarities import SIMILARITIES
 
 ANY = tuple(SIMILARITIES)

@@ -4,18 +4,18 @@ Scores [n m], larger = more alike, so a positive has to score high and a negativ
 in neither mask counts nowhere. Where there is no pair or triplet there is no term, and the loss is 0.
 """
 
-import torch
-import torch.nn.functional as F
+from typing import Literal
+
 from jaxtyping import Bool, Float
-from torch import Tensor
 
 from trainables.losses.cross_entropy import masked_logsumexp
 from trainables.losses.reductions import Terms
-from trainables.losses.triplets import Mining, triplet_terms
+from trainables.pytorch import F, Tensor, torch
 
 Scores = Float[Tensor, "n m"]
 Square = Float[Tensor, "n n"]
 Mask = Bool[Tensor, "n m"]
+Mining = Literal["all", "hard", "semi_hard"]
 
 
 def margin_contrastive(
@@ -40,6 +40,8 @@ def triplet(
     `mining`: `all`; `hard`, triplets whose negative scores above the positive; `semi_hard`, those whose negative
     scores at most the positive but lies within the margin. The margin is 0 by default if `soft`.
     """
+    from trainables.losses.triplets import triplet_terms
+
     return triplet_terms(scores, positives, negatives, _margin(margin, soft), soft, mining)
 
 

@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from jaxtyping import Float
-from torch import Tensor
+
+from trainables.pytorch import Tensor
 
 
 class Terms(NamedTuple):

@@ -7,16 +7,12 @@ embeddings; other similarities are differentiated by autograd within the tile.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from trainables.losses import distributed
 from trainables.losses.ids import members
+from trainables.pytorch import F, Tensor, torch
 
 Ids = Int[Tensor, " n"]
 Weights = Float[Tensor, " n"]
@@ -75,36 +71,6 @@ class Tally(Protocol):
 
 TileGradient = Callable[[Tensor, Anchors, Tensor | None], Tensor]
 """(embeddings [n d], anchors, gradient [n d] to add to, or None) -> the weighted sum of the anchors' values."""
-
-
-def weighted_sum(
-    z: Float[Tensor, "n d"], ids: Ids, tile: TileGradient, scores: int | None = None, shared: bool = False
-) -> Float[Tensor, ""]:
-    """Sum of `tile` over all tiles, differentiable once with respect to `z`. `shared`: each process of the default
-    group computes its share of the anchors, and all get the same sum and gradient."""
-    rows = distributed.share(len(z)) if shared else range(len(z))
-    total: Tensor = _WeightedSum.apply(z, tile, list(anchors(ids, rows, scores)), shared)
-    return total
-
-
-class _WeightedSum(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, tile: TileGradient, tiles: list[Anchors], shared: bool) -> Tensor:
-        gradient = torch.zeros_like(z) if ctx.needs_input_grad[0] else None
-        total = z.new_zeros((), dtype=torch.float64)
-        for one in tiles:
-            total += tile(z, one, gradient)
-        if shared:
-            distributed.sum_up([total] if gradient is None else [total, gradient])
-        if gradient is not None:
-            ctx.save_for_backward(gradient)
-        return total.to(z.dtype)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        (gradient,) = ctx.saved_tensors
-        return (gradient * upstream, None, None, None)
 
 
 def by_autograd(

@@ -4,7 +4,7 @@ The triplets of n rows are cubic in number; what is kept is one [n m] matrix of 
 """
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,6 @@ from torch.autograd.function import once_differentiable
 
 from trainables.losses.reductions import Terms
 
-Mining = Literal["all", "hard", "semi_hard"]
 TILE = 2**21
 """Triplets at once: 8 MB of float32."""
 
@@ -25,7 +24,7 @@ def triplet_terms(
     negatives: Bool[Tensor, "n m"],
     margin: float,
     soft: bool,
-    mining: Mining,
+    mining: str,
 ) -> Terms:
     """Per anchor, the sum of max(0, s_an - s_ap + margin) (softplus if `soft`) over the triplets that `mining` takes,
     their number, and the number above zero."""
@@ -36,7 +35,7 @@ def triplet_terms(
 class _Triplets(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, scores: Tensor, positives: Tensor, negatives: Tensor, margin: float, soft: bool, mining: Mining
+        ctx: Any, scores: Tensor, positives: Tensor, negatives: Tensor, margin: float, soft: bool, mining: str
     ) -> tuple[Tensor, Tensor, Tensor]:
         slopes = torch.zeros_like(scores)
         total, count, above = (scores.new_zeros(len(scores)) for _ in range(3))
@@ -61,7 +60,7 @@ class _Triplets(torch.autograd.Function):
         return (slopes * total[:, None], None, None, None, None, None)
 
 
-def _mined(gaps: Float[Tensor, "t p m"], margin: float, mining: Mining) -> Bool[Tensor, "t p m"]:
+def _mined(gaps: Float[Tensor, "t p m"], margin: float, mining: str) -> Bool[Tensor, "t p m"]:
     if mining == "hard":
         return gaps > 0
     if mining == "semi_hard":

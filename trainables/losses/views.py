@@ -11,15 +11,14 @@ from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal
 
 import pydantic
-import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
 
 from contrasweep.components import parameters_class, signature_fields
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from trainables.losses.batches import joined
 from trainables.losses.ids import Ids
+from trainables.pytorch import Tensor, torch
 
 View = Float[Tensor, "b d"]
 Scalar = Float[Tensor, ""]

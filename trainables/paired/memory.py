@@ -1,14 +1,12 @@
 """What the memory estimates of every modality of the family share."""
 
-from typing import Literal, TypedDict
-
-from torch import Tensor
+from typing import Any, Literal, TypedDict
 
 from contrasweep.data.manifest import Manifest
 from trainables.contrastive_memory import rows_to_train
 from trainables.optimisation import optimizer_states
-from trainables.paired.network import Outputs
 from trainables.paired.settings import Recipe
+from trainables.pytorch import Tensor
 
 TYPICAL_CLASSES = 10
 """Where the dataset names no classes; the classifier's last layer hardly counts."""
@@ -40,7 +38,8 @@ def of_recipe(recipe: Recipe, data: Manifest) -> RecipeFields:
     }
 
 
-def network_output_sum(out: Outputs) -> Tensor:
-    """The outputs that a loss reads, joined, so that what leads to them is kept; the loss's own [B B] matrices are
-    left out."""
-    return out.z.sum() + out.logits.sum() + (0.0 if out.latent is None else out.latent.sum())
+def network_output_sum(out: Any) -> Tensor:
+    """What a loss reads of a network's `Outputs`, joined, so that what leads to it is kept; the loss's own [B B]
+    matrices are left out."""
+    joined: Tensor = out.z.sum() + out.logits.sum() + (0.0 if out.latent is None else out.latent.sum())
+    return joined

@@ -1,21 +1,22 @@
 """Which rows form a batch. All samplers give the same number of batches an epoch, so they can be compared."""
 
 from collections.abc import Callable
+from typing import Any
 
-import torch
 from jaxtyping import Int
-from torch import Tensor
+
+from trainables.pytorch import Tensor, torch
 
 Batches = Int[Tensor, "batches b"]
 
 
-def uniform(labels: Int[Tensor, " n"], size: int, generator: torch.Generator) -> Batches:
+def uniform(labels: Int[Tensor, " n"], size: int, generator: "torch.Generator") -> Batches:
     """Every row at most once an epoch; the rest of an incomplete batch is left out (BatchNorm dislikes it)."""
     count = len(labels) // size
     return torch.randperm(len(labels), generator=generator)[: count * size].reshape(count, size)
 
 
-def class_balanced(labels: Int[Tensor, " n"], size: int, generator: torch.Generator) -> Batches:
+def class_balanced(labels: Int[Tensor, " n"], size: int, generator: "torch.Generator") -> Batches:
     """Every class equally likely at every place; within a class, all rows before any comes again."""
     count = len(labels) // size
     present = torch.unique(labels)
@@ -27,7 +28,7 @@ def class_balanced(labels: Int[Tensor, " n"], size: int, generator: torch.Genera
     return rows.reshape(count, size)
 
 
-def at_least_two(labels: Int[Tensor, " n"], size: int, generator: torch.Generator) -> Batches:
+def at_least_two(labels: Int[Tensor, " n"], size: int, generator: "torch.Generator") -> Batches:
     """No anchor without a positive: rows travel in couples of their class, at the classes' own frequencies.
 
     Where a class is odd in number its last row takes a second one of the class along, itself if it is the only
@@ -43,27 +44,27 @@ def at_least_two(labels: Int[Tensor, " n"], size: int, generator: torch.Generato
     return rows
 
 
-SAMPLERS: dict[str, Callable[[Tensor, int, torch.Generator], Tensor]] = {
+SAMPLERS: dict[str, Callable[[Tensor, int, Any], Tensor]] = {
     "uniform": uniform,
     "class_balanced": class_balanced,
     "at_least_2_per_class": at_least_two,
 }
 
 
-def _cycled(rows: Tensor, count: int, generator: torch.Generator) -> Tensor:
+def _cycled(rows: Tensor, count: int, generator: "torch.Generator") -> Tensor:
     """`count` of `rows` in random order, all before any comes again."""
     rounds = -(-count // len(rows))
     return torch.cat([rows[torch.randperm(len(rows), generator=generator)] for _ in range(max(1, rounds))])[:count]
 
 
-def _couples(rows: Tensor, generator: torch.Generator) -> Tensor:
+def _couples(rows: Tensor, generator: "torch.Generator") -> Tensor:
     shuffled = rows[torch.randperm(len(rows), generator=generator)]
     if len(rows) % 2:
         shuffled = torch.cat([shuffled, shuffled[:1]])
     return shuffled.reshape(-1, 2)
 
 
-def _third(labels: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
+def _third(labels: Tensor, rows: Tensor, generator: "torch.Generator") -> Tensor:
     """One more row for each batch, of the class of its first couple."""
     picked = []
     for first in rows[:, 0]:

@@ -6,17 +6,8 @@ Every model takes the same batches, is trained by the same loop and judged by th
 """
 
 from trainables.review_helpfulness.losses import adaptive_contrastive_loss, pairwise_ranking_loss
-from trainables.review_helpfulness.metrics import ranking_metrics
 from trainables.review_helpfulness.models import MODELS
 from trainables.review_helpfulness.settings import Settings
 from trainables.review_helpfulness.training import load_model, train
 
-__all__ = [
-    "MODELS",
-    "Settings",
-    "adaptive_contrastive_loss",
-    "load_model",
-    "pairwise_ranking_loss",
-    "ranking_metrics",
-    "train",
-]
+__all__ = ["MODELS", "Settings", "adaptive_contrastive_loss", "load_model", "pairwise_ranking_loss", "train"]

@@ -176,10 +176,6 @@ class HelpfulnessModel(nn.Module, ABC):
     """
 
     settings: ClassVar[Any]
-    title: ClassVar[str] = ""
-    """Its name in a table."""
-    multimodal: ClassVar[bool] = False
-    """Whether it looks at images."""
     gives_features: ClassVar[bool] = False
     """Whether its outputs have post-interaction features."""
 

@@ -6,24 +6,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from contrasweep.schema import checked
-from trainables.fields import Count, Dropout
 from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output
 from trainables.review_helpfulness.layers import Recurrent, WordEmbedding, cosine_matrix, last_valid
+from trainables.review_helpfulness.options import BiMPMOptions
 
 EPS = 1e-8
-
-
-@checked
-class Options:
-    """BiMPM."""
-
-    dim: Count = 128
-    """Size h of the context and aggregation BiLSTMs, per direction."""
-    perspectives: Count = 8
-    """Perspectives l of each matching."""
-    dropout: Dropout = 0.5
-    """Of word embeddings and between all layers."""
 
 
 def perspective_cosine(
@@ -100,10 +87,7 @@ class Matching(nn.Module):
 class BiMPM(HelpfulnessModel):
     """Context BiLSTMs, matching in both directions, an aggregating BiLSTM, a score."""
 
-    settings = Options
-    title = "BiMPM"
-
-    def __init__(self, options: Options, inputs: Inputs) -> None:
+    def __init__(self, options: BiMPMOptions, inputs: Inputs) -> None:
         super().__init__()
         self.product_words = WordEmbedding(inputs.product_words, options.dropout)
         self.review_words = WordEmbedding(inputs.review_words, options.dropout)

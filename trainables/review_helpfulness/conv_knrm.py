@@ -1,37 +1,16 @@
 """Conv-KNRM (Dai et al. 2018): soft matches of n-grams of product and review, counted by kernels."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, cast
+from typing import Literal, cast
 
-import pydantic
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from contrasweep.schema import checked
-from trainables.fields import Count, Dropout, Positive
 from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output
 from trainables.review_helpfulness.layers import WordEmbedding, cosine_matrix
-
-
-@checked
-class Options:
-    """Conv-KNRM."""
-
-    filters: Count = 128
-    """Of each convolution."""
-    ngrams: Count = 3
-    """N-grams of 1 to this many words are matched."""
-    kernels: Annotated[int, pydantic.Field(ge=2)] = 11
-    """One for exact matches, the others spread over [-1, 1]."""
-    kernel_sigma: Positive = 0.1
-    """Width of a kernel."""
-    pooling: Literal["dai2018", "mcr"] = "dai2018"
-    """Dai et al.'s, or the one in MCR's code, masked here: log(1 + count), unscaled, the exact kernel as wide as the
-    others (their sigma is 1)."""
-    dropout: Dropout = 0.5
-    """Of word embeddings."""
+from trainables.review_helpfulness.options import ConvKNRMOptions
 
 
 def kernel_centres(count: int) -> list[float]:
@@ -66,13 +45,10 @@ def kernel_pooling(
 class ConvKNRM(HelpfulnessModel):
     """Kernel-pooled matches of every n-gram size of the product with every one of the review, scored linearly."""
 
-    settings = Options
-    title = "Conv-KNRM"
-
     mus: Tensor
     sigmas: Tensor
 
-    def __init__(self, options: Options, inputs: Inputs) -> None:
+    def __init__(self, options: ConvKNRMOptions, inputs: Inputs) -> None:
         super().__init__()
         self.product_words = WordEmbedding(inputs.product_words, options.dropout)
         self.review_words = WordEmbedding(inputs.review_words, options.dropout)

@@ -10,22 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from contrasweep.schema import checked
-from trainables.fields import Count, Dropout, NotNegative
 from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
 from trainables.review_helpfulness.layers import AttentionPool, Recurrent, WordEmbedding, masked_mean, masked_softmax
-
-
-@checked
-class Options:
-    """Adapted D&R-Net."""
-
-    dim: Count = 128
-    """Size d of all features."""
-    orthogonality: NotNegative = 1e-2
-    """Weight lambda_o of the overlap of common and own projections."""
-    dropout: Dropout = 0.5
-    """Of word embeddings and before the score."""
+from trainables.review_helpfulness.options import DRNetOptions
 
 
 class Relation(nn.Module):
@@ -49,11 +36,7 @@ class Relation(nn.Module):
 class DRNet(HelpfulnessModel):
     """Decomposed features of a review, and what its regions find in its own words and in the product's text, scored."""
 
-    settings = Options
-    title = "adapted D&R-Net"
-    multimodal = True
-
-    def __init__(self, options: Options, inputs: Inputs) -> None:
+    def __init__(self, options: DRNetOptions, inputs: Inputs) -> None:
         super().__init__()
         self.orthogonality, dim = options.orthogonality, options.dim
         self.product_words = WordEmbedding(inputs.product_words, options.dropout)

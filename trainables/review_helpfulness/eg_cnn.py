@@ -11,35 +11,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from contrasweep.errors import SpecError
-from contrasweep.schema import checked
-from trainables.fields import Count, Dropout, NotNegative
 from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output
 from trainables.review_helpfulness.layers import WordEmbedding, masked_max
-
-
-@checked
-class Options:
-    """EG-CNN. The two domain losses fall away where products have one category only."""
-
-    filters: Count = 64
-    """Of the word convolutions."""
-    kernel: Count = 5
-    """Words that a convolution sees; odd."""
-    char_dim: Count = 16
-    """Size of a character's embedding."""
-    char_filters: Count = 50
-    """Of the character convolution."""
-    dropout: Dropout = 0.5
-    """Of embeddings."""
-    domain_weight: NotNegative = 0.1
-    """Weight alpha of the adversarial domain loss on the shared features."""
-    private_weight: NotNegative = 0.1
-    """Weight beta_d of the domain loss on the private features."""
-
-    def __post_init__(self) -> None:
-        if self.kernel % 2 == 0:
-            raise SpecError("kernel must be odd", place="kernel", value=self.kernel)
+from trainables.review_helpfulness.options import EGCNNOptions
 
 
 class _ReverseGradient(torch.autograd.Function):
@@ -80,10 +54,7 @@ class CharacterEncoder(nn.Module):
 class EGCNN(HelpfulnessModel):
     """Shared and private features of the review's words, each category with private convolutions of its own."""
 
-    settings = Options
-    title = "EG-CNN"
-
-    def __init__(self, options: Options, inputs: Inputs) -> None:
+    def __init__(self, options: EGCNNOptions, inputs: Inputs) -> None:
         super().__init__()
         self.options, self.categories = options, inputs.categories
         self.words = WordEmbedding(inputs.review_words, options.dropout)

@@ -4,14 +4,12 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Literal
 
-import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
-from torch.nn import functional
 
 from contrasweep.components import Table
 from contrasweep.errors import SpecError, choose_from
 from trainables.fields import Positive
+from trainables.pytorch import F, Tensor, torch
 
 CONTRASTIVE_REDUCTIONS = ("sum", "mean_anchor", "balanced")
 RANKING_REDUCTIONS = ("sum", "mean", "none")
@@ -76,7 +74,7 @@ def _unit(x: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
 
 
 def _negatives(
-    rows: int, product_ids: Tensor | Sequence[int] | None, mask_same_product: bool, device: torch.device
+    rows: int, product_ids: Tensor | Sequence[int] | None, mask_same_product: bool, device: "torch.device"
 ) -> Bool[Tensor, "b b"]:
     others = ~torch.eye(rows, dtype=torch.bool, device=device)
     if not mask_same_product:
@@ -88,7 +86,7 @@ def _negatives(
 
 
 def _weights(weights: Tensor, clamp: bool, detach: bool) -> Tensor:
-    weights = functional.relu(weights) if clamp else weights
+    weights = F.relu(weights) if clamp else weights
     return weights.detach() if detach else weights
 
 
@@ -112,7 +110,7 @@ def pairwise_ranking_loss(
             hint=choose_from("reductions", list(RANKING_REDUCTIONS), reduction),
         )
     positives = positive_scores[:, None] if negative_scores.dim() > positive_scores.dim() else positive_scores
-    loss = functional.relu(beta - positives + negative_scores)
+    loss = F.relu(beta - positives + negative_scores)
     if reduction == "none":
         return loss
     return loss.sum() / (max(1, len(loss)) if reduction == "mean" else 1)
@@ -147,7 +145,7 @@ def bce(scores: Float[Tensor, "g w"], labels: Int[Tensor, "g w"], helpful_thresh
 
 def helpfulness_bce(scores: Float[Tensor, " n"], labels: Int[Tensor, " n"], threshold: int) -> Float[Tensor, ""]:
     """Binary cross-entropy of `label >= threshold` against the score as a logit."""
-    return functional.binary_cross_entropy_with_logits(scores, (labels >= threshold).to(scores.dtype))
+    return F.binary_cross_entropy_with_logits(scores, (labels >= threshold).to(scores.dtype))
 
 
 GroupLoss = Callable[..., Tensor]

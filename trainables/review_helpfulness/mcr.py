@@ -11,9 +11,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from contrasweep.errors import SpecError
-from contrasweep.schema import checked
-from trainables.fields import Count, Dropout
 from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
 from trainables.review_helpfulness.layers import (
     ProductAwareAttention,
@@ -24,37 +21,9 @@ from trainables.review_helpfulness.layers import (
     masked_mean,
     masked_softmax,
 )
+from trainables.review_helpfulness.options import HEADS, MCROptions
 
-HEADS = 4  # of the region encoders
 SLICE = 32  # query nodes whose pairs are in memory at once
-
-
-@checked
-class Options:
-    """MCR."""
-
-    dim: Count = 128
-    """Size of the encoders' features; a multiple of 4."""
-    common_dim: Count = 128
-    """Size h of the common space and of the graph's nodes."""
-    dropout: Dropout = 0.5
-    """Of word embeddings."""
-    filters: Count = 4
-    """Of the text matching's convolutions."""
-    image_filters: Count = 8
-    """Of the image matching's convolutions."""
-    region_layers: Count = 3
-    """Self-attention layers over an item's image regions."""
-    region_dropout: Dropout = 0.5
-    """Within the region encoder."""
-    graph_layers: Count = 2
-    """Layers of the coherent graph."""
-    graph_hidden: Count = 64
-    """Width of the graph's pair networks."""
-
-    def __post_init__(self) -> None:
-        if self.dim % HEADS:
-            raise SpecError(f"dim must be a multiple of the {HEADS} heads", place="dim", value=self.dim)
 
 
 class KernelMaxPooling(nn.Module):
@@ -158,12 +127,7 @@ class TextChannels(nn.Module):
 class MCR(HelpfulnessModel):
     """Matching, product-aware and graph features of both modalities, joined and scored."""
 
-    settings = Options
-    title = "MCR"
-    multimodal = True
-    gives_features = True
-
-    def __init__(self, options: Options, inputs: Inputs) -> None:
+    def __init__(self, options: MCROptions, inputs: Inputs) -> None:
         super().__init__()
         dim, common = options.dim, options.common_dim
         self.product_text = TextChannels(inputs.product_words, dim, options.dropout)

@@ -4,29 +4,15 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from contrasweep.schema import checked
-from trainables.fields import Count, Dropout
 from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
 from trainables.review_helpfulness.layers import ProductAwareAttention, Recurrent, WordEmbedding, masked_mean
-
-
-@checked
-class Options:
-    """PRH-Net."""
-
-    dim: Count = 128
-    """Size of the BiLSTM states, both directions together."""
-    dropout: Dropout = 0.1
-    """Of word embeddings."""
+from trainables.review_helpfulness.options import PRHNetOptions
 
 
 class PRHNet(HelpfulnessModel):
     """The product's sequence is its record: title, brand, category, description."""
 
-    settings = Options
-    title = "PRH-Net"
-
-    def __init__(self, options: Options, inputs: Inputs) -> None:
+    def __init__(self, options: PRHNetOptions, inputs: Inputs) -> None:
         super().__init__()
         self.product_words = WordEmbedding(inputs.product_words, options.dropout)
         self.review_words = WordEmbedding(inputs.review_words, options.dropout)

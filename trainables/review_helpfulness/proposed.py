@@ -5,16 +5,11 @@ Reconstructed, because the paper leaves it open: the self-attention of the fusio
 reach a score), and the layer norms of queries and keys being two.
 """
 
-from typing import Literal
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from contrasweep.errors import SpecError
-from contrasweep.schema import checked
-from trainables.fields import Count, Dropout, Positive
 from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
 from trainables.review_helpfulness.layers import (
     Recurrent,
@@ -25,55 +20,10 @@ from trainables.review_helpfulness.layers import (
     masked_max,
     masked_mean,
 )
-from trainables.review_helpfulness.losses import ContrastiveReduction, adaptive_contrastive_loss
+from trainables.review_helpfulness.losses import adaptive_contrastive_loss
+from trainables.review_helpfulness.options import ProposedOptions
 
 STREAMS = ("text_p", "roi_p", "text_r", "roi_r")
-
-
-@checked
-class Options:
-    """The adaptive contrastive model. The contrastive options are those of `adaptive_contrastive_loss`."""
-
-    dim: Count = 128
-    """Size d of all features; a multiple of `heads`."""
-    depth: Count = 5
-    """Layers D of the cross-modal interaction."""
-    heads: Count = 4
-    """Heads of the self-attentions."""
-    dropout: Dropout = 0.5
-    """Of word embeddings."""
-    region_layers: Count = 3
-    """Self-attention layers over an item's image regions."""
-    region_dropout: Dropout = 0.5
-    """Within the region encoder."""
-    fusion_dropout: Dropout = 0.2
-    """Within the fusion's attentions."""
-    head: Literal["linear", "mlp"] = "linear"
-    """What scores the fused vector."""
-    interaction: bool = True
-    """Off: the encoders' features are fused as they are (Table 6)."""
-    contrastive: bool = True
-    """Off: the ranking loss alone (Table 6)."""
-    contrastive_weight: Positive = 1.0
-    """Lambda, the weight of the contrastive loss."""
-    adaptive: bool = True
-    """Weigh each pair by its distance from its optimum; off: all alike (Table 6)."""
-    o_pos: float = 2.0
-    """Optimum of a positive pair's similarity."""
-    o_neg: float = 0.0
-    """Optimum of a negative pair's similarity."""
-    clamp_weights: bool = False
-    """Keep the adaptive weights from going below 0."""
-    detach_weights: bool = False
-    """Keep gradients out of the adaptive weights."""
-    contrastive_reduction: ContrastiveReduction = "balanced"
-    """`sum` is the paper's and grows with the square of the batch."""
-    mask_same_product: bool = False
-    """Pairs of rows of one product are no negatives."""
-
-    def __post_init__(self) -> None:
-        if self.dim % self.heads:
-            raise SpecError(f"dim must be a multiple of the {self.heads} heads", place="dim", value=self.dim)
 
 
 class CrossAttention(nn.Module):
@@ -162,12 +112,7 @@ def _split(joined: Sequences, first: Sequences) -> tuple[Sequences, Sequences]:
 class Proposed(HelpfulnessModel):
     """Text LSTMs and region encoders, cross-modal interaction, three-way fusion, linear score, contrastive loss."""
 
-    settings = Options
-    title = "adaptive contrastive"
-    multimodal = True
-    gives_features = True
-
-    def __init__(self, options: Options, inputs: Inputs) -> None:
+    def __init__(self, options: ProposedOptions, inputs: Inputs) -> None:
         super().__init__()
         self.options, self.helpful_threshold, dim = options, inputs.helpful_threshold, options.dim
         self.words = nn.ModuleDict(

@@ -11,7 +11,6 @@ from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import OMIT_DEFAULT, checked
 from trainables.fields import Count, Device, MaybeCount, Positive
 from trainables.files import with_digest
-from trainables.review_helpfulness.batch import HelpfulnessModel, Inputs
 from trainables.review_helpfulness.losses import LOSSES
 from trainables.review_helpfulness.models import MODELS
 
@@ -123,8 +122,3 @@ class Settings:
     def with_threshold(self, data: Manifest) -> "Settings":
         """The same settings with the dataset's relevance threshold where they have none."""
         return dataclasses.replace(self, relevance_threshold=threshold_of(data, self.relevance_threshold))
-
-    def build_model(self, inputs: Inputs) -> HelpfulnessModel:
-        """The model with its initial weights, drawn from torch's random state."""
-        model: HelpfulnessModel = self.model.entry(self.model.settings, inputs)
-        return model

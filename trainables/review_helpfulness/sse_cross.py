@@ -13,26 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from contrasweep.errors import SpecError
-from contrasweep.schema import checked
-from trainables.fields import Count, Dropout, Positive, Share
 from trainables.review_helpfulness.batch import Batch, Corpus, HelpfulnessModel, Inputs, Output
 from trainables.review_helpfulness.layers import Recurrent, WordEmbedding, masked_mean
-
-
-@checked
-class Options:
-    """SSE-Cross."""
-
-    dim: Count = 100
-    """Size of each modality's vector."""
-    dropout: Dropout = 0.5
-    """Of word embeddings and joint vectors."""
-    image_swap: Share = 0.3
-    """Chance that a training review's images are replaced by another review's."""
-    text_swap: Share = 0.7
-    """Chance that a training review's text is replaced by another review's."""
-    same_label_odds: Positive = 1000.0
-    """Odds that the other review has the same label."""
+from trainables.review_helpfulness.options import SSECrossOptions
 
 
 class ItemEncoder(nn.Module):
@@ -74,11 +57,7 @@ def swap_partners(
 class SSECross(HelpfulnessModel):
     """Two item encoders and the score of their vectors and of the product of these."""
 
-    settings = Options
-    title = "SSE-Cross"
-    multimodal = True
-
-    def __init__(self, options: Options, inputs: Inputs) -> None:
+    def __init__(self, options: SSECrossOptions, inputs: Inputs) -> None:
         super().__init__()
         self.options = options
         self.product = ItemEncoder(inputs.product_words, inputs.roi_dim, options.dim, options.dropout)

@@ -16,6 +16,7 @@ from trainables import checkpoint, loop, optimisation, seeding
 from trainables.review_helpfulness.batch import Batch, Corpus, Output
 from trainables.review_helpfulness.corpora import Prepared
 from trainables.review_helpfulness.metrics import PerProduct, per_product
+from trainables.review_helpfulness.networks import build_model
 from trainables.review_helpfulness.sampler import GroupSampler
 from trainables.review_helpfulness.scoring import distance_metrics, with_floors
 from trainables.review_helpfulness.selection import BestWeights, PlateauSchedule
@@ -40,7 +41,7 @@ class Trainer:
         self.device = seeding.pick_device(settings.device)
         seeding.prepare(self.device, settings.threads)
         seeding.reseed(*key, "weights")
-        self.model = settings.build_model(data.inputs).to(self.device)
+        self.model = build_model(settings, data.inputs).to(self.device)
         self.optimizer = optimisation.AdamW(self.model.parameters(), settings.learning_rate)  # no decay: Adam
         sampler = settings.sampler
         self.train = data.corpora["train"]

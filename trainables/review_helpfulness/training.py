@@ -9,13 +9,9 @@ weights, and their values per product.
 from collections.abc import Generator
 from pathlib import Path
 
-from torch import nn
-
 from contrasweep.trial import Report, Trial
-from trainables import checkpoint, loop
-from trainables.review_helpfulness.corpora import load
+from trainables.pytorch import nn
 from trainables.review_helpfulness.settings import Settings
-from trainables.review_helpfulness.trainer import Trainer
 from trainables.review_helpfulness.workload import memory
 
 
@@ -27,6 +23,10 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     `mrr` of the test part, the same under a random order (`random_map`) and longest first (`length_map`), and with
     `distances` those of Tables 7-8. Its items have one value per test product, in the order of the data.
     """
+    from trainables import loop
+    from trainables.review_helpfulness.corpora import load
+    from trainables.review_helpfulness.trainer import Trainer
+
     settings, key = Settings(**trial.config).with_threshold(trial.data), (trial.seed, trial.fold)
     yield from loop.run(Trainer(settings, load(trial, settings, key), key), trial, resume)
 
@@ -35,10 +35,14 @@ train.settings = Settings  # type: ignore[attr-defined]
 train.memory = memory  # type: ignore[attr-defined]
 
 
-def load_model(folder: Path, trial: Trial) -> nn.Module:
+def load_model(folder: Path, trial: Trial) -> "nn.Module":
     """The ranker in a checkpoint of `trial`, with the weights of its best epoch: a `Batch` to an `Output`, whose
     `score` [b] ranks reviews."""
+    from trainables import checkpoint
+    from trainables.review_helpfulness.corpora import load
+    from trainables.review_helpfulness.networks import build_model
+
     settings = Settings(**trial.config)
-    model = settings.build_model(load(trial, settings, (trial.seed, trial.fold)).inputs)
+    model = build_model(settings, load(trial, settings, (trial.seed, trial.fold)).inputs)
     model.load_state_dict(checkpoint.part(folder, "best")["weights"])
     return model.cpu().eval()

@@ -1,14 +1,12 @@
 """What memory a review-helpfulness trial takes at most, for the plan: texts and regions at their longest."""
 
 import dataclasses
-
-import torch
-from torch import Tensor
+from typing import Any
 
 from cluster.memory import Workload
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
-from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output
+from trainables.pytorch import Tensor, nn, torch
 from trainables.review_helpfulness.settings import Settings
 
 COUNTED_PAIRS = 2
@@ -24,10 +22,13 @@ def memory(config: Config, data: Manifest) -> Workload:
     roi = data.columns["roi"]["shape"][0] if "roi" in data.columns and settings.use_images else 0
     regions = settings.max_regions if roi else 1
 
-    def build() -> HelpfulnessModel:
+    def build() -> "nn.Module":
+        from trainables.review_helpfulness.batch import Inputs
+        from trainables.review_helpfulness.networks import build_model
+
         words = torch.zeros(VOCABULARY, settings.word_dim)
         characters = torch.zeros(VOCABULARY, CHARACTERS_A_WORD, dtype=torch.long)
-        return settings.build_model(Inputs(words, words.clone(), characters, CHARACTERS, roi or 1))
+        return build_model(settings, Inputs(words, words.clone(), characters, CHARACTERS, roi or 1))
 
     return Workload(
         architecture=f"review_helpfulness {settings.model.name}",
@@ -42,8 +43,10 @@ def memory(config: Config, data: Manifest) -> Workload:
     )
 
 
-def _batch(rows: int, tokens: int, regions: int, roi: int) -> Batch:
-    """`rows` pairs whose texts and images are all at their longest."""
+def _batch(rows: int, tokens: int, regions: int, roi: int) -> Any:
+    """A `Batch` of `rows` pairs whose texts and images are all at their longest."""
+    from trainables.review_helpfulness.batch import Batch
+
     lengths = {"text_p": tokens, "record_p": tokens, "text_r": tokens}
     fields: dict[str, Tensor] = {name: torch.ones(rows, n, dtype=torch.long) for name, n in lengths.items()}
     masks = {"mask_p": tokens, "record_mask_p": tokens, "mask_r": tokens, "roi_mask_p": regions, "roi_mask_r": regions}
@@ -54,5 +57,6 @@ def _batch(rows: int, tokens: int, regions: int, roi: int) -> Batch:
     return Batch(**fields, **{name: torch.zeros(rows, dtype=torch.long) for name in rest})
 
 
-def _loss(output: Output) -> Tensor:
-    return output.score.sum() + sum(value.sum() for value in output.losses.values())
+def _loss(output: Any) -> Tensor:
+    joined: Tensor = output.score.sum() + sum(value.sum() for value in output.losses.values())
+    return joined

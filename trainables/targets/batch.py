@@ -2,20 +2,19 @@
 
 from collections.abc import Mapping
 
-import torch
 from jaxtyping import Float
-from torch import Tensor, nn
 
 from trainables import checkpoint
 from trainables.losses import AnyLoss
 from trainables.losses.ids import Ids
+from trainables.pytorch import Tensor, nn, torch
 from trainables.targets.protocol import Embedded, precise
 
 
 class Batch:
     """The batch itself: all views of it, by the network that is trained."""
 
-    def __init__(self, model: nn.Module, steps: int, dim: int) -> None:
+    def __init__(self, model: "nn.Module", steps: int, dim: int) -> None:
         self.model, self.trained = model, nn.Module()
 
     @property

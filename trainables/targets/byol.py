@@ -1,23 +1,26 @@
 """BYOL: the projection of one view, by a momentum encoder, is predicted from the other view; there are no negatives."""
 
+import math
 from collections.abc import Mapping
 
-import torch
-import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor, nn
 
 from trainables import checkpoint
 from trainables.fields import BelowOne, Count
 from trainables.losses import AnyLoss
 from trainables.losses.ids import Ids
-from trainables.targets.momentum import MomentumEncoder, rising
+from trainables.pytorch import F, Tensor, nn, torch
 from trainables.targets.protocol import Embedded, precise
 
 
 def regression(predictions: Float[Tensor, "n d"], projections: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
     """|q/|q| - z/|z||^2 = 2 - 2 cos(q, z), the mean over rows (BYOL: Grill et al. 2020, equation 2)."""
     return (2 - 2 * F.cosine_similarity(predictions, projections, dim=1)).mean()
+
+
+def rising(base: float, step: int, steps: int) -> float:
+    """BYOL's momentum at step 0, 1, ..., `steps`: from `base` to 1 along a cosine (Grill et al. 2020, section 3.3)."""
+    return 1 - (1 - base) * (math.cos(math.pi * min(step, steps) / steps) + 1) / 2
 
 
 class Byol:
@@ -28,8 +31,10 @@ class Byol:
     """
 
     def __init__(
-        self, model: nn.Module, steps: int, dim: int, *, momentum: BelowOne = 0.996, width: Count = 512
+        self, model: "nn.Module", steps: int, dim: int, *, momentum: BelowOne = 0.996, width: Count = 512
     ) -> None:
+        from trainables.targets.momentum import MomentumEncoder
+
         self.model, self.momentum, self.steps = model, momentum, steps
         self.encoder = MomentumEncoder(model)
         self.trained = nn.Sequential(

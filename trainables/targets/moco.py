@@ -2,15 +2,13 @@
 
 from collections.abc import Mapping
 
-import torch
 from jaxtyping import Float
-from torch import Tensor, nn
 
 from trainables import checkpoint
 from trainables.fields import BelowOne, Count
 from trainables.losses import AnyLoss, ComposedLoss
 from trainables.losses.ids import Ids
-from trainables.targets.momentum import MomentumEncoder
+from trainables.pytorch import Tensor, nn, torch
 from trainables.targets.protocol import Embedded, precise
 from trainables.targets.queue import EmbeddingQueue
 
@@ -25,8 +23,10 @@ class Moco:
     """
 
     def __init__(
-        self, model: nn.Module, steps: int, dim: int, *, size: Count = 4096, momentum: BelowOne = 0.999
+        self, model: "nn.Module", steps: int, dim: int, *, size: Count = 4096, momentum: BelowOne = 0.999
     ) -> None:
+        from trainables.targets.momentum import MomentumEncoder
+
         self.model, self.momentum, self.trained = model, momentum, nn.Module()
         self.encoder, self.queue = MomentumEncoder(model), EmbeddingQueue(size)
         self.pending: tuple[Tensor, Ids, Ids] | None = None

@@ -1,10 +1,11 @@
 """A momentum encoder: a network whose weights are the running average of another's."""
 
 import copy
-import math
 
 import torch
 from torch import nn
+
+from trainables import torch_internals
 
 
 class MomentumEncoder(nn.Module):
@@ -18,15 +19,10 @@ class MomentumEncoder(nn.Module):
     @torch.no_grad()
     def update(self, online: nn.Module, momentum: float) -> None:
         """Move towards the weights of `online` by 1 - momentum."""
-        torch._foreach_lerp_(list(self.network.parameters()), list(online.parameters()), 1 - momentum)
+        torch_internals.lerp_(list(self.network.parameters()), list(online.parameters()), 1 - momentum)
 
     @torch.no_grad()
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """The embeddings of `images`, without gradient."""
         embeddings: torch.Tensor = self.network(images)
         return embeddings
-
-
-def rising(base: float, step: int, steps: int) -> float:
-    """BYOL's momentum at step 0, 1, ..., `steps`: from `base` to 1 along a cosine (Grill et al. 2020, section 3.3)."""
-    return 1 - (1 - base) * (math.cos(math.pi * min(step, steps) / steps) + 1) / 2

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float
-from torch import Tensor, nn
 
 from trainables import checkpoint
 from trainables.losses import AnyLoss
 from trainables.losses.ids import Ids
+from trainables.pytorch import Tensor, nn
 
 
 class Embedded(NamedTuple):
@@ -24,7 +24,7 @@ class Targets(Protocol):
     parameters."""
 
     @property
-    def trained(self) -> nn.Module:
+    def trained(self) -> "nn.Module":
         """What is trained beside the network: a predictor, for example; may be empty."""
 
     @property

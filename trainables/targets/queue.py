@@ -1,11 +1,10 @@
 """A queue of embeddings of past steps with what their rows are."""
 
-import torch
 from jaxtyping import Float
-from torch import Tensor
 
 from trainables.checkpoint import StateDict
 from trainables.losses.ids import Ids
+from trainables.pytorch import Tensor, torch
 
 
 class EmbeddingQueue:
@@ -34,7 +33,7 @@ class EmbeddingQueue:
         self.labels = torch.cat([self.labels, labels.to(here)])[-self.size :]
         self.rows = torch.cat([self.rows, rows.to(here)])[-self.size :]
 
-    def to(self, device: torch.device) -> None:
+    def to(self, device: "torch.device") -> None:
         """Move the queue to `device`, as after a restore."""
         self.embeddings, self.labels, self.rows = (x.to(device) for x in (self.embeddings, self.labels, self.rows))
 

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 
-import torch
 from jaxtyping import Float
-from torch import Tensor, nn
 
 from trainables import checkpoint
 from trainables.fields import Count, MaybeCount, NotNegative
 from trainables.losses import AnyLoss, ComposedLoss
 from trainables.losses.ids import Ids
+from trainables.pytorch import Tensor, nn, torch
 from trainables.targets.protocol import Embedded, precise
 from trainables.targets.queue import EmbeddingQueue
 
@@ -23,7 +22,7 @@ class CrossBatchMemory:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: "nn.Module",
         steps: int,
         dim: int,
         *,

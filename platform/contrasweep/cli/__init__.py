@@ -47,8 +47,7 @@ def main() -> None:
     from contrasweep.cli.app import app
     from contrasweep.errors import ContrasweepError
     from contrasweep.imports import in_one_line
-    from contrasweep.left_out import TrainingNeeded, start_anew
-    from contrasweep.running.signals import INTERRUPTED, hold, interruption
+    from contrasweep.running.signals import INTERRUPTED, interruption
     from contrasweep.secrets import check_arguments
     from contrasweep.terminal_text import guarded
 
@@ -69,9 +68,6 @@ def main() -> None:
         finally:
             interruption.at_once = interruption.ends_process
         sys.stdout.flush()
-    except TrainingNeeded:
-        hold()
-        start_anew()
     except BrokenPipeError as error:
         _end_unread(error)
     except (ContrasweepError, ClusterError) as error:

@@ -30,8 +30,8 @@ from contrasweep.cli.options import (
 )
 from contrasweep.defaults import OF_STUDY, STORAGE, TRACKING
 from contrasweep.errors import StorageError
+from contrasweep.imports import is_installed
 from contrasweep.secrets import redacted
-from contrasweep.stand_ins import is_installed, leave_out
 from contrasweep.study.file import load_study
 from contrasweep.text_table import WIDTH, text_table
 
@@ -75,17 +75,14 @@ def plan(
     """Show what would run: cells, replicates, what is done already; memory and packing of each cell, hours and cost on
     this machine or on the hosts of an inventory; and what the design can answer. Of datasets that are not staged, how
     many cells wait for them and the commands that stage them."""
-    from contrasweep.left_out import TrainingNeeded
-    from contrasweep.planning import forecast, kept_counts
+    from contrasweep.planning import forecast
     from contrasweep.planning.facade import plan_staged
     from contrasweep.planning.missing import outline
-    from contrasweep.planning.without_torch import may_leave_out
     from contrasweep.running.code_changes import compare_plan, metric_was_mended
     from contrasweep.storage.records import StudyRecords
+    from contrasweep.study.trainables import unimportable
 
     declared = load_study(study, sets or [])
-    if _is_program() and may_leave_out(declared, kept_counts.any_kept()):
-        leave_out(strict=True)
     planned, missing = plan_staged(declared, storage=storage)
     if planned is None:
         if json:
@@ -99,16 +96,14 @@ def plan(
     lines = [line for line in (comparison.line(all_=True), *notes) if line]
     advised, text = None, "" if json else "\n".join([expected.to_text(width()), *lines])
     try:
-        if not missing:  # a part of a study is another plan than the whole, which may have been run
+        # A part of a study, or one with unchecked settings, is another plan than the whole, which may have been run.
+        if not missing and not unimportable(declared):
             records.check_plan(planned.digest, extend=extend or metric_was_mended(planned, records))
         known = expected.records and (document := records.document()) and document.plan_digest == planned.digest
         if known and document and is_installed("pandas") and is_installed("scipy"):  # one that only plans has none
             from contrasweep.results.results import Results
 
             advised = Results.load(document.name, storage).advice(expected.hours_of)
-    except TrainingNeeded:  # the command starts anew, and what it printed would stand there twice
-        text = ""
-        raise
     finally:
         if text:  # what would run is worth reading where `run` would refuse it
             print(text)
@@ -213,12 +208,6 @@ def ui(
     raise typer.Exit(serve(tracking, port, reports.name(study) if study else None))
 
 
-def _is_program() -> bool:
-    """Whether this process is the command and nothing else, and not one that calls `main` and goes on."""
-    file = Path(getattr(sys.modules.get("__main__"), "__file__", None) or "")
-    return file.stem == "contrasweep" or file.parts[-2:] == ("contrasweep", "__main__.py")
-
-
 @app.command("list")
 def list_(
     kind: Annotated[
@@ -240,8 +229,6 @@ def list_(
     from contrasweep.cli import catalogue
 
     if name is None or kind == "studies":
-        if catalogue.without_training(kind) and _is_program():
-            leave_out()
         entries = catalogue.descriptions(kind, name or catalogue.STUDIES)
         if json:
             print_json(entries)

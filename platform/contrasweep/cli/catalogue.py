@@ -66,11 +66,6 @@ class Setting:
     help: str = ""
 
 
-def without_training(kind: str) -> bool:
-    """Whether `descriptions` of a kind needs names and docstrings alone of modules that train."""
-    return TABLES.get(kind, "").startswith("trainables.")
-
-
 def descriptions(kind: str, package: str = STUDIES) -> dict[str, str]:
     """Name -> one line, of everything of this kind; of studies, those of the modules of `package`."""
     if kind == "studies":

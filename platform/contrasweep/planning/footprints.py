@@ -13,11 +13,10 @@ from cluster.packing import Placement, default_footprint, options, why_not
 from contrasweep import canonical
 from contrasweep.code import PresentCode
 from contrasweep.errors import SpecError
-from contrasweep.imports import in_one_line
+from contrasweep.imports import TRAINING, in_one_line, is_installed
 from contrasweep.planning import kept_counts
 from contrasweep.planning.kept_counts import Counted
 from contrasweep.planning.learned import CPU, Learned, Peak, calibration_key, cell_key
-from contrasweep.stand_ins import absent
 from contrasweep.storage.record import TrialNotes
 from contrasweep.study.study import Study
 from contrasweep.study.trainables import find_trainable, trainable_path
@@ -214,9 +213,9 @@ class Footprints:
             try:
                 self._workloads[cell] = hook(trial.config, trial.data) if hook else None
             except ClusterError as error:
-                self._say_why(cell, str(error))
+                self._whys[cell] = str(error)
             except (Exception, SystemExit) as error:  # the trainable is the user's
-                self._say_why(cell, f"{trial.trainable} cannot say its memory ({type(error).__name__}: {error})")
+                self._whys[cell] = f"{trial.trainable} cannot say its memory ({type(error).__name__}: {error})"
         return self._workloads[cell]
 
     def seconds(self, trial: Trial) -> float | None:
@@ -249,27 +248,22 @@ class Footprints:
             try:
                 self._counts[shape] = self._count(work, trial)
             except ClusterError as error:
-                self._say_why(cell, str(error))
+                self._whys[cell] = str(error)
             except SystemExit as error:  # a part of the user's, as it is built
                 hint = f"{in_one_line(error)}; a part must not call sys.exit"
                 raise SpecError("the trial cannot be built", place=f"arms.{trial.arm}", hint=hint) from None
         return self._counts[shape]
 
-    def _count(self, work: Workload, trial: Trial) -> Counted:
-        """The count, from the cache where an earlier plan has kept it."""
-        key = kept_counts.key_of(work, self.hooks[trial.arm], trial, self._code)
+    def _count(self, work: Workload, trial: Trial) -> Counted | None:
+        """The count, from the cache where an earlier plan has kept it; None where there is no PyTorch to count with."""
+        key = None if work.step else kept_counts.key_of(work, self.hooks[trial.arm], trial, self._code)
         counted = kept_counts.read(key) if key is not None else None
-        if counted is None:
+        if counted is None and (work.step or is_installed(TRAINING)):
             count = work.count()
             counted = Counted(count.gib, count.work)
             if key is not None:
                 kept_counts.write(key, counted)
         return counted
-
-    def _say_why(self, cell: Cell, why: str) -> None:
-        """Keep why a cell's memory is not known; not where packages are absent, of which the plan says that already."""
-        if not absent():
-            self._whys[cell] = why
 
 
 def cell_of(trial: Trial) -> Cell:

@@ -106,15 +106,6 @@ def write(key: str, counted: Counted) -> None:
         _bound(store.root)
 
 
-def any_kept() -> bool:
-    """Whether an earlier plan has kept any count."""
-    try:
-        with os.scandir(_store().root) as entries:
-            return next(entries, None) is not None
-    except OSError:
-        return False
-
-
 def _bound(folder: Path) -> None:
     """Delete the oldest quarter where there are too many; another process may have deleted some of them."""
     with os.scandir(folder) as entries:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from contrasweep.errors import SpecError
-from contrasweep.stand_ins import is_installed
+from contrasweep.imports import is_installed
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.study import Study
 from contrasweep.study.sweep import Sweep

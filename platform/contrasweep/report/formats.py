@@ -27,6 +27,6 @@ WRITERS: Mapping[tuple[type, Format], Callable[[Any], str]] = {
 
 
 def render_as(shown: Table | Versus | Advice, format: Format, *, width: int = 100) -> str:
-    """The `results.rendering.Renderer` of this package; `width` is the number of columns of a terminal."""
+    """Write a table, a comparison or advice in a format; `width` is the number of columns of a terminal."""
     shown = displayed(shown)
     return TEXT_WRITERS[type(shown)](shown, width) if format == "text" else WRITERS[type(shown), format](shown)

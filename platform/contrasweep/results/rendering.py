@@ -1,61 +1,9 @@
-"""How a table or a comparison is written as text: by a renderer that the package above hands in.
+"""How a table or a comparison is written as text. What writes it is the report, a layer above, which is imported when
+something is first shown: results are computed without it."""
 
-Results compute and never import the report that shows them. `contrasweep/__init__.py`, which stands above both, gives
-the report's renderer to `use_renderer` and its drawings to `use_plots`; they are loaded when something is first
-shown.
-"""
-
-from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 Format = Literal["text", "markdown", "latex", "html"]
-
-
-class Renderer(Protocol):
-    """Writes a table or a comparison in a format; `width` is the number of columns of a terminal."""
-
-    def __call__(self, shown: Any, format: Format, *, width: int) -> str: ...
-
-
-_load: Callable[[], Renderer] | None = None
-
-
-def use_renderer(load: Callable[[], Renderer]) -> None:
-    """Show tables and comparisons by the renderer that `load` returns."""
-    global _load
-    _load = load
-
-
-class Plots(Protocol):
-    """Matplotlib figures of a study, to show in a notebook or to save (`figure.savefig("curves.pdf")`)."""
-
-    def curves(self, metric: str | None = None) -> Any:
-        """Learning curves of a metric: mean over replicates and their range, a panel a combination of the axes."""
-
-    def cells(self, metric: str | None = None) -> Any:
-        """The cells of the study's table: mean, interval, and each replicate."""
-
-    def parallel(self) -> Any:
-        """Every configuration of a search, or every trial of a grid, as a line over its settings and its value."""
-
-    def importance(self) -> Any:
-        """Of a search: how much each setting matters, and what noise would show."""
-
-
-_plots: Callable[[Any], Plots] | None = None
-
-
-def use_plots(plots: Callable[[Any], Plots]) -> None:
-    """Draw the figures of a study by what `plots` returns for its results."""
-    global _plots
-    _plots = plots
-
-
-def plots_of(results: Any) -> Plots:
-    """The figures of a study."""
-    if _plots is None:
-        raise RuntimeError("no drawings are known; import contrasweep, which sets them")
-    return _plots(results)
 
 
 class TextRenderable:
@@ -69,9 +17,10 @@ class TextRenderable:
         return self.to_text()
 
     def _rendered(self, format: Format, width: int = 100) -> str:
-        if _load is None:
-            raise RuntimeError("no renderer is known; import contrasweep, which sets it")
-        return _load()(self, format, width=width)
+        from contrasweep.report.formats import render_as
+
+        shown: Any = self  # a `Table`, a `Versus` or an `Advice`
+        return render_as(shown, format, width=width)
 
 
 class Renderable(TextRenderable):

@@ -18,7 +18,6 @@ from contrasweep.results.item_reader import ItemReader, Items
 from contrasweep.results.names import OWN_COLUMNS, Over
 from contrasweep.results.notices import notice_lines
 from contrasweep.results.pareto import pareto_frame
-from contrasweep.results.rendering import Plots, plots_of
 from contrasweep.results.searched import importance, search_frame
 from contrasweep.results.unread import unread_lines
 from contrasweep.rows import ItemColumns
@@ -32,6 +31,7 @@ from contrasweep.study.arm_budget import ArmBudget, search_costs
 from contrasweep.tracking.links import read_links
 
 if TYPE_CHECKING:  # brings SciPy along, for which a study's records need not wait
+    from contrasweep.report.plots import StudyPlots
     from contrasweep.results.advice import Advice
     from contrasweep.results.answer import Answer
     from contrasweep.results.best import Best
@@ -108,9 +108,11 @@ class Results:
         return display_names(self.document.labels, [*self.document.arms, *self._frame.columns])
 
     @property
-    def plot(self) -> Plots:
+    def plot(self) -> "StudyPlots":
         """Figures of what the report draws: `.curves()`, `.cells()`, `.parallel()`, `.importance()`."""
-        return plots_of(self)
+        from contrasweep.report.plots import StudyPlots
+
+        return StudyPlots(self)
 
     @property
     def counts(self) -> dict[str, int]:

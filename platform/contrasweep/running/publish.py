@@ -43,7 +43,7 @@ def publish(
 def _log(results: Results, server: Server, datasets: Mapping[str, Manifest] | None) -> None:
     from contrasweep.report import write_files  # brings SciPy along, for which a plan need not wait
 
-    server.connect()
+    server.connect(trials=False)
     with tempfile.TemporaryDirectory() as folder:
         files, note = write_files(results, Path(folder))
         server.describe_study(files, note, _means(results))

@@ -59,7 +59,7 @@ def attend() -> None:
     """From now to its end, have a signal interrupt this process, which is the command line's, and a second one end it
     at once. At first it is ended by the first one too (see `Interruption.at_once`)."""
     interruption.ends_process = interruption.at_once = True
-    hold()  # the thread inherits it: a signal comes to the main thread, or waits for it
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # in the thread too: a signal comes to the main one, or waits
     told, tells = os.pipe()
     os.set_blocking(tells, False)
     signal.set_wakeup_fd(tells, warn_on_full_buffer=False)
@@ -68,11 +68,6 @@ def attend() -> None:
     sys.unraisablehook = _end_where_swallowed
     threading.Thread(target=_attend, args=(told,), name="signals", daemon=True).start()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-
-
-def hold() -> None:
-    """Keep signals for the program that takes the place of this one, which calls `attend`."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
 
 @contextmanager

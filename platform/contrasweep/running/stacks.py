@@ -14,6 +14,8 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from contrasweep.running.engine import ray_internals
+
 PY_SPY_S, TASK_S = 30, 60
 SIGNAL = signal.SIGUSR2
 FRAME = re.compile(r"^    (?P<function>\S.*) \((?P<place>[^()]+:\d+)\)$")
@@ -28,10 +30,9 @@ def answer_signal() -> None:
 
 def stack_of_actor(actor: Any) -> str:
     """The stacks of an actor's process, from the node where it lives; "" where they are in its own log instead."""
-    from ray._private import state
-
-    entry = state.actors(actor._actor_id.hex())
-    pid, node = int(entry["Pid"]), entry["Address"]["NodeID"]
+    if (place := ray_internals.place_of(actor)) is None:
+        return ""
+    pid, node = place
     if node == ray.get_runtime_context().get_node_id():
         return stack_of(pid)
     there = ray.remote(stack_of).options(

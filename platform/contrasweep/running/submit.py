@@ -21,6 +21,7 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.study.file import as_study, load_study, to_plain
 from contrasweep.study.study import Study
+from contrasweep.study.trainables import unimportable
 from contrasweep.tracking import checked_tracking, tracking_of
 
 STUDY_FILE, HOSTS_FILE = "submitted-study.yaml", "submitted-hosts.yaml"
@@ -79,7 +80,8 @@ def submit(
     storage = open_store(storage).uri  # whole, because the job has another working directory
     try:
         planned, records = plan(declared, storage=storage), StudyRecords(storage, declared.name)
-        records.check_plan(planned.digest, extend=extend or metric_was_mended(planned, records))
+        if not unimportable(declared):
+            records.check_plan(planned.digest, extend=extend or metric_was_mended(planned, records))
     except StorageError as error:  # a laptop need not reach it; the cluster is asked below whether it does
         print(f"the study's data and name are not checked before it is submitted: {error}", file=sys.stderr)
     addresses = tracking_of(tracking, declared.tracking)

@@ -60,13 +60,8 @@ class RayTrial(Protocol):
     config: TrialDescription
     status: str
     max_failures: int
-    run_metadata: Any
-    temporary_state: Any
     update_resources: Any
     should_recover: Any
-    evaluated_params: dict[str, object]
-    experiment_tag: str
-    _default_result_or_future: object
 
 
 class StepResult(TypedDict, total=False):

@@ -1,5 +1,6 @@
 """`contrasweep verify`: every file of a study is read again; what is broken is put aside, and its trials run again."""
 
+import contextlib
 import functools
 import tempfile
 from collections.abc import Callable, Iterator
@@ -76,7 +77,9 @@ class Verification:
 
 def verify(records: StudyRecords, *, repair: bool = False) -> Verification:
     """Read everything that the storage holds of a study again. With `repair`, what is broken is put aside, or deleted
-    where it is derived; `ContrasweepError` then while the study runs."""
+    where it is derived; `ContrasweepError` then while the study runs. `StorageError` where it is of another format."""
+    with contextlib.suppress(BrokenFileError):  # which is found below
+        records.document()
     if not repair:
         return _examined(records)
     with exclusive_driver(records):

@@ -19,6 +19,11 @@ from contrasweep.statistics.verdicts import TURNED, Decided, Judgement, Verdict,
 
 SHOWN = ("difference", "low", "high", "p_value", "n", "planned", "alpha", "family", "test", "scope", "verdict")
 """What a notebook shows of `Comparison.to_dict`."""
+ONE_SEED = (
+    "one seed a fold: what another seed would change is not known. Where the trials of a seed share it over the folds "
+    "(code that draws from the seed alone), the verdict and its interval hold for this seed only"
+)
+"""The note on folds with one seed."""
 EARLIER = ("look", "replicates", "verdict", "difference", "low", "high", "p_value")
 """What `Comparison.to_dict` has of the look that decided it first."""
 Said = Literal["better", "worse", "equivalent", "undecided", "exploratory"]
@@ -162,6 +167,8 @@ class Comparison:
     def notes(self) -> tuple[str, ...]:
         """What a reader must know beside the verdict, as sentences."""
         common, level = self.evidence.common, self.level
+        if common.n > 1 and common.design.folds and common.design.shared and common.design.seeds == 1:
+            return (ONE_SEED,)
         if common.n > 1 and not common.design.folds and not common.design.items and self.test != SIGN_FLIP:
             parts = round(self.alpha / level)
             share = f"alpha / {parts} = {level:.2g}" if parts > 1 else f"alpha = {level:.2g}"

@@ -1,6 +1,7 @@
 """A study by its name on the command line: `module:NAME`, or a YAML file of the same fields, with `--set` on top."""
 
 import dataclasses
+import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,6 @@ from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import ContrasweepError, SpecError, choose_from
 from contrasweep.imports import import_from_here, in_one_line
 from contrasweep.schema import JsonSchema, json_schema, validate
-from contrasweep.stand_ins import import_with_stand_ins
 from contrasweep.study import dotted
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.study import Study
@@ -79,7 +79,7 @@ def _import_study(name: str) -> Study:
             hint="for example search_spaces.quickstart:STUDY",
         )
     try:
-        module = import_with_stand_ins(module_name)
+        module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         hint = (
             ""

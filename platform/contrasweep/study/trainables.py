@@ -1,21 +1,23 @@
 """The trainable that an arm names: imported by its path, and its settings resolved for each config of the arm."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import pydantic
 
 from contrasweep.canonical import Config
+from contrasweep.code.roots import FILE, dotted_paths
 from contrasweep.commands import COMMAND, PATH, words
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
-from contrasweep.imports import errors_named, import_path
+from contrasweep.imports import TRAINING, errors_named, import_path, is_installed
 from contrasweep.schema import resolved_config
-from contrasweep.stand_ins import absent, is_installed
 from contrasweep.study import dotted
 from contrasweep.study.arm import Arm
 from contrasweep.study.cells import DATA_AXIS
+from contrasweep.study.file import to_plain
 from contrasweep.study.generators import check_trainable
 from contrasweep.study.study import Study
 from contrasweep.study.sweep import Sweep
@@ -29,10 +31,22 @@ def trainable_path(arm: Arm) -> str:
 
 
 def find_trainable(arm: Arm, place: str) -> Callable[..., Any]:
-    """The arm's generator function; `SpecError` at `place` when its path leads nowhere, or to something else."""
-    function: Callable[..., Any] = arm.trainable if callable(arm.trainable) else import_path(arm.trainable, place)
+    """The arm's generator function; `SpecError` at `place` when its path leads nowhere, or to something else. Without
+    PyTorch, where nothing is trained, one without settings in place of a function whose module lacks a package."""
+    if callable(arm.trainable):
+        function: Callable[..., Any] = arm.trainable
+    else:
+        try:
+            function = import_path(arm.trainable, place)
+        except ModuleNotFoundError:
+            return _unimportable(arm.trainable)
     check_trainable(function, place)
     return function
+
+
+@functools.cache
+def _unimportable(path: str) -> Callable[..., Any]:
+    return functools.partial(import_path, path)
 
 
 def unchecked_settings(study: Study) -> tuple[str, ...]:
@@ -44,7 +58,7 @@ def unchecked_settings(study: Study) -> tuple[str, ...]:
         if (arm.config or arm.space or axes) and not hasattr(find_trainable(arm, f"arms.{name}.trainable"), "settings")
     ]
     unplaced = [_unplaced(name, arm, axes) for name, arm in study.arms.items() if arm.trainable == PATH]
-    notes = [_stood_in(), _unasked(study), *unplaced]
+    notes = [_untrained(study), _unasked(study), *unplaced]
     if not arms:
         return tuple(filter(None, notes))
     which = f"arm {arms[0]}: its trainable has" if len(arms) == 1 else f"arms {', '.join(arms)}: their trainables have"
@@ -66,14 +80,33 @@ def _unasked(study: Study) -> str:
     return "the searcher and its options are not checked: optuna and scipy are not both installed here"
 
 
-def _stood_in() -> str:
-    """What of the trainables no plan on this machine can check, because it lacks what they train with."""
-    names = absent()
-    if not names:
+def unimportable(study: Study) -> tuple[str, ...]:
+    """What `study` names by dotted path and a machine without PyTorch cannot import: the settings of these arms are as
+    they were declared, unchecked, and the ids of their trials others than where they are trained."""
+    if is_installed(TRAINING):
+        return ()
+    lacking = []
+    for path in sorted(set(dotted_paths(to_plain(study)))):
+        if path.startswith(FILE) or path.endswith(":__main__"):  # what a command runs
+            continue
+        try:
+            import_path(path)
+        except ModuleNotFoundError:
+            lacking.append(path)
+        except SpecError:  # where it is used, this says its place
+            pass
+    return tuple(lacking)
+
+
+def _untrained(study: Study) -> str:
+    """What no plan on this machine can check, because it lacks what trials are trained with."""
+    if is_installed(TRAINING):
         return ""
+    names = ", ".join(unimportable(study))
+    unchecked = f", and the settings of {names} are not checked" if names else ""
     return (
-        f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not installed here, so the trainables' settings "
-        "are checked, and what they build from them is not: the job checks it before it trains"
+        f"{TRAINING} is not installed here, so memory is known of the usual encoders alone{unchecked}: the job counts "
+        "and checks before it trains"
     )
 
 
@@ -155,7 +188,12 @@ def _build(function: Callable[..., Any], config: Config) -> Any:
     if settings is None:
         return None
     with errors_named(f"the settings of {getattr(function, '__qualname__', function)} cannot be built"):
-        return settings(**config)
+        try:
+            return settings(**config)
+        except ModuleNotFoundError:
+            if is_installed(TRAINING):
+                raise
+            return None  # one of its parts lacks a package
 
 
 def _resolve(settings: Any, config: Config, data: Manifest) -> Config:

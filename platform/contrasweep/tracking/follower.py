@@ -60,8 +60,9 @@ class Target(Protocol):
     added: int
     """Trials that it showed and did not know before."""
 
-    def connect(self, began: float | None = None) -> None:
-        """Learn what the tracker has of the study, which began at `began` (unix seconds)."""
+    def connect(self, began: float | None = None, *, whole: bool = False) -> None:
+        """Learn what the tracker has of the study, which began at `began` (unix seconds); with `whole` so that `mend`
+        can be called."""
 
     def is_reachable(self) -> bool:
         """Whether it is there at all, after a call that failed."""
@@ -100,8 +101,9 @@ class Target(Protocol):
 class Follower:
     """Follows the storage of one study for one tracker."""
 
-    def __init__(self, records: StudyRecords, target: Target) -> None:
-        self.records, self.target = records, target
+    def __init__(self, records: StudyRecords, target: Target, *, whole: bool = False) -> None:
+        """`whole`: `compare` will be called."""
+        self.records, self.target, self._whole = records, target, whole
         self.ended: dict[str, EndedTrial] = {}  # the trials that have a record
         self.waiting: dict[str, Record] = {}  # of these, what the tracker has still to be shown
         self.refused: dict[str, str] = {}  # trial id -> why the tracker does not show it
@@ -119,7 +121,8 @@ class Follower:
         tracker is away. The `last` look shows what trials reported that were interrupted, too."""
         self._read_records()
         if not self._connected:
-            self.target.connect(min((record.started for record in self.waiting.values()), default=None))
+            began = min((record.started for record in self.waiting.values()), default=None)
+            self.target.connect(began, whole=self._whole)
             self._connected = True
             self.waiting = {i: record for i, record in self.waiting.items() if not self.target.shows(record)}
         self._troubled = False
@@ -146,10 +149,11 @@ class Follower:
             how = how or outcome(0.0)
             try:
                 self.look(last=how is not None, seconds=BUSY_S)
-                if how is not None and not self.waiting:
+                if over := how is not None and not self.waiting:
                     self.close(how)
-                    return
                 self._note("")
+                if over:
+                    return
                 away_since, pause = math.inf, 1.0 if self._troubled else 0.0 if self.waiting else POLL_S
             except (TrackingError, StorageError) as error:
                 self._connected, pause = False, MAX_PAUSE_S if how is None else 1.0
@@ -279,13 +283,20 @@ class Follower:
             self.target.doubt(trial_id)
             if error.retryable and not self.target.is_reachable():
                 raise
-            self._tries[trial_id] = self._tries.get(trial_id, 0) + 1
-            if error.retryable and self._tries[trial_id] < MAX_TRIES:
-                self._troubled = True
-                return False
-            self._refuse(trial_id, error)
+            return self._failed(trial_id, error, error.retryable)
         except (ContrasweepError, OSError) as error:  # the trial's files cannot be read
-            self._refuse(trial_id, error)
+            away = isinstance(error, StorageError) and not isinstance(error, BrokenFileError)
+            return self._failed(trial_id, error, away)
+        return True
+
+    def _failed(self, trial_id: str, error: Exception, retryable: bool) -> bool:
+        """Whether a trial is given up, after so many tries that failed."""
+        self._tries[trial_id] = tries = self._tries.get(trial_id, 0) + 1
+        if retryable and tries < MAX_TRIES:
+            self._troubled = True
+            self._connected &= tries < 2  # somebody may have deleted the whole experiment
+            return False
+        self._refuse(trial_id, error)
         return True
 
     def _refuse(self, trial_id: str, error: Exception) -> None:

@@ -79,9 +79,9 @@ def parted(tracking: str | Sequence[str] | None) -> tuple[list[str], list[str]]:
     return [uri for uri in uris if _is_mlflow(uri)], [uri for uri in uris if not _is_mlflow(uri)]
 
 
-def targets(trackers: Trackers, study: TrackedStudy, records: StudyRecords, *, whole: bool = False) -> list[Target]:
-    """What is to show the study, each for a follower of its own. With `whole` a store's values can be compared."""
-    stores = [] if trackers.store.is_none else [Server(trackers.store, study, records, whole=whole)]
+def targets(trackers: Trackers, study: TrackedStudy, records: StudyRecords) -> list[Target]:
+    """What is to show the study, each for a follower of its own."""
+    stores = [] if trackers.store.is_none else [Server(trackers.store, study, records)]
     return [*stores, *(ToldTracker(uri, records, _builder(uri, study)) for uri in trackers.others)]
 
 

@@ -41,11 +41,11 @@ class TrackingProcess:
         self.name = str(trackers)
         self.study = study.name
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "contrasweep.tracking", study.name],
+            [sys.executable, "-P", "-m", "contrasweep.tracking", study.name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
             start_new_session=True,  # Ctrl-C is the driver's, which tells it
         )
         self._tell(json.dumps(setup, default=str))

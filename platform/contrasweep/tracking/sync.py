@@ -60,7 +60,7 @@ def sync(
     """
     trackers = checked_tracking(tracking)
     study = study or TrackedStudy.stored(records)
-    shown = targets(trackers, study, records, whole=compare)
+    shown = targets(trackers, study, records)
     if not shown:
         raise SpecError("there is nothing to bring up to date without tracking", place="tracking", value="none")
     return [_sync(records, target, study.trials, complete, compare) for target in shown]
@@ -96,7 +96,7 @@ def follow(records: StudyRecords, tracking: str | TrackingAddress | Trackers) ->
 def _sync(
     records: StudyRecords, target: Target, planned: int | None, complete: bool | None, compare: bool
 ) -> SyncSummary:
-    began, follower, mended = time.time(), Follower(records, target), 0
+    began, follower, mended = time.time(), Follower(records, target, whole=compare), 0
     try:
         with alone(records, target, LOCK_S):
             follower.look(last=True)

@@ -51,7 +51,7 @@ class ToldTracker:
         self._last: dict[str, tuple[float, int, int]] = {}  # time of the first report, last step of reports, of use
         self._kept = True
 
-    def connect(self, began: float | None = None) -> None:
+    def connect(self, began: float | None = None, *, whole: bool = False) -> None:
         """Build the tracker, once."""
         if self.tracker is None:
             try:

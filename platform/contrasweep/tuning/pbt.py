@@ -46,8 +46,8 @@ def exploited(
 
 
 def _explored(settings: MutableConfig, space: Space, resample: float, draw: random.Random) -> MutableConfig:
-    """Each setting drawn anew with the chance `resample`, or else moved: an option to the one beside it, a number by one
-    of `FACTORS`."""
+    """Each setting drawn anew with the chance `resample`, or else moved: an option to the one beside it, a number by
+    one of `FACTORS`."""
     for name, parameter in space.items():
         options, value = list(parameter.options) if isinstance(parameter, Choice) else [], settings[name]
         if draw.random() < resample or (options and value not in options):

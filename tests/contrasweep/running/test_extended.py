@@ -16,7 +16,7 @@ from contrasweep.code import PresentCode
 from contrasweep.planning.facade import plan
 from contrasweep.results.results import Results
 from contrasweep.running.driver import run
-from contrasweep.running.engine.interim_source import LookingSource
+from contrasweep.running.engine.interim_source import InterimSource
 from contrasweep.running.prepare import claim
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.looks import read_looks
@@ -64,7 +64,7 @@ def interrupted(study: Sweep, storage: Path, *, extend: bool = False) -> None:
     planned, records = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name)
     remaining = claim(planned, records, PresentCode(planned.functions), extend=extend, retry_failed=False)
     source = planned.source(records, remaining.finished)
-    source = LookingSource(planned, source, records, lambda _: None) if study.replicates else source
+    source = InterimSource(planned, source, records, lambda _: None) if study.replicates else source
     assert not remaining.complete and isinstance(source.next(), Next)
 
 
@@ -85,7 +85,7 @@ def from_scratch(study: Sweep, storage: Path) -> Results:
     code = PresentCode(planned.functions)
     remaining = claim(planned, records, code, extend=False, retry_failed=False)
     source = planned.source(records, remaining.finished)
-    source = LookingSource(planned, source, records, lambda _: None) if study.replicates else source
+    source = InterimSource(planned, source, records, lambda _: None) if study.replicates else source
     while isinstance(answer := source.next(), Next):
         version = code.of(answer.trial.trainable, answer.trial.config).version
         options = {"metric": study.metric, "notes": answer.notes, "code": CodeRef(version.digest)}

@@ -15,7 +15,7 @@ from contrasweep.results.results import Results
 from contrasweep.running.driver import run
 from contrasweep.storage.checkpoints import Checkpoints
 from trainables import checkpoint
-from trainables.contrastive import Contrastive
+from trainables.contrastive_method import Contrastive
 from trainables.contrastive_settings import Settings
 
 pytestmark = pytest.mark.long

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from contrasweep.errors import SpecError
-from contrasweep.statistics.comparison import p_text, span
+from contrasweep.statistics.comparison import ONE_SEED, p_text, span
 from contrasweep.statistics.components import between_within, crossed
 from contrasweep.statistics.design import (
     NEW_ITEMS,
@@ -360,3 +360,14 @@ def test_an_end_that_is_next_to_zero_and_a_p_next_to_alpha_show_their_side():
         and span(0.03, 0.0, 0.06) == "+0.030 [+0.000, +0.060]"
     )
     assert p_text(0.0496, 0.05) == "= 0.05" and p_text(0.0502, 0.05) == "= 0.0502" and p_text(0.04, 0.05) == "= 0.04"
+
+
+def test_one_seed_on_folds_says_that_it_holds_for_this_seed():
+    rng = np.random.default_rng(0)
+    one = compare_paired(rng.normal(0.9, 0.01, 5), rng.normal(0.8, 0.01, 5), train_fraction=0.8)
+    assert one.verdict == "better" and one.notes == (ONE_SEED,) and "for this seed only" in ONE_SEED
+    folds, seeds = [0, 1, 2, 3, 4] * 2, [0] * 5 + [1] * 5
+    two = compare_paired(
+        rng.normal(0.9, 0.01, 10), rng.normal(0.8, 0.01, 10), train_fraction=0.8, folds=folds, seeds=seeds
+    )
+    assert two.notes == ()

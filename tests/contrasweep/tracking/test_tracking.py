@@ -101,8 +101,8 @@ class Study:
             extra={"data": "digits-lt", "folds": 2},
         )
 
-    def server(self, **options: Any) -> Server:
-        return Server(checked_uri(self.uri), self.tracked, self.records, **options)
+    def server(self) -> Server:
+        return Server(checked_uri(self.uri), self.tracked, self.records)
 
     def follower(self) -> Follower:
         return Follower(self.records, self.server())
@@ -490,6 +490,37 @@ def test_a_run_deleted_while_its_trial_trains_is_made_again(study: Study) -> Non
     study.record(trial)
     follower.look()
     study.assert_shows(trial)
+
+
+def test_an_experiment_deleted_while_its_study_runs_comes_back(study: Study) -> None:
+    follower, (begun, *ended) = study.follower(), study.trials[:3]
+    study.train(begun, make_rows(begun)[:1])
+    study.run([begun])
+    follower.look()
+    study.client.delete_experiment(study.parent().info.experiment_id)
+    for trial in ended:
+        study.record(trial)
+    for _ in range(4):
+        follower.look()
+    assert not follower.waiting and not follower.refused
+    for trial in ended:
+        study.assert_shows(trial)
+
+
+def test_a_tracker_that_was_away_for_a_while_lacks_nothing(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    study.record(study.trials[0])
+    follower, connect, failed = study.follower(), Server.connect, []
+
+    def late(server: Server, *args: Any, **named: Any) -> None:
+        if not failed:
+            failed.append(1)
+            raise TrackingError("nobody answers", retryable=True)
+        connect(server, *args, **named)
+
+    monkeypatch.setattr(Server, "connect", late)
+    follower.follow(lambda seconds: "complete", lambda left: None)
+    assert failed and follower.gap() == ""
+    study.assert_shows(study.trials[0])
 
 
 def test_of_two_runs_of_a_trial_the_finished_one_stays(study: Study) -> None:

@@ -22,7 +22,7 @@ from contrasweep.planning.sweep import make_sweep_plan
 from contrasweep.running.engine import tune_hooks
 from contrasweep.running.engine.active_trials import ActiveTrials
 from contrasweep.running.engine.placement import Placements
-from contrasweep.running.engine.tune_hooks import Decider
+from contrasweep.running.engine.tune_hooks import TuneScheduler
 from contrasweep.storage.record import Phase, Record, Status, TrialNotes
 from contrasweep.storage.store import LocalStore
 from contrasweep.tuning.source import FixedSource
@@ -188,7 +188,7 @@ def test_a_trial_whose_cohort_failed_says_how_it_trains_from_then_on(error, fuse
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tune_hooks, "_error_text", lambda trial: error)
-        Decider(active).on_trial_error(None, tune_trial)
+        TuneScheduler(active).on_trial_error(None, tune_trial)
     again = TrialNotes.from_dict(config["notes"])
     assert (again.phase, again.shared_by, again.engine) == (Phase.SEARCH, fused, "auto" if fused else None)
     assert ("ride" in config["place"]) == (fused is not None)

@@ -14,7 +14,7 @@ from contrasweep.data import resolve
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
 from contrasweep.trial import Report, Trial
-from trainables.paired.texts.encoders import PADDING, UNKNOWN, ConvolutionEncoder
+from trainables.paired.texts.convolutions import PADDING, UNKNOWN, ConvolutionEncoder
 from trainables.paired.texts.inputs import TextInputs, tokens, vocabulary
 from trainables.paired_texts import Settings, train
 

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from contrasweep.errors import SpecError
-from trainables.review_helpfulness import ranking_metrics
 from trainables.review_helpfulness.metrics import (
     METRICS,
     label_from_votes,
@@ -15,6 +14,7 @@ from trainables.review_helpfulness.metrics import (
     paired_t,
     per_product,
     random_order_metrics,
+    ranking_metrics,
 )
 
 rows = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 4), st.floats(-5, 5)), min_size=1, max_size=20)

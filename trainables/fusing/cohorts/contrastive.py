@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from contrasweep.trial import Trial
-from trainables import images, loop, seeding
+from trainables import loop, prefetching, seeding
 from trainables.contrastive_memory import image_shape
 from trainables.contrastive_method import EVAL_BATCH_ROWS, Contrastive
 from trainables.contrastive_settings import Settings
@@ -52,7 +52,7 @@ class ContrastiveCohorts(Fusible):
             rows=2 * settings.batch_size,
             epochs=settings.epochs,
             evaluate_every=settings.evaluate_every,
-            together=images.CHUNK[device.type] // pixels,
+            together=prefetching.CHUNK[device.type] // pixels,
         )
         return probing.probe(trial, slots, subject, partial(self.open, trial))
 

@@ -22,6 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from contrasweep.processes import scratch_prefix
 from contrasweep.trial import Trial
+from trainables import torch_internals
 from trainables.fusing.cohorts.cohort import Batch, FusedCohort, Stepped
 from trainables.fusing.folding import ENGINES
 from trainables.fusing.protocol import ALONE, CannotFuse, Timing
@@ -87,6 +88,8 @@ def probe(trial: Trial, slots: Sequence[int], subject: Subject, open_cohort: Ope
     timings = [Timing(ALONE, 1, steps * step_s + rest_s)]
     for engine, count in engines:
         compiled = ENGINES[engine].compiled
+        if compiled and not torch_internals.can_compile():
+            continue
         try:
             fused = _fused(clock, trial, partial(open_cohort, count, engine), twice=compiled)
         except CannotFuse:  # by this engine: the masks of dropout have no compiled form

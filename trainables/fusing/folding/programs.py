@@ -8,70 +8,44 @@ wait for it and read it, which takes seconds instead of tens. Programs lie in `c
 import hashlib
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import filelock
 import torch
 from torch import Tensor, nn
 
+from trainables import torch_internals
+from trainables.torch_internals import Program
+
 SOURCES = (
     *("trainables.fusing.folding", "trainables.losses", "trainables.similarities", "trainables.temperature"),
     *("trainables.paired", "trainables.precision", "trainables.fusing.cohorts.paired_objective"),
 )
 """Modules of ours whose code is in a program."""
-WITHOUT_TESTS = {"cpp.vec_isa_ok": True}
-"""Inductor would compile a file for each kind of vector instructions that /proc/cpuinfo names, and load it in a process
-that imports torch, before it compiles or reads anything: 5 to 8 seconds of a core beside 20 for the step itself. A
-compiler that cannot do them fails at the step."""
-Program = Callable[..., Sequence[Tensor]]
 
 
-def program_of(
-    step: Callable[..., Sequence[Tensor]], inputs: Sequence[Tensor], identity: Sequence[str], tree: nn.Module
-) -> Program:
+def program_of(step: Program, inputs: Sequence[Tensor], identity: Sequence[str], tree: nn.Module) -> Program:
     """`step` (tensors, which it may change in place -> tensors) compiled for tensors like `inputs`.
 
     `identity` and the code of the classes in `tree` say what it computes, so that a program on disk is found without
     tracing the step again.
     """
-    from torch._inductor import config
-
-    path = _folder() / f"{_digest(inputs, identity, tree)}.bin"
+    path = torch_internals.compiler_folder() / "contrasweep" / f"{_digest(inputs, identity, tree)}.bin"
     path.parent.mkdir(parents=True, exist_ok=True)
-    unset = config.cpp.vec_isa_ok is None  # nobody has set TORCHINDUCTOR_VEC_ISA_OK
-    with filelock.FileLock(path.with_suffix(".lock")), config.patch(WITHOUT_TESTS if unset else {}):
-        return _load(path) or _compile(step, inputs, path)
-
-
-def _compile(step: Callable[..., Sequence[Tensor]], inputs: Sequence[Tensor], path: Path) -> Program:
-    from torch._inductor import standalone_compile
-    from torch.fx.experimental.proxy_tensor import make_fx
-
-    graph = make_fx(step, tracing_mode="fake")(*inputs)
-    with torch._functorch.config.patch(enable_autograd_cache=True):
-        program = standalone_compile(graph, list(inputs))
-    program.save(path=str(path), format="binary")
-    return program
+    with filelock.FileLock(path.with_suffix(".lock")), torch_internals.compiling():
+        return _load(path) or torch_internals.compile_step(step, inputs, path)
 
 
 def _load(path: Path) -> Program | None:
     """The program at `path`; None where there is none that this torch can read."""
-    from torch._inductor.standalone_compile import CompiledArtifact
-
     if not path.is_file():
         return None
     try:
-        return CompiledArtifact.load(path=str(path), format="binary")
+        return torch_internals.load_step(path)
     except Exception:  # inductor's: of another version, or half deleted; a new one replaces it
         path.unlink(missing_ok=True)
         return None
-
-
-def _folder() -> Path:
-    from torch._inductor.runtime.cache_dir_utils import cache_dir
-
-    return Path(cache_dir()) / "contrasweep"
 
 
 def _digest(inputs: Sequence[Tensor], identity: Sequence[str], tree: nn.Module) -> str:

@@ -13,15 +13,17 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.func import functional_call
 
+from trainables import torch_internals
 from trainables.fusing.folding.averages import FoldedAverage
 from trainables.fusing.folding.losses import StepLoss
 from trainables.fusing.folding.network import Folded
 from trainables.fusing.folding.optimisers import FoldedOptimizer
-from trainables.fusing.folding.programs import Program, program_of
+from trainables.fusing.folding.programs import program_of
 from trainables.fusing.folding.slots import like
 from trainables.fusing.folding.temperature import FoldedTemperature
 from trainables.losses import ComposedLoss
 from trainables.losses.negatives import count_members
+from trainables.torch_internals import Program
 
 PerMember = Float[Tensor, " k"]
 Tensors = dict[str, Tensor]
@@ -70,7 +72,7 @@ class Step:
         places = self.loss.places(labels, rows)
         if self.counted is not None:
             places = (*places, labels if self.counted.loss.positives == "labels" else rows)
-        if self.network.engine.compiled and self.loss.can_compile(labels.shape[1]):
+        if self.network.engine.compiled and self.loss.can_compile(labels.shape[1]) and torch_internals.can_compile():
             return self._compiled(batch, places)
         return self.run(self.tensors(), batch, places, eager=True)
 

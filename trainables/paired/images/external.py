@@ -10,9 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import torch
-from torch import Tensor, nn
-
 from contrasweep.components import Component
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named
@@ -20,6 +17,7 @@ from contrasweep.schema import OMIT_DEFAULT
 from trainables import external_encoders
 from trainables import weights as weight_files
 from trainables.external_encoders import TIMM, ExternalEncoder, Shape, import_timm
+from trainables.pytorch import Tensor, nn, torch
 
 STAGES = 4
 
@@ -28,13 +26,15 @@ STAGES = 4
 class ExternalStages(ExternalEncoder):
     """An encoder by the name it has in a study, whose module gives maps, last stage last."""
 
-    def __call__(self, shape: Shape, **options: Any) -> nn.Module:
+    def __call__(self, shape: Shape, **options: Any) -> "nn.Module":
         """The module, which has `dims`; `SpecError` where it cannot be built or says nothing of its output."""
         with errors_named(f"{self.name} cannot be built for images {list(shape)}", "encoder"):
             module = self.target(shape, **options)
         if isinstance(module, nn.Module) and isinstance(getattr(module, "dims", None), Sequence):
             return module
         if isinstance(module, nn.Module) and isinstance(dim := getattr(module, "dim", None), int):
+            from trainables.paired.images.stages import OneStage
+
             return OneStage(module, dim)
         raise SpecError(
             "an encoder of this family is a torch module with `dims`, the channels of the maps of its stages, or "
@@ -43,32 +43,6 @@ class ExternalStages(ExternalEncoder):
             value=self.name,
             hint=f"it gives {type(module).__name__}",
         )
-
-
-class OneStage(nn.Module):
-    """An encoder of features [n dim] as one stage of a single place."""
-
-    def __init__(self, body: nn.Module, dim: int) -> None:
-        super().__init__()
-        self.body, self.dims = body, (dim,)
-
-    def forward(self, images: Tensor) -> list[Tensor]:
-        """Images [n c h w] to one map [n dim 1 1]."""
-        features: Tensor = self.body(images)
-        return [features[:, :, None, None]]
-
-
-class TimmStages(nn.Module):
-    """The last stages of a network of timm's."""
-
-    def __init__(self, body: nn.Module, dims: Sequence[int]) -> None:
-        super().__init__()
-        self.body, self.dims = body, tuple(dims[-STAGES:])
-
-    def forward(self, images: Tensor) -> list[Tensor]:
-        """Images [n c h w] to maps [n dims[i] h_i w_i]."""
-        maps: list[Tensor] = self.body(images)
-        return list(maps[-STAGES:])
 
 
 def find(name: str) -> ExternalStages:
@@ -111,10 +85,12 @@ def _channels(part: Any) -> int | None:
 
 def _timm(
     name: str, shape: Shape, *, weights: Annotated[str, OMIT_DEFAULT] = "", sha256: Annotated[str, OMIT_DEFAULT] = ""
-) -> nn.Module:
+) -> "nn.Module":
+    from trainables.paired.images.stages import TimmStages
+
     timm = import_timm(name)
     net = timm.create_model(name, pretrained=False, features_only=True, in_chans=shape[0])
     if weights:
         weight_files.load(net, weights, sha256)
     info: Any = net.feature_info
-    return TimmStages(net, info.channels())
+    return TimmStages(net, info.channels()[-STAGES:])

@@ -10,8 +10,7 @@ from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import checked, resolved_config
 from contrasweep.study import dotted
 from trainables.contrastive_memory import image_shape
-from trainables.exporting import Centre
-from trainables.fields import MaybeCount
+from trainables.fields import Centre, MaybeCount
 from trainables.paired.images import external
 from trainables.paired.images.augmentations import AUGMENTATIONS, resolved
 from trainables.paired.images.resnets import ENCODERS, SMALL_STEM_PIXELS, stage_side

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import pydantic
-import torch
 from jaxtyping import Float
-from torch import Tensor
 
 from contrasweep.schema import checked
 from trainables import augmentations
+from trainables.pytorch import Tensor, torch
 
 
 @checked
@@ -40,12 +39,12 @@ class PairDraws:
     def __getitem__(self, rows: Tensor | slice) -> "PairDraws":
         return PairDraws(None if self.affine is None else self.affine[rows], self.light[rows])
 
-    def to(self, device: torch.device) -> "PairDraws":
+    def to(self, device: "torch.device") -> "PairDraws":
         """The same draws on `device`."""
         return PairDraws(None if self.affine is None else self.affine.to(device), self.light.to(device))
 
 
-def draw_pair(policy: PairPolicy, n: int, generator: torch.Generator) -> PairDraws:
+def draw_pair(policy: PairPolicy, n: int, generator: "torch.Generator") -> PairDraws:
     """Draw the view of each of `n` pairs; every policy uses the generator equally often."""
     u, light = torch.rand(6, n, generator=generator), torch.randn(n, 2, 2, generator=generator)
     moves = policy.crop_area < 1 or policy.dihedral

@@ -1,4 +1,4 @@
-"""The encoders of sentences. One table; adding one is a class and a line.
+"""The encoders of sentences. One table; adding one is a class, a function that builds it, and a line.
 
 An entry takes the number of word indices and gives a network from words [n w] to the outputs of its stages
 [n C_i w_i], first to last; `dim` is the last one's features.
@@ -7,49 +7,19 @@ An entry takes the number of word indices and gives a network from words [n w] t
 from typing import Annotated
 
 import pydantic
-import torch
-import torch.nn.functional as F
-from jaxtyping import Int
-from torch import Tensor, nn
 
 from contrasweep.components import Table
-
-PADDING, UNKNOWN = 0, 1
-"""Word indices with a meaning of their own; those of the vocabulary follow."""
+from trainables.pytorch import nn
 
 Width = Annotated[int, pydantic.Field(ge=1, description="Features of a word and of each stage.")]
 Dropout = Annotated[float, pydantic.Field(ge=0, le=1, description="Share of the features that a stage drops.")]
 
 
-class ConvolutionEncoder(nn.Module):
-    """Words [n w] to the outputs of four stages [n width w]: embeddings, then three residual convolutions. Places of
-    padding are 0 in all of them, and the last stage is scaled so that its mean over places is that over words.
+def convolution_encoder(words: int, *, width: Width = 96, dropout: Dropout = 0.2) -> "nn.Module":
+    """Embeddings, then three residual convolutions; see `ConvolutionEncoder`."""
+    from trainables.paired.texts.convolutions import ConvolutionEncoder
 
-    `words` is the number of word indices, `width` the features of a word and of each stage, `dropout` that in stages.
-    """
-
-    def __init__(self, words: int, *, width: Width = 96, dropout: Dropout = 0.2) -> None:
-        super().__init__()
-        self.dim = width
-        self.embedding = nn.Embedding(words, width, padding_idx=PADDING)
-        nn.init.normal_(self.embedding.weight, std=0.1)
-        with torch.no_grad():
-            self.embedding.weight[PADDING] = 0
-        self.convolutions = nn.ModuleList(nn.Conv1d(width, width, 3, padding=1) for _ in range(3))
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, words: Int[Tensor, "n w"]) -> list[Tensor]:
-        """Word indices [n w], 0 for padding, to the outputs of four stages, [n width w] each."""
-        there = (words != PADDING).float()[:, None]
-        x = self.embedding(words).transpose(1, 2)
-        maps = [x]
-        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
-            normal = norm(x.transpose(1, 2)).transpose(1, 2) * there
-            x = (x + F.relu(convolution(self.dropout(normal)))) * there
-            maps.append(x)
-        maps[-1] = maps[-1] * (words.shape[1] / there.sum(2, keepdim=True).clamp(min=1))
-        return maps
+    return ConvolutionEncoder(words, width, dropout)
 
 
-ENCODERS = Table("encoder", {"cnn": ConvolutionEncoder})
+ENCODERS = Table("encoder", {"cnn": convolution_encoder})

@@ -14,7 +14,7 @@ from contrasweep.rows import ItemColumns
 from contrasweep.trial import Trial
 from trainables import seeding
 from trainables.paired.network import Joint
-from trainables.paired.texts.encoders import PADDING, UNKNOWN
+from trainables.paired.texts.convolutions import PADDING, UNKNOWN
 from trainables.paired.texts.network import text_model
 from trainables.paired.texts.settings import Settings
 

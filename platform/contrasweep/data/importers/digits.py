@@ -6,10 +6,12 @@ round(value * 255 / 16), so 17 grey levels. The first 40 of each class, in the p
 balanced test split.
 """
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from contrasweep.data import long_tail
 from contrasweep.data.content import Content, Importer
@@ -28,9 +30,7 @@ class LongTailed:
 
 
 def _read(source: Path, settings: Any) -> Content:
-    from sklearn.datasets import load_digits  # scikit-learn takes a second to import
-
-    values, labels = load_digits(return_X_y=True)
+    values, labels = _published()
     images = np.round(values * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
     labels = labels.astype(np.int64)
     test = np.sort(np.concatenate([np.flatnonzero(labels == c)[:TEST_PER_CLASS] for c in range(10)]))
@@ -39,6 +39,19 @@ def _read(source: Path, settings: Any) -> Content:
         train = train[long_tail.subset(labels[train], 10, settings.imbalance_factor)]
     splits = {"train": (images[train], labels[train]), "test": (images[test], labels[test])}
     return labelled_images.content(splits, CLASSES, "scikit-learn's digits")
+
+
+def _published() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Values [n 64] and labels [n], from scikit-learn's file where it is, since importing that takes a second."""
+    package = importlib.util.find_spec("sklearn")
+    file = Path((package and package.origin) or "").parent / "datasets" / "data" / "digits.csv.gz"
+    if file.is_file():
+        rows = np.loadtxt(file, delimiter=",")
+        return rows[:, :-1], rows[:, -1]
+    from sklearn.datasets import load_digits
+
+    values, labels = load_digits(return_X_y=True)
+    return values, labels
 
 
 LICENCE = "CC BY 4.0 (UCI Machine Learning Repository, Alpaydin & Kaynak 1998)"

@@ -19,7 +19,7 @@ from contrasweep.tuning.source import Finished, Next, Source
 from contrasweep.tuning.sweep_source import SweepSource
 
 
-class LookingSource:
+class InterimSource:
     """The trials of `inner` (the first stage, of a sweep its search too), then stage by stage what the looks grant."""
 
     def __init__(self, plan: Plan, inner: Source, records: StudyRecords, say: Callable[[str], None]) -> None:

@@ -17,7 +17,7 @@ from contrasweep.processes import scratch_folder
 from contrasweep.running.engine import ray_internals
 from contrasweep.running.engine.active_trials import ActiveTrials
 from contrasweep.running.engine.placement import bundles
-from contrasweep.running.engine.tune_hooks import Bridge, Decider, Events, Silent
+from contrasweep.running.engine.tune_hooks import NoReporter, TuneCallback, TuneScheduler, TuneSearcher
 from contrasweep.running.run_context import RunContext
 from contrasweep.running.worker.worker import TuneTrial
 
@@ -104,14 +104,16 @@ class Engine:
         ray_internals.forgive_lost_hosts()
         ray_internals.replace_refusing_workers(self.trials.listener.on_message)
         ray_internals.keep_credentials()
-        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # `Events` reports lost workers, in one line each
+        logging.getLogger("ray.tune").setLevel(
+            logging.CRITICAL
+        )  # `TuneCallback` reports lost workers, in one line each
         folder = scratch_folder("tune")
         try:
             tune.Tuner(
                 tune.with_resources(tune.with_parameters(TuneTrial, context=self.context), bundles),
                 tune_config=tune.TuneConfig(
-                    search_alg=Bridge(self.trials, self.context),
-                    scheduler=Decider(self.trials),
+                    search_alg=TuneSearcher(self.trials, self.context),
+                    scheduler=TuneScheduler(self.trials),
                     num_samples=-1,
                     reuse_actors=not self.own_process,
                     max_concurrent_trials=self.max_concurrent,
@@ -121,8 +123,8 @@ class Engine:
                     name="study",
                     storage_path=str(folder),
                     verbose=0,
-                    progress_reporter=Silent(),
-                    callbacks=[Events(self.trials)],
+                    progress_reporter=NoReporter(),
+                    callbacks=[TuneCallback(self.trials)],
                     failure_config=tune.FailureConfig(max_failures=self.max_failures),
                     checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
                 ),

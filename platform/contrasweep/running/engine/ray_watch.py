@@ -19,6 +19,7 @@ import psutil
 import ray
 
 from contrasweep.running import signals
+from contrasweep.running.engine import ray_internals
 
 POLL_S, STARTING_POLL_S = 1.0, 0.2
 GCS_PATIENCE_S = 6.0  # without a connection: a busy head, or one that is started again and recovers
@@ -102,8 +103,10 @@ class RayWatch:
 
 def _checks(watch: RayWatch) -> dict[str, Callable[[], bool]]:
     """What must live, by what is said once it does not."""
-    node = ray._private.worker.global_worker.node
-    own = {kind: entries[0].process for kind, entries in node.all_processes.items() if entries}
+    known = ray_internals.own_processes()
+    if known is None:
+        return {}
+    own, raylet_socket = known
     checks: dict[str, Callable[[], bool]] = {}
     if (gcs := own.get("gcs_server")) is not None:
         checks["its gcs_server has died"] = lambda: gcs.poll() is not None
@@ -112,7 +115,7 @@ def _checks(watch: RayWatch) -> dict[str, Callable[[], bool]]:
         checks[_no_answer(address)] = lambda: watch.unreachable(address)
     if (raylet := own.get("raylet")) is not None:
         checks["its raylet has died"] = lambda: raylet.poll() is not None
-    elif (there := _raylet(node.raylet_socket_name)) is not None:
+    elif (there := _raylet(raylet_socket)) is not None:
         checks["the raylet of this machine has died"] = lambda: not _lives(there)
     return checks
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import ray
-from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 
 from cluster.demand import wait_for_hosts
 from cluster.footprint import Footprint
@@ -19,6 +18,7 @@ from cluster.growth import ClusterHosts, FixedHosts, Hosts
 from cluster.inventory import Inventory, ray_inventory
 from cluster.node_versions import check_nodes
 from contrasweep.errors import ContrasweepError
+from contrasweep.running.engine import ray_internals
 from contrasweep.running.engine.loop import TUNE_ENVIRONMENT
 from contrasweep.running.engine.ray_watch import RayWatch
 from contrasweep.running.signals import interruption
@@ -67,7 +67,7 @@ def _start(address: str, options: dict[str, bool], watch: RayWatch) -> None:
             watch.start_again()
             ray.shutdown()
             _restore(auth_mode)
-            if "timed out during startup" in str(error) and attempt < RAY_INIT_ATTEMPTS - 1:
+            if ray_internals.SLOW_START in str(error) and attempt < RAY_INIT_ATTEMPTS - 1:
                 continue
             what = (
                 "Ray cannot be started on this machine"
@@ -80,14 +80,11 @@ def _start(address: str, options: dict[str, bool], watch: RayWatch) -> None:
 @contextmanager
 def _no_handler_of_ray() -> Iterator[None]:
     """Keep this process's handler of SIGTERM while Ray starts. Ray's own raises SystemExit, which no caller expects."""
-    utils, name = ray._private.utils, "set_sigterm_handler"  # no public setting leaves it out
     with contextlib.ExitStack() as kept:
         before = signal.getsignal(signal.SIGTERM)
         if before is not None and threading.current_thread() is threading.main_thread():
             kept.callback(signal.signal, signal.SIGTERM, before)
-        if (original := getattr(utils, name, None)) is not None:
-            kept.callback(setattr, utils, name, original)
-            setattr(utils, name, lambda handler: None)
+        kept.enter_context(ray_internals.no_sigterm_handler())
         yield
 
 
@@ -108,8 +105,7 @@ def _restore(auth_mode: str | None) -> None:
     """Ray sets this variable to `token` where it starts itself. On a cluster that asks for no token no actor would
     begin then: not of this process's next run, and not of a process that it starts."""
     if auth_mode is None and os.environ.pop(AUTH_MODE, None) is not None:
-        Config.initialize("")  # Ray keeps what it has read
-        AuthenticationTokenLoader.instance().reset_cache()
+        ray_internals.forget_authentication()
 
 
 def _address() -> str:

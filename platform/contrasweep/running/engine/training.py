@@ -17,7 +17,7 @@ from contrasweep.processes import sweep_scratch
 from contrasweep.running.engine.active_trials import ActiveTrials
 from contrasweep.running.engine.compacting import compacting
 from contrasweep.running.engine.deferred import DeferredTrials
-from contrasweep.running.engine.interim_source import LookingSource
+from contrasweep.running.engine.interim_source import InterimSource
 from contrasweep.running.engine.listener import RunListener
 from contrasweep.running.engine.loop import Engine
 from contrasweep.running.engine.overdue import Overdue
@@ -54,7 +54,7 @@ def train(
     finished = remaining.finished
     source, budget = plan.source(records, finished), Budget(plan.study, records)
     if plan.study.replicates is not None:
-        source = LookingSource(plan, source, records, lambda line: print(line, file=sys.stderr))
+        source = InterimSource(plan, source, records, lambda line: print(line, file=sys.stderr))
     used_up = "" if source.finished else budget.used_up()
     if not source.finished and not used_up:
         sweep_scratch()
@@ -69,7 +69,7 @@ def train(
             slots = max_concurrent or placements.slots(plan.sample_trials)
             with showing(plan, records, finished, slots) as progress, compacting(records) as compactor:
                 listener = RunListener(progress, placements, budget, compactor)
-                if isinstance(source, LookingSource):
+                if isinstance(source, InterimSource):
                     source.say = listener.on_message
                 kept_code = StudyCode(records, code, listener.on_message)
                 deferred = DeferredTrials(placements, hosts, listener.on_message)

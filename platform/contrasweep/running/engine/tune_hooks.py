@@ -1,7 +1,6 @@
 """The three hooks by which Ray Tune asks which trial is next, which goes on, and tells what became of each."""
 
 import logging
-import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from ray.tune.search import Searcher
 
 from cluster import out_of_memory
 from contrasweep.errors import StorageError
+from contrasweep.running.engine import ray_internals
 from contrasweep.running.engine.active_trials import ActiveTrials
 from contrasweep.running.engine.watchdog import Watchdog
 from contrasweep.running.run_context import RunContext
@@ -32,14 +32,11 @@ NEVER_BEGAN = (
     "its process never began: Ray gave it up before that, each time; so it does where RAY_AUTH_MODE=token is set here "
     "and the cluster asks for no token"
 )
-HOST_LOST = re.compile(r"its node has died|actor is temporarily unavailable")
-"""Ray's words of an actor that was lost with its host: the host has given no sign for a while, or the connection broke
-and within a second no host said that the process had ended."""
 IDLE_S, IDLE_REPEAT_S = 30.0, 300.0
 """After so long without a running trial, and again after so long, a message says what is waited for."""
 
 
-class Bridge(Searcher):  # type: ignore[misc]
+class TuneSearcher(Searcher):  # type: ignore[misc]
     """Which trial is next; first those that an earlier fit left unfinished, or that Tune gave up too early."""
 
     def __init__(self, trials: ActiveTrials, context: RunContext) -> None:
@@ -64,7 +61,7 @@ class Bridge(Searcher):  # type: ignore[misc]
         return self.context.describe(trial, place, notes, self.trials.code.of(trial), fresh=fresh)
 
     def on_trial_complete(self, trial_id: str, result: StepResult | None = None, error: bool = False) -> None:
-        """Records tell the source; see `Events`."""
+        """Records tell the source; see `TuneCallback`."""
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing to save: a source is rebuilt from the records."""
@@ -73,7 +70,7 @@ class Bridge(Searcher):  # type: ignore[misc]
         """See `save`."""
 
 
-class Silent(ProgressReporter):  # type: ignore[misc]
+class NoReporter(ProgressReporter):  # type: ignore[misc]
     """Tune's own table of trials, switched off. Without it, in a notebook, Tune clears what the cell shows, the
     display of the run with it."""
 
@@ -85,7 +82,7 @@ class Silent(ProgressReporter):  # type: ignore[misc]
         """Nothing."""
 
 
-class Decider(FIFOScheduler):  # type: ignore[misc]
+class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
     """Which trial goes on: stops what the source or a budget ends, and gives a trial that ran out of memory more of
     it."""
 
@@ -99,7 +96,7 @@ class Decider(FIFOScheduler):  # type: ignore[misc]
             self.trials.stop(fault)
         trial_id, reports = trial.config["id"], result.get("reports") or []
         if self.trials.report(trial_id, reports, result.get("seconds", 0.0)):
-            trial.run_metadata.num_failures = 0  # what counts is failing again and again without getting further
+            ray_internals.forgive(trial)  # what counts is failing again and again without getting further
         self.trials.peers(dict(result.get("peers") or ()))
         go_on = self.trials.should_continue(trial_id, [] if result.get("done") else reports)
         return TrialScheduler.CONTINUE if go_on else TrialScheduler.STOP  # type: ignore[no-any-return]
@@ -115,8 +112,8 @@ class Decider(FIFOScheduler):  # type: ignore[misc]
             super().on_trial_error(tune_controller, trial)
             return
         error = _error_text(trial)
-        if HOST_LOST.search(error) and not self.trials.lose_host(trial.config["id"]):
-            trial.run_metadata.num_failures = trial.max_failures + 1  # the next one is the last
+        if ray_internals.HOST_LOST.search(error) and not self.trials.lose_host(trial.config["id"]):
+            ray_internals.give_up_next(trial)
         resources = self.trials.placements.after_error(trial.config, error)
         if resources is not None:
             trial.config["place"] = self.trials.placements.described_again(trial.config)
@@ -132,7 +129,7 @@ class Decider(FIFOScheduler):  # type: ignore[misc]
         return super().choose_trial_to_run(tune_controller)
 
 
-class Events(tune.Callback):  # type: ignore[misc]
+class TuneCallback(tune.Callback):  # type: ignore[misc]
     """What became of each trial. Nothing here may raise: that would end the whole study."""
 
     def __init__(self, trials: ActiveTrials) -> None:
@@ -226,13 +223,8 @@ class Events(tune.Callback):  # type: ignore[misc]
 
 
 def _forget(trial: RayTrial) -> None:
-    """Tune keeps every trial to the end of a run. Of one that has ended it need not keep statistics of each number in
-    its results, nor the answer of its worker's first call, which holds that call's description in Ray: 25 kB."""
-    metadata = trial.run_metadata
-    metadata.metric_analysis, metadata.metric_n_steps = {}, {}
-    metadata.last_result = {"done": True}
-    trial._default_result_or_future = None
-    trial.evaluated_params, trial.experiment_tag = {}, ""
+    """Of a trial that has ended only its id is asked for."""
+    ray_internals.forget(trial)
     for name in ("data", "notes", "code", "trial"):
         trial.config.pop(name, None)  # type: ignore[misc]
 
@@ -242,10 +234,10 @@ def _error_text(trial: RayTrial) -> str:
     path = getattr(trial, "error_file", None)
     if not path or not Path(path).exists():
         return "the trial's worker was lost\n"
-    error = re.split(r"^Failure # \d+ .*\n", Path(path).read_text(), flags=re.MULTILINE)[-1]
+    error = ray_internals.FAILURE.split(Path(path).read_text())[-1]
     if _raised(error) or out_of_memory.which(error):
         return error
-    return f"{error.rstrip()}\n{NEVER_BEGAN if 'The actor never ran' in error else LOST}\n"
+    return f"{error.rstrip()}\n{NEVER_BEGAN if ray_internals.NEVER_RAN in error else LOST}\n"
 
 
 def _reason(error: str) -> str:
@@ -257,4 +249,4 @@ def _reason(error: str) -> str:
 
 def _raised(error: str) -> bool:
     """Whether a living worker raised it: so Ray begins the traceback."""
-    return re.match(r"(\x1b\[\d+m)?ray::", error) is not None
+    return ray_internals.RAISED.match(error) is not None

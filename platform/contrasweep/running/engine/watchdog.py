@@ -9,6 +9,7 @@ from typing import Any
 import ray
 
 from contrasweep.running.engine.active_trials import ActiveTrials
+from contrasweep.running.engine.ray_internals import actor_of
 from contrasweep.running.failures import SHORT_ID
 from contrasweep.running.stacks import innermost, stack_of_actor
 from contrasweep.running.trial_description import RayTrial
@@ -45,10 +46,10 @@ class Watchdog:
         for trial_id, reason in over.items():
             if trial_id not in self._ending and trial_id in running:
                 self._ending[trial_id] = reason
-                self._beside(self._prepare_end, trial_id, reason, _actor(running[trial_id]))
+                self._beside(self._prepare_end, trial_id, reason, actor_of(running[trial_id]))
         for silence in silent:
             if silence.trial_id in running and silence.trial_id not in self._ending:
-                self._beside(self._say, silence.trial_id, str(silence), _actor(running[silence.trial_id]))
+                self._beside(self._say, silence.trial_id, str(silence), actor_of(running[silence.trial_id]))
 
     def _prepare_end(self, trial_id: str, reason: str, actor: Any) -> None:
         stack, where = self._stack(trial_id, actor)
@@ -61,7 +62,7 @@ class Watchdog:
         if trial_id not in self.trials.running or tune_trial is None:
             return
         self.trials.give_up(trial_id, error, Status.FAILED)
-        if (actor := _actor(tune_trial)) is not None:
+        if (actor := actor_of(tune_trial)) is not None:
             ray.kill(actor, no_restart=True)
 
     def _say(self, trial_id: str, silence: str, actor: Any) -> None:
@@ -94,7 +95,3 @@ class Watchdog:
 
 def _running(tune_trials: Iterable[RayTrial]) -> dict[str, RayTrial]:
     return {trial.config["id"]: trial for trial in tune_trials if trial.status == "RUNNING"}
-
-
-def _actor(tune_trial: Any) -> Any:
-    return tune_trial.temporary_state.ray_actor

@@ -28,7 +28,7 @@ def log_model(server: Server, trial_id: str, module: Any, step: int) -> None:
 
     It is pickled by reference to its class, so whoever loads it needs the package of that class.
     """
-    run = server.runs.get(trial_id)
+    run = server.find(trial_id)
     if run is None or run.tags.get(MODEL_TAG) == str(step):
         return
     entry = translate_errors(lambda: server.client.create_logged_model(server.experiment_id, MODEL_NAME, run.run_id))

@@ -81,29 +81,28 @@ class Run:
 
 
 class Server:
-    """The experiment of one study: its own run and, below that, one run a trial."""
+    """Shows a study as an experiment of MLflow: a run of its own and, below that, one run a trial."""
 
-    def __init__(
-        self, uri: TrackingAddress, study: TrackedStudy, records: StudyRecords, *, whole: bool = False
-    ) -> None:
-        """`whole`: keep of every run which metrics it has, so that `mend` finds gaps."""
-        self.uri, self.study, self.records, self.whole = uri, study, records, whole
+    def __init__(self, uri: TrackingAddress, study: TrackedStudy, records: StudyRecords) -> None:
+        self.uri, self.study, self.records = uri, study, records
         self.name, self.connections = f"MLflow at {uri}", HTTP_CONNECTIONS if uri.is_server else 1
         self.experiment_id = self.parent_id = ""
         self.runs: dict[str, Run] = {}
-        self.added = 0
+        self.added, self.whole = 0, False
         self.client: Any = None
         self._unsure: set[str] = set()  # trials of which a call failed: it may have worked without an answer
         self._datasets = threading.Lock()  # MLflow breaks when two calls bring it the same new dataset
 
-    def connect(self, began: float | None = None) -> None:
+    def connect(self, began: float | None = None, *, whole: bool = False, trials: bool = True) -> None:
         """Find or make the experiment and the study's run, which began at `began` (unix seconds), and learn which runs
-        there are."""
+        of `trials` there are, unless that takes too long for what is wanted. `whole`: keep of every run which metrics
+        it has, so that `mend` finds gaps."""
         self.client = self.client or new_client(self.uri)
         self.experiment_id = translate_errors(self._experiment)
         self.runs, parents = {}, []
+        self.whole = whole
         self._unsure.clear()
-        for run in self._search():
+        for run in self._search("" if trials else f"tags.`{ROLE_TAG}` = 'study'"):
             if run.tags.get(ROLE_TAG) == "study":
                 parents.append(run.run_id)
             elif trial_id := run.tags.get(TRIAL_TAG):
@@ -112,6 +111,14 @@ class Server:
         for run in self.runs.values():
             if run.tags.get(PARENT_TAG) != self.parent_id:  # somebody has deleted the study's run
                 self._log(run, tags={PARENT_TAG: self.parent_id})
+
+    def find(self, trial_id: str) -> Run | None:
+        """Ask for the run of a trial; None where it has none."""
+        self.runs.pop(trial_id, None)
+        for found in self._search(f"tags.{TRIAL_TAG} = '{trial_id}'"):
+            self._keep(trial_id, found)
+        self._unsure.discard(trial_id)
+        return self.runs.get(trial_id)
 
     def is_reachable(self) -> bool:
         """Whether the store is there at all, after a call that failed."""
@@ -314,12 +321,7 @@ class Server:
         """The trial's run and which of `points` it lacks. A run that is missing is made; one that shows an earlier
         record, or other values than the trial's, is replaced."""
         trial_id = description.trial_id
-        if trial_id in self._unsure:
-            self.runs.pop(trial_id, None)
-            for found in self._search(f"tags.{TRIAL_TAG} = '{trial_id}'"):
-                self._keep(trial_id, found)
-            self._unsure.discard(trial_id)
-        run = self.runs.get(trial_id)
+        run = self.find(trial_id) if trial_id in self._unsure else self.runs.get(trial_id)
         if run is not None:
             missing = None if run.is_final and run.ended else self._missing(run, points)
             if missing is not None:

@@ -6,7 +6,8 @@ import pytest
 import torch
 from folded_members import SHAPE, folded_step, furthest, members, network, train
 
-from trainables.fusing.folding import fold, programs
+from trainables import torch_internals
+from trainables.fusing.folding import fold
 
 
 @pytest.mark.long  # inductor compiles for half a minute
@@ -21,7 +22,9 @@ def test_a_compiled_step_is_the_trial_alone(
     fused = train(step, trials, range(50), 8, SHAPE)
     torch.testing.assert_close(torch.tensor(fused), torch.tensor(alone), rtol=1e-10, atol=0)
     assert furthest(step, trials) < 1e-10
-    monkeypatch.setattr(programs, "_compile", lambda *_: pytest.fail("a program that is on disk was compiled again"))
+    monkeypatch.setattr(
+        torch_internals, "compile_step", lambda *_: pytest.fail("a program that is on disk was compiled again")
+    )
     assert train(again, trials, range(50), 8, SHAPE) == fused
 
 

@@ -1,0 +1,26 @@
+"""Write `trainables/step_counts.json`: python -m benchmarks.step_counts"""
+
+import functools
+import json
+
+from cluster.memory import Precision, count
+from trainables.contrastive_memory import build_network, network_text
+from trainables.contrastive_settings import Settings
+from trainables.encoders import Shape
+from trainables.step_counts import ENCODERS, FILE, SHAPES, key_of, line
+
+ROWS = 4
+PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
+
+
+def counted(encoder: str, shape: Shape, precision: Precision) -> tuple[str, list[float]]:
+    """Key and line of an encoder with the default head."""
+    settings = Settings(encoder=encoder)  # type: ignore[arg-type]
+    build = functools.partial(build_network, settings, shape)
+    first, second = (count(build, (rows, *shape), precision=precision) for rows in (ROWS, ROWS + 1))
+    return key_of(network_text(settings), shape, precision), line(first, second, ROWS)
+
+
+if __name__ == "__main__":
+    lines = dict(counted(e, shape, p) for e in ENCODERS for shape in SHAPES for p in PRECISIONS)
+    FILE.write_text("{\n" + ",\n".join(f"{json.dumps(key)}: {json.dumps(lines[key])}" for key in lines) + "\n}\n")

@@ -1,0 +1,68 @@
+"""What torch does not promise and counting rests on, in one file. Where this torch lacks a name, the count is a
+`ClusterError` in one line, and a plan goes on without it."""
+
+import contextlib
+import pkgutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from cluster.errors import ClusterError
+
+if TYPE_CHECKING:
+    import torch
+
+
+@contextlib.contextmanager
+def fake_tensors() -> Iterator[None]:
+    """Tensors that are made while this is open have a shape and a storage, and no memory. Truncated normals, which
+    transformers begin with, are drawn until all values lie inside: what has no values would never end that, and memory
+    does not depend on them."""
+    from torch.nn import init
+
+    mode, drawn = _named("torch._subclasses.fake_tensor.FakeTensorMode"), getattr(init, "_no_grad_trunc_normal_", None)
+    try:
+        if drawn is not None:
+            init._no_grad_trunc_normal_ = lambda tensor, *_, **__: tensor
+        with mode(allow_non_fake_inputs=True):
+            yield
+    finally:
+        if drawn is not None:
+            init._no_grad_trunc_normal_ = drawn
+
+
+def dispatch_mode() -> Any:
+    """The class whose instances see each operation that torch runs."""
+    return _named("torch.utils._python_dispatch.TorchDispatchMode")
+
+
+def tree_iter(tree: Any) -> Any:
+    """The leaves of nested tuples, lists and dicts."""
+    return _named("torch.utils._pytree.tree_iter")(tree)
+
+
+def overloads(operation: Any) -> Any:
+    """All forms of an operation that a dispatch mode sees, as `flop_registry` knows it; None where torch has none."""
+    return getattr(operation, "_overloadpacket", None)
+
+
+def storage_key(storage: "torch.UntypedStorage") -> int:
+    """What tells storages apart while they live. A fake one has no address."""
+    try:
+        return int(storage._cdata)
+    except AttributeError:
+        raise _lacking("torch.UntypedStorage._cdata") from None
+
+
+def _named(name: str) -> Any:
+    try:
+        return pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        raise _lacking(name) from None
+
+
+def _lacking(name: str) -> ClusterError:
+    import torch
+
+    return ClusterError(
+        f"torch {torch.__version__} has no {name}: memory and work cannot be counted before a trial runs"
+    )

@@ -1,0 +1,215 @@
+"""Every use of what Ray does not promise: its private modules and attributes, and the words of its errors.
+
+Each use has a reason and a guard. `lacking` says, as a run starts, which of them this release of Ray has no place for;
+the run goes on without these features. No other module touches the names below.
+"""
+
+import contextlib
+import pkgutil
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.tune.experiment import Trial as TuneTrial
+
+HOST_LOST = re.compile(r"its node has died|actor is temporarily unavailable")
+"""Ray's words of an actor that was lost with its host: the host has given no sign for a while, or the connection broke
+and within a second no host said that the process had ended."""
+FAILURE = re.compile(r"^Failure # \d+ .*\n", re.MULTILINE)
+"""The line before each traceback in the file of a trial's errors."""
+RAISED = re.compile(r"(\x1b\[\d+m)?ray::")
+"""How the traceback of an error begins that a living worker raised."""
+NEVER_RAN = "The actor never ran"
+SLOW_START = "timed out during startup"
+
+
+@dataclass(frozen=True)
+class Feature:
+    """Names of Ray that something rests on, and what is so without it."""
+
+    names: tuple[str, ...]
+    without: str
+
+
+_CONTROLLER = "ray.tune.execution.tune_controller.TuneController"
+_CACHE = "ray.tune.execution.class_cache"
+_NODE = "ray._private.worker.global_worker.node"
+CALLBACKS = Feature(("ray.air._internal.usage.tag_callbacks",), "a run starts seconds later, as Ray imports MLflow")
+CREDENTIALS = Feature(
+    (f"{_CACHE}.ENV_VARS_TO_PROPAGATE", f"{_CACHE}.TRAIN_ENV_VARS_TO_PROPAGATE"),
+    "Ray writes AWS keys of this process's environment to its logs",
+)
+PREEMPTED = Feature(
+    ("ray.exceptions.RayActorError.preempted",), "a host that is lost counts as a failure of its trials"
+)
+REFUSED = Feature(
+    tuple(f"{_CONTROLLER}.{name}" for name in ("_on_trial_reset", "_remove_actor", "_schedule_trial_actor")),
+    "a trial whose worker's process cannot take it ends as failed",
+)
+SIGTERM = Feature(
+    ("ray._private.utils.set_sigterm_handler",), "SIGTERM while Ray starts may end this process without its line"
+)
+AUTHENTICATION = Feature(
+    ("ray._raylet.Config.initialize", "ray._raylet.AuthenticationTokenLoader.instance"),
+    "after a run on a Ray of its own, this process may start no actor on a cluster that asks for no token",
+)
+PROCESSES = Feature(
+    (f"{_NODE}.all_processes", f"{_NODE}.raylet_socket_name"), "the death of Ray itself is seen after a minute, by Ray"
+)
+ACTORS = Feature(("ray._private.state.actors",), "of a silent trial no stack is kept")
+FEATURES = (CALLBACKS, CREDENTIALS, PREEMPTED, REFUSED, SIGTERM, AUTHENTICATION, PROCESSES, ACTORS)
+TRIAL_NAMES = (
+    *("run_metadata.num_failures", "run_metadata.metric_analysis", "run_metadata.metric_n_steps"),
+    *("run_metadata.last_result", "temporary_state.ray_actor", "_default_result_or_future"),
+)
+"""Attributes of Tune's account of a trial."""
+
+
+def lacking() -> Iterator[str]:
+    """A line for each feature that is off, as Ray has not the names that it rests on. Ray is connected."""
+    for feature in FEATURES:
+        if gone := [name for name in feature.names if not _has(name)]:
+            yield f"Ray {ray.__version__} has no {gone[0]}: {feature.without}"
+    trial = TuneTrial("none", stub=True)
+    if gone := [name for name in TRIAL_NAMES if not _has_attribute(trial, name)]:
+        yield f"Ray {ray.__version__} has no {gone[0]} of a trial: retries are counted by Ray alone, memory is kept"
+
+
+def leave_callbacks_alone() -> None:
+    """Usage statistics are off, and counting callbacks for them would import MLflow, for seconds."""
+    if _all(CALLBACKS):
+        _named("ray.air._internal.usage").tag_callbacks = lambda callbacks: False
+
+
+def keep_credentials() -> None:
+    """Tune would copy this process's AWS keys into its actors' environments, which Ray writes to readable logs."""
+    if _all(CREDENTIALS):
+        cache = _named(_CACHE)
+        cache.ENV_VARS_TO_PROPAGATE = cache.TRAIN_ENV_VARS_TO_PROPAGATE
+
+
+def forgive_lost_hosts() -> None:
+    """Tune counts no failure where a host was announced to go; one that goes without a word is no other case."""
+    if _all(PREEMPTED):
+        ray.exceptions.RayActorError.preempted = property(
+            lambda error: getattr(error, "_preempted", False) or HOST_LOST.search(str(error)) is not None
+        )
+
+
+def replace_refusing_workers(say: Callable[[str], object]) -> None:
+    """A worker that answers `TuneTrial.reset` with a text cannot take the trial: it is stopped, and the trial waits for
+    a new one. Tune itself would end the trial. `say` is told each text once."""
+    if not _all(REFUSED):
+        return
+    controllers, said = _named(_CONTROLLER), set[str]()
+    plain = getattr(controllers._on_trial_reset, "plain", controllers._on_trial_reset)
+
+    def on_trial_reset(controller: Any, trial: Any, answer: bool | str) -> None:
+        if not isinstance(answer, str):
+            plain(controller, trial, answer)
+            return
+        if answer not in said:
+            said.add(answer)
+            say(answer)
+        controller._resetting_trials.remove(trial)
+        actor = controller._trial_to_actor.pop(trial)
+        del controller._actor_to_trial[actor]
+        trial.set_ray_actor(None)
+        controller._remove_actor(actor)
+        controller._schedule_trial_actor(trial)
+
+    on_trial_reset.plain = plain  # type: ignore[attr-defined]
+    controllers._on_trial_reset = on_trial_reset
+
+
+@contextlib.contextmanager
+def no_sigterm_handler() -> Iterator[None]:
+    """Ray installs no handler of SIGTERM within. Its own raises SystemExit, and no public setting leaves it out."""
+    with contextlib.ExitStack() as kept:
+        if _all(SIGTERM):
+            utils = _named("ray._private.utils")
+            kept.callback(setattr, utils, "set_sigterm_handler", utils.set_sigterm_handler)
+            utils.set_sigterm_handler = lambda handler: None
+        yield
+
+
+def forget_authentication() -> None:
+    """Ray keeps the way of authentication that it has read from the environment; afterwards it reads it again."""
+    if _all(AUTHENTICATION):
+        _named("ray._raylet.Config").initialize("")
+        _named("ray._raylet.AuthenticationTokenLoader").instance().reset_cache()
+
+
+def own_processes() -> tuple[dict[str, subprocess.Popen[bytes]], str] | None:
+    """The processes of Ray that this process has started, by what they are, and the address of this machine's raylet;
+    None where Ray does not say."""
+    if not _all(PROCESSES):
+        return None
+    node = _named(_NODE)
+    return {
+        kind: entries[0].process for kind, entries in node.all_processes.items() if entries
+    }, node.raylet_socket_name
+
+
+def place_of(actor: Any) -> tuple[int, str] | None:
+    """The process of an actor and the id of its node; None where Ray does not say."""
+    if not _all(ACTORS):
+        return None
+    entry = _named("ray._private.state.actors")(actor._actor_id.hex())
+    return int(entry["Pid"]), entry["Address"]["NodeID"]
+
+
+def forgive(trial: Any) -> None:
+    """A trial of Tune's got further: failures count anew."""
+    with contextlib.suppress(AttributeError):
+        trial.run_metadata.num_failures = 0
+
+
+def give_up_next(trial: Any) -> None:
+    """The next failure of a trial of Tune's is its last."""
+    with contextlib.suppress(AttributeError):
+        trial.run_metadata.num_failures = trial.max_failures + 1
+
+
+def actor_of(trial: Any) -> Any:
+    """The actor of a trial of Tune's; None where it has none."""
+    return getattr(getattr(trial, "temporary_state", None), "ray_actor", None)
+
+
+def forget(trial: Any) -> None:
+    """Tune keeps every trial to the end of a run. Of one that has ended it need not keep statistics of each number in
+    its results, nor the answer of its worker's first call, which holds that call's description in Ray: 25 kB."""
+    with contextlib.suppress(AttributeError):
+        metadata = trial.run_metadata
+        metadata.metric_analysis, metadata.metric_n_steps = {}, {}
+        metadata.last_result = {"done": True}
+        trial._default_result_or_future = None
+        trial.evaluated_params, trial.experiment_tag = {}, ""
+
+
+def _all(feature: Feature) -> bool:
+    return all(_has(name) for name in feature.names)
+
+
+def _has(name: str) -> bool:
+    try:
+        _named(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def _named(name: str) -> Any:
+    """What stands at a dotted name of Ray; `ImportError` or `AttributeError` where nothing does."""
+    return pkgutil.resolve_name(name)
+
+
+def _has_attribute(value: Any, name: str) -> bool:
+    for part in name.split("."):
+        if not hasattr(value, part):
+            return False
+        value = getattr(value, part)
+    return True

@@ -1,0 +1,90 @@
+"""What torch does not promise: each name may be gone, and training goes on without what rests on it."""
+
+import importlib
+import pkgutil
+
+import pytest
+import torch
+from folded_members import SHAPE, folded_step, members, network, train
+
+from cluster.errors import ClusterError
+from cluster.memory import count
+from trainables import torch_internals
+
+COUNTING = ("torch._subclasses.fake_tensor.FakeTensorMode", "torch.utils._python_dispatch.TorchDispatchMode")
+
+
+def without(monkeypatch: pytest.MonkeyPatch, gone: str) -> None:
+    """No module of ours finds this name; torch itself does."""
+    plain = pkgutil.resolve_name
+
+    def resolve_name(name: str) -> object:
+        if name == gone:
+            raise AttributeError(name)
+        return plain(name)
+
+    monkeypatch.setattr(pkgutil, "resolve_name", resolve_name)
+
+
+@pytest.fixture
+def not_asked_before():
+    torch_internals.can_compile.cache_clear()
+    yield
+    torch_internals.can_compile.cache_clear()
+
+
+@pytest.mark.slow  # it imports the compiler
+@pytest.mark.usefixtures("not_asked_before")
+@pytest.mark.parametrize("gone", torch_internals.COMPILER)
+def test_a_step_is_computed_uncompiled_where_the_compiler_lacks_a_name(gone, monkeypatch, caplog):
+    trials = members(network("mlp", width=4), 2)
+    plain = train(folded_step(trials, "products"), trials, range(3), 8, SHAPE)
+    without(monkeypatch, gone)
+    trials = members(network("mlp", width=4), 2)
+    assert train(folded_step(trials, "products-compiled"), trials, range(3), 8, SHAPE) == plain
+    (message,) = caplog.messages
+    assert message.endswith(f"has no {gone.replace(':', '.')}: steps are computed uncompiled")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("not_asked_before")
+def test_this_torch_has_all_names_of_its_compiler(caplog):
+    assert torch_internals.can_compile() and not caplog.messages
+
+
+NAMES = ("add_", "mul_", "div_", "lerp_", "addcmul_", "addcdiv_", "sqrt")
+
+
+def test_without_operations_on_lists_each_tensor_has_the_same_numbers(monkeypatch, caplog):
+    def moved() -> list[torch.Tensor]:
+        torch.manual_seed(3)
+        a, b, c = ([torch.rand(n) + 1 for n in (2, 5)] for _ in range(3))
+        torch_internals.add_(a, b, alpha=-0.3)
+        torch_internals.mul_(a, 0.7)
+        torch_internals.mul_(a, torch.tensor(0.9))
+        torch_internals.add_(a, 1e-8)
+        torch_internals.div_(a, 1.5)
+        torch_internals.lerp_(a, c, 0.25)
+        torch_internals.addcmul_(b, c, c, value=0.5)
+        torch_internals.addcdiv_(a, b, torch_internals.sqrt(c), value=-0.1)
+        return [*a, *b, *c]
+
+    whole = moved()
+    for name in NAMES:
+        monkeypatch.delattr(torch, f"_foreach_{name}")
+    try:
+        importlib.reload(torch_internals)
+        assert all(torch.equal(x, y) for x, y in zip(moved(), whole, strict=True))
+        assert len(caplog.messages) == len(NAMES)
+        assert "has no torch._foreach_add_: lists of tensors are computed one by one" in caplog.messages[0]
+    finally:
+        monkeypatch.undo()
+        importlib.reload(torch_internals)
+
+
+@pytest.mark.parametrize("gone", COUNTING)
+def test_memory_is_not_counted_where_a_name_is_gone_and_one_line_says_so(gone, monkeypatch):
+    without(monkeypatch, gone)
+    with pytest.raises(ClusterError, match=rf"^torch \S+ has no {gone}: memory and work cannot be counted") as caught:
+        count(lambda: torch.nn.Linear(3, 2), (4, 3))
+    assert "\n" not in str(caught.value)

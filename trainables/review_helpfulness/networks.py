@@ -1,0 +1,31 @@
+"""The networks of the eight models."""
+
+from trainables.review_helpfulness.batch import HelpfulnessModel, Inputs
+from trainables.review_helpfulness.bimpm import BiMPM
+from trainables.review_helpfulness.conv_knrm import ConvKNRM
+from trainables.review_helpfulness.dr_net import DRNet
+from trainables.review_helpfulness.eg_cnn import EGCNN
+from trainables.review_helpfulness.mcr import MCR
+from trainables.review_helpfulness.prh_net import PRHNet
+from trainables.review_helpfulness.proposed import Proposed
+from trainables.review_helpfulness.settings import Settings
+from trainables.review_helpfulness.sse_cross import SSECross
+
+NETWORKS: dict[str, type[HelpfulnessModel]] = {
+    "bimpm": BiMPM,
+    "conv_knrm": ConvKNRM,
+    "eg_cnn": EGCNN,
+    "prh_net": PRHNet,
+    "dr_net": DRNet,
+    "sse_cross": SSECross,
+    "mcr": MCR,
+    "proposed": Proposed,
+}
+"""Name in `MODELS` -> class."""
+
+
+def build_model(settings: Settings, inputs: Inputs) -> HelpfulnessModel:
+    """The model of `settings` with its initial weights, drawn from torch's random state."""
+    build = NETWORKS.get(settings.model.name, settings.model.entry)
+    model: HelpfulnessModel = build(settings.model.settings, inputs)
+    return model

@@ -1,0 +1,47 @@
+"""What a training step of the usual networks holds and computes, so that a plan of these does without PyTorch.
+
+Both grow along a line with the rows of a batch. `step_counts.json` has the lines of the networks in `ENCODERS` with the
+default head, for the image sizes in `SHAPES`; `python -m benchmarks.step_counts` writes it, a test counts anew.
+"""
+
+import functools
+import json
+from pathlib import Path
+
+from cluster.memory import Count, Precision
+from cluster.work import Work
+from trainables.external_encoders import Shape
+
+ENCODERS = ("cnn", "mlp", "resnet18", "resnet34", "resnet50")
+SHAPES: tuple[Shape, ...] = ((1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 64, 64))
+FILE = Path(__file__).with_suffix(".json")
+
+
+def key_of(network: str, shape: Shape, precision: Precision) -> str:
+    """What a line depends on: encoder and head as text, shape of an image, precision."""
+    return f"{network} {'x'.join(map(str, shape))} {precision}"
+
+
+def line(first: Count, second: Count, rows: int) -> list[float]:
+    """The line through the count of `rows` rows and that of one more: parameters and kernels, then the bytes that are
+    kept, the operations and the bytes that are moved, each of no row and of every row."""
+    numbers = [(count.saved, count.work.operations, count.work.moved) for count in (first, second)]
+    slopes = [after - before for before, after in zip(*numbers, strict=True)]
+    lines = [(number - rows * slope, slope) for number, slope in zip(numbers[0], slopes, strict=True)]
+    return [first.parameters, first.work.kernels, *(value for pair in lines for value in pair)]
+
+
+def known_step(network: str, shape: Shape, rows: int, precision: Precision) -> Count | None:
+    """The count of a step of `rows` images; None where it is not in the file."""
+    found = _lines().get(key_of(network, shape, precision))
+    if found is None:
+        return None
+    parameters, kernels, *lines = found
+    saved, operations, moved = (base + rows * slope for base, slope in zip(lines[::2], lines[1::2], strict=True))
+    return Count(int(saved), int(parameters), work=Work(operations, moved, kernels))
+
+
+@functools.cache
+def _lines() -> dict[str, list[float]]:
+    lines: dict[str, list[float]] = json.loads(FILE.read_text())
+    return lines
