@@ -41,3 +41,15 @@ def test_no_page_needs_a_network(site):
         for address in re.findall(r'<(?:script|img|link)[^>]*(?:src|href)="(https?://[^"]+)"', page.read_text())
     }
     assert outside == set()
+
+
+BASES = ("", "platform/contrasweep", "platform/contrasweep/running", "platform/contrasweep/data", "trainables")
+"""Folders below which the pages for developers name files."""
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md", "README.md"])
+def test_every_file_that_a_page_for_developers_names_is_there(page):
+    text = (ROOT / page).read_text()
+    named = set(re.findall(r"`([\w/.]+\.(?:py|md)|\w+/[\w/]+/)`", text))
+    assert named  # otherwise the search for them is at fault
+    assert {name for name in named if not any((ROOT / base / name).exists() for base in BASES)} == set()

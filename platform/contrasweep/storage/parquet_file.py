@@ -1,7 +1,7 @@
 """The one way in which Parquet files of a storage are written and read: with page checksums, and checked columns.
 
-The checksums cover the values. A damaged footer cannot be read, does not fit the values, or names columns and types
-that are not those of the second schema in it.
+The checksums cover the values. A damaged footer cannot be read, does not fit the values, or differs in names or types
+of columns from the second schema in it.
 """
 
 import base64
