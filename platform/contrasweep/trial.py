@@ -49,7 +49,7 @@ def _text(number: int | None) -> str:
 
 @dataclass(frozen=True)
 class Report:
-    """What a trainable yields. `step` counts up from 1 (optimiser steps or epochs, the trainable's choice);
+    """What a trainable yields. `step`, an integer, counts up from 1 (steps or epochs, the trainable's choice);
     `metrics` maps names to numbers; `checkpoint` is a folder from which `train(trial, resume=folder)`
     continues after this very report, bit for bit. The folder is read before the generator is resumed, so
     the trainable may reuse it. `artifacts` maps names to files worth keeping, and `items` names to one score

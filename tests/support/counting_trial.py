@@ -1,6 +1,7 @@
 """A trainable that counts to 3, and its execution without Ray."""
 
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,14 @@ def train(trial: Trial, resume: Path | None = None) -> Iterator[Report]:
             (Path(scratch) / "n").write_text(str(n))
             last = {"items": {"hits": [1.0, 0.0]}, "artifacts": {"n.txt": Path(scratch) / "n"}} if n == 3 else {}
             yield Report(n, {"accuracy": n / 10}, Path(scratch), **last)  # type: ignore[arg-type]
+
+
+def join_checkpoint_threads() -> None:
+    """Return when no thread of this process stores checkpoints any more."""
+    for thread in threading.enumerate():
+        if thread.name == "checkpoints":
+            thread.join(60.0)
+            assert not thread.is_alive()
 
 
 def finish(execution: Execution) -> Record:

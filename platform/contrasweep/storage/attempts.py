@@ -21,7 +21,7 @@ from contrasweep.config import Config
 from contrasweep.errors import AttemptSuperseded, BrokenFileError
 from contrasweep.storage.json_file import SCHEMA, JsonFile
 from contrasweep.storage.names import Label, Name
-from contrasweep.storage.record import Count, DatasetRef, Seed, Time, TrialLike
+from contrasweep.storage.record import Count, DatasetRef, Seed, Time, TrialLike, unix_time
 from contrasweep.storage.records import ATTEMPT, StudyRecords
 
 ASK_AFTER_S = 10.0
@@ -75,7 +75,7 @@ class Attempt:
         self.records, self.trial_id = records, trial.id
         self.key = records.key(trial.id, ATTEMPT)
         begun = BegunTrial.of(trial)
-        self.claim = Claim(uuid.uuid4().hex, socket.gethostname(), os.getpid(), time.time(), begun)
+        self.claim = Claim(uuid.uuid4().hex, socket.gethostname(), os.getpid(), unix_time(), begun)
         CLAIM_FILE.write(records.store, self.key, asdict(self.claim))
         self.asked = time.monotonic()
 

@@ -58,6 +58,12 @@ def check_label(text: str) -> str:
     return text
 
 
+def as_label(text: str) -> str:
+    """`text` as `check_label` takes it: escaped where it does not print, and cut where it is too long."""
+    shown = text if text.isprintable() else ascii(text)[1:-1]
+    return shown if len(shown) <= MAX_NAME else f"{shown[: MAX_NAME - 3]}..."
+
+
 Name = Annotated[str, pydantic.AfterValidator(check_name)]
 FileName = Annotated[str, pydantic.AfterValidator(check_file_name)]
 Label = Annotated[str, pydantic.AfterValidator(check_label)]

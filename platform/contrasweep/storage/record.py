@@ -1,5 +1,6 @@
 """`Record`, what a finished trial leaves in the storage as record.json, and the words in it."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
@@ -10,14 +11,17 @@ import pydantic
 from contrasweep.config import Config
 from contrasweep.rows import Row, metrics_of, step_of
 from contrasweep.storage.json_file import SCHEMA, JsonFile
-from contrasweep.storage.names import FileName, Label, Name
+from contrasweep.storage.names import FileName, Label, Name, as_label
 
 RECORD_FORMAT = 3
 """Format version of record.json."""
+ERROR_BYTES = 2**18
+"""Bytes of an error text that a record keeps: of a longer one its head and its tail."""
+MAX_COUNT, MAX_TIME = 2**53, 1e11
 
-Count = Annotated[int, pydantic.Field(ge=0, le=2**53)]
+Count = Annotated[int, pydantic.Field(ge=0, le=MAX_COUNT)]
 Measure = Annotated[float, pydantic.Field(ge=0, le=1e15, allow_inf_nan=False)]
-Time = Annotated[float, pydantic.Field(ge=0, le=1e11, allow_inf_nan=False)]  # unix time, so that it has a date
+Time = Annotated[float, pydantic.Field(ge=0, le=MAX_TIME, allow_inf_nan=False)]  # unix time, so that it has a date
 Digest = Annotated[str, pydantic.StringConstraints(pattern=r"^[0-9a-f]{0,64}$")]
 Seed = Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)]
 
@@ -263,7 +267,7 @@ class Record:
     @classmethod
     def of(cls, trial: TrialLike, *, status: Status, rows: Sequence[Row] = (), **measured: Unpack[Measured]) -> Self:
         """The record of `trial`. `rows` are its reports (step, time, metrics): they give metrics and step, and when it
-        started and ended, where `measured` does not."""
+        started and ended, where `measured` does not. What a record cannot hold is cut to what it can."""
         reported: Measured = {}
         if rows:
             reported = {
@@ -272,9 +276,6 @@ class Record:
                 "started": rows[0]["time"],
                 "ended": rows[-1]["time"],
             }
-        given: Measured = {**reported, **measured}
-        if error := given.get("error"):  # a file's name that is not UTF-8 has characters that no JSON file may have
-            given["error"] = error.encode(errors="backslashreplace").decode()
         return cls(
             trial_id=trial.id,
             study=trial.study,
@@ -285,7 +286,7 @@ class Record:
             fold=trial.fold,
             seed=trial.seed,
             status=status,
-            **given,
+            **_readable({**reported, **measured}),
         )
 
     def to_json(self) -> bytes:
@@ -302,3 +303,33 @@ RECORD_FILE = JsonFile(
     "`contrasweep verify STUDY --repair` puts it aside, and its trial runs again",
 )
 """record.json, written and read."""
+
+
+def unix_time(seconds: float | None = None) -> float:
+    """`seconds` since 1970, or now, as a `Time`: a clock may be set to a time that is none."""
+    return min(max(time.time() if seconds is None else seconds, 0.0), MAX_TIME)
+
+
+def _readable(given: Measured) -> Measured:
+    """`given` within the bounds of `Record`: whatever a clock says, a trainable raises or a setting is called, what is
+    written can be read again."""
+    started, error = unix_time(given.get("started", 0.0)), given.get("error")
+    return {
+        **given,
+        "seconds": max(given.get("seconds", 0.0), 0.0),
+        "started": started,
+        "ended": max(unix_time(given.get("ended", 0.0)), started),  # the clock may have been set back
+        "error": error and _clipped(error),
+        "host": as_label(given.get("host", "")),
+        "unread": tuple(map(as_label, given.get("unread", ()))),
+    }
+
+
+def _clipped(error: str) -> str:
+    """An error text of at most `ERROR_BYTES`, without the middle of a longer one."""
+    data = error.encode(errors="backslashreplace")  # a file's name may have characters that no JSON file may have
+    if len(data) > ERROR_BYTES:
+        kept = ERROR_BYTES // 2 - 50
+        mark = f"\n--- {len(data) - 2 * kept:,} bytes are left out here\n"
+        data = data[:kept] + mark.encode() + data[-kept:]
+    return data.decode(errors="ignore")

@@ -35,7 +35,7 @@ def test_a_meter_notes_what_is_in_use_every_so_often():
 def test_it_is_kept_beside_the_reports_and_read_for_all_trials_at_once(tmp_path):
     def train(trial, resume=None):
         for step in (1, 2):
-            execution.meter.timeline.append({"time": time.time(), "process_memory_gib": float(step)})
+            execution.use.meter.timeline.append({"time": time.time(), "process_memory_gib": float(step)})
             yield Report(step, {"accuracy": 0.5})
 
     records = StudyRecords(str(tmp_path), "s")

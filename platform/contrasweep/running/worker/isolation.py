@@ -252,12 +252,6 @@ class Isolation:
             return f"changed {self._set_by_import} by an import, which an arm of another module must not find"
         return left
 
-    def close(self) -> None:
-        """End the processes that were left behind."""
-        for child in _children() - self._children:
-            with contextlib.suppress(OSError):
-                os.kill(child, signal.SIGKILL)
-
     def _left(self) -> str:
         """What was closed, and the threads and processes that were left behind, once they have had time to end."""
         until = time.monotonic() + GRACE_S
@@ -289,7 +283,7 @@ class Isolation:
     def _set_seed(self, seed: int) -> None:
         self._seed = seed
         random.seed(seed)
-        np.random.seed([seed & 0xFFFFFFFF, seed >> 32])  # the one that a trial may draw from
+        np.random.seed([seed & 0xFFFFFFFF, seed >> 32, 1])  # 1: other numbers than those of `random`
         if "torch" in sys.modules:
             sys.modules["torch"].manual_seed(seed)
 
@@ -329,7 +323,9 @@ class _Importing:
         """What the other finders find; its loader is followed."""
         if name not in self.names:
             return None
-        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        others = (
+            finder.find_spec(name, path, target) for finder in sys.meta_path if not isinstance(finder, _Importing)
+        )
         spec = next((spec for spec in others if spec is not None), None)
         if spec is not None and spec.loader is not None:
             run = spec.loader.exec_module
@@ -458,7 +454,8 @@ def _same(before: Any, now: Any) -> bool:
 def _digest(value: Any) -> int | None:
     """Of what can change within a value; None where nothing can, or that is not known."""
     if isinstance(value, FunctionType):  # mutable defaults, and attributes
-        value = [x for x in (value.__defaults__ or ()) if type(x) not in ATOMS], value.__kwdefaults__, value.__dict__
+        defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+        value = [default for default in defaults if type(default) not in ATOMS], value.__dict__
         if not any(value):
             return None
     elif type(value) in ATOMS or isinstance(value, type):

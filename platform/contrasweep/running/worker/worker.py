@@ -82,9 +82,8 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         return result
 
     def cleanup(self) -> None:
-        """The actor ends, and with it what a trial left behind."""
+        """The actor ends."""
         self._drop()
-        self.isolation.close()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Nothing of Tune's: our own checkpoints lie in the storage and `_begin` finds the newest."""

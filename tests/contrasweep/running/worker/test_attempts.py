@@ -4,22 +4,24 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from counting_trial import finish, train
+from counting_trial import finish, join_checkpoint_threads, train
 
 from contrasweep import data
 from contrasweep.errors import AttemptSuperseded
 from contrasweep.running.verification import verify
-from contrasweep.running.worker import checkpoint_writer
+from contrasweep.running.worker import attempt as attempt_module
+from contrasweep.running.worker.attempt import TrialAttempt
 from contrasweep.running.worker.execution import Execution
 from contrasweep.running.worker.output import Output
 from contrasweep.storage import attempts
 from contrasweep.storage.record import Status
-from contrasweep.storage.records import LOG, StudyRecords
+from contrasweep.storage.records import ATTEMPT, LOG, StudyRecords
 from contrasweep.trial import Trial
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -50,17 +52,19 @@ def left(records: StudyRecords) -> dict[str, bytes]:
     return {key: records.store.read(key) for key in records.store.list("s/")}
 
 
-def test_an_attempt_that_wakes_ends_before_it_trains_and_writes_nothing(trial, records, no_wait):
+def test_an_attempt_that_wakes_ends_before_it_trains_and_writes_nothing(trial, records, no_wait, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     first = begun(trial, records)
     first.advance()
+    (scratch,) = tmp_path.glob("contrasweep-scratch-*")
     second = begun(trial, records)
     second.advance()
     before = left(records)
     with pytest.raises(AttemptSuperseded, match=rf"trial {trial.id}: process {os.getpid()} on .* begun it again"):
         first.advance()
-    assert first.finished and first.step == 1 and not first.scratch.exists()
+    assert first.finished and first.reports.step == 1 and not scratch.exists()
     assert left(records) == before
-    assert (finish(second).status, second.attempts) == ("done", 2)
+    assert (finish(second).status, second.attempt.extra.attempts) == ("done", 2)
 
 
 def test_one_that_is_stopped_within_a_step_writes_none_of_it(trial, records, no_wait):
@@ -90,30 +94,30 @@ def test_one_that_is_stopped_while_it_saves_does_not_set_the_checkpoint_back(tri
     monkeypatch.setattr(records.store, "put_file", stopped)
     with pytest.raises(AttemptSuperseded):
         first.advance()
-    assert first.checkpoints.latest().step == 3
+    assert first.attempt.checkpoints.latest().step == 3
 
 
 def test_a_checkpoint_that_waited_while_its_process_was_stopped_writes_nothing(trial, s3, no_wait, monkeypatch):
     def stopped(trial, resume=None):
         for report in train(trial, resume):
             if report.step == 2:
-                first.writer.drain()
+                first.attempt.writer.drain()
             if report.step == 3:
                 finish(begun(trial, records))
                 before.update(left(records))
                 awake.set()
-                first.writer._thread.join(60)
+                join_checkpoint_threads()
             yield report
 
-    def waits(snapshot):
-        assert snapshot.step == 1 or awake.wait(60)
-        store(snapshot)
+    def waits(attempt, snapshot):
+        assert attempt is not first.attempt or snapshot.step == 1 or awake.wait(60)
+        store(attempt, snapshot)
 
-    monkeypatch.setattr(checkpoint_writer, "EVERY_S", 0.0)
+    store = TrialAttempt.store
+    monkeypatch.setattr(TrialAttempt, "store", waits)
+    monkeypatch.setattr(attempt_module, "EVERY_S", 0.0)
     records, awake, before = StudyRecords(s3.uri, "s"), threading.Event(), dict[str, bytes]()
     first = Execution(trial, stopped, records, metric="accuracy")
-    store = first.writer._store
-    monkeypatch.setattr(first.writer, "_store", waits)
     with pytest.raises(AttemptSuperseded):
         first.advance(60.0)
     assert before and left(records) == before
@@ -141,11 +145,11 @@ def test_who_trains_alone_asks_once_in_ten_seconds(trial, records, monkeypatch):
 
 def test_a_claim_that_is_damaged_or_gone_ends_nobody(trial, records, no_wait):
     first = begun(trial, records)
-    records.store.write(first.attempt.key, b'{"token": 3')
+    records.store.write(records.key(trial.id, ATTEMPT), b'{"token": 3')
     (finding,) = [finding for finding in verify(records).findings if finding.file.endswith("attempt.json")]
     assert finding.repair == "delete"
     first.advance()
-    records.store.delete(first.attempt.key)
+    records.store.delete(records.key(trial.id, ATTEMPT))
     assert finish(first).status == "done"
 
 
@@ -189,7 +193,7 @@ try:
     while execution.advance().record is None:
         pass
 except AttemptSuperseded:
-    print("superseded", execution.step, flush=True)
+    print("superseded", execution.reports.step, flush=True)
 """
 
 

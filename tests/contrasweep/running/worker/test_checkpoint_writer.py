@@ -5,18 +5,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from counting_trial import finish, train
+from counting_trial import finish, join_checkpoint_threads, train
 
 from contrasweep import data
 from contrasweep.errors import StorageError
-from contrasweep.running.worker import checkpoint_writer
-from contrasweep.running.worker.checkpoint_writer import CheckpointWriter, Snapshot
+from contrasweep.running.worker import attempt as attempt_module
+from contrasweep.running.worker.attempt import CheckpointWriter, Snapshot
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.checkpoints import Checkpoints, Extra
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Report, Trial
 
 WAIT_S = 60.0  # for what must happen; nothing here takes so long
+MOMENT_S = 1e-9  # passes with each report, so that `advance` returns it and does not wait for its checkpoint
 
 
 @pytest.fixture
@@ -120,8 +121,8 @@ def test_a_storage_that_fails_meanwhile_leaves_no_record(trial, s3, monkeypatch)
 
 def test_a_trial_that_ends_early_keeps_the_checkpoint_that_was_whole(trial, s3, monkeypatch):
     """Its newest ones are too slow to be waited for, and their copies are gone once they can be stored."""
-    monkeypatch.setattr(checkpoint_writer, "EVERY_S", 0.0)
-    monkeypatch.setattr(checkpoint_writer, "CLOSE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(attempt_module, "EVERY_S", 0.0)
+    monkeypatch.setattr(attempt_module, "CLOSE_TIMEOUT_S", 0.1)
     records, begun, let = StudyRecords(s3.uri, "s"), threading.Event(), threading.Event()
     put_file = records.store.put_file
 
@@ -135,17 +136,17 @@ def test_a_trial_that_ends_early_keeps_the_checkpoint_that_was_whole(trial, s3, 
         for report in train(trial, resume):
             yield report
             if report.step == 1:
-                execution._drain()
+                execution.attempt.writer.drain()
             if report.step == 2:
                 assert begun.wait(WAIT_S)
 
     monkeypatch.setattr(records.store, "put_file", slow)
     execution = Execution(trial, counted, records, metric="accuracy")
     for _ in range(3):
-        execution._take(execution._next())
+        assert execution.advance(MOMENT_S).record is None
     execution.close()
     let.set()
-    execution.writer._thread.join(WAIT_S)
+    join_checkpoint_threads()
     latest = Checkpoints(records.store, records.key(trial.id, "checkpoint")).latest()
     assert latest is not None and (latest.step, list(latest.files)) == (1, ["n"])
     assert finish(Execution(trial, train, records, metric="accuracy")).status == "done"

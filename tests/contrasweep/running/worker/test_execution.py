@@ -4,6 +4,7 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 from typing import ClassVar
 
 import numpy as np
@@ -70,9 +71,10 @@ def exits_on_sigterm():
 
 
 @pytest.mark.parametrize("comes_out", ["as it is", "as another exception", "not at all", "as the end"])
-def test_a_process_told_to_end_is_not_the_trials_failure(trial, tmp_path, exits_on_sigterm, comes_out):
+def test_a_process_told_to_end_is_not_the_trials_failure(trial, tmp_path, exits_on_sigterm, monkeypatch, comes_out):
     """Compiled code, an import above all, turns SystemExit into another exception or swallows it: no record is written,
     the scratch folder goes, and the trial goes on from its checkpoint elsewhere."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     records = StudyRecords(str(tmp_path), "s")
 
     def told(trial, resume=None):
@@ -90,9 +92,10 @@ def test_a_process_told_to_end_is_not_the_trials_failure(trial, tmp_path, exits_
 
     first = Execution(trial, told, records, metric="accuracy")
     first.advance()
+    assert len(list(tmp_path.glob("contrasweep-scratch-*"))) == 1
     with pytest.raises(SystemExit):
         first.advance()
-    assert first.finished and not first.scratch.exists() and records.finished() == set()
+    assert first.finished and not list(tmp_path.glob("contrasweep-scratch-*")) and records.finished() == set()
     assert signal.getsignal(signal.SIGTERM) is exits_on_sigterm
     record = finish(Execution(trial, train, records, metric="accuracy"))
     assert (record.status, record.step, record.attempts) == ("done", 3, 2)
@@ -149,11 +152,11 @@ def test_a_checkpoint_that_is_no_folder_ends_the_trial_and_leaves_the_one_before
         yield Report(1, {"accuracy": 0.1}, checkpoint=tmp_path / "state")
         yield Report(2, {"accuracy": 0.2}, checkpoint=tmp_path / ("model.pt" if written == "a file" else "nowhere"))
 
-    execution = Execution(trial, careless, StudyRecords(str(tmp_path), "s"), metric="accuracy")
-    record = finish(execution)
+    records = StudyRecords(str(tmp_path), "s")
+    record = finish(Execution(trial, careless, records, metric="accuracy"))
     assert record.status == "failed" and record.step == 1
     assert "a report's checkpoint is a folder of files" in record.error
-    assert execution.checkpoints.latest().step == 1
+    assert Checkpoints(records.store, records.key(trial.id, "checkpoint")).latest().step == 1
 
 
 def test_out_of_memory_is_left_to_the_scheduler(trial, tmp_path):
@@ -192,7 +195,7 @@ def test_a_checkpoint_knows_what_the_trial_held(trial, tmp_path):
     execution.close()
     extra = Checkpoints(records.store, records.key(trial.id, "checkpoint")).latest().extra
     assert (extra.gpus, extra.cost_per_hour) == (0.25, 2.0) and extra.seconds > 0
-    assert execution.notes.phase == "search" and not hasattr(extra, "phase")
+    assert execution.attempt.notes.phase == "search" and not hasattr(extra, "phase")
 
 
 def test_closing_runs_the_trainables_clean_up(trial, tmp_path):

@@ -65,7 +65,8 @@ def test_a_trial_that_seeds_nothing_draws_the_same_numbers_whenever_it_begins(is
 def in_a_process(lines):
     """What lines of Python print, in a process of their own."""
     place = str(Path(leaving.__file__).parent)
-    start = f"import sys; sys.path.insert(0, {place!r})\nfrom contrasweep.running.worker.isolation import Isolation\n"
+    imports = "from contrasweep.running.worker.isolation import Isolation, _children"
+    start = f"import sys; sys.path.insert(0, {place!r})\n{imports}\n"
     done = subprocess.run([sys.executable, "-c", start + lines], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -81,7 +82,8 @@ for change in (lambda: None, leaving.{change.__name__}):
     isolation.begin("{CALM}", "leaving:calm", lambda: leaving.calm)
     change()
     said.append(isolation.end("leaving:calm"))
-isolation.close()
+for process in _children():
+    os.kill(process, 9)
 os.write(1, json.dumps(said).encode())
 os._exit(0)
 """

@@ -1,0 +1,201 @@
+"""One attempt of a trial, and its checkpoints on their way to the storage.
+
+A folder of this machine takes a checkpoint at once. To an object store it goes while training goes on: a trainable may
+change its files as soon as it goes on, so a checkpoint is first copied to this machine's disk; a thread then stores the
+copy, every few seconds at most. One is being stored and one may wait: a newer one takes its place, because a trial goes
+on from its newest checkpoint only. One counts when its marker is stored, as ever; what fails on the way is raised in
+the trial's own thread with its next report, and before its record at the latest.
+"""
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from contrasweep.errors import AttemptSuperseded, StorageError
+from contrasweep.running.worker.reports import Reports
+from contrasweep.storage.attempts import Attempt
+from contrasweep.storage.checkpoints import Checkpoints, Extra, files_of
+from contrasweep.storage.record import CodeRef, TrialNotes, unix_time
+from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.store import LocalStore
+from contrasweep.trial import Trial
+
+log = logging.getLogger(__name__)
+EVERY_S = 5.0
+"""Seconds from storing one checkpoint to storing the next, unless the trial waits for it: each costs some five
+requests, and a trial that is lost trains these seconds again."""
+CLOSE_TIMEOUT_S = 20.0
+"""How long a trial that is stopped early waits for its newest checkpoint."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a trial has at a checkpoint: its files, the step, what is kept beside them, how many reports there were, and
+    the latest scores of items with the step that gave them, encoded."""
+
+    folder: Path
+    step: int
+    extra: Extra
+    reports: int
+    items: tuple[int, bytes] | None = None
+
+
+class TrialAttempt:
+    """One attempt of a trial: it claims the trial, fetches the newest checkpoint and stores the next ones.
+
+    `save`, the claim's `check` and the writer's `drain` raise `AttemptSuperseded` where a later attempt has begun.
+    """
+
+    def __init__(
+        self, trial: Trial, records: StudyRecords, scratch: Path, *, notes: TrialNotes, code: CodeRef, fresh: bool
+    ) -> None:
+        """Claim the trial and fetch its checkpoint into the folder `scratch`; `fresh`: it is known to have none."""
+        self.claim = Attempt(records, trial)
+        self.checkpoints = Checkpoints(records.store, records.key(trial.id, "checkpoint"), fresh=fresh)
+        local = isinstance(records.store, LocalStore)  # to store a checkpoint there is no more than to copy it
+        self.writer = CheckpointWriter(self.store, scratch, at_once=local)
+        folder = scratch / "resume"
+        folder.mkdir()
+        saved = self.checkpoints.fetch(folder)
+        self.reports = Reports(trial, records, saved)
+        saved = saved if self.reports.rows else None
+        self.resume = folder if saved else None  # the checkpoint that training goes on from
+        before = saved.extra if saved else Extra()
+        self.code = _with_earlier(code, before) if saved else code
+        self.notes = notes
+        self.extra = Extra(  # what is kept beside each checkpoint; `save` puts in what changes
+            seconds=before.seconds,
+            started=unix_time() if before.started is None else before.started,
+            attempts=before.attempts + 1,
+            code=self.code.digest,
+            earlier_code=self.code.earlier,
+            gpus=notes.gpus,
+            shared_by=notes.shared_by,
+            cost_per_hour=notes.cost_per_hour,
+        )
+
+    def save(self, folder: Path, seconds: float) -> None:
+        """Store the files of `folder` as the checkpoint after the latest report, now or while training goes on.
+        `seconds` is the training time so far."""
+        reports = self.reports
+        extra = replace(self.extra, seconds=seconds, items=reports.items, artifacts=reports.artifacts)
+        self.writer.put(Snapshot(folder, reports.step, extra, len(reports.rows), reports.scores))
+
+    def store(self, snapshot: Snapshot) -> None:
+        """Store a checkpoint after the reports and scores that came before it, so that they agree. It may have waited
+        while this process was stopped, and another attempt has written since."""
+        self.claim.check()
+        self.reports.write(snapshot.reports, snapshot.items)
+        self.checkpoints.save(snapshot.folder, snapshot.step, snapshot.extra, check=self._check_checkpoint)
+
+    def _check_checkpoint(self) -> None:
+        """Raise where a checkpoint on its way must not be named as the newest."""
+        self.claim.check()
+        if self.writer.left:
+            raise StorageError(f"trial {self.reports.trial.id} was closed before its checkpoint was stored")
+
+
+class CheckpointWriter:
+    """Passes snapshots to `store`, from a thread of its own. All methods are called by the trial's thread."""
+
+    def __init__(self, store: Callable[[Snapshot], None], scratch: Path, *, at_once: bool = False) -> None:
+        """`scratch` is a folder for the copies. `at_once`: `put` itself stores each snapshot, without a thread."""
+        self._store, self._scratch, self.at_once = store, scratch, at_once
+        self._changed = threading.Condition()
+        self._waiting: Snapshot | None = None
+        self._storing = self._closing = self._urgent = False
+        self._due = time.monotonic()
+        self._error: BaseException | None = None
+        self.left = False  # whether the trial has gone on without what was not stored by then; the copies are removed
+        self._thread: threading.Thread | None = None
+
+    def put(self, snapshot: Snapshot) -> None:
+        """Copy a checkpoint and have it stored; it is stored at once where this machine's disk has no room for it."""
+        if self.at_once:
+            self._store(snapshot)
+            return
+        self.check()
+        copy = self._scratch / f"checkpoint-{snapshot.step}"
+        try:
+            for name, path in files_of(snapshot.folder).items():
+                (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, copy / name)
+        except OSError:
+            shutil.rmtree(copy, ignore_errors=True)
+            self.drain()
+            self._store(snapshot)
+            return
+        with self._changed:
+            replaced, self._waiting = self._waiting, replace(snapshot, folder=copy)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="checkpoints", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+        if replaced is not None:
+            shutil.rmtree(replaced.folder, ignore_errors=True)
+
+    def check(self) -> None:
+        """Raise what has failed in the thread."""
+        if self._error is not None:
+            raise self._error
+
+    def drain(self) -> None:
+        """Return when all is stored, or raise what has failed."""
+        with self._changed:
+            self._urgent = True
+            self._changed.notify_all()
+            self._changed.wait_for(self._idle)
+            self._urgent = False
+        self.check()
+
+    def abandon(self) -> None:
+        """Store nothing more."""
+        with self._changed:
+            self._waiting = None
+        self.close()
+
+    def close(self) -> None:
+        """Wait a while for what is not stored yet. A trial that loses it goes on from an earlier checkpoint."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(CLOSE_TIMEOUT_S)
+        with self._changed:
+            self.left, self._waiting = True, None
+
+    def _idle(self) -> bool:
+        return self._error is not None or (self._waiting is None and not self._storing)
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting is not None or self._closing)
+                self._changed.wait_for(lambda: self._urgent or self._closing, max(0.0, self._due - time.monotonic()))
+                snapshot, self._waiting = self._waiting, None
+                if snapshot is None:
+                    return
+                self._storing = True
+            try:
+                self._store(snapshot)
+            except BaseException as error:
+                if self._closing and not isinstance(error, AttemptSuperseded):  # nobody asks any more
+                    log.warning("the checkpoint after step %s was not stored: %s", snapshot.step, error)
+                self._error = error
+            finally:
+                shutil.rmtree(snapshot.folder, ignore_errors=True)
+                with self._changed:
+                    self._storing, self._due = False, time.monotonic() + EVERY_S
+                    self._changed.notify_all()
+            if self._error is not None:
+                return
+
+
+def _with_earlier(code: CodeRef, checkpoint: Extra) -> CodeRef:
+    """`code` with the others that trained the trial up to the checkpoint."""
+    before = [*checkpoint.earlier_code, checkpoint.code or ""]
+    return replace(code, earlier=tuple(dict.fromkeys(digest for digest in before if digest != code.digest)))

@@ -1,0 +1,164 @@
+"""What is written can be read again: any record, attempt and error text, whatever a clock or a trainable says."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from contrasweep.data.manifest import Manifest
+from contrasweep.running.worker.execution import Execution
+from contrasweep.storage.attempts import read_begun
+from contrasweep.storage.names import MAX_NAME
+from contrasweep.storage.record import ERROR_BYTES, RECORD_FILE, CodeRef, Phase, Record, Status, TrialNotes
+from contrasweep.storage.records import StudyRecords
+from contrasweep.trial import Report, Trial
+
+LABELS = st.text(st.characters(exclude_categories=["C", "Z"]), max_size=MAX_NAME)
+NAMES = st.text("aZ09_-", min_size=1, max_size=MAX_NAME)
+DIGESTS = st.text("0123456789abcdef", max_size=64)
+COUNTS = st.integers(0, 2**53)
+MEASURES = st.floats(0, 1e15)
+CLOCKS = st.floats(-1e12, 1e12)
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
+CONFIGS = st.dictionaries(
+    TEXTS,
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | FINITE | TEXTS,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+        max_leaves=8,
+    ),
+    max_size=4,
+)
+TRIALS = st.builds(
+    Trial,
+    study=NAMES,
+    arm=LABELS,
+    trainable=LABELS,
+    config=CONFIGS,
+    data=st.builds(Manifest, LABELS, st.just("/d"), st.just("image"), st.just({})),
+    fold=st.none() | COUNTS,
+    seed=st.integers(0, 2**63 - 1),
+)
+NOTES = st.builds(
+    TrialNotes,
+    phase=st.none() | st.sampled_from(Phase),
+    candidate=st.none() | COUNTS,
+    parent=st.none() | NAMES,
+    gpus=st.none() | MEASURES,
+    gpu_type=st.none() | LABELS,
+    refused_by=st.none() | TEXTS,
+)
+ERRORS = st.none() | st.builds(
+    lambda text, times: text * times, st.text(st.characters(), max_size=20), st.sampled_from([1, 99, ERROR_BYTES])
+)
+MEASURED = st.fixed_dictionaries(
+    {},
+    optional={
+        "metrics": st.dictionaries(LABELS, st.floats(), max_size=4),
+        "step": COUNTS,
+        "seconds": st.floats(-1e12, 1e12),
+        "started": CLOCKS,
+        "ended": CLOCKS,
+        "attempts": COUNTS,
+        "error": ERRORS,
+        "host": st.text(st.characters()),
+        "gpu_memory_gib": st.none() | MEASURES,
+        "items": st.lists(LABELS, max_size=3).map(tuple),
+        "artifacts": st.lists(NAMES, max_size=3).map(tuple),
+        "notes": NOTES,
+        "versions": st.dictionaries(LABELS, LABELS, max_size=3),
+        "code": st.builds(CodeRef, DIGESTS, LABELS, st.booleans(), st.lists(DIGESTS, max_size=3).map(tuple)),
+        "unread": st.lists(st.text(st.characters(), max_size=2 * MAX_NAME), max_size=3).map(tuple),
+    },
+)
+TRIAL = Trial("s", "a", "m:f", {}, Manifest("d", "/d", "image", {}))
+
+
+def comparable(record: Record) -> Record:
+    """NaN is not equal to itself."""
+    metrics = {name: "NaN" if math.isnan(value) else value for name, value in record.metrics.items()}
+    return replace(record, metrics=metrics)
+
+
+@given(TRIALS, st.sampled_from([Status.DONE, Status.PRUNED, Status.FAILED, Status.INFEASIBLE]), MEASURED)
+@example(TRIAL, Status.FAILED, {"error": "é" * ERROR_BYTES})
+@example(TRIAL, Status.FAILED, {"error": "\udcff" * ERROR_BYTES})
+@example(TRIAL, Status.DONE, {"started": 9.0, "ended": -7200.0, "seconds": -1.0})
+def test_any_record_that_is_written_is_read_back(trial, status, measured):
+    record = Record.of(trial, status=status, **measured)
+    content = record.to_json()
+    assert comparable(RECORD_FILE.decode(content, "record.json")) == comparable(record)
+    assert len((record.error or "").encode()) <= ERROR_BYTES
+    if {"started", "ended"} <= measured.keys():
+        assert 0 <= record.started <= record.ended
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=30), st.integers(0, ERROR_BYTES))
+def test_a_long_error_keeps_its_head_and_its_tail_and_says_how_much_is_left_out(unit, more):
+    error = f"Traceback: {unit}" + "x" * (ERROR_BYTES + more) + f"{unit} the end"
+    kept = Record.of(TRIAL, status=Status.FAILED, error=error).error
+    assert kept.startswith(f"Traceback: {unit}x") and kept.endswith(f"x{unit} the end")
+    head, mark, tail = kept.split("\n--- ")[0], kept.split("\n--- ")[1].split("\n")[0], kept.split("left out here\n")[1]
+    left_out = len(error.encode()) - len(head.encode()) - len(tail.encode())
+    assert mark == f"{left_out:,} bytes are left out here"
+
+
+def test_a_trial_that_raises_70_mb_blocks_nothing(tmp_path):
+    def prints_its_tensor(trial, resume=None):
+        yield Report(1, {"accuracy": 0.5})
+        raise ValueError("x" * 70_000_000)
+
+    records = StudyRecords(str(tmp_path), "s")
+    execution = Execution(TRIAL, prints_its_tensor, records, metric="accuracy")
+    while (record := execution.advance().record) is None:
+        pass
+    assert records.read_one(TRIAL.id) == record and record.status == "failed"
+    assert "in prints_its_tensor\n" in record.error and "ValueError: xxx" in record.error
+    assert len(record.to_json()) < 2 * ERROR_BYTES
+
+
+def test_a_clock_before_1970_leaves_a_record_and_a_claim_that_are_read(tmp_path, monkeypatch):
+    def one(trial, resume=None):
+        yield Report(1, {"accuracy": 0.5})
+
+    monkeypatch.setattr("time.time", lambda: -7200.0)
+    records = StudyRecords(str(tmp_path), "s")
+    execution = Execution(TRIAL, one, records, metric="accuracy")
+    execution.advance()
+    begun = read_begun(records, TRIAL.id)
+    assert begun is not None and begun[0].id == TRIAL.id
+    record = execution.advance().record
+    assert record is not None and record.status == "done" and records.read_one(TRIAL.id) == record
+
+
+@pytest.mark.parametrize("kind", ["int64", "uint8"])
+def test_a_step_that_numpy_counted_is_one(tmp_path, kind):
+    """It had been a fault of the machine, tried again and again: no JSON file holds such a number."""
+    np = pytest.importorskip("numpy")
+
+    def counted(trial, resume=None):
+        for step in np.arange(1, 3, dtype=kind):
+            yield Report(step, {"accuracy": np.float32(0.5)})
+
+    records = StudyRecords(str(tmp_path), "s")
+    execution = Execution(TRIAL, counted, records, metric="accuracy")
+    while (record := execution.advance().record) is None:
+        pass
+    assert (record.status, record.step) == ("done", 2) and records.read_one(TRIAL.id) == record
+
+
+@pytest.mark.parametrize("step", [2.0, 1.5, float("nan"), None, "2", 2**53 + 1, 2**70])
+def test_what_no_file_takes_for_a_step_ends_its_trial_alone(tmp_path, step):
+    def odd(trial, resume=None):
+        yield Report(1, {"accuracy": 0.5})
+        yield Report(step, {"accuracy": 0.6})
+
+    records = StudyRecords(str(tmp_path), "s")
+    execution = Execution(TRIAL, odd, records, metric="accuracy")
+    while (record := execution.advance().record) is None:
+        pass
+    assert (record.status, record.step) == ("failed", 1) and records.read_one(TRIAL.id) == record
+    assert "a step is a whole number up to 2**53" in record.error
