@@ -39,8 +39,8 @@ class ReportData:
     names: DisplayNames = NONE  # what is shown in place of declared names; settings that were searched keep theirs
     curves: pd.DataFrame | None = None  # trial_id, step, metrics
     system: pd.DataFrame | None = None  # trial_id, step, time and what was in use, of trials of 10 s and more
-    search: pd.DataFrame | None = None  # as `results.searched.search_frame` has it
-    importance: pd.DataFrame | None = None  # as `results.searched.importance` has it
+    search: pd.DataFrame | None = None  # as `results.search.search_frame` has it
+    importance: pd.DataFrame | None = None  # as `results.search.importance` has it
     links: Mapping[str, str] = field(default_factory=dict)  # trial id -> MLflow run
     images: list[tuple[str, bytes]] = field(default_factory=list)  # figures of single trials: caption, PNG
     by_item: list[FrameRow] = field(default_factory=list)  # comparisons over test items of single trials
