@@ -5,13 +5,14 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
-from contrasweep.running.execution import Execution
 
 from cluster.usage import Meter
 from contrasweep.data.manifest import Manifest
 from contrasweep.report.data import ReportData
 from contrasweep.report.page import html_report
+from contrasweep.report.svg import draw
 from contrasweep.report.utilisation import use_figures
+from contrasweep.running.worker.execution import Execution
 from contrasweep.storage import compact
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
@@ -65,8 +66,8 @@ def test_the_report_shows_what_gpus_did_over_the_study():
     system = frame(gpu_utilization_percentage=80.0, cpu_utilization_percentage=30.0, gpu_memory_gib=4.0)
     busy, held, cores = shown(system)
     assert (busy.title, cores.title) == ("How busy GPUs were", "How busy the hosts' cores were")
-    assert "minutes since" in busy.svg and "80" in busy.svg
-    assert "GPU memory" in held.title and "8" in held.svg, "two trials hold four each"
+    assert "minutes since" in draw(busy.chart) and "80" in busy.svg
+    assert "GPU memory" in held.title and "8" in draw(held.chart), "two trials hold four each"
 
 
 @pytest.mark.parametrize("system", [None, frame().head(2), frame().assign(time=5.0), frame()])
