@@ -66,7 +66,7 @@ def test_the_report_shows_what_gpus_did_over_the_study():
     system = frame(gpu_utilization_percentage=80.0, cpu_utilization_percentage=30.0, gpu_memory_gib=4.0)
     busy, held, cores = shown(system)
     assert (busy.title, cores.title) == ("How busy GPUs were", "How busy the hosts' cores were")
-    assert "minutes since" in draw(busy.chart) and "80" in busy.svg
+    assert "minutes since" in draw(busy.chart) and "80" in draw(busy.chart)
     assert "GPU memory" in held.title and "8" in draw(held.chart), "two trials hold four each"
 
 
