@@ -47,6 +47,10 @@ ATOMS = (int, float, str, bytes, bool, type(None), complex)
 SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
+Values = dict[str, Any]
+"""By the name of a state, a logger or an attribute: its value."""
+
+
 class State(NamedTuple):
     """Something that a process has only one of; `library` is imported already where it is read or written."""
 
@@ -98,7 +102,7 @@ def _set_gc(value: tuple[bool, tuple[int, int, int]]) -> None:
     gc.set_threshold(*value[1])
 
 
-def _loggers() -> dict[str, Any]:
+def _loggers() -> Values:
     """Level, handlers and so on of each logger that does not have those of a new one."""
     loggers = [logging.root, *logging.root.manager.loggerDict.values()]
     read = {
@@ -109,7 +113,7 @@ def _loggers() -> dict[str, Any]:
     return {name: values for name, values in read.items() if values != (0, True, False, [], [])}
 
 
-def _set_loggers(value: Mapping[str, Any]) -> None:
+def _set_loggers(value: Values) -> None:
     for name in {*_loggers(), *value}:
         logger = logging.root if name == "root" else logging.getLogger(name)
         level, logger.propagate, logger.disabled, handlers, filters = value.get(name, (0, True, False, [], []))
@@ -198,11 +202,11 @@ class Isolation:
 
     def __init__(self) -> None:
         self._reference = _read()
-        self._imports: dict[str, dict[str, Any]] = {}  # by a trainable's module, what its import changed
+        self._imports: dict[str, Values] = {}  # by a trainable's module, what its import changed
         self._set_by_import = ""  # of these, the first that changed anything
-        self._expected: dict[str, Any] = {}
-        self._own: dict[str, dict[str, Any]] = {}  # what is in the user's modules, with digests
-        self._installed: dict[str, dict[str, Any]] = {}
+        self._expected: Values = {}
+        self._own: dict[str, Values] = {}  # what is in the user's modules, with digests
+        self._installed: dict[str, Values] = {}
         self._seen: set[str] = set()
         self._threads: set[threading.Thread] = set()
         self._children: set[int] = set()
@@ -295,16 +299,16 @@ class Isolation:
             sys.modules["torch"].manual_seed(self._seed)
 
 
-def _read(library: str = "") -> dict[str, Any]:
+def _read(library: str = "") -> Values:
     """All states of what is imported, or of one library."""
     return {s.name: s.read() for s in STATES if s.library in sys.modules and library in ("", s.library)}
 
 
-def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def _changed(before: Values, now: Values) -> list[str]:
     return [name for name, value in now.items() if name in before and before[name] != value]
 
 
-def _write(expected: Mapping[str, Any]) -> None:
+def _write(expected: Values) -> None:
     main = threading.current_thread() is threading.main_thread()
     for state in STATES:
         there = state.library in sys.modules and state.name in expected and (main or state.write is not _set_handlers)
@@ -402,7 +406,7 @@ def _is_helper(child: int) -> bool:
     return True
 
 
-def _library_contents() -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _library_contents() -> Iterator[tuple[str, Mapping[str, object]]]:
     """By name, the attributes of modules and classes that one patches."""
     for name in (*LIBRARIES, *TORCH):
         if name in sys.modules:
@@ -414,7 +418,7 @@ def _library_contents() -> Iterator[tuple[str, Mapping[str, Any]]]:
                 yield f"torch.nn.{name}", vars(value)
 
 
-def _patched(library: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+def _patched(library: str, before: Mapping[str, object], now: Mapping[str, object]) -> str:
     """An attribute of a library that is another one than before, or came from elsewhere; "" where there is none."""
     if len(before) == len(now) and all(map(operator.is_, before.values(), now.values())):
         return ""
@@ -431,9 +435,9 @@ def _patched(library: str, before: Mapping[str, Any], now: Mapping[str, Any]) ->
     return next((name for name in before if name not in now and root != "sys"), "")
 
 
-def _contents(module: ModuleType) -> dict[str, Any]:
+def _contents(module: ModuleType) -> Values:
     """What stands in a module and in its classes, by name: each value with a digest of what can change in it."""
-    found: dict[str, Any] = {}
+    found = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, value in list(vars(module).items()):
