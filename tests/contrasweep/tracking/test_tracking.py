@@ -370,7 +370,7 @@ def test_ends_are_told_apart(study: Study) -> None:
     assert [f.path for f in study.client.list_artifacts(failed.info.run_id)] == ["traceback.txt"]
     assert Path(study.client.download_artifacts(failed.info.run_id, "traceback.txt")).read_text() == error
     assert study.parent().info.status == "KILLED"
-    assert study.parent().data.tags["trials"] == "1 pruned, 1 failed, 1 infeasible of 8"
+    assert study.parent().data.tags["trials"] == "1 failed, 1 infeasible, 1 pruned of 8"
 
 
 @pytest.mark.parametrize(
