@@ -10,13 +10,28 @@ from typing import Annotated, Any, Literal
 import typer
 
 from contrasweep.errors import SpecError
+from contrasweep.paths import local_path
 
 Study = Annotated[str, typer.Argument(metavar="STUDY", help="module:NAME, or a .yaml file")]
 Sets = Annotated[
     list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Change a field of the study; repeatable.")
 ]
+
+
+def checked_storage(value: str) -> str:
+    """What is given for --storage; `SpecError` where this machine can have no such folder."""
+    if "://" not in value:
+        local_path(value, "--storage")
+    return value
+
+
 Storage = Annotated[
-    str, typer.Option(help="Folder or s3://bucket/prefix for records and checkpoints.", envvar="CONTRASWEEP_STORAGE")
+    str,
+    typer.Option(
+        help="Folder or s3://bucket/prefix for records and checkpoints.",
+        envvar="CONTRASWEEP_STORAGE",
+        callback=checked_storage,
+    ),
 ]
 Tracking = Annotated[
     str,

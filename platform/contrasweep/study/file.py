@@ -14,7 +14,7 @@ from contrasweep.study import dotted
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.study import Study
 from contrasweep.study.sweep import Sweep
-from contrasweep.study.yaml_text import MAX_CHARACTERS, read_yaml
+from contrasweep.yaml_text import MAX_CHARACTERS, read_yaml
 
 
 def load_study(name: str, sets: Sequence[str] = ()) -> Study:

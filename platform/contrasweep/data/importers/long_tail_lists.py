@@ -11,6 +11,7 @@ from contrasweep.data.content import Content, Importer, Rejected
 from contrasweep.data.importers import encoded_images
 from contrasweep.data.importers.encoded_images import File
 from contrasweep.errors import DataError
+from contrasweep.paths import local_path
 from contrasweep.schema import checked
 
 IMAGENET = {"train": "ImageNet_LT_train.txt", "dev": "ImageNet_LT_val.txt", "test": "ImageNet_LT_test.txt"}
@@ -27,7 +28,7 @@ class Settings:
 
 def _read(names: dict[str, str], classes: int) -> Any:
     def read(source: Path, settings: Settings) -> Content:
-        lists = Path(settings.lists).expanduser() if settings.lists else source
+        lists = local_path(settings.lists, "lists") if settings.lists else source
         if missing := [name for name in names.values() if not (lists / name).is_file()]:
             raise DataError(f"{lists} has no {', '.join(missing)}; pass the folder of the lists with --set lists=PATH")
         specs, rejected = encoded_images.spec(settings.size), Rejected()
