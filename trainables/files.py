@@ -5,7 +5,7 @@ import hashlib
 from pathlib import Path
 
 from contrasweep.errors import DataError, SpecError
-from contrasweep.paths import local_path
+from contrasweep.storage.names import local_path
 
 DIGITS = 16
 

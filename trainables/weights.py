@@ -7,7 +7,7 @@ from typing import Any
 from contrasweep.components import Component
 from contrasweep.errors import DataError, SpecError
 from contrasweep.imports import project_folders
-from contrasweep.paths import local_path
+from contrasweep.storage.names import local_path
 from trainables.pytorch import nn, torch
 
 NESTED = ("state_dict", "model")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from contrasweep.errors import SpecError
-from contrasweep.paths import local_path
+from contrasweep.storage.names import local_path
 
 Study = Annotated[str, typer.Argument(metavar="STUDY", help="module:NAME, or a .yaml file")]
 Sets = Annotated[

@@ -20,7 +20,7 @@ import filelock
 
 from contrasweep.data.integrity import sha256
 from contrasweep.errors import DataError
-from contrasweep.paths import local_path
+from contrasweep.storage.names import local_path
 
 log = logging.getLogger(__name__)
 ENTRY = "entry.json"

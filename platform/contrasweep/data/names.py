@@ -8,9 +8,9 @@ from urllib.parse import parse_qsl
 
 from contrasweep.config import Config
 from contrasweep.data.content import Content, Importer, NoSettings
+from contrasweep.data.yaml_text import read_yaml
 from contrasweep.errors import DataError, SpecError, choose_from
 from contrasweep.imports import import_from_here, import_path
-from contrasweep.yaml_text import read_yaml
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from contrasweep.data.integrity import check_shard, sha256
 from contrasweep.data.manifest import MANIFEST, Manifest, Shard, SplitCounts
 from contrasweep.data.names import Name, importer, parse
 from contrasweep.errors import DataError
-from contrasweep.paths import local_path
 from contrasweep.storage.json_file import MAX_BYTES
+from contrasweep.storage.names import local_path
 from contrasweep.storage.store import Store, open_store
 
 log = logging.getLogger(__name__)

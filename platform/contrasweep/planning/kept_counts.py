@@ -28,7 +28,7 @@ from contrasweep.code import PresentCode
 from contrasweep.code.distributions import installed_version
 from contrasweep.data.cache import cache_folder
 from contrasweep.errors import StorageError
-from contrasweep.paths import local_path
+from contrasweep.storage.names import local_path
 from contrasweep.storage.store import LocalStore
 from contrasweep.trial import Trial
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from contrasweep.errors import StorageError
-from contrasweep.paths import local_path
-from contrasweep.storage.names import is_key
+from contrasweep.storage.names import is_key, local_path
 from contrasweep.storage.read_limit import MAX_READ, too_large
 
 COPY_BYTES = 2**20

@@ -5,8 +5,8 @@ import shutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from contrasweep.paths import local_path
 from contrasweep.storage.attempts import BegunTrial
+from contrasweep.storage.names import local_path
 from contrasweep.storage.record import Record, TrialLike
 from contrasweep.study import dotted
 from contrasweep.tracking.tracked_study import TrackedStudy

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from contrasweep.errors import SpecError
-from contrasweep.paths import local_path
 from contrasweep.storage.attempts import BegunTrial
+from contrasweep.storage.names import local_path
 from contrasweep.storage.record import Record
 from contrasweep.tracking.event_files import trial_name
 from contrasweep.tracking.tracked_study import TrackedStudy

@@ -9,9 +9,9 @@ from typer.main import get_command
 
 from contrasweep import AblationGrid, Arm, SpecError, Sweep
 from contrasweep.cli.app import app
+from contrasweep.data.yaml_text import MAX_DEPTH, MAX_NODES, read_yaml
 from contrasweep.imports import import_path
 from contrasweep.study.file import load_study
-from contrasweep.yaml_text import MAX_DEPTH, MAX_NODES, read_yaml
 
 BASE = "name: s\ndata: digits\nfolds: 2\narms:\n  a: {trainable: 'trainables.contrastive:train'}\n"
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(

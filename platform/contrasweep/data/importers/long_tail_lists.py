@@ -11,8 +11,8 @@ from contrasweep.data.content import Content, Importer, Rejected
 from contrasweep.data.importers import encoded_images
 from contrasweep.data.importers.encoded_images import File
 from contrasweep.errors import DataError
-from contrasweep.paths import local_path
 from contrasweep.schema import checked
+from contrasweep.storage.names import local_path
 
 IMAGENET = {"train": "ImageNet_LT_train.txt", "dev": "ImageNet_LT_val.txt", "test": "ImageNet_LT_test.txt"}
 INATURALIST = {"train": "iNaturalist18_train.txt", "test": "iNaturalist18_val.txt"}

@@ -10,8 +10,8 @@ import urllib.request
 from pathlib import Path
 
 from contrasweep.errors import SpecError, StorageError
-from contrasweep.paths import local_path
 from contrasweep.secrets import redacted, remember, secret_from_environment
+from contrasweep.storage.names import local_path
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 UI_PORT = 5000
