@@ -18,8 +18,7 @@ Sets = Annotated[
 ]
 
 
-def checked_storage(value: str) -> str:
-    """What is given for --storage; `SpecError` where this machine can have no such folder."""
+def _checked_storage(value: str) -> str:
     if "://" not in value:
         local_path(value, "--storage")
     return value
@@ -28,9 +27,9 @@ def checked_storage(value: str) -> str:
 Storage = Annotated[
     str,
     typer.Option(
-        help="Folder or s3://bucket/prefix for records and checkpoints.",
+        help="Folder or s3://bucket/prefix for records, checkpoints and datasets.",
         envvar="CONTRASWEEP_STORAGE",
-        callback=checked_storage,
+        callback=_checked_storage,
     ),
 ]
 Tracking = Annotated[
