@@ -519,6 +519,7 @@ def table(counts: dict[str, dict[str, Count]]) -> str:
         + f" | {count.slowest_s:.1f} | {count.seconds:.0f} |"
         for seed, of in counts.items()
         for name, count in of.items()
+        if count.commands
     ]
     return head + "\n".join(rows) + "\n"
 
