@@ -13,12 +13,15 @@ import contextlib
 import copy
 import faulthandler
 import functools
+import importlib
 import io
 import json
 import math
 import os
+import pkgutil
 import platform
 import random
+import re
 import shutil
 import signal
 import sys
@@ -27,7 +30,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -35,6 +38,7 @@ from typing import Any
 import yaml
 from typer.main import get_command
 
+import search_spaces
 from benchmarks.report import _leave
 from contrasweep import AblationGrid, Arm, Replicates, Sweep
 from contrasweep.cli import app as application
@@ -48,14 +52,14 @@ from contrasweep.storage.json_file import _HEADER, _digest
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.superseded import put_aside
-from contrasweep.study.file import load_study, to_plain
+from contrasweep.study.file import to_plain
 from contrasweep.tracking.links import write_links
 
 HANG_S, STOPPED_S, STUCK_S = 5.0, 60, 90
 KEEP_EVERY = 50
 TITLES = {"files": "mutated study files, `plan`", "readings": "readings of broken storages"}
 LONGEST = 3000
-STUDIES = ("search_spaces.quickstart:STUDY", "search_spaces.tuned_losses:STUDY")
+ROOT = Path(__file__).parents[1]
 READERS = (
     ("report", "--json"),
     ("report", "--format", "text"),
@@ -154,7 +158,7 @@ def judge(count: Count, outcome: Outcome, what: str) -> None:
     count.seconds += outcome.seconds
     if outcome.status == 2:
         count.refused += 1
-    else:
+    elif not outcome.traceback:
         count.accepted += 1
     if outcome.traceback or "Traceback (most recent" in outcome.stderr:
         count.note("traceback", f"{what}\n{(outcome.traceback or outcome.stderr)[-1500:]}")
@@ -173,6 +177,67 @@ NASTY: tuple[Any, ...] = (
     *("auto", "tpe", "asha", "grid", "pbt", "max", "min", "test", "all", "nan", "<= 1", ">= x", "digits?x=1"),
     *({"low": 0, "high": 1}, {"low": 1, "high": 0}, {"low": 0, "high": 1, "step": 1e-300}, {"options": []}),
     *({"low": 1e-300, "high": 1e300, "log": True}, {"options": [1, 1]}, {"first": 0, "step": 0, "most": 10**9}),
+)
+NAMES = (
+    "~nosuch/x",
+    "~nosuch",
+    "file://~nosuch/x",
+    "nosuch://x/y",
+    "~",
+    "/",
+    "//x",
+    "../x",
+    "a\nb",
+    " ",
+    "a?b?c",
+    "?=",
+)
+"""Of datasets and storages."""
+SETTINGS = (
+    "[",
+    "{a",
+    "]",
+    "'",
+    '"',
+    "*a",
+    "&a [*a]",
+    "!!int ''",
+    "!!python/name:os.system",
+    "@",
+    "%25",
+    "a: b: c",
+    "|",
+)
+SETTINGS += (
+    "2026-13-01",
+    "9" * 5000,
+    ".inf",
+    "%00",
+    "%ud800",
+    "[1]",
+    "{k: v}",
+    "50",
+    "",
+    "-1",
+    "true",
+    "~nosuch/x",
+    "[" * 99,
+)
+TAGS = (
+    "int",
+    "float",
+    "bool",
+    "null",
+    "timestamp",
+    "binary",
+    "set",
+    "omap",
+    "pairs",
+    "str",
+    "seq",
+    "map",
+    "merge",
+    "value",
 )
 FIELDS = tuple(dict.fromkeys(f.name for kind in (AblationGrid, Sweep, Arm, Replicates) for f in fields(kind)))
 
@@ -203,6 +268,52 @@ def mutated_tree(random_: random.Random, tree: Any) -> Any:
             else:
                 node[key] = copy.deepcopy(random_.choice(NASTY))
     return tree
+
+
+def dataset(random_: random.Random) -> str:
+    """A name of a dataset that is none, or one with parameters."""
+    if random_.random() < 0.4:
+        return random_.choice((*NAMES, "a\0b", "\ud800"))
+    keys = random_.choices(
+        ("imbalance_factor", "lists", "size", "name", "self", "", "x.y", "\0"), k=random_.choice((1, 1, 2))
+    )
+    of = random_.choice(
+        ("digits-lt", "digits-lt", "digits", "cifar10-lt", "imagenet-lt", "images", "nosuch", "os:system")
+    )
+    return f"{of}?{'&'.join(f'{key}={random_.choice(SETTINGS)}' for key in keys)}"
+
+
+def mutated_study(random_: random.Random, tree: Any) -> Any:
+    """`tree` with another dataset, or with an axis of which one value is of another type, by itself or zipped."""
+    tree = copy.deepcopy(tree)
+    plain = (None, 5, 0.5, True, [], {"k": "v"}) if random_.random() < 0.5 else NASTY
+    other = dataset(random_) if random_.random() < 0.4 else copy.deepcopy(random_.choice(plain))
+    if random_.random() < 0.3:
+        tree["data"] = other
+        return tree
+    key, known = random_.choice(
+        (("data", "digits-lt"), ("data", "digits-lt"), ("epochs", 1), ("loss", "supcon"), ("x", 1))
+    )
+    axis = {key: random_.sample([known, other], 2)}
+    where = random_.randrange(4)
+    if where < 2:
+        tree["axes"] = {**tree.get("axes", {}), **axis}
+    elif where == 2:
+        tree["zipped"] = [{**axis, random_.choice(("batch_size", "data", "seed")): [8, 16]}]
+    else:
+        tree["subgrids"] = [{"axes": axis}]
+    return tree
+
+
+def tagged(random_: random.Random, text: str) -> str:
+    """YAML in which a value or key has a tag, with what it had or with another value."""
+    places = [match.end() for match in re.finditer(r"^ *(?:- )?(?:[\w.-]+: )?", text, re.MULTILINE)]
+    at = random_.choice(places)
+    value = random_.choice(
+        ("", "''", "x", "-", "0x", "0b", "1:", "2026-13-01", "[]", "{}", "[a]", "{a: }", "'\\0'", "+", "_")
+    )
+    value = value if random_.random() < 0.7 else text[at:].partition("\n")[0]
+    return f"{text[:at]}!!{random_.choice(TAGS)} {value}\n{text[at:].partition(chr(10))[2]}"
 
 
 def mutated_text(random_: random.Random, text: str) -> str:
@@ -239,29 +350,49 @@ def mutated_text(random_: random.Random, text: str) -> str:
 
 def fuzz_files(count: Count, number: int, seed: int, folder: Path, keep: Keep) -> None:
     """`contrasweep plan` on mutated study files, from the number that was counted so far on."""
-    trees = [_plain(load_study(name)) for name in STUDIES]
+    trees, none = corpus(), str(folder / "none")
     file = folder / "study.yaml"
-    command("plan", STUDIES[0], "--storage", str(folder / "none"))  # what is imported once is no part of a reading
+    command(
+        "plan", "search_spaces.quickstart:STUDY", "--storage", none
+    )  # what is imported once is no part of a reading
     while count.commands < number and keep(count):
         i = count.commands
         random_ = random.Random(f"files {seed} {i}")
         tree = random_.choice(trees)
-        if random_.random() < 0.6:
-            text = yaml.safe_dump(mutated_tree(random_, tree), sort_keys=False)
-        else:
-            text = mutated_text(random_, yaml.safe_dump(tree, sort_keys=False))
+        if random_.random() < 0.25:
+            tree = {**tree, "data": "digits-lt"}  # of others, which are not staged, less is planned
+        if (kind := random_.random()) < 0.3:
+            tree = mutated_tree(random_, tree)
+        elif kind < 0.6:
+            tree = mutated_study(random_, tree)
+        text = yaml.safe_dump(tree, sort_keys=False, width=1000)
+        if kind > 0.6:
+            text = tagged(random_, text) if kind > 0.8 else mutated_text(random_, text)
         file.write_bytes(text.encode("utf-8", "surrogatepass"))
-        outcome = command("plan", str(file), "--storage", str(folder / "none"), *(["--json"] if i % 7 == 0 else []))
+        storage = random_.choice(NAMES) if random_.random() < 0.02 else none
+        outcome = command("plan", str(file), "--storage", storage, *(["--json"] if i % 7 == 0 else []))
         before = len(count.examples)
-        judge(count, outcome, f"file {i}")
+        judge(count, outcome, f"file {i} --storage {storage}")
         if len(count.examples) > before and len(text) < 3000:
             count.examples[-1] += f"\n{text}"
 
 
-def _plain(study: Any) -> Any:
-    plain = to_plain(study)
-    plain["folds"] = 2
-    return plain
+def corpus() -> list[Any]:
+    """The studies of search_spaces, and what the pages and search_spaces show as YAML, completed to a study."""
+    modules = [
+        importlib.import_module(f"search_spaces.{of.name}") for of in pkgutil.iter_modules(search_spaces.__path__)
+    ]
+    studies = {
+        study.name: study for of in modules for study in vars(of).values() if isinstance(study, AblationGrid | Sweep)
+    }
+    pages = "".join(page.read_text() for page in sorted((ROOT / "docs").glob("*.md")))
+    shown = [file.read_text() for file in sorted((ROOT / "search_spaces").glob("*.yaml"))]
+    shown += re.findall(r"```yaml\n(.*?)```", pages, re.DOTALL)
+    least = {"name": "s", "data": "digits-lt", "arms": {"a": {"trainable": "trainables.contrastive:train"}}}
+    return [
+        *({**to_plain(study), **({} if study.replicates else {"folds": 2})} for study in studies.values()),
+        *({**least, **yaml.safe_load(t)} for t in shown),
+    ]
 
 
 def fill(storage: str) -> StudyRecords:
@@ -388,6 +519,7 @@ def table(counts: dict[str, dict[str, Count]]) -> str:
         + f" | {count.slowest_s:.1f} | {count.seconds:.0f} |"
         for seed, of in counts.items()
         for name, count in of.items()
+        if count.commands
     ]
     return head + "\n".join(rows) + "\n"
 
@@ -416,7 +548,7 @@ def run() -> int:
     application.app = functools.partial(get_command(application.app).main, prog_name="contrasweep")  # built once
 
     def write() -> None:
-        kept = {seed: {name: asdict(count) for name, count in of.items()} for seed, of in counts.items()}
+        kept = {seed: {name: vars(count) for name, count in of.items()} for seed, of in counts.items()}
         output.write_text(json.dumps(kept, indent=1))
         output.with_suffix(".md").write_text(table(counts))
 

@@ -5,6 +5,7 @@ import hashlib
 from pathlib import Path
 
 from contrasweep.errors import DataError, SpecError
+from contrasweep.storage.names import local_path
 
 DIGITS = 16
 
@@ -14,7 +15,7 @@ def with_digest(path: str, place: str) -> str:
     file."""
     if "#" in path:
         return path
-    file = Path(path).expanduser()
+    file = local_path(path, place)
     if not file.is_file():
         raise SpecError("there is no such file", place=place, value=path)
     return f"{path}#{_digest(file)}"
@@ -24,7 +25,7 @@ def checked_file(text: str, place: str) -> Path:
     """The file of a `path#digest`, or of a plain path; `DataError` where its content is another than when the study was
     planned."""
     path, _, digest = text.partition("#")
-    file = Path(path).expanduser()
+    file = local_path(path, place)
     if not file.is_file():
         raise DataError(f"{place}: {path} is not on this host")
     if digest and (here := _digest(file)) != digest:

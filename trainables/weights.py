@@ -7,6 +7,7 @@ from typing import Any
 from contrasweep.components import Component
 from contrasweep.errors import DataError, SpecError
 from contrasweep.imports import project_folders
+from contrasweep.storage.names import local_path
 from trainables.pytorch import nn, torch
 
 NESTED = ("state_dict", "model")
@@ -32,7 +33,7 @@ def with_digest(component: Component) -> Component:
 
 def locate(file: str) -> Path:
     """The file, as it stands or in the project's folder; `SpecError` where there is none."""
-    for path in (Path(file).expanduser(), *(folder / file for folder in project_folders())):
+    for path in (local_path(file, "weights"), *(folder / file for folder in project_folders())):
         if path.is_file():
             return path
     raise SpecError("there is no such file of weights", place="weights", value=file, hint=f"looked in {Path.cwd()}")

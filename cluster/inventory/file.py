@@ -18,8 +18,8 @@ def read_inventory(path: str | Path) -> Inventory:
         content = yaml.safe_load(Path(path).read_text())
     except OSError as error:
         raise InventoryError(f"inventory {path} cannot be read ({error.strerror})") from None
-    except yaml.YAMLError as error:
-        raise InventoryError(f"inventory {path} is not YAML ({str(error).splitlines()[0]})") from None
+    except Exception as error:  # PyYAML raises what `int` and the like do
+        raise InventoryError(f"inventory {path} is not YAML ({str(error).partition(chr(10))[0]})") from None
     if not isinstance(content, Mapping) or set(content) != {"nodes"} or not isinstance(content["nodes"], list):
         raise InventoryError(f"inventory {path}: there must be one key, nodes, with a list of hosts")
     return Inventory(

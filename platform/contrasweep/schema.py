@@ -57,7 +57,7 @@ def checked(cls: C, *, extra: Literal["forbid", "allow"] = "forbid") -> C:
     wrapped: Any = pydantic.dataclasses.dataclass(cls, frozen=True, config=config)
     build = wrapped.__init__
 
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+    def __init__(self: Any, /, *args: Any, **kwargs: Any) -> None:
         try:
             build(self, *args, **kwargs)
         except pydantic.ValidationError as error:

@@ -85,6 +85,7 @@ def test_a_known_type_needs_no_memory_and_one_gpu_is_assumed(tmp_path):
             r"nodes\[1\].gpu: A100 stands for two memories or speeds; .* A100-80G",
         ),
         ("a: [", "is not YAML"),
+        ("nodes: [{cpus: !!int ''}]", "is not YAML"),
     ],
 )
 def test_a_bad_inventory_is_one_line_with_its_place(tmp_path, content, says):

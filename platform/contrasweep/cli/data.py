@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from contrasweep.cli.options import width
+from contrasweep.cli.options import Storage, width
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import DataError
 from contrasweep.study.file import parse_set
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Stage datasets as Parquet, list, show and verify them.")
 
-Storage = Annotated[
-    str, typer.Option(help="Folder or s3:// address below which datasets/ lies.", envvar="CONTRASWEEP_STORAGE")
-]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 

@@ -10,13 +10,27 @@ from typing import Annotated, Any, Literal
 import typer
 
 from contrasweep.errors import SpecError
+from contrasweep.storage.names import local_path
 
 Study = Annotated[str, typer.Argument(metavar="STUDY", help="module:NAME, or a .yaml file")]
 Sets = Annotated[
     list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Change a field of the study; repeatable.")
 ]
+
+
+def _checked_storage(value: str) -> str:
+    if "://" not in value:
+        local_path(value, "--storage")
+    return value
+
+
 Storage = Annotated[
-    str, typer.Option(help="Folder or s3://bucket/prefix for records and checkpoints.", envvar="CONTRASWEEP_STORAGE")
+    str,
+    typer.Option(
+        help="Folder or s3://bucket/prefix for records, checkpoints and datasets.",
+        envvar="CONTRASWEEP_STORAGE",
+        callback=_checked_storage,
+    ),
 ]
 Tracking = Annotated[
     str,

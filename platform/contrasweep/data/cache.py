@@ -20,6 +20,7 @@ import filelock
 
 from contrasweep.data.integrity import sha256
 from contrasweep.errors import DataError
+from contrasweep.storage.names import local_path
 
 log = logging.getLogger(__name__)
 ENTRY = "entry.json"
@@ -30,7 +31,7 @@ DEFAULT_LIMIT_GIB = 64.0
 
 def cache_folder() -> Path:
     """The node's cache: CONTRASWEEP_CACHE, or ~/.cache/contrasweep."""
-    return Path(os.environ.get("CONTRASWEEP_CACHE") or "~/.cache/contrasweep").expanduser()
+    return local_path(os.environ.get("CONTRASWEEP_CACHE") or "~/.cache/contrasweep", "CONTRASWEEP_CACHE")
 
 
 def limit_bytes() -> int:

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-import yaml
-
 from contrasweep.config import Config
 from contrasweep.data.content import Content, Importer, NoSettings
+from contrasweep.data.yaml_text import read_yaml
 from contrasweep.errors import DataError, SpecError, choose_from
 from contrasweep.imports import import_from_here, import_path
 
@@ -47,7 +46,10 @@ class Name:
 def parse(text: str, settings: Config | None = None) -> Name:
     """Read `name?key=value&key=value`; values are read as YAML, so 50 is a number and `true` a truth value."""
     name, _, query = text.partition("?")
-    settings_in_name = {key: yaml.safe_load(value) for key, value in parse_qsl(query, keep_blank_values=True)}
+    settings_in_name = {
+        key: read_yaml(value, f"{name}.{key}", "a dataset's parameter is not YAML")
+        for key, value in parse_qsl(query, keep_blank_values=True)
+    }
     return Name(name, dict(sorted((settings_in_name | dict(settings or {})).items())))
 
 

@@ -40,9 +40,10 @@ def storage_of(data: Manifest) -> str:
     return data.uri.rstrip("/").rpartition("/")[0].removesuffix("/datasets")
 
 
-def read_manifest(uri: str) -> Manifest | None:
-    """The manifest at `uri`; None if there is none. `StorageError` if the place cannot be read."""
-    store = open_store(uri)
+def read_manifest(uri: str, place: str = "storage") -> Manifest | None:
+    """The manifest at `uri`; None if there is none. `StorageError` if it cannot be read, `SpecError` at `place` if
+    there can be no such path."""
+    store = open_store(uri, place=place)
     try:
         return Manifest.from_json(store.read(MANIFEST, MAX_BYTES), store.uri)
     except (FileNotFoundError, NotADirectoryError):
@@ -51,7 +52,7 @@ def read_manifest(uri: str) -> Manifest | None:
 
 def _read(name: str) -> Manifest | None:
     """`name` as an address: one with a scheme must hold a dataset, a path may just be a name's namesake."""
-    manifest = read_manifest(name)
+    manifest = read_manifest(name, "data")
     if manifest is None and ("://" in name or name.startswith((".", "/", "~"))):
         raise DataError(
             f"{name} holds no staged dataset ({MANIFEST} is not there); stage one there with: "

@@ -24,6 +24,7 @@ from contrasweep.data.manifest import MANIFEST, Manifest, Shard, SplitCounts
 from contrasweep.data.names import Name, importer, parse
 from contrasweep.errors import DataError
 from contrasweep.storage.json_file import MAX_BYTES
+from contrasweep.storage.names import local_path
 from contrasweep.storage.store import Store, open_store
 
 log = logging.getLogger(__name__)
@@ -114,7 +115,7 @@ def copy(manifest: Manifest, to: str) -> Manifest:
 def _source(wanted: Name, source: str | Path | None, scratch: Path) -> Path:
     chosen = importer(wanted)
     if source is not None:
-        if not (place := Path(source).expanduser()).exists():
+        if not (place := local_path(source, "--source")).exists():
             raise DataError(f"--source {place} does not exist; {wanted.name} needs {chosen.source or 'no source'}")
         return place
     if not chosen.source:

@@ -16,7 +16,7 @@ from contrasweep.planning.shown import ShownPlan
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
-from contrasweep.study.cells import DATA_AXIS
+from contrasweep.study.fields import DATA_AXIS
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.trainables import SettingsOfArms, trainable_path
 from contrasweep.trial import Trial

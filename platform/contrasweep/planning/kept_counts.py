@@ -28,6 +28,7 @@ from contrasweep.code import PresentCode
 from contrasweep.code.distributions import installed_version
 from contrasweep.data.cache import cache_folder
 from contrasweep.errors import StorageError
+from contrasweep.storage.names import local_path
 from contrasweep.storage.store import LocalStore
 from contrasweep.trial import Trial
 
@@ -155,6 +156,6 @@ def _names_file(value: object) -> bool:
         return any(map(_names_file, value))
     if isinstance(value, str):
         with contextlib.suppress(OSError, ValueError):
-            return Path(value).expanduser().exists() if value else False
+            return local_path(value).exists() if value else False
         return False
     return not _is_plain(value)

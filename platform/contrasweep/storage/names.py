@@ -1,9 +1,12 @@
-"""Names that come out of a storage, or from a trainable, are checked here before a path is made of them."""
+"""Names that come out of a storage, or from a trainable or user, are checked here before a path is made of them."""
 
 import re
+from pathlib import Path
 from typing import Annotated
 
 import pydantic
+
+from contrasweep.errors import SpecError
 
 MAX_NAME = 200
 MAX_FILE_NAME = 500
@@ -62,6 +65,18 @@ def as_label(text: str) -> str:
     """`text` as `check_label` takes it: escaped where it does not print, and cut where it is too long."""
     shown = text if text.isprintable() else ascii(text)[1:-1]
     return shown if len(shown) <= MAX_NAME else f"{shown[: MAX_NAME - 3]}..."
+
+
+def local_path(text: str | Path, place: str = "storage") -> Path:
+    """The path `text`, in which `~` is a home folder; `SpecError` at `place` where this machine can have no such."""
+    try:
+        path = Path(text).expanduser()
+        path.resolve()
+    except (RuntimeError, ValueError) as error:  # no such user, links in a circle; a null character
+        hint = "./~NAME is a folder in the current one" if str(text).startswith("~") else ""
+        hint = "; ".join(filter(None, [str(error).rstrip(".").lower(), hint]))
+        raise SpecError("this machine can have no such path", place=place, value=str(text), hint=hint) from None
+    return path
 
 
 Name = Annotated[str, pydantic.AfterValidator(check_name)]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from contrasweep.errors import StorageError
-from contrasweep.storage.names import is_key
+from contrasweep.storage.names import is_key, local_path
 from contrasweep.storage.read_limit import MAX_READ, too_large
 
 COPY_BYTES = 2**20
@@ -57,9 +57,10 @@ class Store(Protocol):
         """Whether of two that write the same object with `if_absent` only one can; leaves nothing behind."""
 
 
-def open_store(uri: str, *, patient: bool = False) -> Store:
+def open_store(uri: str, *, patient: bool = False, place: str = "storage") -> Store:
     """The store at `uri`: `s3://bucket/prefix`, what fsspec knows (`gs://`, `az://`), `file:///folder`, or a folder.
-    `patient`: its server is known to be there, so that an outage is waited out from the first call on."""
+    `patient`: its server is known to be there, so that an outage is waited out from the first call on. `SpecError` at
+    `place` for a folder that this machine cannot have."""
     if uri.startswith("s3://"):
         from contrasweep.storage.s3 import S3Store
 
@@ -68,7 +69,7 @@ def open_store(uri: str, *, patient: bool = False) -> Store:
         from contrasweep.storage.fsspec_store import FsspecStore
 
         return FsspecStore(uri)
-    return LocalStore(Path(uri.removeprefix("file://")).expanduser().resolve())
+    return LocalStore(local_path(uri.removeprefix("file://"), place).resolve())
 
 
 class LocalStore:

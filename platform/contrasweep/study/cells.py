@@ -11,10 +11,8 @@ from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.schema import checked
 from contrasweep.study import dotted
-from contrasweep.study.fields import Axes
+from contrasweep.study.fields import DATA_AXIS, Axes
 
-DATA_AXIS = "data"
-"""An axis of this name varies the dataset; every other axis varies a config key."""
 Cell = tuple[str, MutableConfig, MutableConfig]
 """Arm, values of the axes, and what the sub-grids add to the config."""
 Grid = tuple[str, list[str], dict[str, set[dotted.Leaf]], Config]

@@ -9,9 +9,21 @@ from contrasweep.secrets import redacted
 
 Name = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 Values = Annotated[list[Any], pydantic.Field(min_length=1)]
-Axes = dict[str, Values]
+DATA_AXIS = "data"
+"""An axis of this name varies the dataset; every other axis varies a config key."""
 Seeds = Annotated[list[Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)]], pydantic.Field(min_length=1)]
 Budget = Annotated[float, pydantic.Field(gt=0)]
+
+
+def _with_datasets_named(axes: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    for i, name in enumerate(axes.get(DATA_AXIS, ())):
+        if not isinstance(name, str):
+            hint = "null names none" if name is None else "for example digits-lt"
+            raise SpecError("the name of a dataset is text", place=f"{DATA_AXIS}.{i}", value=name, hint=hint)
+    return axes
+
+
+Axes = Annotated[dict[str, Values], pydantic.AfterValidator(_with_datasets_named)]
 
 
 def _without_secrets(addresses: str | list[str] | None) -> str | list[str] | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from contrasweep.config import Config, MutableConfig
+from contrasweep.data.yaml_text import MAX_CHARACTERS, read_yaml
 from contrasweep.errors import ContrasweepError, SpecError, choose_from
 from contrasweep.imports import import_from_here, in_one_line
 from contrasweep.schema import JsonSchema, json_schema, validate
@@ -14,7 +15,6 @@ from contrasweep.study import dotted
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.study import Study
 from contrasweep.study.sweep import Sweep
-from contrasweep.study.yaml_text import MAX_CHARACTERS, read_yaml
 
 
 def load_study(name: str, sets: Sequence[str] = ()) -> Study:

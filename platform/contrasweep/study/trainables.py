@@ -16,7 +16,7 @@ from contrasweep.imports import TRAINING, errors_named, import_path, is_installe
 from contrasweep.schema import resolved_config
 from contrasweep.study import dotted
 from contrasweep.study.arm import Arm
-from contrasweep.study.cells import DATA_AXIS
+from contrasweep.study.fields import DATA_AXIS
 from contrasweep.study.file import to_plain
 from contrasweep.study.generators import check_trainable
 from contrasweep.study.study import Study

@@ -3,10 +3,10 @@
 import json
 import shutil
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contrasweep.storage.attempts import BegunTrial
+from contrasweep.storage.names import local_path
 from contrasweep.storage.record import Record, TrialLike
 from contrasweep.study import dotted
 from contrasweep.tracking.tracked_study import TrackedStudy
@@ -20,7 +20,7 @@ class TensorBoardTracker:
     at the end, as hyperparameters."""
 
     def __init__(self, folder: str, study: TrackedStudy) -> None:
-        self.folder, self.study = Path(folder).expanduser().resolve() / study.name, study
+        self.folder, self.study = local_path(folder, "tracking").resolve() / study.name, study
         self.folder.mkdir(parents=True, exist_ok=True)
         self.writers: dict[str, SummaryWriter] = {}
 

@@ -2,11 +2,11 @@
 
 import shutil
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contrasweep.errors import SpecError
 from contrasweep.storage.attempts import BegunTrial
+from contrasweep.storage.names import local_path
 from contrasweep.storage.record import Record
 from contrasweep.tracking.event_files import trial_name
 from contrasweep.tracking.tracked_study import TrackedStudy
@@ -19,7 +19,7 @@ class WandbTracker:
     """One offline run a trial: the project is the study, the group the arm, the id the trial's."""
 
     def __init__(self, folder: str, study: TrackedStudy) -> None:
-        self.folder, self.study = Path(folder).expanduser().resolve(), study
+        self.folder, self.study = local_path(folder, "tracking").resolve(), study
         self.folder.mkdir(parents=True, exist_ok=True)
         self.runs: dict[str, wandb.Run] = {}
 

@@ -5,11 +5,13 @@ import tracemalloc
 import pytest
 import yaml
 from command_line import contrasweep
+from typer.main import get_command
 
 from contrasweep import AblationGrid, Arm, SpecError, Sweep
+from contrasweep.cli.app import app
+from contrasweep.data.yaml_text import MAX_DEPTH, MAX_NODES, read_yaml
 from contrasweep.imports import import_path
 from contrasweep.study.file import load_study
-from contrasweep.study.yaml_text import MAX_DEPTH, MAX_NODES, read_yaml
 
 BASE = "name: s\ndata: digits\nfolds: 2\narms:\n  a: {trainable: 'trainables.contrastive:train'}\n"
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
@@ -63,6 +65,53 @@ def test_a_hostile_file_is_one_short_line(case, tmp_path):
     assert done.stderr.startswith("contrasweep: ") and says in done.stderr
     assert len(done.stderr.splitlines()) == 1 and len(done.stderr) < 3000 and done.stderr.strip().isprintable()
     assert [path.name for path in tmp_path.iterdir()] == ["s.yaml"]
+
+
+TEXT, NO_PATH = "the name of a dataset is text", "this machine can have no such path"
+NO_YAML = "a dataset's parameter is not YAML"
+EDGES = {  # what stands for BASE's data; the rule, the place and the value that the line names
+    "a number of no digits": ("digits\ndescription: !!int ''", "a value cannot be read", "line 3", "!!int ''"),
+    "a parameter's open list": ("digits-lt?imbalance_factor=[", NO_YAML, "digits-lt.imbalance_factor: ", "got '['"),
+    "a parameter's open mapping": (
+        "'digits-lt?imbalance_factor={a'",
+        NO_YAML,
+        "digits-lt.imbalance_factor",
+        "got '{a'",
+    ),
+    "a parameter called self": ("digits-lt?self=1", "no such field", "digits-lt.self: ", "known fields"),
+    "a null character": (r'"a\0b"', NO_PATH, "data: ", r"got 'a\x00b'"),
+    "a folder of nobody": ('"~nosuch/x"', NO_PATH, "data: ", "got '~nosuch/x'"),
+    "an axis with null": ("digits\naxes: {data: [digits-lt, null]}", TEXT, "axes.data.1: ", "null"),
+    "an axis with a number": ("digits\naxes: {data: [digits-lt, 5]}", TEXT, "axes.data.1: ", "got 5"),
+    "an axis with a mapping": ("digits\naxes: {data: [digits-lt, {k: v}]}", TEXT, "axes.data.1: ", "got {'k': 'v'}"),
+    "a zip with a mapping": ("digits\nzipped: [{data: [{k: v}], x: [1]}]", TEXT, "zipped.0.data.0: ", "got {'k': 'v'}"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", EDGES)
+def test_a_value_that_nothing_can_be_made_of_is_named_with_its_rule_and_place(case, tmp_path):
+    data, *named = EDGES[case]
+    (tmp_path / "s.yaml").write_text(BASE.replace("digits", data))
+    done = contrasweep("plan", "s.yaml", folder=tmp_path)
+    assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
+    assert [part for part in ("contrasweep: ", *named) if part not in done.stderr] == []
+
+
+def _with_storage(group, *words):
+    """Each command that has --storage, with something for each of its arguments."""
+    for name, command in getattr(group, "commands", {}).items():
+        yield from _with_storage(command, *words, name)
+    if any(option.name == "storage" for option in group.params):
+        needed = [option for option in group.params if option.required]
+        yield [*words, *(w for o in needed for w in (["x"] if o.param_type_name == "argument" else [o.opts[0], "x"]))]
+
+
+@pytest.mark.parametrize("words", _with_storage(get_command(app)), ids=" ".join)
+def test_a_storage_of_a_user_that_is_not_known_is_one_line_of_every_command(words, tmp_path):
+    done = contrasweep(*words, "--storage", "~nosuch/x", folder=tmp_path)
+    assert done.returncode == 2 and done.stderr.startswith(f"contrasweep: --storage: {NO_PATH}, got '~nosuch/x'")
+    assert len(done.stderr.splitlines()) == 1 and list(tmp_path.iterdir()) == []
 
 
 def test_a_bomb_takes_no_memory():

@@ -12,6 +12,7 @@ from contrasweep.data.importers import encoded_images
 from contrasweep.data.importers.encoded_images import File
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
+from contrasweep.storage.names import local_path
 
 IMAGENET = {"train": "ImageNet_LT_train.txt", "dev": "ImageNet_LT_val.txt", "test": "ImageNet_LT_test.txt"}
 INATURALIST = {"train": "iNaturalist18_train.txt", "test": "iNaturalist18_val.txt"}
@@ -27,7 +28,7 @@ class Settings:
 
 def _read(names: dict[str, str], classes: int) -> Any:
     def read(source: Path, settings: Settings) -> Content:
-        lists = Path(settings.lists).expanduser() if settings.lists else source
+        lists = local_path(settings.lists, "lists") if settings.lists else source
         if missing := [name for name in names.values() if not (lists / name).is_file()]:
             raise DataError(f"{lists} has no {', '.join(missing)}; pass the folder of the lists with --set lists=PATH")
         specs, rejected = encoded_images.spec(settings.size), Rejected()

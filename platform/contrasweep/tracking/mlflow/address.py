@@ -11,6 +11,7 @@ from pathlib import Path
 
 from contrasweep.errors import SpecError, StorageError
 from contrasweep.secrets import redacted, remember, secret_from_environment
+from contrasweep.storage.names import local_path
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 UI_PORT = 5000
@@ -82,7 +83,7 @@ class TrackingAddress:
             return (self.sqlite_path.parent / "mlartifacts" / study).as_uri()
         if self.is_server or not storage:
             return None
-        root = storage if "://" in storage else Path(storage).expanduser().resolve().as_uri()
+        root = storage if "://" in storage else local_path(storage).resolve().as_uri()
         return f"{root.rstrip('/')}/{study}/mlflow-artifacts"
 
 
@@ -123,7 +124,7 @@ def is_server(uri: str) -> bool:
 
 
 def _sqlite_path(uri: str) -> Path:
-    return Path(uri.split(":///", 1)[1].split("?", 1)[0]).expanduser().resolve()
+    return local_path(uri.split(":///", 1)[1].split("?", 1)[0], "tracking").resolve()
 
 
 def _password(uri: str) -> str:

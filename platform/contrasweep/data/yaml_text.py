@@ -22,6 +22,16 @@ _Events: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # twenty times as 
 class _Loader(yaml.SafeLoader):
     """YAML 1.1 as PyYAML reads it, but 1e-4 is a number, as in YAML 1.2, JSON and Python."""
 
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        """The value of a node; a YAMLError that shows its line where there is none, as for 2026-13-01 or !!int ''."""
+        try:
+            return super().construct_object(node, deep)
+        except yaml.YAMLError:
+            raise
+        except Exception as error:
+            problem = f"a value cannot be read: {error}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+
 
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
@@ -33,12 +43,10 @@ def read_yaml(text: str, place: str, rule: str = "the study file is not YAML") -
     try:
         _check_size(text, place)
         value = yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
-        raise SpecError(rule, place=place, hint=_line(error)) from None
-    except (ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError) as error:
-        if isinstance(error, SpecError):
-            raise
-        raise SpecError(rule, place=place, hint=f"a value cannot be read: {error}") from None  # such as 2026-13-01
+    except SpecError:
+        raise
+    except Exception as error:  # ValueError of a version or an escape that is too large, among others
+        raise SpecError(rule, place=place, value=None if "\n" in text else text, hint=_line(error)) from None
     _check_numbers(value, place)
     return value
 
@@ -88,5 +96,5 @@ def _check_numbers(value: Any, place: str) -> None:
         _check_numbers(item, place)
 
 
-def _line(error: yaml.YAMLError) -> str:
+def _line(error: Exception) -> str:
     return " ".join(str(error).split())
