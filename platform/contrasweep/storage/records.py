@@ -198,10 +198,6 @@ class StudyRecords:
             return []
         return [{k: v for k, v in row.items() if v is not None} for row in table.to_pylist()]
 
-    def system_table(self, trial_id: str, data: bytes) -> pa.Table:
-        """The table in the content of a trial's system.parquet; `BrokenFileError` if it is broken."""
-        return self.metrics_table(trial_id, data, SYSTEM)
-
     def write_items(self, trial_id: str, items: ItemColumns) -> None:
         """Write what a trainable gave for each test item: a column per name, a value per item."""
         self.write_encoded_items(trial_id, encode_items(items))
