@@ -7,8 +7,8 @@ DEMO := build/demo
 .PHONY: demo test test-long test-fast test-again gpu-test same check docs install clean
 
 demo: $(VENV)/.installed
-	$(BIN)/contrasweep run search_spaces.demo:STUDY --storage $(DEMO)/runs --tracking sqlite:///$(DEMO)/mlflow.db
-	$(BIN)/contrasweep report search_spaces.demo:STUDY --storage $(DEMO)/runs --format html --output $(DEMO)/report.html
+	$(BIN)/contrasweep run contrasweep.search_spaces.demo:STUDY --storage $(DEMO)/runs --tracking sqlite:///$(DEMO)/mlflow.db
+	$(BIN)/contrasweep report contrasweep.search_spaces.demo:STUDY --storage $(DEMO)/runs --format html --output $(DEMO)/report.html
 	@echo
 	@echo "report:    $(DEMO)/report.html"
 	@echo "MLflow UI: $(BIN)/contrasweep ui --tracking sqlite:///$(DEMO)/mlflow.db --study demo"

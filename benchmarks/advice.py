@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-
 from benchmarks.resumable import command_line, read_rows, simulate, write_lines
+
 from contrasweep.statistics.design import Contrast, Design, contrast
 from contrasweep.statistics.evidence import Evidence
 from contrasweep.statistics.family import Family

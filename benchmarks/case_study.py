@@ -24,11 +24,11 @@ from contrasweep.data.resolving import default_place
 from contrasweep.errors import DataError
 from contrasweep.planning.facade import plan
 from contrasweep.results.results import Results
-from search_spaces.local import PIXELS
-from search_spaces.similarity_losses import CASE_STUDY_SMALL
-from trainables import raw_pixels
-from trainables.evaluation.bootstrap import interval
-from trainables.evaluation.target_noise import arc_length, histogram
+from contrasweep.search_spaces.local import PIXELS
+from contrasweep.search_spaces.similarity_losses import CASE_STUDY_SMALL
+from contrasweep.trainables import raw_pixels
+from contrasweep.trainables.evaluation.bootstrap import interval
+from contrasweep.trainables.evaluation.target_noise import arc_length, histogram
 
 RESULTS = Path(__file__).parent / "results"
 ARMS = ("cosine", "neg_arc_length")
@@ -139,7 +139,7 @@ def report(rows: list[dict[str, Any]], trials: pd.DataFrame, results: Results, f
             f"10 epochs of long-tailed CIFAR-10 (imbalance factor 100, real images, full "
             "test set), 1 of MNIST. Neither similarity was tuned: both have the temperature that SINCERE's authors "
             "found "
-            "for cosine. The full-scale recipe is `search_spaces.similarity_losses:CASE_STUDY`.",
+            "for cosine. The full-scale recipe is `contrasweep.search_spaces.similarity_losses:CASE_STUDY`.",
             "",
             "Paired bootstrap of the test set (1,000 resamples, percentiles 2.5 and 97.5; difference = arc length - "
             "cosine):",

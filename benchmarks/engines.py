@@ -28,10 +28,10 @@ from typing import Any
 
 import psutil
 import yaml
-
 from benchmarks.losses import processor
+
+from contrasweep.search_spaces.quickstart import BASE, STUDY, TRAIN
 from contrasweep.storage.records import StudyRecords
-from search_spaces.quickstart import BASE, STUDY, TRAIN
 
 FOLDS = 5
 RUNS = {"off": "off", "auto": "auto", "again": "auto"}
@@ -123,7 +123,7 @@ def compare(batches: list[int], trials: int, turns: int, **study: Any) -> list[s
                 called = f"engines-{name}" if own else STUDY.name
                 place = Path(folder) / f"{turn}-{'off' if cohort == 'off' else 'auto'}{'' if own else number}"
                 place.mkdir(exist_ok=True)
-                path = "search_spaces.quickstart:STUDY"
+                path = "contrasweep.search_spaces.quickstart:STUDY"
                 if own:
                     path = str(study_file(place, trials, batches, name=called, **study))
                 taken[name].append(run(path, called, cohort, place, Path(folder) / f"inductor-{turn}"))

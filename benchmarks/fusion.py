@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from benchmarks.losses import processor
 from torch import Tensor, nn
 
-from benchmarks.losses import processor
-from trainables import optimisation
-from trainables.contrastive_method import network as network_of
-from trainables.contrastive_settings import Settings
-from trainables.fusing.cohorts.probing import Clock
-from trainables.fusing.folding import ENGINES, FoldedLoss, Step, fold, fold_optimizer
-from trainables.losses import build
+from contrasweep.trainables import optimisation
+from contrasweep.trainables.contrastive_method import network as network_of
+from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables.fusing.cohorts.probing import Clock
+from contrasweep.trainables.fusing.folding import ENGINES, FoldedLoss, Step, fold, fold_optimizer
+from contrasweep.trainables.losses import build
 
 SIZES = {"cnn-8": ("cnn", (1, 8, 8)), "cnn-28": ("cnn", (1, 28, 28)), "resnet18-32": ("resnet18", (3, 32, 32))}
 """name -> (encoder, shape of its images)."""

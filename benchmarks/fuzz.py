@@ -36,10 +36,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from benchmarks.report import _leave
 from typer.main import get_command
 
-import search_spaces
-from benchmarks.report import _leave
+import contrasweep.search_spaces
 from contrasweep import AblationGrid, Arm, Replicates, Sweep
 from contrasweep.cli import app as application
 from contrasweep.cli import main
@@ -353,7 +353,7 @@ def fuzz_files(count: Count, number: int, seed: int, folder: Path, keep: Keep) -
     trees, none = corpus(), str(folder / "none")
     file = folder / "study.yaml"
     command(
-        "plan", "search_spaces.quickstart:STUDY", "--storage", none
+        "plan", "contrasweep.search_spaces.quickstart:STUDY", "--storage", none
     )  # what is imported once is no part of a reading
     while count.commands < number and keep(count):
         i = count.commands
@@ -380,7 +380,8 @@ def fuzz_files(count: Count, number: int, seed: int, folder: Path, keep: Keep) -
 def corpus() -> list[Any]:
     """The studies of search_spaces, and what the pages and search_spaces show as YAML, completed to a study."""
     modules = [
-        importlib.import_module(f"search_spaces.{of.name}") for of in pkgutil.iter_modules(search_spaces.__path__)
+        importlib.import_module(f"contrasweep.search_spaces.{of.name}")
+        for of in pkgutil.iter_modules(contrasweep.search_spaces.__path__)
     ]
     studies = {
         study.name: study for of in modules for study in vars(of).values() if isinstance(study, AblationGrid | Sweep)
@@ -388,7 +389,7 @@ def corpus() -> list[Any]:
     pages = "".join(page.read_text() for page in sorted((ROOT / "docs").glob("*.md")))
     shown = [file.read_text() for file in sorted((ROOT / "search_spaces").glob("*.yaml"))]
     shown += re.findall(r"```yaml\n(.*?)```", pages, re.DOTALL)
-    least = {"name": "s", "data": "digits-lt", "arms": {"a": {"trainable": "trainables.contrastive:train"}}}
+    least = {"name": "s", "data": "digits-lt", "arms": {"a": {"trainable": "contrasweep.trainables.contrastive:train"}}}
     return [
         *({**to_plain(study), **({} if study.replicates else {"folds": 2})} for study in studies.values()),
         *({**least, **yaml.safe_load(t)} for t in shown),
@@ -397,7 +398,7 @@ def corpus() -> list[Any]:
 
 def fill(storage: str) -> StudyRecords:
     """A study of eight trials that has left every kind of file."""
-    train = "trainables.contrastive:train"
+    train = "contrasweep.trainables.contrastive:train"
     grid = AblationGrid(
         name="fuzzed",
         arms={loss: Arm(train, config={"loss": loss, "epochs": 12}) for loss in ("supcon", "ocl")},

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from benchmarks.other_methods import ROPE, contrast_of, fold_values, other_methods
 from benchmarks.resumable import command_line, read_rows, simulate, write_lines
+
 from contrasweep import AblationGrid, Arm, Replicates
 from contrasweep.planning.looks import stage_after
 from contrasweep.planning.plan import Cell

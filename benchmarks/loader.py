@@ -26,9 +26,9 @@ from PIL import Image
 
 from contrasweep.data import open_dataset, resolve, stage
 from contrasweep.data.manifest import Manifest
-from trainables import augmentations, images, optimisation, seeding
-from trainables.encoders import ENCODERS
-from trainables.losses import build
+from contrasweep.trainables import augmentations, images, optimisation, seeding
+from contrasweep.trainables.encoders import ENCODERS
+from contrasweep.trainables.losses import build
 
 CLASSES, PIXELS, BATCH = 10, 64, 64
 MEAN, STD = [0.5] * 3, [0.25] * 3
@@ -118,7 +118,7 @@ import sys
 from pathlib import Path
 import numpy as np, torch
 from contrasweep.data import open_dataset, resolve, stage
-from trainables import images
+from contrasweep.trainables import images
 
 def rss(kind):
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(kind)) / 1024

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from pytorch_metric_learning import losses as pml
 
-from trainables.losses import build
-from trainables.losses.composed import ComposedLoss
+from contrasweep.trainables.losses import build
+from contrasweep.trainables.losses.composed import ComposedLoss
 
 DIM, CLASSES = 128, 10
 THEIR_LARGEST = 4096

@@ -17,9 +17,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from cluster.footprint import Footprint
-from cluster.inventory import Inventory, Node
-from cluster.simulate import simulate
+from contrasweep.cluster.footprint import Footprint
+from contrasweep.cluster.inventory import Inventory, Node
+from contrasweep.cluster.simulate import simulate
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 
@@ -33,8 +33,8 @@ seeds: {seeds}
 metric: f1_macro
 axes: {{batch_size: [16, 32, 64, 128]}}
 arms:
-  supcon: {{trainable: "trainables.contrastive:train", config: {{loss: supcon, epochs: {epochs}}}}}
-  ocl: {{trainable: "trainables.contrastive:train", config: {{loss: ocl, epochs: {epochs}}}}}
+  supcon: {{trainable: "contrasweep.trainables.contrastive:train", config: {{loss: supcon, epochs: {epochs}}}}}
+  ocl: {{trainable: "contrasweep.trainables.contrastive:train", config: {{loss: ocl, epochs: {epochs}}}}}
 """
 
 
@@ -92,7 +92,7 @@ def main() -> None:
     lines = [
         f"# Makespan: simulated against real ({datetime.date.today()})",
         "",
-        f"{len(second)} trials of `trainables.contrastive` on {SLOTS} CPU slots, "
+        f"{len(second)} trials of `contrasweep.trainables.contrastive` on {SLOTS} CPU slots, "
         f"{min(r.seconds for r in second):.1f} to "
         f"{max(r.seconds for r in second):.1f} s each; {platform.machine()}, {os.cpu_count()} cores, load average "
         f"{os.getloadavg()[2]:.1f}.",

@@ -7,8 +7,8 @@
 `steps`: time per training step and peak memory of ResNet-18/34/50 at 32 to 256 pixels; on a GPU also the four rows of
 the paper's Table 1 and the gains of channels last, bfloat16 and torch.compile. Each row is a process of its own, since
 a process's peak memory never falls. `results`: tables, verdicts and figures of the small studies of
-`search_spaces.local` on pairs. `claims`: the verdicts of its two studies of single images and of those of
-`search_spaces.orthonormal`.
+`contrasweep.search_spaces.local` on pairs. `claims`: the verdicts of its two studies of single images and of those of
+`contrasweep.search_spaces.orthonormal`.
 """
 
 import argparse
@@ -101,9 +101,9 @@ def steps(arguments: argparse.Namespace) -> None:
 
 def row(arguments: argparse.Namespace) -> None:
     """Print [seconds, MiB] of one row."""
-    from trainables.paired.images.network import image_model
-    from trainables.paired.images.settings import Settings
-    from trainables.paired.objective import Objective
+    from contrasweep.trainables.paired.images.network import image_model
+    from contrasweep.trainables.paired.images.settings import Settings
+    from contrasweep.trainables.paired.objective import Objective
 
     wanted, device = json.loads(arguments.row), torch.device(arguments.device)
     torch.set_num_threads(1)
@@ -140,8 +140,8 @@ def results(arguments: argparse.Namespace) -> None:
     storage."""
     import contrasweep as cs
     from contrasweep.errors import SpecError
-    from search_spaces import local
-    from trainables.paired import figures
+    from contrasweep.search_spaces import local
+    from contrasweep.trainables.paired import figures
 
     names = [
         "SYSTEMS_SMALL",
@@ -216,7 +216,7 @@ def claims(arguments: argparse.Namespace) -> None:
     """Write `orthonormal.md`."""
     import contrasweep as cs
     from contrasweep.errors import SpecError
-    from search_spaces import local, orthonormal
+    from contrasweep.search_spaces import local, orthonormal
 
     places = [(local, "TABLE_6_SMALL"), (local, "TABLE_7_SMALL")]
     places += [(orthonormal, name) for name in ("SMALL_BATCHES", "LONG_TAILS", "CENTRES", "ALPHA", "CLASS_WEIGHTS")]

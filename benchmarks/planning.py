@@ -59,7 +59,7 @@ def seconds() -> float:
 
 
 def in_checkout(root: Path) -> float:
-    environment = {**os.environ, "PYTHONPATH": f"{root / 'platform'}:{root}"}
+    environment = {**os.environ, "PYTHONPATH": str(root / "platform")}
     done = subprocess.run(
         [sys.executable, __file__, "--once"], env=environment, capture_output=True, text=True, check=True, cwd=root
     )

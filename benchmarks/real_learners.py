@@ -22,22 +22,22 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+from benchmarks.resumable import write_lines
 from scipy import stats
 
-from benchmarks.resumable import write_lines
 from contrasweep import AblationGrid, Arm, Replicates
 from contrasweep.planning.facade import plan
 from contrasweep.planning.identity import PresentCode
 from contrasweep.results.results import Results
 from contrasweep.running.engine.interim_source import InterimSource
 from contrasweep.running.prepare import claim
+from contrasweep.search_spaces.quickstart import BASE, TRAIN
 from contrasweep.statistics.spending import Looks, SpendingName
 from contrasweep.storage.looks import read_looks
 from contrasweep.storage.record import CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial
 from contrasweep.tuning.source import Finished
-from search_spaces.quickstart import BASE, TRAIN
 
 PAIRS, SEEDS, FOLDS = 40, 2, 5
 EPOCHS = {"whole": 6, "half": 3}
@@ -90,7 +90,7 @@ class Pool:
                 yield "half", seed
 
     def train(self) -> None:
-        from trainables.contrastive import train
+        from contrasweep.trainables.contrastive import train
 
         self.folder.mkdir(parents=True, exist_ok=True)
         for kind, seed in self.wanted():

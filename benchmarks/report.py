@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from benchmarks.browser import LAPTOP, PHONE, browser, chromium
+
 from contrasweep import AblationGrid, Arm
 from contrasweep.planning.facade import plan
 from contrasweep.running.prepare import study_document
@@ -82,7 +82,7 @@ ERRORS = (
 
 def study(trials: int) -> AblationGrid:
     """4 arms x 5 temperatures x 4 batch sizes x 5 folds x as many seeds as it takes."""
-    train = "trainables.contrastive:train"
+    train = "contrasweep.trainables.contrastive:train"
     return AblationGrid(
         name="made-up-report",
         description="Made-up numbers in the format of real trials: a benchmark of the report, no result",

@@ -43,10 +43,10 @@ def one_model(model: str) -> None:
     """Print seconds a step (CPU time, median of three after one to warm up) and the growth of peak memory in MiB."""
     import torch
 
-    from trainables.review_helpfulness.batch import Corpus, Inputs
-    from trainables.review_helpfulness.corpora import Prepared
-    from trainables.review_helpfulness.settings import Settings
-    from trainables.review_helpfulness.trainer import Trainer
+    from contrasweep.trainables.review_helpfulness.batch import Corpus, Inputs
+    from contrasweep.trainables.review_helpfulness.corpora import Prepared
+    from contrasweep.trainables.review_helpfulness.settings import Settings
+    from contrasweep.trainables.review_helpfulness.trainer import Trainer
 
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
@@ -84,7 +84,7 @@ def _peak_mib() -> float:
 
 def step() -> str:
     """The table of all models, each measured in a process of its own."""
-    from trainables.review_helpfulness import MODELS
+    from contrasweep.trainables.review_helpfulness import MODELS
 
     lines = [
         "# A training step of each review-helpfulness model at the paper's sizes",
@@ -110,8 +110,8 @@ def step() -> str:
 def table(study: str, storage: str, note: str = "") -> str:
     """Means over seeds, the platform's own table, and the tests over products."""
     from contrasweep.results.results import Results
-    from trainables.review_helpfulness import MODELS
-    from trainables.review_helpfulness.metrics import paired_bootstrap, paired_t
+    from contrasweep.trainables.review_helpfulness import MODELS
+    from contrasweep.trainables.review_helpfulness.metrics import paired_bootstrap, paired_t
 
     results = Results.load(study, storage)
     frame = results.to_frame()

@@ -41,7 +41,7 @@ json.dump(numbers, sys.stdout)
 
 def numbers(tree: Path, study: Path, storage: Path) -> dict[str, dict[str, str]]:
     """Train `study` by the code of `tree`; trial (in words) -> name -> value as text, exact."""
-    python = {"PYTHONPATH": f"{tree / 'platform'}{os.pathsep}{tree}", "CONTRASWEEP_STORAGE": str(storage)}
+    python = {"PYTHONPATH": str(tree / "platform"), "CONTRASWEEP_STORAGE": str(storage)}
     environment = {**os.environ, **python}
     command = [sys.executable, "-m", "contrasweep", "run", str(study), "--tracking", "none", "--json"]
     done = subprocess.run(command, cwd=storage, env=environment, capture_output=True, text=True, check=False)

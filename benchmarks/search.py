@@ -42,7 +42,7 @@ STUDY = Sweep(
     name="search-benchmark",
     arms={
         "cnn": Arm(
-            "trainables.contrastive:train",
+            "contrasweep.trainables.contrastive:train",
             config={
                 "encoder": {"name": "cnn", "width": 8},
                 "epochs": EPOCHS,

@@ -24,15 +24,15 @@ from contrasweep.data import open_dataset, resolve
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import StorageError
 from contrasweep.results.results import Results
+from contrasweep.search_spaces.survey import SIMILARITY
 from contrasweep.statistics.intervals import mean_interval
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import Record, Status
+from contrasweep.trainables.contrastive import load_model
+from contrasweep.trainables.evaluation.neighbours import Neighbours, search
+from contrasweep.trainables.evaluation.target_noise import by_class, class_figure
+from contrasweep.trainables.images import Images
 from contrasweep.trial import Trial
-from search_spaces.survey import SIMILARITY
-from trainables.contrastive import load_model
-from trainables.evaluation.neighbours import Neighbours, search
-from trainables.evaluation.target_noise import by_class, class_figure
-from trainables.images import Images
 
 ARMS = ("cosine", "arc-length")
 MEDIANS = ("target_similarity", "noise_similarity", "similarity_margin")

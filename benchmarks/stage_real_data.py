@@ -19,7 +19,7 @@ SOURCES = {
     "ombria": "ombria",
     "ombria?classes=4": "ombria",
     "sick": "sick",
-    "trainables.review_helpfulness.datasets:CLOTHING_REVIEWS": "reviews/womens_clothing_reviews.csv.zip",
+    "contrasweep.trainables.review_helpfulness.datasets:CLOTHING_REVIEWS": "reviews/womens_clothing_reviews.csv.zip",
 }
 
 

@@ -3,11 +3,11 @@
 import functools
 import json
 
-from cluster.memory import Precision, count
-from trainables.contrastive_memory import build_network, network_text
-from trainables.contrastive_settings import Settings
-from trainables.encoders import Shape
-from trainables.step_counts import ENCODERS, FILE, SHAPES, key_of, line
+from contrasweep.cluster.memory import Precision, count
+from contrasweep.trainables.contrastive_memory import build_network, network_text
+from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables.encoders import Shape
+from contrasweep.trainables.step_counts import ENCODERS, FILE, SHAPES, key_of, line
 
 ROWS = 4
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")

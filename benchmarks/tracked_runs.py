@@ -24,8 +24,8 @@ from datetime import date
 from pathlib import Path
 
 import psutil
-
 from benchmarks.tracking_services import postgres, postgres_missing
+
 from contrasweep.schema import checked
 from contrasweep.study.grid import AblationGrid, Arm
 from contrasweep.trial import Report, Trial

@@ -4,9 +4,9 @@ import math
 import time
 from collections.abc import Callable
 
-from cluster.footprint import Footprint
-from cluster.inventory import ACCELERATOR_LABEL, GPU_MEMORY_GIB, Gpu, Inventory, ray_inventory
-from cluster.packing import share, why_not
+from contrasweep.cluster.footprint import Footprint
+from contrasweep.cluster.inventory import ACCELERATOR_LABEL, GPU_MEMORY_GIB, Gpu, Inventory, ray_inventory
+from contrasweep.cluster.packing import share, why_not
 
 HOST_TIMEOUT_S = 600.0
 """How long a run waits for a host: a GPU node of a cloud takes some minutes from the demand to its first task."""

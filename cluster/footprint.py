@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from cluster.errors import FootprintError
+from contrasweep.cluster.errors import FootprintError
 
 
 @dataclass(frozen=True)
@@ -10,7 +10,7 @@ class Footprint:
     """A trial's needs: GPU memory and host memory in GiB, host cores, and the least share of a GPU.
 
     A trial wants a GPU if `gpus` or `gpu_memory_gib` is above 0; the share it gets is the larger of what
-    either asks for (`cluster.packing.share`), so `gpus=1` means a whole one whatever its memory, and more
+    either asks for (`contrasweep.cluster.packing.share`), so `gpus=1` means a whole one whatever its memory, and more
     than 1 must be whole. `gpu_busy` is the fraction of its time for which the trial, alone on the GPU, keeps
     it computing (0: not measured), `gpu_types` the types it may run on (empty: any), and `margin` what its
     GPU memory is multiplied by before it is packed, because an estimate may be short.

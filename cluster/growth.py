@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from cluster.demand import HOST_TIMEOUT_S, bundle
-from cluster.footprint import Footprint
-from cluster.inventory import Inventory, ray_inventory
-from cluster.inventory.detection import RayNode
+from contrasweep.cluster.demand import HOST_TIMEOUT_S, bundle
+from contrasweep.cluster.footprint import Footprint
+from contrasweep.cluster.inventory import Inventory, ray_inventory
+from contrasweep.cluster.inventory.detection import RayNode
 
 POLL_S = 2.0
 JOIN_QUIET_S = 120.0

@@ -1,5 +1,5 @@
 """GPU memory and work of training, counted without a GPU; `cluster.calibration` makes peaks of the counts of memory,
-`cluster.work` seconds of those of work.
+`contrasweep.cluster.work` seconds of those of work.
 
 Counted are the tensors that autograd keeps for the backward pass, the parameters once for the weights, once for the
 gradients and once for each parameter-sized state of the optimiser (Adam 2, SGD with momentum 1), and what lies on
@@ -12,9 +12,9 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from cluster.errors import ClusterError
-from cluster.torch_internals import fake_tensors, storage_key
-from cluster.work import NO_WORK, Work, counted_work
+from contrasweep.cluster.errors import ClusterError
+from contrasweep.cluster.torch_internals import fake_tensors, storage_key
+from contrasweep.cluster.work import NO_WORK, Work, counted_work
 
 if TYPE_CHECKING:
     import torch

@@ -4,7 +4,7 @@ import importlib.metadata
 import platform
 from collections.abc import Iterable, Mapping
 
-from cluster.errors import SubmissionError
+from contrasweep.cluster.errors import SubmissionError
 
 
 def versions() -> dict[str, str]:

@@ -10,8 +10,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Literal
 
-from cluster.inventory import Inventory
-from cluster.packing import Placement, fits
+from contrasweep.cluster.inventory import Inventory
+from contrasweep.cluster.packing import Placement, fits
 
 Memory = Literal["gpu", "host"]
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypedDict
 
-from cluster.footprint import Footprint
-from cluster.inventory import ACCELERATOR_LABEL, Gpu, Inventory, Node
+from contrasweep.cluster.footprint import Footprint
+from contrasweep.cluster.inventory import ACCELERATOR_LABEL, Gpu, Inventory, Node
 
 MAX_TRIALS_PER_GPU = 16
 """Each trial is a process of its own, which has a CUDA context of some 300-500 MB and its own worker on the host."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from cluster import probe
-from cluster.errors import SubmissionError
+from contrasweep.cluster import probe
+from contrasweep.cluster.errors import SubmissionError
 
 _CREDENTIAL = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|ACCESS_KEY|API_KEY|PRIVATE_KEY", re.IGNORECASE)
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from cluster.footprint import Footprint
-from cluster.inventory import Inventory, Node
-from cluster.out_of_memory import retry
-from cluster.packing import Packing, Placement, fits, place
+from contrasweep.cluster.footprint import Footprint
+from contrasweep.cluster.inventory import Inventory, Node
+from contrasweep.cluster.out_of_memory import retry
+from contrasweep.cluster.packing import Packing, Placement, fits, place
 
 UNITS = 720720
 """Parts of a GPU: divisible by every n up to 16, so that shares add up exactly."""

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from cluster.errors import SubmissionError
+from contrasweep.cluster.errors import SubmissionError
 
 EXCLUDES = (
     ".*",

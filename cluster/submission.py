@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
-from cluster import preflight
-from cluster.errors import SubmissionError
-from cluster.job_client import JobClient
-from cluster.snapshot import EXCLUDES, snapshot
+from contrasweep.cluster import preflight
+from contrasweep.cluster.errors import SubmissionError
+from contrasweep.cluster.job_client import JobClient
+from contrasweep.cluster.snapshot import EXCLUDES, snapshot
 
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 _DASHBOARD_CHECK_S = 10.0

@@ -6,7 +6,7 @@ import pkgutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from cluster.errors import ClusterError
+from contrasweep.cluster.errors import ClusterError
 
 if TYPE_CHECKING:
     import torch

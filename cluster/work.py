@@ -12,8 +12,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from cluster.inventory.hosts import GPU_PEAKS
-from cluster.torch_internals import dispatch_mode, overloads, tree_iter
+from contrasweep.cluster.inventory.hosts import GPU_PEAKS
+from contrasweep.cluster.torch_internals import dispatch_mode, overloads, tree_iter
 
 LAUNCH_S = 20e-6
 """Of one kernel, the mean over a step. The forward pass of ResNet-50 with one image, 227 kernels, takes 10 to 13 ms on

@@ -11,7 +11,7 @@ to decide; the study has seeds of its own, from 100 on. It shows what a table sa
 
 from contrasweep import AblationGrid, Arm, Replicates
 
-TRAIN = "trainables.contrastive:train"
+TRAIN = "contrasweep.trainables.contrastive:train"
 BASE = {"encoder": "cnn", "epochs": 6, "learning_rate": 0.1, "checkpoint_every": 3, "batch_size": 128}
 
 STUDY = AblationGrid(

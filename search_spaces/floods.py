@@ -6,7 +6,7 @@ An event is a stretch of tiles whose colours do not change at once (`contrasweep
 """
 
 from contrasweep import AblationGrid, Arm, Replicates
-from search_spaces.local import COLOUR, L_SCL, PAIRS, SCL, WITH_COLOUR
+from contrasweep.search_spaces.local import COLOUR, L_SCL, PAIRS, SCL, WITH_COLOUR
 
 EVENTS = AblationGrid(
     name="local-floods",

@@ -11,8 +11,8 @@ from typing import Any
 from contrasweep import AblationGrid, Arm, Choice, Float, Int, Replicates, SubGrid, Sweep
 from contrasweep.config import MutableConfig
 
-PAIRS, TEXTS = "trainables.paired_images:train", "trainables.paired_texts:train"
-COLOUR, PIXELS = "trainables.paired.colour_baseline:train", "trainables.raw_pixels:train"
+PAIRS, TEXTS = "contrasweep.trainables.paired_images:train", "contrasweep.trainables.paired_texts:train"
+COLOUR, PIXELS = "contrasweep.trainables.paired.colour_baseline:train", "contrasweep.trainables.raw_pixels:train"
 Space = dict[str, Float | Int | Choice]
 
 SCL: MutableConfig = {"loss": "supcon", "beta": 0.0}

@@ -8,7 +8,7 @@ what decides is the test part, which is balanced, with seeds from 100 on. What `
 
 from contrasweep import AblationGrid, Arm, Replicates, SubGrid
 from contrasweep.config import MutableConfig
-from search_spaces.local import PAIRS, PIXELS, SCL_AND_OCL, SINGLE_SMALL
+from contrasweep.search_spaces.local import PAIRS, PIXELS, SCL_AND_OCL, SINGLE_SMALL
 
 TABLE_6_HALF = 0.008
 """Half of what the paper's Table 6 reports for OCL over SCL on CIFAR-10-LT, 1.6 points of F1 on average of its batches;

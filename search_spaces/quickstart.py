@@ -6,7 +6,7 @@ well under a second. The same study in YAML is quickstart.yaml.
 
 from contrasweep import AblationGrid, Arm
 
-TRAIN = "trainables.contrastive:train"
+TRAIN = "contrasweep.trainables.contrastive:train"
 BASE = {"encoder": "cnn", "epochs": 12, "learning_rate": 0.1, "checkpoint_every": 4}
 
 STUDY = AblationGrid(

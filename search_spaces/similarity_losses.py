@@ -8,7 +8,7 @@ only for a pair.
 from contrasweep import AblationGrid, Arm, Choice, Float, Int, Sweep
 from contrasweep.errors import SpecError, choose_from
 
-TRAIN = "trainables.contrastive:train"
+TRAIN = "contrasweep.trainables.contrastive:train"
 Space = dict[str, Float | Int | Choice]
 
 TEMPERATURE: dict[str, Float] = {

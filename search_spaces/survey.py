@@ -9,8 +9,8 @@ What decides is the test part, which is balanced, with seeds from 100 on.
 
 from contrasweep import AblationGrid, Arm, Replicates
 from contrasweep.config import Config, MutableConfig
-from search_spaces.local import PIXELS
-from search_spaces.similarity_losses import TRAIN
+from contrasweep.search_spaces.local import PIXELS
+from contrasweep.search_spaces.similarity_losses import TRAIN
 
 POINT = 0.01
 """A point of accuracy, the smallest difference of interest: two to five times what the survey's table has between

@@ -6,7 +6,7 @@ SupCon, SINCERE and OCL over temperature and learning rate on the long-tailed ha
 
 from contrasweep import Arm, Float, Sweep
 
-TRAIN = "trainables.contrastive:train"
+TRAIN = "contrasweep.trainables.contrastive:train"
 BASE = {"encoder": "cnn", "epochs": 12, "batch_size": 128, "evaluate_every": 4, "checkpoint_every": 4}
 SPACE = {"loss.temperature": Float(0.05, 1.0, log=True), "learning_rate": Float(0.01, 1.0, log=True)}
 

@@ -31,7 +31,7 @@ for name in ("COLUMNS", "LINES"):  # a test that needs a terminal of some size s
 ROOT = Path(__file__).resolve().parents[1]
 _NAMES = {module.name for module in pkgutil.iter_modules([str(ROOT / "trainables")])} - {"fusing"}
 install_import_hook(
-    [f"trainables.{name}" for name in sorted(_NAMES | {"fusing.cohorts", "fusing.folding"})], "shapes.check"
+    [f"contrasweep.trainables.{name}" for name in sorted(_NAMES | {"fusing.cohorts", "fusing.folding"})], "shapes.check"
 )
 
 
@@ -57,6 +57,7 @@ def common(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def staged(shared: Path, common: Path) -> Callable[[str], str]:
     """staged(name): where a real dataset lies, staged and verified once for the tests of all processes."""
     from benchmarks.stage_real_data import stage_and_verify
+
     from contrasweep.data.resolving import default_place
 
     def place(name: str) -> str:

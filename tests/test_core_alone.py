@@ -35,7 +35,7 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the product without the extras."""
     folder = tmp_path_factory.mktemp("core")
     for package in PACKAGES:
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / package, folder / package, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for extra in EXTRAS:
         shutil.rmtree(folder / extra)
     return folder
@@ -43,7 +43,7 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def environment(core: Path) -> dict[str, str]:
     """Imports come from the copy; what is staged on demand goes there too."""
-    paths = {"PYTHONPATH": os.pathsep.join(map(str, (core / "platform", core)))}
+    paths = {"PYTHONPATH": str(core / "platform")}
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CONTRASWEEP_")}
     return kept | paths | {"CONTRASWEEP_CACHE": str(core / "cache")}
 
@@ -67,19 +67,23 @@ def test_no_module_of_the_core_names_an_extra(core: Path) -> None:
 
 @pytest.mark.slow
 def test_it_lists_what_there_is_and_plans_the_quickstart(core: Path) -> None:
-    commands = [*(f"list {kind}" for kind in (*TABLES, "studies")), "schema", "plan search_spaces.quickstart:STUDY"]
+    commands = [
+        *(f"list {kind}" for kind in (*TABLES, "studies")),
+        "schema",
+        "plan contrasweep.search_spaces.quickstart:STUDY",
+    ]
     done = python(core, "-c", COMMANDS, given="\n".join(commands))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == str(core / "platform" / "contrasweep" / "__init__.py")
     assert "trials    30: 0 done, 30 to run" in done.stdout
     missing = python(core, "-m", "contrasweep", "claims")
     assert missing.returncode == 2 and len(missing.stderr.splitlines()) == 1
-    assert "the ledger's module cannot be imported, got 'search_spaces.claims:write_page'" in missing.stderr
+    assert "the ledger's module cannot be imported, got 'contrasweep.search_spaces.claims:write_page'" in missing.stderr
 
 
 @pytest.mark.long
 def test_it_runs_the_quickstart(core: Path) -> None:
-    words = ["run", "search_spaces.quickstart:STUDY", "--tracking", "none"]
+    words = ["run", "contrasweep.search_spaces.quickstart:STUDY", "--tracking", "none"]
     with ray_folder() as ray:
         driver = start_driver(*words, folder=core, ray=ray, environment=environment(core))
         printed, errors = driver.communicate(timeout=280)

@@ -17,9 +17,9 @@ from contrasweep.components import Component, Table, parameters_class, parameter
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.schema import checked
-from trainables import external_augmentations
-from trainables.external_augmentations import ExternalAugmentation, ExternalDraws
-from trainables.pytorch import F, Tensor, torch
+from contrasweep.trainables import external_augmentations
+from contrasweep.trainables.external_augmentations import ExternalAugmentation, ExternalDraws
+from contrasweep.trainables.pytorch import F, Tensor, torch
 
 Probability = Annotated[float, pydantic.Field(ge=0, le=1)]
 Strength = Annotated[float, pydantic.Field(ge=0)]

@@ -5,8 +5,8 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from trainables import torch_internals
-from trainables.checkpoint import StateDict
+from contrasweep.trainables import torch_internals
+from contrasweep.trainables.checkpoint import StateDict
 
 
 class Averaged:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from contrasweep.errors import StorageError
-from trainables.pytorch import torch
+from contrasweep.trainables.pytorch import torch
 
 FILE = "state.pt"
 StateDict = dict[str, Any]

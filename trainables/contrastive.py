@@ -8,13 +8,13 @@ One report an epoch; the last one has the scores of the held-out part.
 from collections.abc import Generator
 from pathlib import Path
 
-from cluster.memory import Workload
+from contrasweep.cluster.memory import Workload
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
+from contrasweep.trainables.contrastive_memory import workload
+from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables.pytorch import nn, torch
 from contrasweep.trial import Report, Trial
-from trainables.contrastive_memory import workload
-from trainables.contrastive_settings import Settings
-from trainables.pytorch import nn, torch
 
 __all__ = ["Settings", "load_model", "memory", "train"]
 
@@ -25,8 +25,8 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     Every report has `loss`, `grad_norm`, `learning_rate` and diagnostics of the embeddings; reports of epochs with
     an evaluation have its scores (see `evaluation.evaluate`), and the last one has per-item values for paired tests.
     """
-    from trainables import loop, process_group
-    from trainables.contrastive_method import build
+    from contrasweep.trainables import loop, process_group
+    from contrasweep.trainables.contrastive_method import build
 
     s = Settings(**trial.config)
     size, path = s.resources.size, f"{build.__module__}:build"
@@ -38,9 +38,9 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 def load_model(folder: Path, trial: Trial) -> "nn.Module":
     """The network in a checkpoint of `trial`: uint8 images [n c h w] to the features or embeddings that the trial's
     scores are of, float32 [n d]."""
-    from trainables import checkpoint, images
-    from trainables.contrastive_method import evaluated, network, parts_of
-    from trainables.exporting import FromPixels
+    from contrasweep.trainables import checkpoint, images
+    from contrasweep.trainables.contrastive_method import evaluated, network, parts_of
+    from contrasweep.trainables.exporting import FromPixels
 
     settings = Settings(**trial.config)
     train_part = images.open_images(parts_of(trial)[0], torch.device("cpu"), settings.resident_gib)
@@ -56,4 +56,4 @@ def memory(config: Config, data: Manifest) -> Workload:
 
 train.settings = Settings  # type: ignore[attr-defined]
 train.memory = memory  # type: ignore[attr-defined]
-train.lane = "trainables.fusing.cohorts.contrastive:ContrastiveCohorts"  # type: ignore[attr-defined]
+train.lane = "contrasweep.trainables.fusing.cohorts.contrastive:ContrastiveCohorts"  # type: ignore[attr-defined]

@@ -4,16 +4,16 @@ Workload."""
 import functools
 import math
 
-from cluster.errors import ClusterError
-from cluster.memory import GIB, Precision, Workload
 from contrasweep import canonical
+from contrasweep.cluster.errors import ClusterError
+from contrasweep.cluster.memory import GIB, Precision, Workload
 from contrasweep.data.manifest import Manifest
-from trainables.contrastive_settings import Settings
-from trainables.encoders import Shape
-from trainables.optimisation import optimizer_states
-from trainables.prefetching import AHEAD, CHUNK
-from trainables.pytorch import nn
-from trainables.step_counts import known_step
+from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables.encoders import Shape
+from contrasweep.trainables.optimisation import optimizer_states
+from contrasweep.trainables.prefetching import AHEAD, CHUNK
+from contrasweep.trainables.pytorch import nn
+from contrasweep.trainables.step_counts import known_step
 
 FLOAT = 4  # bytes
 

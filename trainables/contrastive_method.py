@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from contrasweep.data import open_dataset
 from contrasweep.data.reading import Part
 from contrasweep.errors import DataError, SpecError
-from contrasweep.trial import Trial
-from trainables import (
+from contrasweep.trainables import (
     augmentations,
     checkpoint,
     diagnostics,
@@ -28,14 +27,15 @@ from trainables import (
     seeding,
     transfer,
 )
-from trainables.averaging import Averaged
-from trainables.contrastive_settings import Settings, initial_temperature
-from trainables.evaluation import target_noise
-from trainables.gradcache import chunked_step
-from trainables.losses import distributed
-from trainables.losses.negatives import Counts, counted, counts_of, has_signed_scores
-from trainables.targets import Targets
-from trainables.temperature import LearnableTemperature
+from contrasweep.trainables.averaging import Averaged
+from contrasweep.trainables.contrastive_settings import Settings, initial_temperature
+from contrasweep.trainables.evaluation import target_noise
+from contrasweep.trainables.gradcache import chunked_step
+from contrasweep.trainables.losses import distributed
+from contrasweep.trainables.losses.negatives import Counts, counted, counts_of, has_signed_scores
+from contrasweep.trainables.targets import Targets
+from contrasweep.trainables.temperature import LearnableTemperature
+from contrasweep.trial import Trial
 
 EVAL_BATCH_ROWS = 1024
 """Images per forward pass in an evaluation, and at most four batches."""

@@ -9,15 +9,15 @@ from contrasweep.components import Component
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
 from contrasweep.schema import OMIT_DEFAULT, checked
-from trainables import external_augmentations, external_encoders, losses, torch_optimizers
-from trainables.augmentations import AUGMENTATIONS, resolved
-from trainables.encoders import ENCODERS, HEADS
-from trainables.fields import BelowOne, Count, Device, MaybeCount, NotNegative, Positive
-from trainables.losses import LOSSES, external_check
-from trainables.optimisation import OPTIMIZERS
-from trainables.targets import TARGETS, table
-from trainables.transfer import with_digests
-from trainables.weights import with_digest
+from contrasweep.trainables import external_augmentations, external_encoders, losses, torch_optimizers
+from contrasweep.trainables.augmentations import AUGMENTATIONS, resolved
+from contrasweep.trainables.encoders import ENCODERS, HEADS
+from contrasweep.trainables.fields import BelowOne, Count, Device, MaybeCount, NotNegative, Positive
+from contrasweep.trainables.losses import LOSSES, external_check
+from contrasweep.trainables.optimisation import OPTIMIZERS
+from contrasweep.trainables.targets import TARGETS, table
+from contrasweep.trainables.transfer import with_digests
+from contrasweep.trainables.weights import with_digest
 
 RESIDENT_GIB = 8.0
 

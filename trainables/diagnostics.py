@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trainables.losses.composed import ComposedLoss
-from trainables.losses.ids import Ids, members, valid_anchors
-from trainables.losses.negatives import Counts, share_below
-from trainables.losses.reductions import REDUCTIONS, Terms
-from trainables.losses.views import ComposedViewsLoss
-from trainables.similarities import unit
+from contrasweep.trainables.losses.composed import ComposedLoss
+from contrasweep.trainables.losses.ids import Ids, members, valid_anchors
+from contrasweep.trainables.losses.negatives import Counts, share_below
+from contrasweep.trainables.losses.reductions import REDUCTIONS, Terms
+from contrasweep.trainables.losses.views import ComposedViewsLoss
+from contrasweep.trainables.similarities import unit
 
 log = logging.getLogger(__name__)
 SAMPLE = 2048

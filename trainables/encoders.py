@@ -10,10 +10,10 @@ from typing import Annotated, Any
 from contrasweep.components import Table, parameters_of
 from contrasweep.config import Config
 from contrasweep.schema import OMIT_DEFAULT
-from trainables import external_encoders
-from trainables.external_encoders import encoder_of
-from trainables.fields import Count
-from trainables.pytorch import nn
+from contrasweep.trainables import external_encoders
+from contrasweep.trainables.external_encoders import encoder_of
+from contrasweep.trainables.fields import Count
+from contrasweep.trainables.pytorch import nn
 
 Shape = tuple[int, int, int]
 """channels, height, width"""

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
-from trainables.fields import Centre
+from contrasweep.trainables.fields import Centre
 
 
 class FromPixels(nn.Module):

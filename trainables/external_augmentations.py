@@ -17,7 +17,7 @@ from typing import Any
 from contrasweep.components import Component, parameters_class, signature_fields
 from contrasweep.errors import SpecError
 from contrasweep.imports import import_path
-from trainables.pytorch import Tensor, torch
+from contrasweep.trainables.pytorch import Tensor, torch
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.imports import import_path
 from contrasweep.schema import OMIT_DEFAULT
-from trainables import weights as weight_files
-from trainables.pytorch import Tensor, nn, torch
+from contrasweep.trainables import weights as weight_files
+from contrasweep.trainables.pytorch import Tensor, nn, torch
 
 TIMM = "timm:"
 Shape = tuple[int, int, int]
@@ -81,7 +81,7 @@ def check(encoder: Component, projection: Component, shape: Shape) -> None:
     """`SpecError` where an encoder or head of somebody else's does not give features for images of this `shape`. Two
     black images go through both, on the CPU; those of our own tables are known to."""
     ours = (encoder.entry, projection.entry)
-    if all(getattr(entry, "__module__", "") == "trainables.encoders" for entry in ours):
+    if all(getattr(entry, "__module__", "") == "contrasweep.trainables.encoders" for entry in ours):
         return
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         built = encoder.build(shape).eval()
@@ -170,7 +170,7 @@ def _first_conv(net: "nn.Module", channels: int) -> None:
 
 def encoder_of(net: "nn.Module", dim: int, file: str = "", sha256: str = "") -> "nn.Module":
     """`net` as an encoder of `dim` features, with the weights of a `file` of this digest where one is given."""
-    from trainables.features import Encoder
+    from contrasweep.trainables.features import Encoder
 
     if file:
         weight_files.load(net, file, sha256)

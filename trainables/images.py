@@ -10,8 +10,8 @@ from torch import Tensor
 
 from contrasweep.data.reading import Part
 from contrasweep.errors import DataError
-from trainables import augmentations, seeding
-from trainables.prefetching import CHUNK, prefetched
+from contrasweep.trainables import augmentations, seeding
+from contrasweep.trainables.prefetching import CHUNK, prefetched
 
 IMAGE = "image"
 SUMMED = 2**18

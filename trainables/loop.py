@@ -18,11 +18,11 @@ from torch import Tensor
 
 from contrasweep.processes import scratch_prefix
 from contrasweep.rows import ItemColumns
+from contrasweep.trainables import checkpoint, torch_internals
+from contrasweep.trainables.diagnostics import gradient_norm
+from contrasweep.trainables.losses import NotFiniteError
+from contrasweep.trainables.optimisation import Optimizer
 from contrasweep.trial import Report, Trial
-from trainables import checkpoint, torch_internals
-from trainables.diagnostics import gradient_norm
-from trainables.losses import NotFiniteError
-from trainables.optimisation import Optimizer
 
 R = TypeVar("R")
 

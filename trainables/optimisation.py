@@ -13,11 +13,11 @@ from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 from contrasweep.components import Component, Table, parameters_of
 from contrasweep.config import Config
 from contrasweep.schema import OMIT_DEFAULT
-from trainables import torch_optimizers
-from trainables.checkpoint import StateDict
-from trainables.fields import BelowOne, NotNegative, Positive
-from trainables.pytorch import Tensor, torch, torch_internals
-from trainables.torch_optimizers import DecayOn
+from contrasweep.trainables import torch_optimizers
+from contrasweep.trainables.checkpoint import StateDict
+from contrasweep.trainables.fields import BelowOne, NotNegative, Positive
+from contrasweep.trainables.pytorch import Tensor, torch, torch_internals
+from contrasweep.trainables.torch_optimizers import DecayOn
 
 
 @runtime_checkable

@@ -9,22 +9,22 @@ Paper: LOCAL, Latent Orthonormal Contrastive Learning for Paired Images. The fam
 from collections.abc import Generator
 from pathlib import Path
 
-from cluster.memory import Workload
+from contrasweep.cluster.memory import Workload
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
+from contrasweep.trainables.paired.images.memory import workload
+from contrasweep.trainables.paired.images.settings import Settings
+from contrasweep.trainables.pytorch import nn, torch
 from contrasweep.trial import Report, Trial
-from trainables.paired.images.memory import workload
-from trainables.paired.images.settings import Settings
-from trainables.pytorch import nn, torch
 
 __all__ = ["Settings", "load_model", "memory", "train"]
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
     """Train `trial`, from the checkpoint folder `resume` if given; see `fitting.fit` for what is reported."""
-    from trainables import seeding
-    from trainables.paired.fitting import fit
-    from trainables.paired.images.inputs import ImageInputs
+    from contrasweep.trainables import seeding
+    from contrasweep.trainables.paired.fitting import fit
+    from contrasweep.trainables.paired.images.inputs import ImageInputs
 
     settings = Settings(**trial.config)
     device = seeding.pick_device(settings.device)
@@ -35,9 +35,9 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 def load_model(folder: Path, trial: Trial) -> "nn.Module":
     """The network in a checkpoint of `trial`: (pre, post), or one batch of single images, uint8 [n c h w], to
     `Outputs`."""
-    from trainables import checkpoint
-    from trainables.exporting import FromPixels
-    from trainables.paired.images.inputs import ImageInputs
+    from contrasweep.trainables import checkpoint
+    from contrasweep.trainables.exporting import FromPixels
+    from contrasweep.trainables.paired.images.inputs import ImageInputs
 
     inputs = ImageInputs(trial, Settings(**trial.config), torch.device("cpu"))
     model = inputs.model().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -47,10 +47,10 @@ def load_model(folder: Path, trial: Trial) -> "nn.Module":
 
 
 def memory(config: Config, data: Manifest) -> Workload:
-    """Memory that a trial of this config takes; see `trainables.paired.images.memory`."""
+    """Memory that a trial of this config takes; see `contrasweep.trainables.paired.images.memory`."""
     return workload(Settings(**config), data)
 
 
 train.settings = Settings  # type: ignore[attr-defined]
 train.memory = memory  # type: ignore[attr-defined]
-train.lane = "trainables.fusing.cohorts.paired:PairedCohorts"  # type: ignore[attr-defined]
+train.lane = "contrasweep.trainables.fusing.cohorts.paired:PairedCohorts"  # type: ignore[attr-defined]

@@ -10,21 +10,21 @@ Deviation from what inference models do: the sides meet only in z, l and the cla
 from collections.abc import Generator
 from pathlib import Path
 
-from cluster.memory import Workload
+from contrasweep.cluster.memory import Workload
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
+from contrasweep.trainables.paired.texts.memory import workload
+from contrasweep.trainables.paired.texts.settings import Settings
 from contrasweep.trial import Report, Trial
-from trainables.paired.texts.memory import workload
-from trainables.paired.texts.settings import Settings
 
 __all__ = ["Settings", "memory", "train"]
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
     """Train `trial`, from the checkpoint folder `resume` if given; see `fitting.fit` for what is reported."""
-    from trainables import seeding
-    from trainables.paired.fitting import fit
-    from trainables.paired.texts.inputs import TextInputs
+    from contrasweep.trainables import seeding
+    from contrasweep.trainables.paired.fitting import fit
+    from contrasweep.trainables.paired.texts.inputs import TextInputs
 
     settings = Settings(**trial.config)
     device = seeding.pick_device(settings.device)
@@ -33,7 +33,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 
 
 def memory(config: Config, data: Manifest) -> Workload:
-    """Memory that a trial of this config takes; see `trainables.paired.texts.memory`."""
+    """Memory that a trial of this config takes; see `contrasweep.trainables.paired.texts.memory`."""
     return workload(Settings(**config), data)
 
 

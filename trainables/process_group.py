@@ -1,6 +1,6 @@
 """A trial on several GPUs: a process a GPU, of which the trial's own is rank 0 and alone reports, saves and evaluates.
 
-    with joined(trial, resume, size=4, build="trainables.contrastive_method:build", device="auto") as group:
+    with joined(trial, resume, size=4, build="contrasweep.trainables.contrastive_method:build", device="auto") as group:
         yield from loop.run(group.method(build(trial)), trial, resume)
 
 Every rank builds the same method and trains the same epochs on its part of each batch. Rank 0 says when an epoch
@@ -26,8 +26,8 @@ import torch.distributed as dist
 
 from contrasweep.errors import ProcessLostError, SpecError
 from contrasweep.imports import import_path
+from contrasweep.trainables import checkpoint, loop, seeding
 from contrasweep.trial import Trial
-from trainables import checkpoint, loop, seeding
 
 TIMEOUT = timedelta(minutes=10)
 """Of one collective, which waits for the slowest rank's step."""
@@ -142,7 +142,7 @@ def average(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _start(rank: int, job: bytes) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-c", f"from trainables.process_group import work; work({rank})"]
+    command = [sys.executable, "-c", f"from contrasweep.trainables.process_group import work; work({rank})"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     started = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
     assert started.stdin is not None

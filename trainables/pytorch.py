@@ -1,4 +1,4 @@
-"""PyTorch, imported when it is first used: `from trainables.pytorch import F, Tensor, nn, torch`.
+"""PyTorch, imported when it is first used: `from contrasweep.trainables.pytorch import F, Tensor, nn, torch`.
 
 The modules of settings, and those whose signatures say what can be set (losses, encoders, optimizers), take PyTorch
 from here. A plan reads them without importing PyTorch, which takes longer than all the rest of the plan. A class that
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch.nn.functional as F
     from torch import Tensor, nn
 
-    from trainables import torch_internals
+    from contrasweep.trainables import torch_internals
 else:
 
     class _Later:
@@ -37,4 +37,4 @@ else:
         """`torch.Tensor` in annotations and for `isinstance`."""
 
     torch, nn, F, dist = map(_Later, ("torch", "torch.nn", "torch.nn.functional", "torch.distributed"))
-    torch_internals = _Later("trainables.torch_internals")
+    torch_internals = _Later("contrasweep.trainables.torch_internals")

@@ -18,17 +18,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cluster.memory import Workload
+from contrasweep.cluster.memory import Workload
 from contrasweep.config import Config
 from contrasweep.data import open_dataset
 from contrasweep.data.manifest import Manifest
 from contrasweep.data.reading import Part
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
+from contrasweep.trainables.contrastive_memory import image_shape
+from contrasweep.trainables.evaluation.neighbours import search
+from contrasweep.trainables.paired import metrics
 from contrasweep.trial import Report, Trial
-from trainables.contrastive_memory import image_shape
-from trainables.evaluation.neighbours import search
-from trainables.paired import metrics
 
 
 @checked

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from jaxtyping import Float
 
-from trainables.pytorch import Tensor, torch
+from contrasweep.trainables.pytorch import Tensor, torch
 
 Scores = Float[Tensor, "n m"]
 Rows = Float[Tensor, "n d"]

@@ -8,9 +8,9 @@ import functools
 import json
 from pathlib import Path
 
-from cluster.memory import Count, Precision
-from cluster.work import Work
-from trainables.external_encoders import Shape
+from contrasweep.cluster.memory import Count, Precision
+from contrasweep.cluster.work import Work
+from contrasweep.trainables.external_encoders import Shape
 
 ENCODERS = ("cnn", "mlp", "resnet18", "resnet34", "resnet50")
 SHAPES: tuple[Shape, ...] = ((1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 64, 64))

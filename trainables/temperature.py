@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from trainables.losses import ComposedLoss
+from contrasweep.trainables.losses import ComposedLoss
 
 LOWEST = 0.01
 """CLIP's bound: logits are scaled by 100 at most."""

@@ -16,9 +16,9 @@ from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from contrasweep.imports import import_path
 from contrasweep.schema import OMIT_DEFAULT
-from trainables.checkpoint import StateDict
-from trainables.fields import NotNegative
-from trainables.pytorch import Tensor, torch
+from contrasweep.trainables.checkpoint import StateDict
+from contrasweep.trainables.fields import NotNegative
+from contrasweep.trainables.pytorch import Tensor, torch
 
 DecayOn = Literal["all", "weights"]
 """What is decayed: all parameters, or those of two dimensions and more, without biases and normalisation."""

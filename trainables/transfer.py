@@ -11,7 +11,7 @@ from contrasweep.data.names import parse
 from contrasweep.data.reading import Part
 from contrasweep.data.resolving import find, resolve, storage_of
 from contrasweep.errors import DataError
-from trainables.pytorch import Tensor, torch
+from contrasweep.trainables.pytorch import Tensor, torch
 
 DIGITS = 12
 
@@ -55,7 +55,7 @@ def others(names: tuple[str, ...], data: Manifest, fold: int | None) -> list[Oth
 def scores(other: Other, embed: Embed, shape: tuple[int, int, int]) -> dict[str, float]:
     """Accuracies `knn1_on_NAME`, `knn5_on_NAME` and `probe_on_NAME` of frozen features: nearest neighbours and a linear
     probe, both fitted to the other dataset's training part."""
-    from trainables import evaluation
+    from contrasweep.trainables import evaluation
 
     train, test = (embed(_pixels(part, shape)) for part in (other.train, other.test))
     labels = [torch.as_tensor(part.labels).to(train.device) for part in (other.train, other.test)]
@@ -65,7 +65,7 @@ def scores(other: Other, embed: Embed, shape: tuple[int, int, int]) -> dict[str,
 
 def _pixels(part: Part, shape: tuple[int, int, int]) -> Iterator[UInt8[Tensor, "n c h w"]]:
     """The images of a part with as many channels and pixels as the network was trained on."""
-    from trainables.exporting import squares
+    from contrasweep.trainables.exporting import squares
 
     for block in part.blocks("image"):
         pixels = torch.from_numpy(block).permute(0, 3, 1, 2)

@@ -8,7 +8,7 @@ from contrasweep.components import Component
 from contrasweep.errors import DataError, SpecError
 from contrasweep.imports import project_folders
 from contrasweep.storage.names import local_path
-from trainables.pytorch import nn, torch
+from contrasweep.trainables.pytorch import nn, torch
 
 NESTED = ("state_dict", "model")
 """Keys under which training scripts keep the state dict."""

@@ -12,8 +12,9 @@ from benchmarks.faults.injection import Hit, Process, inject
 from benchmarks.faults.network import CutOffCluster
 from benchmarks.faults.processes import stop
 from benchmarks.faults.study import FaultStudy, Row
-from cluster import preflight
 from tests.support.raylets import BIN, RayCluster
+
+from contrasweep.cluster import preflight
 
 FAKETIME = os.environ.get("FAKETIME_LIBRARY", "/usr/lib/*/faketime/libfaketime.so.1")
 NODES = ("a", "b")

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
-
 from benchmarks.faults.injection import Hit, Process, inject
 from benchmarks.faults.study import FaultStudy, Row
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks.fault_proxy import faulty_proxy
 from benchmarks.faults.study import FaultStudy, Row
 from benchmarks.tracking_services import S3_ENV, free_port, mlflow_server, postgres, s3_server, wait_until
+
 from contrasweep.tracking import sync
 
 S3_FAULTS = ["reset", "cut", "500", "503", "403", "slow", "lost", "stall"]

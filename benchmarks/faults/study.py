@@ -15,12 +15,12 @@ from functools import cache
 from pathlib import Path
 
 import yaml
+from tests.support.calm import calm_run
 
 from contrasweep.errors import StorageError
 from contrasweep.results.results import Results
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import load_study
-from tests.support.calm import calm_run
 
 SUPPORT = Path(__file__).resolve().parents[2] / "tests" / "support"
 EPOCHS, PAUSE_S = 6, 0.3

@@ -19,7 +19,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-
 from benchmarks.gpu import fusion, losses, memory, sharing, speed, training
 from benchmarks.gpu.context import Context, OutOfTime
 from benchmarks.gpu.results import Section, write

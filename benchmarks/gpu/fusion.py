@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
-
 from benchmarks.gpu.context import Context, Step
 from benchmarks.gpu.networks import Shape, graph, network, training_step
 from benchmarks.gpu.results import Check, Section
-from trainables.fusing import folding
-from trainables.losses import build
-from trainables.optimisation import SGD, gradients_of
+from torch import Tensor
+
+from contrasweep.trainables.fusing import folding
+from contrasweep.trainables.losses import build
+from contrasweep.trainables.optimisation import SGD, gradients_of
 
 FP64, OWN_ERROR = 1e-10, 1.5
 """Largest relative difference of a member from its trial alone in float64; and in float32 how often its error to

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
-
 from benchmarks.gpu.context import Context
 from benchmarks.gpu.results import Check, Section
-from trainables.losses import build, tiled
-from trainables.losses.composed import ComposedLoss
-from trainables.losses.loss import Loss
-from trainables.losses.table import LOSSES
+from torch import Tensor
+
+from contrasweep.trainables.losses import build, tiled
+from contrasweep.trainables.losses.composed import ComposedLoss
+from contrasweep.trainables.losses.loss import Loss
+from contrasweep.trainables.losses.table import LOSSES
 
 DIM, CLASSES = 128, 10
 VALUE, GRADIENT = 2e-5, 1e-4

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import torch
 import torchvision
-
 from benchmarks.gpu.context import Context
 from benchmarks.gpu.results import Section
-from cluster.calibration import Calibration
-from cluster.memory import Precision, count
-from cluster.usage import Meter
+
+from contrasweep.cluster.calibration import Calibration
+from contrasweep.cluster.memory import Precision, count
+from contrasweep.cluster.usage import Meter
 
 Setting = tuple[str, int, int, Precision]
 """network, images of a step, pixels, precision"""

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from benchmarks.gpu.context import Context, Step
 from torch import Tensor, nn
 
-from benchmarks.gpu.context import Context, Step
-from trainables.encoders import ENCODERS, HEADS
-from trainables.losses import build
+from contrasweep.trainables.encoders import ENCODERS, HEADS
+from contrasweep.trainables.losses import build
 
 Shape = tuple[int, int, int]
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
 from benchmarks.gpu.context import Context
 from benchmarks.gpu.networks import graph, training_step
 from benchmarks.gpu.results import Check, Section
-from cluster import out_of_memory
-from cluster.guard import CONTEXT_GIB, guard
-from cluster.usage import Meter
+
+from contrasweep.cluster import out_of_memory
+from contrasweep.cluster.guard import CONTEXT_GIB, guard
+from contrasweep.cluster.usage import Meter
 
 ROOT = Path(__file__).resolve().parents[2]
 PROCESSES = (1, 2, 4, 8)

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-
 from benchmarks.gpu.context import Context, Step
 from benchmarks.gpu.networks import graph, training_step
 from benchmarks.gpu.results import Section

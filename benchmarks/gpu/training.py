@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from benchmarks.gpu.context import Context, OutOfTime
 from benchmarks.gpu.results import Check, Section
+
 from contrasweep.data import resolve
 from contrasweep.data.manifest import Manifest
+from contrasweep.trainables.checkpoint import FILE
+from contrasweep.trainables.contrastive import train
 from contrasweep.trial import Report, Trial
-from trainables.checkpoint import FILE
-from trainables.contrastive import train
 
 ARMS = {
     "supcon": {"name": "supcon", "temperature": 0.1},
@@ -25,7 +25,9 @@ ARMS = {
 
 def trial(data: Manifest, arm: str, **config: Any) -> Trial:
     """A trial of one fold of the digits."""
-    return Trial("gpu", arm, "trainables.contrastive:train", {"loss": ARMS[arm], **config}, data, fold=0, seed=0)
+    return Trial(
+        "gpu", arm, "contrasweep.trainables.contrastive:train", {"loss": ARMS[arm], **config}, data, fold=0, seed=0
+    )
 
 
 def resumed(context: Context) -> Iterator[Section]:

@@ -1,6 +1,6 @@
 #!/bin/bash
 # A Ray cluster inside one Slurm allocation, and a study on it. See docs/cluster/slurm.md.
-#   sbatch cluster/files/slurm.sh search_spaces.quickstart:STUDY --storage /scratch/$USER/contrasweep
+#   sbatch cluster/files/slurm.sh contrasweep.search_spaces.quickstart:STUDY --storage /scratch/$USER/contrasweep
 #SBATCH --job-name=contrasweep
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1

@@ -1,8 +1,8 @@
 """The hosts of a cluster: their types, how an inventory file lists them, and how they are detected."""
 
-from cluster.inventory.detection import ray_inventory, short_name, this_machine
-from cluster.inventory.file import read_inventory
-from cluster.inventory.hosts import (
+from contrasweep.cluster.inventory.detection import ray_inventory, short_name, this_machine
+from contrasweep.cluster.inventory.file import read_inventory
+from contrasweep.cluster.inventory.hosts import (
     ACCELERATOR_LABEL,
     COST_LABEL,
     GPU_MEMORY_GIB,

@@ -7,8 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
 
-from cluster.errors import InventoryError
-from cluster.inventory.hosts import ACCELERATOR_LABEL, COST_LABEL, GPU_MEMORY_GIB, MEMORY_LABEL, Gpu, Inventory, Node
+from contrasweep.cluster.errors import InventoryError
+from contrasweep.cluster.inventory.hosts import (
+    ACCELERATOR_LABEL,
+    COST_LABEL,
+    GPU_MEMORY_GIB,
+    MEMORY_LABEL,
+    Gpu,
+    Inventory,
+    Node,
+)
 
 
 class RayNode(TypedDict, total=False):

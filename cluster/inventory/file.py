@@ -5,8 +5,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from cluster.errors import InventoryError
-from cluster.inventory.hosts import GPU_MEMORY_GIB, Gpu, Inventory, Node
+from contrasweep.cluster.errors import InventoryError
+from contrasweep.cluster.inventory.hosts import GPU_MEMORY_GIB, Gpu, Inventory, Node
 
 
 def read_inventory(path: str | Path) -> Inventory:

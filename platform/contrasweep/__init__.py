@@ -7,9 +7,9 @@ results = cs.run(grid)    # run or resume
 results.table()           # the table; results.compare("ocl", "scl")
 """
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from contrasweep import _own_packages  # noqa: F401 first: it sees that nothing hides our packages
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import ContrasweepError, DataError, SpecError, StorageError
 from contrasweep.lazy import importer
@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from contrasweep.study.sweep import Sweep
     from contrasweep.trial import Report, Trial
     from contrasweep.version import __version__
+
+if not (Path(__file__).parent / "cluster" / "__init__.py").is_file():  # a checkout without symbolic links
+    raise ImportError(
+        "contrasweep/cluster, trainables and search_spaces are symbolic links that this checkout lacks: "
+        "git config core.symlinks true; git checkout -- platform/contrasweep"
+    )
 
 __all__ = [
     "AblationGrid",

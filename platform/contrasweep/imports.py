@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from contrasweep._own_packages import check_own_packages
 from contrasweep.errors import SpecError, choose_from, clipped
 
 TRAINING = "torch"
@@ -28,12 +27,10 @@ def is_installed(name: str) -> bool:
 
 
 def import_from_here() -> None:
-    """Make the current folder one to import from, as it is for a script that lies in it. Raises `SpecError` where it
-    hides a package of our own."""
+    """Make the current folder one to import from, as it is for a script that lies in it."""
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
         importlib.invalidate_caches()
-    check_own_packages()
 
 
 def project_folders() -> list[Path]:

@@ -72,9 +72,9 @@ Two attributes of the function are used where it has them:
     train.settings = Settings     built as Settings(**config), so that a wrong config is found by the plan; where it has
                                   resolve(self, data: Manifest) -> Self, that makes concrete what depends on the
                                   dataset's content. All of it is `trial.config` (`contrasweep.schema.resolved_config`)
-    train.memory = memory         def memory(config, data: Manifest) -> cluster.memory.Workload: the model, the inputs
-    of
-                                  a step and the optimiser's states, from which memory is estimated before a trial runs
+    train.memory = memory         def memory(config, data: Manifest) -> Workload (of `contrasweep.cluster.memory`): the
+                                  model, the inputs of a step and the optimiser's states, from which memory is estimated
+                                  before a trial runs
 
 `memory` must not read the data nor touch a GPU; it is called for every cell of a plan. Without it, trials get what
 their arm's `footprint` says or a whole GPU, until a trial of the cell was measured.

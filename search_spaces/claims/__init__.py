@@ -7,10 +7,10 @@ contrasweep claims --of mypackage.claims:CLAIMS     # a list of `Claim` of your 
 from typing import TYPE_CHECKING
 
 from contrasweep.lazy import importer
-from search_spaces.claims.ledger import CLAIMS, Claim
+from contrasweep.search_spaces.claims.ledger import CLAIMS, Claim
 
 if TYPE_CHECKING:
-    from search_spaces.claims.page import write_page
+    from contrasweep.search_spaces.claims.page import write_page
 
 __all__ = ["CLAIMS", "Claim", "write_page"]
 

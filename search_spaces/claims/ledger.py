@@ -48,7 +48,7 @@ PLANTED_TRIED = (
     "products, seeds from 100 on"
 )
 SURVEY = "Feeney and Hughes 2024"
-DIGITS = "search_spaces.orthonormal:OVER_SMALL_BATCHES"
+DIGITS = "contrasweep.search_spaces.orthonormal:OVER_SMALL_BATCHES"
 RAW_PIXELS, CROSS_ENTROPY = f"{DIGITS}/raw-pixels", f"{DIGITS}/cross-entropy"
 """On long-tailed digits: nearest neighbours, and a ResNet that cross-entropy alone trains for 30 epochs."""
 LOCAL = "LOCAL"
@@ -59,8 +59,8 @@ OTHER_BASELINES = {
     "conv_knrm": "Conv-KNRM, which reads text alone",
     "bimpm": "BiMPM, which reads text alone",
 }
-HELPFULNESS = "trainables.review_helpfulness.studies"
-FULL_SWEEP = "search_spaces.similarity_losses:SWEEP"
+HELPFULNESS = "contrasweep.trainables.review_helpfulness.studies"
+FULL_SWEEP = "contrasweep.search_spaces.similarity_losses:SWEEP"
 
 
 def _survey(says: str, place: str, study: str, arm: str, against: str, full: str = FULL_SWEEP) -> Claim:
@@ -68,7 +68,7 @@ def _survey(says: str, place: str, study: str, arm: str, against: str, full: str
     return Claim(
         says,
         f"{SURVEY}, {place}",
-        f"search_spaces.survey:{study}",
+        f"contrasweep.search_spaces.survey:{study}",
         arm,
         against,
         floor="raw-pixels",
@@ -91,12 +91,14 @@ def _local(
 ) -> Claim:
     """A claim of LOCAL, asked by a study of orthonormal.py or local.py; `full` is a study of local.py."""
     where = f"{LOCAL}, {place}"
-    return Claim(says, where, study, arm, against, floor, ceiling, f"search_spaces.local:{full}", LOCAL_TRIED)
+    return Claim(
+        says, where, study, arm, against, floor, ceiling, f"contrasweep.search_spaces.local:{full}", LOCAL_TRIED
+    )
 
 
 def _systems(says: str, place: str, against: str, full: str) -> Claim:
     """A claim of LOCAL's systems, asked by `floods.SYSTEMS`; `full` is a study of local.py."""
-    study = "search_spaces.floods:SYSTEMS"
+    study = "contrasweep.search_spaces.floods:SYSTEMS"
     return Claim(
         f"{says}, on floods never seen",
         f"{LOCAL}, {place}",
@@ -104,7 +106,7 @@ def _systems(says: str, place: str, against: str, full: str) -> Claim:
         "local",
         against,
         floor="colour",
-        full=f"search_spaces.local:{full}",
+        full=f"contrasweep.search_spaces.local:{full}",
         tried=SYSTEMS_TRIED,
     )
 
@@ -130,7 +132,7 @@ CLAIMS = [
         "SIMILARITY",
         "arc-length",
         "cosine",
-        full="search_spaces.similarity_losses:CASE_STUDY",
+        full="contrasweep.search_spaces.similarity_losses:CASE_STUDY",
     ),
     _survey(
         "SINCERE does as well as SupCon",
@@ -191,21 +193,21 @@ CLAIMS = [
     _local(
         "OCL is better than SCL at the smallest batches",
         "Table 6: .036 of F1 on average at the smallest batch of each dataset",
-        "search_spaces.orthonormal:SMALL_BATCHES",
+        "contrasweep.search_spaces.orthonormal:SMALL_BATCHES",
         floor="raw-pixels",
         ceiling=CROSS_ENTROPY,
     ),
     _local(
         "OCL is better than SCL over small batches",
         "Table 6: .016 of F1 on average",
-        "search_spaces.orthonormal:OVER_SMALL_BATCHES",
+        "contrasweep.search_spaces.orthonormal:OVER_SMALL_BATCHES",
         floor="raw-pixels",
         ceiling="cross-entropy",
     ),
     _local(
         "OCL is better than SCL after few epochs",
         "Table 7: .018 of F1 on average",
-        "search_spaces.orthonormal:FEW_EPOCHS",
+        "contrasweep.search_spaces.orthonormal:FEW_EPOCHS",
         floor="raw-pixels",
         ceiling=CROSS_ENTROPY,
         full="TABLE_7",
@@ -213,18 +215,18 @@ CLAIMS = [
     _local(
         "OCL is better than SCL on long tails",
         "section 3.2",
-        "search_spaces.orthonormal:LONG_TAILS",
+        "contrasweep.search_spaces.orthonormal:LONG_TAILS",
         floor="raw-pixels",
     ),
     _local(
         "Class centres of OCL are orthogonal",
         "section 3.1; mean absolute cosine of two centres, smaller is better, 0 where all are orthogonal",
-        "search_spaces.orthonormal:CENTRES",
+        "contrasweep.search_spaces.orthonormal:CENTRES",
     ),
     _local(
         "Alpha should fall: inversely to the epoch",
         "after equation 6; no figure",
-        "search_spaces.orthonormal:ALPHA",
+        "contrasweep.search_spaces.orthonormal:ALPHA",
         "inverse",
         "constant",
         floor=RAW_PIXELS,
@@ -234,7 +236,7 @@ CLAIMS = [
     _local(
         "Alpha should fall: parabolically",
         "after equation 6; no figure",
-        "search_spaces.orthonormal:ALPHA",
+        "contrasweep.search_spaces.orthonormal:ALPHA",
         "parabolic",
         "constant",
         floor=RAW_PIXELS,
@@ -244,7 +246,7 @@ CLAIMS = [
     _local(
         "Weighting the cross-entropy by class helps on long tails",
         "equation 5; no figure",
-        "search_spaces.orthonormal:CLASS_WEIGHTS",
+        "contrasweep.search_spaces.orthonormal:CLASS_WEIGHTS",
         "balanced",
         "none",
         full="TABLE_3",
@@ -252,20 +254,20 @@ CLAIMS = [
     Claim(
         "Pairs matter on floods never seen: LOCAL is better than itself fed one side twice",
         f"{LOCAL}, its premise; 4.9 points of mean recall on OMBRIA's own folds, which share floods",
-        "search_spaces.floods:EVENTS",
+        "contrasweep.search_spaces.floods:EVENTS",
         "local",
         "local-post",
         floor="colour-post",
-        full="search_spaces.local:TABLE_2",
+        full="contrasweep.search_spaces.local:TABLE_2",
         tried=FLOODS_TRIED,
     ),
     Claim(
         "LOCAL is better than colour statistics on floods never seen",
         f"{LOCAL}, its premise; .9 points of macro-F1 on OMBRIA's own folds, undecided there",
-        "search_spaces.floods:EVENTS",
+        "contrasweep.search_spaces.floods:EVENTS",
         "local",
         "colour",
-        full="search_spaces.local:TABLE_2",
+        full="contrasweep.search_spaces.local:TABLE_2",
         tried=FLOODS_TRIED,
     ),
     _systems("LOCAL is better than L-SCL", "Table 3: 1.9 and .8 points of F1", "l-scl", "TABLE_3"),

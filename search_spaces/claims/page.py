@@ -17,11 +17,11 @@ from contrasweep.planning.identity import compare_code
 from contrasweep.report import write, write_report
 from contrasweep.results.results import Results
 from contrasweep.running.driver import run as run_study
+from contrasweep.search_spaces.claims.ledger import Claim
+from contrasweep.search_spaces.claims.paper_scale_cost import paper_scale_cost
 from contrasweep.statistics.comparison import Comparison
 from contrasweep.storage.record import COUNTING
 from contrasweep.study.file import load_study
-from search_spaces.claims.ledger import Claim
-from search_spaces.claims.paper_scale_cost import paper_scale_cost
 
 NOT_RUN = "not run"
 
@@ -109,10 +109,10 @@ def claims_at(path: str) -> list[Claim]:
     known = import_path(path, kind="list of claims", of=list)
     if not isinstance(known, list) or not known or not all(isinstance(claim, Claim) for claim in known):
         raise SpecError(
-            "claims are a list of search_spaces.claims.Claim",
+            "claims are a list of contrasweep.search_spaces.claims.Claim",
             place="--of",
             value=path,
-            hint="such as search_spaces.claims:CLAIMS",
+            hint="such as contrasweep.search_spaces.claims:CLAIMS",
         )
     return known
 
@@ -126,7 +126,7 @@ def chosen(claims: Sequence[Claim], names: Sequence[str]) -> list[Claim]:
     """The claims whose studies have these names, in the order of `claims`; all of them where no name is given.
 
     A name is a study's in its module (`MINING`), in a storage (`survey-mining`) or with its module
-    (`search_spaces.survey:MINING`); `SpecError` where no claim's study has it."""
+    (`contrasweep.search_spaces.survey:MINING`); `SpecError` where no claim's study has it."""
     if not names:
         return list(claims)
     study_names = {claim.study: load_study(claim.study).name for claim in claims}

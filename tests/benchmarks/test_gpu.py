@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from benchmarks.gpu.__main__ import CORRECTNESS, SECTIONS, main
 from benchmarks.gpu.results import Check, Section
 

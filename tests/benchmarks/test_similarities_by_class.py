@@ -2,9 +2,9 @@
 
 import numpy as np
 import torch
-
 from benchmarks.similarities_by_class import summaries
-from trainables.evaluation.neighbours import Neighbours, search
+
+from contrasweep.trainables.evaluation.neighbours import Neighbours, search
 
 LABELS = torch.tensor([0, 0, 1, 1, 2])
 ANGLES = torch.tensor([0.0, 10.0, 40.0, 55.0, 180.0])

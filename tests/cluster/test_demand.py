@@ -3,10 +3,10 @@
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cluster.demand import bundle
-from cluster.footprint import Footprint
-from cluster.inventory import ACCELERATOR_LABEL, GPU_MEMORY_GIB, Gpu, Inventory, Node
-from cluster.packing import options
+from contrasweep.cluster.demand import bundle
+from contrasweep.cluster.footprint import Footprint
+from contrasweep.cluster.inventory import ACCELERATOR_LABEL, GPU_MEMORY_GIB, Gpu, Inventory, Node
+from contrasweep.cluster.packing import options
 
 footprints = st.builds(
     Footprint,

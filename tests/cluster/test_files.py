@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
-from cluster.inventory import ACCELERATOR_LABEL, GPU_MEMORY_GIB, MEMORY_LABEL, ray_inventory, read_inventory
+from contrasweep.cluster.inventory import ACCELERATOR_LABEL, GPU_MEMORY_GIB, MEMORY_LABEL, ray_inventory, read_inventory
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "cluster" / "files"

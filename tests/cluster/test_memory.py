@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from cluster.calibration import MARGIN, MARGIN_UNMEASURED, Calibration
-from cluster.errors import ClusterError
-from cluster.memory import GIB, Count, Workload, count
+from contrasweep.cluster.calibration import MARGIN, MARGIN_UNMEASURED, Calibration
+from contrasweep.cluster.errors import ClusterError
+from contrasweep.cluster.memory import GIB, Count, Workload, count
 
 TABLE_1_MIB = {(8, 512): 9753, (16, 512): 17495, (8, 256): 4303, (16, 256): 6153}
 """LOCAL, Table 1: (batch size, pixels) -> GPU memory; ResNet-50, both images of a pair in one pass, Adam."""

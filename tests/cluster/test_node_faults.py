@@ -16,7 +16,7 @@ from calm import calm_run
 from ray.autoscaler.v2.sdk import get_cluster_status
 from raylets import TRIAL, RayCluster, kill, wait_for
 
-from cluster import submission
+from contrasweep.cluster import submission
 from contrasweep.results.results import Results
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import load_study

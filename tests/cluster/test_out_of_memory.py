@@ -15,12 +15,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster import usage
-from cluster.guard import CONTEXT_GIB, guard
-from cluster.inventory import Gpu, Inventory, Node
-from cluster.out_of_memory import doubled, may_be, retry, which
-from cluster.packing import Placement
-from cluster.usage import Meter
+from contrasweep.cluster import usage
+from contrasweep.cluster.guard import CONTEXT_GIB, guard
+from contrasweep.cluster.inventory import Gpu, Inventory, Node
+from contrasweep.cluster.out_of_memory import doubled, may_be, retry, which
+from contrasweep.cluster.packing import Placement
+from contrasweep.cluster.usage import Meter
 
 SMALL, LARGE = Gpu("T4", 15.0), Gpu("H100", 80.0)
 CLUSTER = Inventory((Node(16, 64, 2, SMALL), Node(64, 512, 4, LARGE)))

@@ -12,9 +12,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.errors import ClusterError, FootprintError, InventoryError
-from cluster.footprint import Footprint, LearnedFootprint, OnType
-from cluster.inventory import (
+from contrasweep.cluster.errors import ClusterError, FootprintError, InventoryError
+from contrasweep.cluster.footprint import Footprint, LearnedFootprint, OnType
+from contrasweep.cluster.inventory import (
     GPU_MEMORY_GIB,
     Gpu,
     Inventory,
@@ -25,7 +25,7 @@ from cluster.inventory import (
     short_name,
     this_machine,
 )
-from cluster.packing import MAX_TRIALS_PER_GPU, Packing, Placement, options, place, share, slots_on, why_not
+from contrasweep.cluster.packing import MAX_TRIALS_PER_GPU, Packing, Placement, options, place, share, slots_on, why_not
 
 ROOT = Path(__file__).resolve().parents[2]
 T4, A100, H100 = Gpu("T4", 15.0), Gpu("A100", 40.0), Gpu("H100", 80.0)
@@ -376,10 +376,9 @@ def test_summary_has_a_row_for_each_kind():
 def test_planning_loads_neither_torch_nor_ray_nor_the_platform():
     """`contrasweep plan` imports all of these; each of those would cost it seconds."""
     code = (
-        "import sys, cluster.packing, cluster.simulate, cluster.memory, cluster.out_of_memory, cluster.usage, "
-        "cluster.guard, "
-        "cluster.submission, cluster.preflight; "
-        "print(sorted({'torch', 'ray', 'numpy', 'contrasweep', 'trainables', 'search_spaces'} & set(sys.modules)))"
+        "import sys\n"
+        "from contrasweep.cluster import guard, memory, out_of_memory, packing, preflight, simulate, submission\n"
+        "print(sorted({'torch', 'ray', 'numpy', 'contrasweep.study', 'contrasweep.trainables'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"

@@ -3,13 +3,13 @@
 import time
 
 import pytest
+from benchmarks.simulate import expected_factor, read_mix
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.simulate import expected_factor, read_mix
-from cluster.footprint import Footprint
-from cluster.inventory import Gpu, Inventory, Node
-from cluster.simulate import simulate
+from contrasweep.cluster.footprint import Footprint
+from contrasweep.cluster.inventory import Gpu, Inventory, Node
+from contrasweep.cluster.simulate import simulate
 
 GPU = Gpu("A100-80G", 80.0)
 ONE_GPU = Inventory((Node(cpus=16, memory_gib=128, gpus=1, gpu=GPU, cost_per_hour=3.0),))

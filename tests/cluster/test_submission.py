@@ -20,12 +20,12 @@ import pytest
 from without_packages import HIDE
 
 import contrasweep as cs
-from cluster import job_client, preflight, probe, submission
-from cluster.errors import ClusterError, SubmissionError
-from cluster.job_client import JobClient
-from cluster.node_versions import compare_versions, versions
-from cluster.snapshot import LIMIT_MIB, snapshot
 from contrasweep import AblationGrid, Arm, submit
+from contrasweep.cluster import job_client, preflight, probe, submission
+from contrasweep.cluster.errors import ClusterError, SubmissionError
+from contrasweep.cluster.job_client import JobClient
+from contrasweep.cluster.node_versions import compare_versions, versions
+from contrasweep.cluster.snapshot import LIMIT_MIB, snapshot
 from contrasweep.code import code_of
 from contrasweep.storage.records import StudyRecords
 
@@ -461,7 +461,7 @@ def head():
 
 @pytest.mark.slow
 def test_wrong_and_missing_tokens_on_a_real_head(head):
-    code = "import sys; from cluster import preflight; preflight.check_address(sys.argv[1])"
+    code = "import sys; from contrasweep.cluster import preflight; preflight.check_address(sys.argv[1])"
     for token, says in (("f" * 40, "refuses the token"), (None, "asks for a token")):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_AUTH")}
         if token:
@@ -476,7 +476,7 @@ def test_wrong_and_missing_tokens_on_a_real_head(head):
 def test_a_job_of_this_project_runs_from_its_snapshot_and_is_followed(head, tmp_path):
     """The packages come from the copy, on driver and worker; the versions agree; a second follower sees it all."""
     code = (
-        "import os, ray, contrasweep, cluster; from cluster.node_versions import check_nodes; ray.init(); "
+        "import os, ray, contrasweep, cluster; from contrasweep.cluster.node_versions import check_nodes; ray.init(); "
         "check_nodes(); "
         "where = ray.get(ray.remote(lambda: __import__('contrasweep').__file__).remote()); "
         "print('SAME', where == contrasweep.__file__, os.environ['OMP_NUM_THREADS'], open('study.yaml').read())"

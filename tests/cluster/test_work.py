@@ -5,9 +5,9 @@ import torch
 import torchvision
 from torch import nn
 
-from cluster.inventory import GPU_MEMORY_GIB, GPU_PEAKS
-from cluster.memory import Workload, count
-from cluster.work import LAUNCH_S, NO_WORK, Work
+from contrasweep.cluster.inventory import GPU_MEMORY_GIB, GPU_PEAKS
+from contrasweep.cluster.memory import Workload, count
+from contrasweep.cluster.work import LAUNCH_S, NO_WORK, Work
 
 
 def test_a_matrix_product_by_hand():

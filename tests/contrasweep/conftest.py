@@ -13,9 +13,9 @@ from typing import Any
 
 import cloud_servers
 import pytest
+from benchmarks.fault_proxy import Faults, faulty_proxy
 from cloud_servers import free_port
 
-from benchmarks.fault_proxy import Faults, faulty_proxy
 from contrasweep.storage import s3_retry
 
 

@@ -16,7 +16,7 @@ from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study.file import load_study, study_schema, to_plain
 
 ROOT = Path(__file__).resolve().parents[2]
-QUICK = "search_spaces.quickstart:STUDY"
+QUICK = "contrasweep.search_spaces.quickstart:STUDY"
 
 
 BAD = {
@@ -109,7 +109,7 @@ def test_data_commands_and_their_errors_name_the_storage_of_the_environment(tmp_
 
 def test_an_error_in_a_file_names_file_and_field(tmp_path):
     (tmp_path / "s.yaml").write_text(
-        "name: s\ndata: digits\narms:\n  a: {trainable: 'trainables.contrastive:train', cfg: {}}\n"
+        "name: s\ndata: digits\narms:\n  a: {trainable: 'contrasweep.trainables.contrastive:train', cfg: {}}\n"
     )
     done = contrasweep("plan", "s.yaml", folder=tmp_path)
     assert (done.returncode, done.stderr.split(";")[0]) == (
@@ -272,7 +272,9 @@ def test_list_prints_what_a_loss_takes(tmp_path):
     assert "temperature  float, default " in contrasweep("list", "losses", "ocl", folder=tmp_path).stdout
 
 
-@pytest.mark.parametrize("kind", [kind for kind, table in TABLES.items() if table.startswith("trainables.")])
+@pytest.mark.parametrize(
+    "kind", [kind for kind, table in TABLES.items() if table.startswith("contrasweep.trainables.")]
+)
 def test_list_names_what_trains_without_importing_what_it_trains_with(kind, tmp_path):
     """In a process of its own, beside what is listed where PyTorch is imported."""
     words = [sys.executable, "-X", "importtime", "-m", "contrasweep", "list", kind, "--json"]

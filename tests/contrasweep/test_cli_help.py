@@ -8,10 +8,10 @@ import sys
 import pytest
 import typer
 
-from cluster import submission
 from contrasweep.cli.app import app
 from contrasweep.cli.catalogue import TABLES
 from contrasweep.cli.examples import EXAMPLES
+from contrasweep.cluster import submission
 
 COMMAND = typer.main.get_command(app)
 

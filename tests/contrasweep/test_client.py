@@ -28,7 +28,7 @@ STUDY = """
 name: own
 arms:
   mine: {trainable: "mine:train", config: {lr: 0.2}}
-  theirs: {trainable: "trainables.contrastive:train", config: {encoder: cnn, loss: ocl}}
+  theirs: {trainable: "contrasweep.trainables.contrastive:train", config: {encoder: cnn, loss: ocl}}
   words: {command: ["python", "mine.py", "--lr", "{lr}"], config: {lr: 0.2}}
 data: digits-lt
 folds: 3
@@ -41,7 +41,7 @@ def client(work: Path, code: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", HIDE + textwrap.dedent(code)],
         cwd=work,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "platform", ROOT)))},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "platform")},
         capture_output=True,
         text=True,
     )
@@ -94,7 +94,7 @@ def test_a_setting_that_is_wrong_is_refused_without_torch_too(work):
             ("paired_texts", {{"encoder": {{"width": 0}}}}),
             ("review_helpfulness", {{"model": {{"name": "mcr", "dim": 126}}}}),
         ):
-            arm = {{"trainable": f"trainables.{{method}}:train", "config": config}}
+            arm = {{"trainable": f"contrasweep.trainables.{{method}}:train", "config": config}}
             study = {{"name": "x", "arms": {{"a": arm}}, "data": "digits-lt", "folds": 3}}
             try:
                 cs.plan(study, storage={str(work / "runs")!r})
@@ -111,7 +111,7 @@ def test_a_part_of_ones_own_that_needs_torch_is_left_to_the_job(work, monkeypatc
     """In the settings of a method of ours; where torch is installed, what its module lacks is an error."""
     study = {
         "name": "x",
-        "arms": {"a": {"trainable": "trainables.contrastive:train", "config": {"loss": "mine:train"}}},
+        "arms": {"a": {"trainable": "contrasweep.trainables.contrastive:train", "config": {"loss": "mine:train"}}},
         "data": "digits-lt",
         "folds": 3,
     }
@@ -130,7 +130,7 @@ def test_a_sweep_is_planned_and_a_command_that_trains_says_what_it_needs(work):
         import contrasweep as cs
         from contrasweep.planning.forecast import forecast
         from contrasweep.study.file import load_study
-        plan = cs.plan(load_study("search_spaces.tuned_losses:STUDY"), storage={str(work / "runs")!r})
+        plan = cs.plan(load_study("contrasweep.search_spaces.tuned_losses:STUDY"), storage={str(work / "runs")!r})
         print(forecast(plan, {str(work / "runs")!r}).to_text(200))
         from contrasweep.cli import main
         sys.stderr = sys.stdout

@@ -11,18 +11,18 @@ from drivers import ray_folder, start_driver
 
 from contrasweep import SpecError
 from contrasweep.planning.facade import plan
+from contrasweep.search_spaces import survey
+from contrasweep.search_spaces.claims import CLAIMS, Claim
+from contrasweep.search_spaces.claims.ledger import DIGITS, RAW_PIXELS
+from contrasweep.search_spaces.claims.page import INVENTORY, NOT_RUN, Row, _elsewhere, chosen, page, read
+from contrasweep.search_spaces.claims.paper_scale_cost import paper_scale_cost
 from contrasweep.study.file import load_study
 from contrasweep.study.grid import AblationGrid
-from search_spaces import survey
-from search_spaces.claims import CLAIMS, Claim
-from search_spaces.claims.ledger import DIGITS, RAW_PIXELS
-from search_spaces.claims.page import INVENTORY, NOT_RUN, Row, _elsewhere, chosen, page, read
-from search_spaces.claims.paper_scale_cost import paper_scale_cost
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "claims.md"
 TOY = """
 from contrasweep import AblationGrid, Arm, Report
-from search_spaces.claims import Claim
+from contrasweep.search_spaces.claims import Claim
 
 
 def train(trial, resume=None):
@@ -106,7 +106,7 @@ def test_a_study_whose_data_are_not_there_keeps_none_from_being_run(
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("toyclaims:WRONG", "claims are a list of search_spaces.claims.Claim"),
+        ("toyclaims:WRONG", "claims are a list of contrasweep.search_spaces.claims.Claim"),
         ("toyclaims:NONE", "has no such function or class"),
         ("nowhere:CLAIMS", "cannot be imported"),
     ],
@@ -127,13 +127,13 @@ def test_arms_below_the_floor_are_said_to_be(mode: str, below: bool) -> None:
 
 def test_a_claim_of_an_arm_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"arm: the study survey-sincere has no such arm, got 'ocl'; its arms: sincere"):
-        read(Claim("x", "y", "search_spaces.survey:SUPERVISED", "ocl", "supcon"), str(tmp_path))
+        read(Claim("x", "y", "contrasweep.search_spaces.survey:SUPERVISED", "ocl", "supcon"), str(tmp_path))
 
 
 def test_a_floor_of_another_study_is_of_the_same_data(tmp_path: Path) -> None:
-    claim = Claim("x", "y", "search_spaces.survey:SUPERVISED", "sincere", "supcon")
+    claim = Claim("x", "y", "contrasweep.search_spaces.survey:SUPERVISED", "sincere", "supcon")
     for name, says in {
-        "search_spaces.floods:EVENTS/colour": "it has the arms .*; survey-sincere is on digits-lt",
+        "contrasweep.search_spaces.floods:EVENTS/colour": "it has the arms .*; survey-sincere is on digits-lt",
         f"{DIGITS}/colour": "on digits-lt it has the arms scl, ocl, cross-entropy, raw-pixels",
     }.items():
         with pytest.raises(SpecError, match=says):
@@ -142,9 +142,9 @@ def test_a_floor_of_another_study_is_of_the_same_data(tmp_path: Path) -> None:
 
 
 def test_claims_are_chosen_by_the_names_of_their_studies() -> None:
-    mining = [claim for claim in CLAIMS if claim.study == "search_spaces.survey:MINING"]
+    mining = [claim for claim in CLAIMS if claim.study == "contrasweep.search_spaces.survey:MINING"]
     assert len(mining) == 2
-    for name in ("MINING", "survey-mining", "search_spaces.survey:MINING"):
+    for name in ("MINING", "survey-mining", "contrasweep.search_spaces.survey:MINING"):
         assert chosen(CLAIMS, [name]) == mining
     both = chosen(CLAIMS, ["local-centres", "MINING"])
     assert [claim.study.partition(":")[2] for claim in both] == ["MINING", "MINING", "CENTRES"], "in the list's order"
@@ -167,5 +167,5 @@ def test_the_page_says_what_a_paper_takes_on_given_hosts(tmp_path: Path, monkeyp
     done = contrasweep("claims", "SIMILARITY", "--cluster", str(inventory), folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "At the paper's scale: 20 trials on 8 L4, 8 H100, at least about " in done.stdout
-    left_out = paper_scale_cost("search_spaces.local:TABLE_2_SMALL", str(tmp_path), inventory)
+    left_out = paper_scale_cost("contrasweep.search_spaces.local:TABLE_2_SMALL", str(tmp_path), inventory)
     assert left_out.startswith("not planned; ") and "on ombria, whose size is not known" in left_out

@@ -2,7 +2,7 @@
 
 from contrasweep.planning.facade import plan
 from contrasweep.planning.power import study_power
-from search_spaces.demo import STUDY
+from contrasweep.search_spaces.demo import STUDY
 
 
 def test_the_demo_is_small_and_can_decide_something(tmp_path):

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from contrasweep.search_spaces import local
 from contrasweep.study import dotted
 from contrasweep.study.arm import Arm
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.space import sample
 from contrasweep.study.sweep import Sweep
-from search_spaces import local
 
 STUDIES = {name: value for name, value in vars(local).items() if isinstance(value, AblationGrid | Sweep)}
 GRIDS = {name: study for name, study in STUDIES.items() if isinstance(study, AblationGrid)}

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from contrasweep.planning.facade import plan
+from contrasweep.search_spaces import local, orthonormal
 from contrasweep.study import dotted
 from contrasweep.study.grid import AblationGrid
-from search_spaces import local, orthonormal
 
 STUDIES = {name: study for name, study in vars(orthonormal).items() if isinstance(study, AblationGrid)} | {
     name: getattr(local, name) for name in ("TABLE_6_SMALL", "TABLE_7_SMALL")

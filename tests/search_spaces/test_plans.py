@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from command_line import contrasweep
 
-import search_spaces
+from contrasweep import search_spaces
 from contrasweep.data.names import importer, parse
 from contrasweep.errors import DataError
 from contrasweep.planning.facade import plan, plan_staged
 from contrasweep.planning.grid import cells_by_dataset
+from contrasweep.search_spaces import local
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.sweep import Sweep
-from search_spaces import local
-from trainables.review_helpfulness import studies
+from contrasweep.trainables.review_helpfulness import studies
 
 STUDIES = {
     f"{module.name}:{name}": value
@@ -51,7 +51,9 @@ def test_every_study_is_planned_with_nothing_staged(name: str, tmp_path: Path) -
 
 def test_table_1_needs_no_data(tmp_path: Path) -> None:
     inventory = Path(__file__).resolve().parents[2] / "docs/cluster/example-inventory.yaml"
-    done = contrasweep("plan", "search_spaces.local:TABLE_1", "--cluster", str(inventory), "--json", folder=tmp_path)
+    done = contrasweep(
+        "plan", "contrasweep.search_spaces.local:TABLE_1", "--cluster", str(inventory), "--json", folder=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
     memory = {(row["batch_size"], row["image_size"]): row["memory_gib"] for row in shown["table"]}
@@ -62,18 +64,18 @@ def test_table_1_needs_no_data(tmp_path: Path) -> None:
 
 def test_a_study_none_of_whose_data_is_staged_names_the_commands(tmp_path: Path) -> None:
     assert cells_by_dataset(local.TABLE_2) == {"hra": 12, "xbd?size=224": 9, "xbd": 12}
-    done = contrasweep("plan", "search_spaces.local:TABLE_2", folder=tmp_path)
+    done = contrasweep("plan", "contrasweep.search_spaces.local:TABLE_2", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     missing = [line for line in done.stdout.splitlines() if line.startswith("missing")]
     assert missing[0].startswith("missing   hra: 12 cells, 60 trials, planned by what its paper says; not staged: ")
     assert "contrasweep data stage hra --source " in missing[0] and len(missing) == 3
     assert "--set size=224 --to ./contrasweep-runs/datasets/xbd-size-224 " in missing[1]
-    shown = json.loads(contrasweep("plan", "search_spaces.local:SWEEP", "--json", folder=tmp_path).stdout)
+    shown = json.loads(contrasweep("plan", "contrasweep.search_spaces.local:SWEEP", "--json", folder=tmp_path).stdout)
     assert [(one["name"], one["cells"], one["trials"]) for one in shown["missing"]] == [("xbd", 4, None)]
 
 
 def test_a_study_of_data_whose_size_nobody_knows_is_not_planned(tmp_path: Path) -> None:
-    done = contrasweep("plan", "search_spaces.local:TABLE_2_SMALL", folder=tmp_path)
+    done = contrasweep("plan", "contrasweep.search_spaces.local:TABLE_2_SMALL", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == 2 and "none of its datasets is staged" in lines[0]
@@ -85,7 +87,7 @@ name: partly
 data: digits
 folds: 5
 arms:
-  scl: {trainable: "trainables.contrastive:train", config: {loss: supcon, epochs: 1}}
+  scl: {trainable: "contrasweep.trainables.contrastive:train", config: {loss: supcon, epochs: 1}}
 axes:
   data: [digits, mnist, cifar10-lt]
   batch_size: [64, 128]
@@ -119,5 +121,7 @@ def test_settings_of_cells_that_wait_are_checked_too(tmp_path: Path) -> None:
     (tmp_path / "wrong.yaml").write_text(PARTLY.replace("supcon", "supcom"))
     done = contrasweep("plan", "wrong.yaml", "--set", "axes.data=[mnist]", folder=tmp_path)
     assert done.returncode == 2 and "did you mean 'supcon'?" in done.stderr
-    sweep = contrasweep("plan", "search_spaces.local:SWEEP", "--set", "arms.scl.config.epoch=3", folder=tmp_path)
+    sweep = contrasweep(
+        "plan", "contrasweep.search_spaces.local:SWEEP", "--set", "arms.scl.config.epoch=3", folder=tmp_path
+    )
     assert sweep.returncode == 2 and "did you mean 'epochs'?" in sweep.stderr

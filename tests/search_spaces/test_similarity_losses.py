@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from contrasweep.errors import SpecError
 from contrasweep.schema import validate
+from contrasweep.search_spaces import quickstart, similarity_losses
+from contrasweep.search_spaces.similarity_losses import CROSS_ENTROPY, LOSSES, TEMPERATURE, loss_space, space
 from contrasweep.study import dotted
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.space import active, sample
 from contrasweep.study.sweep import Sweep
-from search_spaces import quickstart, similarity_losses
-from search_spaces.similarity_losses import CROSS_ENTROPY, LOSSES, TEMPERATURE, loss_space, space
-from trainables.contrastive_settings import Settings
+from contrasweep.trainables.contrastive_settings import Settings
 
 PAIRS = [
     (loss, similarity)

@@ -1,7 +1,7 @@
 """The sweep of the losses: its plan holds together, and small it is."""
 
 from contrasweep.planning.facade import plan
-from search_spaces.tuned_losses import STUDY
+from contrasweep.search_spaces.tuned_losses import STUDY
 
 
 def test_the_sweep_plans_with_one_budget_for_every_loss(tmp_path):

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainables import loop, optimisation
-from trainables.encoders import ENCODERS, HEADS
-from trainables.fusing.folding import FoldedLoss, Step, fold, fold_optimizer
-from trainables.losses import AnyLoss, build
+from contrasweep.trainables import loop, optimisation
+from contrasweep.trainables.encoders import ENCODERS, HEADS
+from contrasweep.trainables.fusing.folding import FoldedLoss, Step, fold, fold_optimizer
+from contrasweep.trainables.losses import AnyLoss, build
 
 CLASSES = 3
 SHAPE = (1, 8, 8)

@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from trainables.losses import build
-from trainables.losses.negatives import counted
+from contrasweep.trainables.losses import build
+from contrasweep.trainables.losses.negatives import counted
 
 
 def encoder(dim: int, seed: int = 0) -> torch.nn.Module:

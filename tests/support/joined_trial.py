@@ -12,10 +12,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from contrasweep.trainables import images, seeding
+from contrasweep.trainables.contrastive_method import Contrastive, build
+from contrasweep.trainables.losses import distributed
 from contrasweep.trial import Trial
-from trainables import images, seeding
-from trainables.contrastive_method import Contrastive, build
-from trainables.losses import distributed
 
 
 def first_step(trial: Trial) -> tuple[torch.Tensor, list[torch.Tensor], dict[str, Any]]:

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from cluster import growth
-from cluster.footprint import Footprint
-from cluster.growth import ClusterHosts
-from cluster.inventory import ACCELERATOR_LABEL, ray_inventory
+from contrasweep.cluster import growth
+from contrasweep.cluster.footprint import Footprint
+from contrasweep.cluster.growth import ClusterHosts
+from contrasweep.cluster.inventory import ACCELERATOR_LABEL, ray_inventory
 from contrasweep.storage.record import Record
 
 

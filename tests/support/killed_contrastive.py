@@ -9,8 +9,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from trainables import contrastive
-from trainables.fusing.cohorts.contrastive import ContrastiveCohorts
+from contrasweep.trainables import contrastive
+from contrasweep.trainables.fusing.cohorts.contrastive import ContrastiveCohorts
 
 REPORTS, MEMBERS = 10, 8
 """A member's process has stored a checkpoint by then: it may be four reports behind, and be storing four more."""

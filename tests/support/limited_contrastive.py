@@ -5,8 +5,8 @@ import contextlib
 import resource
 from pathlib import Path
 
-from trainables import contrastive
-from trainables.fusing.cohorts.contrastive import ContrastiveCohorts
+from contrasweep.trainables import contrastive
+from contrasweep.trainables.fusing.cohorts.contrastive import ContrastiveCohorts
 
 TOO_MANY, LEFT = 4, 2**24
 """Slots of such a cohort, and the bytes that are left."""

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psutil
 
-from cluster import preflight
-from cluster.errors import SubmissionError
-from cluster.growth import NODE_GROUP_LABEL
+from contrasweep.cluster import preflight
+from contrasweep.cluster.errors import SubmissionError
+from contrasweep.cluster.growth import NODE_GROUP_LABEL
 
 BIN = Path(sys.executable).parent
 QUICK = {

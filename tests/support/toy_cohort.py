@@ -8,8 +8,8 @@ import numpy as np
 import toy
 
 from contrasweep.data import open_dataset
+from contrasweep.trainables.fusing.protocol import CannotFuse, Event, Fusible
 from contrasweep.trial import Report
-from trainables.fusing.protocol import CannotFuse, Event, Fusible
 
 
 def train(trial, resume: Path | None = None):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
-from trainables.augmentations import AUGMENTATIONS, Policy, apply, draw, resolved
+from contrasweep.trainables.augmentations import AUGMENTATIONS, Policy, apply, draw, resolved
 
 torch.set_num_threads(1)
 POLICIES: dict[str, Policy] = {name: policy() for name, policy in AUGMENTATIONS.items() if issubclass(policy, Policy)}
@@ -75,7 +75,7 @@ def test_crops_keep_the_area_asked_for_and_stay_inside() -> None:
 def test_colours_are_torchvisions(brightness: float, contrast: float, saturation: float) -> None:
     from torchvision.transforms import functional as reference
 
-    from trainables.augmentations import _colour
+    from contrasweep.trainables.augmentations import _colour
 
     images = 0.35 + 0.1 * IMAGES  # nothing is clamped half way
     base = draw(POLICIES["none"], 6, 3, torch.Generator())
@@ -88,7 +88,7 @@ def test_colours_are_torchvisions(brightness: float, contrast: float, saturation
 
 
 def test_hue_turns_back_to_where_it_was() -> None:
-    from trainables.augmentations import _colour
+    from contrasweep.trainables.augmentations import _colour
 
     one = torch.ones(3)
     turned = _colour(one, one, torch.tensor([0.0, 0.3, 1.0]), 3)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from contrasweep.errors import SpecError, StorageError
-from trainables import checkpoint, seeding
+from contrasweep.trainables import checkpoint, seeding
 
 
 def test_parts_facts_and_random_state_come_back(tmp_path: Path) -> None:

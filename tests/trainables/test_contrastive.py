@@ -20,11 +20,11 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.data.reading import Part
 from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import resolved_config
+from contrasweep.trainables import augmentations, contrastive_method, images, seeding
+from contrasweep.trainables.contrastive import train
+from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables.methods import METHODS
 from contrasweep.trial import Report, Trial
-from trainables import augmentations, contrastive_method, images, seeding
-from trainables.contrastive import train
-from trainables.contrastive_settings import Settings
-from trainables.methods import METHODS
 
 torch.set_num_threads(1)
 QUICK = {"encoder": {"name": "mlp", "width": 64}, "epochs": 4, "batch_size": 64, "checkpoint_every": 1}
@@ -39,7 +39,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 @pytest.fixture(scope="session")
 def make_trial(digits: Manifest) -> MakeTrial:
     def make(fold: int | None = 0, seed: int = 0, data: Manifest = digits, **config: Any) -> Trial:
-        return Trial("study", "arm", "trainables.contrastive:train", QUICK | config, data, fold, seed)
+        return Trial("study", "arm", "contrasweep.trainables.contrastive:train", QUICK | config, data, fold, seed)
 
     return make
 
@@ -309,7 +309,7 @@ def scaled(scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tenso
 
 
 def test_a_loss_by_its_path_is_swept_over_its_own_parameter(digits: Manifest) -> None:
-    arm = Arm("trainables.contrastive:train", config={"loss": f"{__name__}:scaled"})
+    arm = Arm("contrasweep.trainables.contrastive:train", config={"loss": f"{__name__}:scaled"})
     grid = AblationGrid("own", {"a": arm}, digits.uri, axes={"loss.sigma": [0.5, 2.0]}, folds=2, metric="knn1")
     sigmas = sorted(trial.config["loss"]["sigma"] for trial in plan(grid).trials)
     assert sigmas == [0.5, 0.5, 2, 2]
@@ -331,7 +331,7 @@ def test_a_trial_imports_nothing_slow(make_trial: MakeTrial, tmp_path: Path) -> 
 import sys, pathlib
 from contrasweep.data.manifest import Manifest
 from contrasweep.trial import Trial
-from trainables.contrastive import train
+from contrasweep.trainables.contrastive import train
 data = Manifest.from_json(pathlib.Path({str(tmp_path / "manifest.json")!r}).read_text(), {manifest.uri!r})
 list(train(Trial("s", "a", "t", {QUICK!r} | {{"epochs": 1}}, data, 0, 0)))
 slow = ["torchvision", "sklearn", "torch._dynamo", "matplotlib", "ray", "mlflow", "optuna", "boto3"]

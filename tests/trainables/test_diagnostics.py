@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from trainables import diagnostics
-from trainables.losses import LOSSES, Loss, build
-from trainables.similarities import SIMILARITIES, unit
+from contrasweep.trainables import diagnostics
+from contrasweep.trainables.losses import LOSSES, Loss, build
+from contrasweep.trainables.similarities import SIMILARITIES, unit
 
 LABELS = torch.tensor([0, 0, 0, 0, 1, 1, 2])
 

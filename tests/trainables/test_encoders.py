@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from contrasweep.errors import SpecError
-from trainables.encoders import ENCODERS, HEADS
+from contrasweep.trainables.encoders import ENCODERS, HEADS
 
 torch.set_num_threads(1)
 

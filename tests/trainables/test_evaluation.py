@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contrasweep.errors import SpecError
-from trainables.evaluation import bootstrap, evaluate, neighbours, probe, scores, target_noise
+from contrasweep.trainables.evaluation import bootstrap, evaluate, neighbours, probe, scores, target_noise
 
 torch.set_num_threads(1)
 

@@ -7,17 +7,17 @@ import pytest
 import torch
 
 from contrasweep.data import resolve
+from contrasweep.trainables import checkpoint, contrastive_method
+from contrasweep.trainables.contrastive import load_model, train
+from contrasweep.trainables.contrastive_settings import Settings
 from contrasweep.trial import Trial
-from trainables import checkpoint, contrastive_method
-from trainables.contrastive import load_model, train
-from trainables.contrastive_settings import Settings
 
 
 @pytest.mark.parametrize("evaluate_on", ["features", "embeddings"])
 def test_an_encoder_embeds_raw_images_as_in_its_trial(tmp_path: Path, evaluate_on: str) -> None:
     digits = resolve("digits-lt", folds=5, storage=str(tmp_path / "data"), write=True)
     config = {"encoder": {"name": "cnn", "width": 8}, "epochs": 1, "evaluate_on": evaluate_on}
-    trial = Trial("study", "arm", "trainables.contrastive:train", config, digits, 0, 0)
+    trial = Trial("study", "arm", "contrasweep.trainables.contrastive:train", config, digits, 0, 0)
     for report in train(trial):
         shutil.copytree(report.checkpoint, tmp_path / "saved")
     run = contrastive_method.Contrastive(trial, Settings(**config))

@@ -8,17 +8,17 @@ from contrasweep.canonical import Config
 from contrasweep.data.manifest import Manifest, Shard
 from contrasweep.errors import DataError, SpecError
 from contrasweep.study.trainables import resolved
+from contrasweep.trainables.files import checked_file
+from contrasweep.trainables.review_helpfulness.settings import Settings
+from contrasweep.trainables.review_helpfulness.training import train
 from contrasweep.trial import Trial
-from trainables.files import checked_file
-from trainables.review_helpfulness.settings import Settings
-from trainables.review_helpfulness.training import train
 
 DATA = Manifest("d", "/nowhere", "reviews", {"train": (Shard("a", 100, 1, "aa"),)})
 
 
 def trial_of(**config) -> Trial:
     whole = resolved(train, Config(config), DATA)
-    return Trial("s", "a", "trainables.review_helpfulness.training:train", whole, DATA, None, 0)
+    return Trial("s", "a", "contrasweep.trainables.review_helpfulness.training:train", whole, DATA, None, 0)
 
 
 def test_other_word_vectors_in_the_same_file_are_another_trial(tmp_path: Path) -> None:

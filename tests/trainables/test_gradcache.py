@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from trainables import gradcache
-from trainables.losses import build
+from contrasweep.trainables import gradcache
+from contrasweep.trainables.losses import build
 
 LABELS = torch.arange(20) % 4
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from contrasweep.data.manifest import Manifest
+from contrasweep.trainables import checkpoint, loop, optimisation
+from contrasweep.trainables.losses import NotFiniteError
 from contrasweep.trial import Trial
-from trainables import checkpoint, loop, optimisation
-from trainables.losses import NotFiniteError
 
 DATA = Manifest("none", "", "image", {})
 

@@ -10,10 +10,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from loss_batches import EDGES, batch, value_and_gradient
 
-from trainables.losses import LOSSES as ALL_LOSSES
-from trainables.losses import REDUCTIONS, Loss, NotFiniteError, build
-from trainables.losses.ids import masks
-from trainables.similarities import SIMILARITIES
+from contrasweep.trainables.losses import LOSSES as ALL_LOSSES
+from contrasweep.trainables.losses import REDUCTIONS, Loss, NotFiniteError, build
+from contrasweep.trainables.losses.ids import masks
+from contrasweep.trainables.similarities import SIMILARITIES
 
 LOSSES = {name: loss for name, loss in ALL_LOSSES.items() if isinstance(loss, Loss)}
 """Those of scores; losses of two views have tests of their own."""

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from trainables import losses
-from trainables.losses import LOSSES, Loss
+from contrasweep.trainables import losses
+from contrasweep.trainables.losses import LOSSES, Loss
 
 
 @pytest.fixture(scope="module")

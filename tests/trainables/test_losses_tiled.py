@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainables.losses import LOSSES, Loss, build, tiled
-from trainables.losses.composed import ComposedLoss
+from contrasweep.trainables.losses import LOSSES, Loss, build, tiled
+from contrasweep.trainables.losses.composed import ComposedLoss
 
 TILED = [
     (loss.name, similarity)

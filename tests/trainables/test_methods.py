@@ -5,7 +5,7 @@ from inspect import isgeneratorfunction, unwrap
 
 import pytest
 
-from trainables.methods import METHODS
+from contrasweep.trainables.methods import METHODS
 
 
 @pytest.mark.parametrize("path", METHODS.values())

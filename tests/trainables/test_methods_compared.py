@@ -13,10 +13,10 @@ from contrasweep.data import resolve, stage
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import resolved_config
+from contrasweep.trainables import checkpoint
+from contrasweep.trainables.contrastive import train
+from contrasweep.trainables.contrastive_settings import Settings
 from contrasweep.trial import Report, Trial
-from trainables import checkpoint
-from trainables.contrastive import train
-from trainables.contrastive_settings import Settings
 
 QUICK = {"encoder": {"name": "mlp", "width": 32}, "epochs": 2, "batch_size": 128, "checkpoint_every": 1}
 COMPARED: dict[str, dict[str, Any]] = {
@@ -41,7 +41,7 @@ def digits(storage: Path) -> Manifest:
 
 
 def trial(data: Manifest, fold: int | None = 0, **config: Any) -> Trial:
-    return Trial("study", "arm", "trainables.contrastive:train", QUICK | config, data, fold, 0)
+    return Trial("study", "arm", "contrasweep.trainables.contrastive:train", QUICK | config, data, fold, 0)
 
 
 def numbers(report: Report) -> tuple[Any, ...]:
@@ -90,7 +90,7 @@ def test_what_is_not_set_is_no_part_of_a_trial(digits: Manifest) -> None:
 
 
 def test_a_queues_size_is_an_axis(digits: Manifest) -> None:
-    arm = Arm("trainables.contrastive:train", config={"loss": "infonce", "targets": "moco"})
+    arm = Arm("contrasweep.trainables.contrastive:train", config={"loss": "infonce", "targets": "moco"})
     grid = AblationGrid("q", {"moco": arm}, digits.uri, axes={"targets.size": [64, 256]}, folds=2, metric="knn1")
     assert sorted(t.config["targets"]["size"] for t in plan(grid).trials) == [64, 64, 256, 256]
 
@@ -148,6 +148,8 @@ def test_images_without_labels_are_trained_on_and_scored_elsewhere(unlabelled: M
 
 @pytest.mark.parametrize("config", [{}, {"loss": "ocl"}, {"loss": "infonce", "sampling": "class_balanced"}])
 def test_what_needs_labels_is_refused_by_the_plan(unlabelled: Manifest, config: dict[str, Any]) -> None:
-    grid = AblationGrid("u", {"a": Arm("trainables.contrastive:train", config=config)}, unlabelled.uri, metric="loss")
+    grid = AblationGrid(
+        "u", {"a": Arm("contrasweep.trainables.contrastive:train", config=config)}, unlabelled.uri, metric="loss"
+    )
     with pytest.raises(SpecError, match=r"arms\.a\.config\.loss: dataset 'photos' has no labels, which"):
         plan(grid)

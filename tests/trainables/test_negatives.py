@@ -11,12 +11,12 @@ from contrasweep.data import resolve
 from contrasweep.data.manifest import Manifest
 from contrasweep.results.notices import notice_lines
 from contrasweep.storage.record import Record, Status
+from contrasweep.trainables import contrastive, contrastive_method, loop, paired_images
+from contrasweep.trainables.diagnostics import OCL_IS_SCL
+from contrasweep.trainables.losses import LOSSES, Loss, build
+from contrasweep.trainables.losses.composed import ComposedLoss
+from contrasweep.trainables.losses.negatives import NegativeTally, count_members, counted, share_below
 from contrasweep.trial import Report, Trial
-from trainables import contrastive, contrastive_method, loop, paired_images
-from trainables.diagnostics import OCL_IS_SCL
-from trainables.losses import LOSSES, Loss, build
-from trainables.losses.composed import ComposedLoss
-from trainables.losses.negatives import NegativeTally, count_members, counted, share_below
 
 torch.set_num_threads(1)
 
@@ -88,12 +88,14 @@ Q: dict[str, Any] = {"encoder": {"name": "cnn", "width": 8}, "epochs": 2, "batch
 
 def reports(digits: Manifest, loss: str, **config: Any) -> list[Report]:
     settings = {**Q, "loss": {"name": loss, "temperature": 0.5}, **config}
-    return list(contrastive.train(Trial("study", "arm", "trainables.contrastive:train", settings, digits, 0, 0)))
+    return list(
+        contrastive.train(Trial("study", "arm", "contrasweep.trainables.contrastive:train", settings, digits, 0, 0))
+    )
 
 
 def noticed(digits: Manifest, made: list[Report]) -> list[str]:
     """What a table of this one trial says."""
-    trial = Trial("study", "arm", "trainables.contrastive:train", {}, digits, 0, 0)
+    trial = Trial("study", "arm", "contrasweep.trainables.contrastive:train", {}, digits, 0, 0)
     return notice_lines([Record.of(trial, status=Status.DONE, metrics=made[-1].metrics)])
 
 
@@ -169,7 +171,7 @@ def test_negatives_of_a_queue_count_too(digits: Manifest, tallies: list[Negative
 
 def test_a_resumed_trial_knows_what_was_before(digits: Manifest) -> None:
     settings = {**Q, "loss": "ocl", "checkpoint_every": 1, "learning_rate": 1e-5}
-    trial = Trial("study", "arm", "trainables.contrastive:train", settings, digits, 0, 0)
+    trial = Trial("study", "arm", "contrasweep.trainables.contrastive:train", settings, digits, 0, 0)
     method = contrastive_method.build(trial)
     for before in (True, False):
         method.guard.below_zero = before

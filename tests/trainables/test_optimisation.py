@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from contrasweep.errors import SpecError
-from trainables.optimisation import OPTIMIZERS, SGD, Schedule, gradients_of
+from contrasweep.trainables.optimisation import OPTIMIZERS, SGD, Schedule, gradients_of
 
 torch.set_num_threads(1)
 

@@ -9,11 +9,11 @@ import torch
 from contrasweep import SpecError, Trial, data
 from contrasweep.canonical import Config
 from contrasweep.study.trainables import resolved
-from trainables.augmentations import AUGMENTATIONS, apply, draw, policy_of
-from trainables.contrastive import load_model, train
-from trainables.contrastive_settings import Settings
-from trainables.encoders import ENCODERS
-from trainables.optimisation import OPTIMIZERS, SGD, AdamW
+from contrasweep.trainables.augmentations import AUGMENTATIONS, apply, draw, policy_of
+from contrasweep.trainables.contrastive import load_model, train
+from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables.encoders import ENCODERS
+from contrasweep.trainables.optimisation import OPTIMIZERS, SGD, AdamW
 
 OWN = '''
 import torch
@@ -93,7 +93,7 @@ def digits(tmp_path_factory):
 def trial(digits, **config) -> Trial:
     """A trial as the plan resolves it."""
     whole = resolved(train, Config({"epochs": 1, "retrieval": False, **config}), digits)
-    return Trial("s", "a", "trainables.contrastive:train", whole, digits, fold=0)
+    return Trial("s", "a", "contrasweep.trainables.contrastive:train", whole, digits, fold=0)
 
 
 @pytest.mark.long

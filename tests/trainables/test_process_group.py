@@ -16,8 +16,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from cluster.inventory import Gpu, Inventory, Node
 from contrasweep import AblationGrid, Arm
+from contrasweep.cluster.inventory import Gpu, Inventory, Node
 from contrasweep.data import resolve
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import ProcessLostError, SpecError
@@ -25,9 +25,9 @@ from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.learned import Learned
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.records import StudyRecords
+from contrasweep.trainables.contrastive import memory, train
+from contrasweep.trainables.contrastive_settings import Settings
 from contrasweep.trial import Report, Trial
-from trainables.contrastive import memory, train
-from trainables.contrastive_settings import Settings
 
 pytestmark = pytest.mark.xdist_group("distributed")
 QUICK: dict[str, Any] = {"encoder": {"name": "mlp", "width": 16}, "epochs": 2, "batch_size": 64, "checkpoint_every": 1}
@@ -47,7 +47,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 
 
 def trial(data: Manifest, **config: Any) -> Trial:
-    return Trial("study", "arm", "trainables.contrastive:train", QUICK | config, data, 0, 0)
+    return Trial("study", "arm", "contrasweep.trainables.contrastive:train", QUICK | config, data, 0, 0)
 
 
 def numbers(report: Report) -> tuple[Any, ...]:
@@ -136,7 +136,7 @@ def test_ranks_end_with_the_process_that_started_them(digits: Manifest, tmp_path
     (tmp_path / "trial").write_bytes(pickle.dumps(trial(digits, **TWO)))
     script = f"""
 import pathlib, pickle, psutil, time
-from trainables.contrastive import train
+from contrasweep.trainables.contrastive import train
 running = train(pickle.loads(pathlib.Path({str(tmp_path / "trial")!r}).read_bytes()))
 next(running)
 print(psutil.Process().children()[0].pid, flush=True)
@@ -177,7 +177,9 @@ def test_gpus_that_are_not_there_are_named(digits: Manifest, monkeypatch: pytest
 
 def test_the_plan_places_a_trial_on_as_many_gpus_as_it_says(digits: Manifest) -> None:
     config = QUICK | {"resources": {"gpus": 4}}
-    study = AblationGrid("g", {"arm": Arm("trainables.contrastive:train", config=config)}, digits.uri, metric="knn1")
+    study = AblationGrid(
+        "g", {"arm": Arm("contrasweep.trainables.contrastive:train", config=config)}, digits.uri, metric="knn1"
+    )
     inventory = Inventory((Node(32.0, 256.0, 8, Gpu("H100", 80.0)),))
     (placement,) = Footprints(study, inventory, Learned()).options(trial(digits, **config))
     assert placement.share == 4 and placement.resources()["GPU"] == 4

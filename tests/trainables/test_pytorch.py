@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainables import pytorch
+from contrasweep.trainables import pytorch
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,7 +42,7 @@ def test_settings_of_all_methods_and_the_schema_of_studies_need_no_pytorch() -> 
     ],
 )
 def test_settings_that_are_built_and_checked_need_no_pytorch(config: dict[str, object]) -> None:
-    assert not imports_of(f"from trainables.contrastive import Settings\nSettings(**{config!r})")
+    assert not imports_of(f"from contrasweep.trainables.contrastive import Settings\nSettings(**{config!r})")
 
 
 @pytest.mark.slow
@@ -50,7 +50,8 @@ def test_a_first_plan_of_the_quickstart_imports_nothing_that_trains(tmp_path: Pa
     """But SciPy, for what the design can decide."""
     imported = imports_of(
         "from contrasweep.cli import main\n"
-        f"import sys; sys.argv = ['contrasweep', 'plan', 'search_spaces.quickstart:STUDY', '--storage', '{tmp_path}']\n"
+        "import sys; sys.argv = ['contrasweep', 'plan', 'contrasweep.search_spaces.quickstart:STUDY', '--storage']\n"
+        f"sys.argv.append('{tmp_path}')\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code\n",
         CONTRASWEEP_CACHE=str(tmp_path / "cache"),
     )

@@ -6,8 +6,8 @@ import pytest
 from contrasweep.data import open_dataset, resolve
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
+from contrasweep.trainables import paired_images, raw_pixels
 from contrasweep.trial import Trial
-from trainables import paired_images, raw_pixels
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 
 
 def trial(data: Manifest, fold: int | None = None, **config: int) -> Trial:
-    return Trial("study", "arm", "trainables.raw_pixels:train", config, data, fold, 0)
+    return Trial("study", "arm", "contrasweep.trainables.raw_pixels:train", config, data, fold, 0)
 
 
 def test_the_nearest_training_image_votes(digits: Manifest) -> None:

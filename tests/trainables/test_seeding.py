@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from trainables import seeding
+from contrasweep.trainables import seeding
 
 
 def test_reseeding_gives_the_numbers_of_manual_seed() -> None:

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainables.similarities import SIMILARITIES, neg_arc_length, neg_euclidean, unit
+from contrasweep.trainables.similarities import SIMILARITIES, neg_arc_length, neg_euclidean, unit
 
 
 def points(n: int, d: int, seed: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:

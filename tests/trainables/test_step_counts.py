@@ -5,12 +5,12 @@ import itertools
 import json
 
 import pytest
-
 from benchmarks.step_counts import PRECISIONS, counted
-from cluster.memory import Precision, count
-from trainables.contrastive_memory import build_network, network_text
-from trainables.contrastive_settings import Settings
-from trainables.step_counts import ENCODERS, FILE, SHAPES, known_step
+
+from contrasweep.cluster.memory import Precision, count
+from contrasweep.trainables.contrastive_memory import build_network, network_text
+from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables.step_counts import ENCODERS, FILE, SHAPES, known_step
 
 SLOW = {name for name in ENCODERS if name.startswith("resnet")}
 

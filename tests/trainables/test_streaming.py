@@ -19,12 +19,12 @@ from contrasweep.data import open_dataset, resolve, stage
 from contrasweep.data.encoded_file import EncodedFile, EncodedWriter
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
+from contrasweep.trainables import images
+from contrasweep.trainables.contrastive import train
+from contrasweep.trainables.contrastive_memory import workload
+from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables.prefetching import prefetched
 from contrasweep.trial import Report, Trial
-from trainables import images
-from trainables.contrastive import train
-from trainables.contrastive_memory import workload
-from trainables.contrastive_settings import Settings
-from trainables.prefetching import prefetched
 
 QUICK: dict[str, Any] = {"encoder": {"name": "mlp", "width": 32}, "epochs": 2, "batch_size": 50, "checkpoint_every": 1}
 
@@ -35,7 +35,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 
 
 def trial(data: Manifest, **config: Any) -> Trial:
-    return Trial("study", "arm", "trainables.contrastive:train", QUICK | config, data, 0, 0)
+    return Trial("study", "arm", "contrasweep.trainables.contrastive:train", QUICK | config, data, 0, 0)
 
 
 def numbers(reports: list[Report]) -> list[tuple[Any, ...]]:
@@ -206,8 +206,8 @@ import resource, sys, threading
 import torch
 from contrasweep.data import resolve
 from contrasweep.trial import Trial
-from trainables import contrastive_method, images
-from trainables.contrastive_settings import Settings
+from contrasweep.trainables import contrastive_method, images
+from contrasweep.trainables.contrastive_settings import Settings
 
 def held(kind):
     return sum(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(kind)) * 1024

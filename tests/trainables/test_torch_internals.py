@@ -7,9 +7,9 @@ import pytest
 import torch
 from folded_members import SHAPE, folded_step, members, network, train
 
-from cluster.errors import ClusterError
-from cluster.memory import count
-from trainables import torch_internals
+from contrasweep.cluster.errors import ClusterError
+from contrasweep.cluster.memory import count
+from contrasweep.trainables import torch_internals
 
 COUNTING = ("torch._subclasses.fake_tensor.FakeTensorMode", "torch.utils._python_dispatch.TorchDispatchMode")
 

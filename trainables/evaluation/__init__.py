@@ -8,9 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from contrasweep.rows import ItemColumns
-from trainables.evaluation.neighbours import Neighbours, search
-from trainables.evaluation.probe import linear_probe
-from trainables.evaluation.scores import classification
+from contrasweep.trainables.evaluation.neighbours import Neighbours, search
+from contrasweep.trainables.evaluation.probe import linear_probe
+from contrasweep.trainables.evaluation.scores import classification
 
 CLASSIFIERS = ("knn", "probe")
 KS = (1, 5)

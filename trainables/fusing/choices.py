@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from cluster.packing import Placement, options, slots_on
 from contrasweep import canonical
+from contrasweep.cluster.packing import Placement, options, slots_on
 from contrasweep.planning.footprints import Cell, Footprints, cell_of
 from contrasweep.planning.lanes import arm_choice
 from contrasweep.planning.plan import Plan
 from contrasweep.study.cohort_choice import SIZES
 from contrasweep.study.trainables import find_trainable
+from contrasweep.trainables.fusing.known_engines import KnownEngines
+from contrasweep.trainables.fusing.protocol import AUTO, CannotFuse, Fusible, cohorts_of
 from contrasweep.trial import Trial
-from trainables.fusing.known_engines import KnownEngines
-from trainables.fusing.protocol import AUTO, CannotFuse, Fusible, cohorts_of
 
 MEMBER_GIB = 0.15
 """Host memory of the process that stands for one member of a cohort: Ray's worker, without torch."""

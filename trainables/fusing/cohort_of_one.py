@@ -6,14 +6,14 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from cluster import out_of_memory
+from contrasweep.cluster import out_of_memory
 from contrasweep.running.run_context import RunContext
 from contrasweep.running.trial_description import TrialDescription
+from contrasweep.trainables.fusing.compile_cache import share_compiled
+from contrasweep.trainables.fusing.host.messages import CohortFault
+from contrasweep.trainables.fusing.place import cohort_place
+from contrasweep.trainables.fusing.protocol import CannotFuse, Cohort, cohorts_of
 from contrasweep.trial import Report, Trial
-from trainables.fusing.compile_cache import share_compiled
-from trainables.fusing.host.messages import CohortFault
-from trainables.fusing.place import cohort_place
-from trainables.fusing.protocol import CannotFuse, Cohort, cohorts_of
 
 MAX_OPEN = 8
 """Cohorts that a process keeps open, of different keys: a study's cells alternate."""

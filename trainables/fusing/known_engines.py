@@ -10,13 +10,13 @@ from typing import Annotated, ClassVar
 
 import pydantic
 
-from cluster.inventory import Inventory
+from contrasweep.cluster.inventory import Inventory
 from contrasweep.errors import StorageError
 from contrasweep.storage.json_file import SCHEMA, JsonFile
 from contrasweep.storage.names import Label
 from contrasweep.storage.record import Count, Measure
 from contrasweep.storage.store import Store
-from trainables.fusing.protocol import ALONE, Timing
+from contrasweep.trainables.fusing.protocol import ALONE, Timing
 
 log = logging.getLogger(__name__)
 _FOLDER = "calibration/cohorts/"
@@ -29,7 +29,7 @@ MEMBER_START_S = 2.5
 @dataclass(frozen=True)
 class EngineTiming:
     """One engine with so many slots on one kind of device: seconds of a trial, of a process's start, and of the
-    first compilation; see `trainables.fusing.protocol.Timing`."""
+    first compilation; see `contrasweep.trainables.fusing.protocol.Timing`."""
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 

@@ -1,23 +1,26 @@
 """The lane of fused trials: several of one architecture as one network, or one by a compiled engine; the door by which
-the platform reaches all of `trainables.fusing`."""
+the platform reaches all of `contrasweep.trainables.fusing`."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from cluster import out_of_memory
-from cluster.packing import Placement
+from contrasweep.cluster import out_of_memory
+from contrasweep.cluster.packing import Placement
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.lanes import After, Ride
 from contrasweep.planning.plan import Lot, Plan
 from contrasweep.storage.record import Record, TrialNotes
 from contrasweep.storage.records import StudyRecords
+from contrasweep.trainables.fusing.choices import Fused, Fusion, fusion_of
+from contrasweep.trainables.fusing.host.messages import CohortFault
+from contrasweep.trainables.fusing.known_engines import KnownEngines, device_of
+from contrasweep.trainables.fusing.plan_lines import fusion_lines, with_fusion
 from contrasweep.trial import Trial
-from trainables.fusing.choices import Fused, Fusion, fusion_of
-from trainables.fusing.host.messages import CohortFault
-from trainables.fusing.known_engines import KnownEngines, device_of
-from trainables.fusing.plan_lines import fusion_lines, with_fusion
 
-MEMBER, OF_ONE = "trainables.fusing.host.member:CohortMember", "trainables.fusing.cohort_of_one:cohort_of_one"
+MEMBER, OF_ONE = (
+    "contrasweep.trainables.fusing.host.member:CohortMember",
+    "contrasweep.trainables.fusing.cohort_of_one:cohort_of_one",
+)
 
 
 def open_fusing(plan: Plan, footprints: Footprints, done: Iterable[str], records: StudyRecords) -> "Fusing":
@@ -84,8 +87,8 @@ class Fusing:
 
     def start(self, context: Any, say: Callable[[str], object]) -> None:
         """Take the context that probes and hosts need."""
-        from trainables.fusing.host.actor import end_hosts  # Ray comes with these, which a plan needs not
-        from trainables.fusing.probes import Probes
+        from contrasweep.trainables.fusing.host.actor import end_hosts  # Ray comes with these, which a plan needs not
+        from contrasweep.trainables.fusing.probes import Probes
 
         self._check, self._end = Probes(self.fusion, context, say).check, lambda: end_hosts(context)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from contrasweep.planning.plan import Lot
-from trainables.fusing.choices import Choice, Fused, Fusion, slots_text
+from contrasweep.trainables.fusing.choices import Choice, Fused, Fusion, slots_text
 
 SHORT_KEY = 6
 """Digits of a cohort key that people are shown."""

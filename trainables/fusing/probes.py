@@ -12,9 +12,9 @@ from contrasweep.running.run_context import RunContext
 from contrasweep.running.trial_description import TrialDescription
 from contrasweep.storage.record import CodeRef, TrialNotes
 from contrasweep.study.cohort_choice import SIZES
-from trainables.fusing.choices import Fusion
-from trainables.fusing.compile_cache import share_compiled
-from trainables.fusing.protocol import Timing, cohorts_of
+from contrasweep.trainables.fusing.choices import Fusion
+from contrasweep.trainables.fusing.compile_cache import share_compiled
+from contrasweep.trainables.fusing.protocol import Timing, cohorts_of
 
 log = logging.getLogger(__name__)
 WORTH_S = 200.0

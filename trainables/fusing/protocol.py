@@ -97,7 +97,7 @@ class Fusible(Protocol):
     """The attribute `lane` of a trainable whose trials can be fused; a class of your own inherits from this one. It
     imports nothing heavy: plans ask it for keys."""
 
-    kind: ClassVar[str] = "trainables.fusing.lane:open_fusing"
+    kind: ClassVar[str] = "contrasweep.trainables.fusing.lane:open_fusing"
 
     def key(self, trial: Trial) -> str:
         """The cohort key of `trial`: trials of equal keys can be members of one cohort. Raises `CannotFuse` with the

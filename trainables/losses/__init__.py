@@ -9,14 +9,14 @@ rank trials by the value of a loss across losses, temperatures, epsilons or batc
 metric.
 """
 
-from trainables.losses.batches import NotFiniteError
-from trainables.losses.build import AnyLoss, build, compose
-from trainables.losses.composed import ComposedLoss
-from trainables.losses.external import ExternalLoss
-from trainables.losses.loss import Loss
-from trainables.losses.reductions import REDUCTIONS, Terms
-from trainables.losses.table import LOSSES
-from trainables.losses.views import ComposedViewsLoss, ViewsLoss
+from contrasweep.trainables.losses.batches import NotFiniteError
+from contrasweep.trainables.losses.build import AnyLoss, build, compose
+from contrasweep.trainables.losses.composed import ComposedLoss
+from contrasweep.trainables.losses.external import ExternalLoss
+from contrasweep.trainables.losses.loss import Loss
+from contrasweep.trainables.losses.reductions import REDUCTIONS, Terms
+from contrasweep.trainables.losses.table import LOSSES
+from contrasweep.trainables.losses.views import ComposedViewsLoss, ViewsLoss
 
 __all__ = [
     "LOSSES",

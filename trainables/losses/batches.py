@@ -5,9 +5,9 @@ from collections.abc import Callable
 from jaxtyping import Float, Int
 
 from contrasweep.errors import SpecError
-from trainables.losses import distributed
-from trainables.losses.ids import Ids
-from trainables.pytorch import Tensor, torch
+from contrasweep.trainables.losses import distributed
+from contrasweep.trainables.losses.ids import Ids
+from contrasweep.trainables.pytorch import Tensor, torch
 
 
 class NotFiniteError(ValueError):
@@ -26,7 +26,7 @@ def joined(
     z = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
     ids = ids_of(labels, instance_ids)
     if shared:
-        from trainables.losses.gathering import gather_with_gradient
+        from contrasweep.trainables.losses.gathering import gather_with_gradient
 
         z, ids = gather_with_gradient(z), distributed.gather(ids)
         check_batch(z, ids, None)

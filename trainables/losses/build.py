@@ -3,13 +3,13 @@
 from typing import Any
 
 from contrasweep.components import Component
-from trainables.losses import external
-from trainables.losses.composed import ComposedLoss
-from trainables.losses.external import ExternalLoss
-from trainables.losses.loss import Loss
-from trainables.losses.table import LOSSES
-from trainables.losses.views import ComposedViewsLoss, ViewsLoss
-from trainables.similarities import SIMILARITIES
+from contrasweep.trainables.losses import external
+from contrasweep.trainables.losses.composed import ComposedLoss
+from contrasweep.trainables.losses.external import ExternalLoss
+from contrasweep.trainables.losses.loss import Loss
+from contrasweep.trainables.losses.table import LOSSES
+from contrasweep.trainables.losses.views import ComposedViewsLoss, ViewsLoss
+from contrasweep.trainables.similarities import SIMILARITIES
 
 AnyLoss = ComposedLoss | ComposedViewsLoss | ExternalLoss
 

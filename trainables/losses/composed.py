@@ -8,13 +8,13 @@ from jaxtyping import Bool, Float
 
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
-from trainables.losses import distributed, tiled
-from trainables.losses.batches import joined
-from trainables.losses.ids import Ids, masks, others
-from trainables.losses.loss import Loss
-from trainables.losses.reductions import REDUCTIONS, Terms
-from trainables.pytorch import Tensor, torch
-from trainables.similarities import Similarity
+from contrasweep.trainables.losses import distributed, tiled
+from contrasweep.trainables.losses.batches import joined
+from contrasweep.trainables.losses.ids import Ids, masks, others
+from contrasweep.trainables.losses.loss import Loss
+from contrasweep.trainables.losses.reductions import REDUCTIONS, Terms
+from contrasweep.trainables.pytorch import Tensor, torch
+from contrasweep.trainables.similarities import Similarity
 
 Scalar = Float[Tensor, ""]
 
@@ -89,7 +89,7 @@ class ComposedLoss:
 
     def _summed(self, z: Tensor, ids: Ids, tile: tiled.TileGradient, scores: int | None, shared: bool) -> Scalar:
         """The sum over tiles; what this process has tallied in its share of them is added up over processes."""
-        from trainables.losses.weighted_sum import weighted_sum
+        from contrasweep.trainables.losses.weighted_sum import weighted_sum
 
         total = weighted_sum(z, ids, tile, scores, shared)
         if shared and self.tally is not None:

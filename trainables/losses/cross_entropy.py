@@ -11,7 +11,7 @@ from typing import Annotated
 import pydantic
 from jaxtyping import Bool, Float
 
-from trainables.pytorch import F, Tensor, torch
+from contrasweep.trainables.pytorch import F, Tensor, torch
 
 Scores = Float[Tensor, "n m"]
 Mask = Bool[Tensor, "n m"]

@@ -8,7 +8,7 @@ gradients), divide the loss by the number of processes.
 
 from jaxtyping import Shaped
 
-from trainables.pytorch import Tensor, dist, torch
+from contrasweep.trainables.pytorch import Tensor, dist, torch
 
 
 def processes() -> int:

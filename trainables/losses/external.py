@@ -22,9 +22,9 @@ from contrasweep.components import one_of, parameters_class, signature_fields
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from contrasweep.imports import import_path
-from trainables.losses.batches import joined
-from trainables.losses.loss import Loss
-from trainables.pytorch import Tensor, torch
+from contrasweep.trainables.losses.batches import joined
+from contrasweep.trainables.losses.loss import Loss
+from contrasweep.trainables.pytorch import Tensor, torch
 
 SCORE_LEVEL = ("scores", "positives", "negatives")
 METRIC_LEARNING = "pytorch_metric_learning"

@@ -3,12 +3,12 @@
 from contrasweep.components import Component
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named
-from trainables.losses.build import compose
-from trainables.losses.composed import ComposedLoss
-from trainables.losses.external import External
-from trainables.losses.ids import masks
-from trainables.losses.loss import Loss
-from trainables.pytorch import Tensor, torch
+from contrasweep.trainables.losses.build import compose
+from contrasweep.trainables.losses.composed import ComposedLoss
+from contrasweep.trainables.losses.external import External
+from contrasweep.trainables.losses.ids import masks
+from contrasweep.trainables.losses.loss import Loss
+from contrasweep.trainables.pytorch import Tensor, torch
 
 LABELS = (0, 0, 1, 1)
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from trainables.losses.distributed import gather, place, processes
+from contrasweep.trainables.losses.distributed import gather, place, processes
 
 
 def gather_with_gradient(z: Float[Tensor, "n d"]) -> Float[Tensor, "N d"]:

@@ -2,7 +2,7 @@
 
 from jaxtyping import Bool, Int
 
-from trainables.pytorch import Tensor, torch
+from contrasweep.trainables.pytorch import Tensor, torch
 
 Ids = Int[Tensor, " n"]
 Square = Bool[Tensor, "n n"]

@@ -10,10 +10,10 @@ from typing import Literal
 
 from contrasweep.components import one_of, parameters_class, signature_fields
 from contrasweep.config import Config
-from trainables.losses import tiled
-from trainables.losses.reductions import REDUCTIONS, Terms
-from trainables.pytorch import Tensor
-from trainables.similarities import SIMILARITIES
+from contrasweep.trainables.losses import tiled
+from contrasweep.trainables.losses.reductions import REDUCTIONS, Terms
+from contrasweep.trainables.pytorch import Tensor
+from contrasweep.trainables.similarities import SIMILARITIES
 
 ANY = tuple(SIMILARITIES)
 SIGNED = tuple(name for name, s in SIMILARITIES.items() if s.signed)

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from trainables.losses import distributed, tiled
-from trainables.losses.composed import ComposedLoss
+from contrasweep.trainables.losses import distributed, tiled
+from contrasweep.trainables.losses.composed import ComposedLoss
 
 Counts = Int[Tensor, " 2"]
 """Negatives with a score below 0, and all of them."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from jaxtyping import Float
 
-from trainables.pytorch import Tensor
+from contrasweep.trainables.pytorch import Tensor
 
 
 class Terms(NamedTuple):

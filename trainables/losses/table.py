@@ -4,9 +4,9 @@ from typing import Any
 
 from contrasweep.components import Table
 from contrasweep.config import Config
-from trainables.losses import cross_entropy, external, margin, tiled
-from trainables.losses.loss import SIGNED, Loss, loss_settings
-from trainables.losses.views import ViewsLoss, barlow_twins, vicreg
+from contrasweep.trainables.losses import cross_entropy, external, margin, tiled
+from contrasweep.trainables.losses.loss import SIGNED, Loss, loss_settings
+from contrasweep.trainables.losses.views import ViewsLoss, barlow_twins, vicreg
 
 
 def _takes(entry: Any, given: Config) -> type:

@@ -11,8 +11,8 @@ from typing import Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float, Int
 
-from trainables.losses.ids import members
-from trainables.pytorch import F, Tensor, torch
+from contrasweep.trainables.losses.ids import members
+from contrasweep.trainables.pytorch import F, Tensor, torch
 
 Ids = Int[Tensor, " n"]
 Weights = Float[Tensor, " n"]

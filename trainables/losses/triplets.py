@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from trainables.losses.reductions import Terms
+from contrasweep.trainables.losses.reductions import Terms
 
 TILE = 2**21
 """Triplets at once: 8 MB of float32."""

@@ -16,9 +16,9 @@ from jaxtyping import Bool, Float, Int
 from contrasweep.components import parameters_class, signature_fields
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
-from trainables.losses.batches import joined
-from trainables.losses.ids import Ids
-from trainables.pytorch import Tensor, torch
+from contrasweep.trainables.losses.batches import joined
+from contrasweep.trainables.losses.ids import Ids
+from contrasweep.trainables.pytorch import Tensor, torch
 
 View = Float[Tensor, "b d"]
 Scalar = Float[Tensor, ""]

@@ -7,9 +7,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from trainables.losses import distributed
-from trainables.losses.ids import Ids
-from trainables.losses.tiled import Anchors, TileGradient, anchors
+from contrasweep.trainables.losses import distributed
+from contrasweep.trainables.losses.ids import Ids
+from contrasweep.trainables.losses.tiled import Anchors, TileGradient, anchors
 
 
 def weighted_sum(

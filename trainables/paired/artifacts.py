@@ -5,8 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from trainables.paired import tables
-from trainables.paired.tables import Embedded
+from contrasweep.trainables.paired import tables
+from contrasweep.trainables.paired.tables import Embedded
 
 
 def write(
@@ -22,7 +22,7 @@ def write(
         files["centres"],
     )
     if figures:
-        from trainables.paired.figures import draw  # matplotlib, only for those who want figures
+        from contrasweep.trainables.paired.figures import draw  # matplotlib, only for those who want figures
 
         files |= draw(folder, folder)
     return {path.name: path for path in files.values()}

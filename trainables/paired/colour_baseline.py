@@ -18,15 +18,15 @@ import torch
 from jaxtyping import Float32
 from numpy.typing import NDArray
 
-from cluster.memory import Workload
+from contrasweep.cluster.memory import Workload
 from contrasweep.config import Config
 from contrasweep.data import open_dataset
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import checked
+from contrasweep.trainables.contrastive_memory import image_shape
+from contrasweep.trainables.paired import metrics
 from contrasweep.trial import Report, Trial
-from trainables.contrastive_memory import image_shape
-from trainables.paired import metrics
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 

@@ -15,17 +15,17 @@ from torch import Tensor
 
 from contrasweep.errors import DataError, SpecError
 from contrasweep.rows import ItemColumns
+from contrasweep.trainables import checkpoint, diagnostics, loop, optimisation, seeding
+from contrasweep.trainables.losses.negatives import Counts
+from contrasweep.trainables.paired import artifacts, metrics
+from contrasweep.trainables.paired.network import Joint
+from contrasweep.trainables.paired.objective import Objective
+from contrasweep.trainables.paired.samplers import SAMPLERS
+from contrasweep.trainables.paired.schedules import alpha
+from contrasweep.trainables.paired.settings import Recipe
+from contrasweep.trainables.paired.tables import Embedded
+from contrasweep.trainables.precision import widened
 from contrasweep.trial import Report, Trial
-from trainables import checkpoint, diagnostics, loop, optimisation, seeding
-from trainables.losses.negatives import Counts
-from trainables.paired import artifacts, metrics
-from trainables.paired.network import Joint
-from trainables.paired.objective import Objective
-from trainables.paired.samplers import SAMPLERS
-from trainables.paired.schedules import alpha
-from trainables.paired.settings import Recipe
-from trainables.paired.tables import Embedded
-from trainables.precision import widened
 
 COLLAPSED = 0.9
 """Mean cosine of the class centres of z above which the shift common to all pairs is all that z shows."""

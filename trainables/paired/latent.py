@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from contrasweep.errors import SpecError
-from trainables.precision import widened
+from contrasweep.trainables.precision import widened
 
 BLOCKS = ("1-2-3-4", "2-3-4", "3-4", "4")
 """The choices of stages of the paper's Table 5."""

@@ -3,17 +3,17 @@
 from typing import Any, Literal, TypedDict
 
 from contrasweep.data.manifest import Manifest
-from trainables.contrastive_memory import rows_to_train
-from trainables.optimisation import optimizer_states
-from trainables.paired.settings import Recipe
-from trainables.pytorch import Tensor
+from contrasweep.trainables.contrastive_memory import rows_to_train
+from contrasweep.trainables.optimisation import optimizer_states
+from contrasweep.trainables.paired.settings import Recipe
+from contrasweep.trainables.pytorch import Tensor
 
 TYPICAL_CLASSES = 10
 """Where the dataset names no classes; the classifier's last layer hardly counts."""
 
 
 def precision(recipe: Recipe) -> Literal["fp32", "bf16"]:
-    """What `cluster.memory` calls the precision of the network."""
+    """What `contrasweep.cluster.memory` calls the precision of the network."""
     return "bf16" if recipe.autocast else "fp32"
 
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from trainables.evaluation.scores import classification
+from contrasweep.trainables.evaluation.scores import classification
 
 MANY, FEW = 100, 20
 """Shots of long-tailed learning: classes with more than 100 training rows are many, with fewer than 20 few."""

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, fx, nn
 
-from trainables.paired.latent import EPS, check_size, latent
-from trainables.paired.settings import Recipe
-from trainables.precision import widened, without_autocast
+from contrasweep.trainables.paired.latent import EPS, check_size, latent
+from contrasweep.trainables.paired.settings import Recipe
+from contrasweep.trainables.precision import widened, without_autocast
 
 fx.wrap("latent")  # they look at shapes and types, which torch.fx does not know
 fx.wrap("widened")

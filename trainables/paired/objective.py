@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from trainables.losses.negatives import Counts, counted, counts_of
-from trainables.paired import schedules
-from trainables.paired.network import Outputs
-from trainables.paired.settings import Recipe
-from trainables.precision import widened
+from contrasweep.trainables.losses.negatives import Counts, counted, counts_of
+from contrasweep.trainables.paired import schedules
+from contrasweep.trainables.paired.network import Outputs
+from contrasweep.trainables.paired.settings import Recipe
+from contrasweep.trainables.precision import widened
 
 EFFECTIVE = 0.9999
 """beta of the effective number of samples (Cui et al. 2019)."""

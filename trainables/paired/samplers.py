@@ -5,7 +5,7 @@ from typing import Any
 
 from jaxtyping import Int
 
-from trainables.pytorch import Tensor, torch
+from contrasweep.trainables.pytorch import Tensor, torch
 
 Batches = Int[Tensor, "batches b"]
 

@@ -8,12 +8,12 @@ import pydantic
 from contrasweep.components import Component
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.schema import OMIT_DEFAULT, checked
-from trainables.encoders import HEADS
-from trainables.fields import Count, Device, MaybeCount, NotNegative, Positive, Share
-from trainables.losses import LOSSES, ComposedLoss, ComposedViewsLoss, ExternalLoss, compose
-from trainables.optimisation import OPTIMIZERS
-from trainables.paired.samplers import SAMPLERS
-from trainables.paired.schedules import ALPHAS
+from contrasweep.trainables.encoders import HEADS
+from contrasweep.trainables.fields import Count, Device, MaybeCount, NotNegative, Positive, Share
+from contrasweep.trainables.losses import LOSSES, ComposedLoss, ComposedViewsLoss, ExternalLoss, compose
+from contrasweep.trainables.optimisation import OPTIMIZERS
+from contrasweep.trainables.paired.samplers import SAMPLERS
+from contrasweep.trainables.paired.schedules import ALPHAS
 
 
 @checked

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from trainables.paired import metrics
+from contrasweep.trainables.paired import metrics
 
 TSNE_POINTS, TSNE_PERPLEXITY, TSNE_SEED = 2000, 30.0, 0
 

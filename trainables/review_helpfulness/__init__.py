@@ -1,13 +1,13 @@
 """Multimodal review helpfulness: the adaptive contrastive model of Nguyen et al. 2022 and its seven baselines.
 
-    trainables.review_helpfulness:train
+    contrasweep.trainables.review_helpfulness:train
 
 Every model takes the same batches, is trained by the same loop and judged by the same metrics.
 """
 
-from trainables.review_helpfulness.losses import adaptive_contrastive_loss, pairwise_ranking_loss
-from trainables.review_helpfulness.models import MODELS
-from trainables.review_helpfulness.settings import Settings
-from trainables.review_helpfulness.training import load_model, train
+from contrasweep.trainables.review_helpfulness.losses import adaptive_contrastive_loss, pairwise_ranking_loss
+from contrasweep.trainables.review_helpfulness.models import MODELS
+from contrasweep.trainables.review_helpfulness.settings import Settings
+from contrasweep.trainables.review_helpfulness.training import load_model, train
 
 __all__ = ["MODELS", "Settings", "adaptive_contrastive_loss", "load_model", "pairwise_ranking_loss", "train"]

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output
-from trainables.review_helpfulness.layers import Recurrent, WordEmbedding, cosine_matrix, last_valid
-from trainables.review_helpfulness.options import BiMPMOptions
+from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output
+from contrasweep.trainables.review_helpfulness.layers import Recurrent, WordEmbedding, cosine_matrix, last_valid
+from contrasweep.trainables.review_helpfulness.options import BiMPMOptions
 
 EPS = 1e-8
 

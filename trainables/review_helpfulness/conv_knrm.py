@@ -8,9 +8,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output
-from trainables.review_helpfulness.layers import WordEmbedding, cosine_matrix
-from trainables.review_helpfulness.options import ConvKNRMOptions
+from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output
+from contrasweep.trainables.review_helpfulness.layers import WordEmbedding, cosine_matrix
+from contrasweep.trainables.review_helpfulness.options import ConvKNRMOptions
 
 
 def kernel_centres(count: int) -> list[float]:

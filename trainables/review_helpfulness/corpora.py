@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from contrasweep.data import Part, open_dataset
 from contrasweep.errors import DataError
+from contrasweep.trainables import seeding
+from contrasweep.trainables.files import checked_file
+from contrasweep.trainables.review_helpfulness.batch import Corpus, Inputs
+from contrasweep.trainables.review_helpfulness.settings import Settings
+from contrasweep.trainables.review_helpfulness.vocabulary import OOV, Characters, Vocabulary, word_vectors
 from contrasweep.trial import Trial
-from trainables import seeding
-from trainables.files import checked_file
-from trainables.review_helpfulness.batch import Corpus, Inputs
-from trainables.review_helpfulness.settings import Settings
-from trainables.review_helpfulness.vocabulary import OOV, Characters, Vocabulary, word_vectors
 
 DEV_SHARE = 0.2  # of the training products, where the dataset has no validation split: 16 of 80 per cent
 

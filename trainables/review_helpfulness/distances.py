@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from trainables.review_helpfulness.batch import Sequences
-from trainables.review_helpfulness.layers import cosine_matrix
+from contrasweep.trainables.review_helpfulness.batch import Sequences
+from contrasweep.trainables.review_helpfulness.layers import cosine_matrix
 
 RELATIONS = {
     "intra_modal": (("text_p", "text_r"), ("roi_p", "roi_r")),

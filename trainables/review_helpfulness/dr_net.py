@@ -10,9 +10,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
-from trainables.review_helpfulness.layers import AttentionPool, Recurrent, WordEmbedding, masked_mean, masked_softmax
-from trainables.review_helpfulness.options import DRNetOptions
+from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
+from contrasweep.trainables.review_helpfulness.layers import (
+    AttentionPool,
+    Recurrent,
+    WordEmbedding,
+    masked_mean,
+    masked_softmax,
+)
+from contrasweep.trainables.review_helpfulness.options import DRNetOptions
 
 
 class Relation(nn.Module):

@@ -11,9 +11,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output
-from trainables.review_helpfulness.layers import WordEmbedding, masked_max
-from trainables.review_helpfulness.options import EGCNNOptions
+from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output
+from contrasweep.trainables.review_helpfulness.layers import WordEmbedding, masked_max
+from contrasweep.trainables.review_helpfulness.options import EGCNNOptions
 
 
 class _ReverseGradient(torch.autograd.Function):

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainables.review_helpfulness.batch import Sequences
+from contrasweep.trainables.review_helpfulness.batch import Sequences
 
 
 def masked_mean(x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]) -> Float[Tensor, "b d"]:

@@ -16,11 +16,11 @@ import pydantic
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
+from contrasweep.trainables.review_helpfulness.corpora import load
+from contrasweep.trainables.review_helpfulness.metrics import per_product
+from contrasweep.trainables.review_helpfulness.settings import Settings as RankerSettings
+from contrasweep.trainables.review_helpfulness.settings import Threshold, threshold_of
 from contrasweep.trial import Report, Trial
-from trainables.review_helpfulness.corpora import load
-from trainables.review_helpfulness.metrics import per_product
-from trainables.review_helpfulness.settings import Settings as RankerSettings
-from trainables.review_helpfulness.settings import Threshold, threshold_of
 
 
 @checked

@@ -8,8 +8,8 @@ from jaxtyping import Bool, Float, Int
 
 from contrasweep.components import Table
 from contrasweep.errors import SpecError, choose_from
-from trainables.fields import Positive
-from trainables.pytorch import F, Tensor, torch
+from contrasweep.trainables.fields import Positive
+from contrasweep.trainables.pytorch import F, Tensor, torch
 
 CONTRASTIVE_REDUCTIONS = ("sum", "mean_anchor", "balanced")
 RANKING_REDUCTIONS = ("sum", "mean", "none")

@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
-from trainables.review_helpfulness.layers import (
+from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
+from contrasweep.trainables.review_helpfulness.layers import (
     ProductAwareAttention,
     RegionEncoder,
     WordEmbedding,
@@ -21,7 +21,7 @@ from trainables.review_helpfulness.layers import (
     masked_mean,
     masked_softmax,
 )
-from trainables.review_helpfulness.options import HEADS, MCROptions
+from contrasweep.trainables.review_helpfulness.options import HEADS, MCROptions
 
 SLICE = 32  # query nodes whose pairs are in memory at once
 

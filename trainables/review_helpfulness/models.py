@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contrasweep.components import Table
-from trainables.review_helpfulness import options
+from contrasweep.trainables.review_helpfulness import options
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import pydantic
 
 from contrasweep.errors import SpecError
 from contrasweep.schema import checked
-from trainables.fields import Count, Dropout, NotNegative, Positive, Share
-from trainables.review_helpfulness.losses import ContrastiveReduction
+from contrasweep.trainables.fields import Count, Dropout, NotNegative, Positive, Share
+from contrasweep.trainables.review_helpfulness.losses import ContrastiveReduction
 
 HEADS = 4
 """Of MCR's region encoders."""

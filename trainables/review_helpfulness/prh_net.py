@@ -4,9 +4,14 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
-from trainables.review_helpfulness.layers import ProductAwareAttention, Recurrent, WordEmbedding, masked_mean
-from trainables.review_helpfulness.options import PRHNetOptions
+from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
+from contrasweep.trainables.review_helpfulness.layers import (
+    ProductAwareAttention,
+    Recurrent,
+    WordEmbedding,
+    masked_mean,
+)
+from contrasweep.trainables.review_helpfulness.options import PRHNetOptions
 
 
 class PRHNet(HelpfulnessModel):

@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
-from trainables.review_helpfulness.layers import (
+from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
+from contrasweep.trainables.review_helpfulness.layers import (
     Recurrent,
     RegionEncoder,
     SelfAttention,
@@ -20,8 +20,8 @@ from trainables.review_helpfulness.layers import (
     masked_max,
     masked_mean,
 )
-from trainables.review_helpfulness.losses import adaptive_contrastive_loss
-from trainables.review_helpfulness.options import ProposedOptions
+from contrasweep.trainables.review_helpfulness.losses import adaptive_contrastive_loss
+from contrasweep.trainables.review_helpfulness.options import ProposedOptions
 
 STREAMS = ("text_p", "roi_p", "text_r", "roi_r")
 

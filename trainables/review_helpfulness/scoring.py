@@ -10,9 +10,9 @@ from torch import Tensor
 
 from contrasweep.errors import DataError
 from contrasweep.rows import ItemColumns
-from trainables.review_helpfulness.batch import Batch, Corpus, Output
-from trainables.review_helpfulness.distances import relation_distances
-from trainables.review_helpfulness.metrics import PerProduct, per_product, random_order_metrics
+from contrasweep.trainables.review_helpfulness.batch import Batch, Corpus, Output
+from contrasweep.trainables.review_helpfulness.distances import relation_distances
+from contrasweep.trainables.review_helpfulness.metrics import PerProduct, per_product, random_order_metrics
 
 RANDOM_ORDERS = 50
 

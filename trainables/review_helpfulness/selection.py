@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from trainables.checkpoint import StateDict
+from contrasweep.trainables.checkpoint import StateDict
 
 
 class PlateauSchedule:

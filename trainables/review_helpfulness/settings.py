@@ -9,10 +9,10 @@ from contrasweep.components import Component
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import OMIT_DEFAULT, checked
-from trainables.fields import Count, Device, MaybeCount, Positive
-from trainables.files import with_digest
-from trainables.review_helpfulness.losses import LOSSES
-from trainables.review_helpfulness.models import MODELS
+from contrasweep.trainables.fields import Count, Device, MaybeCount, Positive
+from contrasweep.trainables.files import with_digest
+from contrasweep.trainables.review_helpfulness.losses import LOSSES
+from contrasweep.trainables.review_helpfulness.models import MODELS
 
 
 @checked

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from contrasweep.errors import SpecError
-from trainables.review_helpfulness.batch import Batch, Corpus, HelpfulnessModel, Inputs, Output
-from trainables.review_helpfulness.layers import Recurrent, WordEmbedding, masked_mean
-from trainables.review_helpfulness.options import SSECrossOptions
+from contrasweep.trainables.review_helpfulness.batch import Batch, Corpus, HelpfulnessModel, Inputs, Output
+from contrasweep.trainables.review_helpfulness.layers import Recurrent, WordEmbedding, masked_mean
+from contrasweep.trainables.review_helpfulness.options import SSECrossOptions
 
 
 class ItemEncoder(nn.Module):

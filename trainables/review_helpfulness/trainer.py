@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from contrasweep.errors import DataError
-from trainables import checkpoint, loop, optimisation, seeding
-from trainables.review_helpfulness.batch import Batch, Corpus, Output
-from trainables.review_helpfulness.corpora import Prepared
-from trainables.review_helpfulness.metrics import PerProduct, per_product
-from trainables.review_helpfulness.networks import build_model
-from trainables.review_helpfulness.sampler import GroupSampler
-from trainables.review_helpfulness.scoring import distance_metrics, with_floors
-from trainables.review_helpfulness.selection import BestWeights, PlateauSchedule
-from trainables.review_helpfulness.settings import USUAL_THRESHOLD, Settings
+from contrasweep.trainables import checkpoint, loop, optimisation, seeding
+from contrasweep.trainables.review_helpfulness.batch import Batch, Corpus, Output
+from contrasweep.trainables.review_helpfulness.corpora import Prepared
+from contrasweep.trainables.review_helpfulness.metrics import PerProduct, per_product
+from contrasweep.trainables.review_helpfulness.networks import build_model
+from contrasweep.trainables.review_helpfulness.sampler import GroupSampler
+from contrasweep.trainables.review_helpfulness.scoring import distance_metrics, with_floors
+from contrasweep.trainables.review_helpfulness.selection import BestWeights, PlateauSchedule
+from contrasweep.trainables.review_helpfulness.settings import USUAL_THRESHOLD, Settings
 
 
 class Step(NamedTuple):

@@ -9,10 +9,10 @@ weights, and their values per product.
 from collections.abc import Generator
 from pathlib import Path
 
+from contrasweep.trainables.pytorch import nn
+from contrasweep.trainables.review_helpfulness.settings import Settings
+from contrasweep.trainables.review_helpfulness.workload import memory
 from contrasweep.trial import Report, Trial
-from trainables.pytorch import nn
-from trainables.review_helpfulness.settings import Settings
-from trainables.review_helpfulness.workload import memory
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
@@ -23,9 +23,9 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     `mrr` of the test part, the same under a random order (`random_map`) and longest first (`length_map`), and with
     `distances` those of Tables 7-8. Its items have one value per test product, in the order of the data.
     """
-    from trainables import loop
-    from trainables.review_helpfulness.corpora import load
-    from trainables.review_helpfulness.trainer import Trainer
+    from contrasweep.trainables import loop
+    from contrasweep.trainables.review_helpfulness.corpora import load
+    from contrasweep.trainables.review_helpfulness.trainer import Trainer
 
     settings, key = Settings(**trial.config).with_threshold(trial.data), (trial.seed, trial.fold)
     yield from loop.run(Trainer(settings, load(trial, settings, key), key), trial, resume)
@@ -38,9 +38,9 @@ train.memory = memory  # type: ignore[attr-defined]
 def load_model(folder: Path, trial: Trial) -> "nn.Module":
     """The ranker in a checkpoint of `trial`, with the weights of its best epoch: a `Batch` to an `Output`, whose
     `score` [b] ranks reviews."""
-    from trainables import checkpoint
-    from trainables.review_helpfulness.corpora import load
-    from trainables.review_helpfulness.networks import build_model
+    from contrasweep.trainables import checkpoint
+    from contrasweep.trainables.review_helpfulness.corpora import load
+    from contrasweep.trainables.review_helpfulness.networks import build_model
 
     settings = Settings(**trial.config)
     model = build_model(settings, load(trial, settings, (trial.seed, trial.fold)).inputs)

@@ -3,11 +3,11 @@
 import dataclasses
 from typing import Any
 
-from cluster.memory import Workload
+from contrasweep.cluster.memory import Workload
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
-from trainables.pytorch import Tensor, nn, torch
-from trainables.review_helpfulness.settings import Settings
+from contrasweep.trainables.pytorch import Tensor, nn, torch
+from contrasweep.trainables.review_helpfulness.settings import Settings
 
 COUNTED_PAIRS = 2
 """Pairs that are counted, with real tensors: most of the models look at values (packed sequences, chosen rows)."""
@@ -23,8 +23,8 @@ def memory(config: Config, data: Manifest) -> Workload:
     regions = settings.max_regions if roi else 1
 
     def build() -> "nn.Module":
-        from trainables.review_helpfulness.batch import Inputs
-        from trainables.review_helpfulness.networks import build_model
+        from contrasweep.trainables.review_helpfulness.batch import Inputs
+        from contrasweep.trainables.review_helpfulness.networks import build_model
 
         words = torch.zeros(VOCABULARY, settings.word_dim)
         characters = torch.zeros(VOCABULARY, CHARACTERS_A_WORD, dtype=torch.long)
@@ -45,7 +45,7 @@ def memory(config: Config, data: Manifest) -> Workload:
 
 def _batch(rows: int, tokens: int, regions: int, roi: int) -> Any:
     """A `Batch` of `rows` pairs whose texts and images are all at their longest."""
-    from trainables.review_helpfulness.batch import Batch
+    from contrasweep.trainables.review_helpfulness.batch import Batch
 
     lengths = {"text_p": tokens, "record_p": tokens, "text_r": tokens}
     fields: dict[str, Tensor] = {name: torch.ones(rows, n, dtype=torch.long) for name, n in lengths.items()}

@@ -6,11 +6,11 @@ targets: {name: xbm, size: 8192}                  # the batch, and the embedding
 targets: {name: byol, momentum: .996}             # a momentum encoder's projections, predicted; no negatives
 """
 
-from trainables.targets.batch import Batch
-from trainables.targets.byol import Byol
-from trainables.targets.moco import Moco
-from trainables.targets.protocol import Embedded, Targets
-from trainables.targets.table import TARGETS
-from trainables.targets.xbm import CrossBatchMemory
+from contrasweep.trainables.targets.batch import Batch
+from contrasweep.trainables.targets.byol import Byol
+from contrasweep.trainables.targets.moco import Moco
+from contrasweep.trainables.targets.protocol import Embedded, Targets
+from contrasweep.trainables.targets.table import TARGETS
+from contrasweep.trainables.targets.xbm import CrossBatchMemory
 
 __all__ = ["TARGETS", "Batch", "Byol", "CrossBatchMemory", "Embedded", "Moco", "Targets"]

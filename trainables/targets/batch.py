@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 from jaxtyping import Float
 
-from trainables import checkpoint
-from trainables.losses import AnyLoss
-from trainables.losses.ids import Ids
-from trainables.pytorch import Tensor, nn, torch
-from trainables.targets.protocol import Embedded, precise
+from contrasweep.trainables import checkpoint
+from contrasweep.trainables.losses import AnyLoss
+from contrasweep.trainables.losses.ids import Ids
+from contrasweep.trainables.pytorch import Tensor, nn, torch
+from contrasweep.trainables.targets.protocol import Embedded, precise
 
 
 class Batch:

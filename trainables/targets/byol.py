@@ -5,12 +5,12 @@ from collections.abc import Mapping
 
 from jaxtyping import Float
 
-from trainables import checkpoint
-from trainables.fields import BelowOne, Count
-from trainables.losses import AnyLoss
-from trainables.losses.ids import Ids
-from trainables.pytorch import F, Tensor, nn, torch
-from trainables.targets.protocol import Embedded, precise
+from contrasweep.trainables import checkpoint
+from contrasweep.trainables.fields import BelowOne, Count
+from contrasweep.trainables.losses import AnyLoss
+from contrasweep.trainables.losses.ids import Ids
+from contrasweep.trainables.pytorch import F, Tensor, nn, torch
+from contrasweep.trainables.targets.protocol import Embedded, precise
 
 
 def regression(predictions: Float[Tensor, "n d"], projections: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
@@ -33,7 +33,7 @@ class Byol:
     def __init__(
         self, model: "nn.Module", steps: int, dim: int, *, momentum: BelowOne = 0.996, width: Count = 512
     ) -> None:
-        from trainables.targets.momentum import MomentumEncoder
+        from contrasweep.trainables.targets.momentum import MomentumEncoder
 
         self.model, self.momentum, self.steps = model, momentum, steps
         self.encoder = MomentumEncoder(model)

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 from jaxtyping import Float
 
-from trainables import checkpoint
-from trainables.fields import BelowOne, Count
-from trainables.losses import AnyLoss, ComposedLoss
-from trainables.losses.ids import Ids
-from trainables.pytorch import Tensor, nn, torch
-from trainables.targets.protocol import Embedded, precise
-from trainables.targets.queue import EmbeddingQueue
+from contrasweep.trainables import checkpoint
+from contrasweep.trainables.fields import BelowOne, Count
+from contrasweep.trainables.losses import AnyLoss, ComposedLoss
+from contrasweep.trainables.losses.ids import Ids
+from contrasweep.trainables.pytorch import Tensor, nn, torch
+from contrasweep.trainables.targets.protocol import Embedded, precise
+from contrasweep.trainables.targets.queue import EmbeddingQueue
 
 
 class Moco:
@@ -25,7 +25,7 @@ class Moco:
     def __init__(
         self, model: "nn.Module", steps: int, dim: int, *, size: Count = 4096, momentum: BelowOne = 0.999
     ) -> None:
-        from trainables.targets.momentum import MomentumEncoder
+        from contrasweep.trainables.targets.momentum import MomentumEncoder
 
         self.model, self.momentum, self.trained = model, momentum, nn.Module()
         self.encoder, self.queue = MomentumEncoder(model), EmbeddingQueue(size)

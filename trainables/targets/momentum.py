@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import nn
 
-from trainables import torch_internals
+from contrasweep.trainables import torch_internals
 
 
 class MomentumEncoder(nn.Module):

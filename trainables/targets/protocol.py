@@ -5,10 +5,10 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float
 
-from trainables import checkpoint
-from trainables.losses import AnyLoss
-from trainables.losses.ids import Ids
-from trainables.pytorch import Tensor, nn
+from contrasweep.trainables import checkpoint
+from contrasweep.trainables.losses import AnyLoss
+from contrasweep.trainables.losses.ids import Ids
+from contrasweep.trainables.pytorch import Tensor, nn
 
 
 class Embedded(NamedTuple):

@@ -2,9 +2,9 @@
 
 from jaxtyping import Float
 
-from trainables.checkpoint import StateDict
-from trainables.losses.ids import Ids
-from trainables.pytorch import Tensor, torch
+from contrasweep.trainables.checkpoint import StateDict
+from contrasweep.trainables.losses.ids import Ids
+from contrasweep.trainables.pytorch import Tensor, torch
 
 
 class EmbeddingQueue:

@@ -2,12 +2,12 @@
 
 from contrasweep.components import Component, Table
 from contrasweep.errors import SpecError
-from trainables.losses import AnyLoss, ComposedLoss
-from trainables.targets.batch import Batch
-from trainables.targets.byol import Byol
-from trainables.targets.moco import Moco
-from trainables.targets.protocol import Targets
-from trainables.targets.xbm import CrossBatchMemory
+from contrasweep.trainables.losses import AnyLoss, ComposedLoss
+from contrasweep.trainables.targets.batch import Batch
+from contrasweep.trainables.targets.byol import Byol
+from contrasweep.trainables.targets.moco import Moco
+from contrasweep.trainables.targets.protocol import Targets
+from contrasweep.trainables.targets.xbm import CrossBatchMemory
 
 TARGETS: Table[type[Targets]] = Table(
     "targets", {"batch": Batch, "moco": Moco, "xbm": CrossBatchMemory, "byol": Byol}, plural="targets"

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 from jaxtyping import Float
 
-from trainables import checkpoint
-from trainables.fields import Count, MaybeCount, NotNegative
-from trainables.losses import AnyLoss, ComposedLoss
-from trainables.losses.ids import Ids
-from trainables.pytorch import Tensor, nn, torch
-from trainables.targets.protocol import Embedded, precise
-from trainables.targets.queue import EmbeddingQueue
+from contrasweep.trainables import checkpoint
+from contrasweep.trainables.fields import Count, MaybeCount, NotNegative
+from contrasweep.trainables.losses import AnyLoss, ComposedLoss
+from contrasweep.trainables.losses.ids import Ids
+from contrasweep.trainables.pytorch import Tensor, nn, torch
+from contrasweep.trainables.targets.protocol import Embedded, precise
+from contrasweep.trainables.targets.queue import EmbeddingQueue
 
 
 class CrossBatchMemory:

@@ -43,8 +43,8 @@ def main() -> None:
     up, 130 interrupted (resumable)."""
     import typer
 
-    from cluster.errors import ClusterError
     from contrasweep.cli.app import app
+    from contrasweep.cluster.errors import ClusterError
     from contrasweep.errors import ContrasweepError
     from contrasweep.imports import in_one_line
     from contrasweep.running.signals import INTERRUPTED, interruption

@@ -24,14 +24,14 @@ from contrasweep.study.grid import AblationGrid
 from contrasweep.study.sweep import Sweep
 
 TABLES = {
-    "methods": "trainables.methods:METHODS",
-    "losses": "trainables.losses:LOSSES",
-    "targets": "trainables.targets:TARGETS",
-    "similarities": "trainables.similarities:SIMILARITIES",
-    "encoders": "trainables.encoders:ENCODERS",
-    "heads": "trainables.encoders:HEADS",
-    "augmentations": "trainables.augmentations:AUGMENTATIONS",
-    "optimizers": "trainables.optimisation:OPTIMIZERS",
+    "methods": "contrasweep.trainables.methods:METHODS",
+    "losses": "contrasweep.trainables.losses:LOSSES",
+    "targets": "contrasweep.trainables.targets:TARGETS",
+    "similarities": "contrasweep.trainables.similarities:SIMILARITIES",
+    "encoders": "contrasweep.trainables.encoders:ENCODERS",
+    "heads": "contrasweep.trainables.encoders:HEADS",
+    "augmentations": "contrasweep.trainables.augmentations:AUGMENTATIONS",
+    "optimizers": "contrasweep.trainables.optimisation:OPTIMIZERS",
     "datasets": "contrasweep.data.importers:DATASETS",
     "searchers": "contrasweep.tuning.searchers:SEARCHERS",
     "pruners": "contrasweep.tuning.pruners:PRUNERS",
@@ -52,7 +52,7 @@ SIGNATURES = {
     "trackers": "a class (study) with start, report, finish and close",
 }
 """Kind -> what one of your own is, at `package.module:name`."""
-STUDIES = "search_spaces"
+STUDIES = "contrasweep.search_spaces"
 """The package whose modules hold studies."""
 
 

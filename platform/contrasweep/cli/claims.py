@@ -8,8 +8,8 @@ import typer
 from contrasweep.cli.options import Storage
 from contrasweep.defaults import STORAGE
 
-LEDGER = "search_spaces.claims:CLAIMS"
-PAGE = "search_spaces.claims:write_page"
+LEDGER = "contrasweep.search_spaces.claims:CLAIMS"
+PAGE = "contrasweep.search_spaces.claims:write_page"
 """By dotted path, and imported when the command runs: the platform does without the ledger of papers."""
 
 

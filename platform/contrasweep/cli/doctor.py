@@ -43,7 +43,7 @@ def _versions() -> str:
 
 
 def _hosts() -> str:
-    from cluster.inventory import this_machine
+    from contrasweep.cluster.inventory import this_machine
 
     machine = this_machine()
     gpus = ", ".join(f"{machine.count(g.type)} x {g.type} with {g.memory_gib:.0f} GiB" for g in machine.gpu_types)

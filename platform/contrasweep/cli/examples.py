@@ -2,7 +2,7 @@
 
 import typer
 
-STUDY = "search_spaces.quickstart:STUDY"
+STUDY = "contrasweep.search_spaces.quickstart:STUDY"
 ADDRESS = "--address http://HEAD:8265"
 EXAMPLES = {
     "plan": [f"contrasweep plan {STUDY}", "contrasweep plan study.yaml --cluster inventory.yaml --set folds=3"],

@@ -102,7 +102,7 @@ def status(name: JobOrStudy, address: AnAddress = None, storage: Storage = STORA
         return
     if address is None:
         watching.known_study(study, storage)
-    from cluster import submission
+    from contrasweep.cluster import submission
 
     state = submission.status(name, address=str(address))
     print_json({"job": name, "status": state}) if json else print(state)
@@ -136,7 +136,7 @@ def logs(
             value=name,
             hint=f"contrasweep logs {name} TRIAL, or contrasweep logs {name} --address http://HEAD:8265",
         )
-    from cluster import submission
+    from contrasweep.cluster import submission
 
     if follow:
         raise typer.Exit(EXIT.get(submission.follow(name, address=address, write=_write), 1))
@@ -151,6 +151,6 @@ def _write(text: str) -> None:
 
 def stop(job: Job, address: Address) -> None:
     """Stop a job: finished trials are kept, and submitting the study again goes on from there."""
-    from cluster import submission
+    from contrasweep.cluster import submission
 
     print(submission.stop(job, address=address))

@@ -70,7 +70,7 @@ def studies(storage: Storage = STORAGE, json: Json = False) -> None:
 
 def jobs(address: ClusterAddress, json: Json = False) -> None:
     """List the jobs that `submit` has sent to a cluster, the newest first."""
-    from cluster import submission
+    from contrasweep.cluster import submission
 
     listed = submission.jobs(address=address)
     if json:

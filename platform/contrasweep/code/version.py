@@ -6,7 +6,7 @@ What counts how:
 - what is installed (site-packages) or comes with Python: by the distribution's version, which is kept beside the digest
   and is no part of it. Neither are the distributions' names: what is imported stands in the modules, and an optional
   package that is installed later makes no other code;
-- the platform (`contrasweep`, `cluster`): by its version, in a checkout too;
+- the platform (`contrasweep`, but for its methods): by its version, in a checkout too;
 - files that modules read (YAML, tables) and modules whose names are computed at run time: not at all.
 """
 
@@ -27,8 +27,8 @@ from contrasweep.code.normalised import Import, Meaning, meaning, short_digest
 from contrasweep.code.roots import FILE, module_of
 from contrasweep.imports import project_file
 
-PLATFORM = ("contrasweep", "cluster")
-"""Top-level packages of the platform, which count by the version of the distribution `contrasweep`."""
+METHODS = ("trainables", "search_spaces")
+"""Packages of `contrasweep` whose modules count as the user's do. All others are the platform."""
 
 
 @dataclass(frozen=True)
@@ -175,8 +175,8 @@ class _Walk:
         while self.queue:
             name = self.queue.popleft()
             top = name.partition(".")[0]
-            if top in PLATFORM:
-                self._installed(top, "contrasweep")
+            if _is_platform(name):
+                self._installed(name, "contrasweep")
             elif top not in self.by_version and not self.finder.is_standard(top):
                 module = self.finder.find(name)
                 if module is not None and module.file:
@@ -199,7 +199,8 @@ class _Walk:
                 self.module(part)
 
     def _installed(self, package: str, distribution: str) -> None:
-        self.by_version.add(package)
+        if package != "contrasweep":  # it holds the methods too
+            self.by_version.add(package)
         self.distributions[distribution] = installed_version(distribution)
 
     def _text(self, module: str, data: bytes, path: str = "") -> None:
@@ -230,6 +231,11 @@ class _Walk:
             return meaning(module.read()).exports
         except OSError:
             return ()
+
+
+def _is_platform(name: str) -> bool:
+    top, *below = name.split(".", 2)
+    return top == "contrasweep" and (not below or below[0] not in METHODS)
 
 
 def _absolute(imported: Import, package: str) -> str:

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypedDict
 
-from cluster.inventory import COST_LABEL, Inventory
-from cluster.simulate import Makespan
+from contrasweep.cluster.inventory import COST_LABEL, Inventory
+from contrasweep.cluster.simulate import Makespan
 from contrasweep.errors import SpecError
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import Record

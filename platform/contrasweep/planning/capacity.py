@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypedDict
 
-from cluster.packing import Placement, slots_on
+from contrasweep.cluster.packing import Placement, slots_on
 from contrasweep.planning.footprints import Footprints, Requirement
 from contrasweep.trial import Trial
 

@@ -4,9 +4,9 @@ import random
 import statistics as stats
 from collections.abc import Iterable, Sequence
 
-from cluster.footprint import Footprint
-from cluster.inventory import Inventory
-from cluster.simulate import Makespan, simulate
+from contrasweep.cluster.footprint import Footprint
+from contrasweep.cluster.inventory import Inventory
+from contrasweep.cluster.simulate import Makespan, simulate
 from contrasweep.planning.learned import CPU
 from contrasweep.storage.record import Record
 from contrasweep.trial import Trial

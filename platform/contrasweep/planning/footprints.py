@@ -4,13 +4,13 @@ import math
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from cluster.calibration import HOST_PRIOR, MARGIN, MARGIN_UNMEASURED
-from cluster.errors import ClusterError
-from cluster.footprint import Footprint, LearnedFootprint, OnType
-from cluster.inventory import Inventory
-from cluster.memory import Workload
-from cluster.packing import Placement, default_footprint, options, why_not
 from contrasweep import canonical
+from contrasweep.cluster.calibration import HOST_PRIOR, MARGIN, MARGIN_UNMEASURED
+from contrasweep.cluster.errors import ClusterError
+from contrasweep.cluster.footprint import Footprint, LearnedFootprint, OnType
+from contrasweep.cluster.inventory import Inventory
+from contrasweep.cluster.memory import Workload
+from contrasweep.cluster.packing import Placement, default_footprint, options, why_not
 from contrasweep.code import PresentCode
 from contrasweep.errors import SpecError
 from contrasweep.imports import TRAINING, in_one_line, is_installed

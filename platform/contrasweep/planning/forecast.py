@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 
-from cluster.inventory import Inventory, read_inventory, this_machine
-from cluster.packing import PackingRow, place
-from cluster.simulate import Makespan
+from contrasweep.cluster.inventory import Inventory, read_inventory, this_machine
+from contrasweep.cluster.packing import PackingRow, place
+from contrasweep.cluster.simulate import Makespan
 from contrasweep.planning import text
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.capacity import Capacities, Capacity

@@ -20,10 +20,10 @@ from pathlib import Path
 from types import FunctionType
 from typing import NamedTuple, TypeGuard
 
-import cluster.memory
-import cluster.work
-from cluster.memory import Workload
-from cluster.work import NO_WORK, Work
+import contrasweep.cluster.memory
+import contrasweep.cluster.work
+from contrasweep.cluster.memory import Workload
+from contrasweep.cluster.work import NO_WORK, Work
 from contrasweep.code import PresentCode
 from contrasweep.code.distributions import installed_version
 from contrasweep.data.cache import cache_folder
@@ -137,7 +137,7 @@ def _name(key: str) -> str:
 @functools.cache
 def _counting() -> str:
     """The digest of the modules that count, which a checkout may change without a new version."""
-    files = cluster.memory.__file__, cluster.work.__file__
+    files = contrasweep.cluster.memory.__file__, contrasweep.cluster.work.__file__
     return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from cluster.packing import Placement
+from contrasweep.cluster.packing import Placement
 from contrasweep.errors import ProcessLostError
 from contrasweep.imports import import_path
 from contrasweep.planning.footprints import Footprints
@@ -180,7 +180,7 @@ class TrainedElsewhere(Protocol):
     like a trainable."""
 
     meter: Any
-    """With the methods of `cluster.usage.Meter`."""
+    """With the methods of `contrasweep.cluster.usage.Meter`."""
     notes: TrialNotes
     """For the record, beside those of its place."""
     peers: Mapping[str, Row]

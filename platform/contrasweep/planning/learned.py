@@ -13,8 +13,8 @@ from typing import ClassVar
 
 import pydantic
 
-from cluster.calibration import ENOUGH, HOST_PRIOR, MARGIN, MARGIN_UNMEASURED, Calibration
 from contrasweep import canonical
+from contrasweep.cluster.calibration import ENOUGH, HOST_PRIOR, MARGIN, MARGIN_UNMEASURED, Calibration
 from contrasweep.errors import StorageError
 from contrasweep.storage.json_file import SCHEMA, JsonFile
 from contrasweep.storage.names import Label

@@ -3,9 +3,9 @@
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from cluster.inventory import Inventory
-from cluster.packing import PackingRow
-from cluster.simulate import Makespan
+from contrasweep.cluster.inventory import Inventory
+from contrasweep.cluster.packing import PackingRow
+from contrasweep.cluster.simulate import Makespan
 from contrasweep.planning.capacity import Capacity
 from contrasweep.planning.durations import duration
 from contrasweep.planning.footprints import DEFAULT

@@ -7,7 +7,7 @@ from typing import Any
 
 import ray
 
-from cluster.inventory import Inventory
+from contrasweep.cluster.inventory import Inventory
 from contrasweep.data.manifest import Manifest
 from contrasweep.imports import import_path
 from contrasweep.running.trial_description import PlaceDescription, TrialDescription, TrialFields

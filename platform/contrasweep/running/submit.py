@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from cluster import submission
-from cluster.inventory import read_inventory
+from contrasweep.cluster import submission
+from contrasweep.cluster.inventory import read_inventory
 from contrasweep.config import Config
 from contrasweep.defaults import OF_STUDY
 from contrasweep.errors import StorageError
@@ -74,7 +74,7 @@ def submit(
     before anything is spent if its code is not the code here. Checked before anything is queued: the study, its
     datasets and its name in `storage`, the address, the token, versions, that the cluster reaches `storage` and
     `tracking`, and that no other job is running the study there. Raises `ContrasweepError` or
-    `cluster.errors.SubmissionError`.
+    `contrasweep.cluster.errors.SubmissionError`.
     """
     declared = load_study(str(study), sets) if isinstance(study, str | Path) else as_study(study)
     storage = open_store(storage).uri  # whole, because the job has another working directory

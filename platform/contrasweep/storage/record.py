@@ -187,7 +187,7 @@ class TrialNotes:
     gpus: Measure | None = None  # GPUs or the share of one that it held; 0: none
     gpu_type: Label | None = None
     cost_per_hour: Measure | None = None  # of the part of a host that it held
-    architecture: Label | None = None  # of its `cluster.memory.Workload`
+    architecture: Label | None = None  # of its `contrasweep.cluster.memory.Workload`
     counted_gib: Measure | None = None  # GPU memory that the workload counts
     shared_by: Count | None = None  # trials that shared its place and process at the end; None: it had its own
     engine: Label | None = None  # what computed its steps at the end, where that was not its trainable itself

@@ -187,7 +187,7 @@ class StudyRecords:
 
     def write_system(self, trial_id: str, rows: list[Row]) -> None:
         """What a trial used over time, a row every few seconds: columns step (seconds since its first), time (unix) and
-        what was in use (`cluster.usage.Meter.timeline`)."""
+        what was in use (`contrasweep.cluster.usage.Meter.timeline`)."""
         self.store.write(self.key(trial_id, SYSTEM), encode_table(_wide(rows)))
 
     def system(self, trial_id: str) -> list[Row]:

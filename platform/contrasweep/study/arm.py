@@ -5,8 +5,8 @@ from typing import Any
 
 import pydantic
 
-from cluster.footprint import Footprint
 from contrasweep.canonical import canonical
+from contrasweep.cluster.footprint import Footprint
 from contrasweep.commands import COMMAND, PATH
 from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError
@@ -58,7 +58,7 @@ class Arm:
                 "a trainable is a dotted path package.module:function",
                 place="trainable",
                 value=self.trainable,
-                hint="for example 'trainables.contrastive:train'",
+                hint="for example 'contrasweep.trainables.contrastive:train'",
             )
 
     def _run_command(self, words: list[str]) -> None:

@@ -76,7 +76,7 @@ def _import_study(name: str) -> Study:
             "a study is module:NAME or a .yaml file",
             place="STUDY",
             value=name,
-            hint="for example search_spaces.quickstart:STUDY",
+            hint="for example contrasweep.search_spaces.quickstart:STUDY",
         )
     try:
         module = importlib.import_module(module_name)

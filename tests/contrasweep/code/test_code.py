@@ -209,12 +209,14 @@ def test_dotted_paths_of_the_config_are_roots_too(package):
 
 def test_the_platform_counts_by_its_version_and_trainables_by_their_content(package):
     package.replace(
-        "mythesis/method.py", "import numpy as np", "import contrasweep as cs\nimport numpy as np\nimport cluster.units"
+        "mythesis/method.py",
+        "import numpy as np",
+        "import contrasweep as cs\nimport numpy as np\nimport contrasweep.cluster.units",
     )
     version = package.code().version
     assert set(version.distributions) == {"contrasweep", "numpy"}
     assert not any(name.split(".")[0] in ("contrasweep", "cluster") for name in version.modules)
-    assert "trainables.losses" in code_of("trainables.contrastive:train").version.modules
+    assert "contrasweep.trainables.losses" in code_of("contrasweep.trainables.contrastive:train").version.modules
 
 
 def test_an_installed_package_counts_by_its_version_unless_it_came_from_a_folder(package, monkeypatch):

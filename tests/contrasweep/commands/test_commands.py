@@ -320,7 +320,7 @@ def test_half_a_line_waits_for_its_rest(tmp_path):
 
 
 def test_a_command_out_of_memory_is_told_from_other_failures(tmp_path):
-    from cluster import out_of_memory
+    from contrasweep.cluster import out_of_memory
 
     trial = replace(trial_of(tmp_path, [sys.executable, "-c", "raise MemoryError('too large')"]), fold=1)
     with pytest.raises(CommandFailed) as caught:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from benchmarks.stage_real_data import SOURCES
+
 from contrasweep.data import open_dataset, resolve
 from contrasweep.data.manifest import Manifest
 from contrasweep.data.resolving import find

@@ -25,7 +25,7 @@ cs.plan(study, storage="runs")""",
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_notebook_plans_runs_and_shows_a_study(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (ROOT / "platform", ROOT, ROOT / "tests" / "support"))))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (ROOT / "platform", ROOT / "tests" / "support"))))
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "cache"))
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in CELLS])
     NotebookClient(notebook, timeout=250, resources={"metadata": {"path": str(tmp_path)}}).execute()

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.inventory import Inventory, Node
-from cluster.simulate import Makespan
 from contrasweep import AblationGrid, Arm, SpecError
+from contrasweep.cluster.inventory import Inventory, Node
+from contrasweep.cluster.simulate import Makespan
 from contrasweep.planning.budget import Budget, Rate, covered
 from contrasweep.storage.checkpoints import Checkpoints, Extra
 from contrasweep.storage.record import DatasetRef, Record, Status, TrialNotes

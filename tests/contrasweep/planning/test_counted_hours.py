@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from command_line import contrasweep
 
-from cluster.inventory import Gpu, Inventory, Node
 from contrasweep import AblationGrid, Arm
+from contrasweep.cluster.inventory import Gpu, Inventory, Node
 from contrasweep.data.published import described
 from contrasweep.errors import SpecError
 from contrasweep.planning.facade import plan, plan_staged
@@ -21,7 +21,9 @@ CONFIG = {"loss": "supcon", "encoder": {"name": "resnet18"}, "epochs": 10, "batc
 
 def seconds(gpu: Gpu | None, tmp_path: Path, **config: object) -> float | None:
     """Of a trial on digits, as a plan for hosts with this GPU counts it."""
-    study = AblationGrid("s", {"a": Arm("trainables.contrastive:train", config=CONFIG | config)}, "digits", folds=5)
+    study = AblationGrid(
+        "s", {"a": Arm("contrasweep.trainables.contrastive:train", config=CONFIG | config)}, "digits", folds=5
+    )
     trial = plan(study, storage=str(tmp_path)).trials[0]
     inventory = Inventory((Node(16, 64, gpus=1 if gpu else 0, gpu=gpu),))
     return Footprints(study, inventory, Learned()).seconds(trial)
@@ -44,7 +46,7 @@ def test_no_seconds_without_a_gpu_whose_peak_is_known(tmp_path):
 
 def test_a_plan_of_a_paper_has_hours_with_nothing_staged(tmp_path, monkeypatch):
     monkeypatch.delenv("CONTRASWEEP_DATA", raising=False)
-    words = "plan", "search_spaces.similarity_losses:CASE_STUDY", "--cluster", EXAMPLE
+    words = "plan", "contrasweep.search_spaces.similarity_losses:CASE_STUDY", "--cluster", EXAMPLE
     done = contrasweep(*words, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "\ntime      at least about " in done.stdout and "by the counted operations" in done.stdout
@@ -56,7 +58,7 @@ def test_a_plan_of_a_paper_has_hours_with_nothing_staged(tmp_path, monkeypatch):
 
 
 def test_the_hours_of_this_machine_stay_unknown_until_a_trial_has_finished(tmp_path):
-    done = contrasweep("plan", "search_spaces.quickstart:STUDY", folder=tmp_path)
+    done = contrasweep("plan", "contrasweep.search_spaces.quickstart:STUDY", folder=tmp_path)
     assert "time      unknown until a trial has finished" in done.stdout
 
 
@@ -76,7 +78,9 @@ def test_what_a_paper_says_of_a_dataset():
 def test_a_described_dataset_is_as_it_will_be_staged(tmp_path, monkeypatch):
     """CIFAR-10's own class counts and shapes: all that a memory hook reads is the same as of staged data."""
     monkeypatch.delenv("CONTRASWEEP_DATA", raising=False)
-    study = AblationGrid("s", {"a": Arm("trainables.contrastive:train", config=CONFIG)}, "cifar10-lt", folds=5)
+    study = AblationGrid(
+        "s", {"a": Arm("contrasweep.trainables.contrastive:train", config=CONFIG)}, "cifar10-lt", folds=5
+    )
     planned, (missing,) = plan_staged(study, storage=str(tmp_path))
     (data,) = planned.datasets.values()
     assert missing.described and data.folds.count == 5

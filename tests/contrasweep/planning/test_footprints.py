@@ -6,11 +6,11 @@ import dataclasses
 import pytest
 from torch import nn
 
-from cluster.calibration import MARGIN, MARGIN_UNMEASURED
-from cluster.footprint import Footprint
-from cluster.inventory import Gpu, Inventory, Node
-from cluster.memory import GIB, Workload
 from contrasweep import AblationGrid, Arm
+from contrasweep.cluster.calibration import MARGIN, MARGIN_UNMEASURED
+from contrasweep.cluster.footprint import Footprint
+from contrasweep.cluster.inventory import Gpu, Inventory, Node
+from contrasweep.cluster.memory import GIB, Workload
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.grid import make_plan
@@ -174,7 +174,7 @@ def test_the_plan_of_local_shows_its_table_1(monkeypatch, tmp_path):
     from contrasweep.planning.forecast import forecast
     from contrasweep.study.file import load_study
 
-    study = load_study("search_spaces.local:TABLE_1")
+    study = load_study("contrasweep.search_spaces.local:TABLE_1")
     the_plan = make_plan(study, lambda name: PAIRS)
     estimate = forecast(the_plan, str(tmp_path)).to_dict()["table"]
     assert [(row["batch_size"], row["image_size"]) for row in estimate] == [row for row, _ in TABLE_1_MIB]

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cluster.errors import InventoryError
-from cluster.footprint import Footprint
 from contrasweep import AblationGrid, Arm, Float, Sweep
 from contrasweep.cli.app import app
+from contrasweep.cluster.errors import InventoryError
+from contrasweep.cluster.footprint import Footprint
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning import durations
 from contrasweep.planning.forecast import forecast
@@ -228,6 +228,7 @@ def test_a_wrong_inventory_is_one_line(tmp_path, text, says):
 def test_the_inventory_in_the_documentation_works(tmp_path):
     inventory = Path(__file__).resolve().parents[3] / "docs/cluster/example-inventory.yaml"
     done = CliRunner().invoke(
-        app, ["plan", "search_spaces.quickstart:STUDY", "--cluster", str(inventory), "--storage", str(tmp_path)]
+        app,
+        ["plan", "contrasweep.search_spaces.quickstart:STUDY", "--cluster", str(inventory), "--storage", str(tmp_path)],
     )
     assert done.exit_code == 0 and "L4 or H100" in done.output

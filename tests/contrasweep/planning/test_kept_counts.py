@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from cluster.inventory import Inventory, Node
-from cluster.memory import Workload
-from cluster.work import Work
 from contrasweep import AblationGrid, Arm
+from contrasweep.cluster.inventory import Inventory, Node
+from contrasweep.cluster.memory import Workload
+from contrasweep.cluster.work import Work
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning import kept_counts
 from contrasweep.planning.footprints import Footprints
@@ -21,7 +21,7 @@ from contrasweep.planning.kept_counts import Counted
 from contrasweep.planning.learned import Learned
 
 ROOT = Path(__file__).resolve().parents[3]
-IMPORTED = os.pathsep.join(map(str, (ROOT / "platform", ROOT)))
+IMPORTED = str(ROOT / "platform")
 DATA = Manifest("d", "/nowhere", "labelled-image", {"train": (Shard("a", 40, 1, "aa"),)}, ("x", "y"), {}, Folds(5))
 BUILT = []
 
@@ -179,7 +179,8 @@ def test_a_second_plan_prints_the_same_and_imports_no_more_than_it_needs(tmp_pat
     code = f"""
 import sys
 from contrasweep.cli import main
-sys.argv = ["contrasweep", "plan", "search_spaces.quickstart:STUDY", "--storage", {str(tmp_path / "runs")!r}]
+sys.argv = ["contrasweep", "plan", "contrasweep.search_spaces.quickstart:STUDY"]
+sys.argv += ["--storage", {str(tmp_path / "runs")!r}]
 sys.argv += ["--set", "arms.ocl.config.encoder.width=24"]  # which the table of counts has not
 try:
     main()

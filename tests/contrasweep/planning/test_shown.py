@@ -5,9 +5,9 @@ import yaml
 
 import contrasweep as cs
 from contrasweep.errors import SpecError
+from contrasweep.search_spaces.quickstart import STUDY
+from contrasweep.search_spaces.tuned_losses import STUDY as SWEEP
 from contrasweep.study.file import load_study, to_plain
-from search_spaces.quickstart import STUDY
-from search_spaces.tuned_losses import STUDY as SWEEP
 
 
 def test_the_package_lists_its_public_names_and_nothing_else():
@@ -41,7 +41,7 @@ def _own():
 def test_a_study_may_be_given_by_name_by_file_or_as_a_mapping(tmp_path):
     file = tmp_path / "study.yaml"
     file.write_text(yaml.safe_dump(to_plain(STUDY)))
-    forms = ["search_spaces.quickstart:STUDY", file, str(file), to_plain(STUDY), load_study(str(file))]
+    forms = ["contrasweep.search_spaces.quickstart:STUDY", file, str(file), to_plain(STUDY), load_study(str(file))]
     assert {cs.plan(form, storage=str(tmp_path)).digest for form in forms} == {
         cs.plan(STUDY, storage=str(tmp_path)).digest
     }

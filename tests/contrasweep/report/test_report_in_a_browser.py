@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-
 from benchmarks.browser import LAPTOP, PHONE, browser, chromium
+
 from contrasweep.report import ReportData, html_report
 from contrasweep.storage.study_document import StudyDocument
 

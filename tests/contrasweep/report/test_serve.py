@@ -9,10 +9,10 @@ import time
 from dataclasses import asdict
 
 import pytest
+from benchmarks.browser import browser, chromium
 from toy import train
 
 import contrasweep as cs
-from benchmarks.browser import browser, chromium
 from contrasweep.live.live_file import LIVE, LIVE_FILE
 from contrasweep.live.state import RunningTrial, RunState
 from contrasweep.report import html_report, report_data

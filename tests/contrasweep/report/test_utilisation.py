@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cluster.usage import Meter
+from contrasweep.cluster.usage import Meter
 from contrasweep.data.manifest import Manifest
 from contrasweep.report.data import ReportData
 from contrasweep.report.page import html_report

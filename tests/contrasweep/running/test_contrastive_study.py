@@ -5,20 +5,20 @@ from collections import defaultdict
 import pytest
 from killed_contrastive import REPORTS
 
-from cluster.inventory import Inventory, Node
 from contrasweep import AblationGrid, Arm, Float, Sweep
+from contrasweep.cluster.inventory import Inventory, Node
 from contrasweep.planning.facade import plan
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.learned import Learned
 from contrasweep.running.driver import run
 from contrasweep.storage.store import LocalStore
-from trainables.fusing.choices import fusion_of
-from trainables.fusing.known_engines import KnownEngines
-from trainables.fusing.protocol import Timing
+from contrasweep.trainables.fusing.choices import fusion_of
+from contrasweep.trainables.fusing.known_engines import KnownEngines
+from contrasweep.trainables.fusing.protocol import Timing
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("running"), pytest.mark.usefixtures("ray_session")]
 
-TRAIN = "trainables.contrastive:train"
+TRAIN = "contrasweep.trainables.contrastive:train"
 SMALL = {"encoder": {"name": "cnn", "width": 4}, "batch_size": 64, "learning_rate": 0.02, "checkpoint_every": 1}
 LOSS, SCORE = 0.02, 0.05
 """How far a loss (relatively) and a share of items may differ after a few epochs in float32: sums are taken in another

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from benchmarks.faults.files import broken_files
 from benchmarks.faults.processes import on_processes
 from benchmarks.faults.servers import S3_FAULTS, on_the_way_to_s3

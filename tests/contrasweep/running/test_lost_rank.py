@@ -8,10 +8,10 @@ import psutil
 import pytest
 
 import contrasweep as cs
-from trainables.contrastive import train
+from contrasweep.trainables.contrastive import train
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(560)]
-RANK = "from trainables.process_group import work"
+RANK = "from contrasweep.trainables.process_group import work"
 
 
 CONFIG = {
@@ -23,7 +23,10 @@ CONFIG = {
     "resources": {"processes": 2},
 }
 STUDY = cs.AblationGrid(
-    name="lost", arms={"two": cs.Arm("trainables.contrastive:train", config=CONFIG)}, data="digits-lt", folds=2
+    name="lost",
+    arms={"two": cs.Arm("contrasweep.trainables.contrastive:train", config=CONFIG)},
+    data="digits-lt",
+    folds=2,
 )
 
 

@@ -18,7 +18,7 @@ metric: accuracy
 seeds: [3]
 arms:
   supcon:
-    trainable: trainables.contrastive:train
+    trainable: contrasweep.trainables.contrastive:train
     config: {epochs: 2, batch_size: 8, encoder: {name: cnn, width: 4}, retrieval: false}
 """
 NAMES = ("faces", "mnist-faces")

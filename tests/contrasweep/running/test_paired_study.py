@@ -2,16 +2,16 @@
 
 import pytest
 
-from cluster.inventory import Inventory, Node
 from contrasweep import AblationGrid, Arm
+from contrasweep.cluster.inventory import Inventory, Node
 from contrasweep.planning.facade import plan
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.learned import Learned
 from contrasweep.running.driver import run
 from contrasweep.storage.store import LocalStore
-from trainables.fusing.choices import fusion_of
-from trainables.fusing.known_engines import KnownEngines
-from trainables.fusing.protocol import Timing
+from contrasweep.trainables.fusing.choices import fusion_of
+from contrasweep.trainables.fusing.known_engines import KnownEngines
+from contrasweep.trainables.fusing.protocol import Timing
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("running"), pytest.mark.usefixtures("ray_session")]
 
@@ -34,7 +34,8 @@ def study(**fields):
     """Four trials of LOCAL, two of each temperature."""
     arms = {
         name: Arm(
-            "trainables.paired_images:train", config=SMALL | {"loss": {"name": "ocl", "temperature": temperature}}
+            "contrasweep.trainables.paired_images:train",
+            config=SMALL | {"loss": {"name": "ocl", "temperature": temperature}},
         )
         for name, temperature in (("sharp", 0.2), ("smooth", 0.5))
     }

@@ -14,9 +14,9 @@ from contrasweep.planning.facade import plan
 from contrasweep.results.results import Results
 from contrasweep.running.driver import run
 from contrasweep.storage.checkpoints import Checkpoints
-from trainables import checkpoint
-from trainables.contrastive_method import Contrastive
-from trainables.contrastive_settings import Settings
+from contrasweep.trainables import checkpoint
+from contrasweep.trainables.contrastive_method import Contrastive
+from contrasweep.trainables.contrastive_settings import Settings
 
 pytestmark = pytest.mark.long
 LOAD = """
@@ -36,7 +36,10 @@ def test_the_best_model_of_a_real_study_is_loaded_in_another_process(
     from mlflow import MlflowClient
 
     config = {"encoder": {"name": "cnn", "width": 8}, "epochs": 1}
-    arms = {loss: Arm("trainables.contrastive:train", config=config | {"loss": loss}) for loss in ("supcon", "ocl")}
+    arms = {
+        loss: Arm("contrasweep.trainables.contrastive:train", config=config | {"loss": loss})
+        for loss in ("supcon", "ocl")
+    }
     grid = AblationGrid("handed-over", arms, "digits-lt", folds=2, metric="f1_macro")
     storage, uri = str(tmp_path / "runs"), mlflow_uri
     results = run(grid, storage=storage, tracking=uri)

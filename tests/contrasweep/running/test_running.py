@@ -12,9 +12,9 @@ import pytest
 from ray.tune.execution.tune_controller import TuneController
 from sweeps import ARMS, sweep
 
-from cluster.footprint import Footprint
-from cluster.inventory import this_machine
 from contrasweep import AblationGrid, Arm, Choice, Float, SpecError
+from contrasweep.cluster.footprint import Footprint
+from contrasweep.cluster.inventory import this_machine
 from contrasweep.planning.facade import plan
 from contrasweep.report.search_notes import search_notes
 from contrasweep.results.results import Results

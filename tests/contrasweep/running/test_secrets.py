@@ -9,8 +9,8 @@ from typing import Any
 
 import psutil
 import pytest
-
 from benchmarks.tracking_services import postgres, postgres_missing
+
 from contrasweep.errors import SpecError
 from contrasweep.secrets import check_arguments, redacted, secret_from_environment
 from contrasweep.storage.store import open_store

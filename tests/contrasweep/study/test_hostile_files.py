@@ -13,7 +13,7 @@ from contrasweep.data.yaml_text import MAX_DEPTH, MAX_NODES, read_yaml
 from contrasweep.imports import import_path
 from contrasweep.study.file import load_study
 
-BASE = "name: s\ndata: digits\nfolds: 2\narms:\n  a: {trainable: 'trainables.contrastive:train'}\n"
+BASE = "name: s\ndata: digits\nfolds: 2\narms:\n  a: {trainable: 'contrasweep.trainables.contrastive:train'}\n"
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{b}: &{b} [{','.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
 )
@@ -46,8 +46,8 @@ HOSTILE = {
         BASE + "seeds: " + str(list(range(20_000))) + "\naxes: {epochs: [1,2,3,4,5,6,7,8,9]}",
         "at most",
     ),
-    "a trainable of no module": (BASE.replace("trainables.contrastive:train", ":x"), "arms.a.trainable"),
-    "a trainable of no package": (BASE.replace("trainables.contrastive:train", ".a:b"), "arms.a.trainable"),
+    "a trainable of no module": (BASE.replace("contrasweep.trainables.contrastive:train", ":x"), "arms.a.trainable"),
+    "a trainable of no package": (BASE.replace("contrasweep.trainables.contrastive:train", ".a:b"), "arms.a.trainable"),
     "a setting called self": (BASE + "axes: {self: [1]}", "self"),
     "not UTF-8": (b"name: \xff\xfe", "it is no UTF-8"),
     "empty": ("", "a study file holds a mapping"),
@@ -133,7 +133,9 @@ MODULES = {
 def test_code_that_fails_at_import_is_one_line_with_file_and_line(case, tmp_path):
     text, says = MODULES[case]
     (tmp_path / "failing_at_import.py").write_text(text)
-    (tmp_path / "s.yaml").write_text(BASE.replace("trainables.contrastive:train", "failing_at_import:train"))
+    (tmp_path / "s.yaml").write_text(
+        BASE.replace("contrasweep.trainables.contrastive:train", "failing_at_import:train")
+    )
     for study in ("s.yaml", "failing_at_import:STUDY"):
         done = contrasweep("plan", study, folder=tmp_path)
         assert done.returncode == 2 and says in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
@@ -145,15 +147,15 @@ def test_settings_that_fail_are_one_line_with_file_and_line(tmp_path):
         "def settings(**config):\n    return 1 / 0\n\n"
         "def train(trial, resume=None):\n    yield\n\ntrain.settings = settings\n"
     )
-    (tmp_path / "s.yaml").write_text(BASE.replace("trainables.contrastive:train", "failing_settings:train"))
+    (tmp_path / "s.yaml").write_text(BASE.replace("contrasweep.trainables.contrastive:train", "failing_settings:train"))
     done = contrasweep("plan", "s.yaml", folder=tmp_path)
     assert done.returncode == 2 and "ZeroDivisionError: division by zero (failing_settings.py, line 2)" in done.stderr
 
 
 def test_a_part_that_exits_when_it_is_built_ends_no_plan_in_silence(tmp_path):
     (tmp_path / "exits.py").write_text("import sys\n\n\ndef encoder(shape, **options):\n    sys.exit(0)\n")
-    arm = "{trainable: 'trainables.contrastive:train', config: {encoder: 'exits:encoder'}}"
-    (tmp_path / "s.yaml").write_text(BASE.replace("{trainable: 'trainables.contrastive:train'}", arm))
+    arm = "{trainable: 'contrasweep.trainables.contrastive:train', config: {encoder: 'exits:encoder'}}"
+    (tmp_path / "s.yaml").write_text(BASE.replace("{trainable: 'contrasweep.trainables.contrastive:train'}", arm))
     done = contrasweep("plan", "s.yaml", folder=tmp_path)
     assert done.returncode == 2 and done.stdout == ""
     assert "arms.a.config: " in done.stderr and "SystemExit: 0 (exits.py, line 5)" in done.stderr

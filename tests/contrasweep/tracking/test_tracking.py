@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.tracking_services import mlflow_server, postgres, postgres_missing, wait_until
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.tracking_services import mlflow_server, postgres, postgres_missing, wait_until
 from contrasweep.data.manifest import Manifest, Shard
 from contrasweep.errors import ContrasweepError, StorageError
 from contrasweep.live.live_file import LIVE, LIVE_FILE
@@ -63,7 +63,7 @@ def make_trials(study: str) -> list[Trial]:
     """Two arms with different config keys, two batch sizes, two folds."""
     arms = {"scl": {"loss": "supcon"}, "ocl": {"loss": "ocl", "head": {"dim": 64}}}
     return [
-        Trial(study, arm, "trainables.contrastive:train", config | {"batch_size": b, "lr": 0.1}, DATA, fold)
+        Trial(study, arm, "contrasweep.trainables.contrastive:train", config | {"batch_size": b, "lr": 0.1}, DATA, fold)
         for arm, config in arms.items()
         for b in (4, 32)
         for fold in (0, 1)

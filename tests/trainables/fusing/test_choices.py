@@ -8,10 +8,10 @@ import pytest
 import toy_cohort
 from typer.testing import CliRunner
 
-from cluster.footprint import Footprint
-from cluster.inventory import Gpu, Inventory, Node
 from contrasweep import AblationGrid, Arm, Float, SpecError, Sweep
 from contrasweep.cli.app import app
+from contrasweep.cluster.footprint import Footprint
+from contrasweep.cluster.inventory import Gpu, Inventory, Node
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.grid import make_plan
@@ -25,12 +25,12 @@ from contrasweep.running.engine.placement import Placements
 from contrasweep.running.engine.tune_hooks import TuneScheduler
 from contrasweep.storage.record import Phase, Record, Status, TrialNotes
 from contrasweep.storage.store import LocalStore
+from contrasweep.trainables.fusing.choices import Fused, Unfused, fusion_of
+from contrasweep.trainables.fusing.known_engines import KnownEngines
+from contrasweep.trainables.fusing.lane import Fusing
+from contrasweep.trainables.fusing.plan_lines import fusion_lines
+from contrasweep.trainables.fusing.protocol import Timing
 from contrasweep.tuning.source import FixedSource
-from trainables.fusing.choices import Fused, Unfused, fusion_of
-from trainables.fusing.known_engines import KnownEngines
-from trainables.fusing.lane import Fusing
-from trainables.fusing.plan_lines import fusion_lines
-from trainables.fusing.protocol import Timing
 
 DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(5))
 CORES = Inventory((Node(2, 16),))

@@ -73,7 +73,7 @@ def make_trial(pairs: Manifest) -> MakeTrial:
         return Trial(
             "study",
             "arm",
-            "trainables.paired_images:train",
+            "contrasweep.trainables.paired_images:train",
             dotted.merge(QUICK, dotted.expand(config)),
             data,
             fold,

@@ -9,14 +9,14 @@ import pytest
 
 from contrasweep.data import open_dataset, resolve
 from contrasweep.errors import DataError, SpecError
+from contrasweep.trainables.paired import colour_baseline
 from contrasweep.trial import Trial
-from trainables.paired import colour_baseline
 
 MakeTrial = Callable[..., Trial]
 
 
 def baseline_of(trial: Trial, **config: object) -> Trial:
-    return replace(trial, trainable="trainables.paired.colour_baseline:train", config=config)
+    return replace(trial, trainable="contrasweep.trainables.paired.colour_baseline:train", config=config)
 
 
 def test_colours_are_moments_and_quantiles_of_each_channel() -> None:

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from contrasweep.data import open_dataset
+from contrasweep.trainables import checkpoint
+from contrasweep.trainables.paired.fitting import EVAL_BATCH_ROWS, Fit
+from contrasweep.trainables.paired.images.inputs import ImageInputs
+from contrasweep.trainables.paired.images.settings import Settings
+from contrasweep.trainables.paired_images import load_model, train
 from contrasweep.trial import Trial
-from trainables import checkpoint
-from trainables.paired.fitting import EVAL_BATCH_ROWS, Fit
-from trainables.paired.images.inputs import ImageInputs
-from trainables.paired.images.settings import Settings
-from trainables.paired_images import load_model, train
 
 
 @pytest.mark.slow

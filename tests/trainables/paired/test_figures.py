@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from trainables.paired import figures
-from trainables.paired.tables import class_names
+from contrasweep.trainables.paired import figures
+from contrasweep.trainables.paired.tables import class_names
 
 FRAME = pd.DataFrame(
     [

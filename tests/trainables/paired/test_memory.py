@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from contrasweep.data.manifest import Manifest
-from trainables.paired_images import memory
+from contrasweep.trainables.paired_images import memory
 
 SMALL = {"encoder": {"name": "resnet10", "width": 8}, "batch_size": 4}
 

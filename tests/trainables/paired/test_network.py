@@ -12,10 +12,10 @@ from torch import Tensor
 
 from contrasweep.errors import SpecError
 from contrasweep.study import dotted
-from trainables.paired.images.network import image_model, train_mode
-from trainables.paired.images.settings import Settings
-from trainables.paired.latent import BLOCKS, chosen, latent, rank
-from trainables.paired.network import Joint
+from contrasweep.trainables.paired.images.network import image_model, train_mode
+from contrasweep.trainables.paired.images.settings import Settings
+from contrasweep.trainables.paired.latent import BLOCKS, chosen, latent, rank
+from contrasweep.trainables.paired.network import Joint
 
 SMALL: dict[str, Any] = {
     "encoder": {"name": "resnet10", "width": 8, "stem": "small"},

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from contrasweep.errors import SpecError
-from trainables import losses
-from trainables.paired.network import Outputs
-from trainables.paired.objective import Objective, class_weights, lower_bound
-from trainables.paired.settings import Recipe
+from contrasweep.trainables import losses
+from contrasweep.trainables.paired.network import Outputs
+from contrasweep.trainables.paired.objective import Objective, class_weights, lower_bound
+from contrasweep.trainables.paired.settings import Recipe
 
 LABELS = torch.tensor([0] * 5 + [1] * 3 + [2] * 2 + [3] * 2)
 

@@ -14,8 +14,8 @@ from contrasweep.canonical import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.study import dotted
 from contrasweep.study.trainables import resolved
-from trainables.paired.images.settings import Settings
-from trainables.paired_images import load_model, train
+from contrasweep.trainables.paired.images.settings import Settings
+from contrasweep.trainables.paired_images import load_model, train
 
 OWN = '''
 import torch
@@ -78,7 +78,7 @@ def trial(pairs: Manifest, **config: Any) -> Trial:
         "projection.dim": 8,
     }
     whole = resolved(train, Config(dotted.expand(quick | config)), pairs)
-    return Trial("s", "a", "trainables.paired_images:train", whole, pairs, fold=0)
+    return Trial("s", "a", "contrasweep.trainables.paired_images:train", whole, pairs, fold=0)
 
 
 @pytest.mark.parametrize(

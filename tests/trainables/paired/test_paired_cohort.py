@@ -11,14 +11,14 @@ import torch
 
 from contrasweep.data.manifest import Manifest
 from contrasweep.study import dotted
+from contrasweep.trainables import checkpoint
+from contrasweep.trainables.fusing.cohorts import paired_keys, probing
+from contrasweep.trainables.fusing.protocol import CannotFuse, cohorts_of
+from contrasweep.trainables.losses import LOSSES
+from contrasweep.trainables.paired.fitting import Fit
+from contrasweep.trainables.paired.images import inputs
+from contrasweep.trainables.paired_images import train
 from contrasweep.trial import Report, Trial
-from trainables import checkpoint
-from trainables.fusing.cohorts import paired_keys, probing
-from trainables.fusing.protocol import CannotFuse, cohorts_of
-from trainables.losses import LOSSES
-from trainables.paired.fitting import Fit
-from trainables.paired.images import inputs
-from trainables.paired_images import train
 
 torch.set_num_threads(1)
 MakeTrial = Callable[..., Trial]

@@ -11,13 +11,13 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import field_help, resolved_config
 from contrasweep.study import dotted
+from contrasweep.trainables.paired import colour_baseline
+from contrasweep.trainables.paired.images import settings as images
+from contrasweep.trainables.paired.images.resnets import stage_side
+from contrasweep.trainables.paired.settings import Classifier, CrossEntropy, Latent
+from contrasweep.trainables.paired.texts import settings as texts
+from contrasweep.trainables.paired_images import train
 from contrasweep.trial import Trial
-from trainables.paired import colour_baseline
-from trainables.paired.images import settings as images
-from trainables.paired.images.resnets import stage_side
-from trainables.paired.settings import Classifier, CrossEntropy, Latent
-from trainables.paired.texts import settings as texts
-from trainables.paired_images import train
 
 CLASSES = (images.Settings, texts.Settings)
 

@@ -13,10 +13,10 @@ import torch
 from contrasweep.data import resolve
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
+from contrasweep.trainables.paired.texts.convolutions import PADDING, UNKNOWN, ConvolutionEncoder
+from contrasweep.trainables.paired.texts.inputs import TextInputs, tokens, vocabulary
+from contrasweep.trainables.paired_texts import Settings, train
 from contrasweep.trial import Report, Trial
-from trainables.paired.texts.convolutions import PADDING, UNKNOWN, ConvolutionEncoder
-from trainables.paired.texts.inputs import TextInputs, tokens, vocabulary
-from trainables.paired_texts import Settings, train
 
 torch.set_num_threads(1)
 QUICK: dict[str, Any] = {
@@ -39,7 +39,7 @@ def numbers(reports: list[Report]) -> list[tuple[Any, ...]]:
 
 
 def trial(data: Manifest, **config: Any) -> Trial:
-    return Trial("study", "arm", "trainables.paired_texts:train", QUICK | config, data, None, 0)
+    return Trial("study", "arm", "contrasweep.trainables.paired_texts:train", QUICK | config, data, None, 0)
 
 
 def test_words() -> None:

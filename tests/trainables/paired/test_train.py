@@ -17,14 +17,14 @@ import torch
 from contrasweep.data import open_dataset, resolve
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
+from contrasweep.trainables.paired import fitting
+from contrasweep.trainables.paired.fitting import Fit
+from contrasweep.trainables.paired.images.inputs import ImageInputs, moments
+from contrasweep.trainables.paired.images.settings import Settings
+from contrasweep.trainables.paired.objective import class_weights
+from contrasweep.trainables.paired.tables import class_names
+from contrasweep.trainables.paired_images import train
 from contrasweep.trial import Report, Trial
-from trainables.paired import fitting
-from trainables.paired.fitting import Fit
-from trainables.paired.images.inputs import ImageInputs, moments
-from trainables.paired.images.settings import Settings
-from trainables.paired.objective import class_weights
-from trainables.paired.tables import class_names
-from trainables.paired_images import train
 
 MakeTrial = Callable[..., Trial]
 STILL = {"name": "pairs", "dihedral": False}

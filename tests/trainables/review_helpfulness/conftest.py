@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from trainables.review_helpfulness.batch import Corpus, Inputs
-from trainables.review_helpfulness.corpora import Prepared
-from trainables.review_helpfulness.settings import Settings
-from trainables.review_helpfulness.trainer import Trainer
+from contrasweep.trainables.review_helpfulness.batch import Corpus, Inputs
+from contrasweep.trainables.review_helpfulness.corpora import Prepared
+from contrasweep.trainables.review_helpfulness.settings import Settings
+from contrasweep.trainables.review_helpfulness.trainer import Trainer
 
 WORDS, ROI_DIM, CATEGORIES, WORD_DIM = 60, 6, 3, 12
 

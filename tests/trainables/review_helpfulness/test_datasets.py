@@ -18,9 +18,9 @@ from contrasweep.data import open_dataset, resolve, stage
 from contrasweep.data.manifest import Manifest
 from contrasweep.data.resolving import default_place, find
 from contrasweep.errors import DataError, NotStagedError, SpecError
-from trainables.review_helpfulness.datasets import mcr_reviews, reviews
+from contrasweep.trainables.review_helpfulness.datasets import mcr_reviews, reviews
 
-PACKAGE = "trainables.review_helpfulness.datasets"
+PACKAGE = "contrasweep.trainables.review_helpfulness.datasets"
 CLOTHING, MCR, SYNTHETIC = (f"{PACKAGE}:{name}_REVIEWS" for name in ("CLOTHING", "MCR", "SYNTHETIC"))
 
 

@@ -8,18 +8,19 @@ import pytest
 import torch
 
 from contrasweep.data import stage
+from contrasweep.trainables import checkpoint
+from contrasweep.trainables.review_helpfulness import Settings, load_model, train
+from contrasweep.trainables.review_helpfulness.corpora import load
+from contrasweep.trainables.review_helpfulness.trainer import Trainer
 from contrasweep.trial import Trial
-from trainables import checkpoint
-from trainables.review_helpfulness import Settings, load_model, train
-from trainables.review_helpfulness.corpora import load
-from trainables.review_helpfulness.trainer import Trainer
 
 
 @pytest.mark.slow
 def test_a_module_scores_as_the_best_epoch_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "cache"))
     data = stage(
-        "trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS?products=30&roi_dim=8", str(tmp_path / "planted")
+        "contrasweep.trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS?products=30&roi_dim=8",
+        str(tmp_path / "planted"),
     )
     config = {
         "model": {"name": "prh_net", "dim": 8},
@@ -29,7 +30,7 @@ def test_a_module_scores_as_the_best_epoch_did(tmp_path: Path, monkeypatch: pyte
         "sampler": {"groups": 8, "max_groups": 24, "num_negatives": 3},
         "device": "cpu",
     }
-    trial = Trial("study", "arm", "trainables.review_helpfulness:train", config, data, None, 0)
+    trial = Trial("study", "arm", "contrasweep.trainables.review_helpfulness:train", config, data, None, 0)
     for report in train(trial):
         shutil.copytree(report.checkpoint, tmp_path / "saved", dirs_exist_ok=True)
     settings, key = Settings(**config), (trial.seed, trial.fold)

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from trainables.review_helpfulness import adaptive_contrastive_loss, pairwise_ranking_loss
-from trainables.review_helpfulness.batch import Sequences
-from trainables.review_helpfulness.bimpm import attentive_mean, pairwise_perspective_max, perspective_cosine
-from trainables.review_helpfulness.conv_knrm import kernel_centres, kernel_pooling
-from trainables.review_helpfulness.distances import token_distances
-from trainables.review_helpfulness.layers import ProductAwareAttention, masked_mean
-from trainables.review_helpfulness.losses import all_pairs_ranking_loss
-from trainables.review_helpfulness.metrics import label_from_votes, paired_t, per_product, ranking_metrics
-from trainables.review_helpfulness.proposed import Interaction
-from trainables.review_helpfulness.sampler import pair_candidates
+from contrasweep.trainables.review_helpfulness import adaptive_contrastive_loss, pairwise_ranking_loss
+from contrasweep.trainables.review_helpfulness.batch import Sequences
+from contrasweep.trainables.review_helpfulness.bimpm import attentive_mean, pairwise_perspective_max, perspective_cosine
+from contrasweep.trainables.review_helpfulness.conv_knrm import kernel_centres, kernel_pooling
+from contrasweep.trainables.review_helpfulness.distances import token_distances
+from contrasweep.trainables.review_helpfulness.layers import ProductAwareAttention, masked_mean
+from contrasweep.trainables.review_helpfulness.losses import all_pairs_ranking_loss
+from contrasweep.trainables.review_helpfulness.metrics import label_from_votes, paired_t, per_product, ranking_metrics
+from contrasweep.trainables.review_helpfulness.proposed import Interaction
+from contrasweep.trainables.review_helpfulness.sampler import pair_candidates
 
 FORMS = {"plain": {"adaptive": False}, "adaptive": {}, "adaptive_clamped": {"clamp_weights": True}}
 REDUCTIONS = ("sum", "mean_anchor", "balanced")

@@ -7,10 +7,10 @@ import pytest
 from contrasweep.data import resolve
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
+from contrasweep.trainables import review_helpfulness
+from contrasweep.trainables.review_helpfulness import longest_first
+from contrasweep.trainables.review_helpfulness.longest_first import Settings
 from contrasweep.trial import Trial
-from trainables import review_helpfulness
-from trainables.review_helpfulness import longest_first
-from trainables.review_helpfulness.longest_first import Settings
 
 SMALL = {"word_dim": 8, "epochs": 1, "max_tokens": 32, "sampler": {"max_groups": 8}, "model": {"name": "prh_net"}}
 
@@ -18,7 +18,7 @@ SMALL = {"word_dim": 8, "epochs": 1, "max_tokens": 32, "sampler": {"max_groups":
 @pytest.fixture(scope="module")
 def reviews(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     return resolve(
-        "trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS?products=60",
+        "contrasweep.trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS?products=60",
         folds=None,
         storage=str(tmp_path_factory.mktemp("data")),
         write=True,

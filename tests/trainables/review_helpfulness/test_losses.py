@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contrasweep.errors import SpecError
-from trainables.review_helpfulness import adaptive_contrastive_loss, pairwise_ranking_loss
-from trainables.review_helpfulness.losses import helpfulness_bce
+from contrasweep.trainables.review_helpfulness import adaptive_contrastive_loss, pairwise_ranking_loss
+from contrasweep.trainables.review_helpfulness.losses import helpfulness_bce
 
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.integers(1, 7)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from contrasweep.errors import SpecError
-from trainables.review_helpfulness.metrics import (
+from contrasweep.trainables.review_helpfulness.metrics import (
     METRICS,
     label_from_votes,
     paired_bootstrap,

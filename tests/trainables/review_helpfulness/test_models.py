@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from trainables import checkpoint
-from trainables.review_helpfulness import MODELS
-from trainables.review_helpfulness.batch import Batch, Corpus
-from trainables.review_helpfulness.trainer import Trainer
+from contrasweep.trainables import checkpoint
+from contrasweep.trainables.review_helpfulness import MODELS
+from contrasweep.trainables.review_helpfulness.batch import Batch, Corpus
+from contrasweep.trainables.review_helpfulness.trainer import Trainer
 
 every_model = pytest.mark.parametrize("model", MODELS)
 MakeTrainer = Callable[..., Trainer]

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainables.review_helpfulness.sampler import GroupSampler, pair_candidates
+from contrasweep.trainables.review_helpfulness.sampler import GroupSampler, pair_candidates
 
 labels = st.lists(st.integers(0, 4), min_size=1, max_size=12)
 

@@ -6,9 +6,9 @@ import pytest
 
 from contrasweep.study import dotted
 from contrasweep.study.grid import AblationGrid
-from trainables.review_helpfulness import MODELS, Settings
-from trainables.review_helpfulness.studies import claims
-from trainables.review_helpfulness.studies import tables as studies
+from contrasweep.trainables.review_helpfulness import MODELS, Settings
+from contrasweep.trainables.review_helpfulness.studies import claims
+from contrasweep.trainables.review_helpfulness.studies import tables as studies
 
 REPORTS = Path(__file__).resolve().parents[3] / "docs" / "claims"
 GRIDS = {name: value for name, value in vars(studies).items() if isinstance(value, AblationGrid)}

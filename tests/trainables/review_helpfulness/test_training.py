@@ -12,9 +12,9 @@ import pytest
 from contrasweep.data import open_dataset, resolve, stage
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
+from contrasweep.trainables.review_helpfulness import MODELS, Settings, train
+from contrasweep.trainables.review_helpfulness.corpora import Products, Reviews, hold_out, load, prepare
 from contrasweep.trial import Report, Trial
-from trainables.review_helpfulness import MODELS, Settings, train
-from trainables.review_helpfulness.corpora import Products, Reviews, hold_out, load, prepare
 
 TINY: dict[str, Any] = {
     "word_dim": 8,
@@ -36,13 +36,13 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     return stage(
-        "trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS?products=30&roi_dim=8",
+        "contrasweep.trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS?products=30&roi_dim=8",
         str(tmp_path_factory.mktemp("planted")),
     )
 
 
 def trial(data: Manifest, fold: int | None = None, seed: int = 0, **config: Any) -> Trial:
-    return Trial("study", "arm", "trainables.review_helpfulness:train", TINY | config, data, fold, seed)
+    return Trial("study", "arm", "contrasweep.trainables.review_helpfulness:train", TINY | config, data, fold, seed)
 
 
 def numbers(report: Report) -> dict[str, float]:
@@ -171,7 +171,7 @@ def test_the_planted_set_says_that_it_is_synthetic(planted: Manifest) -> None:
 @pytest.mark.slow
 def test_models_that_see_images_beat_those_that_only_read(tmp_path: Path) -> None:
     """Half of the helpfulness shows in the words, half in the regions."""
-    data = stage("trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS?products=60", str(tmp_path))
+    data = stage("contrasweep.trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS?products=60", str(tmp_path))
     small = {"epochs": 3, "sampler": {**TINY["sampler"], "max_groups": 120}, "word_dim": 16}
     results = {}
     for model in ("eg_cnn", "prh_net", "dr_net", "sse_cross"):

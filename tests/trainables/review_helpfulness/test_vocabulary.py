@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from contrasweep.errors import DataError
-from trainables.review_helpfulness.vocabulary import OOV, PAD, Characters, Vocabulary, tokenize, word_vectors
+from contrasweep.trainables.review_helpfulness.vocabulary import (
+    OOV,
+    PAD,
+    Characters,
+    Vocabulary,
+    tokenize,
+    word_vectors,
+)
 
 
 def test_tokenize() -> None:

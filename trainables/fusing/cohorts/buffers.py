@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from jaxtyping import Float
 from torch import Tensor
 
-from trainables.fusing.folding import Folded
+from contrasweep.trainables.fusing.folding import Folded
 
 
 def batch_buffer(network: Folded, shape: Sequence[int]) -> Float[Tensor, "k n ..."]:

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
+from contrasweep.trainables import loop
+from contrasweep.trainables.fusing.protocol import Event
 from contrasweep.trial import Trial
-from trainables import loop
-from trainables.fusing.protocol import Event
 
 
 @runtime_checkable

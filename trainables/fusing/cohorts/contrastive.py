@@ -1,4 +1,4 @@
-"""Cohorts of `trainables.contrastive`: the `lane` of its trials."""
+"""Cohorts of `contrasweep.trainables.contrastive`: the `lane` of its trials."""
 
 import math
 from collections.abc import Sequence
@@ -6,22 +6,22 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from contrasweep.trainables import loop, prefetching, seeding
+from contrasweep.trainables.contrastive_memory import image_shape
+from contrasweep.trainables.contrastive_method import EVAL_BATCH_ROWS, Contrastive
+from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables.fusing.cohorts import probing
+from contrasweep.trainables.fusing.cohorts.cohort import FusedCohort
+from contrasweep.trainables.fusing.cohorts.contrastive_network import ContrastiveNetwork
+from contrasweep.trainables.fusing.cohorts.keys import form_of, key_of
+from contrasweep.trainables.fusing.cohorts.shared_data import shared_data
+from contrasweep.trainables.fusing.folding import Unfoldable
+from contrasweep.trainables.fusing.protocol import AUTO, CannotFuse, Fusible, Timing
 from contrasweep.trial import Trial
-from trainables import loop, prefetching, seeding
-from trainables.contrastive_memory import image_shape
-from trainables.contrastive_method import EVAL_BATCH_ROWS, Contrastive
-from trainables.contrastive_settings import Settings
-from trainables.fusing.cohorts import probing
-from trainables.fusing.cohorts.cohort import FusedCohort
-from trainables.fusing.cohorts.contrastive_network import ContrastiveNetwork
-from trainables.fusing.cohorts.keys import form_of, key_of
-from trainables.fusing.cohorts.shared_data import shared_data
-from trainables.fusing.folding import Unfoldable
-from trainables.fusing.protocol import AUTO, CannotFuse, Fusible, Timing
 
 
 class ContrastiveCohorts(Fusible):
-    """The `lane` of `trainables.contrastive:train`; satisfies `trainables.fusing.protocol.Probing`."""
+    """The `lane` of `trainables.contrastive:train`; satisfies `contrasweep.trainables.fusing.protocol.Probing`."""
 
     def key(self, trial: Trial) -> str:
         """The cohort key of a trial; `CannotFuse` with the reason where it cannot be fused."""

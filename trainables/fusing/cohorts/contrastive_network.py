@@ -5,14 +5,14 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from trainables import contrastive_method, seeding
-from trainables.contrastive_method import Contrastive, Epoch
-from trainables.contrastive_settings import Settings
-from trainables.encoders import Shape
-from trainables.fusing.cohorts.buffers import batch_buffer
-from trainables.fusing.cohorts.cohort import Batch
-from trainables.fusing.cohorts.sums import Sums
-from trainables.fusing.folding import (
+from contrasweep.trainables import contrastive_method, seeding
+from contrasweep.trainables.contrastive_method import Contrastive, Epoch
+from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables.encoders import Shape
+from contrasweep.trainables.fusing.cohorts.buffers import batch_buffer
+from contrasweep.trainables.fusing.cohorts.cohort import Batch
+from contrasweep.trainables.fusing.cohorts.sums import Sums
+from contrasweep.trainables.fusing.folding import (
     FoldedAverage,
     FoldedLoss,
     FoldedOptimizer,
@@ -22,8 +22,8 @@ from trainables.fusing.folding import (
     fold,
     fold_optimizer,
 )
-from trainables.losses import ComposedLoss
-from trainables.losses.negatives import has_signed_scores
+from contrasweep.trainables.losses import ComposedLoss
+from contrasweep.trainables.losses.negatives import has_signed_scores
 
 
 class ContrastiveNetwork:

@@ -1,9 +1,9 @@
 """What the trials of a cohort have in common, whatever their method: the form of loss and optimizer."""
 
 from contrasweep.components import Component
-from trainables.fusing.folding import Slots, Unfoldable, fold_optimizer, loss_form
-from trainables.fusing.protocol import CannotFuse
-from trainables.losses import AnyLoss
+from contrasweep.trainables.fusing.folding import Slots, Unfoldable, fold_optimizer, loss_form
+from contrasweep.trainables.fusing.protocol import CannotFuse
+from contrasweep.trainables.losses import AnyLoss
 
 
 def form_of_loss(loss: AnyLoss) -> list[str]:

@@ -8,14 +8,14 @@ import torch
 
 from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
+from contrasweep.trainables.contrastive_memory import image_shape
+from contrasweep.trainables.contrastive_method import network
+from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables.encoders import Shape
+from contrasweep.trainables.fusing.cohorts.forms import form_of_loss, form_of_optimizer
+from contrasweep.trainables.fusing.folding import Unfoldable, fold
+from contrasweep.trainables.fusing.protocol import CannotFuse
 from contrasweep.trial import Trial
-from trainables.contrastive_memory import image_shape
-from trainables.contrastive_method import network
-from trainables.contrastive_settings import Settings
-from trainables.encoders import Shape
-from trainables.fusing.cohorts.forms import form_of_loss, form_of_optimizer
-from trainables.fusing.folding import Unfoldable, fold
-from trainables.fusing.protocol import CannotFuse
 
 MARGIN = 0.8
 """A fold's training part is taken to have at least this share of its fair number of rows."""

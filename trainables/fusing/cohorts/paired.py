@@ -1,4 +1,4 @@
-"""Cohorts of `trainables.paired_images`: the `lane` of its trials."""
+"""Cohorts of `contrasweep.trainables.paired_images`: the `lane` of its trials."""
 
 import warnings
 from collections.abc import Sequence
@@ -8,25 +8,25 @@ from pathlib import Path
 
 import torch
 
+from contrasweep.trainables import loop, seeding
+from contrasweep.trainables.fusing.cohorts import probing
+from contrasweep.trainables.fusing.cohorts.cohort import FusedCohort
+from contrasweep.trainables.fusing.cohorts.paired_keys import form_of, inputs_of, key_of, quiet_model, shape_of
+from contrasweep.trainables.fusing.cohorts.paired_network import PairedNetwork
+from contrasweep.trainables.fusing.cohorts.recent import Recent
+from contrasweep.trainables.fusing.folding import Slots, Unfoldable
+from contrasweep.trainables.fusing.protocol import AUTO, CannotFuse, Fusible, Timing
+from contrasweep.trainables.paired.fitting import EVAL_BATCH_ROWS, Fit
+from contrasweep.trainables.paired.images.inputs import ImageInputs
+from contrasweep.trainables.paired.images.settings import Settings
+from contrasweep.trainables.paired.objective import Objective
 from contrasweep.trial import Trial
-from trainables import loop, seeding
-from trainables.fusing.cohorts import probing
-from trainables.fusing.cohorts.cohort import FusedCohort
-from trainables.fusing.cohorts.paired_keys import form_of, inputs_of, key_of, quiet_model, shape_of
-from trainables.fusing.cohorts.paired_network import PairedNetwork
-from trainables.fusing.cohorts.recent import Recent
-from trainables.fusing.folding import Slots, Unfoldable
-from trainables.fusing.protocol import AUTO, CannotFuse, Fusible, Timing
-from trainables.paired.fitting import EVAL_BATCH_ROWS, Fit
-from trainables.paired.images.inputs import ImageInputs
-from trainables.paired.images.settings import Settings
-from trainables.paired.objective import Objective
 
 _opened: Recent[ImageInputs] = Recent(lambda images: images.resident_bytes)
 
 
 class PairedCohorts(Fusible):
-    """The `lane` of `trainables.paired_images:train`; satisfies `trainables.fusing.protocol.Probing`."""
+    """The `lane` of `trainables.paired_images:train`; satisfies `contrasweep.trainables.fusing.protocol.Probing`."""
 
     def key(self, trial: Trial) -> str:
         """The cohort key of a trial; `CannotFuse` with the reason where it cannot be fused."""

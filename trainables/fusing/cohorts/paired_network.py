@@ -5,20 +5,20 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from trainables import seeding
-from trainables.fusing.cohorts.buffers import batch_buffer
-from trainables.fusing.cohorts.cohort import Batch
-from trainables.fusing.cohorts.paired_objective import FoldedObjective
-from trainables.fusing.cohorts.sums import Sums
-from trainables.fusing.folding import Slots, Step, fold, fold_optimizer
-from trainables.fusing.folding.norms import FoldedBatchNorm
-from trainables.losses import ComposedLoss
-from trainables.losses.negatives import has_signed_scores
-from trainables.paired import fitting
-from trainables.paired.fitting import Epoch, Fit
-from trainables.paired.network import Joint
-from trainables.paired.objective import Objective
-from trainables.paired.settings import Recipe
+from contrasweep.trainables import seeding
+from contrasweep.trainables.fusing.cohorts.buffers import batch_buffer
+from contrasweep.trainables.fusing.cohorts.cohort import Batch
+from contrasweep.trainables.fusing.cohorts.paired_objective import FoldedObjective
+from contrasweep.trainables.fusing.cohorts.sums import Sums
+from contrasweep.trainables.fusing.folding import Slots, Step, fold, fold_optimizer
+from contrasweep.trainables.fusing.folding.norms import FoldedBatchNorm
+from contrasweep.trainables.losses import ComposedLoss
+from contrasweep.trainables.losses.negatives import has_signed_scores
+from contrasweep.trainables.paired import fitting
+from contrasweep.trainables.paired.fitting import Epoch, Fit
+from contrasweep.trainables.paired.network import Joint
+from contrasweep.trainables.paired.objective import Objective
+from contrasweep.trainables.paired.settings import Recipe
 
 
 class PairedNetwork:

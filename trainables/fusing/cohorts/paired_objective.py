@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from trainables.fusing.folding import FoldedLoss, Judged, Slots
-from trainables.fusing.folding.losses import PerMember
-from trainables.paired.network import Outputs
-from trainables.paired.objective import Objective
-from trainables.precision import widened
+from contrasweep.trainables.fusing.folding import FoldedLoss, Judged, Slots
+from contrasweep.trainables.fusing.folding.losses import PerMember
+from contrasweep.trainables.paired.network import Outputs
+from contrasweep.trainables.paired.objective import Objective
+from contrasweep.trainables.precision import widened
 
 NUMBERS = ("alpha", "beta")
 

@@ -21,12 +21,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from contrasweep.processes import scratch_prefix
+from contrasweep.trainables import torch_internals
+from contrasweep.trainables.fusing.cohorts.cohort import Batch, FusedCohort, Stepped
+from contrasweep.trainables.fusing.folding import ENGINES
+from contrasweep.trainables.fusing.protocol import ALONE, CannotFuse, Timing
+from contrasweep.trainables.optimisation import Schedule
 from contrasweep.trial import Trial
-from trainables import torch_internals
-from trainables.fusing.cohorts.cohort import Batch, FusedCohort, Stepped
-from trainables.fusing.folding import ENGINES
-from trainables.fusing.protocol import ALONE, CannotFuse, Timing
-from trainables.optimisation import Schedule
 
 log = logging.getLogger(__name__)
 STEPS, WARM = 9, 2

@@ -2,10 +2,10 @@
 
 import torch
 
+from contrasweep.trainables.contrastive_method import Data, open_data
+from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables.fusing.cohorts.recent import Recent
 from contrasweep.trial import Trial
-from trainables.contrastive_method import Data, open_data
-from trainables.contrastive_settings import Settings
-from trainables.fusing.cohorts.recent import Recent
 
 _opened: Recent[Data] = Recent(lambda data: sum(part.resident_bytes for part in {data.train, data.test}))
 

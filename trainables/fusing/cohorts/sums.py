@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from trainables.fusing.folding import Outcome
-from trainables.fusing.folding.slots import like
-from trainables.losses.negatives import Counts
+from contrasweep.trainables.fusing.folding import Outcome
+from contrasweep.trainables.fusing.folding.slots import like
+from contrasweep.trainables.losses.negatives import Counts
 
 
 class Sums:

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trainables.checkpoint import StateDict
-from trainables.fusing.folding.network import Folded
+from contrasweep.trainables.checkpoint import StateDict
+from contrasweep.trainables.fusing.folding.network import Folded
 
 
 class FoldedAverage:

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from trainables.fusing.folding.engines import Engine
-from trainables.fusing.folding.rules import folding_rule
-from trainables.fusing.folding.slots import Slots, stacked
-from trainables.fusing.folding.windows import WindowProduct, places
+from contrasweep.trainables.fusing.folding.engines import Engine
+from contrasweep.trainables.fusing.folding.rules import folding_rule
+from contrasweep.trainables.fusing.folding.slots import Slots, stacked
+from contrasweep.trainables.fusing.folding.windows import WindowProduct, places
 
 
 def joined(x: Float[Tensor, "k n c *size"]) -> Float[Tensor, "n kc *size"]:

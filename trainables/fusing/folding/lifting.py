@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from trainables.fusing.folding.errors import Unfoldable
-from trainables.precision import leave_autocast, widened
+from contrasweep.trainables.fusing.folding.errors import Unfoldable
+from contrasweep.trainables.precision import leave_autocast, widened
 
 ELEMENTWISE: frozenset[Any] = frozenset(
     (

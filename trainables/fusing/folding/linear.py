@@ -4,9 +4,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from trainables.fusing.folding.engines import Engine
-from trainables.fusing.folding.rules import folding_rule
-from trainables.fusing.folding.slots import Slots, stacked
+from contrasweep.trainables.fusing.folding.engines import Engine
+from contrasweep.trainables.fusing.folding.rules import folding_rule
+from contrasweep.trainables.fusing.folding.slots import Slots, stacked
 
 
 class FoldedLinear(nn.Module):

@@ -14,10 +14,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from contrasweep.config import Config
-from trainables.fusing.folding.errors import Unfoldable
-from trainables.fusing.folding.slots import Slots
-from trainables.losses import AnyLoss, ComposedLoss, ComposedViewsLoss, tiled
-from trainables.losses.views import paired_rows
+from contrasweep.trainables.fusing.folding.errors import Unfoldable
+from contrasweep.trainables.fusing.folding.slots import Slots
+from contrasweep.trainables.losses import AnyLoss, ComposedLoss, ComposedViewsLoss, tiled
+from contrasweep.trainables.losses.views import paired_rows
 
 Ids = Int[Tensor, "k n"]
 PerMember = Float[Tensor, " k"]

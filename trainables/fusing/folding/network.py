@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from trainables.fusing.folding.engines import Engine, engine_of
-from trainables.fusing.folding.slots import Slots, copied
-from trainables.fusing.folding.tracing import folded_forward, folded_tree
+from contrasweep.trainables.fusing.folding.engines import Engine, engine_of
+from contrasweep.trainables.fusing.folding.slots import Slots, copied
+from contrasweep.trainables.fusing.folding.tracing import folded_forward, folded_tree
 
 
 class Folded:

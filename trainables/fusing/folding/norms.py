@@ -7,10 +7,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from trainables.fusing.folding.convolutions import divided, joined
-from trainables.fusing.folding.engines import Engine
-from trainables.fusing.folding.rules import folding_rule
-from trainables.fusing.folding.slots import Slots, like, stacked
+from contrasweep.trainables.fusing.folding.convolutions import divided, joined
+from contrasweep.trainables.fusing.folding.engines import Engine
+from contrasweep.trainables.fusing.folding.rules import folding_rule
+from contrasweep.trainables.fusing.folding.slots import Slots, like, stacked
 
 PerChannel = Float[Tensor, "k c"]
 

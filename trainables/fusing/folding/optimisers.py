@@ -14,10 +14,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from contrasweep.config import Config
-from trainables.checkpoint import StateDict
-from trainables.fusing.folding.errors import Unfoldable
-from trainables.fusing.folding.slots import Slots, copied, like
-from trainables.optimisation import LARS, SGD, AdamW
+from contrasweep.trainables.checkpoint import StateDict
+from contrasweep.trainables.fusing.folding.errors import Unfoldable
+from contrasweep.trainables.fusing.folding.slots import Slots, copied, like
+from contrasweep.trainables.optimisation import LARS, SGD, AdamW
 
 PerMember = Float[Tensor, " k"]
 Stacked = list[Tensor]
@@ -177,7 +177,7 @@ FOLDED: Mapping[Any, type[FoldedOptimizer]] = {SGD: FoldedSGD, AdamW: FoldedAdam
 def fold_optimizer(
     plain: Any, parameters: Sequence[Tensor], slots: Slots, templates: Sequence[Tensor], *, decay_on: str = "all"
 ) -> FoldedOptimizer:
-    """The folded form of a class of `trainables.optimisation`; `Unfoldable` for all others."""
+    """The folded form of a class of `contrasweep.trainables.optimisation`; `Unfoldable` for all others."""
     if plain not in FOLDED:
         raise Unfoldable(f"the optimizer {getattr(plain, 'name', plain)} has no form for several members")
     return FOLDED[plain](parameters, slots, templates, decay_on=decay_on)

@@ -15,12 +15,21 @@ import filelock
 import torch
 from torch import Tensor, nn
 
-from trainables import torch_internals
-from trainables.torch_internals import Program
+from contrasweep.trainables import torch_internals
+from contrasweep.trainables.torch_internals import Program
 
 SOURCES = (
-    *("trainables.fusing.folding", "trainables.losses", "trainables.similarities", "trainables.temperature"),
-    *("trainables.paired", "trainables.precision", "trainables.fusing.cohorts.paired_objective"),
+    *(
+        "contrasweep.trainables.fusing.folding",
+        "contrasweep.trainables.losses",
+        "contrasweep.trainables.similarities",
+        "contrasweep.trainables.temperature",
+    ),
+    *(
+        "contrasweep.trainables.paired",
+        "contrasweep.trainables.precision",
+        "contrasweep.trainables.fusing.cohorts.paired_objective",
+    ),
 )
 """Modules of ours whose code is in a program."""
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from torch import nn
 
-from trainables.fusing.folding.engines import Engine
-from trainables.fusing.folding.slots import Slots
+from contrasweep.trainables.fusing.folding.engines import Engine
+from contrasweep.trainables.fusing.folding.slots import Slots
 
 Rule = Callable[[Any, Slots, Engine], nn.Module]
 RULES: dict[type[nn.Module], Rule] = {}

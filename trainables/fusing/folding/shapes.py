@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from trainables.fusing.folding.convolutions import divided, joined
-from trainables.fusing.folding.engines import Engine
-from trainables.fusing.folding.errors import Unfoldable
-from trainables.fusing.folding.rules import folding_rule
-from trainables.fusing.folding.slots import Slots
+from contrasweep.trainables.fusing.folding.convolutions import divided, joined
+from contrasweep.trainables.fusing.folding.engines import Engine
+from contrasweep.trainables.fusing.folding.errors import Unfoldable
+from contrasweep.trainables.fusing.folding.rules import folding_rule
+from contrasweep.trainables.fusing.folding.slots import Slots
 
 ELEMENTWISE = (
     nn.Identity,

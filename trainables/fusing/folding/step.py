@@ -13,17 +13,17 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.func import functional_call
 
-from trainables import torch_internals
-from trainables.fusing.folding.averages import FoldedAverage
-from trainables.fusing.folding.losses import StepLoss
-from trainables.fusing.folding.network import Folded
-from trainables.fusing.folding.optimisers import FoldedOptimizer
-from trainables.fusing.folding.programs import program_of
-from trainables.fusing.folding.slots import like
-from trainables.fusing.folding.temperature import FoldedTemperature
-from trainables.losses import ComposedLoss
-from trainables.losses.negatives import count_members
-from trainables.torch_internals import Program
+from contrasweep.trainables import torch_internals
+from contrasweep.trainables.fusing.folding.averages import FoldedAverage
+from contrasweep.trainables.fusing.folding.losses import StepLoss
+from contrasweep.trainables.fusing.folding.network import Folded
+from contrasweep.trainables.fusing.folding.optimisers import FoldedOptimizer
+from contrasweep.trainables.fusing.folding.programs import program_of
+from contrasweep.trainables.fusing.folding.slots import like
+from contrasweep.trainables.fusing.folding.temperature import FoldedTemperature
+from contrasweep.trainables.losses import ComposedLoss
+from contrasweep.trainables.losses.negatives import count_members
+from contrasweep.trainables.torch_internals import Program
 
 PerMember = Float[Tensor, " k"]
 Tensors = dict[str, Tensor]

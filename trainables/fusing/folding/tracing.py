@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from trainables.fusing.folding.engines import Engine
-from trainables.fusing.folding.errors import Unfoldable
-from trainables.fusing.folding.lifting import Lifted, OfOne, is_metadata, refuse_random
-from trainables.fusing.folding.rules import rule_of
-from trainables.fusing.folding.slots import Slots, stacked
+from contrasweep.trainables.fusing.folding.engines import Engine
+from contrasweep.trainables.fusing.folding.errors import Unfoldable
+from contrasweep.trainables.fusing.folding.lifting import Lifted, OfOne, is_metadata, refuse_random
+from contrasweep.trainables.fusing.folding.rules import rule_of
+from contrasweep.trainables.fusing.folding.slots import Slots, stacked
 
 
 def folded_tree(model: nn.Module, slots: Slots, engine: Engine) -> nn.Module:

@@ -13,19 +13,19 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from cluster.guard import guard
+from contrasweep.cluster.guard import guard
 from contrasweep.errors import ProcessLostError
 from contrasweep.processes import sweep_scratch
 from contrasweep.running.run_context import RunContext
 from contrasweep.running.stacks import answer_signal
 from contrasweep.running.trial_description import TrialDescription
 from contrasweep.running.worker.orphans import guard_children
+from contrasweep.trainables.fusing import compile_cache
+from contrasweep.trainables.fusing.host.host import Answer, CohortHost
+from contrasweep.trainables.fusing.host.messages import Message
+from contrasweep.trainables.fusing.place import cohort_place
+from contrasweep.trainables.fusing.protocol import CannotFuse, Cohort, cohorts_of
 from contrasweep.trial import Trial
-from trainables.fusing import compile_cache
-from trainables.fusing.host.host import Answer, CohortHost
-from trainables.fusing.host.messages import Message
-from trainables.fusing.place import cohort_place
-from trainables.fusing.protocol import CannotFuse, Cohort, cohorts_of
 
 ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", compile_cache.VARIABLE)
 """What a host takes over from its first member: its part of the machine."""

@@ -17,13 +17,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cluster.usage import Meter
+from contrasweep.cluster.usage import Meter
 from contrasweep.processes import began_at, scratch_folder
+from contrasweep.trainables.fusing.host.messages import STOPPED_HOST, Message, Usage
+from contrasweep.trainables.fusing.host.outbox import Outbox
+from contrasweep.trainables.fusing.host.output import CapturedOutput
+from contrasweep.trainables.fusing.protocol import Cohort, Event
 from contrasweep.trial import Trial
-from trainables.fusing.host.messages import STOPPED_HOST, Message, Usage
-from trainables.fusing.host.outbox import Outbox
-from trainables.fusing.host.output import CapturedOutput
-from trainables.fusing.protocol import Cohort, Event
 
 AHEAD = 4
 """Reports that a member may be ahead of its process."""
@@ -65,7 +65,7 @@ class Member:
 
 class CohortHost:
     """Hosts one cohort, which is opened by the first member. `on_idle` is called once nobody has been there for a
-    while; `limits` (see `cluster.guard`) is open while the cohort is."""
+    while; `limits` (see `contrasweep.cluster.guard`) is open while the cohort is."""
 
     def __init__(
         self,

@@ -9,17 +9,17 @@ from contrasweep.processes import scratch_folder
 from contrasweep.running.run_context import RunContext
 from contrasweep.running.trial_description import TrialDescription
 from contrasweep.storage.record import TrialNotes
+from contrasweep.trainables.fusing.compile_cache import share_compiled
+from contrasweep.trainables.fusing.host.actor import HostConnection
+from contrasweep.trainables.fusing.host.messages import Usage
 from contrasweep.trial import Report, Trial
-from trainables.fusing.compile_cache import share_compiled
-from trainables.fusing.host.actor import HostConnection
-from trainables.fusing.host.messages import Usage
 
 WAIT_S = 10.0
 """How long one call to the host waits for a report."""
 
 
 class MemberMeter:
-    """What a member used: its part of its host's figures, with the methods of `cluster.usage.Meter`."""
+    """What a member used: its part of its host's figures, with the methods of `contrasweep.cluster.usage.Meter`."""
 
     def __init__(self) -> None:
         self.timeline: list[dict[str, float]] = []

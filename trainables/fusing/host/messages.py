@@ -10,12 +10,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from cluster import out_of_memory
-from cluster.usage import Meter
+from contrasweep.cluster import out_of_memory
+from contrasweep.cluster.usage import Meter
 from contrasweep.errors import ProcessLostError, StorageError
 from contrasweep.planning.lanes import FailedElsewhere, LaneFault
+from contrasweep.trainables.fusing.protocol import CannotFuse, Event
 from contrasweep.trial import Report
-from trainables.fusing.protocol import CannotFuse, Event
 
 STOPPED_HOST = "the cohort's host failed"
 """How the error of members begins whose host has failed as a whole."""

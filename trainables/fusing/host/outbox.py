@@ -4,7 +4,7 @@ import shutil
 from collections import deque
 from pathlib import Path
 
-from trainables.fusing.host.messages import Message, moved
+from contrasweep.trainables.fusing.host.messages import Message, moved
 
 
 class Outbox:

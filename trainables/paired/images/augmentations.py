@@ -5,14 +5,14 @@ from typing import Any
 from contrasweep.components import Component, Table
 from contrasweep.data.manifest import Manifest
 from contrasweep.schema import checked
-from trainables import augmentations
-from trainables.paired.images.views import PairPolicy
+from contrasweep.trainables import augmentations
+from contrasweep.trainables.paired.images.views import PairPolicy
 
 
 @checked
 class Auto(PairPolicy):
     """`pairs` with these parameters for pairs; for single images what their dataset's manifest says (see
-    `trainables.augmentations`), whatever these parameters are."""
+    `contrasweep.trainables.augmentations`), whatever these parameters are."""
 
 
 AUGMENTATIONS: Table[Any] = Table("augmentation", {**augmentations.AUGMENTATIONS, "auto": Auto, "pairs": PairPolicy})

@@ -14,10 +14,10 @@ from contrasweep.components import Component
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named
 from contrasweep.schema import OMIT_DEFAULT
-from trainables import external_encoders
-from trainables import weights as weight_files
-from trainables.external_encoders import TIMM, ExternalEncoder, Shape, import_timm
-from trainables.pytorch import Tensor, nn, torch
+from contrasweep.trainables import external_encoders
+from contrasweep.trainables import weights as weight_files
+from contrasweep.trainables.external_encoders import TIMM, ExternalEncoder, Shape, import_timm
+from contrasweep.trainables.pytorch import Tensor, nn, torch
 
 STAGES = 4
 
@@ -33,7 +33,7 @@ class ExternalStages(ExternalEncoder):
         if isinstance(module, nn.Module) and isinstance(getattr(module, "dims", None), Sequence):
             return module
         if isinstance(module, nn.Module) and isinstance(dim := getattr(module, "dim", None), int):
-            from trainables.paired.images.stages import OneStage
+            from contrasweep.trainables.paired.images.stages import OneStage
 
             return OneStage(module, dim)
         raise SpecError(
@@ -86,7 +86,7 @@ def _channels(part: Any) -> int | None:
 def _timm(
     name: str, shape: Shape, *, weights: Annotated[str, OMIT_DEFAULT] = "", sha256: Annotated[str, OMIT_DEFAULT] = ""
 ) -> "nn.Module":
-    from trainables.paired.images.stages import TimmStages
+    from contrasweep.trainables.paired.images.stages import TimmStages
 
     timm = import_timm(name)
     net = timm.create_model(name, pretrained=False, features_only=True, in_chans=shape[0])

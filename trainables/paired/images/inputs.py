@@ -12,14 +12,14 @@ from torch import Tensor
 from contrasweep.data import open_dataset
 from contrasweep.errors import DataError
 from contrasweep.rows import ItemColumns
+from contrasweep.trainables import augmentations, seeding
+from contrasweep.trainables.exporting import normalised, squares
+from contrasweep.trainables.paired.images.colours import Colours
+from contrasweep.trainables.paired.images.network import image_model, train_mode
+from contrasweep.trainables.paired.images.settings import COLUMNS, Settings
+from contrasweep.trainables.paired.images.views import apply_pair, draw_pair
+from contrasweep.trainables.paired.network import Joint
 from contrasweep.trial import Trial
-from trainables import augmentations, seeding
-from trainables.exporting import normalised, squares
-from trainables.paired.images.colours import Colours
-from trainables.paired.images.network import image_model, train_mode
-from trainables.paired.images.settings import COLUMNS, Settings
-from trainables.paired.images.views import apply_pair, draw_pair
-from trainables.paired.network import Joint
 
 Sides = tuple[Tensor, ...]
 """What the network takes: (pre, post), or one batch of single inputs."""

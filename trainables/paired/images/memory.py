@@ -2,13 +2,13 @@
 
 import json
 
-from cluster.memory import Workload
+from contrasweep.cluster.memory import Workload
 from contrasweep.data.manifest import Manifest
 from contrasweep.schema import plain
-from trainables.contrastive_memory import image_shape
-from trainables.paired.images.settings import COLUMNS, Settings
-from trainables.paired.memory import TYPICAL_CLASSES, network_output_sum, of_recipe, precision
-from trainables.pytorch import Tensor, nn, torch
+from contrasweep.trainables.contrastive_memory import image_shape
+from contrasweep.trainables.paired.images.settings import COLUMNS, Settings
+from contrasweep.trainables.paired.memory import TYPICAL_CLASSES, network_output_sum, of_recipe, precision
+from contrasweep.trainables.pytorch import Tensor, nn, torch
 
 
 def workload(settings: Settings, data: Manifest) -> Workload:
@@ -22,12 +22,12 @@ def workload(settings: Settings, data: Manifest) -> Workload:
     network = [plain(part) for part in (s.encoder, s.projection, s.classifier, s.colour_units)]
 
     def build() -> "nn.Module":
-        from trainables.paired.images.network import image_model
+        from contrasweep.trainables.paired.images.network import image_model
 
         return image_model(s, shape, len(data.classes) or TYPICAL_CLASSES)
 
     def inputs() -> tuple[Tensor, ...]:
-        from trainables.paired.images import colours
+        from contrasweep.trainables.paired.images import colours
 
         sizes = [sides, (colours.count(channels),)] if s.colour_units else [sides]
         return tuple(torch.empty(rows, *size) for size in sizes for _ in columns)

@@ -12,12 +12,12 @@ import pydantic
 from contrasweep.components import Table, parameters_of
 from contrasweep.errors import SpecError
 from contrasweep.schema import OMIT_DEFAULT, checked
-from trainables import weights as weight_files
-from trainables.external_encoders import TIMM, is_torchvision
-from trainables.external_encoders import settings as settings_of
-from trainables.paired.images import external
-from trainables.paired.images.external import ExternalStages
-from trainables.pytorch import nn
+from contrasweep.trainables import weights as weight_files
+from contrasweep.trainables.external_encoders import TIMM, is_torchvision
+from contrasweep.trainables.external_encoders import settings as settings_of
+from contrasweep.trainables.paired.images import external
+from contrasweep.trainables.paired.images.external import ExternalStages
+from contrasweep.trainables.pytorch import nn
 
 SMALL_STEM_PIXELS = 64
 """Up to this side, stem `auto` is the small one."""
@@ -81,7 +81,7 @@ class ResNet:
         sha256: str = "",
     ) -> "nn.Module":
         """The network for images of `shape` (channels, height, width), initialised from torch's global generator."""
-        from trainables.paired.images.stages import Stages
+        from contrasweep.trainables.paired.images.stages import Stages
 
         net = Stages(shape[0], self.block, self.depths, width=width, stem=stem, bn=bn, pretrained=pretrained)
         if weights:

@@ -9,13 +9,13 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import checked, resolved_config
 from contrasweep.study import dotted
-from trainables.contrastive_memory import image_shape
-from trainables.fields import Centre, MaybeCount
-from trainables.paired.images import external
-from trainables.paired.images.augmentations import AUGMENTATIONS, resolved
-from trainables.paired.images.resnets import ENCODERS, SMALL_STEM_PIXELS, stage_side
-from trainables.paired.settings import Recipe
-from trainables.weights import with_digest
+from contrasweep.trainables.contrastive_memory import image_shape
+from contrasweep.trainables.fields import Centre, MaybeCount
+from contrasweep.trainables.paired.images import external
+from contrasweep.trainables.paired.images.augmentations import AUGMENTATIONS, resolved
+from contrasweep.trainables.paired.images.resnets import ENCODERS, SMALL_STEM_PIXELS, stage_side
+from contrasweep.trainables.paired.settings import Recipe
+from contrasweep.trainables.weights import with_digest
 
 COLUMNS = {
     "pair": ("pre", "post"),

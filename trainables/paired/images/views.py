@@ -12,8 +12,8 @@ import pydantic
 from jaxtyping import Float
 
 from contrasweep.schema import checked
-from trainables import augmentations
-from trainables.pytorch import Tensor, torch
+from contrasweep.trainables import augmentations
+from contrasweep.trainables.pytorch import Tensor, torch
 
 
 @checked

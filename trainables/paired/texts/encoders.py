@@ -9,7 +9,7 @@ from typing import Annotated
 import pydantic
 
 from contrasweep.components import Table
-from trainables.pytorch import nn
+from contrasweep.trainables.pytorch import nn
 
 Width = Annotated[int, pydantic.Field(ge=1, description="Features of a word and of each stage.")]
 Dropout = Annotated[float, pydantic.Field(ge=0, le=1, description="Share of the features that a stage drops.")]
@@ -17,7 +17,7 @@ Dropout = Annotated[float, pydantic.Field(ge=0, le=1, description="Share of the 
 
 def convolution_encoder(words: int, *, width: Width = 96, dropout: Dropout = 0.2) -> "nn.Module":
     """Embeddings, then three residual convolutions; see `ConvolutionEncoder`."""
-    from trainables.paired.texts.convolutions import ConvolutionEncoder
+    from contrasweep.trainables.paired.texts.convolutions import ConvolutionEncoder
 
     return ConvolutionEncoder(words, width, dropout)
 

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from contrasweep.data import open_dataset
 from contrasweep.rows import ItemColumns
+from contrasweep.trainables import seeding
+from contrasweep.trainables.paired.network import Joint
+from contrasweep.trainables.paired.texts.convolutions import PADDING, UNKNOWN
+from contrasweep.trainables.paired.texts.network import text_model
+from contrasweep.trainables.paired.texts.settings import Settings
 from contrasweep.trial import Trial
-from trainables import seeding
-from trainables.paired.network import Joint
-from trainables.paired.texts.convolutions import PADDING, UNKNOWN
-from trainables.paired.texts.network import text_model
-from trainables.paired.texts.settings import Settings
 
 WORD = re.compile(r"[a-z]+|\d+|[^\sa-z\d]")
 

@@ -2,12 +2,12 @@
 
 import json
 
-from cluster.memory import Workload
+from contrasweep.cluster.memory import Workload
 from contrasweep.data.manifest import Manifest
 from contrasweep.schema import plain
-from trainables.paired.memory import network_output_sum, of_recipe, precision
-from trainables.paired.texts.settings import Settings
-from trainables.pytorch import nn, torch
+from contrasweep.trainables.paired.memory import network_output_sum, of_recipe, precision
+from contrasweep.trainables.paired.texts.settings import Settings
+from contrasweep.trainables.pytorch import nn, torch
 
 
 def workload(settings: Settings, data: Manifest) -> Workload:
@@ -17,7 +17,7 @@ def workload(settings: Settings, data: Manifest) -> Workload:
     network = [plain(part) for part in (s.encoder, s.latent, s.projection, s.classifier)]
 
     def build() -> "nn.Module":
-        from trainables.paired.texts.network import text_model
+        from contrasweep.trainables.paired.texts.network import text_model
 
         return text_model(s, words, classes)
 

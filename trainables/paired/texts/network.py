@@ -1,7 +1,7 @@
 """The network of paired texts."""
 
-from trainables.paired.network import Joint
-from trainables.paired.texts.settings import Settings
+from contrasweep.trainables.paired.network import Joint
+from contrasweep.trainables.paired.texts.settings import Settings
 
 
 def text_model(settings: Settings, words: int, classes: int) -> Joint:

@@ -8,9 +8,9 @@ from contrasweep.components import Component
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
-from trainables.fields import Count, Positive, Share
-from trainables.paired.settings import Latent, Recipe
-from trainables.paired.texts.encoders import ENCODERS
+from contrasweep.trainables.fields import Count, Positive, Share
+from contrasweep.trainables.paired.settings import Latent, Recipe
+from contrasweep.trainables.paired.texts.encoders import ENCODERS
 
 
 @checked

@@ -1,10 +1,10 @@
 """The datasets of reviews. A study or `contrasweep data stage` names one by its dotted path, as a user's own:
 
-trainables.review_helpfulness.datasets:CLOTHING_REVIEWS
+contrasweep.trainables.review_helpfulness.datasets:CLOTHING_REVIEWS
 """
 
-from trainables.review_helpfulness.datasets.clothing_reviews import CLOTHING_REVIEWS
-from trainables.review_helpfulness.datasets.mcr_reviews import MCR_REVIEWS
-from trainables.review_helpfulness.datasets.synthetic_reviews import SYNTHETIC_REVIEWS
+from contrasweep.trainables.review_helpfulness.datasets.clothing_reviews import CLOTHING_REVIEWS
+from contrasweep.trainables.review_helpfulness.datasets.mcr_reviews import MCR_REVIEWS
+from contrasweep.trainables.review_helpfulness.datasets.synthetic_reviews import SYNTHETIC_REVIEWS
 
 __all__ = ["CLOTHING_REVIEWS", "MCR_REVIEWS", "SYNTHETIC_REVIEWS"]

@@ -16,7 +16,14 @@ from contrasweep.data import safety
 from contrasweep.data.content import Content, Importer, Rejected
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
-from trainables.review_helpfulness.datasets.reviews import Features, Lookup, Product, Review, content, split_products
+from contrasweep.trainables.review_helpfulness.datasets.reviews import (
+    Features,
+    Lookup,
+    Product,
+    Review,
+    content,
+    split_products,
+)
 
 COLUMNS = (
     "Clothing ID",

@@ -22,7 +22,7 @@ from contrasweep.data import safety
 from contrasweep.data.content import Content, Importer, Rejected
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
-from trainables.review_helpfulness.datasets.reviews import SPLITS, Features, Product, Review, content
+from contrasweep.trainables.review_helpfulness.datasets.reviews import SPLITS, Features, Product, Review, content
 
 PER_IMAGE, PER_ITEM = 32, 128
 MAX_BYTES = 2**30

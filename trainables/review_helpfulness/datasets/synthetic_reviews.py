@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 from contrasweep.data.content import Content, Importer, Rejected
 from contrasweep.errors import SpecError
 from contrasweep.schema import checked
-from trainables.review_helpfulness.datasets.reviews import Features, Product, Review, content, split_products
+from contrasweep.trainables.review_helpfulness.datasets.reviews import (
+    Features,
+    Product,
+    Review,
+    content,
+    split_products,
+)
 
 INFORMATIVE = [f"detail{i}" for i in range(15)]
 FILLER = [f"word{i}" for i in range(60)]

@@ -10,7 +10,7 @@ seed 0, for the proposed model and PRH-Net alike. What decides are the test prod
 
 from contrasweep import AblationGrid, Arm, Replicates
 from contrasweep.config import Config, MutableConfig
-from trainables.review_helpfulness.studies.tables import (
+from contrasweep.trainables.review_helpfulness.studies.tables import (
     ABLATIONS,
     PLANTED_DATA,
     SMALL,
@@ -21,7 +21,7 @@ from trainables.review_helpfulness.studies.tables import (
     model_arms,
 )
 
-LONGEST = "trainables.review_helpfulness.longest_first:train"
+LONGEST = "contrasweep.trainables.review_helpfulness.longest_first:train"
 PLANTED = f"{PLANTED_DATA}?products=1000"
 """200 test products: with the 40 of the small studies no difference of a point could be told from none."""
 PROPOSED: Config = {"name": "proposed", **SMALL_MODELS["proposed"]}

@@ -12,10 +12,10 @@ from typing import Any
 
 from contrasweep import AblationGrid, Arm, Choice, Float, Int, Sweep
 from contrasweep.config import Config, MutableConfig
-from trainables.review_helpfulness.models import MODELS
+from contrasweep.trainables.review_helpfulness.models import MODELS
 
-TRAINABLE = "trainables.review_helpfulness:train"
-DATASETS = "trainables.review_helpfulness.datasets"
+TRAINABLE = "contrasweep.trainables.review_helpfulness:train"
+DATASETS = "contrasweep.trainables.review_helpfulness.datasets"
 MCR_REVIEWS = f"{DATASETS}:MCR_REVIEWS"
 PAPER_DATA = f"{MCR_REVIEWS}?category=Clothing"
 CATEGORIES = ("Clothing", "Electronics", "Home")

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 
 import ray
 
-from cluster.demand import wait_for_hosts
-from cluster.footprint import Footprint
-from cluster.growth import ClusterHosts, FixedHosts, Hosts
-from cluster.inventory import Inventory, ray_inventory
-from cluster.node_versions import check_nodes
+from contrasweep.cluster.demand import wait_for_hosts
+from contrasweep.cluster.footprint import Footprint
+from contrasweep.cluster.growth import ClusterHosts, FixedHosts, Hosts
+from contrasweep.cluster.inventory import Inventory, ray_inventory
+from contrasweep.cluster.node_versions import check_nodes
 from contrasweep.errors import ContrasweepError
 from contrasweep.running.engine import ray_internals
 from contrasweep.running.engine.loop import TUNE_ENVIRONMENT

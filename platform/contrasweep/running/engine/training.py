@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from cluster.footprint import Footprint
-from cluster.growth import FixedHosts
-from cluster.inventory import Inventory, read_inventory
+from contrasweep.cluster.footprint import Footprint
+from contrasweep.cluster.growth import FixedHosts
+from contrasweep.cluster.inventory import Inventory, read_inventory
 from contrasweep.code import PresentCode
 from contrasweep.planning import learned
 from contrasweep.planning.budget import Budget

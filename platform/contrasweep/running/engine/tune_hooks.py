@@ -11,7 +11,7 @@ from ray.tune.progress_reporter import ProgressReporter
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from cluster import out_of_memory
+from contrasweep.cluster import out_of_memory
 from contrasweep.errors import StorageError
 from contrasweep.running.engine import ray_internals
 from contrasweep.running.engine.active_trials import ActiveTrials

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import ray
 
-from cluster.guard import guard
-from cluster.inventory import ACCELERATOR_LABEL, Inventory
+from contrasweep.cluster.guard import guard
+from contrasweep.cluster.inventory import ACCELERATOR_LABEL, Inventory
 from contrasweep.storage.record import TrialNotes
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
-from cluster import out_of_memory
-from cluster.usage import Meter
+from contrasweep.cluster import out_of_memory
+from contrasweep.cluster.usage import Meter
 from contrasweep.errors import AttemptSuperseded, ProcessLostError, SpecError, StorageError
 from contrasweep.planning.lanes import FailedElsewhere, TrainedElsewhere, is_elsewhere
 from contrasweep.processes import scratch_folder

@@ -31,7 +31,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from contrasweep._own_packages import OWN_PACKAGES
 from contrasweep.code.finder import in_site_folder, in_standard_library
 
 GRACE_S = 2.0
@@ -373,12 +372,8 @@ def _owner(file: str) -> str:
     """Whose a source file is: `python`, `library` or `user`."""
     if in_standard_library(file) or file.startswith("<frozen"):
         return "python"
-    own = [
-        str(Path(sys.modules[name].__file__ or "").parent)
-        for name in ("contrasweep", *OWN_PACKAGES)
-        if name in sys.modules
-    ]
-    return "library" if in_site_folder(file) or file.startswith(tuple(f"{folder}/" for folder in own)) else "user"
+    own = Path(sys.modules["contrasweep"].__file__ or "").parent
+    return "library" if in_site_folder(file) or file.startswith(f"{own}/") else "user"
 
 
 def _is_users(name: str) -> bool:

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from joining_hosts import Budget, Cluster, Listener, host
 
-from cluster import growth
-from cluster.footprint import Footprint
-from cluster.growth import ClusterHosts, FixedHosts
-from cluster.inventory import ray_inventory
 from contrasweep import AblationGrid, Arm
+from contrasweep.cluster import growth
+from contrasweep.cluster.footprint import Footprint
+from contrasweep.cluster.growth import ClusterHosts, FixedHosts
+from contrasweep.cluster.inventory import ray_inventory
 from contrasweep.code import PresentCode
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.footprints import Footprints

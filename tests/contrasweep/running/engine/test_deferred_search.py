@@ -7,9 +7,9 @@ import pytest
 from joining_hosts import Budget, Cluster, Listener
 from sweeps import sweep, value_of
 
-from cluster import growth
-from cluster.footprint import Footprint
 from contrasweep import Arm, Float
+from contrasweep.cluster import growth
+from contrasweep.cluster.footprint import Footprint
 from contrasweep.code import PresentCode
 from contrasweep.planning.facade import plan
 from contrasweep.planning.footprints import Footprints

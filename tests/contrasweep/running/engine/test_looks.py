@@ -190,7 +190,10 @@ def test_a_log_that_was_tampered_with_is_refused(calm, tmp_path):
 )
 def test_wrong_replicates_are_one_line(replicates, says):
     with pytest.raises(SpecError, match=says):
-        plan(load_study("search_spaces.quickstart:STUDY", [f"replicates={replicates}", "folds=null"]), storage="runs")
+        plan(
+            load_study("contrasweep.search_spaces.quickstart:STUDY", [f"replicates={replicates}", "folds=null"]),
+            storage="runs",
+        )
 
 
 def test_replicates_travel_in_a_study_file():

@@ -11,11 +11,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from cluster.footprint import Footprint
-from cluster.guard import CONTEXT_GIB, fraction, guard
-from cluster.inventory import Gpu, Inventory, Node
 from contrasweep import AblationGrid, Arm, SpecError
 from contrasweep.cli.app import app
+from contrasweep.cluster.footprint import Footprint
+from contrasweep.cluster.guard import CONTEXT_GIB, fraction, guard
+from contrasweep.cluster.inventory import Gpu, Inventory, Node
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.grid import make_plan

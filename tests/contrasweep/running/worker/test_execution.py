@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from counting_trial import finish, train
 
-from cluster.guard import guard
 from contrasweep import data
+from contrasweep.cluster.guard import guard
 from contrasweep.errors import StorageError
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.checkpoints import Checkpoints

@@ -1,4 +1,4 @@
-"""Fused trials of `trainables.contrastive` report what they report alone, whoever is in the other slots."""
+"""Fused trials of `contrasweep.trainables.contrastive` report what they report alone, whoever is in the other slots."""
 
 import shutil
 import tempfile
@@ -14,14 +14,14 @@ from torch import nn
 
 from contrasweep.data import resolve
 from contrasweep.data.manifest import Manifest
+from contrasweep.trainables import checkpoint, contrastive_method, images
+from contrasweep.trainables.contrastive import train
+from contrasweep.trainables.encoders import ENCODERS
+from contrasweep.trainables.fusing import folding
+from contrasweep.trainables.fusing.cohorts import keys, probing
+from contrasweep.trainables.fusing.cohorts.probing import candidates
+from contrasweep.trainables.fusing.protocol import CannotFuse, Event, cohorts_of
 from contrasweep.trial import Report, Trial
-from trainables import checkpoint, contrastive_method, images
-from trainables.contrastive import train
-from trainables.encoders import ENCODERS
-from trainables.fusing import folding
-from trainables.fusing.cohorts import keys, probing
-from trainables.fusing.cohorts.probing import candidates
-from trainables.fusing.protocol import CannotFuse, Event, cohorts_of
 
 torch.set_num_threads(1)
 QUICK: dict[str, Any] = {
@@ -56,7 +56,7 @@ def trial(digits: Manifest, number: int, **config: Any) -> Trial:
     return Trial(
         "s",
         f"arm{number}",
-        "trainables.contrastive:train",
+        "contrasweep.trainables.contrastive:train",
         QUICK | own | config | {"loss": loss},
         digits,
         number % 5,

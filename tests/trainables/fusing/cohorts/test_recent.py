@@ -6,11 +6,11 @@ import pytest
 
 from contrasweep.data import resolve
 from contrasweep.data.manifest import Manifest
+from contrasweep.trainables.contrastive import train
+from contrasweep.trainables.fusing.cohorts import shared_data
+from contrasweep.trainables.fusing.cohorts.recent import Recent
+from contrasweep.trainables.fusing.protocol import cohorts_of
 from contrasweep.trial import Trial
-from trainables.contrastive import train
-from trainables.fusing.cohorts import shared_data
-from trainables.fusing.cohorts.recent import Recent
-from trainables.fusing.protocol import cohorts_of
 
 QUICK = {"encoder": {"name": "mlp", "width": 16}, "epochs": 1, "batch_size": 64}
 
@@ -72,4 +72,4 @@ def test_images_are_gone_with_their_last_member(
 
 
 def _trial(digits: Manifest, number: int) -> Trial:
-    return Trial("s", f"arm{number}", "trainables.contrastive:train", QUICK, digits, number % 5, number)
+    return Trial("s", f"arm{number}", "contrasweep.trainables.contrastive:train", QUICK, digits, number % 5, number)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from folded_members import SHAPE, Member, folded_step, furthest, members, network, train
 
-from trainables import optimisation
-from trainables.losses import LOSSES
+from contrasweep.trainables import optimisation
+from contrasweep.trainables.losses import LOSSES
 
 ENCODERS_TO_FOLD = {"cnn": {"width": 4}, "mlp": {"width": 8}, "resnet18": {"divisor": 8}}
 LOSSES_TO_FOLD = [(name, similarity) for name in LOSSES for similarity in (LOSSES[name].similarities or (None,))]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from trainables.fusing.folding import fold
+from contrasweep.trainables.fusing.folding import fold
 
 ENGINES = st.sampled_from(["grouped", "products"])
 SIDES = st.integers(4, 9)

@@ -4,10 +4,17 @@ import torch
 from folded_members import SHAPE, members, network
 from torch import nn
 
-from trainables import optimisation
-from trainables.averaging import Averaged
-from trainables.fusing.folding import FoldedAverage, FoldedLoss, FoldedTemperature, Step, fold, fold_optimizer
-from trainables.temperature import LearnableTemperature
+from contrasweep.trainables import optimisation
+from contrasweep.trainables.averaging import Averaged
+from contrasweep.trainables.fusing.folding import (
+    FoldedAverage,
+    FoldedLoss,
+    FoldedTemperature,
+    Step,
+    fold,
+    fold_optimizer,
+)
+from contrasweep.trainables.temperature import LearnableTemperature
 
 
 def test_temperature_and_average() -> None:

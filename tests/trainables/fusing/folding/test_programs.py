@@ -6,8 +6,8 @@ import pytest
 import torch
 from folded_members import SHAPE, folded_step, furthest, members, network, train
 
-from trainables import torch_internals
-from trainables.fusing.folding import fold
+from contrasweep.trainables import torch_internals
+from contrasweep.trainables.fusing.folding import fold
 
 
 @pytest.mark.long  # inductor compiles for half a minute

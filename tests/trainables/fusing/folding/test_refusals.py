@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from trainables.fusing.folding import Unfoldable, fold
+from contrasweep.trainables.fusing.folding import Unfoldable, fold
 
 
 class Noisy(nn.Module):

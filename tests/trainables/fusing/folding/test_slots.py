@@ -4,9 +4,9 @@ import pytest
 import torch
 from folded_members import SHAPE, folded_step, members, network, train
 
-from trainables.fusing.folding import ENGINES, Unfoldable, fold, folding_rule
-from trainables.fusing.folding.rules import RULES
-from trainables.fusing.folding.slots import stacked
+from contrasweep.trainables.fusing.folding import ENGINES, Unfoldable, fold, folding_rule
+from contrasweep.trainables.fusing.folding.rules import RULES
+from contrasweep.trainables.fusing.folding.slots import stacked
 
 
 def state(step, slot):

@@ -6,8 +6,8 @@ import pytest
 import ray
 
 from contrasweep.errors import ProcessLostError
-from trainables.fusing.host import actor as cohort_actor
-from trainables.fusing.host.actor import HostConnection
+from contrasweep.trainables.fusing.host import actor as cohort_actor
+from contrasweep.trainables.fusing.host.actor import HostConnection
 
 
 class Attach:

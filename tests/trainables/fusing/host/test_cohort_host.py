@@ -14,9 +14,9 @@ from raylets import wait_for
 from contrasweep import AblationGrid, Arm
 from contrasweep.planning.facade import plan, staged
 from contrasweep.planning.lanes import FailedElsewhere
-from trainables.fusing.host import host as cohort_host
-from trainables.fusing.host.host import CohortHost
-from trainables.fusing.host.messages import STOPPED_HOST, CohortFault, Message
+from contrasweep.trainables.fusing.host import host as cohort_host
+from contrasweep.trainables.fusing.host.host import CohortHost
+from contrasweep.trainables.fusing.host.messages import STOPPED_HOST, CohortFault, Message
 
 
 @pytest.fixture(scope="module")

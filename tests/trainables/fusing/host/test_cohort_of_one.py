@@ -5,11 +5,11 @@ import toy
 import toy_cohort
 
 from contrasweep.data import resolve
+from contrasweep.trainables.fusing import cohort_of_one
+from contrasweep.trainables.fusing.cohort_of_one import CohortOfOne
+from contrasweep.trainables.fusing.host.messages import CohortFault
+from contrasweep.trainables.fusing.protocol import CannotFuse
 from contrasweep.trial import Trial
-from trainables.fusing import cohort_of_one
-from trainables.fusing.cohort_of_one import CohortOfOne
-from trainables.fusing.host.messages import CohortFault
-from trainables.fusing.protocol import CannotFuse
 
 
 @pytest.fixture(autouse=True)

@@ -4,18 +4,18 @@ import pytest
 import ray
 import toy_cohort
 
-from cluster.footprint import Footprint
-from cluster.inventory import Gpu, Inventory, Node
 from contrasweep import AblationGrid, Arm
+from contrasweep.cluster.footprint import Footprint
+from contrasweep.cluster.inventory import Gpu, Inventory, Node
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.learned import Learned
 from contrasweep.running.run_context import RunContext
-from trainables.fusing import probes as probing
-from trainables.fusing.choices import Fused, fusion_of
-from trainables.fusing.probes import Probes
-from trainables.fusing.protocol import Timing
+from contrasweep.trainables.fusing import probes as probing
+from contrasweep.trainables.fusing.choices import Fused, fusion_of
+from contrasweep.trainables.fusing.probes import Probes
+from contrasweep.trainables.fusing.protocol import Timing
 
 DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(20))
 GPUS = Inventory((Node(16, 128, 1, Gpu("H100", 80.0)),))
