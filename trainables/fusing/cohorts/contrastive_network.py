@@ -1,13 +1,14 @@
-"""The networks of contrastive trials as one: what `contrastive_method.Contrastive` does in a step, for all members."""
+"""The networks of contrastive trials as one: what `contrastive.method.Contrastive` does in a step, for all members."""
 
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from contrasweep.trainables import contrastive_method, seeding
-from contrasweep.trainables.contrastive_method import Contrastive, Epoch
-from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables import seeding
+from contrasweep.trainables.contrastive import method as contrastive_method
+from contrasweep.trainables.contrastive.method import Contrastive, Epoch
+from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trainables.encoders import Shape
 from contrasweep.trainables.fusing.cohorts.buffers import batch_buffer
 from contrasweep.trainables.fusing.cohorts.cohort import Batch
@@ -32,7 +33,7 @@ class ContrastiveNetwork:
     def __init__(self, settings: Settings, shape: Shape, device: torch.device, count: int, engine: str) -> None:
         self.slots, self.device, self.autocast = Slots(count, device), device, settings.autocast
         self.going: tuple[int, ...] = tuple(range(count))
-        model = contrastive_method.network(settings, shape).to(device).train()
+        model = settings.build_network(shape).to(device).train()
         self.network = fold(model, self.slots, engine)
         of_trial = settings.build_loss()
         self.loss = FoldedLoss(of_trial, self.slots, learnable_temperature=settings.learnable_temperature)

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from contrasweep.trainables.contrastive.temperature import LOWEST, LearnableTemperature
 from contrasweep.trainables.fusing.folding.slots import Slots
-from contrasweep.trainables.temperature import LOWEST, LearnableTemperature
 
 
 class FoldedTemperature:
