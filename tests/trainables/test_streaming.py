@@ -20,8 +20,7 @@ from contrasweep.data.encoded_file import EncodedFile, EncodedWriter
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trainables import images
-from contrasweep.trainables.contrastive import train, workload
-from contrasweep.trainables.contrastive.settings import Settings
+from contrasweep.trainables.contrastive import memory, train
 from contrasweep.trainables.images import prefetched
 from contrasweep.trial import Report, Trial
 
@@ -175,9 +174,7 @@ def test_parts_of_an_epoch_take_the_steps_of_the_epoch(digits: Manifest) -> None
 
 
 def test_streamed_images_are_no_memory_of_the_device(digits: Manifest) -> None:
-    resident, streamed = (
-        workload(Settings(batch_size=16, resident_gib=gib), digits).resident_bytes for gib in (8.0, 0.0)
-    )
+    resident, streamed = (memory({"batch_size": 16, "resident_gib": gib}, digits).resident_bytes for gib in (8.0, 0.0))
     rows = digits.rows("train") + digits.rows("test")
     assert streamed - resident == 3 * 2 * 16 * 64 * 4 - rows * 64
 

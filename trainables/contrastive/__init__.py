@@ -53,12 +53,12 @@ def load_model(folder: Path, trial: Trial) -> "nn.Module":
     It takes uint8 images [n c h w] to the features or embeddings that the trial's scores are of, float32 [n d].
     """
     from contrasweep.trainables import checkpoint, images
-    from contrasweep.trainables.contrastive.method import evaluated, parts_of
+    from contrasweep.trainables.contrastive.method import evaluated, network, parts_of
     from contrasweep.trainables.exporting import FromPixels
 
     settings = Settings(**trial.config)
     train_part = images.open_images(parts_of(trial)[0], torch.device("cpu"), settings.resident_gib)
-    model = settings.build_network(train_part.shape)
+    model = network(settings, train_part.shape)
     model.load_state_dict(checkpoint.part(folder, "average" if settings.ema else "model"))
     return FromPixels(evaluated(model, settings), *train_part.moments())
 

@@ -33,7 +33,7 @@ class ContrastiveNetwork:
     def __init__(self, settings: Settings, shape: Shape, device: torch.device, count: int, engine: str) -> None:
         self.slots, self.device, self.autocast = Slots(count, device), device, settings.autocast
         self.going: tuple[int, ...] = tuple(range(count))
-        model = settings.build_network(shape).to(device).train()
+        model = contrastive_method.network(settings, shape).to(device).train()
         self.network = fold(model, self.slots, engine)
         of_trial = settings.build_loss()
         self.loss = FoldedLoss(of_trial, self.slots, learnable_temperature=settings.learnable_temperature)
