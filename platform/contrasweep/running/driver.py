@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from contrasweep.code import PresentCode
+from contrasweep.code import CurrentCode
 from contrasweep.config import Config
 from contrasweep.defaults import OF_STUDY, STORAGE
 from contrasweep.errors import StorageError
@@ -56,7 +56,7 @@ def run(
     records = StudyRecords(storage, planned.study.name)
     records.store.check_writable()
     with exclusive_driver(records) as lease:
-        code = PresentCode(planned.functions)
+        code = CurrentCode(planned.functions)
         remaining = claim(
             planned, records, code, extend=extend, retry_failed=retry_failed, rerun=rerun, changed=changed
         )

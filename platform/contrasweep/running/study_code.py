@@ -4,7 +4,7 @@ import functools
 import socket
 from collections.abc import Callable, Mapping
 
-from contrasweep.code import CodeVersion, PresentCode, differing_modules, digest_of_module, installed_version
+from contrasweep.code import CodeVersion, CurrentCode, differing_modules, digest_of_module, installed_version
 from contrasweep.errors import ContrasweepError
 from contrasweep.storage.code_files import read_version, write_code
 from contrasweep.storage.record import CodeRef
@@ -19,13 +19,13 @@ class OtherCodeHere(ContrasweepError):
 class StudyCode:
     """The driver's side: gives each trial its code, whose sources are kept when it is first met."""
 
-    def __init__(self, records: StudyRecords, present: PresentCode, on_message: Callable[[str], object]) -> None:
-        self.records, self.present, self.on_message = records, present, on_message
+    def __init__(self, records: StudyRecords, current: CurrentCode, on_message: Callable[[str], object]) -> None:
+        self.records, self.current, self.on_message = records, current, on_message
         self._kept: set[str] = set()
 
     def of(self, trial: Trial) -> CodeRef:
         """The code of `trial`, which the storage has from now on."""
-        code = self.present.of(trial.trainable, trial.config)
+        code = self.current.of(trial.trainable, trial.config)
         version = code.version
         if version.digest not in self._kept:
             if said := write_code(self.records, code):
