@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from contrasweep.running.trial_description import TrialDescription
+from contrasweep.running.run_context import TrialDescription
 
 
 class CohortPlace(NamedTuple):

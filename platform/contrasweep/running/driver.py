@@ -14,9 +14,9 @@ from contrasweep.planning import learned
 from contrasweep.planning.facade import plan, staged
 from contrasweep.results.results import Results
 from contrasweep.running.code_changes import Changed
-from contrasweep.running.locks import exclusive_driver
 from contrasweep.running.prepare import claim, tracked_study
 from contrasweep.running.publish import publish
+from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.study.study import Study
