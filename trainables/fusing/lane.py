@@ -8,7 +8,7 @@ from contrasweep.cluster import out_of_memory
 from contrasweep.cluster.packing import Placement
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.lanes import After, Ride
-from contrasweep.planning.plan import Lot, Plan
+from contrasweep.planning.plan import Plan, PlanRow
 from contrasweep.storage.record import Record, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trainables.fusing.choices import Fused, Fusion, fusion_of
@@ -77,13 +77,13 @@ class Fusing:
         changed, self.fusion.changed = self.fusion.changed, False
         return changed
 
-    def annotated(self, lots: Sequence[Lot]) -> Sequence[Lot]:
+    def annotated(self, rows: Sequence[PlanRow]) -> Sequence[PlanRow]:
         """Rows of a plan with a column that says how their trials train."""
-        return with_fusion(lots, self.fusion)
+        return with_fusion(rows, self.fusion)
 
-    def lines(self, lots: Sequence[Lot]) -> list[str]:
+    def lines(self, rows: Sequence[PlanRow]) -> list[str]:
         """A line for each cohort key, and for each reason to train alone."""
-        return fusion_lines(lots, self.fusion)
+        return fusion_lines(rows, self.fusion)
 
     def start(self, context: Any, say: Callable[[str], object]) -> None:
         """Take the context that probes and hosts need."""
