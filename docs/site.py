@@ -39,4 +39,3 @@ def _outside(page: str, link: str) -> str:
     """The file of the repository, outside of docs/, that a link of a page names; empty for one of docs/ or a folder."""
     path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page), link))
     return path if not path.startswith("docs/") and (ROOT / path).is_file() else ""
-
