@@ -8,12 +8,11 @@ from typing import Any
 
 import ray
 
-from contrasweep.running.run_context import RunContext
-from contrasweep.running.trial_description import TrialDescription
+from contrasweep.running.run_context import RunContext, TrialDescription
 from contrasweep.storage.record import CodeRef, TrialNotes
 from contrasweep.study.cohort_choice import SIZES
 from contrasweep.trainables.fusing.choices import Fusion
-from contrasweep.trainables.fusing.compile_cache import share_compiled
+from contrasweep.trainables.fusing.place import share_compiled
 from contrasweep.trainables.fusing.protocol import Timing, cohorts_of
 
 log = logging.getLogger(__name__)

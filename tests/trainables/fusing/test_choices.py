@@ -17,7 +17,7 @@ from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.lanes import Lanes
 from contrasweep.planning.learned import Learned, peak_of
-from contrasweep.planning.plan import Lot
+from contrasweep.planning.plan import PlanRow
 from contrasweep.planning.sweep import make_sweep_plan
 from contrasweep.running.engine import tune_hooks
 from contrasweep.running.engine.active_trials import ActiveTrials
@@ -27,8 +27,7 @@ from contrasweep.storage.record import Phase, Record, Status, TrialNotes
 from contrasweep.storage.store import LocalStore
 from contrasweep.trainables.fusing.choices import Fused, Unfused, fusion_of
 from contrasweep.trainables.fusing.known_engines import KnownEngines
-from contrasweep.trainables.fusing.lane import Fusing
-from contrasweep.trainables.fusing.plan_lines import fusion_lines
+from contrasweep.trainables.fusing.lane import Fusing, fusion_lines
 from contrasweep.trainables.fusing.protocol import Timing
 from contrasweep.tuning.source import FixedSource
 
@@ -236,7 +235,7 @@ def test_a_trial_alone_may_have_another_engine(monkeypatch):
     assert placements.options(trials[0]) == Footprints(study, CORES, Learned()).options(trials[0])
     assert placements.described(trials[0])["ride"]["members"] == 1
     assert placements.notes(trials[0]) == TrialNotes(gpus=0.0, engine="compiled"), "a member of no cohort"
-    assert fusion_lines([Lot("a", trials, trials[:1], {}, ())], chosen) == [
+    assert fusion_lines([PlanRow("a", trials, trials[:1], {}, ())], chosen) == [
         f"cohort    {chosen.of(trials[0]).key[:6]}: each trial alone, engine compiled, gain 2.5x trials per hour"
     ]
     described = {"id": trials[0].id, "place": placements.described(trials[0])}
