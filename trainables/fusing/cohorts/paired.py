@@ -17,9 +17,9 @@ from contrasweep.trainables.fusing.cohorts.recent import Recent
 from contrasweep.trainables.fusing.folding import Slots, Unfoldable
 from contrasweep.trainables.fusing.protocol import AUTO, CannotFuse, Fusible, Timing
 from contrasweep.trainables.paired.fitting import EVAL_BATCH_ROWS, Fit
-from contrasweep.trainables.paired.images.inputs import ImageInputs
-from contrasweep.trainables.paired.images.settings import Settings
 from contrasweep.trainables.paired.objective import Objective
+from contrasweep.trainables.paired_images.inputs import ImageInputs
+from contrasweep.trainables.paired_images.settings import Settings
 from contrasweep.trial import Trial
 
 _opened: Recent[ImageInputs] = Recent(lambda images: images.resident_bytes)

@@ -13,9 +13,9 @@ from contrasweep.trainables.fusing.cohorts.forms import form_of_loss, form_of_op
 from contrasweep.trainables.fusing.folding import Unfoldable, fold
 from contrasweep.trainables.fusing.protocol import CannotFuse
 from contrasweep.trainables.images import image_shape
-from contrasweep.trainables.paired.images.network import image_model
-from contrasweep.trainables.paired.images.settings import COLUMNS, Settings
 from contrasweep.trainables.paired.network import Joint
+from contrasweep.trainables.paired_images.network import image_model
+from contrasweep.trainables.paired_images.settings import COLUMNS, Settings
 from contrasweep.trial import Trial
 
 
