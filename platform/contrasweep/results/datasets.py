@@ -16,7 +16,7 @@ from contrasweep.statistics.checks import Floats
 from contrasweep.statistics.multiple import holm
 from contrasweep.statistics.resampling import iqm, stratified_bootstrap
 from contrasweep.storage.record import COUNTING
-from contrasweep.study.fields import DATA_AXIS
+from contrasweep.study.grid import DATA_AXIS
 
 MIN_DATASETS = 3
 
