@@ -30,7 +30,7 @@ from contrasweep.statistics.evidence import Evidence, Gaps
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.spending import Looks, SpendingName
 from contrasweep.statistics.verdicts import judge
-from contrasweep.storage.looks import HALVING, LookLog
+from contrasweep.storage.interim_log import HALVING, LookLog
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Any]
 DRAWS: dict[str, Draw] = {

@@ -14,7 +14,7 @@ from contrasweep.planning.looks import stage
 from contrasweep.planning.plan import Cell, Lot, Resolve, SweepTotals
 from contrasweep.planning.shown import ShownPlan
 from contrasweep.storage.confirmations import Confirmation, is_another, write_confirmation
-from contrasweep.storage.looks import read_looks, write_looks
+from contrasweep.storage.interim_log import read_looks, write_looks
 from contrasweep.storage.planned import is_whole, write_planned
 from contrasweep.storage.record import Phase, Record
 from contrasweep.storage.records import StudyRecords

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from contrasweep.errors import StorageError
 from contrasweep.storage.names import is_key
-from contrasweep.storage.read_limit import MAX_READ, too_large
+from contrasweep.storage.store import MAX_READ, too_large
 
 T = TypeVar("T")
 Info = dict[str, object]
