@@ -32,7 +32,6 @@ from contrasweep.storage.s3_retry import (
     positive_number,
     storage_error,
 )
-from contrasweep.storage.store import MAX_READ, too_large
 
 PART_BYTES = 8 * 2**20
 THREADS = 4

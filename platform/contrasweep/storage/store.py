@@ -11,12 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from contrasweep.errors import BrokenFileError, StorageError
-from contrasweep.storage.names import is_key, local_path
+from contrasweep.errors import StorageError
+from contrasweep.storage.names import MAX_READ, is_key, local_path, too_large
 
 COPY_BYTES = 2**20
-MAX_READ = 4 * 2**30
-"""Bytes of an object that is read at once: a forged one may have any size."""
 
 
 class Store(Protocol):
@@ -216,9 +214,3 @@ def _create(target: Path, source: Path) -> bool:
         except FileExistsError:
             return False
     return True
-
-
-def too_large(uri: str, key: str, size: int, limit: int) -> BrokenFileError:
-    """Return the error for an object that is not read because of its size, in bytes."""
-    problem = f"it has {size:,} bytes, and {limit:,} are read"
-    return BrokenFileError(f"{uri}/{key}", problem, "nothing here writes such a one; delete it")
