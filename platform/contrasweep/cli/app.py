@@ -134,7 +134,7 @@ def run(
     """Run a study, or go on with it; here, or on the Ray cluster in RAY_ADDRESS. Prints the table at the end."""
     from contrasweep.report.search_notes import search_notes
     from contrasweep.running.driver import run as run_study
-    from contrasweep.running.submitted_code import check_submitted
+    from contrasweep.running.study_code import check_submitted
 
     declared = load_study(study, sets or [])
     if submitted_code is not None:

@@ -11,7 +11,7 @@ from contrasweep.cluster.footprint import Footprint, LearnedFootprint, OnType
 from contrasweep.cluster.inventory import Inventory
 from contrasweep.cluster.memory import Workload
 from contrasweep.cluster.packing import Placement, default_footprint, options, why_not
-from contrasweep.code import PresentCode
+from contrasweep.code import CurrentCode
 from contrasweep.errors import SpecError
 from contrasweep.imports import TRAINING, in_one_line, is_installed
 from contrasweep.planning import kept_counts
@@ -53,7 +53,7 @@ class Footprints:
             for name, arm in study.arms.items()
         }
         functions = {trainable_path(arm): arm.trainable for arm in study.arms.values() if callable(arm.trainable)}
-        self._code = PresentCode(functions)
+        self._code = CurrentCode(functions)
         self._workloads: dict[Cell, Workload | None] = {}
         self._counts: dict[Hashable, Counted | None] = {}
         self._whys: dict[Cell, str] = {}

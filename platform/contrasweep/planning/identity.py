@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from contrasweep.code import KEPT, Code, CodeVersion, PresentCode, difference
+from contrasweep.code import KEPT, Code, CodeVersion, CurrentCode, difference
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.code_files import accepted, read_sources
 from contrasweep.storage.record import Record
@@ -62,9 +62,9 @@ class CodeComparison:
 
 
 def compare_code(
-    records: StudyRecords, finished: Iterable[Record], trials: Sequence[Trial], present: PresentCode, total: int | None
+    records: StudyRecords, finished: Iterable[Record], trials: Sequence[Trial], current: CurrentCode, total: int | None
 ) -> CodeComparison:
-    """Compare the code of a study's records, and of its checkpoints without a record, with the present one.
+    """Compare the code of a study's records, and of its checkpoints without a record, with the current one.
 
     `trials` are those of the plan as far as they are known: a checkpoint of another trial (of a search) is compared
     with the code of all of them.
@@ -76,14 +76,14 @@ def compare_code(
     count = 0
     for record in finished:
         count += 1
-        code = present.of(record.trainable, record.config)
+        code = current.of(record.trainable, record.config)
         codes[code.version.digest] = code
         if record.code.digest != code.version.digest:
             recorded[record.code.digest, code.version.digest].append(record)
     planned = {trial.id: trial for trial in trials}
     for trial_id in sorted(records.begun()):
         own = [planned[trial_id]] if trial_id in planned else trials
-        might = {code.version.digest: code for code in (present.of(t.trainable, t.config) for t in own)}
+        might = {code.version.digest: code for code in (current.of(t.trainable, t.config) for t in own)}
         digest = checkpoint_code(records, trial_id)
         if digest is not None and might and digest not in might:
             new = next(iter(might))
@@ -126,9 +126,9 @@ def texts(code: Code) -> dict[str, str]:
     return {s.file: s.data.decode("utf-8", "replace") for s in code.sources.values() if s.file.endswith(KEPT)}
 
 
-def version_notes(finished: Iterable[Record], present: Iterable[CodeVersion]) -> list[str]:
+def version_notes(finished: Iterable[Record], current: Iterable[CodeVersion]) -> list[str]:
     """A line for each package that recorded trials ran with in another version than it has here."""
-    here = {name: version for code in present for name, version in code.distributions.items() if version}
+    here = {name: version for code in current for name, version in code.distributions.items() if version}
     ran: dict[tuple[str, str], int] = defaultdict(int)
     total = 0
     for record in finished:

@@ -24,8 +24,8 @@ import contrasweep.cluster.memory
 import contrasweep.cluster.work
 from contrasweep.cluster.memory import Workload
 from contrasweep.cluster.work import NO_WORK, Work
-from contrasweep.code import PresentCode
-from contrasweep.code.distributions import installed_version
+from contrasweep.code import CurrentCode
+from contrasweep.code.finder import installed_version
 from contrasweep.data.cache import cache_folder
 from contrasweep.errors import StorageError
 from contrasweep.storage.names import local_path
@@ -39,7 +39,7 @@ MAX_BYTES = 1 << 20
 """A file that is larger is none of ours, and not read; a key that is longer is not kept."""
 
 
-def key_of(work: Workload, hook: object, trial: Trial, code: PresentCode) -> str | None:
+def key_of(work: Workload, hook: object, trial: Trial, code: CurrentCode) -> str | None:
     """All that the count of `work` depends on, as text: the shape of the workload, the trial's config and data, the
     code that its trainable reaches, the versions of what that imports, of PyTorch and of Python, and how it is counted.
 

@@ -2,7 +2,6 @@
 
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.planning import learned
-from contrasweep.running.locks import exclusive_driver
 from contrasweep.storage import compact
 from contrasweep.storage.archive import (
     ArchivedTrials,
@@ -12,6 +11,7 @@ from contrasweep.storage.archive import (
     list_archived,
     restore_trials,
 )
+from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.record import Status
 from contrasweep.storage.records import StudyRecords
 

@@ -21,7 +21,7 @@ from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 
 from contrasweep.errors import StorageError
-from contrasweep.storage.names import is_key
+from contrasweep.storage.names import MAX_READ, is_key, too_large
 from contrasweep.storage.s3_retry import (
     CONDITION_UNSUPPORTED,
     PRECONDITION_FAILED,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from command_line import contrasweep
 
-from contrasweep.running.locks import exclusive_driver
 from contrasweep.storage.archive import list_archived
+from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.records import StudyRecords
 
 METHOD = """

@@ -3,7 +3,7 @@
 It is no child of the worker: Ray kills those with SIGKILL when it ends a worker, which leaves a command no time to save
 what it has. Run as a script by `commands.process`, with two descriptors of pipes before the command's words:
 
-    guardian.py CONTROL STATUS WORD ...
+    supervisor.py CONTROL STATUS WORD ...
 
 When CONTROL closes, by the worker or with it, the command's process group gets SIGTERM, and what is left of it
 `GRACE_S` later SIGKILL. To STATUS it writes `started PID`, or `refused ERRNO` where the command cannot be started, then

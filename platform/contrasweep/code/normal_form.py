@@ -1,10 +1,16 @@
-"""What a module's source means: its digest without comments, docstrings and formatting, and what it imports.
+"""The normal form of a module's source: its digest without comments, docstrings and formatting, and what it imports.
 
-The digest is taken from the syntax tree by our own walk, not by `ast.dump` or `ast.unparse`, whose texts change from
-one Python to the next: fields that are empty, positions and kinds of quotes are left out, so that Python 3.11 to 3.14
-give one digest for one source. What a newer grammar parses differently (a handful of f-strings) would give another.
+The digest is taken from the syntax tree by a walk of our own. The texts of `ast.dump` and `ast.unparse` change from one
+Python to the next. Empty fields, positions and kinds of quotes are left out, so that Python 3.11 to 3.14 give one
+digest for one source. A handful of f-strings that a newer grammar parses differently would give another.
 
-Left out too are the parts that `unread` finds: what never runs when the module is imported, and studies.
+Code that changes no trial is left out too:
+
+- The body of `if TYPE_CHECKING:`, which never runs.
+- The body of `if __name__ == "__main__":`, which does not run when the module is imported. In the script that runs, the
+  body counts if it sets a name that the rest of the script reads.
+- A study that the module declares (`STUDY = AblationGrid(...)`) and does not read. All that a study says stands in the
+  settings of its trials, so that one more arm is no other code.
 """
 
 import ast
@@ -14,9 +20,8 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-from contrasweep.code.unread import asks_for_main, main_sets_names, study_declarations
-
 DIGEST_DIGITS = 16
+_STUDIES = {"AblationGrid", "Sweep"}
 _SKIPPED = {"ctx", "kind", "type_comment", "type_ignores", "lineno", "col_offset", "end_lineno", "end_col_offset"}
 _DOCUMENTED = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _CACHE_SIZE = 4096
@@ -33,24 +38,17 @@ class Import:
 
 
 @dataclass(frozen=True)
-class Meaning:
-    """The digest of a module's source, and its imports in the order in which they stand. `discovers` is whether it
-    lists the modules of a package (`pkgutil.iter_modules`, `walk_packages`), to import them all by name; `exports` is
-    its `__all__`, where that is a list of texts."""
+class NormalForm:
+    """The digest of a module's source, and its imports in the order in which they stand.
+
+    `discovers`: the module lists the modules of a package (`pkgutil.iter_modules`, `walk_packages`), to import each by
+    name. `exports`: its `__all__`, where that is a list of texts.
+    """
 
     digest: str
     imports: tuple[Import, ...] = ()
     discovers: bool = False
     exports: tuple[str, ...] = ()
-
-
-def meaning(source: bytes, *, is_main: bool = False, is_command: bool = False) -> Meaning:
-    """The meaning of `source`; one that is not Python of this version counts by its bytes and imports nothing.
-
-    `is_main` is set for the script that runs, which holds a trainable; `is_command` for one that a trial runs, of which
-    all counts.
-    """
-    return _meaning(source, is_main, is_command)
 
 
 def short_digest(data: bytes) -> str:
@@ -59,16 +57,21 @@ def short_digest(data: bytes) -> str:
 
 
 @functools.lru_cache(_CACHE_SIZE)
-def _meaning(source: bytes, is_main: bool, is_command: bool) -> Meaning:
+def normal_form(source: bytes, *, is_main: bool = False, is_command: bool = False) -> NormalForm:
+    """Return the normal form of `source`. Source that is not Python of this version counts by its bytes.
+
+    `is_main` is set for the script that runs, which holds a trainable. `is_command` is set for a script that a trial
+    runs, of which everything counts.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of invalid escapes in the user's strings
             tree = ast.parse(source)
         walk = _Walk(tree, is_main, is_command)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # ValueError: null bytes
-        return Meaning(short_digest(source))
+        return NormalForm(short_digest(source))
     text = "\n".join(walk.words).encode("utf-8", "surrogatepass")
-    return Meaning(short_digest(text), tuple(walk.imports), walk.discovers, _exports(tree))
+    return NormalForm(short_digest(text), tuple(walk.imports), walk.discovers, _exports(tree))
 
 
 class _Walk:
@@ -79,8 +82,8 @@ class _Walk:
         self.write = self.words.append
         self.imports: list[Import] = []
         self.discovers = False
-        self.main_counts = is_command or (is_main and main_sets_names(tree))
-        self.declared = study_declarations(tree)
+        self.main_counts = is_command or (is_main and _main_sets_names(tree))
+        self.declared = _study_declarations(tree)
         self.node(tree)
 
     def node(self, node: Any) -> None:
@@ -138,7 +141,7 @@ class _Walk:
         test = node.test  # type: ignore[attr-defined]
         if isinstance(test, ast.Name | ast.Attribute):
             return (test.id if isinstance(test, ast.Name) else test.attr) == "TYPE_CHECKING"
-        return not self.main_counts and asks_for_main(test)
+        return not self.main_counts and _asks_for_main(test)
 
     def note(self, node: ast.AST) -> None:
         """Keep what a statement or call imports."""
@@ -207,3 +210,65 @@ def _constant(value: object) -> str:
 
 def _is_docstring(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _main_sets_names(tree: ast.Module) -> bool:
+    """Whether a script's `if __name__ == "__main__":` sets what the rest of it may read."""
+    blocks = [node for node in tree.body if isinstance(node, ast.If) and _asks_for_main(node.test)]
+    inside = {id(part): part for block in blocks for part in ast.walk(block)}
+    names = set()
+    for part in inside.values():
+        if isinstance(getattr(part, "ctx", None), ast.Store):
+            if not isinstance(part, ast.Name):
+                return True  # an attribute or an item of anything
+            names.add(part.id)
+    read = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in inside}
+    return bool(names & read)
+
+
+def _asks_for_main(test: ast.expr) -> bool:
+    """Whether a condition is `__name__ == "__main__"`."""
+    if not isinstance(test, ast.Compare):
+        return False
+    left, right = test.left, test.comparators[0]
+    return (
+        isinstance(left, ast.Name)
+        and left.id == "__name__"
+        and isinstance(test.ops[0], ast.Eq)
+        and isinstance(right, ast.Constant)
+        and right.value == "__main__"
+    )
+
+
+def _study_declarations(tree: ast.Module) -> set[ast.AST]:
+    """Assignments of studies at the top level whose names nothing else in the module reads."""
+    makers = _study_makers(tree)
+    if not makers:
+        return set()
+    declarations: dict[str, ast.AST] = {}
+    for node in tree.body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        value = getattr(node, "value", None)
+        if len(targets) != 1 or not isinstance(targets[0], ast.Name) or not isinstance(value, ast.Call):
+            continue
+        if ast.unparse(value.func) in makers:
+            declarations[targets[0].id] = node
+    inside = {id(part) for node in declarations.values() for part in ast.walk(node)}
+    for part in ast.walk(tree) if declarations else ():
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and id(part) not in inside:
+            declarations.pop(part.id, None)
+    return set(declarations.values())
+
+
+def _study_makers(tree: ast.Module) -> set[str]:
+    """How the module writes the names of our studies: `cs.AblationGrid`, `Sweep`."""
+    makers = set()
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            names = {alias.asname or alias.name for alias in node.names if alias.name == "contrasweep"}
+            makers |= {f"{name}.{study}" for name in names for study in _STUDIES}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "contrasweep":
+            makers |= {alias.asname or alias.name for alias in node.names if alias.name in _STUDIES}
+    return makers

@@ -39,7 +39,7 @@ def check(words: Sequence[str], config: Config) -> None:
     if not words:
         raise SpecError("a command has at least one word", place=COMMAND, value=list(words))
     known = [*OWN, *_leaves(config)]
-    for name in placeholders(words):
+    for name in names(words):
         if name not in known and _inner(config, name) is None:
             raise SpecError(
                 "the command names a setting that the config does not have",
@@ -52,14 +52,14 @@ def check(words: Sequence[str], config: Config) -> None:
     _check_program(words)
 
 
-def placeholders(words: Sequence[str]) -> list[str]:
+def names(words: Sequence[str]) -> list[str]:
     """The names in braces, each once, in their order."""
     return list(dict.fromkeys(name for word in words for name in _PLACEHOLDER.findall(word)))
 
 
 def unplaced(words: Sequence[str], keys: Collection[str]) -> list[str]:
     """The dotted `keys` of a config that no placeholder names."""
-    named = placeholders(words)
+    named = names(words)
     return [key for key in keys if key != COMMAND and not any(f"{key}.".startswith(f"{name}.") for name in named)]
 
 
