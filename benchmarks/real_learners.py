@@ -26,8 +26,8 @@ from benchmarks.resumable import write_lines
 from scipy import stats
 
 from contrasweep import AblationGrid, Arm, Replicates
-from contrasweep.planning.facade import plan
-from contrasweep.planning.identity import CurrentCode
+from contrasweep.planning.code_comparison import CurrentCode
+from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
 from contrasweep.running.engine.interim_source import InterimSource
 from contrasweep.running.prepare import claim

@@ -200,7 +200,7 @@ def _texts(records: "StudyRecords", by_code: "dict[str, list[Record]]", digest: 
     from contrasweep.code import CurrentCode
     from contrasweep.errors import StorageError
     from contrasweep.imports import import_from_here
-    from contrasweep.planning.identity import texts
+    from contrasweep.planning.code_comparison import texts
     from contrasweep.storage.code_files import read_sources
 
     if digest == NOW:

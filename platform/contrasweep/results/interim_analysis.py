@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from contrasweep.config import Config
-from contrasweep.planning.looks import Planned, Stage, cell_name, spending_time
 from contrasweep.planning.plan import Cell, Plan
+from contrasweep.planning.stages import Planned, Stage, cell_name, spending_time
 from contrasweep.planning.sweep import SweepPlan
 from contrasweep.results.cells import label
 from contrasweep.results.results import Results

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast, get_args
 from contrasweep.code import CurrentCode
 from contrasweep.errors import ContrasweepError, SpecError, choose_from
 from contrasweep.planning import learned
-from contrasweep.planning.identity import CodeComparison, compare_code, version_notes
+from contrasweep.planning.code_comparison import CodeComparison, compare_code, version_notes
 from contrasweep.planning.plan import Plan
 from contrasweep.planning.selection import selected_trials
 from contrasweep.running.failures import lacks_metric, unreported_metric

@@ -11,7 +11,7 @@ from contrasweep.config import Config
 from contrasweep.defaults import OF_STUDY, STORAGE
 from contrasweep.errors import StorageError
 from contrasweep.planning import learned
-from contrasweep.planning.facade import plan, staged
+from contrasweep.planning.planner import plan, staged
 from contrasweep.results.results import Results
 from contrasweep.running.code_changes import Changed
 from contrasweep.running.prepare import claim, tracked_study

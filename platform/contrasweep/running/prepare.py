@@ -9,8 +9,8 @@ from pathlib import Path
 
 from contrasweep.code import CurrentCode
 from contrasweep.data.manifest import Manifest
-from contrasweep.planning.looks import check_log
 from contrasweep.planning.plan import Plan
+from contrasweep.planning.stages import check_log
 from contrasweep.running.code_changes import Changed, decide, metric_was_mended
 from contrasweep.running.versions import versions
 from contrasweep.secrets import redacted

@@ -7,9 +7,9 @@ import pytest
 from looks import drive_looks, noise
 
 from contrasweep import AblationGrid, Arm, Replicates
-from contrasweep.planning.facade import plan
 from contrasweep.planning.forecast import forecast
-from contrasweep.planning.sizes import other_question, planned_sizes
+from contrasweep.planning.planner import plan
+from contrasweep.planning.power import other_question, planned_sizes
 from contrasweep.report import render
 from contrasweep.results.results import Results
 from contrasweep.statistics.family import Family

@@ -13,7 +13,7 @@ from raylets import wait_for
 
 from contrasweep import AblationGrid, Arm, Float, Replicates, Sweep
 from contrasweep.code import CurrentCode
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
 from contrasweep.running.driver import run
 from contrasweep.running.engine.interim_source import InterimSource

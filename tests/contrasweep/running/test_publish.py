@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from contrasweep import AblationGrid, Arm
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
 from contrasweep.running.driver import run
 from contrasweep.storage.checkpoints import Checkpoints

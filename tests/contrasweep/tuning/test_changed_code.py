@@ -8,7 +8,7 @@ from sweeps import LR, drive, record_of, sweep
 from contrasweep import Arm, Float
 from contrasweep.code import CurrentCode
 from contrasweep.planning import learned
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.running.archive_restore import restore
 from contrasweep.running.code_changes import CodeChanged, decide
 from contrasweep.running.study_code import StudyCode

@@ -11,9 +11,9 @@ from contrasweep import Arm, Float
 from contrasweep.cluster import growth
 from contrasweep.cluster.footprint import Footprint
 from contrasweep.code import CurrentCode
-from contrasweep.planning.facade import plan
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.learned import Learned
+from contrasweep.planning.planner import plan
 from contrasweep.running.code_changes import decide, refused_trials
 from contrasweep.running.engine.active_trials import ActiveTrials
 from contrasweep.running.engine.deferred import MAX_WAITING_PER_ARM, DeferredTrials

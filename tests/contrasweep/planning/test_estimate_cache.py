@@ -14,10 +14,10 @@ from contrasweep.cluster.inventory import Inventory, Node
 from contrasweep.cluster.memory import Workload
 from contrasweep.cluster.work import Work
 from contrasweep.data.manifest import Folds, Manifest, Shard
-from contrasweep.planning import kept_counts
+from contrasweep.planning import estimate_cache
+from contrasweep.planning.estimate_cache import Estimate
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.grid import make_plan
-from contrasweep.planning.kept_counts import Counted
 from contrasweep.planning.learned import Learned
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -71,9 +71,9 @@ def test_another_config_data_code_or_version_is_counted_anew(monkeypatch):
     other = Manifest("d", "/nowhere", "labelled-image", {"train": (Shard("b", 41, 1, "bb"),)}, ("x",), {}, Folds(5))
     noted(data=other)
     assert len(BUILT) == 3
-    monkeypatch.setattr(kept_counts, "installed_version", lambda name: "0.0")
+    monkeypatch.setattr(estimate_cache, "installed_version", lambda name: "0.0")
     noted()
-    monkeypatch.setattr(kept_counts, "_counting", lambda: "counted otherwise")
+    monkeypatch.setattr(estimate_cache, "_counting", lambda: "counted otherwise")
     noted()
     assert len(BUILT) == 5
 
@@ -114,23 +114,23 @@ def test_a_broken_or_foreign_file_is_ignored_and_replaced(content, cache):
     first = noted()
     (file,) = cache.iterdir()
     kept = file.read_bytes()
-    file.write_bytes(b" " * (kept_counts.MAX_BYTES + 1) if content == b"large" else content)
+    file.write_bytes(b" " * (estimate_cache.MAX_BYTES + 1) if content == b"large" else content)
     assert noted() == first and BUILT == [4, 4]
     assert file.read_bytes() == kept
 
 
 @pytest.mark.parametrize("gib", ["NaN", "Infinity", "-1.0", '"1.0"', "true", "null"])
 def test_a_kept_count_that_is_no_amount_is_ignored(gib, cache):
-    counted = Counted(1.5, Work(2.0, 3.0, 4.0))
-    kept_counts.write("a key", counted)
-    assert kept_counts.read("a key") == counted
+    counted = Estimate(1.5, Work(2.0, 3.0, 4.0))
+    estimate_cache.write("a key", counted)
+    assert estimate_cache.read("a key") == counted
     (file,) = cache.iterdir()
     whole = file.read_text()
     for number in ("1.5", "2.0", "3.0", "4.0"):
         file.write_text(whole.replace(f": {number}", f": {gib}"))
-        assert kept_counts.read("a key") is None, number
+        assert estimate_cache.read("a key") is None, number
     file.write_text('{"key": "a key", "gib": 1.5}')  # of a version that counted no work
-    assert kept_counts.read("a key") is None
+    assert estimate_cache.read("a key") is None
 
 
 def test_a_folder_in_the_place_of_a_file_and_a_cache_that_is_a_file_cost_time_only(cache, monkeypatch):
@@ -145,24 +145,24 @@ def test_a_folder_in_the_place_of_a_file_and_a_cache_that_is_a_file_cost_time_on
 
 
 def test_the_number_of_files_is_bounded(cache, monkeypatch):
-    monkeypatch.setattr(kept_counts, "MAX_COUNTS", 8)
+    monkeypatch.setattr(estimate_cache, "MAX_COUNTS", 8)
     for number in range(30):
-        kept_counts.write(f"key {number}", Counted(float(number)))
+        estimate_cache.write(f"key {number}", Estimate(float(number)))
         assert len(list(cache.iterdir())) <= 8
-    assert any(kept_counts.read(f"key {number}") == Counted(float(number)) for number in range(30))
+    assert any(estimate_cache.read(f"key {number}") == Estimate(float(number)) for number in range(30))
 
 
 def test_processes_that_write_and_read_at_once_see_whole_counts_only(cache):
     """Each of two processes replaces the same counts again and again; whatever is read of them is whole."""
     code = """
 import json
-from contrasweep.planning import kept_counts
+from contrasweep.planning import estimate_cache
 seen = []
 for turn in range(100):
     for number in range(3):
-        counted = kept_counts.Counted(number + 0.5)
-        kept_counts.write(f"key {number}", counted)
-        seen.append(kept_counts.read(f"key {number}") == counted)
+        counted = estimate_cache.Estimate(number + 0.5)
+        estimate_cache.write(f"key {number}", counted)
+        seen.append(estimate_cache.read(f"key {number}") == counted)
 print(json.dumps([len(seen), all(seen)]))
 """
     environment = {**os.environ, "PYTHONPATH": IMPORTED}

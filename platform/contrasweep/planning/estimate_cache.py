@@ -77,14 +77,14 @@ def key_of(work: Workload, hook: object, trial: Trial, code: CurrentCode) -> str
     )
 
 
-class Counted(NamedTuple):
+class Estimate(NamedTuple):
     """GiB that training holds, before calibration, and the work of a step."""
 
     gib: float
     work: Work = NO_WORK
 
 
-def read(key: str) -> Counted | None:
+def read(key: str) -> Estimate | None:
     """The count that is kept for `key`; None where there is none that is whole and for exactly this key."""
     try:
         kept = json.loads(_store().read(_name(key), MAX_BYTES))
@@ -93,10 +93,10 @@ def read(key: str) -> Counted | None:
     if not isinstance(kept, dict) or kept.get("key") != key:
         return None
     numbers = [number for name in ("gib", *WORK) if _is_amount(number := kept.get(name))]
-    return Counted(numbers[0], Work(*numbers[1:])) if len(numbers) == 1 + len(WORK) else None
+    return Estimate(numbers[0], Work(*numbers[1:])) if len(numbers) == 1 + len(WORK) else None
 
 
-def write(key: str, counted: Counted) -> None:
+def write(key: str, counted: Estimate) -> None:
     """Keep a count, and no more than `MAX_COUNTS`. A cache that cannot be written costs the next plan its time only."""
     data = json.dumps({"key": key, "gib": float(counted.gib), **vars(counted.work)}).encode()
     if len(data) > MAX_BYTES:
