@@ -17,8 +17,7 @@ from contrasweep.results.results import Results
 from contrasweep.statistics.comparison import Comparison
 from contrasweep.statistics.evidence import Evidence
 from contrasweep.statistics.family import Family
-from contrasweep.statistics.group_sequential import Standing, judge_looks
-from contrasweep.statistics.spending import Looks
+from contrasweep.statistics.group_sequential import Looks, Standing, judge_looks
 from contrasweep.storage.interim_log import (
     HALVING,
     VERDICTS,
