@@ -25,16 +25,17 @@ from contrasweep.trainables import (
     optimisation,
     process_group,
     seeding,
-    transfer,
 )
-from contrasweep.trainables.averaging import Averaged
-from contrasweep.trainables.contrastive_settings import Settings, initial_temperature
+from contrasweep.trainables.contrastive import transfer
+from contrasweep.trainables.contrastive.averaging import Averaged
+from contrasweep.trainables.contrastive.gradcache import chunked_step
+from contrasweep.trainables.contrastive.settings import Settings, initial_temperature
+from contrasweep.trainables.contrastive.targets import Targets
+from contrasweep.trainables.contrastive.temperature import LearnableTemperature
+from contrasweep.trainables.encoders import Shape
 from contrasweep.trainables.evaluation import target_noise
-from contrasweep.trainables.gradcache import chunked_step
 from contrasweep.trainables.losses import distributed
 from contrasweep.trainables.losses.negatives import Counts, counted, counts_of, has_signed_scores
-from contrasweep.trainables.targets import Targets
-from contrasweep.trainables.temperature import LearnableTemperature
 from contrasweep.trial import Trial
 
 EVAL_BATCH_ROWS = 1024
@@ -332,11 +333,10 @@ def parts_of(trial: Trial) -> list[Part]:
     return list(data.parts(trial.fold))
 
 
-def network(settings: Settings, shape: tuple[int, int, int]) -> nn.Sequential:
-    """Encoder and projection head for images of `shape` (channels, height, width)."""
-    encoder = settings.encoder.build(shape)
-    model = nn.Sequential(encoder, settings.projection.build(encoder.dim))
-    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]  # faster, on CPUs by a quarter
+def network(settings: Settings, shape: Shape) -> nn.Sequential:
+    """Encoder and projection head for images of `shape` (channels, height, width), in the faster memory layout."""
+    model = settings.build_network(shape)
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]  # on CPUs a quarter
 
 
 def evaluated(model: nn.Sequential, settings: Settings) -> nn.Module:

@@ -5,18 +5,20 @@ from typing import Annotated, Literal
 
 import pydantic
 
+from contrasweep import canonical
 from contrasweep.components import Component
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
 from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trainables import external_augmentations, external_encoders, losses, torch_optimizers
 from contrasweep.trainables.augmentations import AUGMENTATIONS, resolved
-from contrasweep.trainables.encoders import ENCODERS, HEADS
+from contrasweep.trainables.contrastive.targets import TARGETS, check_targets
+from contrasweep.trainables.contrastive.transfer import with_digests
+from contrasweep.trainables.encoders import ENCODERS, HEADS, Shape
 from contrasweep.trainables.fields import BelowOne, Count, Device, MaybeCount, NotNegative, Positive
 from contrasweep.trainables.losses import LOSSES, external_check
 from contrasweep.trainables.optimisation import OPTIMIZERS
-from contrasweep.trainables.targets import TARGETS, table
-from contrasweep.trainables.transfer import with_digests
+from contrasweep.trainables.pytorch import nn
 from contrasweep.trainables.weights import with_digest
 
 RESIDENT_GIB = 8.0
@@ -111,7 +113,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         loss = self.build_loss()
-        table.check(self.targets, loss)
+        check_targets(self.targets, loss)
         if self.learnable_temperature:
             initial_temperature(loss)
         if self.targets.name != "batch" and self.chunk_rows:
@@ -159,6 +161,16 @@ class Settings:
             warmup_epochs=warmup,
             transfer=with_digests(self.transfer, data),
         )
+
+    @property
+    def network_text(self) -> str:
+        """Encoder and head with their parameters, as text."""
+        return " ".join(canonical.dumps(part.to_plain()) for part in (self.encoder, self.projection))
+
+    def build_network(self, shape: Shape) -> "nn.Sequential":
+        """Build encoder and projection head for images of `shape`, initialised from torch's global generator."""
+        encoder = self.encoder.build(shape)
+        return nn.Sequential(encoder, self.projection.build(encoder.dim))
 
     @property
     def needs_labels(self) -> bool:
