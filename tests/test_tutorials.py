@@ -1,4 +1,4 @@
-"""The tutorials, as a reader would do them: their files written, their commands run, in a folder outside of the repository."""
+"""The tutorials as a reader does them: files written, commands run, in a folder outside of the repository."""
 
 import os
 import re
