@@ -45,7 +45,7 @@ from contrasweep.cli import app as application
 from contrasweep.cli import main
 from contrasweep.code import code_of
 from contrasweep.planning import learned
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.running.prepare import study_document
 from contrasweep.storage.code_files import accept, write_code
 from contrasweep.storage.json_file import _HEADER, _digest

@@ -197,16 +197,16 @@ def _resolved(by_code: "dict[str, list[Record]]", word: str, other: str) -> tupl
 
 def _texts(records: "StudyRecords", by_code: "dict[str, list[Record]]", digest: str, like: str) -> dict[str, str]:
     """File -> text of a code; of `now`, of what the trials of the code `like` would run."""
-    from contrasweep.code import PresentCode
+    from contrasweep.code import CurrentCode
     from contrasweep.errors import StorageError
     from contrasweep.imports import import_from_here
-    from contrasweep.planning.identity import texts
+    from contrasweep.planning.code_comparison import texts
     from contrasweep.storage.code_files import read_sources
 
     if digest == NOW:
         import_from_here()  # the trials' package is found where `run` finds it
         record = by_code[like][0]
-        return texts(PresentCode({}).of(record.trainable, record.config))
+        return texts(CurrentCode({}).of(record.trainable, record.config))
     sources = read_sources(records, digest)
     if sources is None:
         raise StorageError(f"the sources of code {digest} were not kept in {records.storage}/{records.study}/code")

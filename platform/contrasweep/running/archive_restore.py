@@ -2,8 +2,8 @@
 
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.planning import learned
-from contrasweep.running.locks import exclusive_driver
 from contrasweep.storage import compact
+from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.record import Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.superseded import PutAside, check_name, finish_move, put_aside, put_aside_so_far, put_back

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from contrasweep.code import PresentCode
+from contrasweep.code import CurrentCode
 from contrasweep.config import Config
 from contrasweep.defaults import OF_STUDY, STORAGE
 from contrasweep.errors import StorageError
 from contrasweep.planning import learned
-from contrasweep.planning.facade import plan, staged
+from contrasweep.planning.planner import plan, staged
 from contrasweep.results.results import Results
 from contrasweep.running.code_changes import Changed
-from contrasweep.running.locks import exclusive_driver
 from contrasweep.running.prepare import claim, tracked_study
 from contrasweep.running.publish import publish
+from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.study.study import Study
@@ -56,7 +56,7 @@ def run(
     records = StudyRecords(storage, planned.study.name)
     records.store.check_writable()
     with exclusive_driver(records) as lease:
-        code = PresentCode(planned.functions)
+        code = CurrentCode(planned.functions)
         remaining = claim(
             planned, records, code, extend=extend, retry_failed=retry_failed, rerun=rerun, changed=changed
         )

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from contrasweep.code import PresentCode
+from contrasweep.code import CurrentCode
 from contrasweep.data.manifest import Manifest
-from contrasweep.planning.looks import check_log
 from contrasweep.planning.plan import Plan
+from contrasweep.planning.stages import check_log
 from contrasweep.running.code_changes import Changed, decide, metric_was_mended
 from contrasweep.running.versions import versions
 from contrasweep.secrets import redacted
@@ -37,7 +37,7 @@ class Remaining:
 def claim(
     plan: Plan,
     records: StudyRecords,
-    code: PresentCode,
+    code: CurrentCode,
     *,
     extend: bool,
     retry_failed: bool,

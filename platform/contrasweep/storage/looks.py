@@ -64,7 +64,7 @@ class LookAt:
 @dataclass(frozen=True)
 class LookTaken:
     """A look: at how many replicates of the cells that were still open, at which time of alpha's spending (0 to 1),
-    what every comparison of the family came to, and the cells (as `planning.looks.cell_name`) that get no more."""
+    what every comparison of the family came to, and the cells (as `planning.stages.cell_name`) that get no more."""
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 

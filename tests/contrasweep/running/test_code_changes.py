@@ -3,7 +3,7 @@
 import pytest
 
 from contrasweep import AblationGrid, Arm, SpecError, plan
-from contrasweep.code import PresentCode
+from contrasweep.code import CurrentCode
 from contrasweep.running.code_changes import CodeChanged, decide
 from contrasweep.running.study_code import StudyCode
 from contrasweep.running.worker.execution import Execution
@@ -42,11 +42,11 @@ class Study:
     def execution(self, trial):
         namespace = {}
         exec(compile(self.file.read_text(), "edited", "exec"), namespace)
-        code = StudyCode(self.records, PresentCode({}), print).of(trial)
+        code = StudyCode(self.records, CurrentCode({}), print).of(trial)
         return Execution(trial, namespace["train"], self.records, metric="accuracy", code=code)
 
     def decide(self, **options):
-        return decide(self.plan, self.records, PresentCode({}), **options)
+        return decide(self.plan, self.records, CurrentCode({}), **options)
 
     def edit(self):
         self.file.write_text(self.file.read_text().replace("STEP = 1", "STEP = 2"))

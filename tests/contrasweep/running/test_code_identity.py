@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from command_line import contrasweep
 
-from contrasweep.running.locks import exclusive_driver
+from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.superseded import put_aside_so_far
 

@@ -6,9 +6,9 @@ import pytest
 from sweeps import LR, drive, record_of, sweep
 
 from contrasweep import Arm, Float
-from contrasweep.code import PresentCode
+from contrasweep.code import CurrentCode
 from contrasweep.planning import learned
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.running.archive_restore import restore
 from contrasweep.running.code_changes import CodeChanged, decide
 from contrasweep.running.study_code import StudyCode
@@ -53,7 +53,7 @@ class Search:
         self.file.write_text(self.file.read_text().replace("STEP = 1", "STEP = 2"))
 
     def recorder(self, records):
-        code = StudyCode(records, PresentCode({}), print)
+        code = StudyCode(records, CurrentCode({}), print)
         sign = 1 if "STEP = 1" in self.file.read_text() else -1
 
         def record(trial, notes, status="done"):
@@ -70,7 +70,7 @@ class Search:
         return {i: r.metrics for i, r in self.records.read(self.records.finished()).items()}
 
     def decide(self, **options):
-        return decide(plan(self.study, storage=self.storage), self.records, PresentCode({}), **options)
+        return decide(plan(self.study, storage=self.storage), self.records, CurrentCode({}), **options)
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_a_warm_start_learns_nothing_from_other_code_unless_it_was_accepted(sear
         """The first configuration that a study asks for that starts from this one, and what is noted of that."""
         later = dataclasses.replace(search.study, name=name, warm_start=[search.study.name], search_seed=5)
         records = StudyRecords(search.storage, name)
-        notes = decide(plan(later, storage=search.storage), records, PresentCode({})).notes
+        notes = decide(plan(later, storage=search.storage), records, CurrentCode({})).notes
         trials, _ = drive(later, search.storage, record=search.recorder(records), stop_after=1)
         return trials[0][0].config["lr"], [note for note in notes if "warm_start" in note]
 

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
-from contrasweep.trainables import contrastive_method, prefetching
-from contrasweep.trainables.contrastive_memory import image_shape
-from contrasweep.trainables.contrastive_method import EVAL_BATCH_ROWS, Contrastive, Data, Epoch, open_data
-from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables import images
+from contrasweep.trainables.contrastive import method as contrastive_method
+from contrasweep.trainables.contrastive.method import EVAL_BATCH_ROWS, Contrastive, Data, Epoch, open_data
+from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trainables.encoders import Shape
 from contrasweep.trainables.fusing.cohorts import probing
 from contrasweep.trainables.fusing.cohorts.method import (
@@ -36,6 +36,7 @@ from contrasweep.trainables.fusing.folding import (
     fold_optimizer,
 )
 from contrasweep.trainables.fusing.protocol import CannotFuse
+from contrasweep.trainables.images import image_shape
 from contrasweep.trainables.losses import ComposedLoss
 from contrasweep.trainables.losses.negatives import has_signed_scores
 from contrasweep.trial import Trial
@@ -99,7 +100,7 @@ class ContrastiveCohorts(MethodCohorts):
             rows=2 * settings.batch_size,
             epochs=settings.epochs,
             evaluate_every=settings.evaluate_every,
-            together=prefetching.CHUNK[device.type] // pixels,
+            together=images.CHUNK[device.type] // pixels,
         )
 
 
@@ -126,7 +127,7 @@ def _unfoldable(text: str, shape: Shape) -> str:
     encoder, projection = json.loads(text)
     with without_memory():
         try:
-            fold(contrastive_method.network(Settings(encoder=encoder, projection=projection), shape), 1)
+            fold(Settings(encoder=encoder, projection=projection).build_network(shape), 1)
         except Unfoldable as error:
             return error.reason
     return ""
@@ -139,11 +140,11 @@ def _shared_data(trial: Trial, settings: Settings, device: torch.device) -> Data
 
 
 class ContrastiveNetwork(CohortNetwork[Contrastive]):
-    """What `contrastive_method.Contrastive` does in a step, for all members."""
+    """What `contrastive.method.Contrastive` does in a step, for all members."""
 
     def __init__(self, settings: Settings, shape: Shape, slots: Slots, engine: str) -> None:
         device = slots.active.device
-        network = fold(contrastive_method.network(settings, shape).to(device).train(), slots, engine)
+        network = fold(settings.build_network(shape).to(device).train(), slots, engine)
         loss, learned = settings.build_loss(), settings.learnable_temperature
         self.loss = FoldedLoss(loss, slots, learnable_temperature=learned)
         self.temperature = FoldedTemperature(slots) if learned else None

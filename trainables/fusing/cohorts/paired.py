@@ -12,7 +12,6 @@ from torch import Tensor
 
 from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
-from contrasweep.trainables.contrastive_memory import image_shape
 from contrasweep.trainables.encoders import Shape
 from contrasweep.trainables.fusing.cohorts import probing
 from contrasweep.trainables.fusing.cohorts.method import (
@@ -27,6 +26,7 @@ from contrasweep.trainables.fusing.folding import FoldedLoss, Judged, Slots, Ste
 from contrasweep.trainables.fusing.folding.layers import FoldedBatchNorm
 from contrasweep.trainables.fusing.folding.rules import PerMember
 from contrasweep.trainables.fusing.protocol import CannotFuse
+from contrasweep.trainables.images import image_shape
 from contrasweep.trainables.losses import ComposedLoss
 from contrasweep.trainables.losses.negatives import has_signed_scores
 from contrasweep.trainables.paired import fitting

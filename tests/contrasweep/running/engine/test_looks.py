@@ -7,7 +7,7 @@ from looks import drive_looks, noise
 from sweeps import sweep
 
 from contrasweep import AblationGrid, Arm, Replicates, SpecError, StorageError
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
 from contrasweep.storage.looks import LookLog, read_looks
 from contrasweep.storage.records import StudyRecords
