@@ -77,7 +77,7 @@ class LookTaken:
 
 @dataclass(frozen=True)
 class LookLog:
-    """All looks at a study; `earlier` are those at trials that were since put aside and made anew."""
+    """All looks at a study; `earlier` are those at trials that were since archived and made anew."""
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
