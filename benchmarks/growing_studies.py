@@ -24,13 +24,12 @@ from contrasweep.planning.plan import Cell
 from contrasweep.planning.stages import stage_after
 from contrasweep.results.interim_analysis import UNIT, Compared, judge_look, look_before
 from contrasweep.results.interim_verdicts import ExtensionVerdicts
-from contrasweep.statistics.comparison import judged
+from contrasweep.statistics.comparison import judge, judged
 from contrasweep.statistics.design import contrast
 from contrasweep.statistics.evidence import Evidence, Gaps
 from contrasweep.statistics.family import Family
-from contrasweep.statistics.spending import Looks, SpendingName
-from contrasweep.statistics.verdicts import judge
-from contrasweep.storage.looks import HALVING, LookLog
+from contrasweep.statistics.group_sequential import Looks, SpendingName
+from contrasweep.storage.interim_log import HALVING, LookLog
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Any]
 DRAWS: dict[str, Draw] = {

@@ -43,7 +43,7 @@ def run(
     `cluster` is an inventory file of the hosts that the cluster has or can start, with their prices; without it, trials
     are placed on the hosts that Ray lists. `rerun` names arms, cells (`ARM/axis=value`) or trials that run again. Where
     trials were made by other code, `changed` says whether to stop, to run them again, or to keep them; what runs again
-    moves to the study's superseded/. A run that a budget has ended says so in `Results.stopped`.
+    moves to the study's archive/. A run that a budget has ended says so in `Results.stopped`.
 
     Interrupted (SIGINT, SIGTERM) it raises KeyboardInterrupt after finished trials are recorded; called
     again it goes on from there. Raises `ContrasweepError` for bad input before anything is written.

@@ -18,7 +18,16 @@ from contrasweep.study.objectives import metric_range
 from contrasweep.study.replicates import Replicates
 
 STORAGE_FOLDERS = (
-    *("calibration", "datasets", "code", "compact", "lease", "looks", "records", "search", "superseded", "trials"),
+    "archive",
+    "calibration",
+    "datasets",
+    "code",
+    "compact",
+    "lease",
+    "looks",
+    "records",
+    "search",
+    "trials",
 )
 """Names of a storage's folders, which no study may have."""
 COLUMNS = ("trial_id", "arm", "fold", "seed", "status", "step", "time", "etag", "value", "weight", "side", "cell")
