@@ -33,7 +33,7 @@ from contrasweep.running.engine.interim_source import InterimSource
 from contrasweep.running.prepare import claim
 from contrasweep.search_spaces.quickstart import BASE, TRAIN
 from contrasweep.statistics.group_sequential import Looks, SpendingName
-from contrasweep.storage.looks import read_looks
+from contrasweep.storage.interim_log import read_looks
 from contrasweep.storage.record import CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial

@@ -18,7 +18,16 @@ from contrasweep.statistics.comparison import Comparison
 from contrasweep.statistics.evidence import Evidence
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.group_sequential import Looks, Standing, judge_looks
-from contrasweep.storage.looks import HALVING, VERDICTS, Decision, LookAt, LookLog, LookTaken, read_looks, write_looks
+from contrasweep.storage.interim_log import (
+    HALVING,
+    VERDICTS,
+    Decision,
+    LookAt,
+    LookLog,
+    LookTaken,
+    read_looks,
+    write_looks,
+)
 from contrasweep.storage.record import Phase
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.replicates import Replicates

@@ -106,7 +106,7 @@ def _touched(source: Source, records: StudyRecords) -> set[str] | None:
     where asking costs nothing, and for searches, which copy checkpoints into trials that are to begin."""
     if source.adaptive or isinstance(records.store, LocalStore):
         return None
-    return records.touched()
+    return records.with_files()
 
 
 def _limits(study: Study) -> Overdue:
