@@ -29,7 +29,7 @@ from contrasweep.statistics.design import contrast
 from contrasweep.statistics.evidence import Evidence, Gaps
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.group_sequential import Looks, SpendingName
-from contrasweep.storage.looks import HALVING, LookLog
+from contrasweep.storage.interim_log import HALVING, LookLog
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Any]
 DRAWS: dict[str, Draw] = {

@@ -7,7 +7,7 @@ from contrasweep import canonical
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from contrasweep.planning.plan import Cell
-from contrasweep.storage.looks import HALVING, LookLog, read_looks
+from contrasweep.storage.interim_log import HALVING, LookLog, read_looks
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.replicates import Replicates
 from contrasweep.study.study import Study

@@ -13,7 +13,7 @@ from contrasweep.errors import SpecError
 from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve, SweepTotals
 from contrasweep.planning.stages import stage
 from contrasweep.storage.confirmations import Confirmation, is_another, write_confirmation
-from contrasweep.storage.looks import read_looks, write_looks
+from contrasweep.storage.interim_log import read_looks, write_looks
 from contrasweep.storage.planned import is_whole, write_planned
 from contrasweep.storage.record import Phase, Record
 from contrasweep.storage.records import StudyRecords

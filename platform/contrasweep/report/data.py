@@ -11,11 +11,9 @@ import pandas as pd
 from contrasweep.report.search_notes import SearchNotes
 from contrasweep.results.advice import Advice
 from contrasweep.results.answer import Answer
-from contrasweep.results.building import build_table
-from contrasweep.results.cells import TableStyle, label
-from contrasweep.results.comparing import DecisionRule
+from contrasweep.results.building import DecisionRule, build_table
 from contrasweep.results.rendering import NONE, DisplayNames
-from contrasweep.results.table import Table
+from contrasweep.results.table import Table, TableStyle, label
 from contrasweep.rows import FrameRow
 from contrasweep.statistics.design import Design
 from contrasweep.storage.record import COUNTING
@@ -54,7 +52,7 @@ class ReportData:
     given: Table | None = None  # the table, where it is computed already
     given_overall: Table | None = None  # the arms over all axes, likewise
     code: Sequence[Sequence[str]] = ()  # one row for each code that made trials: digest, trials, commit
-    superseded: int = 0  # trials that were put aside
+    archived: int = 0  # trials that were archived
 
     def log_command(self, trial_id: str) -> str:
         """The command that prints what a trial printed; "" where the storage is not known."""

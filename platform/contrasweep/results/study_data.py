@@ -56,7 +56,7 @@ class StudyData:
                 value=study,
                 hint=f"storage is {storage}; run it first with: contrasweep run",
             )
-        planned, etags = read_planned(records), compact.record_etags(records)
+        planned, etags = read_planned(records), records.etags()
         broken: list[BrokenFileError] = []
         rest = compact.read_records(records, etags, broken)
         of_trials = {trial_id: rest.pop(trial_id) for trial_id in planned["trial_id"] if trial_id in rest}
@@ -190,10 +190,6 @@ class StudyData:
             self.check_known("axis", axis, self.axes)
             frame = frame[[v == value for v in frame[axis]]]
         return frame
-
-    def known_metric(self, metric: str, known: list[str]) -> None:
-        """`SpecError` unless `metric` is one of `known`, or nothing is known of any yet."""
-        self.check_known("metric", metric, known or [metric])
 
     def check_known(self, kind: str, value: str, known: list[str]) -> None:
         """`SpecError` unless `value`, an arm, an axis, a metric or a row, is one of `known`."""

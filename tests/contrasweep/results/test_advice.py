@@ -14,7 +14,7 @@ from contrasweep.report import render
 from contrasweep.results.results import Results
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.predictive import detectable_difference
-from contrasweep.storage.looks import read_looks
+from contrasweep.storage.interim_log import read_looks
 from contrasweep.storage.records import StudyRecords
 
 
