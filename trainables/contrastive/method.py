@@ -35,7 +35,8 @@ from contrasweep.trainables.contrastive.temperature import LearnableTemperature
 from contrasweep.trainables.encoders import Shape
 from contrasweep.trainables.evaluation import target_noise
 from contrasweep.trainables.losses import distributed
-from contrasweep.trainables.losses.negatives import Counts, counted, counts_of, has_signed_scores
+from contrasweep.trainables.losses.negatives import counted, counts_of, has_signed_scores
+from contrasweep.trainables.losses.tiled import Counts
 from contrasweep.trial import Trial
 
 EVAL_BATCH_ROWS = 1024

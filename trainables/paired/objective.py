@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from contrasweep.trainables.losses.negatives import Counts, counted, counts_of
+from contrasweep.trainables.losses.negatives import counted, counts_of
+from contrasweep.trainables.losses.tiled import Counts
 from contrasweep.trainables.paired import settings as schedules
 from contrasweep.trainables.paired.network import Outputs
 from contrasweep.trainables.paired.settings import Recipe

@@ -1,0 +1,137 @@
+"""Functions with a gradient of their own: joined batches, sums over tiles, sums over triplets.
+
+They derive from PyTorch's class, so modules that a plan reads import this one where they compute.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from contrasweep.trainables.losses import distributed
+from contrasweep.trainables.losses.batch import Ids
+from contrasweep.trainables.losses.loss import Terms
+from contrasweep.trainables.losses.tiled import Anchors, TileGradient, anchors
+
+TILE = 2**21
+"""Triplets at once: 8 MB of float32."""
+
+
+def gather_with_gradient(z: Float[Tensor, "n d"]) -> Float[Tensor, "N d"]:
+    """As `gather`; the gradient of this process's rows comes back, times the number of processes."""
+    joined: Tensor = _Gather.apply(z)
+    return joined
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor) -> Tensor:
+        before = distributed.gather(torch.tensor([len(z)], device=z.device))[: distributed.place()[0]].sum()
+        ctx.own = slice(int(before), int(before) + len(z))
+        return distributed.gather(z)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient[ctx.own] * distributed.processes()
+
+
+def weighted_sum(
+    z: Float[Tensor, "n d"], ids: Ids, tile: TileGradient, scores: int | None = None, shared: bool = False
+) -> Float[Tensor, ""]:
+    """Sum of `tile` over all tiles, differentiable once with respect to `z`. `shared`: each process of the default
+    group computes its share of the anchors, and all get the same sum and gradient."""
+    rows = distributed.share(len(z)) if shared else range(len(z))
+    total: Tensor = _WeightedSum.apply(z, tile, list(anchors(ids, rows, scores)), shared)
+    return total
+
+
+class _WeightedSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, tile: TileGradient, tiles: list[Anchors], shared: bool) -> Tensor:
+        gradient = torch.zeros_like(z) if ctx.needs_input_grad[0] else None
+        total = z.new_zeros((), dtype=torch.float64)
+        for one in tiles:
+            total += tile(z, one, gradient)
+        if shared:
+            distributed.sum_up([total] if gradient is None else [total, gradient])
+        if gradient is not None:
+            ctx.save_for_backward(gradient)
+        return total.to(z.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        (gradient,) = ctx.saved_tensors
+        return (gradient * upstream, None, None, None)
+
+
+def triplet_terms(
+    scores: Float[Tensor, "n m"],
+    positives: Bool[Tensor, "n m"],
+    negatives: Bool[Tensor, "n m"],
+    margin: float,
+    soft: bool,
+    mining: str,
+) -> Terms:
+    """Sum max(0, s_an - s_ap + margin) (softplus if `soft`) over the triplets of each anchor that `mining` takes.
+
+    The triplets of n rows are cubic in number. They are computed a tile of anchors at a time, with the gradient taken
+    in the forward pass: what is kept is one [n m] matrix of gradients.
+
+    Returns:
+        Per anchor the sum, the number of triplets, and the number above zero.
+    """
+    total, count, above = _Triplets.apply(scores, positives, negatives, margin, soft, mining)
+    return Terms(total, count, above)
+
+
+class _Triplets(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, scores: Tensor, positives: Tensor, negatives: Tensor, margin: float, soft: bool, mining: str
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        gradient = torch.zeros_like(scores)
+        total, count, above = (scores.new_zeros(len(scores)) for _ in range(3))
+        for rows, columns, filled in _tiles(positives, scores.shape[1]):
+            tile = scores[rows]
+            gaps = tile[:, None, :] - tile.gather(1, columns)[:, :, None]  # [t p m]
+            taken = (negatives[rows][:, None, :] & filled[:, :, None]) & _mined(gaps, margin, mining)
+            gaps = (gaps + margin).masked_fill(~taken, -torch.inf)
+            values = F.softplus(gaps, threshold=50) if soft else F.relu(gaps)
+            of_gap = gaps.sigmoid() if soft else (gaps > 0).to(gaps.dtype)
+            total[rows], count[rows] = values.sum((1, 2)), taken.sum((1, 2)).to(total.dtype)
+            above[rows] = (values > 0).sum((1, 2)).to(total.dtype)
+            gradient[rows] = of_gap.sum(1).scatter_add(1, columns, -of_gap.sum(2))
+        ctx.save_for_backward(gradient)
+        ctx.mark_non_differentiable(count, above)
+        return total, count, above
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, total: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        (gradient,) = ctx.saved_tensors
+        return (gradient * total[:, None], None, None, None, None, None)
+
+
+def _mined(gaps: Float[Tensor, "t p m"], margin: float, mining: str) -> Bool[Tensor, "t p m"]:
+    if mining == "hard":
+        return gaps > 0
+    if mining == "semi_hard":
+        return (gaps <= 0) & (gaps > -margin)
+    return torch.ones_like(gaps, dtype=torch.bool)
+
+
+def _tiles(positives: Bool[Tensor, "n m"], columns: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Tiles of anchors with the columns of their positives [t p], padded, and which of these are real."""
+    most = int(positives.sum(1).max()) if positives.numel() else 0
+    if most == 0:
+        return
+    step = max(1, TILE // (most * columns))
+    for start in range(0, len(positives), step):
+        filled, places = positives[start : start + step].to(torch.uint8).sort(dim=1, descending=True, stable=True)
+        yield slice(start, start + step), places[:, :most], filled[:, :most].bool()
