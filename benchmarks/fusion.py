@@ -20,11 +20,11 @@ import torch
 from benchmarks.losses import processor
 from torch import Tensor, nn
 
-from contrasweep.trainables import losses as build
 from contrasweep.trainables import optimisation
 from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trainables.fusing.cohorts.probing import Clock
 from contrasweep.trainables.fusing.folding import ENGINES, FoldedLoss, Step, fold, fold_optimizer
+from contrasweep.trainables.losses import build
 
 SIZES = {"cnn-8": ("cnn", (1, 8, 8)), "cnn-28": ("cnn", (1, 28, 28)), "resnet18-32": ("resnet18", (3, 32, 32))}
 """name -> (encoder, shape of its images)."""

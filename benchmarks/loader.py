@@ -27,8 +27,8 @@ from PIL import Image
 from contrasweep.data import open_dataset, resolve, stage
 from contrasweep.data.manifest import Manifest
 from contrasweep.trainables import augmentations, images, optimisation, seeding
-from contrasweep.trainables import losses as build
 from contrasweep.trainables.encoders import ENCODERS
+from contrasweep.trainables.losses import build
 
 CLASSES, PIXELS, BATCH = 10, 64, 64
 MEAN, STD = [0.5] * 3, [0.25] * 3

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from pytorch_metric_learning import losses as pml
 
-from contrasweep.trainables import losses as build
+from contrasweep.trainables.losses import build
 from contrasweep.trainables.losses.composed import ComposedLoss
 
 DIM, CLASSES = 128, 10

@@ -10,8 +10,8 @@ from benchmarks.gpu.networks import Shape, graph, network, training_step
 from benchmarks.gpu.results import Check, Section
 from torch import Tensor
 
-from contrasweep.trainables import losses as build
 from contrasweep.trainables.fusing import folding
+from contrasweep.trainables.losses import build
 from contrasweep.trainables.optimisation import SGD, gradients_of
 
 FP64, OWN_ERROR = 1e-10, 1.5

@@ -9,8 +9,7 @@ from benchmarks.gpu.context import Context
 from benchmarks.gpu.results import Check, Section
 from torch import Tensor
 
-from contrasweep.trainables import losses as build
-from contrasweep.trainables.losses import LOSSES, tiled
+from contrasweep.trainables.losses import LOSSES, build, tiled
 from contrasweep.trainables.losses.composed import ComposedLoss
 from contrasweep.trainables.losses.loss import Loss
 

@@ -7,8 +7,8 @@ import torch
 from benchmarks.gpu.context import Context, Step
 from torch import Tensor, nn
 
-from contrasweep.trainables import losses as build
 from contrasweep.trainables.encoders import ENCODERS, HEADS
+from contrasweep.trainables.losses import build
 
 Shape = tuple[int, int, int]
 

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from contrasweep.trainables import loop, optimisation
-from contrasweep.trainables import losses as build
 from contrasweep.trainables.encoders import ENCODERS, HEADS
 from contrasweep.trainables.fusing.folding import FoldedLoss, Step, fold, fold_optimizer
-from contrasweep.trainables.losses import AnyLoss
+from contrasweep.trainables.losses import AnyLoss, build
 
 CLASSES = 3
 SHAPE = (1, 8, 8)

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from contrasweep.trainables import losses as build
+from contrasweep.trainables.losses import build
 from contrasweep.trainables.losses.negatives import counted
 
 

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from contrasweep.trainables import diagnostics
-from contrasweep.trainables import losses as build
-from contrasweep.trainables.losses import LOSSES, Loss
+from contrasweep.trainables.losses import LOSSES, Loss, build
 from contrasweep.trainables.similarities import SIMILARITIES, unit
 
 LABELS = torch.tensor([0, 0, 0, 0, 1, 1, 2])

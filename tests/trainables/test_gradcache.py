@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from contrasweep.trainables import losses as build
 from contrasweep.trainables.contrastive import gradcache
+from contrasweep.trainables.losses import build
 
 LABELS = torch.arange(20) % 4
 

@@ -10,9 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from loss_batches import EDGES, batch, value_and_gradient
 
-from contrasweep.trainables import losses as build
 from contrasweep.trainables.losses import LOSSES as ALL_LOSSES
-from contrasweep.trainables.losses import Loss
+from contrasweep.trainables.losses import Loss, build
 from contrasweep.trainables.losses.batch import NotFiniteError, masks
 from contrasweep.trainables.losses.loss import REDUCTIONS
 from contrasweep.trainables.similarities import SIMILARITIES

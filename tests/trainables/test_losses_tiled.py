@@ -7,8 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contrasweep.trainables import losses as build
-from contrasweep.trainables.losses import LOSSES, Loss, tiled
+from contrasweep.trainables.losses import LOSSES, Loss, build, tiled
 from contrasweep.trainables.losses.composed import ComposedLoss
 
 TILED = [

@@ -6,8 +6,7 @@ import pytest
 import torch
 from loss_batches import EDGES, batch, value_and_gradient
 
-from contrasweep.trainables import losses as build
-from contrasweep.trainables.losses import LOSSES, ComposedViewsLoss, ViewsLoss
+from contrasweep.trainables.losses import LOSSES, ComposedViewsLoss, ViewsLoss, build
 from contrasweep.trainables.losses.views import paired_rows
 
 VIEWS = [loss.name for loss in LOSSES.values() if isinstance(loss, ViewsLoss)]

@@ -12,10 +12,9 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.results.notices import notice_lines
 from contrasweep.storage.record import Record, Status
 from contrasweep.trainables import contrastive, loop, paired_images
-from contrasweep.trainables import losses as build
 from contrasweep.trainables.contrastive import method as contrastive_method
 from contrasweep.trainables.diagnostics import OCL_IS_SCL
-from contrasweep.trainables.losses import LOSSES, Loss
+from contrasweep.trainables.losses import LOSSES, Loss, build
 from contrasweep.trainables.losses.composed import ComposedLoss
 from contrasweep.trainables.losses.negatives import count_members, counted, share_below
 from contrasweep.trainables.losses.tiled import NegativeTally

@@ -9,7 +9,7 @@ import shapes
 import torch
 from jaxtyping import TypeCheckError
 
-from contrasweep.trainables import losses as build
+from contrasweep.trainables.losses import build
 from contrasweep.trainables.review_helpfulness.networks.layers import masked_mean
 
 

@@ -9,11 +9,10 @@ import torch
 import torch.nn.functional as F
 
 from contrasweep.errors import SpecError
-from contrasweep.trainables import losses as build
 from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trainables.contrastive.targets import Byol, CrossBatchMemory, EmbeddingQueue, Moco, regression, rising
 from contrasweep.trainables.contrastive.temperature import LearnableTemperature
-from contrasweep.trainables.losses import LOSSES, ComposedLoss, Loss
+from contrasweep.trainables.losses import LOSSES, ComposedLoss, Loss, build
 from contrasweep.trainables.losses.batch import masks
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from contrasweep.trainables.losses.negatives import counted, counts_of
 from contrasweep.trainables.losses.tiled import Counts
-from contrasweep.trainables.paired import settings as schedules
+from contrasweep.trainables.paired.settings import alpha as alpha_of
 from contrasweep.trainables.paired.network import Outputs
 from contrasweep.trainables.paired.settings import Recipe
 from contrasweep.trainables.precision import widened
@@ -31,7 +31,7 @@ class Objective:
                 stacklevel=2,
             )
         if all(
-            schedules.alpha(recipe.alpha_schedule, epoch, recipe.epochs, recipe.alpha) == 1
+            alpha_of(recipe.alpha_schedule, epoch, recipe.epochs, recipe.alpha) == 1
             for epoch in range(recipe.epochs)
         ):
             warnings.warn(
