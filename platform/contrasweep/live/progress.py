@@ -185,7 +185,7 @@ class Progress:
 def axes_as_text(axes: Sequence[str], config: Config, data: str) -> dict[str, str]:
     """The values that a trial has of the study's axes, or of what is searched, as people read them."""
     values = {**config, "data": data}
-    shown = {axis: dotted.name(dotted.get(values, axis)) for axis in axes}
+    shown = {axis: dotted.name(dotted.lookup(values, axis)) for axis in axes}
     return {
         axis: f"{value:.4g}" if isinstance(value, float) else str(value)
         for axis, value in shown.items()
@@ -199,5 +199,5 @@ def cell_of(arm: str, axes: Mapping[str, str]) -> Cell:
 
 
 def _epochs(config: Config) -> int | None:
-    value = dotted.get(config, EPOCHS)
+    value = dotted.lookup(config, EPOCHS)
     return value if type(value) is int else None

@@ -116,7 +116,7 @@ _MISSING = object()
 def active(when: When | None, config: Config) -> bool:
     """Whether a parameter exists under the nested `config`: every key of its `when` has a value that it names."""
     return all(
-        any(dotted.holds(dotted.get(config, key), value) for value in _as_list(wanted))
+        any(dotted.holds(dotted.lookup(config, key), value) for value in _as_list(wanted))
         for key, wanted in (when or {}).items()
     )
 
@@ -132,7 +132,7 @@ def drawn_from(space: Space, config: Config) -> MutableConfig:
     shown as the option that it is of."""
     drawn = {}
     for name, parameter in space.items():
-        value = dotted.get(config, name, _MISSING)
+        value = dotted.lookup(config, name, _MISSING)
         if value is not _MISSING and active(parameter.when, config):
             options = parameter.options if isinstance(parameter, Choice) else []
             drawn[name] = next((option for option in options if dotted.holds(value, option)), value)
@@ -180,7 +180,7 @@ def check(space: Space, fixed: Config) -> None:
     """Every `when` names a parameter of the space or a fixed config key, and the order has no circle."""
     for name, parameter in space.items():
         for key in parameter.when or {}:
-            if key not in space and dotted.get(fixed, key, _MISSING) is _MISSING:
+            if key not in space and dotted.lookup(fixed, key, _MISSING) is _MISSING:
                 known = choose_from("keys", [*space, *dotted.flatten(fixed)], key)
                 raise SpecError(
                     "`when` names no parameter and no config key", place=f"{name}.when", value=key, hint=known
