@@ -17,7 +17,7 @@ from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.code_files import accept
 from contrasweep.storage.record import Phase, Record
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tuning.earlier_study import earlier_results
+from contrasweep.tuning.sweep_source import earlier_results
 
 Changed = Literal["stop", "rerun", "accept"]
 """What becomes of trials of other code: the run stops; they are archived and run again; they are kept."""
