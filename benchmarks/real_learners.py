@@ -26,14 +26,14 @@ from benchmarks.resumable import write_lines
 from scipy import stats
 
 from contrasweep import AblationGrid, Arm, Replicates
-from contrasweep.planning.facade import plan
-from contrasweep.planning.identity import CurrentCode
+from contrasweep.planning.code_comparison import CurrentCode
+from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
 from contrasweep.running.engine.interim_source import InterimSource
 from contrasweep.running.prepare import claim
 from contrasweep.search_spaces.quickstart import BASE, TRAIN
-from contrasweep.statistics.spending import Looks, SpendingName
-from contrasweep.storage.looks import read_looks
+from contrasweep.statistics.group_sequential import Looks, SpendingName
+from contrasweep.storage.interim_log import read_looks
 from contrasweep.storage.record import CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial

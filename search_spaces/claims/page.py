@@ -12,8 +12,8 @@ from typing import Any
 from contrasweep.code import CurrentCode
 from contrasweep.errors import NotStagedError, SpecError, choose_from
 from contrasweep.imports import import_from_here, import_path
-from contrasweep.planning.facade import plan
-from contrasweep.planning.identity import compare_code
+from contrasweep.planning.code_comparison import compare_code
+from contrasweep.planning.planner import plan
 from contrasweep.report import write, write_report
 from contrasweep.results.results import Results
 from contrasweep.running.driver import run as run_study

@@ -4,7 +4,7 @@ import hashlib
 
 from contrasweep import AblationGrid, Arm, Replicates
 from contrasweep.code import CurrentCode
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.running.engine.interim_source import InterimSource
 from contrasweep.running.prepare import claim
 from contrasweep.storage.record import CodeRef, Record, Status

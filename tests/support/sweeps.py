@@ -3,7 +3,7 @@
 import contrasweep as cs
 from contrasweep import Arm, Float, Sweep
 from contrasweep.code import CurrentCode
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import CodeRef, Phase, Record, Status

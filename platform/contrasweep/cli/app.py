@@ -75,9 +75,8 @@ def plan(
     """Show what would run: cells, replicates, what is done already; memory and packing of each cell, hours and cost on
     this machine or on the hosts of an inventory; and what the design can answer. Of datasets that are not staged, how
     many cells wait for them and the commands that stage them."""
-    from contrasweep.planning import forecast
-    from contrasweep.planning.facade import plan_staged
-    from contrasweep.planning.missing import outline
+    from contrasweep.planning.forecast import forecast
+    from contrasweep.planning.planner import outline, plan_staged
     from contrasweep.running.code_changes import compare_plan, metric_was_mended
     from contrasweep.storage.records import StudyRecords
     from contrasweep.study.trainables import unimportable
@@ -86,11 +85,11 @@ def plan(
     planned, missing = plan_staged(declared, storage=storage)
     if planned is None:
         if json:
-            print_json({"study": declared.name, "trials": 0, "missing": [dataset.to_dict() for dataset in missing]})
+            print_json({"study": declared.name, "trials": 0, "missing": [vars(dataset) for dataset in missing]})
         else:
             print("\n".join(outline(declared, missing)))
         return
-    expected = forecast.forecast(planned, storage, cluster, missing)
+    expected = forecast(planned, storage, cluster, missing)
     records = StudyRecords(storage, planned.study.name)
     comparison, notes = compare_plan(planned, records)
     lines = [line for line in (comparison.line(all_=True), *notes) if line]
@@ -158,7 +157,7 @@ def run(
             print("\n" + advised)
         print("\n" + search_notes(results).to_text(width()) if results.spent() else "")
         print(f"\nrecords:  {storage}/{results.name}\nreport:   contrasweep report {results.name} --storage {storage}")
-        from contrasweep.tracking import parted, tracking_of
+        from contrasweep.tracking.kinds import parted, tracking_of
 
         for store in parted(tracking_of(tracking, declared.tracking))[0]:
             print(f"MLflow:   contrasweep ui --tracking {redacted(store)} --study {results.name}")
@@ -180,9 +179,9 @@ def sync(
     """Bring MLflow and other trackers up to a study's storage: what is missing there is added, nothing twice. Trials
     that MLflow has are compared value by value."""
     from contrasweep.results.results import Results
-    from contrasweep.tracking import checked_tracking, tracking_of
-    from contrasweep.tracking import follow as follow_study
-    from contrasweep.tracking import sync as bring_up
+    from contrasweep.tracking.kinds import checked_tracking, tracking_of
+    from contrasweep.tracking.sync import follow as follow_study
+    from contrasweep.tracking.sync import sync as bring_up
 
     results = Results.load(reports.name(study), storage)
     trackers = checked_tracking(tracking_of(tracking, results.document.spec.get("tracking")))
@@ -202,7 +201,7 @@ def ui(
     study: Annotated[str | None, typer.Option(help="Open this study.")] = None,
 ) -> None:
     """Serve the MLflow UI on the tracking store until interrupted."""
-    from contrasweep.tracking import serve
+    from contrasweep.tracking.mlflow.ui import serve
 
     raise typer.Exit(serve(tracking, port, reports.name(study) if study else None))
 

@@ -24,9 +24,9 @@ from contrasweep.study.grid import AblationGrid
 from contrasweep.study.sweep import Sweep
 
 TABLES = {
-    "methods": "contrasweep.trainables.methods:METHODS",
+    "methods": "contrasweep.trainables:METHODS",
     "losses": "contrasweep.trainables.losses:LOSSES",
-    "targets": "contrasweep.trainables.targets:TARGETS",
+    "targets": "contrasweep.trainables.contrastive.targets:TARGETS",
     "similarities": "contrasweep.trainables.similarities:SIMILARITIES",
     "encoders": "contrasweep.trainables.encoders:ENCODERS",
     "heads": "contrasweep.trainables.encoders:HEADS",
@@ -35,7 +35,7 @@ TABLES = {
     "datasets": "contrasweep.data.importers:DATASETS",
     "searchers": "contrasweep.tuning.searchers:SEARCHERS",
     "pruners": "contrasweep.tuning.pruners:PRUNERS",
-    "trackers": "contrasweep.tracking:TRACKERS",
+    "trackers": "contrasweep.tracking.kinds:TRACKERS",
 }
 """Kind of thing -> the table of its names, as `package.module:TABLE`."""
 SIGNATURES = {

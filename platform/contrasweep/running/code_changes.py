@@ -8,19 +8,19 @@ from typing import Any, Literal, cast, get_args
 from contrasweep.code import CurrentCode
 from contrasweep.errors import ContrasweepError, SpecError, choose_from
 from contrasweep.planning import learned
-from contrasweep.planning.identity import CodeComparison, compare_code, version_notes
+from contrasweep.planning.code_comparison import CodeComparison, compare_code, version_notes
 from contrasweep.planning.plan import Plan
 from contrasweep.planning.selection import selected_trials
 from contrasweep.running.failures import lacks_metric, unreported_metric
 from contrasweep.storage import compact
+from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.code_files import accept
 from contrasweep.storage.record import Phase, Record
 from contrasweep.storage.records import StudyRecords
-from contrasweep.storage.superseded import put_aside
 from contrasweep.tuning.earlier_study import earlier_results
 
 Changed = Literal["stop", "rerun", "accept"]
-"""What becomes of trials of other code: the run stops; they are put aside and run again; they are kept."""
+"""What becomes of trials of other code: the run stops; they are archived and run again; they are kept."""
 
 
 class CodeChanged(ContrasweepError):
@@ -54,15 +54,15 @@ class Decision:
         ids = set(self.comparison.trial_ids()) if self.changed == "rerun" else set()
         if self.selected:
             searches = self.anew if not ids else NewSearches()
-            put_aside(records, {*self.selected, *searches.trial_ids}, "run again as asked", searches.searches)
+            archive_trials(records, {*self.selected, *searches.trial_ids}, "run again as asked", searches.searches)
         if self.restarted:
-            put_aside(records, self.restarted, "failed, and the code has changed since")
+            archive_trials(records, self.restarted, "failed, and the code has changed since")
         for trial_id in self.failed - self.restarted - self.selected:
             records.reopen(trial_id)
         again = {*self.selected, *self.failed, *self.anew.trial_ids}
         if ids:
             moved = {*ids, *self.anew.trial_ids} - self.selected
-            put_aside(records, moved, self.comparison.line(all_=True), self.anew.searches)
+            archive_trials(records, moved, self.comparison.line(all_=True), self.anew.searches)
             again |= ids
         if ids or self.selected or self.restarted:
             learned.forget(records)
@@ -98,11 +98,11 @@ def decide(
     comparison, notes = compared(plan, records, current, kept, selected)
     if changed == "stop" and (line := comparison.line()):
         raise CodeChanged(
-            f"{line}; pass --rerun-changed to run them again (what there is moves to superseded/), or --accept-code to "
+            f"{line}; pass --rerun-changed to run them again (what there is moves to archive/), or --accept-code to "
             f"keep them (every table says so); see contrasweep code {records.study} --storage {records.storage}"
         )
     refused = infeasible_records(kept)
-    notes += _superseded_generations(kept, refused)
+    notes += _stale_generations(kept, refused)
     restarted = set() if changed == "accept" else {i for i in lost if _is_other(kept[i], current)}
     anew = new_searches(plan, recorded, current, selected, comparison if changed == "rerun" else None)
     if anew.searches:
@@ -155,7 +155,7 @@ def infeasible_records(recorded: Mapping[str, Record]) -> dict[str, Record]:
     }
 
 
-def _superseded_generations(recorded: Mapping[str, Record], refused: Collection[str]) -> list[str]:
+def _stale_generations(recorded: Mapping[str, Record], refused: Collection[str]) -> list[str]:
     """A line for each arm of whose infeasible trials some stay so."""
     stay = Counter(r.arm for i, r in recorded.items() if r.status.infeasible and i not in refused)
     return [
@@ -223,7 +223,7 @@ def compare_plan(plan: Plan, records: StudyRecords) -> tuple[CodeComparison, lis
 
 def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:
     """The records of the plan's own trials."""
-    etags = compact.record_etags(records)
+    etags = records.etags()
     own = plan.own(etags)
     known = compact.read_records(records, etags, only=own)
     return {i: record for i, record in known.items() if record.arm in plan.study.arms}

@@ -11,7 +11,7 @@ from contrasweep.config import Config
 from contrasweep.defaults import OF_STUDY, STORAGE
 from contrasweep.errors import StorageError
 from contrasweep.planning import learned
-from contrasweep.planning.facade import plan, staged
+from contrasweep.planning.planner import plan, staged
 from contrasweep.results.results import Results
 from contrasweep.running.code_changes import Changed
 from contrasweep.running.prepare import claim, tracked_study
@@ -20,7 +20,8 @@ from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.study.study import Study
-from contrasweep.tracking import checked_tracking, following, tracking_of
+from contrasweep.tracking.kinds import checked_tracking, tracking_of
+from contrasweep.tracking.process import following
 
 
 def run(
@@ -43,7 +44,7 @@ def run(
     `cluster` is an inventory file of the hosts that the cluster has or can start, with their prices; without it, trials
     are placed on the hosts that Ray lists. `rerun` names arms, cells (`ARM/axis=value`) or trials that run again. Where
     trials were made by other code, `changed` says whether to stop, to run them again, or to keep them; what runs again
-    moves to the study's superseded/. A run that a budget has ended says so in `Results.stopped`.
+    moves to the study's archive/. A run that a budget has ended says so in `Results.stopped`.
 
     Interrupted (SIGINT, SIGTERM) it raises KeyboardInterrupt after finished trials are recorded; called
     again it goes on from there. Raises `ContrasweepError` for bad input before anything is written.

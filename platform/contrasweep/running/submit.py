@@ -13,7 +13,7 @@ from contrasweep.cluster.inventory import read_inventory
 from contrasweep.config import Config
 from contrasweep.defaults import OF_STUDY
 from contrasweep.errors import StorageError
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.running.code_changes import Changed, metric_was_mended
 from contrasweep.running.study_code import write_submitted
 from contrasweep.running.versions import versions
@@ -22,7 +22,7 @@ from contrasweep.storage.store import open_store
 from contrasweep.study.file import as_study, load_study, to_plain
 from contrasweep.study.study import Study
 from contrasweep.study.trainables import unimportable
-from contrasweep.tracking import checked_tracking, tracking_of
+from contrasweep.tracking.kinds import checked_tracking, tracking_of
 
 STUDY_FILE, HOSTS_FILE = "submitted-study.yaml", "submitted-hosts.yaml"
 CODE_FILE = "submitted-code.json"

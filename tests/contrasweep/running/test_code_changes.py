@@ -7,9 +7,9 @@ from contrasweep.code import CurrentCode
 from contrasweep.running.code_changes import CodeChanged, decide
 from contrasweep.running.study_code import StudyCode
 from contrasweep.running.worker.execution import Execution
+from contrasweep.storage.archive import list_archived
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
-from contrasweep.storage.superseded import put_aside_so_far
 
 METHOD = """
 import pathlib, tempfile
@@ -113,7 +113,7 @@ def test_a_failed_trial_goes_on_under_the_same_code_and_starts_over_under_anothe
     study.decide()  # what failed is in no table
     assert study.decide(retry_failed=True).carry_out(study.records) == {t.id for t in trials}
     assert study.records.begun() == study.records.finished() == set()
-    assert put_aside_so_far(study.records)[0].reason == "failed, and the code has changed since"
+    assert list_archived(study.records)[0].reason == "failed, and the code has changed since"
 
 
 def test_a_record_without_code_is_of_other_code(study):

@@ -13,13 +13,13 @@ from raylets import wait_for
 
 from contrasweep import AblationGrid, Arm, Float, Replicates, Sweep
 from contrasweep.code import CurrentCode
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
 from contrasweep.running.driver import run
 from contrasweep.running.engine.interim_source import InterimSource
 from contrasweep.running.prepare import claim
 from contrasweep.running.worker.execution import Execution
-from contrasweep.storage.looks import read_looks
+from contrasweep.storage.interim_log import read_looks
 from contrasweep.storage.record import CodeRef, Phase
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import ArmBudget
@@ -181,7 +181,7 @@ def test_from_the_command_line_it_is_interrupted_at_each_step_and_ends_with_the_
         return start_driver(*command, folder=tmp_path, ray=ray)
 
     def interrupt(driver: Driver, before: set[str]) -> None:
-        wait_for(lambda: not records.touched() <= before or driver.poll() is not None, 200)
+        wait_for(lambda: not records.with_files() <= before or driver.poll() is not None, 200)
         driver.send_signal(signal.SIGINT)
         _, errors = driver.communicate(timeout=100)
         assert driver.returncode == 130, errors

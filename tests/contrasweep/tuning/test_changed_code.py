@@ -8,12 +8,12 @@ from sweeps import LR, drive, record_of, sweep
 from contrasweep import Arm, Float
 from contrasweep.code import CurrentCode
 from contrasweep.planning import learned
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.running.archive_restore import restore
 from contrasweep.running.code_changes import CodeChanged, decide
 from contrasweep.running.study_code import StudyCode
+from contrasweep.storage.archive import list_archived, read_archived_record
 from contrasweep.storage.records import StudyRecords
-from contrasweep.storage.superseded import put_aside_so_far, read_put_aside
 from contrasweep.tuning.pruners import scheduled
 
 METHOD = """
@@ -104,7 +104,7 @@ def test_a_search_of_other_code_stops_the_run_and_is_run_again(search, tmp_path,
     assert (candidates(search.records), search.values()) == before, "nothing has changed"
     search.decide(changed="rerun").carry_out(search.records)
     assert search.records.finished() == set() and candidates(search.records) == {}
-    (part,) = put_aside_so_far(search.records)
+    (part,) = list_archived(search.records)
     assert set(part.trial_ids) == {trial.id for trial, _ in old}
     again = search.drive()
     recorded = search.records.read(search.records.finished())
@@ -115,7 +115,7 @@ def test_a_search_of_other_code_stops_the_run_and_is_run_again(search, tmp_path,
     restore(search.records, part.when)
     assert (candidates(search.records), search.values()) == before
     aside = {
-        i: read_put_aside(search.records, p.when, i) for p in put_aside_so_far(search.records) for i in p.trial_ids
+        i: read_archived_record(search.records, p.when, i) for p in list_archived(search.records) for i in p.trial_ids
     }
     assert aside == recorded, "what was made in their place"
 

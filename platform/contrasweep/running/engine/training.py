@@ -129,7 +129,7 @@ def _progress(plan: Plan, records: StudyRecords, finished: Collection[str]) -> P
     )
     trials = () if plan.declared_search is not None else plan.trials
     planned = {t.id: cell_of(t.arm, axes_as_text(axes, t.config, t.data.name)) for t in trials if t.id not in own}
-    earlier = list(compact.read_records(records, compact.record_etags(records), only=own).values())
+    earlier = list(compact.read_records(records, records.etags(), only=own).values())
     return Progress(state, axes, [display_here(), LiveFile(records)], planned, earlier)
 
 
@@ -138,7 +138,7 @@ def _with_files(source: Source, records: StudyRecords) -> set[str] | None:
 
     None where asking costs nothing, and for searches, which copy checkpoints into trials that are to begin.
     """
-    return None if source.adaptive or isinstance(records.store, LocalStore) else records.touched()
+    return None if source.adaptive or isinstance(records.store, LocalStore) else records.with_files()
 
 
 def _hosts(plan: Plan, peaks: Learned, detected: Inventory) -> Inventory:

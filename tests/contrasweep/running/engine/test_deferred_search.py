@@ -11,7 +11,7 @@ from contrasweep import Arm, Float
 from contrasweep.cluster import growth
 from contrasweep.cluster.footprint import Footprint
 from contrasweep.code import CurrentCode
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.running.code_changes import decide, infeasible_records
 from contrasweep.running.engine.accounts import ActiveTrial
 from contrasweep.running.engine.trial_queue import MAX_WAITING_PER_ARM
