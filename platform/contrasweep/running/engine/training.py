@@ -95,7 +95,7 @@ def train(
                     study.name,
                     study.metric,
                     plan.datasets,
-                    plan.functions,
+                    study.functions,
                     0.0 if plan.stops_early else REPORT_INTERVAL_S,
                     inventory,
                 )
