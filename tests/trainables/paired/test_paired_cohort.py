@@ -16,8 +16,7 @@ from contrasweep.trainables.fusing.cohorts import paired, probing
 from contrasweep.trainables.fusing.protocol import CannotFuse, cohorts_of
 from contrasweep.trainables.losses import LOSSES
 from contrasweep.trainables.paired.fitting import Fit
-from contrasweep.trainables.paired.images import inputs
-from contrasweep.trainables.paired_images import train
+from contrasweep.trainables.paired_images import inputs, train
 from contrasweep.trial import Report, Trial
 
 torch.set_num_threads(1)
