@@ -86,7 +86,7 @@ class ArmSearch:
         self._tell()
         self._settle()
 
-    def take_up(self, trial_id: str) -> bool:
+    def retry(self, trial_id: str) -> bool:
         """Let a trial run that ended as infeasible, unless the search is over or its budget has no room: the searcher
         is asked nothing, and told what comes of it."""
         candidate = self.of[trial_id]

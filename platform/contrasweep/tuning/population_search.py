@@ -138,7 +138,7 @@ class PopulationSearch:
             self._end_generation()
             self._begin()
 
-    def take_up(self, trial_id: str) -> bool:
+    def retry(self, trial_id: str) -> bool:
         """While others of its generation are trained. Once it was compared without it, later generations stand on
         that; the next run takes it up if none of them was trained."""
         if trial_id not in self.current or not self.running:
