@@ -15,8 +15,7 @@ from contrasweep.trainables import checkpoint
 from contrasweep.trainables.fusing.cohorts import paired, probing
 from contrasweep.trainables.fusing.protocol import CannotFuse, cohorts_of
 from contrasweep.trainables.paired.fitting import Fit
-from contrasweep.trainables.paired.images import inputs
-from contrasweep.trainables.paired_images import train
+from contrasweep.trainables.paired_images import inputs, train
 from contrasweep.trial import Trial
 
 torch.set_num_threads(1)
@@ -65,8 +64,8 @@ def member(make_trial: MakeTrial, number: int, **config: Any) -> Trial:
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("loss", ["ocl", "supcon", "triplet"])
 def test_after_fifty_steps_members_are_where_they_are_alone(make_trial: MakeTrial, loss: str) -> None:
-    """Three slots, one of them empty; LOCAL, L-SCL, and a loss that is computed member by member. At ten times these rates training
-    itself makes a difference ten times larger in every epoch, whatever it comes from."""
+    """Three slots, one of them empty; LOCAL, L-SCL, and a loss that is computed member by member. At ten times these
+    rates training itself makes a difference ten times larger in every epoch, whatever it comes from."""
     sgd = [{"learning_rate": 5e-4 * (1 + number), "optimizer": {"name": "sgd"}} for number in (0, 1)]
     trials = [member(make_trial, number, loss={"name": loss}, epochs=5, **sgd[number]) for number in (0, 1)]
     assert len({cohorts_of(train).key(one) for one in trials}) == 1
