@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from contrasweep.cluster import growth
+from contrasweep.cluster import hosts
 from contrasweep.cluster.footprint import Footprint
-from contrasweep.cluster.growth import ClusterHosts
+from contrasweep.cluster.hosts import ClusterHosts
 from contrasweep.cluster.inventory import ACCELERATOR_LABEL, ray_inventory
 from contrasweep.storage.record import Record
 
 
 def host(kind: str, group: str = "", memory_gib: float = 16.0) -> dict[str, Any]:
-    labels = {ACCELERATOR_LABEL: kind} | ({growth.NODE_GROUP_LABEL: group} if group else {})
+    labels = {ACCELERATOR_LABEL: kind} | ({hosts.NODE_GROUP_LABEL: group} if group else {})
     return {"Alive": True, "Labels": labels, "Resources": {"CPU": 4.0, "memory": memory_gib * 2**30, "GPU": 1.0}}
 
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection
 
-from contrasweep.cluster.growth import Hosts
+from contrasweep.cluster.hosts import Hosts
 from contrasweep.running.engine.placement import Placements
 from contrasweep.tuning.source import Next
 

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from contrasweep.cluster.footprint import Footprint
-from contrasweep.cluster.growth import FixedHosts
+from contrasweep.cluster.hosts import Hosts
 from contrasweep.cluster.inventory import Inventory, read_inventory
 from contrasweep.code import PresentCode
 from contrasweep.planning import learned
@@ -61,7 +61,7 @@ def train(
         peaks = learned.read(records, records.finished())
         with interruptible(), connected() as detected:
             inventory = _hosts(plan, peaks, detected, inventory_file)
-            hosts = FixedHosts() if inventory_file else growing_hosts(inventory)
+            hosts = Hosts() if inventory_file else growing_hosts(inventory)
             budget.check_prices(inventory)
             footprints = Footprints(plan.study, inventory, peaks)
             placements = Placements(footprints, open_lanes(plan, footprints, finished, records))

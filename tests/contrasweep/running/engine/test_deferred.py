@@ -7,9 +7,9 @@ import pytest
 from joining_hosts import Budget, Cluster, Listener, host
 
 from contrasweep import AblationGrid, Arm
-from contrasweep.cluster import growth
+from contrasweep.cluster import hosts
 from contrasweep.cluster.footprint import Footprint
-from contrasweep.cluster.growth import ClusterHosts, FixedHosts
+from contrasweep.cluster.hosts import ClusterHosts, Hosts
 from contrasweep.cluster.inventory import ray_inventory
 from contrasweep.code import PresentCode
 from contrasweep.data.manifest import Folds, Manifest, Shard
@@ -88,7 +88,7 @@ def test_it_is_infeasible_once_no_host_is_expected_and_nothing_runs(tmp_path: Pa
     cluster = Cluster("T4")
     run = Run(tmp_path, cluster.hosts)
     assert [run.next() for _ in range(3)] == ["small", "small", None]
-    cluster.after(growth.JOIN_QUIET_S + 1, "T4")
+    cluster.after(hosts.JOIN_QUIET_S + 1, "T4")
     assert run.next() is None, "small ones still run, so it costs nothing to wait"
     for trial_id in list(run.active.running):
         run.end(trial_id)
@@ -99,23 +99,23 @@ def test_it_is_infeasible_once_no_host_is_expected_and_nothing_runs(tmp_path: Pa
 
 def test_an_autoscaler_has_more_time_and_a_lost_host_still_counts() -> None:
     cluster = Cluster("T4", "H100")
-    cluster.after(growth.JOIN_QUIET_S + 1, "T4")
+    cluster.after(hosts.JOIN_QUIET_S + 1, "T4")
     assert cluster.hosts.poll() is None and "H100" in str(cluster.hosts.inventory)
     assert not cluster.hosts.may_grow()
     cluster.listed = [host("T4", "gpu-workers")]
-    cluster.now += growth.POLL_S
+    cluster.now += hosts.POLL_S
     cluster.hosts.poll()
     assert cluster.hosts.may_grow()
 
 
 @pytest.mark.parametrize("larger", [False, True])
 def test_a_later_run_takes_it_up_where_a_host_fits_it_by_then(larger: bool, tmp_path: Path) -> None:
-    first = Run(tmp_path, FixedHosts())
+    first = Run(tmp_path, Hosts())
     assert [first.next() for _ in range(3)] == ["small", "small", "finished"]
     refused = {record.trial_id: record for record in first.listener.records}
     assert {record.status for record in refused.values()} == {Status.INFEASIBLE}
     cluster = Cluster("T4", "H100") if larger else Cluster("T4")
-    cluster.now = growth.JOIN_QUIET_S + 1
+    cluster.now = hosts.JOIN_QUIET_S + 1
     second = Run(tmp_path, cluster.hosts, refused)
     handed_out = sorted(filter(None, iter(second.next, "finished")))
     assert handed_out == (["large"] * 2 if larger else []) + ["small"] * 2
