@@ -51,6 +51,20 @@ class JobRow(TypedDict):
 
 
 @dataclass(frozen=True)
+class ClusterNode:
+    """A node as the dashboard lists it."""
+
+    id: str
+    ip: str
+    alive: bool
+    is_head: bool
+
+
+JobAnswer = Mapping[str, Any]
+"""A job as the REST API describes it."""
+
+
+@dataclass(frozen=True)
 class Job:
     """A job that the cluster at `address`, `http://HEAD:8265`, has accepted."""
 
@@ -121,11 +135,14 @@ class Dashboard:
         """Return the cluster's version of Ray."""
         return self.read(lambda answer: str(answer["ray_version"]), "GET", "/api/version")
 
-    def nodes(self) -> list[dict[str, Any]]:
-        """Return Ray's list of nodes, of which `state`, `node_ip`, `node_id` and `is_head_node` are strings or bool."""
+    def nodes(self) -> list[ClusterNode]:
+        """Return the nodes that the cluster has had, the lost ones too."""
 
-        def listed(answer: Any) -> list[dict[str, Any]]:
-            return [{**n, "state": n["state"], "node_ip": n["node_ip"]} for n in answer["data"]["result"]["result"]]
+        def listed(answer: Any) -> list[ClusterNode]:
+            return [
+                ClusterNode(str(node["node_id"]), str(node["node_ip"]), node["state"] == "ALIVE", node["is_head_node"])
+                for node in answer["data"]["result"]["result"]
+            ]
 
         return self.read(listed, "GET", "/api/v0/nodes")
 
@@ -257,11 +274,11 @@ def _status(word: str) -> str:
     return word
 
 
-def _is_ours(job: Mapping[str, Any]) -> bool:
+def _is_ours(job: JobAnswer) -> bool:
     return (job["metadata"] or {}).get("contrasweep") not in (None, "probe")
 
 
-def _row(job: Mapping[str, Any]) -> JobRow:
+def _row(job: JobAnswer) -> JobRow:
     start, end = (None if job[name] is None else int(job[name]) / 1000 for name in ("start_time", "end_time"))
     study, storage = job["metadata"]["contrasweep"], job["metadata"].get("storage", "")
     return JobRow(

@@ -37,7 +37,7 @@ def is_remote(dashboard: Dashboard) -> bool:
     import psutil
 
     here = {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}
-    nodes = (node["node_ip"] for node in dashboard.nodes() if node["state"] == "ALIVE")
+    nodes = (node.ip for node in dashboard.nodes() if node.alive)
     return not here.issuperset({*nodes} - {"127.0.0.1", "localhost"})
 
 

@@ -125,9 +125,7 @@ def _cut_off(cluster: RayCluster, rng: random.Random) -> None:
 
 def _drain(cluster: RayCluster) -> None:
     """Announce to Ray that a node will go, as a cloud does before it takes a spot host back."""
-    chosen = next(
-        node for node in Dashboard(cluster.address).nodes() if node["state"] == "ALIVE" and not node["is_head_node"]
-    )
+    chosen = next(node for node in Dashboard(cluster.address).nodes() if node.alive and not node.is_head)
     reason = ["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=drill", "--deadline-remaining-seconds=3"]
     address = f"--address={cluster.host}:{cluster.gcs_port}"
     command = [str(BIN / "ray"), "drain-node", address, f"--node-id={chosen['node_id']}", *reason]

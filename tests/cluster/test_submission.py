@@ -136,7 +136,7 @@ def test_the_token_comes_from_the_environment_or_a_file(monkeypatch, tmp_path):
 
 
 def node(ip, state="ALIVE"):
-    return {"node_ip": ip, "state": state}
+    return {"node_id": "1f", "node_ip": ip, "state": state, "is_head_node": False}
 
 
 def test_remote_is_told_by_the_nodes_and_not_by_the_tunnel(server):

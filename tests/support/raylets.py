@@ -128,7 +128,7 @@ class RayCluster:
     def alive(self) -> int:
         """Nodes that the head believes alive; 0 if it does not answer."""
         try:
-            return sum(node["state"] == "ALIVE" for node in Dashboard(self.address).nodes())
+            return sum(node.alive for node in Dashboard(self.address).nodes())
         except SubmissionError:
             return 0
 
