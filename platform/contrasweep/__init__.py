@@ -16,8 +16,8 @@ from contrasweep.errors import ContrasweepError, DataError, SpecError, StorageEr
 from contrasweep.lazy import importer
 
 if TYPE_CHECKING:
-    from contrasweep.planning.facade import plan
     from contrasweep.planning.plan import Plan
+    from contrasweep.planning.planner import plan
     from contrasweep.results.cells import TableStyle
     from contrasweep.results.results import Results
     from contrasweep.running.driver import run
@@ -76,7 +76,7 @@ __getattr__ = importer(
         "Results": "results.results",
         "TableStyle": "results.cells",
         "submit": "running.submit",
-        "plan": "planning.facade",
+        "plan": "planning.planner",
         "run": "running.driver",
         "Arm": "study.arm",
         "SubGrid": "study.cells",

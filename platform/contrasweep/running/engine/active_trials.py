@@ -16,7 +16,7 @@ from contrasweep.running.engine.placement import Placements
 from contrasweep.running.failures import lacks_metric, unreported_metric
 from contrasweep.running.study_code import StudyCode
 from contrasweep.running.versions import versions
-from contrasweep.storage.attempts import CLAIM_FILE
+from contrasweep.storage.attempts import OWNER_FILE
 from contrasweep.storage.checkpoints import Checkpoints, Extra
 from contrasweep.storage.record import CodeRef, Record, Status, TrialNotes
 from contrasweep.storage.records import ATTEMPT, StudyRecords
@@ -294,7 +294,7 @@ class ActiveTrials:
     def _host(self, trial_id: str) -> str:
         """The host of the trial's latest attempt; "" where nothing tells."""
         try:
-            return CLAIM_FILE.read(self.records.store, self.records.key(trial_id, ATTEMPT)).host
+            return OWNER_FILE.read(self.records.store, self.records.key(trial_id, ATTEMPT)).host
         except (FileNotFoundError, BrokenFileError):
             return ""
 

@@ -16,9 +16,8 @@ from contrasweep.errors import StorageError
 from contrasweep.running.engine import ray_internals
 from contrasweep.running.engine.active_trials import ActiveTrials
 from contrasweep.running.engine.watchdog import Watchdog
-from contrasweep.running.run_context import RunContext
+from contrasweep.running.run_context import FAULT, RayTrial, RunContext, StepResult
 from contrasweep.running.signals import interruption
-from contrasweep.running.trial_description import FAULT, RayTrial, StepResult
 from contrasweep.storage.record import Status
 from contrasweep.tuning.source import Finished
 
