@@ -128,6 +128,6 @@ def _drain(cluster: RayCluster) -> None:
     chosen = next(node for node in Dashboard(cluster.address).nodes() if node.alive and not node.is_head)
     reason = ["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=drill", "--deadline-remaining-seconds=3"]
     address = f"--address={cluster.host}:{cluster.gcs_port}"
-    command = [str(BIN / "ray"), "drain-node", address, f"--node-id={chosen['node_id']}", *reason]
+    command = [str(BIN / "ray"), "drain-node", address, f"--node-id={chosen.id}", *reason]
     subprocess.run(command, env=os.environ | cluster.environment, capture_output=True, check=False)
     time.sleep(4.0)  # in which it goes
