@@ -9,11 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from contrasweep.data.integrity import sha256
 
 from contrasweep.data import columns, open_dataset, stage
 from contrasweep.data.columns import content_digest
-from contrasweep.data.manifest import MANIFEST, Manifest, Shard
+from contrasweep.data.manifest import MANIFEST, Manifest, Shard, sha256
 from contrasweep.errors import DataError
 
 ROWS = 3
