@@ -18,14 +18,13 @@ from contrasweep.lazy import importer
 if TYPE_CHECKING:
     from contrasweep.planning.plan import Plan
     from contrasweep.planning.planner import plan
-    from contrasweep.results.cells import TableStyle
     from contrasweep.results.results import Results
+    from contrasweep.results.table import TableStyle
     from contrasweep.running.driver import run
     from contrasweep.running.submit import submit
     from contrasweep.statistics import Comparison
     from contrasweep.study.arm import Arm
-    from contrasweep.study.cells import SubGrid
-    from contrasweep.study.grid import AblationGrid
+    from contrasweep.study.grid import AblationGrid, SubGrid
     from contrasweep.study.replicates import Replicates
     from contrasweep.study.space import Choice, Float, Int
     from contrasweep.study.sweep import Sweep
@@ -74,12 +73,12 @@ __getattr__ = importer(
         "Report": "trial",
         "Trial": "trial",
         "Results": "results.results",
-        "TableStyle": "results.cells",
+        "TableStyle": "results.table",
         "submit": "running.submit",
         "plan": "planning.planner",
         "run": "running.driver",
         "Arm": "study.arm",
-        "SubGrid": "study.cells",
+        "SubGrid": "study.grid",
         "AblationGrid": "study.grid",
         "Replicates": "study.replicates",
         "Choice": "study.space",

@@ -1,13 +1,13 @@
 """What is said of comparisons: the verdicts of the study's family or exploratory numbers, of a table or of two arms."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from contrasweep.errors import SpecError
-from contrasweep.results.cells import Pair
 from contrasweep.results.rendering import NONE, DisplayNames, Renderable
+from contrasweep.statistics.comparison import Comparison
 from contrasweep.statistics.design import Contrast
 from contrasweep.statistics.family import Question
 
@@ -16,10 +16,42 @@ MAX_SENTENCES = 12
 
 
 @dataclass(frozen=True)
+class Pair:
+    """`a` against `b` (labels of the compared factor) in `context` (factor, label pairs)."""
+
+    context: tuple[tuple[str, str], ...]
+    a: str
+    b: str
+    comparison: Comparison
+    metric: str
+
+    @property
+    def decided(self) -> bool:
+        """Whether the comparison has a verdict other than `undecided`."""
+        return self.comparison.decided
+
+    @property
+    def sentence(self) -> str:
+        """The comparison in words, with its place in the table."""
+        return self.told(NONE)
+
+    def told(self, names: DisplayNames) -> str:
+        """The sentence with display names."""
+        where = ", ".join(f"{names(factor)} {names(label)}" for factor, label in self.context)
+        return (f"{where}: " if where else "") + self.comparison.sentence(names(self.a), names(self.b))
+
+    def seen_from(self, a: str) -> "Pair":
+        """The same comparison with `a` first."""
+        return self if self.a == a else replace(self, a=self.b, b=self.a, comparison=self.comparison.reversed())
+
+
+@dataclass(frozen=True)
 class Answer:
-    """Comparisons of one kind with what is common to them: `pairs` in words, over `axes` that are averaged (none: in
-    each cell). `question` is that of the study; None where the comparisons are exploratory. `names` are those that are
-    shown."""
+    """Comparisons of one kind, in words, with what is common to them.
+
+    `question` is that of the study; None where the comparisons are exploratory. The comparisons are over `axes` that
+    are averaged; without axes in each cell. `names` are display names.
+    """
 
     pairs: tuple[Pair, ...]
     question: Question | None
@@ -33,7 +65,7 @@ class Answer:
 
     @property
     def heading(self) -> str:
-        """What is compared, what it generalises to, and how it was tested; once for all sentences."""
+        """What is compared, what the verdicts hold for, and how it was tested; once for all sentences."""
         if not self.pairs:
             return ""
         first = self.pairs[0].comparison
@@ -58,7 +90,10 @@ class Answer:
         return [*parts, f"alpha {family.alpha:g}"]
 
     def sentences(self, limit: int | None = MAX_SENTENCES) -> list[str]:
-        """A sentence for each comparison; of very many the surest, decided ones first, and how many are left out."""
+        """Return a sentence for each comparison.
+
+        Of more than `limit` only the surest are told, decided ones first, and how many are left out.
+        """
         shown = list(self.pairs)
         if limit is not None and len(shown) > limit:
             shown = sorted(shown, key=lambda pair: pair.comparison.p_value)[:limit]
@@ -135,8 +170,12 @@ class Versus(Renderable):
         return "cells" if pair.context else "overall"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a comparison, the one over everything first (its axes are None): the axes, a, b, `p_raw` and all that
-        `Comparison.to_dict` has, with `p_value` adjusted where it has a verdict."""
+        """Return one row a comparison, the one over everything first (its axes are None).
+
+        Returns:
+            The axes, a, b, `p_raw` and all that `Comparison.to_dict` has; `p_value` is adjusted where there is a
+            verdict.
+        """
         return pd.DataFrame(
             [
                 {factor: dict(pair.context).get(factor) for factor in self.factors}
@@ -147,7 +186,7 @@ class Versus(Renderable):
         )
 
     def to_dict(self) -> dict[str, object]:
-        """`overall` and `cells` as JSON has them."""
+        """Return the comparison over everything, `overall`, and those of the cells, `cells`, as JSON has them."""
         rows = [dict(p.context) | {"p_raw": p.comparison.raw_p} | p.comparison.to_dict() for p in self.pairs]
         return {"a": self.a, "b": self.b, "metric": self.metric, "overall": rows[0], "cells": rows[1:]}
 
@@ -176,7 +215,7 @@ class Versus(Renderable):
 def versus(
     title: str, a: str, b: str, overall: Sequence[Pair], cells: Sequence[Pair], free: Sequence[str] = ()
 ) -> Versus:
-    """`a` against `b` as they stand among `overall` and `cells`; `SpecError` if they have no replicate in common."""
+    """Return `a` against `b` as they stand among `overall` and `cells`; `SpecError` without a replicate in common."""
     whole = pairs_between(overall, a, b)
     if not whole:
         raise SpecError("the arms have no finished replicate in common", place="compare", value=(a, b))

@@ -9,23 +9,30 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
-from contrasweep.results.cells import label
+from contrasweep.results.table import label
 from contrasweep.statistics.checks import Floats
 from contrasweep.statistics.family import holm
-from contrasweep.statistics.resampling import iqm, stratified_bootstrap
+from contrasweep.statistics.resampling import iqm, stratified_bootstrap, wilcoxon_p
 from contrasweep.storage.record import COUNTING
-from contrasweep.study.fields import DATA_AXIS
+from contrasweep.study.grid import DATA_AXIS
 
 MIN_DATASETS = 3
 
 
 @dataclass(frozen=True)
 class DatasetSummary:
-    """Arms over datasets that all of them finished: `means` [arms, datasets] of the metric over all finished trials,
-    mean `ranks` [arms] (1 is best, ties share), Holm's `p_values` of Wilcoxon's signed-rank test by pair of arms, and
-    the `runs` of each arm [runs, datasets], which every dataset has."""
+    """Arms over the datasets that all of them finished.
+
+    Attributes:
+        arms: The arms.
+        datasets: The datasets.
+        means: The metric's mean over all finished trials [arms, datasets].
+        ranks: Mean ranks [arms]; 1 is best, ties share.
+        p_values: Holm's p of Wilcoxon's signed-rank test by pair of arms.
+        runs: The metric of each arm's runs [runs, datasets], of the runs that every dataset has.
+        mode: Whether larger or smaller values are better.
+    """
 
     arms: tuple[str, ...]
     datasets: tuple[str, ...]
@@ -41,7 +48,7 @@ class DatasetSummary:
         return float(2.0 ** (1 - len(self.datasets)))
 
     def cliques(self, alpha: float = 0.05) -> list[tuple[str, ...]]:
-        """The largest sets of arms, neighbours by rank, of which no two differ at `alpha`."""
+        """Return the largest sets of arms, neighbours by rank, of which no two differ at `alpha`."""
         order = [self.arms[i] for i in np.argsort(self.ranks, kind="stable")]
         found: list[tuple[str, ...]] = []
         for start in range(len(order)):
@@ -57,11 +64,11 @@ class DatasetSummary:
         return self.p_values[(a, b) if (a, b) in self.p_values else (b, a)]
 
     def interquartile_means(self, alpha: float = 0.05) -> dict[str, tuple[float, float, float]]:
-        """Of each arm the interquartile mean over runs and datasets with its stratified bootstrap interval."""
+        """Return each arm's interquartile mean over runs and datasets, with its stratified bootstrap interval."""
         return {arm: stratified_bootstrap(runs, iqm, alpha=alpha) for arm, runs in self.runs.items()}
 
     def profiles(self, points: int = 60) -> tuple[Floats, dict[str, Floats]]:
-        """Performance profiles: scores, and of each arm the share of its runs that are better than each."""
+        """Return performance profiles: scores, and by arm the share of its runs that are better than each score."""
         every = np.concatenate([runs.ravel() for runs in self.runs.values()])
         at = np.linspace(every.min(), every.max(), points)
         sign = 1 if self.mode == "max" else -1
@@ -72,8 +79,10 @@ class DatasetSummary:
 def dataset_summary(
     frame: pd.DataFrame, metric: str, axes: Sequence[str], mode: Literal["max", "min"] = "max"
 ) -> DatasetSummary | None:
-    """The arms over the datasets of a study (one row a trial in `frame`); None with fewer than three datasets that all
-    arms have finished trials of, or fewer than two arms."""
+    """Return the arms over the datasets of a study, of which `frame` has one row a trial.
+
+    None with fewer than three datasets that all arms have finished trials of, or fewer than two arms.
+    """
     if DATA_AXIS not in axes or metric not in frame:
         return None
     done = frame[frame["status"].isin(COUNTING) & np.isfinite(frame[metric].astype("float64"))]
@@ -92,16 +101,12 @@ def dataset_summary(
         return None
     means = rows.groupby(["data", "arm"])["value"].mean().unstack("arm").loc[datasets, arms].to_numpy().T
     sign = -1 if mode == "max" else 1
-    ranks = np.mean([stats.rankdata(sign * column) for column in means.T], axis=0)
+    ranks = pd.DataFrame(sign * means).rank().mean(axis=1).to_numpy()
     pairs = [(a, b) for i, a in enumerate(arms) for b in arms[i + 1 :]]
-    raw = [_wilcoxon(means[arms.index(a)] - means[arms.index(b)]) for a, b in pairs]
+    raw = [wilcoxon_p(means[arms.index(a)] - means[arms.index(b)]) for a, b in pairs]
     runs = {arm: _runs(wide[arm], datasets) for arm in arms}
     adjusted = dict(zip(pairs, map(float, holm(raw)), strict=True))
     return DatasetSummary(tuple(arms), tuple(datasets), means, ranks, adjusted, runs, mode)
-
-
-def _wilcoxon(differences: Floats) -> float:
-    return float(stats.wilcoxon(differences).pvalue) if np.any(differences) else 1.0
 
 
 def _runs(values: pd.Series, datasets: Sequence[str]) -> Floats:

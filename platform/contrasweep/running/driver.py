@@ -20,7 +20,8 @@ from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.study.study import Study
-from contrasweep.tracking import checked_tracking, following, tracking_of
+from contrasweep.tracking.kinds import checked_tracking, tracking_of
+from contrasweep.tracking.process import following
 
 
 def run(
@@ -56,12 +57,12 @@ def run(
     records = StudyRecords(storage, planned.study.name)
     records.store.check_writable()
     with exclusive_driver(records) as lease:
-        code = CurrentCode(planned.functions)
+        code = CurrentCode(planned.study.functions)
         remaining = claim(
             planned, records, code, extend=extend, retry_failed=retry_failed, rerun=rerun, changed=changed
         )
         tracked = tracked_study(planned, storage)
-        stopped = ""
+        stopped = gap = ""
         if not remaining.complete:
             from contrasweep.running.engine.training import train  # Ray comes with it, which a finished study needs not
 
@@ -69,12 +70,13 @@ def run(
             with following(trackers, tracked, records) as follower:
                 stopped = train(planned, remaining, records, code, lease, max_concurrent, cluster)
                 follower.outcome = "interrupted" if stopped else "complete"
+            gap = follower.gap
         results = replace(Results.load(records.study, storage), stopped=stopped)
         if not stopped and {*results.trial_records, *results.search_records} <= remaining.finished:
             print(_nothing_trained(results), file=sys.stderr)
         if not remaining.complete:
             learned.write(records, [*results.trial_records.values(), *results.search_records.values()])
-        return publish(results, trackers, tracked, planned.datasets, ran=not remaining.complete)
+        return publish(results, trackers, tracked, planned.datasets, ran=not remaining.complete, gap=gap)
 
 
 def _nothing_trained(results: Results) -> str:

@@ -19,8 +19,7 @@ from dataclasses import asdict, dataclass, replace
 
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.kinds import Trackers
-from contrasweep.tracking.tracked_study import TrackedStudy
-from contrasweep.tracking.tracker import Outcome
+from contrasweep.tracking.tracker import Outcome, TrackedStudy
 
 FINISH_S = 30.0
 """How long a driver waits at its end for what is not shown yet."""
@@ -89,9 +88,10 @@ class TrackingProcess:
 
 @dataclass
 class Following:
-    """How a study will stand once its driver ends."""
+    """How a study will stand once its driver ends, and then what was not shown of it, in a line."""
 
     outcome: Outcome = "interrupted"
+    gap: str = ""
 
 
 @contextlib.contextmanager
@@ -110,5 +110,6 @@ def following(trackers: Trackers, study: TrackedStudy, records: StudyRecords) ->
     finally:
         if process.process.poll() is not None:  # somebody killed it: another one finds what is missing
             process = TrackingProcess(trackers, study, records)
-        if gap := process.close(following.outcome, timeout_s):
-            print(gap, file=sys.stderr)
+        following.gap = process.close(following.outcome, timeout_s)
+        if following.gap:
+            print(following.gap, file=sys.stderr)

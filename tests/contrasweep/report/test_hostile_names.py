@@ -19,15 +19,15 @@ from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.planning.grid import make_plan
 from contrasweep.report import render, write_report
 from contrasweep.report.formats import csv_text, inert_cell
-from contrasweep.results.cells import TableStyle
 from contrasweep.results.rendering import DisplayNames
+from contrasweep.results.table import TableStyle
 from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.links import LINKS_FILE, read_links
 from contrasweep.tracking.mlflow.description import study_note
-from contrasweep.tracking.tracked_study import TrackedStudy
+from contrasweep.tracking.tracker import TrackedStudy
 
 SCRIPT = "<script>alert(1)</script>"
 PICTURE = "![x](http://evil/x.png)"

@@ -1,0 +1,123 @@
+"""Trackers that write into a folder: TensorBoard's event files, and offline runs of Weights & Biases.
+
+`--tracking tensorboard:FOLDER` writes what `tensorboard --logdir FOLDER` shows, `--tracking wandb:FOLDER` what
+`wandb sync FOLDER/wandb/offline-run-*` uploads.
+"""
+
+import importlib.util
+import json
+import shutil
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from contrasweep.errors import SpecError
+from contrasweep.storage.attempts import BegunTrial
+from contrasweep.storage.names import local_path
+from contrasweep.storage.record import Record, TrialLike
+from contrasweep.study import dotted
+from contrasweep.tracking.tracker import TrackedStudy
+
+if TYPE_CHECKING:
+    import wandb
+    from tensorboardX import SummaryWriter
+
+
+class TensorBoardTracker:
+    """Writes `<folder>/<study>/<arm>-<axes>-<fold>-<seed>-<id>/events...`: each metric by step, the config as text and,
+    at the end, as hyperparameters."""
+
+    def __init__(self, folder: str, study: TrackedStudy) -> None:
+        self.folder, self.study = local_path(folder, "tracking").resolve() / study.name, study
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.writers: dict[str, SummaryWriter] = {}
+
+    def start(self, trial: BegunTrial) -> None:
+        """Open the trial's event file; what its folder has from before goes."""
+        from tensorboardX import SummaryWriter
+
+        self._drop(trial.id)
+        folder = self.folder / trial_name(trial, self.study.axes)
+        shutil.rmtree(folder, ignore_errors=True)
+        writer = SummaryWriter(str(folder))
+        writer.add_text("config", f"```\n{json.dumps(dict(trial.config), indent=1)}\n```")
+        self.writers[trial.id] = writer
+
+    def report(self, trial_id: str, step: int, metrics: Mapping[str, float], time: float) -> None:
+        """Each metric as a scalar."""
+        for name, value in metrics.items():
+            self.writers[trial_id].add_scalar(name, value, step, walltime=time)
+
+    def finish(self, record: Record) -> None:
+        """Write the config as hyperparameters, and close the file."""
+        if (writer := self.writers.get(record.trial_id)) is not None and record.metrics:
+            flat = {"arm": record.arm, "seed": record.seed, "fold": record.fold, **dotted.flatten(record.config)}
+            plain = {k: v if isinstance(v, bool | int | float | str) else json.dumps(v) for k, v in flat.items()}
+            writer.add_hparams(plain, {name: float(v) for name, v in record.metrics.items()}, name="hparams")
+        self._drop(record.trial_id)
+
+    def close(self, timeout_s: float = 30.0) -> None:
+        """Close all files."""
+        for trial_id in list(self.writers):
+            self._drop(trial_id)
+
+    def _drop(self, trial_id: str) -> None:
+        if (writer := self.writers.pop(trial_id, None)) is not None:
+            writer.close()
+
+
+class WandbTracker:
+    """One offline run a trial: the project is the study, the group the arm, the id the trial's."""
+
+    def __init__(self, folder: str, study: TrackedStudy) -> None:
+        self.folder, self.study = local_path(folder, "tracking").resolve(), study
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.runs: dict[str, wandb.Run] = {}
+
+    def start(self, trial: BegunTrial) -> None:
+        """Begin the trial's run; one that was begun before goes."""
+        import wandb
+
+        if (earlier := self.runs.pop(trial.id, None)) is not None:
+            earlier.finish(exit_code=1)
+        for folder in (self.folder / "wandb").glob(f"offline-run-*-{trial.id}"):
+            shutil.rmtree(folder, ignore_errors=True)
+        self.runs[trial.id] = wandb.init(
+            mode="offline",
+            dir=str(self.folder),
+            project=self.study.name,
+            group=trial.arm,
+            id=trial.id,
+            name=trial_name(trial, self.study.axes),
+            config={"arm": trial.arm, "fold": trial.fold, "seed": trial.seed, "data": trial.data.name, **trial.config},
+            reinit="create_new",
+            settings=wandb.Settings(silent=True, console="off", x_disable_stats=True, save_code=False),
+        )
+
+    def report(self, trial_id: str, step: int, metrics: Mapping[str, float], time: float) -> None:
+        """One step of the run."""
+        self.runs[trial_id].log(dict(metrics), step=step)
+
+    def finish(self, record: Record) -> None:
+        """End the run; with exit code 1 where the trial failed."""
+        if (run := self.runs.pop(record.trial_id, None)) is not None:
+            run.summary["status"] = record.status.value
+            run.finish(exit_code=0 if record.status.trained else 1)
+
+    def close(self, timeout_s: float = 30.0) -> None:
+        """End the runs that are open."""
+        for run in self.runs.values():
+            run.finish(exit_code=1)
+        self.runs.clear()
+
+
+def check_installed(place: str) -> None:
+    """`SpecError` where the package is missing."""
+    if importlib.util.find_spec("wandb") is None:
+        raise SpecError("the package wandb is not installed", place="tracking", value=place, hint="pip install wandb")
+
+
+def trial_name(trial: TrialLike, axes: tuple[str, ...]) -> str:
+    """A name that sorts by arm and axes, and is one trial's alone."""
+    values = [f"{axis}={value}" for axis in axes if (value := dotted.get(trial.config, axis)) is not None]
+    fold = [] if trial.fold is None else [f"fold={trial.fold}"]
+    return "-".join([trial.arm, *values, *fold, f"seed={trial.seed}", trial.id[:8]]).replace("/", "_")

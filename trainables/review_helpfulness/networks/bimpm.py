@@ -1,0 +1,121 @@
+"""BiMPM (Wang, Hamza and Florian 2017): bilateral multi-perspective matching of product and review text."""
+
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output
+from contrasweep.trainables.review_helpfulness.models import BiMPMOptions
+from contrasweep.trainables.review_helpfulness.networks.layers import (
+    Recurrent,
+    WordEmbedding,
+    cosine_matrix,
+    last_valid,
+)
+
+EPS = 1e-8
+
+
+def perspective_cosine(
+    a: Float[Tensor, "... d"], b: Float[Tensor, "... d"], weight: Float[Tensor, "l d"]
+) -> Float[Tensor, "... l"]:
+    """m_k = cos(W_k * a, W_k * b) for vectors paired one to one; norms kept from below by 1e-8.
+
+    Written with squared weights, so that nothing of size [... l d] is made.
+    """
+    squared = weight**2
+    dot = (a * b) @ squared.mT
+    norms = ((a * a) @ squared.mT).clamp(min=EPS**2).sqrt() * ((b * b) @ squared.mT).clamp(min=EPS**2).sqrt()
+    return dot / norms
+
+
+def pairwise_perspective_max(
+    a: Float[Tensor, "b t d"], b: Float[Tensor, "b s d"], mask: Bool[Tensor, "b s"], weight: Float[Tensor, "l d"]
+) -> Float[Tensor, "b t l"]:
+    """Max-pooling matching: the largest m_k over valid positions of b; one perspective at a time, [b t s] each."""
+    best = []
+    for row in weight:
+        cosines = cosine_matrix(a * row, b * row, EPS)
+        best.append(cosines.masked_fill(~mask[:, None, :], -1).amax(-1))
+    return torch.stack(best, dim=-1)
+
+
+def attentive_mean(
+    a: Float[Tensor, "b t d"], b: Float[Tensor, "b s d"], mask: Bool[Tensor, "b s"]
+) -> Float[Tensor, "b t d"]:
+    """For each position of a: sum_j cos_ij b_j / max(sum_j cos_ij, 1e-8) over valid positions of b."""
+    cosines = cosine_matrix(a, b, EPS) * mask[:, None, :]
+    return cosines @ b / cosines.sum(-1, keepdim=True).clamp(min=EPS)
+
+
+def attentive_max(
+    a: Float[Tensor, "b t d"], b: Float[Tensor, "b s d"], mask: Bool[Tensor, "b s"]
+) -> Float[Tensor, "b t d"]:
+    """For each position of a the valid vector of b with the largest cosine."""
+    index = cosine_matrix(a, b, EPS).masked_fill(~mask[:, None, :], -2).argmax(-1)
+    return b.gather(1, index[..., None].expand(-1, -1, b.shape[-1]))
+
+
+class Matching(nn.Module):
+    """The four strategies in both directions of reading: eight weight matrices, 8l values a position."""
+
+    def __init__(self, perspectives: int, dim: int) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.empty(2, 4, perspectives, dim))
+        for matrix in self.weights.data.flatten(0, 1):
+            nn.init.kaiming_normal_(matrix)
+
+    def forward(
+        self,
+        a: Float[Tensor, "b t e"],
+        b: Float[Tensor, "b s e"],
+        mask_a: Bool[Tensor, "b t"],
+        mask_b: Bool[Tensor, "b s"],
+    ) -> Float[Tensor, "b t m"]:
+        """a matched against b; the full matching takes b's last valid state forward, its first backward."""
+        matched = []
+        whole = (last_valid(b.chunk(2, -1)[0], mask_b), b.chunk(2, -1)[1][:, 0])
+        for x, y, end, (full, pooled, mean, best) in zip(
+            a.chunk(2, -1), b.chunk(2, -1), whole, self.weights, strict=True
+        ):
+            matched += [
+                perspective_cosine(x, end[:, None, :], full),
+                pairwise_perspective_max(x, y, mask_b, pooled),
+                perspective_cosine(x, attentive_mean(x, y, mask_b), mean),
+                perspective_cosine(x, attentive_max(x, y, mask_b), best),
+            ]
+        return torch.cat(matched, dim=-1) * mask_a[..., None]
+
+
+class BiMPM(HelpfulnessModel):
+    """Context BiLSTMs, matching in both directions, an aggregating BiLSTM, a score."""
+
+    def __init__(self, options: BiMPMOptions, inputs: Inputs) -> None:
+        super().__init__()
+        self.product_words = WordEmbedding(inputs.product_words, options.dropout)
+        self.review_words = WordEmbedding(inputs.review_words, options.dropout)
+        self.dropout = nn.Dropout(options.dropout)
+        self.context = Recurrent(self.review_words.dim, options.dim, bidirectional=True)
+        self.matching = Matching(options.perspectives, options.dim)
+        self.aggregation = Recurrent(8 * options.perspectives, options.dim, bidirectional=True)
+        self.score = nn.Sequential(
+            nn.Linear(4 * options.dim, 2 * options.dim),
+            nn.Tanh(),
+            nn.Dropout(options.dropout),
+            nn.Linear(2 * options.dim, 1),
+        )
+
+    def forward(self, batch: Batch) -> Output:
+        """Scores [b] from matching each side's contextual words against the other's."""
+        p = self.dropout(self.context(self.product_words(batch.text_p), batch.mask_p))
+        r = self.dropout(self.context(self.review_words(batch.text_r), batch.mask_r))
+        sides = [self._side(p, r, batch.mask_p, batch.mask_r), self._side(r, p, batch.mask_r, batch.mask_p)]
+        return Output(cast(Tensor, self.score(self.dropout(torch.cat(sides, dim=1))))[:, 0])
+
+    def _side(self, a: Tensor, b: Tensor, mask_a: Tensor, mask_b: Tensor) -> Tensor:
+        """The last states of both directions over a's matching against b, [b 2h]."""
+        states = self.aggregation(self.dropout(self.matching(a, b, mask_a, mask_b)), mask_a)
+        forward, backward = states.chunk(2, -1)
+        return torch.cat([last_valid(forward, mask_a), backward[:, 0]], dim=1)

@@ -1,0 +1,200 @@
+"""MCR (Liu et al. 2021): multi-perspective coherent reasoning within, across and around the modalities.
+
+Reconstructed: text of the branches (c) to (e) is the mean of the three convolution channels; the pair network of the
+coherent graph is split as ReLU(A x_i + B x_j), its query nodes taken in slices recomputed backward, to bound memory.
+"""
+
+from typing import Any, cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
+from contrasweep.trainables.review_helpfulness.models import HEADS, MCROptions
+from contrasweep.trainables.review_helpfulness.networks.layers import (
+    ProductAwareAttention,
+    RegionEncoder,
+    WordEmbedding,
+    cosine_matrix,
+    join,
+    masked_mean,
+    masked_softmax,
+)
+
+SLICE = 32  # query nodes whose pairs are in memory at once
+
+
+class KernelMaxPooling(nn.Module):
+    """Matching matrices [b c t s] to their largest convolved values: sizes x filters x top of them, then LN."""
+
+    def __init__(self, channels: int, sizes: tuple[int, ...], filters: int, top: int) -> None:
+        super().__init__()
+        self.convolutions = nn.ModuleList(nn.Conv2d(channels, filters, size) for size in sizes)
+        self.sizes, self.top, self.dim = sizes, top, len(sizes) * filters * top
+        self.norm = nn.LayerNorm(self.dim)
+
+    def forward(self, matrices: Float[Tensor, "b c t s"], mask: Bool[Tensor, "b t s"]) -> Float[Tensor, "b z"]:
+        """Matrices of which `mask` is valid to [b z], z = sizes x filters x top; 0 where values are too few."""
+        x = matrices * mask[:, None]
+        largest = []
+        for size, convolution in zip(self.sizes, self.convolutions, strict=True):
+            values = torch.tanh(convolution(functional.pad(x, (0, size - 1, 0, size - 1))))
+            values = values.masked_fill(~mask[:, None], float("-inf")).flatten(2)
+            values = functional.pad(values, (0, max(0, self.top - values.shape[-1])), value=float("-inf"))
+            best = values.topk(self.top, dim=-1).values
+            largest.append(best.masked_fill(best == float("-inf"), 0).flatten(1))
+        return cast(Tensor, self.norm(torch.cat(largest, dim=1)))
+
+
+class CoherentGraph(nn.Module):
+    """x_i <- sum_j w_ij x_j with w_ij = softmax over j of MLP([x_i; x_j]), layer after layer."""
+
+    def __init__(self, dim: int, layers: int, hidden: int) -> None:
+        super().__init__()
+        self.query = nn.ModuleList(nn.Linear(dim, hidden) for _ in range(layers))
+        self.key = nn.ModuleList(nn.Linear(dim, hidden, bias=False) for _ in range(layers))
+        self.weight = nn.ModuleList(nn.Linear(hidden, 1, bias=False) for _ in range(layers))
+
+    def forward(self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"]) -> Float[Tensor, "b n d"]:
+        """Nodes [b n d] after all layers; 0 at invalid ones."""
+        for query, key, weight in zip(self.query, self.key, self.weight, strict=True):
+            keys = key(x)
+            slices = [_Mix.apply(queries, keys, x, weight.weight, mask) for queries in query(x).split(SLICE, dim=1)]
+            x = torch.cat(slices, dim=1)
+        return x * mask[..., None]
+
+
+def _mix(queries: Tensor, keys: Tensor, x: Tensor, weight: Tensor, mask: Tensor) -> Tensor:
+    scores = functional.linear(functional.relu(queries[:, :, None] + keys[:, None]), weight)[..., 0]
+    return masked_softmax(scores, mask[:, None, :], dim=-1) @ x
+
+
+class _Mix(torch.autograd.Function):
+    """`_mix`, computed once more in the backward pass, so that the pairs of one slice at a time are in memory.
+
+    torch.utils.checkpoint would do, but its first use imports torch._dynamo, which takes seconds.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, x: Tensor, weight: Tensor, mask: Tensor) -> Tensor:
+        ctx.save_for_backward(queries, keys, x, weight, mask)
+        return _mix(queries, keys, x, weight, mask)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        *differentiable, mask = ctx.saved_tensors
+        inputs = [tensor.detach().requires_grad_() for tensor in differentiable]
+        with torch.enable_grad():
+            queries, keys, x, weight = inputs
+            mixed = _mix(queries, keys, x, weight, mask)
+        return (*torch.autograd.grad(mixed, inputs, gradients), None)
+
+
+class ClaimPool(nn.Module):
+    """Review nodes weighed by MLP([claim; x_i]), where the claim is the product's vector."""
+
+    def __init__(self, dim: int, hidden: int = 64) -> None:
+        super().__init__()
+        self.score = nn.Sequential(nn.Linear(2 * dim, hidden), nn.ReLU(), nn.Linear(hidden, 1, bias=False))
+
+    def forward(self, claim: Float[Tensor, "b d"], nodes: Sequences) -> Float[Tensor, "b d"]:
+        """The claims [b d] and their nodes to one vector a row, [b d]."""
+        pairs = torch.cat([claim[:, None].expand_as(nodes.x), nodes.x], dim=-1)
+        weights = masked_softmax(self.score(pairs)[..., 0], nodes.mask, dim=1)
+        return (weights[..., None] * nodes.x).sum(1)
+
+
+def _to_common(dim: int, common: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(dim, common), nn.Tanh(), nn.Linear(common, common))
+
+
+class TextChannels(nn.Module):
+    """Convolutions of 1, 3 and 5 words with ReLU: three channels of [b t dim]."""
+
+    def __init__(self, words: Float[Tensor, "v e"], dim: int, dropout: float) -> None:
+        super().__init__()
+        self.words = WordEmbedding(words, dropout)
+        self.convolutions = nn.ModuleList(nn.Conv1d(self.words.dim, dim, k, padding=k // 2) for k in (1, 3, 5))
+
+    def forward(self, text: Tensor, mask: Bool[Tensor, "b t"]) -> list[Float[Tensor, "b t d"]]:
+        """Word indices [b t] to the three channels; 0 at invalid positions."""
+        x = (self.words(text) * mask[..., None]).mT
+        return [functional.relu(convolution(x)).mT * mask[..., None] for convolution in self.convolutions]
+
+
+class MCR(HelpfulnessModel):
+    """Matching, product-aware and graph features of both modalities, joined and scored."""
+
+    def __init__(self, options: MCROptions, inputs: Inputs) -> None:
+        super().__init__()
+        dim, common = options.dim, options.common_dim
+        self.product_text = TextChannels(inputs.product_words, dim, options.dropout)
+        self.review_text = TextChannels(inputs.review_words, dim, options.dropout)
+        self.product_regions, self.review_regions = (
+            RegionEncoder(
+                inputs.roi_dim,
+                dim,
+                layers=options.region_layers,
+                heads=HEADS,
+                dropout=options.region_dropout,
+                inner_dropout=0.6 * options.region_dropout,
+            )
+            for _ in range(2)
+        )
+        self.text_match = KernelMaxPooling(9, (1, 2), options.filters, top=16)
+        self.image_match = KernelMaxPooling(1, (1, 2, 3, 4), options.image_filters, top=8)
+        self.aware = nn.ModuleDict(
+            {
+                "text": ProductAwareAttention(dim),
+                "image": ProductAwareAttention(dim),
+                "text_image": ProductAwareAttention(common),
+                "image_text": ProductAwareAttention(common),
+            }
+        )
+        self.common_text, self.common_image = _to_common(dim, common), _to_common(dim, common)
+        self.product_graph = CoherentGraph(common, options.graph_layers, options.graph_hidden)
+        self.review_graph = CoherentGraph(common, options.graph_layers, options.graph_hidden)
+        self.claim = ClaimPool(common)
+        total = self.text_match.dim + self.image_match.dim + 2 * dim + 3 * common
+        self.score = nn.Sequential(nn.Linear(total, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 1))
+
+    def forward(self, batch: Batch) -> Output:
+        """Scores [b] from coherence between, within and across text and images."""
+        channels_p = self.product_text(batch.text_p, batch.mask_p)
+        channels_r = self.review_text(batch.text_r, batch.mask_r)
+        text_p, text_r = self._mean(channels_p, batch.mask_p), self._mean(channels_r, batch.mask_r)
+        roi_p = Sequences(self.product_regions(batch.roi_p, batch.roi_mask_p), batch.roi_mask_p)
+        roi_r = Sequences(self.review_regions(batch.roi_r, batch.roi_mask_r), batch.roi_mask_r)
+        common = {
+            "text_p": self._common(self.common_text, text_p),
+            "roi_p": self._common(self.common_image, roi_p),
+            "text_r": self._common(self.common_text, text_r),
+            "roi_r": self._common(self.common_image, roi_r),
+        }
+        matrices = torch.stack([cosine_matrix(p, r) for p in channels_p for r in channels_r], dim=1)
+        images = cosine_matrix(roi_p.x, roi_r.x)[:, None]
+        features = [
+            self.text_match(matrices, batch.mask_p[:, :, None] & batch.mask_r[:, None, :]),
+            self.image_match(images, batch.roi_mask_p[:, :, None] & batch.roi_mask_r[:, None, :]),
+            masked_mean(self.aware["text"](text_p, text_r), text_r.mask),
+            masked_mean(self.aware["image"](roi_p, roi_r), roi_r.mask),
+            masked_mean(self.aware["image_text"](common["roi_p"], common["text_r"]), text_r.mask),
+            masked_mean(self.aware["text_image"](common["text_p"], common["roi_r"]), roi_r.mask),
+            self._coherence(common),
+        ]
+        return Output(self.score(torch.cat(features, dim=1))[:, 0], features=common)
+
+    def _coherence(self, common: dict[str, Sequences]) -> Tensor:
+        product, review = join(common["text_p"], common["roi_p"]), join(common["text_r"], common["roi_r"])
+        claim = masked_mean(self.product_graph(*product), product.mask)
+        return cast(Tensor, self.claim(claim, Sequences(self.review_graph(*review), review.mask)))
+
+    @staticmethod
+    def _mean(channels: list[Tensor], mask: Tensor) -> Sequences:
+        return Sequences(torch.stack(channels).mean(0), mask)
+
+    @staticmethod
+    def _common(project: nn.Module, sequence: Sequences) -> Sequences:
+        return Sequences(project(sequence.x) * sequence.mask[..., None], sequence.mask)

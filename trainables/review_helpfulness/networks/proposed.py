@@ -1,0 +1,186 @@
+"""The adaptive multimodal contrastive model of Nguyen et al., EMNLP 2022 (after the paper, not after its code).
+
+Reconstructed, because the paper leaves it open: the self-attention of the fusion (4 heads, residual, LN, dropout
+.2), its convolution (kernel 3, ReLU; a gap of zeros keeps the four sequences' borders apart, so that padding cannot
+reach a score), and the layer norms of queries and keys being two.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
+from contrasweep.trainables.review_helpfulness.losses import adaptive_contrastive_loss
+from contrasweep.trainables.review_helpfulness.models import ProposedOptions
+from contrasweep.trainables.review_helpfulness.networks.layers import (
+    Recurrent,
+    RegionEncoder,
+    SelfAttention,
+    WordEmbedding,
+    join,
+    masked_max,
+    masked_mean,
+)
+
+STREAMS = ("text_p", "roi_p", "text_r", "roi_r")
+
+
+class CrossAttention(nn.Module):
+    """One layer of Eq. 10-12: Q <- GELU(Linear(softmax(LN(Q) W_Q (LN(X) W_K)^T / sqrt(d)) LN(X) W_V + Q))."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.norm_query, self.norm_key = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.query, self.key, self.value = (nn.Linear(dim, dim, bias=False) for _ in range(3))
+        self.out = nn.Linear(dim, dim)
+
+    def forward(
+        self, query: Float[Tensor, "b t d"], context: Float[Tensor, "b s d"], mask: Bool[Tensor, "b s"]
+    ) -> Float[Tensor, "b t d"]:
+        """`query` after one layer that reads the valid positions of `context`."""
+        normed = self.norm_key(context)
+        attended = functional.scaled_dot_product_attention(
+            self.query(self.norm_query(query)), self.key(normed), self.value(normed), attn_mask=mask[:, None, :]
+        )
+        return functional.gelu(self.out(attended + query))
+
+
+class Interaction(nn.Module):
+    """Eq. 5-14 for one stream: `depth` layers that all read the same, original `context`."""
+
+    def __init__(self, dim: int, depth: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(CrossAttention(dim) for _ in range(depth))
+
+    def forward(
+        self, x: Float[Tensor, "b t d"], context: Float[Tensor, "b s d"], mask: Bool[Tensor, "b s"]
+    ) -> Float[Tensor, "b t d"]:
+        """x [b t d] after all layers."""
+        for layer in self.layers:
+            x = layer(x, context, mask)
+        return x
+
+
+class FusionAttention(nn.Module):
+    """SelfAttn of the fusion: LN(x + dropout(self-attention(x))) over joined sequences."""
+
+    def __init__(self, dim: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.attention, self.dropout, self.norm = SelfAttention(dim, heads), nn.Dropout(dropout), nn.LayerNorm(dim)
+
+    def forward(self, *sequences: Sequences) -> Sequences:
+        """The sequences joined end to end, after attention over all of them."""
+        x, mask = join(*sequences)
+        return Sequences(self.norm(x + self.dropout(self.attention(x, mask))) * mask[..., None], mask)
+
+
+class Fusion(nn.Module):
+    """Eq. 15-28: intra-modal (convolution, maximum: d), inter-modal (means: 2d), intra-review (means: 2d)."""
+
+    def __init__(self, dim: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        names = ("texts", "images", "text_p_roi_r", "roi_p_text_r", "product", "review")
+        self.attention = nn.ModuleDict({name: FusionAttention(dim, heads, dropout) for name in names})
+        self.convolution = nn.Conv1d(dim, dim, kernel_size=3, padding=1)
+
+    def forward(self, streams: dict[str, Sequences]) -> Float[Tensor, "b z"]:
+        """z of size 5d."""
+        text_p, roi_p, text_r, roi_r = (streams[name] for name in STREAMS)
+        attend = self.attention
+        # A gap within each attended pair as well: the second sequence begins where padding has pushed it.
+        joined = join(
+            *_split(attend["texts"](text_p, text_r), text_p), *_split(attend["images"](roi_p, roi_r), roi_p), gap=True
+        )
+        intra = masked_max(functional.relu(self.convolution(joined.x.mT)).mT, joined.mask)
+        means = [
+            attend["text_p_roi_r"](text_p, roi_r),
+            attend["roi_p_text_r"](roi_p, text_r),
+            attend["product"](text_p, roi_p),
+            attend["review"](text_r, roi_r),
+        ]
+        return torch.cat([intra, *(masked_mean(*pair) for pair in means)], dim=1)
+
+
+def _split(joined: Sequences, first: Sequences) -> tuple[Sequences, Sequences]:
+    length = first.mask.shape[1]
+    return Sequences(joined.x[:, :length], joined.mask[:, :length]), Sequences(
+        joined.x[:, length:], joined.mask[:, length:]
+    )
+
+
+class Proposed(HelpfulnessModel):
+    """Text LSTMs and region encoders, cross-modal interaction, three-way fusion, linear score, contrastive loss."""
+
+    def __init__(self, options: ProposedOptions, inputs: Inputs) -> None:
+        super().__init__()
+        self.options, self.helpful_threshold, dim = options, inputs.helpful_threshold, options.dim
+        self.words = nn.ModuleDict(
+            {
+                "text_p": WordEmbedding(inputs.product_words, options.dropout),
+                "text_r": WordEmbedding(inputs.review_words, options.dropout),
+            }
+        )
+        width = inputs.review_words.shape[1]
+        self.lstm = nn.ModuleDict({name: Recurrent(width, dim, bidirectional=False) for name in ("text_p", "text_r")})
+        self.regions = nn.ModuleDict(
+            {
+                name: RegionEncoder(
+                    inputs.roi_dim,
+                    dim,
+                    layers=options.region_layers,
+                    heads=options.heads,
+                    dropout=options.region_dropout,
+                    inner_dropout=0.6 * options.region_dropout,
+                )
+                for name in ("roi_p", "roi_r")
+            }
+        )
+        depth = options.depth if options.interaction else 0
+        self.interaction = nn.ModuleDict({name: Interaction(dim, depth) for name in STREAMS})
+        self.fusion = Fusion(dim, options.heads, options.fusion_dropout)
+        mlp = (nn.Linear(5 * dim, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 1))
+        self.score = nn.Linear(5 * dim, 1) if options.head == "linear" else nn.Sequential(*mlp)
+
+    def encode(self, batch: Batch) -> dict[str, Sequences]:
+        """K_p, A_p, K_r, A_r (Eq. 2-4)."""
+        texts = {"text_p": (batch.text_p, batch.mask_p), "text_r": (batch.text_r, batch.mask_r)}
+        images = {"roi_p": (batch.roi_p, batch.roi_mask_p), "roi_r": (batch.roi_r, batch.roi_mask_r)}
+        streams = {n: Sequences(self.lstm[n](self.words[n](x), mask), mask) for n, (x, mask) in texts.items()}
+        return streams | {n: Sequences(self.regions[n](x, mask), mask) for n, (x, mask) in images.items()}
+
+    def interact(self, streams: dict[str, Sequences]) -> dict[str, Sequences]:
+        """H_p, V_p, H_r, V_r (Eq. 5-14); with `interaction` off the streams as they are."""
+        if not self.options.interaction:
+            return streams
+        out = {}
+        for name in STREAMS:
+            context = join(*(streams[other] for other in STREAMS if other != name))
+            x, mask = streams[name]
+            out[name] = Sequences(self.interaction[name](x, context.x, context.mask) * mask[..., None], mask)
+        return out
+
+    def forward(self, batch: Batch) -> Output:
+        """Scores [b] and the four streams; in training also the contrastive loss of the helpful rows."""
+        streams = self.interact(self.encode(batch))
+        output = Output(self.score(self.fusion(streams))[:, 0], features=streams)
+        if self.training and self.options.contrastive:
+            helpful = batch.label >= self.helpful_threshold
+            output.losses["contrastive"] = self.options.contrastive_weight * self._contrast(streams, batch, helpful)
+            output.log["contrastive_rows"] = float(helpful.sum())
+        return output
+
+    def _contrast(self, streams: dict[str, Sequences], batch: Batch, rows: Tensor) -> Tensor:
+        o = self.options
+        pooled = [masked_max(*streams[name])[rows] for name in ("text_p", "text_r", "roi_p", "roi_r")]
+        return adaptive_contrastive_loss(
+            *pooled,
+            o_pos=o.o_pos,
+            o_neg=o.o_neg,
+            adaptive=o.adaptive,
+            clamp_weights=o.clamp_weights,
+            detach_weights=o.detach_weights,
+            reduction=o.contrastive_reduction,
+            product_ids=batch.product[rows],
+            mask_same_product=o.mask_same_product,
+        )

@@ -1,0 +1,85 @@
+"""SSE-Cross (Abavisani et al. 2020), adapted: cross-attended modalities and stochastic shared embeddings.
+
+Product and review have encoders of their own; their joint vectors and the product of these are scored. In training,
+a review's modality is now and then replaced by another training review's, mostly one of the same label.
+"""
+
+from typing import cast
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from contrasweep.errors import SpecError
+from contrasweep.trainables.review_helpfulness.batch import Batch, Corpus, HelpfulnessModel, Inputs, Output
+from contrasweep.trainables.review_helpfulness.models import SSECrossOptions
+from contrasweep.trainables.review_helpfulness.networks.layers import Recurrent, WordEmbedding, masked_mean
+
+
+class ItemEncoder(nn.Module):
+    """Text and images of an item to one vector, each modality gated by the other."""
+
+    def __init__(self, words: Float[Tensor, "v e"], roi_dim: int, dim: int, dropout: float) -> None:
+        super().__init__()
+        self.words = WordEmbedding(words, dropout)
+        self.lstm = Recurrent(self.words.dim, dim, bidirectional=True)
+        self.image = nn.Sequential(nn.Linear(roi_dim, dim), nn.BatchNorm1d(dim), nn.ReLU())
+        self.text = nn.Sequential(nn.Linear(2 * dim, dim), nn.BatchNorm1d(dim), nn.ReLU())
+        self.gate_image, self.gate_text = nn.Linear(2 * dim, dim), nn.Linear(roi_dim, dim)
+        self.joint = nn.Sequential(nn.Linear(2 * dim, 2 * dim), nn.BatchNorm1d(2 * dim), nn.ReLU(), nn.Dropout(dropout))
+
+    def forward(
+        self, text: Tensor, mask: Bool[Tensor, "b t"], roi: Float[Tensor, "b m f"], roi_mask: Bool[Tensor, "b m"]
+    ) -> Float[Tensor, "b j"]:
+        """Words and regions of each item to its joint vector [b j]."""
+        e, v = masked_mean(self.lstm(self.words(text), mask), mask), masked_mean(roi, roi_mask)
+        gated = [torch.sigmoid(self.gate_image(e)) * self.image(v), torch.sigmoid(self.gate_text(v)) * self.text(e)]
+        return cast(Tensor, self.joint(torch.cat(gated, dim=1)))
+
+
+def swap_partners(
+    labels: NDArray[np.int64], rows: NDArray[np.int64], odds: float, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """For each of `rows` another row of the part: of the same label with probability odds / (1 + odds), else of
+    another label in proportion to how many rows that has. A label's only row keeps itself."""
+    partners = np.empty_like(rows)
+    draws, same = rng.random(len(rows)), rng.random(len(rows)) < odds / (1 + odds)
+    for i, row in enumerate(rows):
+        equal = labels == labels[row]
+        equal[row] = False
+        pool = np.flatnonzero(equal if same[i] else labels != labels[row])
+        partners[i] = pool[int(draws[i] * len(pool))] if len(pool) else row
+    return partners
+
+
+class SSECross(HelpfulnessModel):
+    """Two item encoders and the score of their vectors and of the product of these."""
+
+    def __init__(self, options: SSECrossOptions, inputs: Inputs) -> None:
+        super().__init__()
+        self.options = options
+        self.product = ItemEncoder(inputs.product_words, inputs.roi_dim, options.dim, options.dropout)
+        self.review = ItemEncoder(inputs.review_words, inputs.roi_dim, options.dim, options.dropout)
+        self.score = nn.Linear(6 * options.dim, 1)
+
+    def augment(self, batch: Batch, corpus: Corpus, rows: NDArray[np.int64], rng: np.random.Generator) -> Batch:
+        """Stochastic shared embeddings: images or text of a review are swapped for those of another one."""
+        o = self.options
+        for modality, probability in (("images", o.image_swap), ("text", o.text_swap)):
+            chosen = torch.from_numpy(rng.random(len(rows)) < probability)
+            other = corpus.batch(swap_partners(corpus.label, rows, o.same_label_odds, rng))
+            none = torch.zeros_like(chosen)
+            batch = batch.with_review(
+                other, text=chosen if modality == "text" else none, images=chosen if modality == "images" else none
+            )
+        return batch
+
+    def forward(self, batch: Batch) -> Output:
+        """Scores [b] from product, review and their product; `SpecError` on a training batch of one row."""
+        if self.training and len(batch) < 2:
+            raise SpecError("SSE-Cross normalises over the batch and needs more than one row to train", place="groups")
+        p = self.product(batch.text_p, batch.mask_p, batch.roi_p, batch.roi_mask_p)
+        r = self.review(batch.text_r, batch.mask_r, batch.roi_r, batch.roi_mask_r)
+        return Output(cast(Tensor, self.score(torch.cat([p, r, p * r], dim=1)))[:, 0])
