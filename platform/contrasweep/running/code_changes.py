@@ -47,7 +47,7 @@ class Decision:
     restarted: frozenset[str]
     notes: tuple[str, ...]
     anew: NewSearches
-    refused: Mapping[str, Record]  # of trials that fitted no host; they run where one does now
+    infeasible: Mapping[str, Record]  # of trials that fitted no host; they run where one does now
 
     def carry_out(self, records: StudyRecords) -> set[str]:
         """Put trials aside, or accept the changes; the ids of those that are not finished any more."""
@@ -101,15 +101,15 @@ def decide(
             f"{line}; pass --rerun-changed to run them again (what there is moves to archive/), or --accept-code to "
             f"keep them (every table says so); see contrasweep code {records.study} --storage {records.storage}"
         )
-    refused = infeasible_records(kept)
-    notes += _stale_generations(kept, refused)
+    infeasible = infeasible_records(kept)
+    notes += _stale_generations(kept, infeasible)
     restarted = set() if changed == "accept" else {i for i in lost if _is_other(kept[i], current)}
     anew = new_searches(plan, recorded, current, selected, comparison if changed == "rerun" else None)
     if anew.searches:
         many = len(anew.searches) > 1
         notes.append(f"the search{'es' * many} of {', '.join(anew.searches)} start{'s' * (not many)} anew")
     return Decision(
-        comparison, changed, frozenset(selected), frozenset(lost), frozenset(restarted), tuple(notes), anew, refused
+        comparison, changed, frozenset(selected), frozenset(lost), frozenset(restarted), tuple(notes), anew, infeasible
     )
 
 
@@ -155,9 +155,9 @@ def infeasible_records(recorded: Mapping[str, Record]) -> dict[str, Record]:
     }
 
 
-def _stale_generations(recorded: Mapping[str, Record], refused: Collection[str]) -> list[str]:
+def _stale_generations(recorded: Mapping[str, Record], infeasible: Collection[str]) -> list[str]:
     """A line for each arm of whose infeasible trials some stay so."""
-    stay = Counter(r.arm for i, r in recorded.items() if r.status.infeasible and i not in refused)
+    stay = Counter(r.arm for i, r in recorded.items() if r.status.infeasible and i not in infeasible)
     return [
         f"arm {arm}: {count} trial{'s' * (count > 1)} that fitted no host stay{'s' * (count == 1)} infeasible, because "
         f"later generations of population based training were decided without {'them' if count > 1 else 'it'}; --rerun "

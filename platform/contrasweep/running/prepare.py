@@ -25,16 +25,16 @@ from contrasweep.tracking.tracker import TrackedStudy
 
 
 @dataclass(frozen=True)
-class Remaining:
+class Prepared:
     """What there is of a plan: ids of the trials with a record, whether nothing is left to run, and the records of
     those that fitted no host so far, which are not `finished`."""
 
     finished: set[str]
     complete: bool
-    refused: Mapping[str, Record]
+    infeasible: Mapping[str, Record]
 
 
-def claim(
+def prepare(
     plan: Plan,
     records: StudyRecords,
     code: CurrentCode,
@@ -43,7 +43,7 @@ def claim(
     retry_failed: bool,
     rerun: Sequence[str] = (),
     changed: Changed = "stop",
-) -> Remaining:
+) -> Prepared:
     """Write study.json and the plan, and archive what runs again (see `code_changes.decide`). With `retry_failed`,
     failed trials lose their records and resume from their checkpoints, if their code has not changed. Raises
     `ContrasweepError` if another plan has the study's name, unless `extend`, and if recorded trials were made by other
@@ -71,8 +71,8 @@ def claim(
     complete = plan.complete(records, finished)
     if (frame := plan.stored_frame(records, complete)) is not None:
         write_planned(records, frame, plan.digest)
-    refused = {i: record for i, record in decision.refused.items() if i in finished}
-    return Remaining(finished - refused.keys(), complete and not refused, refused)
+    infeasible = {i: record for i, record in decision.infeasible.items() if i in finished}
+    return Prepared(finished - infeasible.keys(), complete and not infeasible, infeasible)
 
 
 def study_document(plan: Plan) -> StudyDocument:
