@@ -15,7 +15,7 @@ from contrasweep.text_table import text_table
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from contrasweep.data.inspecting import DatasetDetails
+    from contrasweep.data.inspecting import DatasetRow
 
 
 app = typer.Typer(no_args_is_help=True, help="Stage datasets as Parquet, list, show and verify them.")
@@ -65,17 +65,16 @@ def list_(
     json: Json = False,
 ) -> None:
     """What is staged below STORAGE, or with --known what can be."""
-    from contrasweep.data import inspecting
+    from contrasweep.data import inspecting, resolving
 
-    staged = [] if known else inspecting.staged(storage)
-    rows = inspecting.known() if known else staged
+    rows = inspecting.known() if known else list(map(inspecting.summary, resolving.staged_in(storage)))
     if json:
         print_json(rows)
     elif not rows:
         print(f"nothing is staged in {storage}; `contrasweep data list --known` tells what can be")
     else:
         _print_table(
-            rows if known else [{**row, "rows": _counts(row["rows"]), "digest": row["digest"][:12]} for row in staged]
+            rows if known else [{**row, "rows": _counts(row["rows"]), "digest": row["digest"][:12]} for row in rows]
         )
 
 
@@ -115,7 +114,7 @@ def _counts(rows: dict[str, int]) -> str:
     return " · ".join(f"{split} {n:,}" for split, n in rows.items())
 
 
-def _print_one(shown: "DatasetDetails", json: bool) -> None:
+def _print_one(shown: "DatasetRow", json: bool) -> None:
     if json:
         print_json(shown)
         return

@@ -27,7 +27,7 @@ from contrasweep.cli.options import (
 from contrasweep.defaults import OF_STUDY, STORAGE
 from contrasweep.errors import SpecError
 
-Job = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, as `submit` printed it.")]
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, as `submit` printed it.")]
 JobOrStudy = Annotated[
     str, typer.Argument(metavar="JOB|STUDY", help="A job's id, or a study: its name, module:NAME, or a .yaml file.")
 ]
@@ -97,9 +97,9 @@ def status(name: JobOrStudy, address: Address | None = None, storage: Storage = 
         return
     if address is None:
         watching.known_study(study, storage)
-    from contrasweep.cluster import submission
+    from contrasweep.cluster.jobs import Job
 
-    state = submission.status(name, address=str(address))
+    state = Job(name, str(address)).status()
     print_json({"job": name, "status": state}) if json else print(state)
     raise typer.Exit(EXIT.get(state, 1))
 
@@ -133,11 +133,12 @@ def logs(
             value=name,
             hint=f"contrasweep logs {name} TRIAL, or contrasweep logs {name} --address http://HEAD:8265",
         )
-    from contrasweep.cluster import submission
+    from contrasweep.cluster.jobs import Job
 
+    job = Job(name, address)
     if follow:
-        raise typer.Exit(EXIT.get(submission.follow(name, address=address, write=_write), 1))
-    _write(submission.logs(name, address=address))
+        raise typer.Exit(EXIT.get(job.follow(_write), 1))
+    _write(job.logs())
 
 
 def _write(text: str) -> None:
@@ -146,8 +147,8 @@ def _write(text: str) -> None:
     sys.stdout.flush()
 
 
-def stop(job: Job, address: Address) -> None:
+def stop(job: JobId, address: Address) -> None:
     """Stop a job: finished trials are kept, and submitting the study again goes on from there."""
-    from contrasweep.cluster import submission
+    from contrasweep.cluster.jobs import Job
 
-    print(submission.stop(job, address=address))
+    print(Job(job, address).stop())

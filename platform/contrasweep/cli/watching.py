@@ -66,9 +66,9 @@ def studies(storage: Storage = STORAGE, json: Json = False) -> None:
 
 def jobs(address: Address, json: Json = False) -> None:
     """List the jobs that `submit` has sent to a cluster, the newest first."""
-    from contrasweep.cluster import submission
+    from contrasweep.cluster.jobs import Dashboard
 
-    listed = submission.jobs(address=address)
+    listed = Dashboard(address).jobs()
     if json:
         print_json(listed)
     elif not listed:

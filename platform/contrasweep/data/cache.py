@@ -18,7 +18,7 @@ from pathlib import Path
 
 import filelock
 
-from contrasweep.data.integrity import sha256
+from contrasweep.data.manifest import sha256
 from contrasweep.errors import DataError
 from contrasweep.storage.names import local_path
 

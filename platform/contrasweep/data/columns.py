@@ -6,7 +6,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,14 +16,10 @@ from contrasweep.data.manifest import REMEDY, ColumnSpec
 from contrasweep.errors import DataError
 
 
-class _More(TypedDict, total=False):
-    list: bool
-    encoding: str
-
-
-def spec(dtype: str, shape: Sequence[int], **more: Unpack[_More]) -> ColumnSpec:
-    """The manifest's entry of an array column: its dtype, the shape of one row, and `more`, such as `list`."""
-    return {"dtype": dtype, "shape": [int(size) for size in shape], **more}
+def spec(dtype: str, shape: Sequence[int], *, several: bool = False) -> ColumnSpec:
+    """Return the manifest's entry of an array column: its dtype, the shape of an item, whether a row has several."""
+    plain: ColumnSpec = {"dtype": dtype, "shape": [int(size) for size in shape]}
+    return {**plain, "list": True} if several else plain
 
 
 def from_array(array: NDArray[Any]) -> pa.FixedSizeBinaryArray:

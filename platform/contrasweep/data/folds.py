@@ -25,8 +25,7 @@ def assign(labels: Any, groups: Any, own_folds: Any, folds: Folds) -> Ints:
     of the data itself, or None.
     `SpecError` when a fold would be empty, or when `folds.count` is not the number of folds in `own_folds`.
     """
-    if folds.count < 2:
-        raise SpecError("a dataset has at least 2 folds", place="folds", value=folds.count)
+    check(folds, len(labels), None)
     if folds.rule not in RULES:
         raise SpecError(
             "there is no such fold rule",
@@ -34,10 +33,7 @@ def assign(labels: Any, groups: Any, own_folds: Any, folds: Folds) -> Ints:
             value=folds.rule,
             hint=choose_from("rules", list(RULES), folds.rule),
         )
-    labels = np.asarray(labels, dtype=np.int64)
-    if folds.count > len(labels):
-        raise SpecError(f"{len(labels)} rows cannot fill {folds.count} folds", place="folds", value=folds.count)
-    return RULES[folds.rule](labels, groups, own_folds, folds)
+    return RULES[folds.rule](np.asarray(labels, dtype=np.int64), groups, own_folds, folds)
 
 
 def repeated(labels: Any, groups: Any, own_folds: Any, folds: Folds, repeat: int) -> Ints:
@@ -78,13 +74,7 @@ def grouped(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
     _, label = np.unique(labels, return_inverse=True)
     members = np.zeros((group.max() + 1, label.max() + 1))
     np.add.at(members, (group, label), 1)
-    if folds.count > len(members):
-        raise SpecError(
-            f"{len(members)} groups cannot fill {folds.count} folds",
-            place="folds",
-            value=folds.count,
-            hint=f"at most {len(members)} folds",
-        )
+    check(folds, len(labels), len(members))
     shuffled = np.random.RandomState(folds.seed).permutation(len(members))
     order = shuffled[np.argsort(-members[shuffled].sum(axis=1), kind="stable")]
     share = members.sum(axis=0) / folds.count
@@ -131,7 +121,7 @@ RULES = {"stratified": stratified, "grouped": grouped, "given": as_given}
 
 
 def check(folds: Folds, rows: int, groups: int | None) -> None:
-    """The `SpecError` that `assign` would raise, from counts alone: what a plan can know without the rows."""
+    """Raise the `SpecError` of `assign` from counts alone: what a plan can know without the rows."""
     if folds.count < 2:
         raise SpecError("a dataset has at least 2 folds", place="folds", value=folds.count)
     fill, what = (groups, "groups") if folds.rule == "grouped" and groups is not None else (rows, "rows")

@@ -3,6 +3,7 @@
 import io
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,16 @@ def decode(data: bytes, shape: Sequence[int] | None = None) -> NDArray[np.uint8]
     if shape and (pixels.height, pixels.width) != tuple(shape[:2]):
         pixels = _cover(pixels, shape[0], shape[1])
     return np.asarray(pixels, np.uint8).reshape(pixels.height, pixels.width, channels)
+
+
+def read(file: Path) -> NDArray[np.uint8] | str:
+    """Return the decoded image, or why there is none: a value that can be kept, so that nobody need try again."""
+    try:
+        return decode(file.read_bytes())
+    except BrokenImage as error:
+        return error.reason
+    except OSError:
+        return "missing image"
 
 
 def resize(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:

@@ -1,10 +1,12 @@
 """What a staged dataset is: its shards and their digests, its classes, its folds. Plain and pure."""
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, ClassVar, NotRequired, TypedDict
 
 import pydantic
@@ -43,6 +45,24 @@ class Shard:
     bytes: Count
     sha256: Label
     content: Label = ""
+
+    def check(self, file: Path, name: str) -> None:
+        """Raise `DataError`, naming the object, if `file` is not byte for byte what the manifest says."""
+        if (size := file.stat().st_size) != self.bytes:
+            raise DataError(
+                f"{name} has {size:,} bytes, its manifest says {self.bytes:,}: it is truncated or was replaced; "
+                + REMEDY
+            )
+        if (digest := sha256(file)) != self.sha256:
+            raise DataError(
+                f"{name} has SHA-256 {digest[:12]}, its manifest says {self.sha256[:12]}: it is damaged; {REMEDY}"
+            )
+
+
+def sha256(file: Path) -> str:
+    """Return the SHA-256 of a file's content, 64 hexadecimal digits."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from contrasweep.data.columns import spec
 from contrasweep.data.importers.cifar import LongTailed
 from contrasweep.data.importers.encoded_images import spec as encoded
+from contrasweep.data.importers.labelled_images import long_tail
 from contrasweep.data.importers.long_tail_lists import Settings as Lists
-from contrasweep.data.long_tail import profile
 from contrasweep.data.manifest import ColumnSpec, Manifest, Shard
 from contrasweep.data.names import parse
 
@@ -52,7 +52,7 @@ def described(name: str) -> Manifest | None:
     side = getattr(settings, "size", None) or facts.side
     columns: Mapping[str, ColumnSpec] = {name: spec("uint8", (side, side, facts.channels)) for name in facts.columns}
     if isinstance(settings, LongTailed):
-        train = sum(profile(facts.train // facts.classes, facts.classes, settings.imbalance_factor))
+        train = sum(long_tail(facts.train // facts.classes, facts.classes, settings.imbalance_factor))
     elif isinstance(settings, Lists):
         columns = encoded(side)
     kind = "image" if len(columns) == 1 else "image-pair"

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from contrasweep import canonical
 from contrasweep.data import cache, decoding, folds
-from contrasweep.data.array_file import ArrayFile
-from contrasweep.data.encoded_file import EncodedFile
+from contrasweep.data.column_files import ArrayFile, ColumnFile, EncodedFile
 from contrasweep.data.manifest import ColumnSpec, Manifest
 from contrasweep.errors import DataError, SpecError, choose_from
 
@@ -101,7 +100,7 @@ class Split:
 
         with cache.entry(self.key, what, build) as folder:
             self.mapped = _open_arrays(folder)
-            self.files: dict[str, ArrayFile | EncodedFile] = {
+            self.files: dict[str, ColumnFile] = {
                 **{name: ArrayFile(folder / f"{name}.npy") for name in self.mapped},
                 **{name: EncodedFile(folder, name, manifest.columns[name]) for name in self.encoded},
             }
@@ -202,7 +201,7 @@ class Part:
             raise DataError(f"split {self.split.name!r} of {self.split.manifest.name!r} has no array {name!r}; {known}")
         return self._arrays[name]
 
-    def file(self, name: str) -> ArrayFile | EncodedFile:
+    def file(self, name: str) -> ColumnFile:
         """An array column of the whole split as a file, whose rows this part's are by `rows`. Its images are decoded as
         they are read, where they stay encoded."""
         if name not in self.split.files:

@@ -19,8 +19,7 @@ from contrasweep.config import Config
 from contrasweep.data.columns import content_digest
 from contrasweep.data.content import Content
 from contrasweep.data.folds import NAMELESS
-from contrasweep.data.integrity import check_shard, sha256
-from contrasweep.data.manifest import MANIFEST, Manifest, Shard, SplitCounts
+from contrasweep.data.manifest import MANIFEST, Manifest, Shard, SplitCounts, sha256
 from contrasweep.data.names import Name, importer, parse
 from contrasweep.errors import DataError
 from contrasweep.storage.json_file import MAX_BYTES
@@ -107,7 +106,7 @@ def copy(manifest: Manifest, to: str) -> Manifest:
         for shard in (s for shards in manifest.splits.values() for s in shards):
             if not store.exists(shard.file):
                 source.get_file(shard.file, file := Path(scratch) / "shard")
-                check_shard(file, shard, f"{source.uri}/{shard.file}")
+                shard.check(file, f"{source.uri}/{shard.file}")
                 store.put_file(shard.file, file)
     return publish(Manifest.from_json(manifest.to_json(), store.uri), store)
 

@@ -93,7 +93,7 @@ def content(
         raise DataError(f"no review has both text and a helpful vote; left out: {rejected.counts}")
     listed = [known[key] for key in sorted(kept)]
     rows = {product.product_id: row for row, product in enumerate(listed)}
-    specs = {"roi": columns.spec("float16", [dim], list=True)} if features else {}
+    specs = {"roi": columns.spec("float16", [dim], several=True)} if features else {}
     tables: dict[str, Iterator[pa.Table]] = {"products": _products(listed, features, specs)}
     for split in SPLITS:
         tables[split] = _reviews([p for p in listed if p.split == split], kept, rows, features, specs)

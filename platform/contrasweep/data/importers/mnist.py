@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contrasweep.data.content import Content, Importer
-from contrasweep.data.importers import labelled_images, npz
+from contrasweep.data.importers import labelled_images
 from contrasweep.errors import DataError
 
 FILES = {
@@ -47,7 +47,7 @@ def _find(folder: Path, name: str) -> Path:
 def _read(classes: tuple[str, ...], look: str) -> Any:
     def read(source: Path, settings: Any) -> Content:
         if source.suffix == ".npz":
-            splits = npz.splits(source)
+            splits = labelled_images.splits_of_npz(source)
         else:
             splits = {
                 split: (read_idx(_find(source, images)), read_idx(_find(source, labels)).astype(np.int64))
