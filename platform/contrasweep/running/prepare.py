@@ -26,8 +26,11 @@ from contrasweep.tracking.tracker import TrackedStudy
 
 @dataclass(frozen=True)
 class Prepared:
-    """What there is of a plan: ids of the trials with a record, whether nothing is left to run, and the records of
-    those that fitted no host so far, which are not `finished`."""
+    """What an earlier run has left of a plan.
+
+    `finished` are the ids of trials with a record; `complete`: nothing is left to run. `infeasible` are the records of
+    those that fitted no host so far, which are not `finished`.
+    """
 
     finished: set[str]
     complete: bool
@@ -44,10 +47,12 @@ def prepare(
     rerun: Sequence[str] = (),
     changed: Changed = "stop",
 ) -> Prepared:
-    """Write study.json and the plan, and archive what runs again (see `code_changes.decide`). With `retry_failed`,
-    failed trials lose their records and resume from their checkpoints, if their code has not changed. Raises
-    `ContrasweepError` if another plan has the study's name, unless `extend`, and if recorded trials were made by other
-    code and `changed` is "stop"; nothing has changed then."""
+    """Write study.json and the plan, and archive what runs again (see `code_changes.decide`).
+
+    With `retry_failed`, failed trials lose their records and resume from their checkpoints, if their code has not
+    changed. Raises `ContrasweepError` if another plan has the study's name, unless `extend`, and if recorded trials
+    were made by other code and `changed` is "stop"; nothing has changed then.
+    """
     goes_on = extend or metric_was_mended(plan, records)
     records.check_plan(plan.digest, extend=goes_on)
     finish_move(records)

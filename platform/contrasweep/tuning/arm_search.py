@@ -26,7 +26,7 @@ from contrasweep.tuning.source import Next
 
 class ArmSearch:
     """The search of one arm, within its budget. `base` are the tuned settings it is frozen on, `priors` outcomes of
-    earlier studies. `infeasible` are trials with a record that says that they fitted no host: they are handed out again,
+    earlier studies. `infeasible` are trials that fitted no host and have a record of that: they run again,
     as far as the budget goes."""
 
     def __init__(

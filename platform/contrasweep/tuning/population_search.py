@@ -89,9 +89,7 @@ class PopulationSearch:
     base: Config
     records: StudyRecords
     of: dict[str, int] = field(default_factory=dict)  # trial id -> the member it is of
-    infeasible: set[str] = field(
-        default_factory=set
-    )  # trials whose record says that they fitted no host; they run again
+    infeasible: set[str] = field(default_factory=set)  # trials that fitted no host, and run again
     known: dict[str, Record] = field(default_factory=dict)
     waiting: deque[Trial] = field(default_factory=deque)
     running: dict[str, Trial] = field(default_factory=dict)
