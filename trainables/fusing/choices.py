@@ -67,7 +67,7 @@ class Fusion:
         return any(self.choice(arm) != "off" for arm in self.footprints.study.arms)
 
     def choice(self, arm: str) -> Any:
-        """The field `cohort` of an arm, else of the study."""
+        """Return the field `cohort` of an arm, or of the study where the arm has none."""
         return arm_choice(self.footprints.study, arm)
 
     def count(self, expected: Iterable[tuple[Trial, int]]) -> "Fusion":
@@ -78,7 +78,7 @@ class Fusion:
         return self
 
     def of(self, trial: Trial) -> Choice:
-        """How `trial` runs."""
+        """Return how `trial` runs."""
         choice = self.choice(trial.arm)
         if choice == "off":
             return Unfused()
@@ -147,12 +147,12 @@ class Fusion:
         return self._fitting(trial, key, self.counts[key] // max(1, self._places(trial)))
 
     def _fitting(self, trial: Trial, key: str, most: int) -> list[int]:
-        """Slots, `most` at the most, that fit the memory of a host as far as is known."""
+        """Return the numbers of slots, `most` at the most, that fit the memory of a host as far as is known."""
         most = min(most, self._most.get(key, max(SIZES)), self.known.most_slots(key))
         return [size for size in SIZES if size <= most and self.options(trial, size)]
 
     def ended(self, trial: Trial, seconds: float) -> None:
-        """A trial that ran alone took so long."""
+        """Note how long a trial that ran alone took."""
         if self.choice(trial.arm) != "off" and isinstance(key := self._key(trial), str):
             self._trained.setdefault(key, []).append(seconds)
 
@@ -170,14 +170,14 @@ class Fusion:
         return sorted(waiting, key=lambda entry: -entry[2])
 
     def verdict(self, key: str) -> str:
-        """What a probe's figures come to, in words."""
+        """Return what a probe's figures come to, in words."""
         best = self.known.best(key, (1, *SIZES), self.counts[key])
         if best is None or best.unfused:
             return "the probe shows no gain, its trials run alone"
         return f"{slots_text(best.slots)} by engine {best.engine}, {best.gain:.1f}x trials per hour expected"
 
     def options(self, trial: Trial, slots: int) -> list[Placement]:
-        """Every way to place a member of a cohort of `slots`: an equal part of the cohort's place."""
+        """Return every way to place a member of a cohort of `slots`: an equal part of the cohort's place."""
         if slots == 1:
             return self.footprints.options(trial)
         return [
@@ -187,14 +187,14 @@ class Fusion:
         ]
 
     def overflowed(self, key: str, slots: int) -> None:
-        """A cohort of so many slots ran out of memory: from now on half of them, at last alone."""
+        """Halve the slots of a key whose cohort ran out of memory; at last its trials run alone."""
         self._most[key] = min(self._most.get(key, slots), slots // 2)
         self.known.limit(key, self._most[key])
         if self._most[key] < min(SIZES):
             self._separate[key] = "two of its kind ran out of memory"
 
     def separate(self, key: str, reason: str) -> None:
-        """The trials of a key run alone from now on."""
+        """Let the trials of a key run alone from now on."""
         self._separate.setdefault(key, reason)
 
     def _key(self, trial: Trial) -> str | Unfused:
@@ -228,17 +228,17 @@ class Fusion:
 
 
 def slots_text(slots: int) -> str:
-    """How many trials train as one, in words."""
+    """Return how many trials train as one, in words."""
     return "each trial alone" if slots == 1 else f"{slots} trials as one"
 
 
 def _kind(trial: Trial) -> tuple[str, Cell, int | None]:
-    """What trials of one key have in common at least: seeds alone may differ."""
+    """Return what trials of one key have in common at least: seeds alone may differ."""
     return trial.arm, cell_of(trial), trial.fold
 
 
 def fusion_of(plan: Plan, footprints: Footprints, done: Iterable[str], known: KnownEngines | None = None) -> Fusion:
-    """The choices for a plan, of whose trials those `done` have a record."""
+    """Return the choices for a plan; those of its trials that are `done` have a record."""
     fusion = Fusion(footprints, known)
     if fusion.used:
         fusion.count(plan.expected(set(done)))

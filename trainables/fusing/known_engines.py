@@ -65,13 +65,13 @@ class KnownEngines:
     """Keys whose graphs a probe has compiled since: that is paid for."""
 
     def of(self, key: str) -> KeyEngines:
-        """What is known of `key`; read once."""
+        """Return what is known of `key`; read once."""
         if key not in self.keys:
             self.keys[key] = _read(self.store, key) if self.store else KeyEngines()
         return self.keys[key]
 
     def most_slots(self, key: str) -> int:
-        """How many slots may be tried."""
+        """Return how many slots may be tried, as far as memory is known to allow."""
         most = self.of(key).most_slots
         return 2**10 if most is None else most
 
@@ -110,12 +110,12 @@ class KnownEngines:
 
 
 def device_of(inventory: Inventory) -> str:
-    """The kind of device that timings are for: the hosts' types of GPU, or `cpu`."""
+    """Return the kind of device that timings are for: the hosts' types of GPU, or `cpu`."""
     return "+".join(sorted(gpu.type for gpu in inventory.gpu_types)) or "cpu"
 
 
 def engines_key(key: str) -> str:
-    """The file of a cohort key."""
+    """Return the place of a cohort key's file in the storage."""
     return f"{_FOLDER}{key}.json"
 
 

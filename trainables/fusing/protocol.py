@@ -138,6 +138,6 @@ class Probing(Fusible, Protocol):
 
 
 def cohorts_of(function: Callable[..., Any]) -> Fusible | None:
-    """What the trainable `function` says of its cohorts; None where its trials always run alone."""
+    """Return what the trainable `function` says of its cohorts; None where its trials always run alone."""
     offer = offer_of(function)
     return offer if getattr(offer, "kind", None) == Fusible.kind else None

@@ -112,7 +112,7 @@ class HostConnection:
         raise ProcessLostError("no host of its cohort took the trial")
 
     def take(self, wait_s: float) -> list[Message]:
-        """The trial's next events. Raises `ProcessLostError` where the host has died."""
+        """Return the trial's next events; `ProcessLostError` where the host has died."""
         try:
             messages: list[Message] = ray.get(self.actor.take.remote(self.token, wait_s))
             return messages
@@ -151,7 +151,7 @@ class HostConnection:
 
 
 def prefix(context: RunContext) -> str:
-    """How the names of a run's hosts begin."""
+    """Return how the names of a run's hosts begin."""
     return f"contrasweep-cohort-{context.run}-"
 
 
