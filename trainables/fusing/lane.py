@@ -40,7 +40,7 @@ class Fusing:
         self._end: Callable[[], None] = lambda: None
 
     def of(self, trial: Trial) -> Ride | None:
-        """Return the ride of a member of a cohort or of a trial by another engine; None where its trainable trains it."""
+        """Return the ride of a cohort member or of a trial by another engine; None where its trainable trains it."""
         choice = self.fusion.of(trial)
         if not isinstance(choice, Fused):
             return None
