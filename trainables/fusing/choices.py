@@ -54,12 +54,11 @@ class Fusion:
         self.counts: Counter[str] = Counter()
         self.changed = True
         """Whether the order of trials is to be arranged anew: at first, and when a probe has ended."""
-        self._fusible: dict[str, Fusible | None] = {}
+        self._fusible: dict[str, Fusible] = {}
         self._keys: dict[tuple[str, Cell, int | None], str | Unfused] = {}
         self._unprobed: dict[str, Trial] = {}  # by key, of which a probe would decide
         self._trained: dict[str, list[float]] = {}  # key -> seconds of its trials that have ended
         self._separate: dict[str, str] = {}  # key -> why its trials run alone from now on
-        self._most: dict[str, int] = {}  # key -> slots at most, since more ran out of memory
 
     @property
     def used(self) -> bool:
@@ -148,7 +147,7 @@ class Fusion:
 
     def _fitting(self, trial: Trial, key: str, most: int) -> list[int]:
         """Return the numbers of slots, `most` at the most, that fit the memory of a host as far as is known."""
-        most = min(most, self._most.get(key, max(SIZES)), self.known.most_slots(key))
+        most = min(most, self.known.most_slots(key))
         return [size for size in SIZES if size <= most and self.options(trial, size)]
 
     def ended(self, trial: Trial, seconds: float) -> None:
@@ -165,7 +164,7 @@ class Fusion:
         waiting = [
             (key, trial, statistics.median(took) * (self.counts[key] - len(took)))
             for key, trial in self._unprobed.items()
-            if (took := self._trained.get(key)) and key not in self._separate and not self.known.of(key).timings
+            if (took := self._trained.get(key)) and key not in self._separate and not self.known.timings(key)
         ]
         return sorted(waiting, key=lambda entry: -entry[2])
 
@@ -188,9 +187,8 @@ class Fusion:
 
     def overflowed(self, key: str, slots: int) -> None:
         """Halve the slots of a key whose cohort ran out of memory; at last its trials run alone."""
-        self._most[key] = min(self._most.get(key, slots), slots // 2)
-        self.known.limit(key, self._most[key])
-        if self._most[key] < min(SIZES):
+        self.known.limit(key, slots // 2)
+        if self.known.most_slots(key) < min(SIZES):
             self._separate[key] = "two of its kind ran out of memory"
 
     def separate(self, key: str, reason: str) -> None:
@@ -204,17 +202,14 @@ class Fusion:
         return self._keys[kind]
 
     def _ask_key(self, trial: Trial) -> str | Unfused:
-        fusible = self._cohorts(trial.arm)
-        if fusible is None:
-            return Unfused("its trainable has no `lane` of cohorts")
         try:
-            return canonical.digest([trial.trainable, fusible.key(trial)], length=16)
+            return canonical.digest([trial.trainable, self._cohorts(trial.arm).key(trial)], length=16)
         except CannotFuse as error:
             return Unfused(error.reason)
         except (Exception, SystemExit) as error:  # the trainable is the user's
             return Unfused(f"its `lane` cannot say its key ({type(error).__name__}: {error})")
 
-    def _cohorts(self, arm: str) -> Fusible | None:
+    def _cohorts(self, arm: str) -> Fusible:
         if arm not in self._fusible:
             function: Callable[..., Any] = find_trainable(self.footprints.study.arms[arm], f"arms.{arm}.trainable")
             self._fusible[arm] = cohorts_of(function)

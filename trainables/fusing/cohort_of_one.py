@@ -68,10 +68,7 @@ class CohortOfOne:
         place = self.key, self.engine
         if place not in _open:
             try:
-                fusible = cohorts_of(self.function)
-                if fusible is None:
-                    raise CannotFuse("its trainable has no `lane` of cohorts")
-                _open[place] = fusible.open(trial, 1, self.engine)
+                _open[place] = cohorts_of(self.function).open(trial, 1, self.engine)
             except Exception as error:
                 self._fail(error)
             if len(_open) > MAX_OPEN:

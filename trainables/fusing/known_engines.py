@@ -75,15 +75,18 @@ class KnownEngines:
         most = self.of(key).most_slots
         return 2**10 if most is None else most
 
+    def timings(self, key: str) -> tuple[Timing, ...]:
+        """Return what a probe of `key` measured on this kind of device; empty where none has."""
+        timings = self.of(key).timings.get(self.device, ())
+        return tuple(replace(t, compile_s=0.0) for t in timings) if key in self.compiled else timings
+
     def best(self, key: str, sizes: Sequence[int], trials: int) -> Best | None:
         """Return the engine that takes the least time for so many trials, with what is still to compile.
 
         It has one of the `sizes` or is the trainable itself (`UNFUSED`); None where that was not timed. `UNFUSED` where
         others promise less than `MARGIN` times its rate.
         """
-        timings = self.of(key).timings.get(self.device, ())
-        if key in self.compiled:
-            timings = tuple(replace(t, compile_s=0.0) for t in timings)
+        timings = self.timings(key)
         reference = next((t for t in timings if t.engine == UNFUSED), None)
         if reference is None:
             return None

@@ -84,7 +84,7 @@ def _category(source: Path, wanted: str | None) -> str:
 
 
 def _rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of a pandas JSON file: columns of {index: value} (its default), a list of rows, or rows by line."""
+    """Yield the rows of a pandas JSON file: columns of {index: value} (its default), a list of rows, or one a line."""
     try:
         text = path.read_text(encoding="utf-8")
         try:
