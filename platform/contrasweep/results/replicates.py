@@ -10,7 +10,7 @@ from contrasweep.errors import SpecError, choose_from
 from contrasweep.results.cells import Key, label
 from contrasweep.storage.record import COUNTING, Status
 
-OWN_COLUMNS = ("trial_id", "fold", "seed", "status", "seconds", "gpu_memory_gib")
+OWN_COLUMNS = ("trial_id", "fold", "seed", "status", "cause", "seconds", "gpu_memory_gib")
 
 
 @dataclass(frozen=True)

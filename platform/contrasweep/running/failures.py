@@ -24,8 +24,10 @@ def failure_line(record: Record, storage: str) -> str:
     where = f" ({place})" if (place := place_of(text)) else ""
     fold = "" if record.fold is None else f" fold={record.fold}"
     whole = f"contrasweep logs {record.study} {record.trial_id[:SHORT_ID]} --storage {storage}"
+    again = "the same command" if record.missing else "--retry-failed"
+    cause = f" [{record.cause}]" if record.missing else ""
     return (
-        f"failed: {record.arm}{fold} seed={record.seed}: {last[:300]}{where}; all of it: {whole}; again: --retry-failed"
+        f"failed: {record.arm}{fold} seed={record.seed}: {last[:300]}{where}{cause}; all of it: {whole}; again: {again}"
     )
 
 

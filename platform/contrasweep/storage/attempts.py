@@ -61,6 +61,7 @@ class Claim:
     host: Label = ""
     pid: Annotated[int, pydantic.Field(ge=0, lt=2**31)] = 0
     since: Time | None = None
+    attempts: Count = 1  # how many have begun, with this one
     trial: BegunTrial | None = None
 
 
@@ -71,11 +72,14 @@ CLAIM_FILE = JsonFile(pydantic.TypeAdapter(Claim), 1, "the trial's next attempt 
 class Attempt:
     """One attempt of a trial, which claims it as it begins."""
 
-    def __init__(self, records: StudyRecords, trial: TrialLike) -> None:
+    def __init__(self, records: StudyRecords, trial: TrialLike, *, fresh: bool = False) -> None:
+        """Claim the trial. `fresh`: it is known that no attempt has begun before."""
         self.records, self.trial_id = records, trial.id
         self.key = records.key(trial.id, ATTEMPT)
         begun = BegunTrial.of(trial)
-        self.claim = Claim(uuid.uuid4().hex, socket.gethostname(), os.getpid(), unix_time(), begun)
+        before = None if fresh else read_claim(records, trial.id)
+        count = 1 if before is None else before.attempts + 1
+        self.claim = Claim(uuid.uuid4().hex, socket.gethostname(), os.getpid(), unix_time(), count, begun)
         CLAIM_FILE.write(records.store, self.key, asdict(self.claim))
         self.asked = time.monotonic()
 
@@ -101,10 +105,15 @@ class Attempt:
         )
 
 
-def read_begun(records: StudyRecords, trial_id: str) -> tuple[BegunTrial, float] | None:
-    """A trial that has begun, and since when its newest attempt trains it (unix seconds); None where nothing tells."""
+def read_claim(records: StudyRecords, trial_id: str) -> Claim | None:
+    """The claim of a trial's latest attempt; None where nothing tells."""
     try:
-        claim = CLAIM_FILE.read(records.store, records.key(trial_id, ATTEMPT))
+        return CLAIM_FILE.read(records.store, records.key(trial_id, ATTEMPT))
     except (FileNotFoundError, BrokenFileError):
         return None
-    return None if claim.trial is None else (claim.trial, claim.since or time.time())
+
+
+def read_begun(records: StudyRecords, trial_id: str) -> tuple[BegunTrial, float] | None:
+    """A trial that has begun, and since when its newest attempt trains it (unix seconds); None where nothing tells."""
+    claim = read_claim(records, trial_id)
+    return None if claim is None or claim.trial is None else (claim.trial, claim.since or time.time())

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from contrasweep.errors import BrokenFileError
 from contrasweep.planning.budget import Budget
 from contrasweep.rows import Row, step_of
 from contrasweep.running.engine.deferred import DeferredTrials
@@ -16,10 +15,10 @@ from contrasweep.running.engine.placement import Placements
 from contrasweep.running.failures import lacks_metric, unreported_metric
 from contrasweep.running.study_code import StudyCode
 from contrasweep.running.versions import versions
-from contrasweep.storage.attempts import CLAIM_FILE
+from contrasweep.storage.attempts import read_claim
 from contrasweep.storage.checkpoints import Checkpoints, Extra
-from contrasweep.storage.record import CodeRef, Record, Status, TrialNotes
-from contrasweep.storage.records import ATTEMPT, StudyRecords
+from contrasweep.storage.record import Cause, CodeRef, Record, Status, TrialNotes
+from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial
 from contrasweep.tuning.source import Finished, Next, Source
 
@@ -255,10 +254,18 @@ class ActiveTrials:
             if (record := self.recorded(trial_id)) is not None:
                 self.end(record)
 
-    def give_up(self, trial_id: str, error: str, status: Status = Status.FAILED, earlier: Extra | None = None) -> None:
+    def give_up(
+        self,
+        trial_id: str,
+        error: str,
+        status: Status = Status.FAILED,
+        earlier: Extra | None = None,
+        *,
+        cause: Cause | None = None,
+    ) -> None:
         """Write the record of a trial whose worker could not: its metrics are in the storage already. One that the
         worker wrote before it was lost stands. `earlier` is what the checkpoint says of a trial that ran under an
-        earlier driver alone."""
+        earlier driver alone. `cause` is that of a failed trial; None: the method."""
         if (recorded := self.recorded(trial_id)) is not None:
             self.end(recorded)
             return
@@ -273,6 +280,7 @@ class ActiveTrials:
             notes, seconds = notes.joined(placed), max(seconds, earlier.seconds)
             same = earlier.code in (None, code.digest)
             code = replace(code if same else CodeRef(earlier.code or ""), earlier=earlier.earlier_code)
+        claim = read_claim(self.records, trial_id)
         record = Record.of(
             trial,
             status=status,
@@ -280,8 +288,10 @@ class ActiveTrials:
             seconds=self._seconds.get(trial_id, seconds),
             started=rows[0]["time"] if rows else now,
             ended=now,
+            attempts=claim.attempts if claim else 0,
             error=error or None,
-            host=self._host(trial_id),
+            cause=cause or (Cause.METHOD if status.failed else None),
+            host=claim.host if claim else "",
             notes=notes,
             versions=versions(),
             code=code,
@@ -290,13 +300,6 @@ class ActiveTrials:
         if status.infeasible:
             self.refused[trial_id], self.given_up[trial_id] = record, Next(trial, self.running[trial_id][1])
         self.end(record)
-
-    def _host(self, trial_id: str) -> str:
-        """The host of the trial's latest attempt; "" where nothing tells."""
-        try:
-            return CLAIM_FILE.read(self.records.store, self.records.key(trial_id, ATTEMPT)).host
-        except (FileNotFoundError, BrokenFileError):
-            return ""
 
 
 def _too_late(candidate: Next) -> str:

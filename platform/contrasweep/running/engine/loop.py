@@ -20,6 +20,7 @@ from contrasweep.running.engine.placement import bundles
 from contrasweep.running.engine.tune_hooks import NoReporter, TuneCallback, TuneScheduler, TuneSearcher
 from contrasweep.running.run_context import RunContext
 from contrasweep.running.worker.worker import TuneTrial
+from contrasweep.storage.record import Cause
 
 TUNE_ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # 40 ms a trial, for files that nobody reads
@@ -80,7 +81,7 @@ class Engine:
                 if not self.trials.running:
                     return
             except (RuntimeError, ray.exceptions.RayError, tune.TuneError) as error:
-                reason = str(error).splitlines()[0] if str(error) else repr(error)
+                reason = [repr(error), *str(error).strip().splitlines()][-1]  # the last line of a traceback
                 self.trials.listener.on_message(f"Ray Tune stopped and is started again ({reason})")
                 for trial_id in self.trials.running:
                     self.trials.listener.on_lost(trial_id)
@@ -93,7 +94,7 @@ class Engine:
             if not self.trials.returned:  # what is handed out again after a source has ended is no fault of Tune
                 faults = 1 if self.trials.ended > ended else faults + 1
         for trial_id in list(self.trials.running):
-            self.trials.give_up(trial_id, "Ray Tune stopped each time this trial was running\n")
+            self.trials.give_up(trial_id, "Ray Tune stopped each time this trial was running\n", cause=Cause.HOST_LOST)
 
     def _fit(self) -> None:
         """Run Tune once, first over what an earlier fit left unfinished."""

@@ -1,6 +1,7 @@
 """The three hooks by which Ray Tune asks which trial is next, which goes on, and tells what became of each."""
 
 import logging
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,13 +14,16 @@ from ray.tune.search import Searcher
 
 from contrasweep.cluster import out_of_memory
 from contrasweep.errors import StorageError
+from contrasweep.live.logs import read_log
 from contrasweep.running.engine import ray_internals
 from contrasweep.running.engine.active_trials import ActiveTrials
 from contrasweep.running.engine.watchdog import Watchdog
 from contrasweep.running.run_context import RunContext
 from contrasweep.running.signals import interruption
 from contrasweep.running.trial_description import FAULT, RayTrial, StepResult
-from contrasweep.storage.record import Status
+from contrasweep.running.worker.output import EXIT_CALLED
+from contrasweep.storage.record import Cause, Status
+from contrasweep.storage.store import LocalStore
 from contrasweep.tuning.source import Finished
 
 log = logging.getLogger(__name__)
@@ -32,6 +36,15 @@ NEVER_BEGAN = (
     "its process never began: Ray gave it up before that, each time; so it does where RAY_AUTH_MODE=token is set here "
     "and the cluster asks for no token"
 )
+OUR_ERROR = re.compile(r"^contrasweep\.(?:\w+\.)+(\w+): ", re.MULTILINE)
+RAISED_CAUSES = {
+    **dict.fromkeys(("StorageError", "StorageDenied", "BrokenFileError"), Cause.STORAGE),
+    **dict.fromkeys(("ProcessLostError", "LaneFault"), Cause.SIGNAL),
+}
+"""Causes of the errors that a worker raises and that are no fault of its trial."""
+CRASHED = ("Fatal Python error: ", EXIT_CALLED)
+"""Last words, in its log, of a process that ended itself: Python's own on a crash in compiled code, and ours."""
+LAST_WORDS = 2**16
 IDLE_S, IDLE_REPEAT_S = 30.0, 300.0
 """After so long without a running trial, and again after so long, a message says what is waited for."""
 
@@ -188,8 +201,25 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         if repeated and not infeasible and self.trials.hand_out_again(trial_id):
             self._again(trial)
             return
-        status = Status.INFEASIBLE if infeasible else Status.FAILED
-        self._safely(self.trials.give_up, trial_id, error, status)
+        if infeasible:
+            self._safely(self.trials.give_up, trial_id, error, Status.INFEASIBLE)
+        else:
+            self._safely(lambda: self.trials.give_up(trial_id, error, cause=self._cause(trial_id, error)))
+
+    def _cause(self, trial_id: str, error: str) -> Cause:
+        """The cause that a trial's last error tells. Of a process that was lost without a word its log tells whether it
+        ended itself."""
+        if ray_internals.HOST_LOST.search(error) or ray_internals.NEVER_RAN in error:
+            return Cause.HOST_LOST
+        if out_of_memory.which(error):
+            return Cause.HOST_MEMORY
+        if _raised(error):
+            raised = OUR_ERROR.findall(error)
+            return RAISED_CAUSES.get(raised[-1], Cause.METHOD) if raised else Cause.METHOD
+        records = self.trials.records
+        log = read_log(records, trial_id)[-LAST_WORDS:]
+        whole = isinstance(records.store, LocalStore)  # an object store has not what was printed last
+        return Cause.SIGNAL if whole and not any(words in log for words in CRASHED) else Cause.METHOD
 
     def _complete(self, trial: RayTrial) -> None:
         trial_id = trial.config["id"]

@@ -13,7 +13,7 @@ from contrasweep.running.engine.ray_internals import actor_of
 from contrasweep.running.failures import SHORT_ID
 from contrasweep.running.stacks import innermost, stack_of_actor
 from contrasweep.running.trial_description import RayTrial
-from contrasweep.storage.record import Status
+from contrasweep.storage.record import Cause
 from contrasweep.storage.records import STACK
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class Watchdog:
         self._ending.pop(trial_id, None)
         if trial_id not in self.trials.running or tune_trial is None:
             return
-        self.trials.give_up(trial_id, error, Status.FAILED)
+        self.trials.give_up(trial_id, error, cause=Cause.TIME_LIMIT)
         if (actor := actor_of(tune_trial)) is not None:
             ray.kill(actor, no_restart=True)
 
