@@ -2,6 +2,7 @@
 the platform reaches all of `contrasweep.trainables.fusing`."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from contrasweep.cluster import out_of_memory
@@ -11,10 +12,9 @@ from contrasweep.planning.lanes import After, Ride
 from contrasweep.planning.plan import Lot, Plan
 from contrasweep.storage.record import Record, TrialNotes
 from contrasweep.storage.records import StudyRecords
-from contrasweep.trainables.fusing.choices import Fused, Fusion, fusion_of
+from contrasweep.trainables.fusing.choices import Choice, Fused, Fusion, fusion_of, slots_text
 from contrasweep.trainables.fusing.host.messages import CohortFault
 from contrasweep.trainables.fusing.known_engines import KnownEngines, device_of
-from contrasweep.trainables.fusing.plan_lines import fusion_lines, with_fusion
 from contrasweep.trial import Trial
 
 MEMBER, OF_ONE = (
@@ -99,3 +99,51 @@ class Fusing:
     def close(self) -> None:
         """End the hosts that are left."""
         self._end()
+
+
+SHORT_KEY = 6
+"""Digits of a cohort key that people are shown."""
+
+
+def with_fusion(lots: Sequence[Lot], fusion: Fusion) -> tuple[Lot, ...]:
+    """The lots, with how their trials train where any of the study's may be fused."""
+    return tuple(_with(lot, choices_of(lot, fusion)) for lot in lots) if fusion.used else tuple(lots)
+
+
+def choices_of(lot: Lot, fusion: Fusion) -> list[Choice]:
+    """How the trials of a lot run, each way once."""
+    return list(dict.fromkeys(fusion.of(trial) for trial in lot.samples))
+
+
+def fusion_lines(lots: Iterable[Lot], fusion: Fusion) -> list[str]:
+    """A line for each cohort key and for each reason to run alone, with the number of cells."""
+    if not fusion.used:
+        return []
+    cells: dict[str, int] = {}
+    for lot in lots:
+        for choice in choices_of(lot, fusion):
+            cells[_line(choice, lot.arm)] = cells.get(_line(choice, lot.arm), 0) + 1
+    return [line + (f" ({count} cells)" if count > 1 else "") for line, count in cells.items()]
+
+
+def _line(choice: Choice, arm: str) -> str:
+    if not isinstance(choice, Fused):
+        return f"alone     arm {arm}: {choice.reason or 'cohort is off'}"
+    gain = "unknown until probed" if choice.gain is None else f"{choice.gain:.1f}x trials per hour"
+    return f"cohort    {choice.key[:SHORT_KEY]}: {slots_text(choice.slots)}, engine {choice.engine}, gain {gain}"
+
+
+def _with(lot: Lot, choices: list[Choice]) -> Lot:
+    shown = ", ".join(dict.fromkeys(map(_short, choices)))
+    fused = [choice for choice in choices if isinstance(choice, Fused)]
+    facts = {
+        "cohorts": [{"key": c.key, "slots": c.slots, "engine": c.engine, "gain": c.gain} for c in fused],
+        "alone": next((c.reason or "cohort is off" for c in choices if not isinstance(c, Fused)), None),
+    }
+    return replace(lot, facts={**lot.facts, **facts}, last=(*lot.last, ("trains", shown)))
+
+
+def _short(choice: Choice) -> str:
+    if not isinstance(choice, Fused):
+        return "alone"
+    return f"{f'{choice.slots} as one' if choice.slots > 1 else choice.engine} ({choice.key[:SHORT_KEY]})"

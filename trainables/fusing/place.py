@@ -1,7 +1,9 @@
-"""The cohort that a trial joins, as the trial's description has it."""
+"""Where a trial's cohort trains: the cohort that its description names, and the folder of compiled graphs."""
 
+import os
 from typing import NamedTuple
 
+from contrasweep.data.cache import cache_folder
 from contrasweep.running.trial_description import TrialDescription
 
 
@@ -18,3 +20,11 @@ def cohort_place(described: TrialDescription) -> CohortPlace:
     """The cohort of a trial that is described with a ride of `contrasweep.trainables.fusing.lane`."""
     ride = described["place"]["ride"]
     return CohortPlace(str(ride["details"]["key"]), ride["members"], str(ride["details"]["engine"]), ride["gpu_share"])
+
+
+CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+
+
+def share_compiled() -> None:
+    """Have this process and its children keep compiled graphs there, unless the variable says where."""
+    os.environ.setdefault(CACHE_VARIABLE, str(cache_folder() / "inductor"))

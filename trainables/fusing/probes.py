@@ -13,7 +13,7 @@ from contrasweep.running.trial_description import TrialDescription
 from contrasweep.storage.record import CodeRef, TrialNotes
 from contrasweep.study.cohort_choice import SIZES
 from contrasweep.trainables.fusing.choices import Fusion
-from contrasweep.trainables.fusing.compile_cache import share_compiled
+from contrasweep.trainables.fusing.place import share_compiled
 from contrasweep.trainables.fusing.protocol import Timing, cohorts_of
 
 log = logging.getLogger(__name__)

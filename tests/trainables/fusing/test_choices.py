@@ -27,8 +27,7 @@ from contrasweep.storage.record import Phase, Record, Status, TrialNotes
 from contrasweep.storage.store import LocalStore
 from contrasweep.trainables.fusing.choices import Fused, Unfused, fusion_of
 from contrasweep.trainables.fusing.known_engines import KnownEngines
-from contrasweep.trainables.fusing.lane import Fusing
-from contrasweep.trainables.fusing.plan_lines import fusion_lines
+from contrasweep.trainables.fusing.lane import Fusing, fusion_lines
 from contrasweep.trainables.fusing.protocol import Timing
 from contrasweep.tuning.source import FixedSource
 

@@ -11,7 +11,7 @@ from contrasweep.trainables.fusing.cohorts.cohort import Batch
 from contrasweep.trainables.fusing.cohorts.paired_objective import FoldedObjective
 from contrasweep.trainables.fusing.cohorts.sums import Sums
 from contrasweep.trainables.fusing.folding import Slots, Step, fold, fold_optimizer
-from contrasweep.trainables.fusing.folding.norms import FoldedBatchNorm
+from contrasweep.trainables.fusing.folding.layers import FoldedBatchNorm
 from contrasweep.trainables.losses import ComposedLoss
 from contrasweep.trainables.losses.negatives import has_signed_scores
 from contrasweep.trainables.paired import fitting

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from contrasweep.trainables.fusing.folding import Outcome
-from contrasweep.trainables.fusing.folding.slots import like
+from contrasweep.trainables.fusing.folding.rules import like
 from contrasweep.trainables.losses.negatives import Counts
 
 

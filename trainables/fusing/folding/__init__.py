@@ -5,17 +5,12 @@ folded.put(0, state_dict)
 losses = loss(folded(images), labels, rows)      # [8]
 """
 
-from contrasweep.trainables.fusing.folding import convolutions, linear, norms, shapes  # noqa: F401  # their rules
-from contrasweep.trainables.fusing.folding.averages import FoldedAverage
-from contrasweep.trainables.fusing.folding.engines import ENGINES, Engine
-from contrasweep.trainables.fusing.folding.errors import Unfoldable
-from contrasweep.trainables.fusing.folding.losses import FoldedLoss, Judged, loss_form
+from contrasweep.trainables.fusing.folding import convolutions, layers  # noqa: F401  # their rules
+from contrasweep.trainables.fusing.folding.losses import FoldedLoss, FoldedTemperature, Judged, loss_form
 from contrasweep.trainables.fusing.folding.network import Folded, fold
 from contrasweep.trainables.fusing.folding.optimisers import FoldedOptimizer, fold_optimizer
-from contrasweep.trainables.fusing.folding.rules import folding_rule
-from contrasweep.trainables.fusing.folding.slots import Slots
-from contrasweep.trainables.fusing.folding.step import Outcome, Step
-from contrasweep.trainables.fusing.folding.temperature import FoldedTemperature
+from contrasweep.trainables.fusing.folding.rules import ENGINES, Engine, Slots, Unfoldable, folding_rule
+from contrasweep.trainables.fusing.folding.step import FoldedAverage, Outcome, Step
 
 __all__ = [
     "ENGINES",

@@ -5,19 +5,20 @@ weights are tensors [K]; what it cannot do (triplets, whose number depends on th
 may not be able to do (functions of somebody else's), is computed member by member.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from contrasweep.config import Config
-from contrasweep.trainables.fusing.folding.errors import Unfoldable
-from contrasweep.trainables.fusing.folding.slots import Slots
+from contrasweep.trainables.fusing.folding.rules import Slots, Unfoldable
 from contrasweep.trainables.losses import AnyLoss, ComposedLoss, ComposedViewsLoss, tiled
 from contrasweep.trainables.losses.views import paired_rows
+from contrasweep.trainables.temperature import LOWEST, LearnableTemperature
 
 Ids = Int[Tensor, "k n"]
 PerMember = Float[Tensor, " k"]
@@ -174,3 +175,30 @@ class FoldedLoss:
 def _numbers(params: Config) -> dict[str, float]:
     """The parameters that may differ between members: those that are fractions, and nothing that chooses a branch."""
     return {name: value for name, value in params.items() if isinstance(value, float)}
+
+
+class FoldedTemperature:
+    """t = t0 exp(-s) for each member: `LearnableTemperature` with a leading axis."""
+
+    def __init__(self, slots: Slots) -> None:
+        device = slots.active.device
+        self.log_scale = nn.Parameter(torch.zeros(slots.count, device=device))
+        self.initial: Float[Tensor, " k"] = torch.ones(slots.count, dtype=torch.float64, device=device)
+
+    @torch.no_grad()
+    def put(self, slot: int, plain: LearnableTemperature) -> None:
+        """Let a slot go on from a plain temperature."""
+        self.initial[slot] = plain.initial
+        self.log_scale[slot] = plain.log_scale.detach()
+
+    def take(self, slot: int) -> dict[str, Tensor]:
+        """The state dict of a slot's plain temperature."""
+        return {"log_scale": self.log_scale.detach()[slot].clone()}
+
+    def value(self, slot: int) -> float:
+        """A slot's temperature as it is now."""
+        return float(self.initial[slot]) * math.exp(-float(self.log_scale.detach()[slot]))
+
+    def clipped(self, log_scale: Float[Tensor, " k"], initial: Float[Tensor, " k"]) -> Float[Tensor, " k"]:
+        """Log-scales within their bounds."""
+        return torch.minimum(log_scale, (initial / LOWEST).log().clamp(min=0).to(log_scale.dtype))

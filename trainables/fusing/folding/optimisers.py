@@ -15,8 +15,7 @@ from torch import Tensor
 
 from contrasweep.config import Config
 from contrasweep.trainables.checkpoint import StateDict
-from contrasweep.trainables.fusing.folding.errors import Unfoldable
-from contrasweep.trainables.fusing.folding.slots import Slots, copied, like
+from contrasweep.trainables.fusing.folding.rules import Slots, Unfoldable, copied, like
 from contrasweep.trainables.optimisation import LARS, SGD, AdamW
 
 PerMember = Float[Tensor, " k"]

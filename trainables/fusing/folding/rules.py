@@ -1,4 +1,4 @@
-"""Which module can be folded, and how: one rule a class, and the way to add one.
+"""What all folding rules share: engines, the slots of a cohort, why something cannot be folded, how a rule is added.
 
 A rule takes a plain module and gives one that computes K of them at once: from activations [K n ...] to [K n ...],
 whose axes after the first are those that the plain module sees. Its parameters and buffers have the plain names and
@@ -9,13 +9,104 @@ a leading axis of K members. How activations lie in memory is the rules' own aff
         return FoldedScale(module, slots)
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal
 
-from torch import nn
+import torch
+from jaxtyping import Bool, Shaped
+from torch import Tensor, nn
 
-from contrasweep.trainables.fusing.folding.engines import Engine
-from contrasweep.trainables.fusing.folding.slots import Slots
+from contrasweep.errors import SpecError
+
+
+class Unfoldable(Exception):
+    """It runs alone; `reason` is a sentence that names what has no rule."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Engine:
+    """`grouped`: one grouped convolution for all members. `products`: batched matrix products of shifted views, the
+    channels innermost in memory. `compiled`: the whole step by torch's inductor."""
+
+    name: str
+    form: Literal["grouped", "products"]
+    compiled: bool = False
+
+
+ENGINES: Mapping[str, Engine] = MappingProxyType(
+    {
+        engine.name: engine
+        for engine in (
+            Engine("grouped", "grouped"),
+            Engine("products", "products"),
+            Engine("grouped-compiled", "grouped", compiled=True),
+            Engine("products-compiled", "products", compiled=True),
+        )
+    }
+)
+
+
+def engine_of(name: str | Engine) -> Engine:
+    """The engine of this name; `SpecError` with the known ones if there is none."""
+    if isinstance(name, Engine):
+        return name
+    if name not in ENGINES:
+        raise SpecError("there is no such engine", place="engine", value=name, hint=", ".join(ENGINES))
+    return ENGINES[name]
+
+
+class Slots:
+    """K slots, and which are active. What belongs to an inactive slot does not move: neither its parameters nor the
+    statistics of its normalisation layers nor its optimiser's state.
+
+    `active` is one tensor for the whole life of the slots, so that a compiled step reads it; `everyone` says the
+    same to eager code. `masked` is set where a step is compiled: it must not depend on `everyone`.
+    """
+
+    def __init__(self, count: int, device: torch.device | None = None) -> None:
+        if count < 1:
+            raise ValueError(f"slots: a folded network holds at least 1 member, got {count}")
+        self.count = count
+        self.active: Bool[Tensor, " k"] = torch.ones(count, dtype=torch.bool, device=device)
+        self.everyone, self.masked = True, False
+        self.generators: list[torch.Generator | None] = [None] * count
+        """Where dropout of each slot draws from; None is torch's global generator."""
+
+    def activate(self, slots: Sequence[int] | None = None) -> None:
+        """Let these slots train and no others; None for all of them."""
+        mask = [slots is None or k in slots for k in range(self.count)]
+        self.active.copy_(torch.tensor(mask))
+        self.everyone = all(mask)
+
+    def keep_inactive(self, old: Shaped[Tensor, "k ..."], new: Shaped[Tensor, "k ..."]) -> None:
+        """Replace `old` by `new` in place, in the active slots only."""
+        if self.masked or not self.everyone:
+            new = torch.where(like(self.active, old), new, old)
+        old.copy_(new)
+
+
+def like(per_member: Shaped[Tensor, " k"], values: Shaped[Tensor, "k ..."]) -> Shaped[Tensor, "k ..."]:
+    """A value per member, with as many axes as `values` [k ...] have."""
+    return per_member.view(-1, *[1] * (values.ndim - 1))
+
+
+def stacked(value: Tensor, count: int) -> Tensor:
+    """`value` once for every slot: [K, ...]; a parameter stays one."""
+    copies = value.detach().unsqueeze(0).expand(count, *value.shape).contiguous()
+    return nn.Parameter(copies, requires_grad=value.requires_grad) if isinstance(value, nn.Parameter) else copies
+
+
+def copied(value: Tensor, plain: Tensor) -> Tensor:
+    """`value` in the type and strides of `plain`, which may be on the meta device (`torch.empty_like` of such a tensor
+    goes through Python for half a millisecond)."""
+    return torch.empty_strided(plain.shape, plain.stride(), dtype=plain.dtype, device=value.device).copy_(value)
+
 
 Rule = Callable[[Any, Slots, Engine], nn.Module]
 RULES: dict[type[nn.Module], Rule] = {}

@@ -2,28 +2,116 @@
 
 The members' losses are summed, so that each gradient is that of its own loss (a mean would divide the learning rates
 by K). A member whose loss or gradient is not finite skips its step alone, as `trainables.loop.Guard` has it.
+
+A compiled step is traced once, compiled by torch's inductor as one graph with loss and update, and kept on disk. A
+program of the same network, loss, optimizer, precision, sizes, torch and source code is compiled once a node: others
+wait for it and read it, which takes seconds instead of tens. Programs lie in `contrasweep` below inductor's own cache
+(`TORCHINDUCTOR_CACHE_DIR`), which is as trusted as it: both hold code.
 """
 
-from collections.abc import Sequence
+import hashlib
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import filelock
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from contrasweep.trainables import torch_internals
-from contrasweep.trainables.fusing.folding.averages import FoldedAverage
-from contrasweep.trainables.fusing.folding.losses import StepLoss
+from contrasweep.trainables.checkpoint import StateDict
+from contrasweep.trainables.fusing.folding.losses import FoldedTemperature, StepLoss
 from contrasweep.trainables.fusing.folding.network import Folded
 from contrasweep.trainables.fusing.folding.optimisers import FoldedOptimizer
-from contrasweep.trainables.fusing.folding.programs import program_of
-from contrasweep.trainables.fusing.folding.slots import like
-from contrasweep.trainables.fusing.folding.temperature import FoldedTemperature
+from contrasweep.trainables.fusing.folding.rules import like
 from contrasweep.trainables.losses import ComposedLoss
 from contrasweep.trainables.losses.negatives import count_members
 from contrasweep.trainables.torch_internals import Program
+
+
+class FoldedAverage:
+    """average = decay * average + (1 - decay) * weight after each step that a member takes, as `averaging.Averaged`.
+    `put` and `take` give whole state dicts, with the buffers of the network as they are."""
+
+    def __init__(self, network: Folded) -> None:
+        self.network = network
+        self.values = {name: value.detach().clone() for name, value in network.named_parameters()}
+        slots = network.slots
+        self.decay: Float[Tensor, " k"] = torch.zeros(slots.count, dtype=torch.float64, device=slots.active.device)
+
+    @torch.no_grad()
+    def put(self, slot: int, decay: float, state: Mapping[str, Tensor]) -> None:
+        """Let a slot's average go on from a plain network's state dict."""
+        self.decay[slot] = decay
+        for name, value in self.values.items():
+            value[slot].copy_(state[name])
+
+    def take(self, slot: int) -> dict[str, Tensor]:
+        """The plain state dict of a slot's average."""
+        state: StateDict = self.network.take(slot)
+        for name, value in self.values.items():
+            state[name].copy_(value[slot])
+        return state
+
+
+SOURCES = (
+    *(
+        "contrasweep.trainables.fusing.folding",
+        "contrasweep.trainables.losses",
+        "contrasweep.trainables.similarities",
+        "contrasweep.trainables.temperature",
+    ),
+    *(
+        "contrasweep.trainables.paired",
+        "contrasweep.trainables.precision",
+        "contrasweep.trainables.fusing.cohorts.paired_objective",
+    ),
+)
+"""Modules of ours whose code is in a program."""
+
+
+def program_of(step: Program, inputs: Sequence[Tensor], identity: Sequence[str], tree: nn.Module) -> Program:
+    """`step` (tensors, which it may change in place -> tensors) compiled for tensors like `inputs`.
+
+    `identity` and the code of the classes in `tree` say what it computes, so that a program on disk is found without
+    tracing the step again.
+    """
+    path = torch_internals.compiler_folder() / "contrasweep" / f"{_digest(inputs, identity, tree)}.bin"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(path.with_suffix(".lock")), torch_internals.compiling():
+        return _load(path) or torch_internals.compile_step(step, inputs, path)
+
+
+def _load(path: Path) -> Program | None:
+    """The program at `path`; None where there is none that this torch can read."""
+    if not path.is_file():
+        return None
+    try:
+        return torch_internals.load_step(path)
+    except Exception:  # inductor's: of another version, or half deleted; a new one replaces it
+        path.unlink(missing_ok=True)
+        return None
+
+
+def _digest(inputs: Sequence[Tensor], identity: Sequence[str], tree: nn.Module) -> str:
+    of_inputs = [f"{x.dtype} {tuple(x.shape)} {x.stride()} {x.device.type}" for x in inputs]
+    machine = [torch.__version__, str(torch.get_num_threads()), torch.backends.cpu.get_cpu_capability()]
+    whole = hashlib.sha256("\n".join([*identity, repr(tree), *of_inputs, *machine]).encode())
+    for file in sorted(_source_files(tree)):
+        whole.update(Path(file).read_bytes())
+    return whole.hexdigest()[:32]
+
+
+def _source_files(tree: nn.Module) -> set[str]:
+    names = {name for name in sys.modules if name.startswith(SOURCES)} | {type(m).__module__ for m in tree.modules()}
+    files = {inspect.getsourcefile(sys.modules[name]) for name in names if not name.startswith("torch.")}
+    return {file for file in files if file}
+
 
 PerMember = Float[Tensor, " k"]
 Tensors = dict[str, Tensor]

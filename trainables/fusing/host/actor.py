@@ -20,14 +20,13 @@ from contrasweep.running.run_context import RunContext
 from contrasweep.running.stacks import answer_signal
 from contrasweep.running.trial_description import TrialDescription
 from contrasweep.running.worker.orphans import guard_children
-from contrasweep.trainables.fusing import compile_cache
 from contrasweep.trainables.fusing.host.host import Answer, CohortHost
 from contrasweep.trainables.fusing.host.messages import Message
-from contrasweep.trainables.fusing.place import cohort_place
+from contrasweep.trainables.fusing.place import CACHE_VARIABLE, cohort_place
 from contrasweep.trainables.fusing.protocol import CannotFuse, Cohort, cohorts_of
 from contrasweep.trial import Trial
 
-ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", compile_cache.VARIABLE)
+ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", CACHE_VARIABLE)
 """What a host takes over from its first member: its part of the machine."""
 NAMESPACE = "contrasweep"
 MAX_HOSTS = 1024

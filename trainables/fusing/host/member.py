@@ -9,9 +9,9 @@ from contrasweep.processes import scratch_folder
 from contrasweep.running.run_context import RunContext
 from contrasweep.running.trial_description import TrialDescription
 from contrasweep.storage.record import TrialNotes
-from contrasweep.trainables.fusing.compile_cache import share_compiled
 from contrasweep.trainables.fusing.host.actor import HostConnection
 from contrasweep.trainables.fusing.host.messages import Usage
+from contrasweep.trainables.fusing.place import share_compiled
 from contrasweep.trial import Report, Trial
 
 WAIT_S = 10.0

@@ -5,8 +5,7 @@ import torch
 from folded_members import SHAPE, folded_step, members, network, train
 
 from contrasweep.trainables.fusing.folding import ENGINES, Unfoldable, fold, folding_rule
-from contrasweep.trainables.fusing.folding.rules import RULES
-from contrasweep.trainables.fusing.folding.slots import stacked
+from contrasweep.trainables.fusing.folding.rules import RULES, stacked
 
 
 def state(step, slot):
