@@ -263,6 +263,7 @@ def _rows(parts: "_Parts", frame: pd.DataFrame, axes: Sequence[str]) -> Iterator
     """One row a trial, with the mean score of its items and their number."""
     for row in frame.to_dict("records"):
         same = {str(name): row[name] for name in ("trial_id", "arm", *axes, "fold", "seed")}
+        same["cause"] = row.get("cause")
         known = row["trial_id"] in parts.of
         status = row["status"] if known or row["status"] not in COUNTING else WITHOUT
         if not known:

@@ -10,7 +10,7 @@ import pandas as pd
 from contrasweep.results.cells import Key, Pair
 from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
 from contrasweep.results.items import ItemValues
-from contrasweep.results.replicates import LOST, Layout, cells_of, groups_of, sides_of
+from contrasweep.results.replicates import Layout, cells_of, groups_of, sides_of
 from contrasweep.statistics.comparison import judged
 from contrasweep.statistics.design import Design
 from contrasweep.statistics.evidence import Evidence, ItemScores, paired_evidence
@@ -66,9 +66,9 @@ def arms_by_cell(trials: pd.DataFrame, axes: Iterable[str]) -> list[set[str]]:
 def _evidence(
     trials: pd.DataFrame, layout: Layout, rule: DecisionRule, items: ItemValues | None
 ) -> Iterator[tuple[Key, str, str, Evidence]]:
-    work = trials.assign(side=sides_of(trials, layout), cell=cells_of(trials, layout), lost=trials["status"].isin(LOST))
+    work = trials.assign(side=sides_of(trials, layout), cell=cells_of(trials, layout))
     for context, part in groups_of(work, layout.context):
-        column = {name: part[name].to_numpy() for name in ("value", "lost", "weight", "trial_id")}
+        column = {name: part[name].to_numpy() for name in ("value", "lost", "missing", "weight", "trial_id")}
         keys = list(zip(part["cell"], part["fold"], part["seed"], strict=True))
         sides: dict[str, dict[Any, int]] = {}  # where the trial of each (cell, fold, seed) stands
         for at, (side, key) in enumerate(zip(part["side"], keys, strict=True)):
@@ -81,6 +81,8 @@ def _evidence(
                 b=column["value"][second],
                 failed_a=column["lost"][first],
                 failed_b=column["lost"][second],
+                missing_a=column["missing"][first],
+                missing_b=column["missing"][second],
             )
             trial_ids = column["trial_id"]
             scores = None if items is None else _items(items, trial_ids[first], trial_ids[second])

@@ -8,7 +8,7 @@ import pandas as pd
 
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.results.cells import Key, label
-from contrasweep.storage.record import COUNTING, Status
+from contrasweep.storage.record import COUNTING, Cause, Status
 
 OWN_COLUMNS = ("trial_id", "fold", "seed", "status", "cause", "seconds", "gpu_memory_gib")
 
@@ -80,12 +80,14 @@ def names_of(value: str | Sequence[str] | None) -> Key:
 
 
 NOT_FINITE = "not finite"
-LOST = (NOT_FINITE, *(status.value for status in Status if status.lost))
-"""What a trial is that was tried and gave no value; others without one are still to run."""
+LOST = (NOT_FINITE, *(status.value for status in Status if status.lost and not status.infeasible))
+"""What a trial is that was tried and gave no value; others without one are missing or still to run."""
+OUTSIDE = tuple(cause.value for cause in Cause if cause.outside)
 
 
 def trials_of(frame: pd.DataFrame, planned: pd.DataFrame | None, metric: str, factors: Key) -> pd.DataFrame:
-    """One row a planned trial: labels of the factors, fold, seed, status and `value` (NaN unless done)."""
+    """One row a planned trial: labels of the factors, fold, seed, status, `value` (NaN unless done), and why there is
+    none: `lost`, which counts as a loss, or `missing`, by a cause outside the method; else it is still to run."""
     if planned is not None:
         missing = planned[~planned["trial_id"].isin(frame["trial_id"])]
         frame = pd.concat([frame, missing.assign(status=Status.PENDING.value)], ignore_index=True)
@@ -93,6 +95,8 @@ def trials_of(frame: pd.DataFrame, planned: pd.DataFrame | None, metric: str, fa
     values = pd.to_numeric(column, errors="coerce").astype("float64").to_numpy()
     status = frame["status"].astype(str).to_numpy(dtype=object)
     status[np.isin(status, list(COUNTING)) & ~np.isfinite(values)] = NOT_FINITE
+    outside = frame["cause"].isin(OUTSIDE).to_numpy() if "cause" in frame else np.zeros(len(frame), dtype=bool)
+    missing = (status == Status.INFEASIBLE.value) | ((status == Status.FAILED.value) & outside)
     trials = pd.DataFrame({name: [label(v) for v in frame[name]] for name in factors})
     return trials.assign(
         weight=frame["weight"].to_numpy(dtype="float64") if "weight" in frame else 1.0,
@@ -100,6 +104,8 @@ def trials_of(frame: pd.DataFrame, planned: pd.DataFrame | None, metric: str, fa
         fold=[label(v) for v in frame["fold"]],
         seed=[label(v) for v in frame["seed"]],
         status=status,
+        lost=np.isin(status, LOST) & ~missing,
+        missing=missing,
         value=np.where(np.isin(status, list(COUNTING)), values, np.nan),
     )
 

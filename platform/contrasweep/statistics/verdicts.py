@@ -6,7 +6,8 @@ else. The interval is that of the test: its level is the share of alpha that the
 so far leave to the comparison. So verdict, interval and adjusted p are one analysis and cannot contradict each other.
 
 Gaps help no arm. The estimate is over the replicates that both arms finished; a verdict for an arm must stand as well
-when each replicate in which it failed (or was not finite) counts as a loss, as large as the largest difference seen. It
+when each replicate in which it failed (or was not finite) counts as a loss, as large as the largest difference seen. A
+replicate that is missing for a cause outside the method, such as a lost host, is no loss and is left out. A verdict
 waits while replicates are still to run: until then there is neither an interval nor a p.
 """
 

@@ -3,6 +3,7 @@
 import re
 
 import misbehaving
+import pandas as pd
 import pytest
 
 from contrasweep import AblationGrid, Arm
@@ -97,7 +98,7 @@ def test_what_ended_each_is_named_in_its_record(results, record):
     assert record("exits_at_once").attempts == record("is_killed").attempts == 2, "processes that were lost count"
     assert "os._exit was called with 7" in read_log(results.records, record("exits_at_once").trial_id)
     frame = results.to_frame().set_index("arm")
-    assert frame["cause"]["is-killed"] == "signal" and frame["cause"]["calm"] is None
+    assert frame["cause"]["is-killed"] == "signal" and pd.isna(frame["cause"]["calm"])
 
 
 def test_the_calm_arm_s_table_is_that_of_the_calm_arm_alone(results, alone):
