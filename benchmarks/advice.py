@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 from benchmarks.resumable import command_line, read_rows, simulate, write_lines
 
+from contrasweep.statistics.comparison import judge
 from contrasweep.statistics.design import Contrast, Design, contrast
 from contrasweep.statistics.evidence import Evidence
 from contrasweep.statistics.family import Family
-from contrasweep.statistics.prediction import predict
-from contrasweep.statistics.sizes import enough
-from contrasweep.statistics.verdicts import judge
+from contrasweep.statistics.predictive import enough, predict
 
 EFFECTS = (0.0, 0.25, 0.5, 0.8, 1.2)
 FAMILY = Family(3)

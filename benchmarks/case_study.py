@@ -22,7 +22,7 @@ import contrasweep as cs
 from contrasweep.data import resolve, stage
 from contrasweep.data.resolving import default_place
 from contrasweep.errors import DataError
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
 from contrasweep.search_spaces.local import PIXELS
 from contrasweep.search_spaces.similarity_losses import CASE_STUDY_SMALL

@@ -21,8 +21,7 @@ from benchmarks.losses import processor
 from torch import Tensor, nn
 
 from contrasweep.trainables import optimisation
-from contrasweep.trainables.contrastive_method import network as network_of
-from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trainables.fusing.cohorts.probing import Clock
 from contrasweep.trainables.fusing.folding import ENGINES, FoldedLoss, Step, fold, fold_optimizer
 from contrasweep.trainables.losses import build
@@ -45,7 +44,7 @@ class Contestant:
 def network(size: str) -> nn.Module:
     """Encoder and head, as trials have them."""
     encoder, shape = SIZES[size]
-    return network_of(Settings(encoder=encoder), shape)
+    return Settings(encoder=encoder).build_network(shape)
 
 
 def batch(size: str, rows: int, members: int) -> tuple[Tensor, Tensor, Tensor]:

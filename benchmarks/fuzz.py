@@ -45,13 +45,13 @@ from contrasweep.cli import app as application
 from contrasweep.cli import main
 from contrasweep.code import code_of
 from contrasweep.planning import learned
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.running.prepare import study_document
+from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.code_files import accept, write_code
 from contrasweep.storage.json_file import _HEADER, _digest
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.records import StudyRecords
-from contrasweep.storage.superseded import put_aside
 from contrasweep.study.file import to_plain
 from contrasweep.tracking.links import write_links
 
@@ -418,7 +418,7 @@ def fill(storage: str) -> StudyRecords:
     pages = {trial.id: f"http://mlflow:5000/#/experiments/1/runs/{i}" for i, trial in enumerate(planned.trials)}
     write_links(records, "http://mlflow:5000", "http://mlflow:5000/#/experiments/1", pages)
     learned.write(records, records.read(records.finished()).values())
-    put_aside(records, [planned.trials[-1].id], "an example")
+    archive_trials(records, [planned.trials[-1].id], "an example")
     plain = to_plain(grid)
     Path(storage, "fuzzed.yaml").write_text(yaml.safe_dump(plain, sort_keys=False))
     return records

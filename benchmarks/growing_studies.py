@@ -20,17 +20,16 @@ from benchmarks.other_methods import ROPE, contrast_of, fold_values, other_metho
 from benchmarks.resumable import command_line, read_rows, simulate, write_lines
 
 from contrasweep import AblationGrid, Arm, Replicates
-from contrasweep.planning.looks import stage_after
 from contrasweep.planning.plan import Cell
+from contrasweep.planning.stages import stage_after
 from contrasweep.results.interim_analysis import UNIT, Compared, judge_look, look_before
 from contrasweep.results.interim_verdicts import ExtensionVerdicts
-from contrasweep.statistics.comparison import judged
+from contrasweep.statistics.comparison import judge, judged
 from contrasweep.statistics.design import contrast
 from contrasweep.statistics.evidence import Evidence, Gaps
 from contrasweep.statistics.family import Family
-from contrasweep.statistics.spending import Looks, SpendingName
-from contrasweep.statistics.verdicts import judge
-from contrasweep.storage.looks import HALVING, LookLog
+from contrasweep.statistics.group_sequential import Looks, SpendingName
+from contrasweep.storage.interim_log import HALVING, LookLog
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Any]
 DRAWS: dict[str, Draw] = {
@@ -76,7 +75,7 @@ class Grown:
 @dataclass(frozen=True)
 class Declared:
     """A study with looks as a plan has it: `cells` of every arm at every value of an axis, each with so many trials as
-    it may get; what `planning.looks` asks of a plan."""
+    it may get; what `planning.stages` asks of a plan."""
 
     study: AblationGrid
     cells: tuple[Cell, ...]

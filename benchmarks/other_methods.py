@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from scipy import special, stats
 
+from contrasweep.statistics.comparison import judge
 from contrasweep.statistics.design import Contrast, Design, contrast
 from contrasweep.statistics.evidence import Evidence
 from contrasweep.statistics.family import Family
-from contrasweep.statistics.verdicts import judge
 
 ROPE = 0.5
 """The smallest difference of interest of the two methods that have one, in standard deviations of a difference."""

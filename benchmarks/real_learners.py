@@ -26,14 +26,14 @@ from benchmarks.resumable import write_lines
 from scipy import stats
 
 from contrasweep import AblationGrid, Arm, Replicates
-from contrasweep.planning.facade import plan
-from contrasweep.planning.identity import PresentCode
+from contrasweep.planning.code_comparison import CurrentCode
+from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
 from contrasweep.running.engine.interim_source import InterimSource
 from contrasweep.running.prepare import claim
 from contrasweep.search_spaces.quickstart import BASE, TRAIN
-from contrasweep.statistics.spending import Looks, SpendingName
-from contrasweep.storage.looks import read_looks
+from contrasweep.statistics.group_sequential import Looks, SpendingName
+from contrasweep.storage.interim_log import read_looks
 from contrasweep.storage.record import CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial
@@ -129,7 +129,7 @@ class Networks:
 def fill(study: AblationGrid, storage: str, pool: Pool, networks: dict[str, Networks]) -> int:
     """Run `study` with the pool's networks, by arm, in place of training; how many trials it took."""
     planned, records = plan(study, storage=storage), StudyRecords(storage, study.name)
-    code, ended = PresentCode(planned.functions), 0
+    code, ended = CurrentCode(planned.functions), 0
     remaining = claim(planned, records, code, extend=False, retry_failed=False)
     source = planned.source(records, remaining.finished)
     if study.replicates is not None:
@@ -143,7 +143,7 @@ def fill(study: AblationGrid, storage: str, pool: Pool, networks: dict[str, Netw
     return ended
 
 
-def write(trial: Trial, records: StudyRecords, code: PresentCode, pool: Pool, networks: Networks) -> None:
+def write(trial: Trial, records: StudyRecords, code: CurrentCode, pool: Pool, networks: Networks) -> None:
     metrics, items = pool.read(*networks.of(trial))
     records.write_items(trial.id, items)
     reference = CodeRef(code.of(trial.trainable, trial.config).version.digest)

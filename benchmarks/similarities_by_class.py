@@ -25,7 +25,7 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.errors import StorageError
 from contrasweep.results.results import Results
 from contrasweep.search_spaces.survey import SIMILARITY
-from contrasweep.statistics.intervals import mean_interval
+from contrasweep.statistics.resampling import mean_interval
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import Record, Status
 from contrasweep.trainables.contrastive import load_model

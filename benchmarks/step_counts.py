@@ -4,8 +4,7 @@ import functools
 import json
 
 from contrasweep.cluster.memory import Precision, count
-from contrasweep.trainables.contrastive_memory import build_network, network_text
-from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trainables.encoders import Shape
 from contrasweep.trainables.step_counts import ENCODERS, FILE, SHAPES, key_of, line
 
@@ -16,9 +15,9 @@ PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
 def counted(encoder: str, shape: Shape, precision: Precision) -> tuple[str, list[float]]:
     """Key and line of an encoder with the default head."""
     settings = Settings(encoder=encoder)  # type: ignore[arg-type]
-    build = functools.partial(build_network, settings, shape)
+    build = functools.partial(settings.build_network, shape)
     first, second = (count(build, (rows, *shape), precision=precision) for rows in (ROWS, ROWS + 1))
-    return key_of(network_text(settings), shape, precision), line(first, second, ROWS)
+    return key_of(settings.network_text, shape, precision), line(first, second, ROWS)
 
 
 if __name__ == "__main__":

@@ -75,14 +75,17 @@ def snapshot(
 
 def _kept(root: Path, excludes: Sequence[str]) -> Iterator[Path]:
     """Files below `root` that travel. Inside a Python package (a folder with `__init__.py`), a folder counts as
-    code whatever its name, if it is a package too."""
-    for folder, names, files in os.walk(root):
+    code whatever its name, if it is a package too, and then a link to it is followed. Other links to folders are not:
+    they lead to data, mostly."""
+    for folder, names, files in os.walk(root, followlinks=True):
         here = Path(folder)
         inside = (here / "__init__.py").exists()
+        packages = {name for name in names if inside and (here / name / "__init__.py").exists()}
         names[:] = sorted(
             name
             for name in names
-            if not _matches(name, excludes) or (inside and (here / name / "__init__.py").exists())
+            if (name in packages and not here.resolve().is_relative_to((here / name).resolve()))  # a link to above
+            or not (_matches(name, excludes) or (here / name).is_symlink())
         )
         yield from (here / name for name in sorted(files) if not _matches(name, excludes) and (here / name).is_file())
 

@@ -1,4 +1,4 @@
-"""What the documentation site needs beyond the pages: README.md as its first page, and the files that pages link to."""
+"""What the documentation site needs beyond the pages: the files of the repository that pages link to."""
 
 import posixpath
 import re
@@ -12,8 +12,7 @@ LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the README as index.md, and every file of the repository that a page links to, in its own place."""
-    files.append(File.generated(config, "index.md", content=_linked((ROOT / "README.md").read_text())))
+    """Add every file of the repository that a page links to, in its own place."""
     wanted = {
         target
         for page in files.documentation_pages()
@@ -40,13 +39,3 @@ def _outside(page: str, link: str) -> str:
     """The file of the repository, outside of docs/, that a link of a page names; empty for one of docs/ or a folder."""
     path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page), link))
     return path if not path.startswith("docs/") and (ROOT / path).is_file() else ""
-
-
-def _linked(text: str) -> str:
-    """The README's text with links as they are from docs/: to its pages, or out of it."""
-
-    def moved(match: re.Match[str]) -> str:
-        place = posixpath.relpath(match[1], "docs")
-        return f"]({'cluster/submit.md' if place == 'cluster' else place}{match[2] or ''})"
-
-    return LINK.sub(moved, text)

@@ -1,9 +1,18 @@
 """What is installed and what is shipped: versions with hashes and without addresses, and nothing that is not named."""
 
+import os
 import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
+LINKS = ("cluster", "search_spaces", "trainables")
 
 
 def pins(name: str) -> dict[str, str]:
@@ -45,3 +54,75 @@ def test_an_image_holds_what_is_named_and_nothing_else():
     assert not shipped & {".git", ".venv", "tests", "contrasweep-runs", "."}
     assert all((ROOT / name).exists() for name in shipped)
     assert "--require-hashes" in (ROOT / "cluster/files/Dockerfile").read_text()
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> dict[str, Path]:
+    """A wheel of this tree, an sdist, and a wheel of the unpacked sdist."""
+    folder = tmp_path_factory.mktemp("built")
+
+    def build(source: Path, target: str, to: str) -> Path:
+        command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(folder / to)]
+        subprocess.run(command, cwd=source, check=True, capture_output=True)
+        (file,) = (folder / to).iterdir()
+        return file
+
+    sdist = build(ROOT, "sdist", "sdist")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder / "unpacked", filter="data")
+    (unpacked,) = (folder / "unpacked").iterdir()
+    return {"wheel": build(ROOT, "wheel", "wheel"), "sdist": sdist, "from sdist": build(unpacked, "wheel", "again")}
+
+
+@pytest.mark.slow
+def test_a_wheel_holds_each_file_once_under_one_name(built):
+    with zipfile.ZipFile(built["wheel"]) as wheel:
+        names = wheel.namelist()
+        assert not any(info.external_attr >> 28 == 0o12 for info in wheel.infolist()), "a link"
+    assert len(names) == len(set(names))
+    assert {name.split("/")[0] for name in names} == {"contrasweep", "contrasweep-0.1.0.dist-info"}
+    package = ROOT / "platform" / "contrasweep"
+    sources = {
+        (Path(folder) / name).relative_to(ROOT / "platform").as_posix()
+        for folder, _, files in os.walk(package, followlinks=True)
+        for name in files
+        if not name.endswith(".pyc")
+    }
+    assert sources <= set(names) and {f"contrasweep/{link}/__init__.py" for link in LINKS} <= sources
+    assert all(name in sources for name in names if not name.startswith(("contrasweep/example/", "contrasweep-0.1.0")))
+
+
+@pytest.mark.slow
+def test_an_sdist_holds_files_for_links_and_its_wheel_is_the_same(built):
+    with tarfile.open(built["sdist"]) as archive:
+        assert not any(member.issym() or member.islnk() for member in archive)
+        below = [member.name.split("/")[1] for member in archive]
+    assert not set(below) & set(LINKS)
+    assert built["from sdist"].read_bytes() == built["wheel"].read_bytes()
+
+
+def test_links_lead_into_the_tree_and_git_keeps_them():
+    for name in LINKS:
+        assert os.readlink(ROOT / "platform" / "contrasweep" / name) == f"../../{name}"
+
+
+def test_a_checkout_without_links_is_told_in_one_line(tmp_path):
+    """As `git config core.symlinks false` leaves it: each link is a file that holds its target."""
+    package = tmp_path / "contrasweep"
+    left_out = shutil.ignore_patterns("__pycache__", *LINKS)
+    shutil.copytree(ROOT / "platform" / "contrasweep", package, ignore=left_out)
+    for name in LINKS:
+        (package / name).write_text(f"../../{name}")
+    script = tmp_path / "bin" / "contrasweep"
+    script.parent.mkdir()
+    script.write_text("from contrasweep.cli import program\nprogram()\n")
+    for words in (["-m", "contrasweep", "--help"], [str(script), "--help"]):
+        done = subprocess.run(
+            [sys.executable, *words], env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 1 and done.stdout == ""
+        assert done.stderr.count("\n") == 1 and "git config core.symlinks true && git checkout --" in done.stderr
+    imported = subprocess.run(
+        [sys.executable, "-c", "import contrasweep"], env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert "\nImportError: contrasweep/cluster, trainables and search_spaces are symbolic links" in imported.stderr

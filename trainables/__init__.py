@@ -1,1 +1,8 @@
-"""What learns: similarities, losses, encoders, augmentations, train loops, and the methods themselves."""
+"""Trainables: the methods whose hyperparameters are swept, and what they are made of."""
+
+METHODS: dict[str, str] = {
+    "contrastive": "contrasweep.trainables.contrastive:train",
+    "paired_images": "contrasweep.trainables.paired_images:train",
+    "paired_texts": "contrasweep.trainables.paired_texts:train",
+}
+"""name -> dotted path, so that listing the methods imports none of them."""

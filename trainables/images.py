@@ -1,21 +1,45 @@
-"""Images of a dataset's part, whole on the device as uint8 or read batch by batch, and the two augmented views of a
-batch."""
+"""Images of a dataset's part, whole on the device as uint8 or read batch by batch, and the two views of a batch."""
 
+import queue
+import threading
 from collections.abc import Generator, Iterator
+from typing import Any, TypeVar
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int, UInt8
-from torch import Tensor
 
+from contrasweep.cluster.errors import ClusterError
+from contrasweep.data.manifest import Manifest
 from contrasweep.data.reading import Part
 from contrasweep.errors import DataError
 from contrasweep.trainables import augmentations, seeding
-from contrasweep.trainables.prefetching import CHUNK, prefetched
+from contrasweep.trainables.encoders import Shape
+from contrasweep.trainables.pytorch import Tensor, torch
 
+T = TypeVar("T")
 IMAGE = "image"
 SUMMED = 2**18
 """Values that are squared and summed at once."""
+AHEAD = 2
+"""Batches that are prepared before they are asked for."""
+CHUNK = {"cpu": 2**21, "cuda": 2**26}
+"""Values of one view that are augmented at once: some batches of small images, so that the cost a call is shared."""
+_END = object()
+
+
+def image_shape(data: Manifest, column: str) -> Shape:
+    """Return channels, height and width of a dataset's images as staged; `ClusterError` where it does not say them."""
+    shape = data.columns[column].get("shape") if column in data.columns else None
+    if shape is None:
+        raise ClusterError(f"dataset {data.name} does not say how large its images are")
+    height, width, channels = shape
+    return channels, height, width
+
+
+def rows_to_train(data: Manifest) -> int:
+    """Return how many rows a trial trains on: of a dataset with folds without the one that is held out."""
+    rows = data.rows("train")
+    return rows if data.folds is None else rows - rows // data.folds.count
 
 
 class Images:
@@ -24,7 +48,7 @@ class Images:
 
     streamed = False
 
-    def __init__(self, part: Part, device: torch.device) -> None:
+    def __init__(self, part: Part, device: "torch.device") -> None:
         self._describe(part, device)
         self.pixels = torch.empty((len(part), *self.shape), dtype=torch.uint8, device=device)
         start = 0
@@ -32,7 +56,7 @@ class Images:
             self.pixels[start : start + len(block)] = torch.from_numpy(block).permute(0, 3, 1, 2)
             start += len(block)
 
-    def _describe(self, part: Part, device: torch.device) -> None:
+    def _describe(self, part: Part, device: "torch.device") -> None:
         file = part.file(IMAGE)
         if len(file.shape) != 4 or file.dtype != np.uint8:
             raise DataError(f"images must be uint8 [n h w c], got {file.dtype} {list(file.shape)}")
@@ -83,7 +107,7 @@ class StreamedImages(Images):
 
     streamed = True
 
-    def __init__(self, part: Part, device: torch.device) -> None:
+    def __init__(self, part: Part, device: "torch.device") -> None:
         self._describe(part, device)
         self.part, self.pinned = part, device.type == "cuda"
 
@@ -113,7 +137,7 @@ class StreamedImages(Images):
         return torch.tensor(mean).to(self.device), torch.tensor(std).to(self.device)
 
 
-def open_images(part: Part, device: torch.device, resident_gib: float) -> Images:
+def open_images(part: Part, device: "torch.device", resident_gib: float) -> Images:
     """The images of `part`: whole on the device up to `resident_gib`, streamed above."""
     return (StreamedImages if image_bytes(part) > resident_gib * 2**30 else Images)(part, device)
 
@@ -162,6 +186,48 @@ def batches(
     return prefetched(stream) if ahead else stream
 
 
+def prefetched(items: Iterator[T], ahead: int = AHEAD) -> Generator[T]:
+    """Yield the items of `items`, up to `ahead` of them computed before they are asked for, in a thread.
+
+    An exception reaches the consumer where its item would have; closing this iterator ends the thread after the item
+    that it is at.
+    """
+    waiting: queue.Queue[Any] = queue.Queue(maxsize=ahead)
+    closed = threading.Event()
+
+    def put(item: Any) -> bool:
+        while not closed.is_set():
+            try:
+                waiting.put(item, timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def work() -> None:
+        try:
+            for item in items:
+                if not put((item, None)):
+                    return
+            put((_END, None))
+        except BaseException as error:  # it is raised in the consumer
+            put((_END, error))
+
+    worker = threading.Thread(target=work, name="prefetch", daemon=True)
+    worker.start()
+    try:
+        while True:
+            item, error = waiting.get()
+            if error is not None:
+                raise error
+            if item is _END:
+                return
+            yield item
+    finally:
+        closed.set()
+        worker.join()
+
+
 def _batches(
     images: Images,
     normalise: Normalise,
@@ -195,7 +261,7 @@ def _share_of(places: slice, size: int, number: int, count: int) -> Int[Tensor, 
     return torch.arange(places.start, places.stop).view(-1, count, size // count)[:, number].reshape(-1)
 
 
-def epoch_order(labels: Int[Tensor, " n"], sampling: str, generator: torch.Generator) -> Int[Tensor, " n"]:
+def epoch_order(labels: Int[Tensor, " n"], sampling: str, generator: "torch.Generator") -> Int[Tensor, " n"]:
     """Rows of one epoch, on the host: `shuffled`, each row once; `class_balanced`, n draws with replacement in
     which all classes are equally likely."""
     labels = labels.cpu()

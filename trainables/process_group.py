@@ -1,6 +1,6 @@
 """A trial on several GPUs: a process a GPU, of which the trial's own is rank 0 and alone reports, saves and evaluates.
 
-    with joined(trial, resume, size=4, build="contrasweep.trainables.contrastive_method:build", device="auto") as group:
+    with joined(trial, resume, size=4, build="contrasweep.trainables.contrastive.method:build", device="auto") as group:
         yield from loop.run(group.method(build(trial)), trial, resume)
 
 Every rank builds the same method and trains the same epochs on its part of each batch. Rank 0 says when an epoch

@@ -25,8 +25,8 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.data.reading import Part
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
-from contrasweep.trainables.contrastive_memory import image_shape
 from contrasweep.trainables.evaluation.neighbours import search
+from contrasweep.trainables.images import image_shape
 from contrasweep.trainables.paired import metrics
 from contrasweep.trial import Report, Trial
 

@@ -10,9 +10,9 @@ import os
 import random
 
 import numpy as np
-import torch
 
 from contrasweep.errors import SpecError
+from contrasweep.trainables.pytorch import torch
 
 
 def derive(*parts: int | str | None) -> int:
@@ -21,7 +21,7 @@ def derive(*parts: int | str | None) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-def generator(*parts: int | str | None) -> torch.Generator:
+def generator(*parts: int | str | None) -> "torch.Generator":
     """A generator of its own, seeded by `parts`. On the host, so that a GPU draws the same numbers."""
     return torch.Generator().manual_seed(derive(*parts))
 
@@ -42,7 +42,7 @@ def _has_accelerator() -> bool:
     return torch.accelerator.is_available()
 
 
-def prepare(device: torch.device, threads: int = 1) -> None:
+def prepare(device: "torch.device", threads: int = 1) -> None:
     """Set the number of torch threads, and on a GPU ask for deterministic algorithms (on the CPU they are)."""
     torch.set_num_threads(threads)
     if device.type == "cuda":
@@ -52,7 +52,7 @@ def prepare(device: torch.device, threads: int = 1) -> None:
         torch.backends.cudnn.benchmark = False
 
 
-def pick_device(name: str) -> torch.device:
+def pick_device(name: str) -> "torch.device":
     """`auto`: the GPU if this process sees one, else the CPU; otherwise the device of that name."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

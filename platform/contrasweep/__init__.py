@@ -7,6 +7,7 @@ results = cs.run(grid)    # run or resume
 results.table()           # the table; results.compare("ocl", "scl")
 """
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,8 @@ from contrasweep.errors import ContrasweepError, DataError, SpecError, StorageEr
 from contrasweep.lazy import importer
 
 if TYPE_CHECKING:
-    from contrasweep.planning.facade import plan
     from contrasweep.planning.plan import Plan
+    from contrasweep.planning.planner import plan
     from contrasweep.results.cells import TableStyle
     from contrasweep.results.results import Results
     from contrasweep.running.driver import run
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
     from contrasweep.version import __version__
 
 if not (Path(__file__).parent / "cluster" / "__init__.py").is_file():  # a checkout without symbolic links
-    raise ImportError(
-        "contrasweep/cluster, trainables and search_spaces are symbolic links that this checkout lacks: "
-        "git config core.symlinks true; git checkout -- platform/contrasweep"
+    _error = SystemExit if Path(sys.argv[0]).name in ("-m", "contrasweep") else ImportError  # a program says one line
+    raise _error(
+        "contrasweep/cluster, trainables and search_spaces are symbolic links that this checkout lacks; make them: "
+        "git config core.symlinks true && git checkout -- platform/contrasweep"
     )
 
 __all__ = [
@@ -74,7 +76,7 @@ __getattr__ = importer(
         "Results": "results.results",
         "TableStyle": "results.cells",
         "submit": "running.submit",
-        "plan": "planning.facade",
+        "plan": "planning.planner",
         "run": "running.driver",
         "Arm": "study.arm",
         "SubGrid": "study.cells",

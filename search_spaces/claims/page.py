@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from contrasweep.code import PresentCode
+from contrasweep.code import CurrentCode
 from contrasweep.errors import NotStagedError, SpecError, choose_from
 from contrasweep.imports import import_from_here, import_path
-from contrasweep.planning.facade import plan
-from contrasweep.planning.identity import compare_code
+from contrasweep.planning.code_comparison import compare_code
+from contrasweep.planning.planner import plan
 from contrasweep.report import write, write_report
 from contrasweep.results.results import Results
 from contrasweep.running.driver import run as run_study
@@ -37,7 +37,7 @@ class Row:
     trials: int = 0
     hours: float = 0.0
     complete: bool = False
-    changed: int = 0  # of its trials, those that the present code would make otherwise
+    changed: int = 0  # of its trials, those that the current code would make otherwise
     ended: str = ""  # the day of its last trial
     at_scale: str = ""  # what the claim's full study would take
 
@@ -164,7 +164,7 @@ def read(claim: Claim, storage: str) -> Row:
         return Row(claim, study)
     planned, records = plan(study, storage=storage), list(results.trial_records.values())
     present = compare_code(
-        results.records, records, planned.sample_trials, PresentCode(planned.functions), planned.total
+        results.records, records, planned.sample_trials, CurrentCode(planned.functions), planned.total
     )
     scores = {str(arm): float(mean) for arm, mean in done.groupby("arm")[results.metric].mean().items()}
     for role in ("floor", "ceiling"):

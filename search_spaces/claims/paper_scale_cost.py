@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from contrasweep.planning.durations import duration
-from contrasweep.planning.facade import plan_staged
 from contrasweep.planning.forecast import forecast
+from contrasweep.planning.planner import plan_staged
 from contrasweep.study.file import load_study
 
 

@@ -290,9 +290,30 @@ def test_no_such_folder(tmp_path):
 
 def test_this_project_fits_with_all_its_packages(tmp_path):
     snapshot(ROOT, tmp_path)
-    for package in ("platform/contrasweep", "platform/contrasweep/data", "trainables", "search_spaces", "cluster"):
-        assert (tmp_path / package / "__init__.py").exists()
+    for package in ("", "data", "trainables/losses", "search_spaces", "cluster"):
+        assert (tmp_path / "platform" / "contrasweep" / package / "__init__.py").exists()
     assert not (tmp_path / ".git").exists() and not (tmp_path / "platform" / "__init__.py").exists()
+    done = subprocess.run(
+        [sys.executable, "-c", "import contrasweep.trainables as here; print(here.__file__)"],
+        env={"PYTHONPATH": "platform"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == str(tmp_path / "platform" / "contrasweep" / "trainables" / "__init__.py"), done.stderr
+
+
+def test_links_between_packages_are_followed_and_no_others(tmp_path):
+    tree(tmp_path, "here/own/__init__.py", "here/parts/__init__.py", "here/parts/a.py", "elsewhere/images/1.png")
+    (tmp_path / "here" / "own" / "parts").symlink_to("../parts")
+    (tmp_path / "here" / "own" / "own").symlink_to("../own")
+    (tmp_path / "here" / "own" / "images").symlink_to(tmp_path / "elsewhere" / "images")
+    (tmp_path / "here" / "pictures").symlink_to(tmp_path / "elsewhere" / "images")
+    snapshot(tmp_path / "here", tmp_path / "there")
+    code = ["__init__.py", "a.py"]
+    assert found(tmp_path / "there") == sorted(
+        ["own/__init__.py", *(f"own/parts/{name}" for name in code), *(f"parts/{name}" for name in code)]
+    )
 
 
 # ------------------------------------------------------------------------------- following a broken connection
@@ -557,8 +578,9 @@ def test_the_plain_ray_line_of_the_docs_leaves_no_code_behind():
     words = plain_ray_line()
     environment = json.loads(words[words.index("--runtime-env-json") + 1])
     excluded = _get_excludes(ROOT, environment["excludes"])
-    sources = [*ROOT.glob("platform/**/*.py"), *ROOT.glob("trainables/**/*.py"), *ROOT.glob("cluster/**/*.py")]
-    assert len(sources) > 200
+    folders = os.walk(ROOT / "platform", followlinks=True)
+    sources = [Path(folder) / name for folder, _, names in folders for name in names if name.endswith(".py")]
+    assert {"trainables", "cluster"} <= {path.parent.name for path in sources}
     assert [str(path) for path in sources if excluded(path)] == []
     assert excluded(ROOT / "data") and not excluded(ROOT / "platform" / "contrasweep" / "data")
 

@@ -6,8 +6,7 @@ from scipy import special
 
 from contrasweep import SpecError
 from contrasweep.statistics.family import Family
-from contrasweep.statistics.group_sequential import judge_looks
-from contrasweep.statistics.spending import Looks, conditional_power
+from contrasweep.statistics.group_sequential import Looks, conditional_power, judge_looks
 
 LOOKS = Looks.of(range(5, 41, 5))
 

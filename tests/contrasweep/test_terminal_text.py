@@ -11,8 +11,7 @@ import pytest
 from rich.console import Console
 
 from contrasweep.cli import main
-from contrasweep.live.displays import display_here
-from contrasweep.live.terminal import Terminal
+from contrasweep.live.displays import Terminal, display_here
 from contrasweep.storage.records import LOG, StudyRecords
 from contrasweep.storage.study_document import StudyDocument
 from contrasweep.terminal_text import guarded, printable, unguarded

@@ -10,7 +10,7 @@ from command_line import contrasweep
 from drivers import ray_folder, start_driver
 
 from contrasweep import SpecError
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.search_spaces import survey
 from contrasweep.search_spaces.claims import CLAIMS, Claim
 from contrasweep.search_spaces.claims.ledger import DIGITS, RAW_PIXELS

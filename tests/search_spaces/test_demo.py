@@ -1,6 +1,6 @@
 """The demo's study is small enough for a newcomer, and is looked at as it grows."""
 
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.planning.power import study_power
 from contrasweep.search_spaces.demo import STUDY
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.search_spaces import local, orthonormal
 from contrasweep.study import dotted
 from contrasweep.study.grid import AblationGrid

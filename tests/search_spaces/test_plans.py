@@ -11,8 +11,8 @@ from command_line import contrasweep
 from contrasweep import search_spaces
 from contrasweep.data.names import importer, parse
 from contrasweep.errors import DataError
-from contrasweep.planning.facade import plan, plan_staged
 from contrasweep.planning.grid import cells_by_dataset
+from contrasweep.planning.planner import plan, plan_staged
 from contrasweep.search_spaces import local
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.sweep import Sweep

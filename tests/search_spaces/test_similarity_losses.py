@@ -16,7 +16,7 @@ from contrasweep.study import dotted
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.space import active, sample
 from contrasweep.study.sweep import Sweep
-from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables.contrastive.settings import Settings
 
 PAIRS = [
     (loss, similarity)

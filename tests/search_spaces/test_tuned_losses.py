@@ -1,6 +1,6 @@
 """The sweep of the losses: its plan holds together, and small it is."""
 
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.search_spaces.tuned_losses import STUDY
 
 

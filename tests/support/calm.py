@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from contrasweep.imports import import_path
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
 from contrasweep.running.prepare import study_document
 from contrasweep.running.worker.execution import Execution

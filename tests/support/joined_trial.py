@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from contrasweep.trainables import images, seeding
-from contrasweep.trainables.contrastive_method import Contrastive, build
+from contrasweep.trainables.contrastive.method import Contrastive, build
 from contrasweep.trainables.losses import distributed
 from contrasweep.trial import Trial
 

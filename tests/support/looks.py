@@ -3,8 +3,8 @@
 import hashlib
 
 from contrasweep import AblationGrid, Arm, Replicates
-from contrasweep.code import PresentCode
-from contrasweep.planning.facade import plan
+from contrasweep.code import CurrentCode
+from contrasweep.planning.planner import plan
 from contrasweep.running.engine.interim_source import InterimSource
 from contrasweep.running.prepare import claim
 from contrasweep.storage.record import CodeRef, Record, Status
@@ -34,7 +34,7 @@ def drive_looks(
 ):
     """Run `study`; what its looks said, and how many trials ended. Stopped after so many, as if killed."""
     planned, records, said, ended = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name), [], 0
-    code = PresentCode(planned.functions)
+    code = CurrentCode(planned.functions)
     remaining = claim(planned, records, code, extend=extend, retry_failed=False, rerun=rerun)
     if remaining.complete:
         return said, 0

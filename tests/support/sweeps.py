@@ -2,8 +2,8 @@
 
 import contrasweep as cs
 from contrasweep import Arm, Float, Sweep
-from contrasweep.code import PresentCode
-from contrasweep.planning.facade import plan
+from contrasweep.code import CurrentCode
+from contrasweep.planning.planner import plan
 from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import CodeRef, Phase, Record, Status
@@ -11,7 +11,7 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.tuning.source import Finished, Next
 from contrasweep.tuning.sweep_source import SweepSource
 
-CODE = PresentCode({})
+CODE = CurrentCode({})
 LR = {"lr": Float(0.003, 3.0, log=True)}
 ARMS = {
     "short": Arm("toy:train", config={"epochs": 2}, space=LR),

@@ -20,10 +20,10 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.data.reading import Part
 from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import resolved_config
-from contrasweep.trainables import augmentations, contrastive_method, images, seeding
+from contrasweep.trainables import METHODS, augmentations, images, seeding
+from contrasweep.trainables.contrastive import method as contrastive_method
 from contrasweep.trainables.contrastive import train
-from contrasweep.trainables.contrastive_settings import Settings
-from contrasweep.trainables.methods import METHODS
+from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trial import Report, Trial
 
 torch.set_num_threads(1)

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from contrasweep.data import resolve
-from contrasweep.trainables import checkpoint, contrastive_method
+from contrasweep.trainables import checkpoint
 from contrasweep.trainables.contrastive import load_model, train
-from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables.contrastive import method as contrastive_method
+from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trial import Trial
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from contrasweep.trainables import gradcache
+from contrasweep.trainables.contrastive import gradcache
 from contrasweep.trainables.losses import build
 
 LABELS = torch.arange(20) % 4

@@ -5,7 +5,7 @@ from inspect import isgeneratorfunction, unwrap
 
 import pytest
 
-from contrasweep.trainables.methods import METHODS
+from contrasweep.trainables import METHODS
 
 
 @pytest.mark.parametrize("path", METHODS.values())

@@ -15,7 +15,7 @@ from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import resolved_config
 from contrasweep.trainables import checkpoint
 from contrasweep.trainables.contrastive import train
-from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trial import Report, Trial
 
 QUICK = {"encoder": {"name": "mlp", "width": 32}, "epochs": 2, "batch_size": 128, "checkpoint_every": 1}

@@ -11,7 +11,8 @@ from contrasweep.data import resolve
 from contrasweep.data.manifest import Manifest
 from contrasweep.results.notices import notice_lines
 from contrasweep.storage.record import Record, Status
-from contrasweep.trainables import contrastive, contrastive_method, loop, paired_images
+from contrasweep.trainables import contrastive, loop, paired_images
+from contrasweep.trainables.contrastive import method as contrastive_method
 from contrasweep.trainables.diagnostics import OCL_IS_SCL
 from contrasweep.trainables.losses import LOSSES, Loss, build
 from contrasweep.trainables.losses.composed import ComposedLoss

@@ -11,7 +11,7 @@ from contrasweep.canonical import Config
 from contrasweep.study.trainables import resolved
 from contrasweep.trainables.augmentations import AUGMENTATIONS, apply, draw, policy_of
 from contrasweep.trainables.contrastive import load_model, train
-from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trainables.encoders import ENCODERS
 from contrasweep.trainables.optimisation import OPTIMIZERS, SGD, AdamW
 

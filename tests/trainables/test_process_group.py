@@ -26,7 +26,7 @@ from contrasweep.planning.learned import Learned
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trainables.contrastive import memory, train
-from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trial import Report, Trial
 
 pytestmark = pytest.mark.xdist_group("distributed")

@@ -8,8 +8,7 @@ import pytest
 from benchmarks.step_counts import PRECISIONS, counted
 
 from contrasweep.cluster.memory import Precision, count
-from contrasweep.trainables.contrastive_memory import build_network, network_text
-from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trainables.step_counts import ENCODERS, FILE, SHAPES, known_step
 
 SLOW = {name for name in ENCODERS if name.startswith("resnet")}
@@ -33,8 +32,8 @@ def test_the_file_has_nothing_else() -> None:
 @pytest.mark.parametrize("rows", [2, 37, 512])
 def test_a_batch_of_any_size_is_on_the_line(rows: int, precision: Precision) -> None:
     settings = Settings()
-    build = functools.partial(build_network, settings, (3, 32, 32))
-    known = known_step(network_text(settings), (3, 32, 32), rows, precision)
+    build = functools.partial(settings.build_network, (3, 32, 32))
+    known = known_step(settings.network_text, (3, 32, 32), rows, precision)
     found = count(build, (rows, 3, 32, 32), precision=precision)
     assert known is not None
     assert (known.saved, known.parameters, known.work) == (found.saved, found.parameters, found.work)
@@ -42,5 +41,5 @@ def test_a_batch_of_any_size_is_on_the_line(rows: int, precision: Precision) -> 
 
 def test_another_network_or_image_is_not_in_it() -> None:
     wider = Settings(encoder={"name": "cnn", "width": 24})  # type: ignore[arg-type]
-    assert known_step(network_text(wider), (3, 32, 32), 8, "fp32") is None
-    assert known_step(network_text(Settings()), (3, 33, 32), 8, "fp32") is None
+    assert known_step(wider.network_text, (3, 32, 32), 8, "fp32") is None
+    assert known_step(Settings().network_text, (3, 33, 32), 8, "fp32") is None

@@ -20,10 +20,8 @@ from contrasweep.data.encoded_file import EncodedFile, EncodedWriter
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trainables import images
-from contrasweep.trainables.contrastive import train
-from contrasweep.trainables.contrastive_memory import workload
-from contrasweep.trainables.contrastive_settings import Settings
-from contrasweep.trainables.prefetching import prefetched
+from contrasweep.trainables.contrastive import memory, train
+from contrasweep.trainables.images import prefetched
 from contrasweep.trial import Report, Trial
 
 QUICK: dict[str, Any] = {"encoder": {"name": "mlp", "width": 32}, "epochs": 2, "batch_size": 50, "checkpoint_every": 1}
@@ -176,9 +174,7 @@ def test_parts_of_an_epoch_take_the_steps_of_the_epoch(digits: Manifest) -> None
 
 
 def test_streamed_images_are_no_memory_of_the_device(digits: Manifest) -> None:
-    resident, streamed = (
-        workload(Settings(batch_size=16, resident_gib=gib), digits).resident_bytes for gib in (8.0, 0.0)
-    )
+    resident, streamed = (memory({"batch_size": 16, "resident_gib": gib}, digits).resident_bytes for gib in (8.0, 0.0))
     rows = digits.rows("train") + digits.rows("test")
     assert streamed - resident == 3 * 2 * 16 * 64 * 4 - rows * 64
 
@@ -206,8 +202,9 @@ import resource, sys, threading
 import torch
 from contrasweep.data import resolve
 from contrasweep.trial import Trial
-from contrasweep.trainables import contrastive_method, images
-from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables import images
+from contrasweep.trainables.contrastive import method as contrastive_method
+from contrasweep.trainables.contrastive.settings import Settings
 
 def held(kind):
     return sum(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(kind)) * 1024

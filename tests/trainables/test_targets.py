@@ -9,13 +9,11 @@ import torch
 import torch.nn.functional as F
 
 from contrasweep.errors import SpecError
-from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables.contrastive.settings import Settings
+from contrasweep.trainables.contrastive.targets import Byol, CrossBatchMemory, EmbeddingQueue, Moco, regression, rising
+from contrasweep.trainables.contrastive.temperature import LearnableTemperature
 from contrasweep.trainables.losses import LOSSES, ComposedLoss, Loss, build
 from contrasweep.trainables.losses.ids import masks
-from contrasweep.trainables.targets import Byol, CrossBatchMemory, Moco
-from contrasweep.trainables.targets.byol import regression, rising
-from contrasweep.trainables.targets.queue import EmbeddingQueue
-from contrasweep.trainables.temperature import LearnableTemperature
 
 
 def network(seed: int = 0) -> torch.nn.Module:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from contrasweep.cluster import out_of_memory
-from contrasweep.running.run_context import RunContext
-from contrasweep.running.trial_description import TrialDescription
+from contrasweep.running.run_context import RunContext, TrialDescription
 from contrasweep.trainables.fusing.host.messages import CohortFault
 from contrasweep.trainables.fusing.place import cohort_place, share_compiled
 from contrasweep.trainables.fusing.protocol import CannotFuse, Cohort, cohorts_of

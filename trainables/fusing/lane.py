@@ -9,7 +9,7 @@ from contrasweep.cluster import out_of_memory
 from contrasweep.cluster.packing import Placement
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.lanes import After, Ride
-from contrasweep.planning.plan import Lot, Plan
+from contrasweep.planning.plan import Plan, PlanRow
 from contrasweep.storage.record import Record, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trainables.fusing.choices import Choice, Fused, Fusion, fusion_of, slots_text
@@ -77,13 +77,13 @@ class Fusing:
         changed, self.fusion.changed = self.fusion.changed, False
         return changed
 
-    def annotated(self, lots: Sequence[Lot]) -> Sequence[Lot]:
+    def annotated(self, rows: Sequence[PlanRow]) -> Sequence[PlanRow]:
         """Rows of a plan with a column that says how their trials train."""
-        return with_fusion(lots, self.fusion)
+        return with_fusion(rows, self.fusion)
 
-    def lines(self, lots: Sequence[Lot]) -> list[str]:
+    def lines(self, rows: Sequence[PlanRow]) -> list[str]:
         """A line for each cohort key, and for each reason to train alone."""
-        return fusion_lines(lots, self.fusion)
+        return fusion_lines(rows, self.fusion)
 
     def start(self, context: Any, say: Callable[[str], object]) -> None:
         """Take the context that probes and hosts need."""
@@ -105,24 +105,24 @@ SHORT_KEY = 6
 """Digits of a cohort key that people are shown."""
 
 
-def with_fusion(lots: Sequence[Lot], fusion: Fusion) -> tuple[Lot, ...]:
-    """The lots, with how their trials train where any of the study's may be fused."""
-    return tuple(_with(lot, choices_of(lot, fusion)) for lot in lots) if fusion.used else tuple(lots)
+def with_fusion(rows: Sequence[PlanRow], fusion: Fusion) -> tuple[PlanRow, ...]:
+    """The rows, with how their trials train where any of the study's may be fused."""
+    return tuple(_with(row, choices_of(row, fusion)) for row in rows) if fusion.used else tuple(rows)
 
 
-def choices_of(lot: Lot, fusion: Fusion) -> list[Choice]:
-    """How the trials of a lot run, each way once."""
-    return list(dict.fromkeys(fusion.of(trial) for trial in lot.samples))
+def choices_of(row: PlanRow, fusion: Fusion) -> list[Choice]:
+    """How the trials of a row run, each way once."""
+    return list(dict.fromkeys(fusion.of(trial) for trial in row.samples))
 
 
-def fusion_lines(lots: Iterable[Lot], fusion: Fusion) -> list[str]:
+def fusion_lines(rows: Iterable[PlanRow], fusion: Fusion) -> list[str]:
     """A line for each cohort key and for each reason to run alone, with the number of cells."""
     if not fusion.used:
         return []
     cells: dict[str, int] = {}
-    for lot in lots:
-        for choice in choices_of(lot, fusion):
-            cells[_line(choice, lot.arm)] = cells.get(_line(choice, lot.arm), 0) + 1
+    for row in rows:
+        for choice in choices_of(row, fusion):
+            cells[_line(choice, row.arm)] = cells.get(_line(choice, row.arm), 0) + 1
     return [line + (f" ({count} cells)" if count > 1 else "") for line, count in cells.items()]
 
 
@@ -133,14 +133,14 @@ def _line(choice: Choice, arm: str) -> str:
     return f"cohort    {choice.key[:SHORT_KEY]}: {slots_text(choice.slots)}, engine {choice.engine}, gain {gain}"
 
 
-def _with(lot: Lot, choices: list[Choice]) -> Lot:
+def _with(row: PlanRow, choices: list[Choice]) -> PlanRow:
     shown = ", ".join(dict.fromkeys(map(_short, choices)))
     fused = [choice for choice in choices if isinstance(choice, Fused)]
     facts = {
         "cohorts": [{"key": c.key, "slots": c.slots, "engine": c.engine, "gain": c.gain} for c in fused],
         "alone": next((c.reason or "cohort is off" for c in choices if not isinstance(c, Fused)), None),
     }
-    return replace(lot, facts={**lot.facts, **facts}, last=(*lot.last, ("trains", shown)))
+    return replace(row, facts={**row.facts, **facts}, last=(*row.last, ("trains", shown)))
 
 
 def _short(choice: Choice) -> str:

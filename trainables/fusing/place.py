@@ -4,7 +4,7 @@ import os
 from typing import NamedTuple
 
 from contrasweep.data.cache import cache_folder
-from contrasweep.running.trial_description import TrialDescription
+from contrasweep.running.run_context import TrialDescription
 
 
 class CohortPlace(NamedTuple):

@@ -8,8 +8,7 @@ from typing import Any
 
 import ray
 
-from contrasweep.running.run_context import RunContext
-from contrasweep.running.trial_description import TrialDescription
+from contrasweep.running.run_context import RunContext, TrialDescription
 from contrasweep.storage.record import CodeRef, TrialNotes
 from contrasweep.study.cohort_choice import SIZES
 from contrasweep.trainables.fusing.choices import Fusion

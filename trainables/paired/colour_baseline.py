@@ -24,7 +24,7 @@ from contrasweep.data import open_dataset
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import checked
-from contrasweep.trainables.contrastive_memory import image_shape
+from contrasweep.trainables.images import image_shape
 from contrasweep.trainables.paired import metrics
 from contrasweep.trial import Report, Trial
 

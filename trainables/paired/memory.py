@@ -3,7 +3,7 @@
 from typing import Any, Literal, TypedDict
 
 from contrasweep.data.manifest import Manifest
-from contrasweep.trainables.contrastive_memory import rows_to_train
+from contrasweep.trainables.images import rows_to_train
 from contrasweep.trainables.optimisation import optimizer_states
 from contrasweep.trainables.paired.settings import Recipe
 from contrasweep.trainables.pytorch import Tensor

@@ -75,9 +75,8 @@ def plan(
     """Show what would run: cells, replicates, what is done already; memory and packing of each cell, hours and cost on
     this machine or on the hosts of an inventory; and what the design can answer. Of datasets that are not staged, how
     many cells wait for them and the commands that stage them."""
-    from contrasweep.planning import forecast
-    from contrasweep.planning.facade import plan_staged
-    from contrasweep.planning.missing import outline
+    from contrasweep.planning.forecast import forecast
+    from contrasweep.planning.planner import outline, plan_staged
     from contrasweep.running.code_changes import compare_plan, metric_was_mended
     from contrasweep.storage.records import StudyRecords
     from contrasweep.study.trainables import unimportable
@@ -86,11 +85,11 @@ def plan(
     planned, missing = plan_staged(declared, storage=storage)
     if planned is None:
         if json:
-            print_json({"study": declared.name, "trials": 0, "missing": [dataset.to_dict() for dataset in missing]})
+            print_json({"study": declared.name, "trials": 0, "missing": [vars(dataset) for dataset in missing]})
         else:
             print("\n".join(outline(declared, missing)))
         return
-    expected = forecast.forecast(planned, storage, cluster, missing)
+    expected = forecast(planned, storage, cluster, missing)
     records = StudyRecords(storage, planned.study.name)
     comparison, notes = compare_plan(planned, records)
     lines = [line for line in (comparison.line(all_=True), *notes) if line]
@@ -134,7 +133,7 @@ def run(
     """Run a study, or go on with it; here, or on the Ray cluster in RAY_ADDRESS. Prints the table at the end."""
     from contrasweep.report.search_notes import search_notes
     from contrasweep.running.driver import run as run_study
-    from contrasweep.running.submitted_code import check_submitted
+    from contrasweep.running.study_code import check_submitted
 
     declared = load_study(study, sets or [])
     if submitted_code is not None:

@@ -24,9 +24,9 @@ from contrasweep.study.grid import AblationGrid
 from contrasweep.study.sweep import Sweep
 
 TABLES = {
-    "methods": "contrasweep.trainables.methods:METHODS",
+    "methods": "contrasweep.trainables:METHODS",
     "losses": "contrasweep.trainables.losses:LOSSES",
-    "targets": "contrasweep.trainables.targets:TARGETS",
+    "targets": "contrasweep.trainables.contrastive.targets:TARGETS",
     "similarities": "contrasweep.trainables.similarities:SIMILARITIES",
     "encoders": "contrasweep.trainables.encoders:ENCODERS",
     "heads": "contrasweep.trainables.encoders:HEADS",

@@ -35,22 +35,22 @@ def code(
         typer.Option(metavar="A B", help="Show what differs between two codes, by digest; `now` is the code there is."),
     ] = None,
 ) -> None:
-    """List which code made which trials of a study, and what was put aside."""
-    from contrasweep.storage.superseded import put_aside_so_far
+    """List which code made which trials of a study, and what was archived."""
+    from contrasweep.storage.archive import list_archived
 
     records = _records(study, storage)
     by_code = _by_code(records)
     if diff is not None:
         _print_difference(records, by_code, diff, json)
         return
-    aside = put_aside_so_far(records)
+    aside = list_archived(records)
     rows = [_row(records, digest, trials) for digest, trials in by_code.items()]
     if json:
-        superseded = [
+        archived = [
             {"name": p.when, "reason": p.reason, "trials": list(p.trial_ids), "searches": dict(p.searches)}
             for p in aside
         ]
-        print_json({"code": rows, "superseded": superseded})
+        print_json({"code": rows, "archived": archived})
         return
     for row in rows:
         print(f"{row['digest'] or 'not recorded':<16}  {row['trials']} trials, {row['from']} to {row['to']}")
@@ -58,7 +58,7 @@ def code(
             commit = f"commit {row['commit'][:12]}{' with changes' * row['dirty']}" if row["commit"] else "no commit"
             print(f"{'':<16}  {commit}; {', '.join(row['modules'][:4])}{' ...' * (len(row['modules']) > 4)}")
     for part in aside:
-        print(f"superseded {part.when}: {len(part.trial_ids)} trials ({part.reason})")
+        print(f"archived {part.when}: {len(part.trial_ids)} trials ({part.reason})")
 
 
 def remove(
@@ -69,7 +69,7 @@ def remove(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Take trials out of a study. They move to its folder superseded/, from where `restore` puts them back."""
+    """Take trials out of a study. They move to its folder archive/, from where `restore` puts them back."""
     from contrasweep.running import archive_restore as upkeep
 
     records = _records(study, storage)
@@ -78,21 +78,21 @@ def remove(
         _ask(f"Remove {len(chosen)} trials of {records.study}?", yes)
     when = upkeep.remove(records, chosen) if chosen else ""
     if json:
-        print_json({"removed": chosen, "superseded": when})
+        print_json({"removed": chosen, "archived": when})
     elif chosen:
-        print(f"{len(chosen)} trials moved to {records.study}/superseded/{when}; contrasweep restore puts them back")
+        print(f"{len(chosen)} trials moved to {records.study}/archive/{when}; contrasweep restore puts them back")
     else:
         print("there are no such trials")
 
 
 def restore(
     study: Study,
-    when: Annotated[str | None, typer.Argument(help="The name in superseded/; without it, the newest.")] = None,
+    when: Annotated[str | None, typer.Argument(help="The name in archive/; without it, the newest.")] = None,
     storage: Storage = STORAGE,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Put trials back that were removed or run again; what was made in their place is put aside."""
+    """Put trials back that were removed or run again; what was made in their place is archived."""
     from contrasweep.running import archive_restore as upkeep
 
     records = _records(study, storage)
@@ -100,9 +100,9 @@ def restore(
     _ask(f"Restore {len(part.trial_ids)} trials of {records.study} as they were before {part.when}?", yes)
     part = upkeep.restore(records, part.when)
     if json:
-        print_json({"restored": list(part.trial_ids), "superseded": part.when})
+        print_json({"restored": list(part.trial_ids), "archived": part.when})
     else:
-        print(f"{len(part.trial_ids)} trials restored from {records.study}/superseded/{part.when}")
+        print(f"{len(part.trial_ids)} trials restored from {records.study}/archive/{part.when}")
 
 
 def _records(study: str, storage: str) -> "StudyRecords":
@@ -122,7 +122,7 @@ def _by_code(records: "StudyRecords") -> "dict[str, list[Record]]":
     from contrasweep.storage import compact
 
     by_code: dict[str, list[Record]] = defaultdict(list)
-    recorded = compact.read_records(records, compact.record_etags(records)).values()
+    recorded = compact.read_records(records, records.etags()).values()
     for record in sorted(recorded, key=lambda record: record.ended):
         for digest in (*record.code.earlier, record.code.digest):
             by_code[digest].append(record)
@@ -197,16 +197,16 @@ def _resolved(by_code: "dict[str, list[Record]]", word: str, other: str) -> tupl
 
 def _texts(records: "StudyRecords", by_code: "dict[str, list[Record]]", digest: str, like: str) -> dict[str, str]:
     """File -> text of a code; of `now`, of what the trials of the code `like` would run."""
-    from contrasweep.code import PresentCode
+    from contrasweep.code import CurrentCode
     from contrasweep.errors import StorageError
     from contrasweep.imports import import_from_here
-    from contrasweep.planning.identity import texts
+    from contrasweep.planning.code_comparison import texts
     from contrasweep.storage.code_files import read_sources
 
     if digest == NOW:
         import_from_here()  # the trials' package is found where `run` finds it
         record = by_code[like][0]
-        return texts(PresentCode({}).of(record.trainable, record.config))
+        return texts(CurrentCode({}).of(record.trainable, record.config))
     sources = read_sources(records, digest)
     if sources is None:
         raise StorageError(f"the sources of code {digest} were not kept in {records.storage}/{records.study}/code")

@@ -56,7 +56,7 @@ Rerun = Annotated[
     typer.Option(metavar="ARM|CELL|TRIAL", help="Run these again: an arm, ARM/axis=value, a trial's id; repeatable."),
 ]
 RerunChanged = Annotated[
-    bool, typer.Option("--rerun-changed", help="Run trials of other code again; what there is moves to superseded/.")
+    bool, typer.Option("--rerun-changed", help="Run trials of other code again; what there is moves to archive/.")
 ]
 AcceptCode = Annotated[
     bool, typer.Option("--accept-code", help="Keep trials of other code; every table says that they are.")

@@ -22,7 +22,7 @@ def verify(
     study: Study,
     storage: Storage = STORAGE,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Put what is broken aside, in superseded/, so that it is made again.")
+        bool, typer.Option("--repair", help="Put what is broken aside, in archive/, so that it is made again.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -46,6 +46,6 @@ def verify(
     if more := len(result.findings) - MAX_LINES:
         print(f"... and {more} more (all of them with --json)" if more > 0 else "", end="\n" if more > 0 else "")
     print(f"{records.study}: {result.files} files of {result.trials} trials read, {len(result.findings)} broken")
-    if result.superseded:
-        print(f"what was put aside lies in {records.study}/superseded/{result.superseded}; run the study again")
+    if result.archived:
+        print(f"what was archived lies in {records.study}/archive/{result.archived}; run the study again")
     raise typer.Exit(0 if result.sound else 1)

@@ -37,7 +37,7 @@ def watch(
     """Watch a study that any machine runs, from its storage alone: what `run` shows, until it ends."""
     from contrasweep.live.displays import display_here
     from contrasweep.live.live_file import read_live
-    from contrasweep.live.watching import watch as watch_run
+    from contrasweep.live.live_file import watch as watch_run
 
     records = known_study(reports.name(study), storage)
     if json:

@@ -1,19 +1,18 @@
 """Which code a trial runs: its digest, its sources, and what differs between two states of it. Runs nothing of it."""
 
 from contrasweep.code.difference import Change, Difference, difference
-from contrasweep.code.distributions import installed_version
-from contrasweep.code.present import PresentCode
-from contrasweep.code.roots import dotted_paths
+from contrasweep.code.entry_points import dotted_paths
+from contrasweep.code.finder import installed_version
 from contrasweep.code.snapshot import KEPT, TooLarge, pack, unpack
-from contrasweep.code.version import Code, CodeVersion, code_of, differing_modules, digest_of_module
+from contrasweep.code.version import Code, CodeVersion, CurrentCode, code_of, differing_modules, digest_of_module
 
 __all__ = [
     "KEPT",
     "Change",
     "Code",
     "CodeVersion",
+    "CurrentCode",
     "Difference",
-    "PresentCode",
     "TooLarge",
     "code_of",
     "difference",

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from contrasweep.code.normalised import meaning
+from contrasweep.code.normal_form import normal_form
 
 CHANGED, ADDED, REMOVED = "changed", "added", "removed"
 _NAMED = 3  # files that the line of a difference names
@@ -62,7 +62,7 @@ def difference(old: Mapping[str, str], new: Mapping[str, str], names: tuple[str,
 
 
 def _same(old: str, new: str) -> bool:
-    return meaning(old.encode()).digest == meaning(new.encode()).digest
+    return normal_form(old.encode()).digest == normal_form(new.encode()).digest
 
 
 def _lines_changed(old: list[str], new: list[str]) -> int:

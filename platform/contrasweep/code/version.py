@@ -1,7 +1,7 @@
 """The code of a trial: a digest of the user's modules that it reaches, found by their imports without running them.
 
 What counts how:
-- a module of the user's (in a checkout, an editable install, on PYTHONPATH): by its meaning (see `normalised`);
+- a module of the user's (in a checkout, an editable install, on PYTHONPATH): by its normal form (see `normal_form`);
 - an extension module of the user's: by the bytes of its file;
 - what is installed (site-packages) or comes with Python: by the distribution's version, which is kept beside the digest
   and is no part of it. Neither are the distributions' names: what is imported stands in the modules, and an optional
@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from contrasweep.code.checkout import Checkout, checkout_of
-from contrasweep.code.distributions import distribution_of, installed_version, site_folder_of
-from contrasweep.code.finder import Finder, Module, in_site_folder
+from contrasweep.code.entry_points import FILE, dotted_paths, module_of
+from contrasweep.code.finder import Finder, Module, distribution_of, in_site_folder, installed_version, site_folder_of
 from contrasweep.code.interactive import bound_values, script_of, source_of
-from contrasweep.code.normalised import Import, Meaning, meaning, short_digest
-from contrasweep.code.roots import FILE, module_of
+from contrasweep.code.normal_form import Import, NormalForm, normal_form, short_digest
+from contrasweep.config import Config
 from contrasweep.imports import project_file
 
 METHODS = ("trainables", "search_spaces")
@@ -33,7 +33,7 @@ METHODS = ("trainables", "search_spaces")
 
 @dataclass(frozen=True)
 class Source:
-    """One module's source: its name, the file in a snapshot, its bytes and the digest of their meaning.
+    """One module's source: its name, the file in a snapshot, its bytes and the digest of their normal form.
     `path` is where it lies here; empty where it was put together from a notebook."""
 
     module: str
@@ -79,6 +79,22 @@ def code_of(trainable: str | Callable[..., Any], paths: Iterable[str] = ()) -> C
     return Code(_version(walk, main), dict(sorted(walk.sources.items())))
 
 
+class CurrentCode:
+    """The code that trials would run now, worked out once for each trainable and what their configs name by path."""
+
+    def __init__(self, functions: Mapping[str, Callable[..., Any]]) -> None:
+        """`functions`: trainables given as functions, by their dotted path."""
+        self.functions = functions
+        self._known: dict[tuple[str, ...], Code] = {}
+
+    def of(self, trainable: str, config: Config) -> Code:
+        """The code of a trial with this trainable and config."""
+        key = (trainable, *sorted(set(dotted_paths(config))))
+        if key not in self._known:
+            self._known[key] = code_of(self.functions.get(trainable, trainable), key[1:])
+        return self._known[key]
+
+
 def differing_modules(modules: Mapping[str, str]) -> list[str]:
     """Names of those of `modules` (name -> digest) that are others here, or that cannot be found here. What has no
     module of its own (a notebook's function, which travels with the trial) is not looked at."""
@@ -98,22 +114,22 @@ def digest_of_module(name: str) -> str:
 def _digest_here(finder: Finder, name: str) -> str:
     if name.startswith(FILE):
         path = project_file(name.removeprefix(FILE))
-        return "" if path is None else _meaning_of_file(path, path.read_bytes()).digest
+        return "" if path is None else _form_of_file(path, path.read_bytes()).digest
     module = finder.find(name)
     try:
-        return _meaning_of(module)[1].digest if module is not None and module.file else ""
+        return _form_of(module)[1].digest if module is not None and module.file else ""
     except OSError:
         return ""
 
 
-def _meaning_of_file(path: Path, data: bytes) -> Meaning:
-    """A script's meaning; of a file that is not Python, its bytes."""
-    return meaning(data, is_command=True) if path.suffix == ".py" else Meaning(short_digest(data))
+def _form_of_file(path: Path, data: bytes) -> NormalForm:
+    """Return the normal form of a script; a file that is not Python counts by its bytes."""
+    return normal_form(data, is_command=True) if path.suffix == ".py" else NormalForm(short_digest(data))
 
 
-def _meaning_of(module: Module) -> tuple[bytes, Meaning]:
+def _form_of(module: Module) -> tuple[bytes, NormalForm]:
     data = module.read()
-    return data, meaning(data) if module.is_source else Meaning(short_digest(data))
+    return data, normal_form(data) if module.is_source else NormalForm(short_digest(data))
 
 
 def digest_of(modules: Mapping[str, str]) -> str:
@@ -162,7 +178,7 @@ class _Walk:
         if path is None or f"{FILE}{name}" in self.sources:
             return
         data = path.read_bytes()
-        parsed = _meaning_of_file(path, data)
+        parsed = _form_of_file(path, data)
         self.sources[f"{FILE}{name}"] = Source(f"{FILE}{name}", name.removeprefix("./"), data, parsed.digest, str(path))
         self._imports(parsed, "")
         for imported in parsed.imports:
@@ -189,7 +205,7 @@ class _Walk:
                 self._installed(module.name, distribution)
                 return
         try:
-            data, parsed = _meaning_of(module)
+            data, parsed = _form_of(module)
         except OSError:
             return
         self.sources[module.name] = Source(module.name, _file_of(module), data, parsed.digest, module.file)
@@ -205,12 +221,12 @@ class _Walk:
 
     def _text(self, module: str, data: bytes, path: str = "") -> None:
         """Source that is no module's file."""
-        parsed = meaning(data, is_main=True)
+        parsed = normal_form(data, is_main=True)
         file = re.sub(r"\W+", "_", module) + ".py"
         self.sources[module] = Source(module, file, data, parsed.digest, path)
         self._imports(parsed, "")
 
-    def _imports(self, parsed: Meaning, package: str) -> None:
+    def _imports(self, parsed: NormalForm, package: str) -> None:
         for imported in parsed.imports:
             name = _absolute(imported, package)
             if not name:
@@ -228,7 +244,7 @@ class _Walk:
         if module is None or not (module.folders and module.is_source) or in_site_folder(module.file):
             return ()
         try:
-            return meaning(module.read()).exports
+            return normal_form(module.read()).exports
         except OSError:
             return ()
 

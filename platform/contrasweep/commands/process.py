@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from contrasweep.commands import guardian
+from contrasweep.commands import supervisor
 
 LAST_LINES = 30
 
@@ -23,7 +23,7 @@ class CommandFailed(RuntimeError):
 
 
 class Process:
-    """A command in a process group of its own, which its guardian ends when this process stops it or dies.
+    """A command in a process group of its own, which its supervisor ends when this process stops it or dies.
 
     Raises `OSError` where the command cannot be started.
     """
@@ -37,7 +37,7 @@ class Process:
         self._status, tells = os.pipe()
         try:
             starter = subprocess.Popen(
-                [sys.executable, "-I", "-S", guardian.__file__, str(watched), str(tells), *self.words],
+                [sys.executable, "-I", "-S", supervisor.__file__, str(watched), str(tells), *self.words],
                 cwd=folder,
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
@@ -65,7 +65,7 @@ class Process:
                 if not ready:
                     return False
             word = self._word()
-            self.returncode = int(word[1]) if word else -signal.SIGKILL  # its guardian was killed, and it with that
+            self.returncode = int(word[1]) if word else -signal.SIGKILL  # its supervisor was killed, and it with that
         return True
 
     def check(self) -> None:
@@ -80,12 +80,12 @@ class Process:
             )
 
     def stop(self) -> None:
-        """SIGTERM to the command and its children, SIGKILL to those that are there `guardian.GRACE_S` later."""
+        """SIGTERM to the command and its children, SIGKILL to those that are there `supervisor.GRACE_S` later."""
         if self._control < 0:
             return
         os.close(self._control)
         self._control = -1
-        self.ended(guardian.GRACE_S + 5.0)
+        self.ended(supervisor.GRACE_S + 5.0)
         os.close(self._status)
 
     def _started(self) -> int:
@@ -96,10 +96,10 @@ class Process:
         os.close(self._control)
         os.close(self._status)
         number = int(word[1]) if word else 0
-        raise OSError(number, os.strerror(number) if word else "its guardian was killed", self.words[0])
+        raise OSError(number, os.strerror(number) if word else "its supervisor was killed", self.words[0])
 
     def _word(self) -> list[str]:
-        """What the guardian says next; empty where it has said all."""
+        """What the supervisor says next; empty where it has said all."""
         while b"\n" not in self._said:
             more = os.read(self._status, 4096)
             if not more:

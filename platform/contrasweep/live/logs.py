@@ -27,7 +27,7 @@ def find_trial(records: StudyRecords, prefix: str) -> str:
 
 def _listed(records: StudyRecords) -> str:
     """Some ids of the study's trials, and the command that prints them."""
-    some = sorted(records.touched())
+    some = sorted(records.with_files())
     such = f"the study has {len(some)} trials, such as {', '.join(some[:3])}; " if some else ""
     command = f"contrasweep report {records.study} --storage {records.storage} --json"
     return f"{such}`{command}` prints the trial_id, arm, fold, seed and status of each in its table"

@@ -56,7 +56,7 @@ def overviews(storage: str) -> Iterator[Overview]:
 
 def overview(records: StudyRecords, document: StudyDocument) -> Overview:
     """One study, from its records and from what its newest run keeps of itself."""
-    recorded = compact.read_records(records, compact.record_etags(records)).values()
+    recorded = compact.read_records(records, records.etags()).values()
     live = read_live(records)
     arms: dict[str, ArmState] = {}
     for record in recorded:

@@ -10,12 +10,12 @@ from contrasweep.cluster.errors import ClusterError
 from contrasweep.cluster.footprint import Footprint, LearnedFootprint, OnType
 from contrasweep.cluster.inventory import Inventory
 from contrasweep.cluster.memory import Workload
-from contrasweep.cluster.packing import Placement, default_footprint, options, why_not
-from contrasweep.code import PresentCode
+from contrasweep.cluster.packing import Placement, default_footprint, options, slots_on, why_not
+from contrasweep.code import CurrentCode
 from contrasweep.errors import SpecError
 from contrasweep.imports import TRAINING, in_one_line, is_installed
-from contrasweep.planning import kept_counts
-from contrasweep.planning.kept_counts import Counted
+from contrasweep.planning import estimate_cache
+from contrasweep.planning.estimate_cache import Estimate
 from contrasweep.planning.learned import CPU, Learned, Peak, calibration_key, cell_key
 from contrasweep.storage.record import TrialNotes
 from contrasweep.study.study import Study
@@ -53,12 +53,13 @@ class Footprints:
             for name, arm in study.arms.items()
         }
         functions = {trainable_path(arm): arm.trainable for arm in study.arms.values() if callable(arm.trainable)}
-        self._code = PresentCode(functions)
+        self._code = CurrentCode(functions)
         self._workloads: dict[Cell, Workload | None] = {}
-        self._counts: dict[Hashable, Counted | None] = {}
+        self._counts: dict[Hashable, Estimate | None] = {}
         self._whys: dict[Cell, str] = {}
         self._requirements: dict[tuple[str, Cell], Requirement] = {}
         self._options: dict[Footprint, list[Placement]] = {}
+        self._slots: dict[Placement, int] = {}
 
     def of(self, trial: Trial) -> Requirement:
         """What `trial` needs; the same for all replicates of its cell."""
@@ -74,6 +75,12 @@ class Footprints:
         if footprint not in self._options:
             self._options[footprint] = options(footprint, self.inventory)
         return self._options[footprint]
+
+    def slots(self, placement: Placement) -> int:
+        """Return how many trials of this placement all hosts hold at once if they run no others."""
+        if placement not in self._slots:
+            self._slots[placement] = sum(slots_on(placement, node) * node.count for node in self.inventory.nodes)
+        return self._slots[placement]
 
     def together(self, trial: Trial, slots: int, beside_gib: float = 0.0) -> Footprint:
         """What one process needs that trains `slots` such trials: of their memory, what a process holds anyway counts
@@ -125,6 +132,7 @@ class Footprints:
         self.inventory = inventory
         self._requirements.clear()
         self._options.clear()
+        self._slots.clear()
 
     def learn(self, peak: Peak) -> None:
         """Take note of what one more trial took."""
@@ -237,7 +245,7 @@ class Footprints:
         counted = self._count_of(trial, cell)
         return None if counted is None else counted.gib
 
-    def _count_of(self, trial: Trial, cell: Cell) -> Counted | None:
+    def _count_of(self, trial: Trial, cell: Cell) -> Estimate | None:
         """The count of this cell's workload, counted once for each shape."""
         work = self._workload(trial, cell)
         if work is None:
@@ -254,15 +262,15 @@ class Footprints:
                 raise SpecError("the trial cannot be built", place=f"arms.{trial.arm}", hint=hint) from None
         return self._counts[shape]
 
-    def _count(self, work: Workload, trial: Trial) -> Counted | None:
+    def _count(self, work: Workload, trial: Trial) -> Estimate | None:
         """The count, from the cache where an earlier plan has kept it; None where there is no PyTorch to count with."""
-        key = None if work.step else kept_counts.key_of(work, self.hooks[trial.arm], trial, self._code)
-        counted = kept_counts.read(key) if key is not None else None
+        key = None if work.step else estimate_cache.key_of(work, self.hooks[trial.arm], trial, self._code)
+        counted = estimate_cache.read(key) if key is not None else None
         if counted is None and (work.step or is_installed(TRAINING)):
             count = work.count()
-            counted = Counted(count.gib, count.work)
+            counted = Estimate(count.gib, count.work)
             if key is not None:
-                kept_counts.write(key, counted)
+                estimate_cache.write(key, counted)
         return counted
 
 

@@ -1,51 +1,127 @@
 """What a plan will cost and what it can answer, before anything is spent."""
 
 import math
-from collections.abc import Mapping
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 
+from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.inventory import Inventory, read_inventory, this_machine
-from contrasweep.cluster.packing import PackingRow, place
+from contrasweep.cluster.packing import PackingRow, Placement, place
 from contrasweep.cluster.simulate import Makespan
-from contrasweep.planning import text
 from contrasweep.planning.budget import Budget
-from contrasweep.planning.capacity import Capacities, Capacity
 from contrasweep.planning.durations import Durations, duration
-from contrasweep.planning.footprints import Footprints
+from contrasweep.planning.footprints import DEFAULT, Footprints, Requirement
 from contrasweep.planning.lanes import open_lanes
 from contrasweep.planning.learned import learned_of
-from contrasweep.planning.missing import MissingDataset, missing_lines
-from contrasweep.planning.plan import Lot, Plan
-from contrasweep.planning.power import power_lines, power_warnings
-from contrasweep.planning.sizes import PlannedSize, other_question, planned_sizes
+from contrasweep.planning.plan import Plan, PlanRow
+from contrasweep.planning.planner import MissingDataset, missing_lines
+from contrasweep.planning.power import PlannedSize, other_question, planned_sizes, power_lines, power_warnings
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.trainables import unchecked_settings
+from contrasweep.text_table import text_table
+from contrasweep.trial import Trial
+
+MAX_ROWS = 40
+MAX_NOTES = 5
+COUNTED = (
+    "by the counted operations and bytes of training steps at the GPUs' peaks, without evaluation and start-up; "
+    "measured as soon as a trial has finished"
+)
 
 
 @dataclass(frozen=True)
-class LotForecast:
-    """Trials of one kind: how they fit the hosts, and the expected seconds of one: `counted` from the work of its steps
-    before any has finished (None where that is not known)."""
+class Capacity:
+    """How trials of one kind fit the hosts.
 
-    lot: Lot
+    `placements` are the ways to place one, the first choice first. Where there is none, `why_not` says why. `slots`
+    are how many such trials run at once if no others do.
+    """
+
+    requirement: Requirement
+    placements: tuple[Placement, ...]
+    slots: int
+    why_not: str = ""
+
+    @property
+    def footprint(self) -> Footprint:
+        """What one trial takes where it is placed first."""
+        first, footprint = self.first, self.requirement.footprint
+        return footprint.on(first.gpu) if first and first.gpu else footprint
+
+    @property
+    def first(self) -> Placement | None:
+        """The first choice of a place."""
+        return self.placements[0] if self.placements else None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the facts for programs: memory in GiB, shares as text, None where there is no GPU or no place."""
+        on, gpu = self.footprint, self.first if self.first and self.first.gpu else None
+        return {
+            "memory_gib": round(on.gpu_memory_gib, 3) if on.wants_gpu else None,
+            "memory_source": self.requirement.source,
+            "host_memory_gib": on.host_memory_gib,
+            "cpus": on.cpus,
+            "gpu": gpu and gpu.gpu,
+            "share": gpu and str(gpu.share),
+            "per_gpu": gpu and gpu.per_gpu,
+            "types": [{"gpu": p.gpu, "share": str(p.share)} for p in self.placements if p.gpu],
+            "slots": self.slots,
+            "infeasible": self.why_not or None,
+        }
+
+
+def capacity_of(trials: Iterable[Trial], footprints: Footprints) -> Capacity:
+    """Return the capacity of the most demanding of `trials`: one that fits no host, else by memory."""
+
+    def of(trial: Trial) -> Capacity:
+        placements = tuple(footprints.options(trial))
+        why_not = "" if placements else footprints.why_not(trial)
+        return Capacity(footprints.of(trial), placements, sum(map(footprints.slots, placements)), why_not)
+
+    def demand(capacity: Capacity) -> tuple[bool, float, float]:
+        footprint = capacity.requirement.footprint
+        return not capacity.placements, footprint.gpu_memory_gib, footprint.host_memory_gib
+
+    return max(map(of, trials), key=demand)
+
+
+@dataclass(frozen=True)
+class ForecastRow:
+    """A row of the plan with how its trials fit the hosts, and the expected `seconds` of one (None: not known).
+
+    The seconds are `counted` from the work of training steps before any trial of the arm has finished.
+    """
+
+    planned: PlanRow
     capacity: Capacity
     seconds: float | None
-    counted: bool = False
+    counted: bool
+
+    @property
+    def footprint(self) -> Footprint:
+        """What one trial takes, with its margin on every type of GPU."""
+        return self.capacity.requirement.footprint
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The plan of a study beside the `records` there are. `packing` says how many of the trials to run go where
-    (`cluster.packing.Packing.summary`), `makespan` how long that takes if nothing is stopped early: None where the
-    seconds of a trial are not known, or where the budget counts no trials."""
+    """The plan of a study beside the `records` there are, and what the rest will take on the hosts of `inventory`.
+
+    `packing` says how many of the trials to run go where (`cluster.packing.Packing.summary`). `makespan` says how long
+    that takes if nothing is stopped early; it is None where the seconds of a trial are not known, or where the budget
+    counts no trials. `lanes` are lines on how trials train, where the study asks for more than alone. The cells of
+    `missing` datasets are not in the plan.
+    """
 
     plan: Plan
     records: Mapping[str, Record]
-    lots: tuple[LotForecast, ...]
+    rows: tuple[ForecastRow, ...]
     inventory: Inventory
     packing: tuple[PackingRow, ...]
     makespan: Makespan | None
@@ -53,9 +129,7 @@ class Forecast:
     warnings: tuple[str, ...]
     durations: Durations
     lanes: tuple[str, ...] = ()
-    """Lines on how trials train, where the study asks for more than alone."""
     missing: tuple[MissingDataset, ...] = ()
-    """Datasets that are not staged, whose cells are not in the plan."""
 
     @property
     def hours(self) -> float | None:
@@ -65,57 +139,55 @@ class Forecast:
     @property
     def counted(self) -> bool:
         """Whether the hours are of counted work: no trial of some kind has finished yet."""
-        return self.makespan is not None and any(lot.counted for lot in self.lots)
+        return self.makespan is not None and any(row.counted for row in self.rows)
 
     @property
     def slots(self) -> int:
-        """How many trials run concurrently, for the most demanding lot."""
-        return max(1, min((lot.capacity.slots for lot in self.lots if lot.capacity.placements), default=1))
+        """How many trials run concurrently, for the most demanding row."""
+        return max(1, min((row.capacity.slots for row in self.rows if row.capacity.placements), default=1))
 
     def hours_of(self, trials: Mapping[str, int]) -> float | None:
-        """Wall hours of so many trials of each arm, spread over its cells, on the hosts planned for, simulated; None
-        where the seconds of a trial are not known, or an arm is not in the plan."""
-        lots: dict[str, list[LotForecast]] = {}
-        for lot in self.lots:
-            lots.setdefault(lot.lot.arm, []).append(lot)
-        if not set(trials) <= set(lots):
+        """Return the simulated wall hours of so many trials of each arm, spread over its cells.
+
+        None where the seconds of a trial are not known, or an arm is not in the plan.
+        """
+        rows: dict[str, list[ForecastRow]] = {}
+        for row in self.rows:
+            rows.setdefault(row.planned.arm, []).append(row)
+        if not set(trials) <= set(rows):
             return None
-        each = [lot for arm, count in trials.items() for lot in islice(cycle(lots[arm]), count)]
-        makespan = self.durations.makespan(
-            [lot.capacity.requirement.footprint for lot in each], [lot.seconds for lot in each]
-        )
+        each = [row for arm, count in trials.items() for row in islice(cycle(rows[arm]), count)]
+        makespan = self.durations.makespan([row.footprint for row in each], [row.seconds for row in each])
         return makespan.hours if makespan else None
 
     def power_lines(self) -> list[str]:
-        """What the study decides as it is declared, what it would at two and four times its replicates, with the price
-        of what is beyond the plan, and what its other question could."""
+        """Say what the study decides as declared and with more replicates, at what price, and by its other question."""
         study, lines = self.plan.study, power_lines(self.plan.study)
         for size in self.sizes[1:]:
             more = "" if size.trials is None else f", {size.trials * (size.times - 1) // size.times} trials more"
-            hours = self.hours_of(self._added(size.times)) if size.trials is not None else None
+            added = Counter[str]()
+            for row in self.rows:
+                added[row.planned.arm] += (size.times - 1) * len(row.planned.trials)
+            hours = self.hours_of(added) if size.trials is not None else None
             time = "" if hours is None else f", {duration(3600 * hours)}"
             lines.append(
                 f"  x{size.times}      {size.seeds} seeds{more}{time}: {size.detectable:.2g} standard deviations"
             )
         return [*lines, *other_question(study)]
 
-    def _added(self, times: int) -> dict[str, int]:
-        added: dict[str, int] = {}
-        for lot in self.lots:
-            added[lot.lot.arm] = added.get(lot.lot.arm, 0) + (times - 1) * len(lot.lot.trials)
-        return added
-
     @property
     def sizes(self) -> list[PlannedSize]:
-        """What the study decides as declared, and at two and four times its replicates; none where it says nothing of
-        noise or looks for itself."""
+        """What a grid of fixed replicates decides as declared, and at two and four times its replicates.
+
+        Empty where the study says nothing of noise.
+        """
         study = self.plan.study
         if study.replicates is not None or not isinstance(study, AblationGrid):
             return []
         return [size for size in planned_sizes(study, self.plan.total) if math.isfinite(size.detectable)]
 
     def to_dict(self) -> dict[str, object]:
-        """What `to_text` shows, for programs."""
+        """Return what `to_text` shows, for programs."""
         return {
             "study": self.plan.study.name,
             **self.plan.totals(self.records),
@@ -128,67 +200,158 @@ class Forecast:
             "budget": self.budget.to_dict(),
             "warnings": list(self.warnings),
             "sizes": [vars(size) for size in self.sizes],
-            "missing": [dataset.to_dict() for dataset in self.missing],
-            "table": [{**f.lot.facts, "seconds": f.seconds, **f.capacity.to_dict()} for f in self.lots],
+            "missing": [vars(dataset) for dataset in self.missing],
+            "table": [{**row.planned.facts, "seconds": row.seconds, **row.capacity.to_dict()} for row in self.rows],
         }
 
     def to_text(self, width: int | None = None) -> str:
-        """For people: a line a lot, folded in a terminal of `width` columns, then the sums and the warnings."""
-        unbounded = self.plan.total is None
-        unknown = "unknown, as how many trials the budget pays for" if unbounded else text.UNTIL_ONE_FINISHED
+        """Return a table of the plan's rows, then the sums and the warnings, folded to `width` columns."""
         lines = [
-            *text.table([(f.lot, f.capacity) for f in self.lots], self.inventory, width),
+            *_table(self.rows, self.inventory, width),
             "",
             *self.plan.lines(self.records),
             *missing_lines(self.missing),
-            *text.packing_lines(self.packing),
+            *_packing_lines(self.packing),
             *self.lanes,
-            *text.time_lines(self.makespan, self.inventory, self.slots, unknown, self.counted),
-            *text.notes([(f.lot.arm, f.capacity) for f in self.lots], self.inventory),
+            *self._time_lines(),
+            *_notes(self.rows, self.inventory),
         ]
         said = [*self.power_lines(), *(f"warning   {line}" for line in self.warnings)]
-        return "\n".join([*lines, *(text.hanging(line, width) for line in said)])
+        if width is not None:  # a sentence is folded below its beginning
+            said = [
+                textwrap.fill(line, width, subsequent_indent=" " * 10, break_long_words=False, break_on_hyphens=False)
+                for line in said
+            ]
+        return "\n".join([*lines, *said])
+
+    def _time_lines(self) -> list[str]:
+        """Say wall time, GPU-hours and cost of what is to run."""
+        makespan, inventory = self.makespan, self.inventory
+        hosts = f"{self.slots} slots" + (f" on {inventory.gpus} GPUs" if inventory.gpus else "")
+        if makespan is None:
+            unbounded = self.plan.total is None
+            why = "as how many trials the budget pays for" if unbounded else "until a trial has finished"
+            return [f"time      unknown{',' * unbounded} {why}; {hosts}"]
+        least = "at least about " * self.counted
+        lines = [f"time      {least}{duration(3600 * makespan.hours)}, simulated; {hosts}"]
+        if self.counted:
+            lines.append(f"          {COUNTED}")
+        if inventory.gpus:
+            lines.append(
+                f"GPU-hours {makespan.gpu_hours:.3g}; {makespan.utilisation:.0%} of the GPUs' time is given out"
+            )
+        if inventory.cost_per_hour:
+            lines.append(
+                f"cost      {makespan.cost:,.4g} for all hosts as long as it runs, {makespan.trials_cost:,.4g} for the "
+                f"trials' parts of them"
+            )
+        return lines
 
 
 def forecast(
     plan: Plan, storage: str, cluster: Path | None = None, missing: tuple[MissingDataset, ...] = ()
 ) -> Forecast:
-    """Look up what has ended and how long it took; `cluster` is an inventory file, else this machine is planned for.
-    `missing` are the datasets whose cells the plan leaves out."""
-    records, inventory = StudyRecords(storage, plan.study.name), hosts(cluster)
+    """Look up what of `plan` has ended and how long it took, and forecast the rest.
+
+    `cluster` is an inventory file; without one, this machine is planned for. `missing` are the datasets whose cells
+    the plan leaves out.
+    """
+    study, records = plan.study, StudyRecords(storage, plan.study.name)
+    inventory = read_inventory(cluster) if cluster else this_machine()
     known = records.read(sorted(plan.own(records.finished())))
-    footprints = Footprints(plan.study, inventory, learned_of(records, known.values()))
-    capacities = Capacities(footprints)
+    footprints = Footprints(study, inventory, learned_of(records, known.values()))
     lanes = open_lanes(plan, footprints, known, records)
     durations = Durations(known.values(), inventory)
-    lots = tuple(
-        _lot(lot, capacities.of(lot.samples), durations, footprints) for lot in lanes.annotated(plan.lots(known))
+    planned = lanes.annotated(plan.rows(known))
+    rows = tuple(
+        ForecastRow(row, capacity_of(row.samples, footprints), *_seconds(row, durations, footprints)) for row in planned
     )
     packing: list[PackingRow] = []
     makespan = None
     if (left := plan.left(known)) is not None:
-        to_run = [lots[number] for number in left]
-        needs, seconds = [f.capacity.requirement.footprint for f in to_run], [f.seconds for f in to_run]
+        to_run = [rows[number] for number in left]
+        needs, seconds = [row.footprint for row in to_run], [row.seconds for row in to_run]
         packing = place(needs, inventory, seconds=[s or 1.0 for s in seconds]).summary()
         makespan = durations.makespan(needs, seconds)
-    budget = Budget(plan.study, records, known.values())
-    study = plan.study
+    budget = Budget(study, records, known.values())
     warnings = (*durations.warnings(), *budget.warnings(makespan), *power_warnings(study), *unchecked_settings(study))
-    lines = tuple(lanes.lines([f.lot for f in lots]))
-    return Forecast(plan, known, lots, inventory, tuple(packing), makespan, budget, warnings, durations, lines, missing)
+    lines = tuple(lanes.lines(planned))
+    return Forecast(plan, known, rows, inventory, tuple(packing), makespan, budget, warnings, durations, lines, missing)
 
 
-def _lot(lot: Lot, capacity: Capacity, durations: Durations, footprints: Footprints) -> LotForecast:
-    """The lot with its seconds: those that trials took, else those of the longest of its samples by counted work."""
-    seconds = durations.of(lot.arm, lot.trials)
-    if seconds is not None:
-        return LotForecast(lot, capacity, seconds)
-    each = [footprints.seconds(trial) for trial in lot.samples]
+def _seconds(row: PlanRow, durations: Durations, footprints: Footprints) -> tuple[float | None, bool]:
+    """The seconds that trials of a row took, else those of its longest sample; and whether these are counted work."""
+    if (seconds := durations.of(row.arm, row.trials)) is not None:
+        return seconds, False
+    each = [footprints.seconds(trial) for trial in row.samples]
     known = [seconds for seconds in each if seconds is not None]
-    complete = known and len(known) == len(each)
-    return LotForecast(lot, capacity, max(known) if complete else None, bool(complete))
+    complete = bool(known) and len(known) == len(each)
+    return (max(known), True) if complete else (None, False)
 
 
-def hosts(cluster: Path | None) -> Inventory:
-    """The inventory in the file `cluster`, or this machine."""
-    return read_inventory(cluster) if cluster else this_machine()
+def _table(rows: Sequence[ForecastRow], inventory: Inventory, width: int | None) -> list[str]:
+    """A header and a line a row, the first ones of many: what is planned, what it requires, what it searches."""
+    shown = rows[:MAX_ROWS]
+    if any(row.footprint.wants_gpu for row in shown) or inventory.gpus:
+        middle = [["memory GiB", "share", "GPU", "per GPU"], *(_on_gpu(row.capacity) for row in shown)]
+    else:
+        middle = [["host GiB", "cores", "at once"], *(_on_host(row.capacity) for row in shown)]
+    cells = [
+        [*(pair[i > 0] for pair in row.planned.columns), *columns, *(pair[i > 0] for pair in row.planned.last)]
+        for i, (row, columns) in enumerate(zip([shown[0], *shown], middle, strict=True))
+    ]
+    more = [f"... and {len(rows) - MAX_ROWS} more cells"] if len(rows) > MAX_ROWS else []
+    return [*text_table(cells, width=width), *more]
+
+
+def _on_gpu(capacity: Capacity) -> list[str]:
+    """Memory, share, types and number on a GPU."""
+    first, on = capacity.first, capacity.footprint
+    known = f"{on.gpu_memory_gib:.1f} {capacity.requirement.source}" if round(on.gpu_memory_gib, 3) else "unknown"
+    memory = known if on.wants_gpu else "-"
+    if first is None or first.gpu is None:
+        return [memory, "-", "none" if first else "fits none", "-"]
+    types = [place.gpu for place in capacity.placements if place.gpu]
+    return [
+        memory,
+        str(first.share),
+        " or ".join([types[0], *filter(None, [", ".join(types[1:])])]),
+        str(first.per_gpu or "-"),
+    ]
+
+
+def _on_host(capacity: Capacity) -> list[str]:
+    """Memory, cores and number at once on hosts without GPUs."""
+    footprint = capacity.requirement.footprint
+    memory = f"{footprint.host_memory_gib:.1f} {capacity.requirement.source}"
+    return [memory, f"{footprint.cpus:g}", "fits none" if capacity.why_not else str(capacity.slots)]
+
+
+def _packing_lines(packing: Sequence[PackingRow]) -> list[str]:
+    """Where the trials to run go, by type and share of a GPU, most first."""
+    lines = [
+        f"packing   {row['trials']} trials on {row['share']} {row['gpu']}, {row['slots']} at once"
+        for row in packing
+        if row["gpu"] != "none"
+    ]
+    more = [f"          and {len(lines) - MAX_NOTES} more kinds"] if len(lines) > MAX_NOTES else []
+    return [*lines[:MAX_NOTES], *more]
+
+
+def _notes(rows: Iterable[ForecastRow], inventory: Inventory) -> list[str]:
+    """Which trials fit nowhere, which get a whole GPU because nothing is known of them, and why; once each."""
+    counts = Counter[str]()
+    for row in rows:
+        capacity, arm = row.capacity, row.planned.arm
+        if capacity.why_not:
+            counts[f"infeasible  arm {arm}: {capacity.why_not}"] += 1
+        elif capacity.requirement.why:
+            counts[f"memory    arm {arm}: {capacity.requirement.why}"] += 1
+        elif capacity.requirement.source == DEFAULT and inventory.gpus:
+            counts[
+                f"memory    arm {arm}: nothing is known (its trainable has no `memory`, the arm no footprint): "
+                "a whole GPU until one was measured"
+            ] += 1
+    lines = [f"{text}" + (f" ({n} cells)" if n > 1 else "") for text, n in counts.items()]
+    more = [f"... and {len(lines) - MAX_NOTES} more of this kind"] if len(lines) > MAX_NOTES else []
+    return [*lines[:MAX_NOTES], *more]

@@ -10,9 +10,8 @@ from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, NotStagedError, SpecError
-from contrasweep.planning.looks import schedule, stage
-from contrasweep.planning.plan import Cell, GridTotals, Lot, Resolve
-from contrasweep.planning.shown import ShownPlan
+from contrasweep.planning.plan import Cell, GridTotals, PlanDisplay, PlanRow, Resolve
+from contrasweep.planning.stages import schedule, stage
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
@@ -30,7 +29,7 @@ Draft = tuple[str, MutableConfig, canonical.Config]
 
 
 @dataclass(frozen=True, repr=False)
-class GridPlan(ShownPlan):
+class GridPlan(PlanDisplay):
     """The trials of a grid. `cells` are in table order; `trials` are each once, in the order they should
     start: one replicate of every cell before the next replicate of any, so that an early stop leaves pairs."""
 
@@ -147,16 +146,16 @@ class GridPlan(ShownPlan):
         ]
         return pd.DataFrame(rows, columns=["trial_id", "arm", *self.study.axis_names, "fold", "seed"])
 
-    def lots(self, known: Mapping[str, Record]) -> tuple[Lot, ...]:
-        """One lot a cell."""
+    def rows(self, known: Mapping[str, Record]) -> tuple[PlanRow, ...]:
+        """One row a cell."""
         names = self.study.axis_names
-        return tuple(self._lot(cell, names, sum(trial.id in known for trial in cell.trials)) for cell in self.cells)
+        return tuple(self._row(cell, names, sum(trial.id in known for trial in cell.trials)) for cell in self.cells)
 
-    def _lot(self, cell: Cell, names: list[str], done: int) -> Lot:
+    def _row(self, cell: Cell, names: list[str], done: int) -> PlanRow:
         facts = {"arm": cell.arm, **cell.axes, "replicates": len(cell.trials), "done": done}
         columns = [("arm", cell.arm), *((axis, str(cell.axes.get(axis, "-"))) for axis in names)]
         columns += [("replicates", str(len(cell.trials))), ("done", str(done))]
-        return Lot(cell.arm, cell.trials, cell.trials[:1], facts, tuple(columns))
+        return PlanRow(cell.arm, cell.trials, cell.trials[:1], facts, tuple(columns))
 
     def left(self, known: Mapping[str, Record]) -> Iterable[int]:
         """The number of the cell of each trial without a record, in the order of the trials."""

@@ -14,7 +14,7 @@ from contrasweep.cluster.packing import Placement
 from contrasweep.errors import ProcessLostError
 from contrasweep.imports import import_path
 from contrasweep.planning.footprints import Footprints
-from contrasweep.planning.plan import Lot, Plan
+from contrasweep.planning.plan import Plan, PlanRow
 from contrasweep.rows import Row
 from contrasweep.storage.record import Record, TrialNotes
 from contrasweep.storage.records import StudyRecords
@@ -63,10 +63,10 @@ class Lane(Protocol):
     def take_changed(self) -> bool:
         """Whether `arranged` gives another order than when this was asked last."""
 
-    def annotated(self, lots: Sequence[Lot]) -> Sequence[Lot]:
+    def annotated(self, rows: Sequence[PlanRow]) -> Sequence[PlanRow]:
         """The rows of a plan, with how their trials train."""
 
-    def lines(self, lots: Sequence[Lot]) -> list[str]:
+    def lines(self, rows: Sequence[PlanRow]) -> list[str]:
         """What a plan says of this lane below its table."""
 
     def start(self, context: Any, say: Callable[[str], object]) -> None:
@@ -118,17 +118,17 @@ class Lanes:
         changed = [lane.take_changed() for lane in self.all]  # each is asked
         return any(changed)
 
-    def annotated(self, lots: Sequence[Lot]) -> Sequence[Lot]:
+    def annotated(self, rows: Sequence[PlanRow]) -> Sequence[PlanRow]:
         """The rows of a plan, with how their trials train."""
         for lane in self.all:
-            lots = lane.annotated(lots)
-        return lots
+            rows = lane.annotated(rows)
+        return rows
 
-    def lines(self, lots: Sequence[Lot]) -> list[str]:
+    def lines(self, rows: Sequence[PlanRow]) -> list[str]:
         """What a plan says of its lanes."""
         if not self.all:
             return [f"alone     arm {arm}: its trainable offers no `lane`" for arm in self.unserved]
-        return [line for lane in self.all for line in lane.lines(lots)]
+        return [line for lane in self.all for line in lane.lines(rows)]
 
     def start(self, context: Any, say: Callable[[str], object]) -> None:
         """A run begins."""

@@ -143,7 +143,7 @@ def write(records: StudyRecords, known: Iterable[Record]) -> None:
 
 
 def forget(records: StudyRecords) -> None:
-    """Drop the study's file, because trials were put aside; the next run writes it again from the records."""
+    """Drop the study's file, because trials were archived; the next run writes it again from the records."""
     records.store.delete(f"{_FOLDER}{records.study}.json")
 
 

@@ -1,5 +1,6 @@
 """What a plan is, of a grid or of a sweep: what would run, as everything after it needs to know it."""
 
+import html
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
@@ -30,7 +31,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Lot:
+class PlanRow:
     """Trials that a forecast shows in one row: a cell of a grid, an arm of a sweep.
 
     `trials` are those whose durations say how long one takes, `samples` those that have to fit the hosts. `facts` are
@@ -147,11 +148,11 @@ class Plan(Protocol):
     def to_frame(self) -> "pd.DataFrame":
         """One row a trial of the table: trial_id, arm, the axes, fold, seed."""
 
-    def lots(self, known: Mapping[str, Record]) -> tuple[Lot, ...]:
+    def rows(self, known: Mapping[str, Record]) -> tuple[PlanRow, ...]:
         """The rows of a forecast beside the records `known`."""
 
     def left(self, known: Mapping[str, Record]) -> Iterable[int] | None:
-        """The number of the lot of each trial to run, in the order of their start; None where it is not known how many
+        """The number of the row of each trial to run, in the order of their start; None where it is not known how many
         the budget pays for."""
 
     def expected(self, done: Collection[str]) -> Iterable[tuple[Trial, int]]:
@@ -162,3 +163,22 @@ class Plan(Protocol):
 
     def lines(self, known: Mapping[str, Record]) -> list[str]:
         """The same for people, with what the study asks."""
+
+
+class PlanDisplay:
+    """A plan's short text and its HTML: what `contrasweep plan` says of the study, and the cells of the table."""
+
+    def __repr__(self) -> str:
+        plan: Any = self
+        total = "as many trials as the budget pays for" if plan.total is None else f"{plan.total} trials"
+        data = ", ".join(dict.fromkeys(manifest.name for manifest in plan.table_datasets))
+        return f"{type(self).__name__}({plan.study.name}: {total} on {data}, {len(plan.cells)} cells)"
+
+    def _repr_html_(self) -> str:
+        import pandas as pd
+
+        plan: Any = self
+        rows = [{"arm": cell.arm, **cell.axes, "replicates": len(cell.trials) or "–"} for cell in plan.cells]
+        lines = html.escape("\n".join(plan.lines({})))
+        frame = pd.DataFrame(rows).fillna("–").to_html(index=False, escape=True, max_rows=60, border=0)
+        return f"<pre>{lines}</pre>{frame}"

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
-from contrasweep.planning.looks import stage
-from contrasweep.planning.plan import Cell, Lot, Resolve, SweepTotals
-from contrasweep.planning.shown import ShownPlan
+from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve, SweepTotals
+from contrasweep.planning.stages import stage
 from contrasweep.storage.confirmations import Confirmation, is_another, write_confirmation
-from contrasweep.storage.looks import read_looks, write_looks
+from contrasweep.storage.interim_log import read_looks, write_looks
 from contrasweep.storage.planned import is_whole, write_planned
 from contrasweep.storage.record import Phase, Record
 from contrasweep.storage.records import StudyRecords
@@ -37,7 +36,7 @@ UNBOUNDED = 1000
 
 
 @dataclass(frozen=True, repr=False)
-class SweepPlan(ShownPlan, SweepDesign):
+class SweepPlan(PlanDisplay, SweepDesign):
     """The budget of a Sweep's search and, once `best` is known, the trials of its confirmation."""
 
     @property
@@ -165,11 +164,11 @@ class SweepPlan(ShownPlan, SweepDesign):
         """One row a trial of the confirmation; ids that are not known yet say `unknown-...`."""
         return _frame(self)
 
-    def lots(self, known: Mapping[str, Record]) -> tuple[Lot, ...]:
-        """One lot an arm."""
-        return tuple(self._lot(arm, known) for arm in self.study.arms)
+    def rows(self, known: Mapping[str, Record]) -> tuple[PlanRow, ...]:
+        """One row an arm."""
+        return tuple(self._row(arm, known) for arm in self.study.arms)
 
-    def _lot(self, arm: str, known: Mapping[str, Record]) -> Lot:
+    def _row(self, arm: str, known: Mapping[str, Record]) -> PlanRow:
         study, space = self.study, list(self.study.arms[arm].space)
         ended, cost = _ended(known), search_costs(known.values(), study.arms)[arm]
         trials = self.searched and self.searched // len(study.arms)
@@ -194,7 +193,7 @@ class SweepPlan(ShownPlan, SweepDesign):
             ("ended", str(ended[arm, Phase.CONFIRM])),
         )
         searched = ", ".join(space) + (f" (on {base}'s best)" if base else "")
-        return Lot(arm, (), tuple(self.samples(arm)), facts, columns, (("searched", searched),))
+        return PlanRow(arm, (), tuple(self.samples(arm)), facts, columns, (("searched", searched),))
 
     def left(self, known: Mapping[str, Record]) -> Iterator[int] | None:
         """The number of the arm of each trial to run; None where the budget counts no trials."""

@@ -23,11 +23,11 @@ from contrasweep.report.search_notes import search_notes
 from contrasweep.results.answer import Versus
 from contrasweep.results.cells import PLAIN, TableStyle
 from contrasweep.results.items import by_item
-from contrasweep.results.notices import code_diff, superseded_changes
+from contrasweep.results.notices import archived_changes, code_diff
 from contrasweep.results.results import Results
 from contrasweep.results.study_data import Over
 from contrasweep.results.table import Table
-from contrasweep.storage.superseded import put_aside_so_far
+from contrasweep.storage.archive import list_archived
 from contrasweep.text_table import WIDTH
 from contrasweep.tracking.links import read_links
 
@@ -150,7 +150,7 @@ def write(content: bytes, output: Path | None) -> None:
 
 def write_files(results: Results, folder: Path) -> tuple[dict[str, Path], str]:
     """The study's table in every form, its comparisons, trials and report as files in `folder`, by name, and what
-    differs between codes where several made it or where trials of other code were put aside; and the table in
+    differs between codes where several made it or where trials of other code were archived; and the table in
     Markdown."""
     table = results.table()
     note = table.to_markdown()
@@ -162,8 +162,8 @@ def write_files(results: Results, folder: Path) -> tuple[dict[str, Path], str]:
         "trials.csv": _frame_bytes(results.to_frame(), "csv"),
         "report.html": render(results, "html", table),
     }
-    superseded = superseded_changes(results.records, {**results.search_records, **results.trial_records})
-    if diff := code_diff(results.records, results.mixed_code.changes | superseded):
+    archived = archived_changes(results.records, {**results.search_records, **results.trial_records})
+    if diff := code_diff(results.records, results.mixed_code.changes | archived):
         content["code.diff"] = diff.encode()
     for name, data in content.items():
         (folder / name).write_bytes(data)
@@ -261,7 +261,7 @@ def report_data(results: Results, table: Table) -> ReportData:
         advice=results.advice() if table.metric == results.metric else None,
         study_link=links.study,
         code=_code(results),
-        superseded=sum(len(part.trial_ids) for part in put_aside_so_far(results.records)),
+        archived=sum(len(part.trial_ids) for part in list_archived(results.records)),
         served="" if links.served or not links.runs else f"contrasweep ui --tracking {links.tracking}",
     )
 

@@ -7,8 +7,7 @@ from contrasweep.planning.durations import duration
 from contrasweep.report.data import Variables
 from contrasweep.report.text import wrapped
 from contrasweep.results.advice import Advice, PowerForecast, Size
-from contrasweep.statistics.prediction import Prediction
-from contrasweep.statistics.sizes import MOST_TIMES
+from contrasweep.statistics.predictive import MOST_TIMES, Prediction
 from contrasweep.text_table import text_table
 
 HEADING = "What would decide: the chance of a verdict"

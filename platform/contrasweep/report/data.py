@@ -54,7 +54,7 @@ class ReportData:
     given: Table | None = None  # the table, where it is computed already
     given_overall: Table | None = None  # the arms over all axes, likewise
     code: Sequence[Sequence[str]] = ()  # one row for each code that made trials: digest, trials, commit
-    superseded: int = 0  # trials that were put aside
+    archived: int = 0  # trials that were archived
 
     def log_command(self, trial_id: str) -> str:
         """The command that prints what a trial printed; "" where the storage is not known."""

@@ -166,7 +166,7 @@ def _again(data: ReportData) -> Variables:
         "datasets": datasets,
         "versions": [[name, version] for name, version in document.versions.items()],
         "code": data.code,
-        "superseded": data.superseded,
+        "archived": data.archived,
     }
     return content if any(content.values()) else {}
 

@@ -22,7 +22,6 @@ from contrasweep.planning.durations import duration
 from contrasweep.report.figures import Figure, Lines, Series, short
 from contrasweep.report.formats import render_template
 from contrasweep.rows import step_of
-from contrasweep.storage import compact
 from contrasweep.storage.records import StudyRecords
 
 Change = tuple[int, int] | str
@@ -107,7 +106,7 @@ class LivePage:
         self._error = ""
         self._lock = threading.Lock()
         self._now: tuple[float, str] = (0.0, "")
-        self._known = compact.record_etags(records)
+        self._known = records.etags()
         self._versions: dict[int, Version] = {}
         self._drawn: dict[str, tuple[int, Series]] = {}  # by trial: its newest report's step, and its line
         self._add(1, write(), read_live(records))
@@ -155,7 +154,7 @@ class LivePage:
     def _look(self, state: RunState | None) -> None:
         began = time.monotonic()
         try:
-            etags = compact.record_etags(self.records)
+            etags = self.records.etags()
             if etags != self._known:
                 self._add(self._version.number + 1, self._write(), state)
                 self._known = etags

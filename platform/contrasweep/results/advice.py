@@ -13,8 +13,15 @@ from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdi
 from contrasweep.results.rendering import NONE, DisplayNames, TextRenderable
 from contrasweep.results.study_data import StudyData
 from contrasweep.statistics.design import Contrast
-from contrasweep.statistics.prediction import Prediction, predict
-from contrasweep.statistics.sizes import Unit, count_of, detectable_difference, enough, resized
+from contrasweep.statistics.predictive import (
+    Prediction,
+    Unit,
+    count_of,
+    detectable_difference,
+    enough,
+    predict,
+    resized,
+)
 from contrasweep.storage.record import Record
 
 Hours = Callable[[Mapping[str, int]], float | None]

@@ -13,7 +13,7 @@ from scipy import stats
 
 from contrasweep.results.cells import label
 from contrasweep.statistics.checks import Floats
-from contrasweep.statistics.multiple import holm
+from contrasweep.statistics.family import holm
 from contrasweep.statistics.resampling import iqm, stratified_bootstrap
 from contrasweep.storage.record import COUNTING
 from contrasweep.study.fields import DATA_AXIS

@@ -9,17 +9,25 @@ from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from contrasweep.config import Config
-from contrasweep.planning.looks import Planned, Stage, cell_name, spending_time
 from contrasweep.planning.plan import Cell, Plan
+from contrasweep.planning.stages import Planned, Stage, cell_name, spending_time
 from contrasweep.planning.sweep import SweepPlan
 from contrasweep.results.cells import label
 from contrasweep.results.results import Results
 from contrasweep.statistics.comparison import Comparison
 from contrasweep.statistics.evidence import Evidence
 from contrasweep.statistics.family import Family
-from contrasweep.statistics.group_sequential import Standing, judge_looks
-from contrasweep.statistics.spending import Looks
-from contrasweep.storage.looks import HALVING, VERDICTS, Decision, LookAt, LookLog, LookTaken, read_looks, write_looks
+from contrasweep.statistics.group_sequential import Looks, Standing, judge_looks
+from contrasweep.storage.interim_log import (
+    HALVING,
+    VERDICTS,
+    Decision,
+    LookAt,
+    LookLog,
+    LookTaken,
+    read_looks,
+    write_looks,
+)
 from contrasweep.storage.record import Phase
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.replicates import Replicates

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from contrasweep.config import Config
-from contrasweep.statistics.comparison import Comparison
+from contrasweep.statistics.comparison import Comparison, Decided, verdict_of
 from contrasweep.statistics.evidence import Evidence
-from contrasweep.statistics.verdicts import Decided, verdict_of
-from contrasweep.storage.looks import HALVING, VERDICTS, LookLog, read_looks
+from contrasweep.storage.interim_log import HALVING, VERDICTS, LookLog, read_looks
 from contrasweep.storage.records import StudyRecords
 
 Context = tuple[tuple[str, str], ...]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from contrasweep.code import difference, dotted_paths
 from contrasweep.errors import StorageError
+from contrasweep.storage.archive import list_archived, read_archived_record
 from contrasweep.storage.code_files import accepted, kept_codes, read_sources
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
-from contrasweep.storage.superseded import put_aside_so_far, read_put_aside
 from contrasweep.study import dotted
 
 if TYPE_CHECKING:
@@ -112,18 +112,18 @@ class MixedCode:
         return set(self.older.values())
 
 
-def superseded_changes(records: StudyRecords, current: Mapping[str, Record]) -> set[tuple[str, str]]:
-    """Each code that only trials in superseded/ ran, with the one that ran the same trial since, or else the newest of
+def archived_changes(records: StudyRecords, current: Mapping[str, Record]) -> set[tuple[str, str]]:
+    """Each code that only trials in archive/ ran, with the one that ran the same trial since, or else the newest of
     the same trainable; by digest. `current` are the study's records by trial id."""
     used = {digest for record in current.values() for digest in (record.code.digest, *record.code.earlier)}
     left = kept_codes(records) - used
     newest = {record.trainable: record for record in sorted(current.values(), key=lambda record: record.ended)}
     changes = set()
-    for part in reversed(put_aside_so_far(records) if left else []):
+    for part in reversed(list_archived(records) if left else []):
         for trial_id in part.trial_ids:
             if not left:
                 break
-            old = read_put_aside(records, part.when, trial_id)
+            old = read_archived_record(records, part.when, trial_id)
             if (
                 old is not None
                 and old.code.digest in left

@@ -56,7 +56,7 @@ class StudyData:
                 value=study,
                 hint=f"storage is {storage}; run it first with: contrasweep run",
             )
-        planned, etags = read_planned(records), compact.record_etags(records)
+        planned, etags = read_planned(records), records.etags()
         broken: list[BrokenFileError] = []
         rest = compact.read_records(records, etags, broken)
         of_trials = {trial_id: rest.pop(trial_id) for trial_id in planned["trial_id"] if trial_id in rest}

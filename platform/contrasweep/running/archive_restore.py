@@ -2,17 +2,24 @@
 
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.planning import learned
-from contrasweep.running.locks import exclusive_driver
 from contrasweep.storage import compact
+from contrasweep.storage.archive import (
+    ArchivedTrials,
+    archive_trials,
+    find_archived,
+    finish_move,
+    list_archived,
+    restore_trials,
+)
+from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.record import Status
 from contrasweep.storage.records import StudyRecords
-from contrasweep.storage.superseded import PutAside, check_name, finish_move, put_aside, put_aside_so_far, put_back
 
 
 def removable(records: StudyRecords, arm: str | None = None, status: str | None = None) -> list[str]:
     """Ids of the trials of an arm, of a status, of both, or all; those without a record are `pending`. `SpecError` for
     an arm or status that there is not."""
-    recorded = compact.read_records(records, compact.record_etags(records))
+    recorded = compact.read_records(records, records.etags())
     document = records.document()
     arms = list(dict.fromkeys([*(document.arms if document else ()), *(r.arm for r in recorded.values())]))
     if arm is not None and arm not in arms:
@@ -38,32 +45,32 @@ def remove(records: StudyRecords, trial_ids: list[str]) -> str:
     with exclusive_driver(records):
         finish_move(records)
         learned.forget(records)
-        return put_aside(records, trial_ids, "removed")
+        return archive_trials(records, trial_ids, "removed")
 
 
-def restore(records: StudyRecords, when: str | None = None) -> PutAside:
-    """Put back what was put aside, the newest of it or what has the name `when`. What was made in its place since is
-    put aside. Raises `SpecError` where there is nothing of that name, `ContrasweepError` while the study runs."""
+def restore(records: StudyRecords, when: str | None = None) -> ArchivedTrials:
+    """Put back what was archived, the newest of it or what has the name `when`. What was made in its place since is
+    archived. Raises `SpecError` where there is nothing of that name, `ContrasweepError` while the study runs."""
     with exclusive_driver(records):
         finish_move(records)
         part = restorable(records, when)
         learned.forget(records)
-        put_back(records, part, _replaced(records, part))
+        restore_trials(records, part, _replaced(records, part))
         return part
 
 
-def _replaced(records: StudyRecords, part: PutAside) -> set[str]:
-    """Trials of the arms whose searches have started anew since `part` was put aside: the restored searches have not
+def _replaced(records: StudyRecords, part: ArchivedTrials) -> set[str]:
+    """Trials of the arms whose searches have started anew since `part` was archived: the restored searches have not
     chosen them."""
     if not part.searches:
         return set()
-    recorded = compact.read_records(records, compact.record_etags(records))
+    recorded = compact.read_records(records, records.etags())
     return {trial_id for trial_id, record in recorded.items() if record.arm in part.searches}
 
 
-def restorable(records: StudyRecords, when: str | None = None) -> PutAside:
+def restorable(records: StudyRecords, when: str | None = None) -> ArchivedTrials:
     """What `restore` would put back."""
-    parts = put_aside_so_far(records)
+    parts = list_archived(records)
     if not parts:
-        raise SpecError("nothing of this study was put aside", place="restore", value=records.study)
-    return parts[-1] if when is None else check_name(records, when)
+        raise SpecError("nothing of this study was archived", place="restore", value=records.study)
+    return parts[-1] if when is None else find_archived(records, when)

@@ -5,22 +5,22 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast, get_args
 
-from contrasweep.code import PresentCode
+from contrasweep.code import CurrentCode
 from contrasweep.errors import ContrasweepError, SpecError, choose_from
 from contrasweep.planning import learned
-from contrasweep.planning.identity import CodeComparison, compare_code, version_notes
+from contrasweep.planning.code_comparison import CodeComparison, compare_code, version_notes
 from contrasweep.planning.plan import Plan
 from contrasweep.planning.selection import selected_trials
 from contrasweep.running.failures import lacks_metric, unreported_metric
 from contrasweep.storage import compact
+from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.code_files import accept
 from contrasweep.storage.record import Phase, Record
 from contrasweep.storage.records import StudyRecords
-from contrasweep.storage.superseded import put_aside
 from contrasweep.tuning.earlier_study import earlier_results
 
 Changed = Literal["stop", "rerun", "accept"]
-"""What becomes of trials of other code: the run stops; they are put aside and run again; they are kept."""
+"""What becomes of trials of other code: the run stops; they are archived and run again; they are kept."""
 
 
 class CodeChanged(ContrasweepError):
@@ -54,15 +54,15 @@ class Decision:
         ids = set(self.comparison.trial_ids()) if self.changed == "rerun" else set()
         if self.selected:
             searches = self.anew if not ids else NewSearches()
-            put_aside(records, {*self.selected, *searches.trial_ids}, "run again as asked", searches.searches)
+            archive_trials(records, {*self.selected, *searches.trial_ids}, "run again as asked", searches.searches)
         if self.restarted:
-            put_aside(records, self.restarted, "failed, and the code has changed since")
+            archive_trials(records, self.restarted, "failed, and the code has changed since")
         for trial_id in self.failed - self.restarted - self.selected:
             records.reopen(trial_id)
         again = {*self.selected, *self.failed, *self.anew.trial_ids}
         if ids:
             moved = {*ids, *self.anew.trial_ids} - self.selected
-            put_aside(records, moved, self.comparison.line(all_=True), self.anew.searches)
+            archive_trials(records, moved, self.comparison.line(all_=True), self.anew.searches)
             again |= ids
         if ids or self.selected or self.restarted:
             learned.forget(records)
@@ -74,7 +74,7 @@ class Decision:
 def decide(
     plan: Plan,
     records: StudyRecords,
-    present: PresentCode,
+    current: CurrentCode,
     *,
     changed: Changed = "stop",
     rerun: Collection[str] = (),
@@ -94,17 +94,17 @@ def decide(
     selected &= {*recorded, *records.begun()}
     kept = {i: record for i, record in recorded.items() if i not in selected}
     lost = {i for i, record in kept.items() if record.status.failed and (retry_failed or _may_succeed(record))}
-    lost |= _mended(plan, kept, present, lost)
-    comparison, notes = compared(plan, records, present, kept, selected)
+    lost |= _mended(plan, kept, current, lost)
+    comparison, notes = compared(plan, records, current, kept, selected)
     if changed == "stop" and (line := comparison.line()):
         raise CodeChanged(
-            f"{line}; pass --rerun-changed to run them again (what there is moves to superseded/), or --accept-code to "
+            f"{line}; pass --rerun-changed to run them again (what there is moves to archive/), or --accept-code to "
             f"keep them (every table says so); see contrasweep code {records.study} --storage {records.storage}"
         )
     refused = refused_trials(kept)
-    notes += _superseded_generations(kept, refused)
-    restarted = set() if changed == "accept" else {i for i in lost if _is_other(kept[i], present)}
-    anew = new_searches(plan, recorded, present, selected, comparison if changed == "rerun" else None)
+    notes += _stale_generations(kept, refused)
+    restarted = set() if changed == "accept" else {i for i in lost if _is_other(kept[i], current)}
+    anew = new_searches(plan, recorded, current, selected, comparison if changed == "rerun" else None)
     if anew.searches:
         many = len(anew.searches) > 1
         notes.append(f"the search{'es' * many} of {', '.join(anew.searches)} start{'s' * (not many)} anew")
@@ -113,12 +113,12 @@ def decide(
     )
 
 
-def _mended(plan: Plan, recorded: Mapping[str, Record], present: PresentCode, again: Collection[str]) -> set[str]:
+def _mended(plan: Plan, recorded: Mapping[str, Record], current: CurrentCode, again: Collection[str]) -> set[str]:
     """The trials that failed for the study's metric, which has another name by now, or other code reports. `SpecError`
     where such trials are all there is, and nothing was mended; those that run `again` anyway aside."""
     metric = plan.study.metric
     lacking = {i: record for i, record in recorded.items() if lacks_metric(record)}
-    mended = {i for i, record in lacking.items() if metric in record.metrics or _is_other(record, present)}
+    mended = {i for i, record in lacking.items() if metric in record.metrics or _is_other(record, current)}
     left = [record for i, record in lacking.items() if i not in mended and i not in again]
     if left and not any(metric in record.metrics for record in recorded.values()):
         raise ContrasweepError(unreported_metric(metric, left[0]))
@@ -155,7 +155,7 @@ def refused_trials(recorded: Mapping[str, Record]) -> dict[str, Record]:
     }
 
 
-def _superseded_generations(recorded: Mapping[str, Record], refused: Collection[str]) -> list[str]:
+def _stale_generations(recorded: Mapping[str, Record], refused: Collection[str]) -> list[str]:
     """A line for each arm of whose infeasible trials some stay so."""
     stay = Counter(r.arm for i, r in recorded.items() if r.status.infeasible and i not in refused)
     return [
@@ -169,19 +169,19 @@ def _superseded_generations(recorded: Mapping[str, Record], refused: Collection[
 def new_searches(
     plan: Plan,
     recorded: Mapping[str, Record],
-    present: PresentCode,
+    current: CurrentCode,
     selected: Collection[str],
     comparison: CodeComparison | None,
 ) -> NewSearches:
     """The searches of which trials of other code run again: all that `comparison` has, or a whole arm's that were
     `selected`."""
-    arms = {recorded[i].arm for i in selected if i in recorded and _is_other(recorded[i], present)}
+    arms = {recorded[i].arm for i in selected if i in recorded and _is_other(recorded[i], current)}
     searched = {i: r for i, r in recorded.items() if r.notes.phase == Phase.SEARCH}
     arms -= {record.arm for i, record in searched.items() if i not in selected}
     for other in comparison.others if comparison else ():
         arms |= {searched[i].arm for i in other.trial_ids if i in searched}
         if other.unfinished:  # of which only the code is known
-            arms |= {t.arm for t in plan.sample_trials if present.of(t.trainable, t.config).version.digest == other.new}
+            arms |= {t.arm for t in plan.sample_trials if current.of(t.trainable, t.config).version.digest == other.new}
     dependent = plan.dependent_searches(arms)
     return NewSearches(dependent, frozenset(i for i, r in recorded.items() if r.arm in dependent))
 
@@ -189,7 +189,7 @@ def new_searches(
 def compared(
     plan: Plan,
     records: StudyRecords,
-    present: PresentCode,
+    current: CurrentCode,
     recorded: Mapping[str, Record],
     without: Collection[str] = (),
 ) -> tuple[CodeComparison, list[str]]:
@@ -197,17 +197,17 @@ def compared(
     packages. A trial that failed has no place in a table and is not compared."""
     scored = [record for record in recorded.values() if not (record.status.failed or record.status.infeasible)]
     trials = [trial for trial in (*plan.trials, *plan.sample_trials) if trial.id not in without]
-    notes = version_notes(scored, [present.of(t.trainable, t.config).version for t in plan.sample_trials])
-    notes += _warm_start_notes(plan, records, present)
-    return compare_code(records, scored, trials, present, plan.total), notes
+    notes = version_notes(scored, [current.of(t.trainable, t.config).version for t in plan.sample_trials])
+    notes += _warm_start_notes(plan, records, current)
+    return compare_code(records, scored, trials, current, plan.total), notes
 
 
-def _warm_start_notes(plan: Plan, records: StudyRecords, present: PresentCode) -> list[str]:
+def _warm_start_notes(plan: Plan, records: StudyRecords, current: CurrentCode) -> list[str]:
     """A line for each study to start from of which trials were made by other code."""
     trainables = {trial.trainable for trial in plan.sample_trials}
     notes = []
     for name in getattr(plan.study, "warm_start", ()):
-        _, others = earlier_results(StudyRecords(records.storage, name), trainables, present)
+        _, others = earlier_results(StudyRecords(records.storage, name), trainables, current)
         if others:
             notes.append(
                 f"warm_start: {len(others)} trials of {name} were made by other code and are left out; run {name} with "
@@ -218,12 +218,12 @@ def _warm_start_notes(plan: Plan, records: StudyRecords, present: PresentCode) -
 
 def compare_plan(plan: Plan, records: StudyRecords) -> tuple[CodeComparison, list[str]]:
     """The same for a plan that nobody runs yet."""
-    return compared(plan, records, PresentCode(plan.functions), plan_records(plan, records))
+    return compared(plan, records, CurrentCode(plan.functions), plan_records(plan, records))
 
 
 def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:
     """The records of the plan's own trials."""
-    etags = compact.record_etags(records)
+    etags = records.etags()
     own = plan.own(etags)
     known = compact.read_records(records, etags, only=own)
     return {i: record for i, record in known.items() if record.arm in plan.study.arms}
@@ -235,5 +235,5 @@ def _may_succeed(record: Record) -> bool:
     return record.missing and record.notes.phase != Phase.SEARCH
 
 
-def _is_other(record: Record, present: PresentCode) -> bool:
-    return record.code.digest != present.of(record.trainable, record.config).version.digest
+def _is_other(record: Record, current: CurrentCode) -> bool:
+    return record.code.digest != current.of(record.trainable, record.config).version.digest

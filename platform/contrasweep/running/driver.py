@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from contrasweep.code import PresentCode
+from contrasweep.code import CurrentCode
 from contrasweep.config import Config
 from contrasweep.defaults import OF_STUDY, STORAGE
 from contrasweep.errors import StorageError
 from contrasweep.planning import learned
-from contrasweep.planning.facade import plan, staged
+from contrasweep.planning.planner import plan, staged
 from contrasweep.results.results import Results
 from contrasweep.running.code_changes import Changed
-from contrasweep.running.locks import exclusive_driver
 from contrasweep.running.prepare import claim, tracked_study
 from contrasweep.running.publish import publish
+from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.study.study import Study
@@ -43,7 +43,7 @@ def run(
     `cluster` is an inventory file of the hosts that the cluster has or can start, with their prices; without it, trials
     are placed on the hosts that Ray lists. `rerun` names arms, cells (`ARM/axis=value`) or trials that run again. Where
     trials were made by other code, `changed` says whether to stop, to run them again, or to keep them; what runs again
-    moves to the study's superseded/. A run that a budget has ended says so in `Results.stopped`.
+    moves to the study's archive/. A run that a budget has ended says so in `Results.stopped`.
 
     Interrupted (SIGINT, SIGTERM) it raises KeyboardInterrupt after finished trials are recorded; called
     again it goes on from there. Raises `ContrasweepError` for bad input before anything is written.
@@ -56,7 +56,7 @@ def run(
     records = StudyRecords(storage, planned.study.name)
     records.store.check_writable()
     with exclusive_driver(records) as lease:
-        code = PresentCode(planned.functions)
+        code = CurrentCode(planned.functions)
         remaining = claim(
             planned, records, code, extend=extend, retry_failed=retry_failed, rerun=rerun, changed=changed
         )

@@ -7,19 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from contrasweep.code import PresentCode
+from contrasweep.code import CurrentCode
 from contrasweep.data.manifest import Manifest
-from contrasweep.planning.looks import check_log
 from contrasweep.planning.plan import Plan
+from contrasweep.planning.stages import check_log
 from contrasweep.running.code_changes import Changed, decide, metric_was_mended
 from contrasweep.running.versions import versions
 from contrasweep.secrets import redacted
-from contrasweep.storage.looks import read_looks, write_looks
+from contrasweep.storage.archive import finish_move
+from contrasweep.storage.interim_log import read_looks, write_looks
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import DatasetRef, Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
-from contrasweep.storage.superseded import finish_move
 from contrasweep.study.file import to_plain
 from contrasweep.tracking import TrackedStudy
 
@@ -37,14 +37,14 @@ class Remaining:
 def claim(
     plan: Plan,
     records: StudyRecords,
-    code: PresentCode,
+    code: CurrentCode,
     *,
     extend: bool,
     retry_failed: bool,
     rerun: Sequence[str] = (),
     changed: Changed = "stop",
 ) -> Remaining:
-    """Write study.json and the plan, and put aside what runs again (see `code_changes.decide`). With `retry_failed`,
+    """Write study.json and the plan, and archive what runs again (see `code_changes.decide`). With `retry_failed`,
     failed trials lose their records and resume from their checkpoints, if their code has not changed. Raises
     `ContrasweepError` if another plan has the study's name, unless `extend`, and if recorded trials were made by other
     code and `changed` is "stop"; nothing has changed then."""
@@ -62,10 +62,10 @@ def claim(
         count_look(plan, records)
     records.claim(study_document(plan), extend=goes_on)
     recorded = records.finished()
-    put_aside = decision.carry_out(records)
-    if log is not None and log.looks and (put_aside - decision.failed) & recorded:
+    archived = decision.carry_out(records)
+    if log is not None and log.looks and (archived - decision.failed) & recorded:
         write_looks(records, log.begun_anew())
-    finished = records.finished() - put_aside
+    finished = records.finished() - archived
     for note in decision.notes:
         print(note, file=sys.stderr)
     complete = plan.complete(records, finished)

@@ -1,25 +1,98 @@
-"""What all trials of a run have in common, as every worker has it."""
+"""What travels between the driver, Ray Tune and the workers: facts of the run, and trials as plain values."""
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final, Protocol, TypedDict
 
 import ray
 
 from contrasweep.cluster.inventory import Inventory
+from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.imports import import_path
-from contrasweep.running.trial_description import PlaceDescription, TrialDescription, TrialFields
+from contrasweep.rows import Row
 from contrasweep.storage.record import CodeRef, TrialNotes
 from contrasweep.trial import Trial
 
+STATUS: Final = "contrasweep_status"
+FAULT: Final = "contrasweep_fault"
+"""The key of a result that says why no trial of this study may run in this process, which ends the run."""
+
+
+class RideDescription(TypedDict):
+    """How a lane trains a trial: the fields of a `contrasweep.planning.lanes.Ride`, and the share of a GPU that all
+    members of its place have together, 0 on a CPU."""
+
+    runner: str
+    members: int
+    details: Mapping[str, str | int]
+    gpu_share: float
+
+
+class PlaceDescription(TypedDict, total=False):
+    """What Ray reserves for a trial: resources and node labels, as Ray names them.
+
+    `limit_host_memory`: the trial is kept to its host memory. `ride`: how a lane trains the trial, if one does. The
+    description is {} for a trial that only lends its settings.
+    """
+
+    resources: Mapping[str, float]
+    labels: Mapping[str, str]
+    limit_host_memory: bool
+    ride: RideDescription
+
+
+class TrialFields(TypedDict):
+    """The fields of a `Trial` that its study and dataset do not say."""
+
+    arm: str
+    trainable: str
+    config: Config
+    fold: int | None
+    seed: int
+
+
+class TrialDescription(TypedDict):
+    """A trial as Tune's config: its id, the digest of its dataset, its place, and the notes and code of its record.
+
+    `fresh`: the storage has nothing of the trial yet, so that its worker need not ask.
+    """
+
+    id: str
+    data: str
+    place: PlaceDescription
+    notes: dict[str, object]
+    code: dict[str, object]
+    trial: TrialFields
+    fresh: bool
+
+
+class RayTrial(Protocol):
+    """The part of Ray Tune's own account of a trial that is used here; Ray is not typed."""
+
+    config: TrialDescription
+    status: str
+    max_failures: int
+    update_resources: Any
+    should_recover: Any
+
+
+class StepResult(TypedDict, total=False):
+    """What a worker returns to Tune after a step: always `id` and `reports`, the rest where there is something new."""
+
+    id: str
+    reports: list[Row]
+    seconds: float
+    peers: Sequence[tuple[str, Row]]
+    record: bytes
+    done: bool
+    contrasweep_status: str
+    contrasweep_fault: str
+
 
 class RunContext:
-    """What all trials of a run have in common; sent to every worker once.
-
-    `chunk_s`: reports go to the driver in chunks of this many seconds (0: one by one, where a pruner decides).
-    """
+    """What all trials of a run have in common; sent to every worker once."""
 
     def __init__(
         self,
@@ -31,6 +104,7 @@ class RunContext:
         chunk_s: float,
         inventory: Inventory,
     ) -> None:
+        """Reports go to the driver in chunks of `chunk_s` seconds (0: one by one, where a pruner decides)."""
         self.storage, self.study, self.metric, self.inventory = storage, study, metric, inventory
         self.datasets, self.chunk_s = dict(datasets), chunk_s
         # Unpickled when they are called: a process whose trial trains elsewhere must not import what they import.
@@ -41,30 +115,29 @@ class RunContext:
     def describe(
         self, trial: Trial, place: PlaceDescription, notes: TrialNotes, code: CodeRef, *, fresh: bool = False
     ) -> TrialDescription:
-        """`trial` and its place as Tune's config: small and plain, because Tune copies and snapshots it often."""
-        fields: TrialFields = {
-            "arm": trial.arm,
-            "trainable": trial.trainable,
-            "config": dict(trial.config),
-            "fold": trial.fold,
-            "seed": trial.seed,
-        }
+        """Return `trial` and its place as Tune's config: small and plain, because Tune often copies it."""
         return {
             "id": trial.id,
             "data": trial.data.digest,
             "place": place,
             "notes": notes.to_dict(),
             "code": asdict(code),
-            "trial": fields,
+            "trial": {
+                "arm": trial.arm,
+                "trainable": trial.trainable,
+                "config": dict(trial.config),
+                "fold": trial.fold,
+                "seed": trial.seed,
+            },
             "fresh": fresh,
         }
 
     def trial(self, described: TrialDescription) -> Trial:
-        """The trial that `describe` described."""
+        """Return the trial that `describe` described."""
         return Trial(study=self.study, data=self.datasets[described["data"]], **described["trial"])
 
     def function(self, path: str) -> Callable[..., Any]:
-        """The trainable at a dotted path, or the function that the study declared in its place."""
+        """Return the trainable at a dotted path, or the function that the study declared in its place."""
         if path in self.functions:
             function: Callable[..., Any] = ray.cloudpickle.loads(self.functions[path])
             return function

@@ -1,14 +1,30 @@
-"""The code of a run's trials: kept in the storage before a trial starts, and compared with what a worker imports."""
+"""One code on all machines of a study: on the one that submits it, with the driver, and in every worker.
+
+The driver keeps the code of a trial in the storage before the trial starts. A worker compares it with what it imports,
+and a job compares its code with what was submitted.
+"""
 
 import functools
+import json
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
-from contrasweep.code import CodeVersion, PresentCode, differing_modules, digest_of_module, installed_version
-from contrasweep.errors import ContrasweepError
+from contrasweep.code import (
+    CodeVersion,
+    CurrentCode,
+    code_of,
+    differing_modules,
+    digest_of_module,
+    dotted_paths,
+    installed_version,
+)
+from contrasweep.errors import ContrasweepError, SpecError
 from contrasweep.storage.code_files import read_version, write_code
 from contrasweep.storage.record import CodeRef
 from contrasweep.storage.records import StudyRecords
+from contrasweep.study.file import to_plain
+from contrasweep.study.study import Study
 from contrasweep.trial import Trial
 
 
@@ -19,13 +35,13 @@ class OtherCodeHere(ContrasweepError):
 class StudyCode:
     """The driver's side: gives each trial its code, whose sources are kept when it is first met."""
 
-    def __init__(self, records: StudyRecords, present: PresentCode, on_message: Callable[[str], object]) -> None:
-        self.records, self.present, self.on_message = records, present, on_message
+    def __init__(self, records: StudyRecords, current: CurrentCode, on_message: Callable[[str], object]) -> None:
+        self.records, self.current, self.on_message = records, current, on_message
         self._kept: set[str] = set()
 
     def of(self, trial: Trial) -> CodeRef:
         """The code of `trial`, which the storage has from now on."""
-        code = self.present.of(trial.trainable, trial.config)
+        code = self.current.of(trial.trainable, trial.config)
         version = code.version
         if version.digest not in self._kept:
             if said := write_code(self.records, code):
@@ -46,13 +62,54 @@ def checked_packages(storage: str, study: str, digest: str) -> Mapping[str, str]
 
 
 def _check(version: CodeVersion) -> None:
-    if not (differing := differing_modules(version.modules)):
+    if differing := differing_modules(version.modules):
+        first = differing[0]
+        raise OtherCodeHere(
+            f"the worker on {socket.gethostname()} imports other code than the study runs: module {first} has digest "
+            f"{_digest(first)}, the study's has {version.modules[first]}{_more(differing)}; give all hosts the same "
+            f"code (contrasweep submit sends it), and do not edit it while the study runs"
+        )
+
+
+def code_of_study(study: Study) -> CodeVersion:
+    """Return the code that the arms of a study reach, with what their configs, axes and spaces name by dotted path."""
+    trainables = [arm.trainable for arm in study.arms.values()]
+    return code_of(trainables[0], sorted(set(dotted_paths(to_plain(study))))).version
+
+
+def write_submitted(study: Study, file: Path) -> None:
+    """Write which code the study has here, for `check_submitted`."""
+    version = code_of_study(study)
+    content = {"host": socket.gethostname(), "digest": version.digest, "modules": dict(version.modules)}
+    file.write_text(json.dumps(content))
+
+
+def check_submitted(study: Study, file: Path) -> None:
+    """Raise `ContrasweepError`, with a module that differs, where the code here is not what `file` says was submitted.
+
+    `SpecError` for a file that `write_submitted` has not written.
+    """
+    try:
+        content = json.loads(file.read_text())
+        host, digest, modules = str(content["host"]), str(content["digest"]), dict(content["modules"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SpecError("this is no file of submitted code", place="--submitted-code", value=str(error)) from None
+    here = code_of_study(study)
+    if here.digest == digest:
         return
+    names = sorted({*modules, *here.modules})
+    differing = [name for name in names if modules.get(name) != here.modules.get(name)]
     first = differing[0]
-    here = digest_of_module(first) or "none (there is no such module)"
-    more = f" and {len(differing) - 1} more modules differ" if len(differing) > 1 else ""
-    raise OtherCodeHere(
-        f"the worker on {socket.gethostname()} imports other code than the study runs: module {first} has digest "
-        f"{here}, the study's has {version.modules[first]}{more}; give all hosts the same code (contrasweep submit "
-        f"sends it), and do not edit it while the study runs"
+    raise ContrasweepError(
+        f"{socket.gethostname()} has other code than was submitted from {host}: module {first} has digest "
+        f"{here.modules.get(first) or _digest(first)} here, {modules.get(first, 'none')} there{_more(differing)}; "
+        f"submit from a folder that holds all of the study's code"
     )
+
+
+def _digest(module: str) -> str:
+    return digest_of_module(module) or "none (there is no such module)"
+
+
+def _more(differing: Sequence[str]) -> str:
+    return f" and {len(differing) - 1} more modules differ" if len(differing) > 1 else ""

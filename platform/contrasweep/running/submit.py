@@ -13,9 +13,9 @@ from contrasweep.cluster.inventory import read_inventory
 from contrasweep.config import Config
 from contrasweep.defaults import OF_STUDY
 from contrasweep.errors import StorageError
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.running.code_changes import Changed, metric_was_mended
-from contrasweep.running.submitted_code import write_submitted
+from contrasweep.running.study_code import write_submitted
 from contrasweep.running.versions import versions
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store

@@ -1,38 +1,44 @@
-"""`contrasweep verify`: every file of a study is read again; what is broken is put aside, and its trials run again."""
+"""`contrasweep verify`: every file of a study is read again; what is broken is archived, and its trials run again."""
 
 import contextlib
 import functools
+import math
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from types import SimpleNamespace
+from typing import Any, Literal
 
 from contrasweep.code.version import digest_of
 from contrasweep.errors import BrokenFileError, StorageError
 from contrasweep.planning.learned import PEAKS_FILE, peaks_key
-from contrasweep.running.locks import exclusive_driver
-from contrasweep.running.trial_verification import trial_problems
-from contrasweep.storage.attempts import CLAIM_FILE
+from contrasweep.rows import Row, metrics_of
+from contrasweep.storage.archive import ABOUT_FILE, MOVE_FILE, archive_trials, finish_move
+from contrasweep.storage.attempts import OWNER_FILE
+from contrasweep.storage.checkpoints import MARKER_FILE, Checkpoints
 from contrasweep.storage.code_files import ACCEPTED_FILE, VERSION_FILE, read_sources, read_version
-from contrasweep.storage.compact_parts import decode_part, kind_of
+from contrasweep.storage.compact import decode_part, kind_of
 from contrasweep.storage.confirmations import read_confirmations
-from contrasweep.storage.looks import read_looks
+from contrasweep.storage.interim_log import read_looks
+from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.names import check_name
 from contrasweep.storage.planned import PLAN, read_planned
+from contrasweep.storage.record import Record
 from contrasweep.storage.records import ATTEMPT, StudyRecords
-from contrasweep.storage.superseded import finish_move, put_aside
-from contrasweep.storage.superseded_files import ABOUT_FILE, MOVE_FILE
 from contrasweep.tracking.links import FILE as LINKS
 from contrasweep.tracking.links import LINKS_FILE
 from contrasweep.tracking.told import PREFIX as TOLD
 from contrasweep.tracking.told import TOLD_FILE
+from contrasweep.trial import Trial
 from contrasweep.tuning.candidate_file import CANDIDATE_FILE
 
 Repair = Literal["trial", "search", "file", "delete", "rewrite", ""]
-"""What mends it: the trial, the arm's search or the file is put aside; what is derived from other files is deleted;
+"""What mends it: the trial, the arm's search or the file is archived; what is derived from other files is deleted;
 the next run writes it; or nothing that a command could do."""
+Problem = tuple[str, str, bool]
+"""The file below the trial's folder, what is wrong with it, and whether running the trial again mends it."""
 THREADS = 16
 
 
@@ -49,9 +55,9 @@ class Finding:
     def outcome(self) -> str:
         """What `--repair` does about it."""
         return {
-            "trial": "the trial is put aside and runs again",
-            "search": "the arm's search is put aside and starts anew",
-            "file": "the file is put aside and the next run writes it again",
+            "trial": "the trial is archived and runs again",
+            "search": "the arm's search is archived and starts anew",
+            "file": "the file is archived and the next run writes it again",
             "delete": "the file is deleted; it is made again from others",
             "rewrite": "the next run of the study writes it again",
             "": "restore it from a backup",
@@ -66,7 +72,7 @@ class Verification:
     files: int
     trials: int
     findings: tuple[Finding, ...]
-    superseded: str = ""
+    archived: str = ""
     repaired: bool = False
 
     @property
@@ -76,7 +82,7 @@ class Verification:
 
 
 def verify(records: StudyRecords, *, repair: bool = False) -> Verification:
-    """Read everything that the storage holds of a study again. With `repair`, what is broken is put aside, or deleted
+    """Read everything that the storage holds of a study again. With `repair`, what is broken is archived, or deleted
     where it is derived; `ContrasweepError` then while the study runs. `StorageError` where it is of another format."""
     with contextlib.suppress(BrokenFileError):  # which is found below
         records.document()
@@ -117,8 +123,74 @@ def _trial(records: StudyRecords, trial_id: str) -> list[Finding]:
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
         return [
             Finding(records.key(trial_id, name), problem, "trial" if mends else "", trial_id)
-            for name, problem, mends in trial_problems(records, trial_id, Path(folder))
+            for name, problem, mends in _trial_problems(records, trial_id, Path(folder))
         ]
+
+
+def _trial_problems(records: StudyRecords, trial_id: str, scratch: Path) -> Iterator[Problem]:
+    """Everything that is wrong with a trial. Checkpoints are fetched into the folder `scratch`."""
+    try:
+        record = records.read_one(trial_id)
+    except StorageError as error:
+        yield "record.json", _text(error), isinstance(error, BrokenFileError)
+        return
+    yield from _checkpoint(records, trial_id, scratch, unfinished=record is None)
+    try:
+        rows = records.metrics(trial_id)
+    except StorageError as error:
+        yield "metrics.parquet", _text(error), isinstance(error, BrokenFileError)
+        return
+    if record is not None:
+        yield from _finished(records, record, rows)
+    try:
+        records.items(trial_id, record.items if record else ())
+    except StorageError as error:
+        yield "items.parquet", _text(error), isinstance(error, BrokenFileError)
+
+
+def _finished(records: StudyRecords, record: Record, rows: list[Row]) -> Iterator[Problem]:
+    if record.data.digest and not record.status.infeasible and _identity(record) != record.trial_id:
+        yield "record.json", "its settings, data, fold and seed are those of another trial", True
+    if rows and not _same(rows[-1], record.metrics):
+        yield "metrics.parquet", "its last report is not what the record says", True
+    if not rows and record.metrics:
+        yield "metrics.parquet", "it is missing", True
+    for name in record.artifacts:
+        if not records.store.exists(records.key(record.trial_id, f"artifacts/{name}")):
+            yield f"artifacts/{name}", "it is missing", True
+
+
+def _checkpoint(records: StudyRecords, trial_id: str, scratch: Path, *, unfinished: bool) -> Iterator[Problem]:
+    """A broken checkpoint costs an unfinished trial its steps, and a finished one nothing but its model."""
+    name = "checkpoint/latest.json"
+    try:
+        MARKER_FILE.read(records.store, records.key(trial_id, name))
+        whole = Checkpoints(records.store, records.key(trial_id, "checkpoint")).fetch(scratch) is not None
+        problem = "" if whole else "its files are not those that it names"
+    except FileNotFoundError:
+        return
+    except StorageError as error:
+        problem = _text(error)
+    if problem:
+        yield name, problem, unfinished
+
+
+def _identity(record: Record) -> str:
+    """The id that a trial of the record's settings has."""
+    data: Any = SimpleNamespace(digest=record.data.digest)
+    trial = Trial(record.study, record.arm, record.trainable, record.config, data, record.fold, record.seed)
+    return trial.id
+
+
+def _same(row: Row, metrics: Mapping[str, float]) -> bool:
+    reported = metrics_of(row)
+    return reported.keys() == metrics.keys() and all(
+        value == metrics[name] or (math.isnan(value) and math.isnan(metrics[name])) for name, value in reported.items()
+    )
+
+
+def _text(error: StorageError) -> str:
+    return error.problem if isinstance(error, BrokenFileError) else str(error)
 
 
 def _file(records: StudyRecords, key: str) -> Iterator[Finding]:
@@ -144,16 +216,16 @@ def _file(records: StudyRecords, key: str) -> Iterator[Finding]:
         for finding in _attempt(whole, "search", lambda: CANDIDATE_FILE.read(store, whole)):
             yield Finding(finding.file, finding.problem, "search", name.partition("/")[0])
     elif folder == "trials" and key.endswith(f"/{ATTEMPT}"):
-        yield from _attempt(whole, "delete", lambda: CLAIM_FILE.read(store, whole))
+        yield from _attempt(whole, "delete", lambda: OWNER_FILE.read(store, whole))
     elif key == "code/accepted.json":
         yield from _attempt(whole, "", lambda: ACCEPTED_FILE.read(store, whole))
     elif folder == "code" and key.endswith(".json"):
         yield from _attempt(whole, "", lambda: _check_code(records, stem))
     elif folder == "code" and key.endswith(".zip"):
         yield from _attempt(whole, "", lambda: read_sources(records, stem))
-    elif key == "superseded/moving.json":
+    elif key == "archive/moving.json":
         yield from _attempt(whole, "", lambda: MOVE_FILE.read(store, whole))
-    elif folder == "superseded" and key.endswith("/about.json"):
+    elif folder == "archive" and key.endswith("/about.json"):
         yield from _attempt(whole, "", lambda: ABOUT_FILE.read(store, whole))
 
 
@@ -175,7 +247,7 @@ def _attempt(key: str, repair: Repair, read: Callable[[], object]) -> Iterator[F
 
 
 def _repair(records: StudyRecords, findings: tuple[Finding, ...]) -> str:
-    """Carry out what mends the findings; the name in superseded/ of what was put aside, if anything was."""
+    """Carry out what mends the findings; the name in archive/ of what was archived, if anything was."""
     for finding in findings:
         if finding.repair == "delete":
             records.store.delete(finding.file)
@@ -184,4 +256,4 @@ def _repair(records: StudyRecords, findings: tuple[Finding, ...]) -> str:
     files = [finding.file.removeprefix(f"{records.study}/") for finding in findings if finding.repair == "file"]
     if not (trials or searches or files):
         return ""
-    return put_aside(records, trials, "broken", searches, files)
+    return archive_trials(records, trials, "broken", searches, files)

@@ -1,6 +1,6 @@
 """Does A beat B, by how much, how sure, and what would it take to know: pure functions over arrays and frames.
 
-Each is imported when it is first used: a plan needs no SciPy for what it does not compute.
+Each name is imported when it is first used: a plan needs no SciPy for what it does not compute.
 """
 
 from typing import TYPE_CHECKING
@@ -9,10 +9,8 @@ from contrasweep.lazy import importer
 
 if TYPE_CHECKING:
     from contrasweep.statistics.budget import best_so_far, expected_best
-    from contrasweep.statistics.comparison import Comparison
-    from contrasweep.statistics.intervals import Interval, mean_interval
-    from contrasweep.statistics.multiple import holm
-    from contrasweep.statistics.paired import compare_paired
+    from contrasweep.statistics.comparison import Comparison, compare_paired
+    from contrasweep.statistics.family import holm
     from contrasweep.statistics.power_of_designs import (
         PlannedPower,
         detectable_effect,
@@ -21,8 +19,10 @@ if TYPE_CHECKING:
         replicates_for,
     )
     from contrasweep.statistics.resampling import (
+        Interval,
         bca_interval,
         iqm,
+        mean_interval,
         paired_bootstrap,
         probability_of_improvement,
         sign_flip_interval,
@@ -57,30 +57,15 @@ __all__ = [
     "variance_components",
 ]
 
-__getattr__ = importer(
-    __name__,
-    {
-        "Comparison": "comparison",
-        "Interval": "intervals",
-        "PlannedPower": "power_of_designs",
-        "bca_interval": "resampling",
-        "best_so_far": "budget",
-        "compare_paired": "paired",
-        "detectable_effect": "power_of_designs",
-        "expected_best": "budget",
-        "holm": "multiple",
-        "interactions": "variance",
-        "iqm": "resampling",
-        "mean_interval": "intervals",
-        "paired_bootstrap": "resampling",
-        "planned_power": "power_of_designs",
-        "power": "power_of_designs",
-        "probability_of_improvement": "resampling",
-        "replicates_for": "power_of_designs",
-        "sign_flip_interval": "resampling",
-        "sign_flip_p": "resampling",
-        "smallest_p": "resampling",
-        "stratified_bootstrap": "resampling",
-        "variance_components": "variance",
-    },
-)
+NAMES = {
+    "budget": ("best_so_far", "expected_best"),
+    "comparison": ("Comparison", "compare_paired"),
+    "family": ("holm",),
+    "power_of_designs": ("PlannedPower", "detectable_effect", "planned_power", "power", "replicates_for"),
+    "resampling": (
+        *("Interval", "bca_interval", "iqm", "mean_interval", "paired_bootstrap", "probability_of_improvement"),
+        *("sign_flip_interval", "sign_flip_p", "smallest_p", "stratified_bootstrap"),
+    ),
+    "variance": ("interactions", "variance_components"),
+}
+__getattr__ = importer(__name__, {name: module for module, names in NAMES.items() for name in names})

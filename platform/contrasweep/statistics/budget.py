@@ -5,23 +5,27 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy import special, stats
+from scipy import special
 
-from contrasweep.statistics.checks import level, replicates
+from contrasweep.statistics.checks import checked_level, checked_replicates
 
 
 def expected_best(values: ArrayLike, *, mode: Literal["max", "min"] = "max", alpha: float = 0.05) -> pd.DataFrame:
     """Best of k = 1..n independently drawn configurations, from the final values [n] of n of them.
 
-    Columns: `trials` k; `expected`, the mean best of k, by the unbiased estimator over all k-subsets (Tang et
-    al. 2020; the plug-in of Dodge et al. 2019 is biased); `median`, the middle best of k; `low` and `high`,
-    a 1 - alpha interval for the true median, by order statistics, so exact for any distribution (an end
-    that n trials cannot bound is NaN: no band of n trials bounds the best of many more).
-    Valid for random and quasi-random search. An adaptive searcher's trials are not independent draws: for
-    it show best-so-far over repeated searches instead (`best_so_far`).
+    Valid for random and quasi-random search. An adaptive searcher's trials are not independent draws: for it show
+    best-so-far over repeated searches instead (`best_so_far`).
+
+    Returns:
+        Columns `trials` k; `expected`, the mean best of k, by the unbiased estimator over all k-subsets (Tang et al.
+        2020; the plug-in of Dodge et al. 2019 is biased); `median`, the middle best of k; `low` and `high`, a 1 - alpha
+        interval for the true median, by order statistics, so exact for any distribution. An end that n trials cannot
+        bound is NaN: no band of n trials bounds the best of many more.
     """
-    y = np.sort(replicates(values, "values") * (1 if mode == "max" else -1))
-    n, alpha = len(y), level(alpha)
+    from scipy import stats  # takes a second to import
+
+    y = np.sort(checked_replicates(values, "values") * (1 if mode == "max" else -1))
+    n, alpha = len(y), checked_level(alpha)
     k = np.arange(1, n + 1)
     quantile = 0.5 ** (1 / k)  # the median of the best of k is this quantile of one trial
     below = stats.binom.ppf(alpha / 2, n, quantile).astype(int)  # y_(r), r = below, exceeds it with chance < alpha / 2

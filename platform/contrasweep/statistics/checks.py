@@ -1,4 +1,4 @@
-"""What every statistic asks of its numbers before it says anything about them."""
+"""Checks of the numbers that a statistic is given."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -8,8 +8,8 @@ from contrasweep.errors import SpecError
 Floats = NDArray[np.float64]
 
 
-def replicates(values: ArrayLike, place: str) -> Floats:
-    """`values` as a float array [n], n >= 1, all finite; `SpecError` that says what is wrong otherwise."""
+def checked_replicates(values: ArrayLike, place: str) -> Floats:
+    """Return `values` as a float array [n], n >= 1, all finite; raise `SpecError` that says what is wrong otherwise."""
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -29,9 +29,9 @@ def replicates(values: ArrayLike, place: str) -> Floats:
     return array
 
 
-def pairs(a: ArrayLike, b: ArrayLike) -> tuple[Floats, Floats]:
-    """`a` and `b` as two checked arrays of one length."""
-    first, second = replicates(a, "a"), replicates(b, "b")
+def checked_pairs(a: ArrayLike, b: ArrayLike) -> tuple[Floats, Floats]:
+    """Return `a` and `b` as two checked arrays of one length."""
+    first, second = checked_replicates(a, "a"), checked_replicates(b, "b")
     if len(first) != len(second):
         raise SpecError(
             "paired replicates come in two equally long lists, a[i] and b[i] from one fold and seed",
@@ -41,15 +41,15 @@ def pairs(a: ArrayLike, b: ArrayLike) -> tuple[Floats, Floats]:
     return first, second
 
 
-def level(alpha: float) -> float:
-    """`alpha` as a float; `SpecError` unless it is a probability between 0 and 1."""
+def checked_level(alpha: float) -> float:
+    """Return `alpha` as a float; raise `SpecError` unless it is a probability between 0 and 1."""
     if not 0 < alpha < 1:
         raise SpecError("alpha is a probability between 0 and 1", place="alpha", value=alpha, hint="for example 0.05")
     return float(alpha)
 
 
 def overlap(train_fraction: float | None) -> float:
-    """Nadeau and Bengio's n_test / n_train, the correlation term of folds that share training rows; 0 for None."""
+    """Return n_test / n_train, Nadeau and Bengio's correlation term of folds that share training rows; 0 for None."""
     if train_fraction is None:
         return 0.0
     if not 0 < train_fraction < 1:

@@ -1,21 +1,137 @@
-"""One comparison with its numbers and its verdict, in words and as rows."""
+"""A comparison of two arms: its verdict, its numbers, and what is said of both in words.
+
+A verdict is about arm a, and it is read off the interval of the difference: `better` or `worse` where the interval lies
+on one side of 0, `equivalent` where it holds 0 and lies within the smallest difference of interest, and `undecided`
+else. The interval is that of the test: its level is the share of alpha that the family (Holm, Bonferroni) and the looks
+so far leave to the comparison. So verdict, interval and adjusted p are one analysis and cannot contradict each other.
+
+Gaps help no arm. The estimate is over the replicates that both arms finished; a verdict for an arm must stand as well
+when each replicate in which it failed (or was not finite) counts as a loss, as large as the largest difference seen. A
+replicate that is missing for a cause outside the method, such as a lost host, is no loss and is left out. A verdict
+waits while replicates are still to run: until then there is neither an interval nor a p.
+"""
 
 import html
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from scipy import special, stats
+import pandas as pd
+from numpy.typing import ArrayLike
+from scipy import special
 
-from contrasweep.statistics.components import Components
-from contrasweep.statistics.design import SIGN_FLIP, Scope
-from contrasweep.statistics.evidence import Evidence, Gaps
+from contrasweep.errors import SpecError
+from contrasweep.statistics.checks import checked_level, checked_pairs, overlap
+from contrasweep.statistics.design import SIGN_FLIP, Components, Design, Scope
+from contrasweep.statistics.evidence import Evidence, Gaps, paired_evidence
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.resampling import bca_interval, sign_flip_p, smallest_p
-from contrasweep.statistics.verdicts import TURNED, Decided, Judgement, Verdict, judge
+
+Verdict = Literal["better", "worse", "equivalent", "undecided"]
+TURNED: dict[str, str] = {"better": "worse", "worse": "better"}
+"""Verdicts on a as those on b."""
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What an earlier look decided of a against b, with the interval and the adjusted p of that look.
+
+    `look` is the number of the look, from 1, and `replicates` (counted in `unit`) is how many there were.
+    """
+
+    look: int
+    replicates: int
+    unit: str
+    verdict: Verdict
+    difference: float
+    low: float
+    high: float
+    p_value: float
+
+    def reversed(self) -> "Decided":
+        """The same of b against a."""
+        verdict: Verdict = TURNED.get(self.verdict, self.verdict)  # type: ignore[assignment]
+        return replace(self, verdict=verdict, difference=-self.difference, low=-self.high, high=-self.low)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict on arm a and the numbers that it rests on, all of one analysis.
+
+    `raw_p` is the p of no difference; `p_value` is adjusted over the family and the looks, and `low` to `high` is the
+    interval of the same level. `equivalence_p` is adjusted likewise (None without a margin). `level` chose the test.
+    `gaps_decide` says that there would be another verdict without the gaps, `reason` why else there is none. `before`
+    is what an earlier look decided.
+    """
+
+    verdict: Verdict
+    raw_p: float
+    p_value: float
+    low: float
+    high: float
+    level: float
+    equivalence_p: float | None = None
+    gaps_decide: bool = False
+    reason: str = ""
+    before: Decided | None = None
+
+
+def verdict_of(low: float, high: float, margin: float | None, mode: str) -> Verdict:
+    """What the interval of a - b says of a."""
+    if low > 0:
+        return "better" if mode == "max" else "worse"
+    if high < 0:
+        return "worse" if mode == "max" else "better"
+    if margin is not None and max(-low, high) < margin * (1 - 1e-12):
+        return "equivalent"
+    return "undecided"
+
+
+def judge(
+    evidence: Sequence[Evidence],
+    family: Family,
+    mode: Literal["max", "min"] = "max",
+    *,
+    looks: Sequence[int] | None = None,
+) -> list[Judgement]:
+    """Judge every comparison of a family together.
+
+    `family.size` may be more than there are, while others wait for their first replicates: p-values are then those of
+    the whole family, and the others count with p = 1. `looks` counts the looks that were taken at each comparison
+    before, with fewer replicates: each halves its level.
+    """
+    factors = [2.0**count for count in looks or [0] * len(evidence)]
+    ideal = _judge([Evidence(e.common) for e in evidence], family, mode, factors)
+    return [
+        replace(judgement, gaps_decide=judgement.verdict != without_gaps.verdict)
+        for judgement, without_gaps in zip(_judge(evidence, family, mode, factors), ideal, strict=True)
+    ]
+
+
+def _judge(evidence: Sequence[Evidence], family: Family, mode: str, factors: Sequence[float]) -> list[Judgement]:
+    levels = [family.level / factor for factor in factors]
+    raw = [e.p_value(level, mode) for e, level in zip(evidence, levels, strict=True)]
+    waiting = [1.0] * max(0, family.size - len(evidence))
+    counted = [
+        1.0 if e.gaps.pending else min(1.0, factor * p) for e, factor, p in zip(evidence, factors, raw, strict=True)
+    ]
+    p_values = family.adjusted([*counted, *waiting])
+    judgements = []
+    for i, (e, level, factor) in enumerate(zip(evidence, levels, factors, strict=True)):
+        low, high = -math.inf, math.inf
+        if not e.gaps.pending:
+            low, high = e.interval(family.share([*counted, *waiting], i) / factor, level, mode)
+        same = None
+        if family.margin is not None:
+            same = 1.0 if e.gaps.pending else min(1.0, factor * e.equivalence_p(family.margin, level, mode))
+            same = min(1.0, same * max(1, family.size))
+        verdict = verdict_of(low, high, family.margin, mode)
+        judgements.append(Judgement(verdict, raw[i], float(p_values[i]), low, high, level, same))
+    return judgements
+
 
 SHOWN = ("difference", "low", "high", "p_value", "n", "planned", "alpha", "family", "test", "scope", "verdict")
 """What a notebook shows of `Comparison.to_dict`."""
@@ -36,10 +152,23 @@ MOST_DECIMALS = 8
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """A against B over paired replicates: `evidence`, and the `judgement` of the `family` that it belongs to (None: it
-    is exploratory, and nothing is said but its numbers).
+    """Arm A against arm B over paired replicates, with its verdict.
 
-    `turned` says that the evidence is of B against A.
+    Attributes:
+        evidence: The paired differences, and the same with failures as losses.
+        family: The comparisons that are judged together with this one.
+        judgement: The verdict and the numbers that it rests on. None for an exploratory comparison, which has no
+            verdict.
+        mode: "max" where larger values are better, "min" where smaller ones are.
+        turned: Whether the evidence is of B against A.
+
+    Example:
+        >>> from contrasweep.statistics import compare_paired
+        >>> comparison = compare_paired([0.91, 0.93, 0.90, 0.94, 0.95, 0.92], [0.89, 0.90, 0.88, 0.91, 0.91, 0.90])
+        >>> comparison.verdict
+        'better'
+        >>> print(comparison)
+        A is better than B: +0.027 [+0.020, +0.035], p = 0.031.
     """
 
     evidence: Evidence
@@ -59,13 +188,15 @@ class Comparison:
 
     @property
     def low(self) -> float:
-        """Lower end of the interval of the difference. Its level is that of the test in its family and after its looks;
-        of an exploratory comparison 1 - alpha. Infinite where there is no interval."""
+        """Lower end of the interval of the difference; minus infinity where there is no interval.
+
+        The level of the interval is that of the test, after its family and its looks; an exploratory one has 1 - alpha.
+        """
         return self._interval[0]
 
     @property
     def high(self) -> float:
-        """Upper end of that interval."""
+        """Upper end of the interval of the difference; infinity where there is no interval."""
         return self._interval[1]
 
     @cached_property
@@ -88,14 +219,18 @@ class Comparison:
 
     @property
     def p_value(self) -> float:
-        """Two-sided p of no difference, adjusted over the family and its looks (1 while replicates are to run); of an
-        exploratory comparison `raw_p`."""
+        """Two-sided p of no difference, adjusted over the family and its looks.
+
+        It is 1 while replicates are to run. For an exploratory comparison it is `raw_p`.
+        """
         return self.raw_p if self.judgement is None else self.judgement.p_value
 
     @property
     def equivalence_p(self) -> float | None:
-        """p of a difference of the smallest difference of interest or more, adjusted; None without one. At most alpha
-        where the interval lies within it."""
+        """Adjusted p of a difference as large as the smallest difference of interest; None where none was declared.
+
+        It is at most alpha exactly where the interval lies within the smallest difference.
+        """
         return None if self.judgement is None else self.judgement.equivalence_p
 
     @property
@@ -108,7 +243,7 @@ class Comparison:
 
     @property
     def before(self) -> Decided | None:
-        """What an earlier look decided of A against B, with fewer replicates."""
+        """What an earlier look, with fewer replicates, decided of A against B; None where none decided anything."""
         before = None if self.judgement is None else self.judgement.before
         return before.reversed() if before is not None and self.turned else before
 
@@ -149,7 +284,7 @@ class Comparison:
 
     @property
     def gaps(self) -> Gaps:
-        """What the comparison lacks."""
+        """The paired trials that the comparison lacks."""
         return self.evidence.gaps.reversed() if self.turned else self.evidence.gaps
 
     @cached_property
@@ -165,11 +300,13 @@ class Comparison:
     @cached_property
     def wilcoxon_p(self) -> float:
         """Two-sided p of Wilcoxon's signed-rank test of the same differences (SciPy's)."""
+        from scipy import stats  # takes a second to import
+
         return float(stats.wilcoxon(np.asarray(self.differences)).pvalue) if np.any(self.differences) else 1.0
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know beside the verdict, as sentences."""
+        """Sentences that a reader must know beside the verdict."""
         missing = (MISSING,) if self.gaps.missing_a or self.gaps.missing_b else ()
         return (*missing, *self._design_notes())
 
@@ -187,11 +324,16 @@ class Comparison:
         return ()
 
     def reversed(self) -> "Comparison":
-        """B against A."""
-        return Comparison(self.evidence, self.family, self.judgement, self.mode, not self.turned)
+        """Return the same comparison as B against A."""
+        return replace(self, turned=not self.turned)
 
     def to_dict(self) -> dict[str, object]:
-        """Every number as JSON has it: None for an infinite end."""
+        """Return every number by its name, as JSON has it.
+
+        Returns:
+            Name -> value, in units of the metric; None for an infinite end. Names that begin with `earlier_` are what
+            an earlier look decided.
+        """
         won, won_low, won_high = self.probability_of_improvement
         common, gaps, parts = self.evidence.common, self.gaps, self.components
         before = self.before
@@ -240,8 +382,15 @@ class Comparison:
         return {name: _plain(value) for name, value in row.items()}
 
     def sentence(self, a: str = "A", b: str = "B") -> str:
-        """The verdict in words with its numbers, for people; of an exploratory comparison the numbers alone. What an
-        earlier look decided is a sentence of its own."""
+        """Return the verdict and its numbers as a sentence; the numbers alone where the comparison is exploratory.
+
+        Args:
+            a: What to call arm A.
+            b: What to call arm B.
+
+        Returns:
+            The sentence without a full stop. What an earlier look decided is a second sentence.
+        """
         said = self._said(a, b)
         if (before := self.before) is None:
             return said
@@ -271,8 +420,10 @@ class Comparison:
         return f"{a} against {b} is undecided: {numbers}{over}" + (f"; {reason}" if reason else "")
 
     def span(self) -> str:
-        """The difference with its interval: `+0.025 [+0.002, +0.049]`, to two digits of its half-width, or as many as
-        show on which side of 0 its ends are."""
+        """Return the difference with its interval: `+0.025 [+0.002, +0.049]`.
+
+        It has two digits of the interval's half-width, or as many as show on which side of 0 its ends are.
+        """
         return span(self.difference, self.low, self.high)
 
     def _reason(self, a: str, b: str) -> str:
@@ -312,8 +463,10 @@ def judged(
     decisive: bool = True,
     looks: Sequence[int] | None = None,
 ) -> list[Comparison]:
-    """Every comparison of a family, judged together (`looks` as in `verdicts.judge`); with `decisive` False each is
-    exploratory."""
+    """Return every comparison of a family, judged together as `judge` has it.
+
+    With `decisive` False each comparison is exploratory.
+    """
     if not decisive:
         return [Comparison(e, family, None, mode) for e in evidence]
     judgements = judge(evidence, family, mode, looks=looks)
@@ -345,4 +498,54 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-__all__ = ["Comparison", "Said", "Verdict", "judged", "p_text", "span"]
+def compare_paired(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    train_fraction: float | None = None,
+    alpha: float = 0.05,
+    mode: Literal["max", "min"] = "max",
+    folds: Sequence[Any] | None = None,
+    seeds: Sequence[Any] | None = None,
+    smallest_difference: float | None = None,
+) -> Comparison:
+    """Compare A with B alone, over paired replicates.
+
+    With `train_fraction` replicates are folds that share training rows, one each, or those that `folds` names, of
+    `seeds`. Without it they are independent seeds on one split. `statistics.design` says what is tested how.
+
+    Args:
+        a: The values of A [n], each in units of the metric.
+        b: The values of B [n]; `b[i]` is from the same fold and seed as `a[i]`.
+        train_fraction: The share of rows that a fold trains on: 0.8 for 5 folds.
+        alpha: The chance of a false verdict.
+        mode: "max" where larger values are better, "min" where smaller ones are.
+        folds: The fold of each replicate [n].
+        seeds: The seed of each replicate [n].
+        smallest_difference: The smallest difference that would matter; arms that differ by less are equivalent.
+
+    Returns:
+        The comparison, a family of its own.
+
+    Raises:
+        SpecError: For unequal lengths, no replicate, or values that are not finite.
+    """
+    first, second = checked_pairs(a, b)
+    checked_level(alpha)
+    overlap(train_fraction)
+    n = len(first)
+    if mode not in ("max", "min"):
+        raise SpecError("mode says which is better", place="mode", value=mode, hint="'max' or 'min'")
+    for name, labels in (("folds", folds), ("seeds", seeds)):
+        if labels is not None and len(labels) != n:
+            raise SpecError(f"{name} has one entry a replicate", place=name, value=len(labels), hint=f"{n} replicates")
+    design = Design(seeds=n) if train_fraction is None else Design(folds=round(1 / (1 - train_fraction)))
+    frame = pd.DataFrame({"cell": 0, "a": first, "b": second, "failed_a": False, "failed_b": False})
+    frame = frame.assign(
+        fold=list(folds) if folds is not None else np.arange(n),
+        seed=list(seeds) if seeds is not None else np.arange(n) if folds is not None or not design.folds else 0,
+    )
+    evidence = paired_evidence(frame, design, mode=mode)
+    if evidence is None:  # every replicate is finite, so there is one
+        raise AssertionError("no replicate in common")
+    return judged([evidence], Family(1, alpha, smallest_difference), mode)[0]

@@ -1,4 +1,4 @@
-"""What a comparison is judged by: the paired differences of two arms, and the same with failures as losses.
+"""The paired differences of two arms by which a comparison is judged, and the same with failures as losses.
 
 A replicate is a fold (of a repeat) and seed. Over several cells its difference is the mean over them; a replicate
 counts where both arms finished it in every cell that they have finished any replicate of, so that every mean is over
@@ -38,10 +38,11 @@ class Gaps:
 
 @dataclass(frozen=True)
 class Evidence:
-    """One comparison to be judged: `common` over the replicates that both arms finished, `a_loses` and `b_loses` over
-    these and the failures of that arm as losses (None where it has none).
+    """The differences by which one comparison is judged.
 
-    `pairs` counts the pairs of trials behind `common`, `unpaired` the finished trials of either arm without a partner.
+    `common` is over the replicates that both arms finished. `a_loses` and `b_loses` count the failures of that arm as
+    losses beside them (None where it has none). `pairs` counts the pairs of trials behind `common`, `unpaired` the
+    finished trials of either arm without a partner.
     """
 
     common: Contrast
@@ -52,9 +53,11 @@ class Evidence:
     unpaired: int = 0
 
     def interval(self, alpha: float, level: float, mode: str = "max") -> tuple[float, float]:
-        """1 - alpha interval of the difference, which inverts the test used at `level`: it excludes 0 exactly where
-        `p_value` is at most alpha. Each end is the outer one of that over the common replicates and that with failures
-        as losses of the arm that this end favours."""
+        """1 - alpha interval of the difference: it excludes 0 exactly where the `p_value` at `level` is at most alpha.
+
+        Each end is the outer one of two: over the common replicates, and with failures as losses of the arm that this
+        end favours.
+        """
         lowest, highest = self._bounds(mode)
         return (
             min(_interval(one, alpha, level)[0] for one in lowest),
@@ -62,8 +65,10 @@ class Evidence:
         )
 
     def p_value(self, level: float, mode: str = "max") -> float:
-        """Two-sided p of no difference, by the test used at `level`: the larger of that over the common replicates and
-        that with the failures of the arm that is ahead as losses."""
+        """Two-sided p of no difference, by the test used at `level`.
+
+        It is the larger of two: over the common replicates, and with the failures of the arm that is ahead as losses.
+        """
         if self.common.difference == 0:
             return 1.0
         lowest, highest = self._bounds(mode)
@@ -72,8 +77,10 @@ class Evidence:
         return min(1.0, 2 * max(one.p_below(0.0, level) for one in highest))
 
     def equivalence_p(self, margin: float, level: float, mode: str = "max") -> float:
-        """p of a difference of `margin` or more: twice the larger one-sided p, so that it is at most alpha exactly
-        where the 1 - alpha interval lies within the margin."""
+        """P-value of a difference of `margin` or more: twice the larger one-sided p.
+
+        So it is at most alpha exactly where the 1 - alpha interval lies within the margin.
+        """
         lowest, highest = self._bounds(mode)
         above = max(one.p_above(-margin, level) for one in lowest)
         return min(1.0, 2 * max(above, *(one.p_below(margin, level) for one in highest)))
@@ -85,8 +92,10 @@ class Evidence:
 
 
 def _interval(one: Contrast, alpha: float, level: float) -> tuple[float, float]:
-    """The interval of a contrast. An end that is 0 but for rounding is 0, as the test counts it as a tie; where all
-    differences are equal and too few for the sign-flip test there is none."""
+    """The interval of a contrast, whose ends that are 0 but for rounding are 0, as the test counts a tie.
+
+    Where all differences are equal and too few for the sign-flip test, the interval is infinite.
+    """
     if one.n > 1 and one.standard_error == 0 and smallest_p(one.n) > alpha:
         return -math.inf, math.inf
     low, high = one.interval(alpha, level)
@@ -96,8 +105,11 @@ def _interval(one: Contrast, alpha: float, level: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class ItemScores:
-    """Scores of test items beside the rows of `paired_evidence`: of each row a - b for each group of items (None where
-    an arm has none), the test part that it is of, and the sizes of the groups of each test part."""
+    """Scores of test items beside the rows of `paired_evidence`.
+
+    `differences` has for each row a - b of each group of items (None where an arm has none), `parts` the test part of
+    each row, `sizes` the sizes of the groups of each test part.
+    """
 
     differences: Sequence[Any]
     parts: Sequence[str]
@@ -112,7 +124,7 @@ def paired_evidence(
     weights: ArrayLike | None = None,
     items: ItemScores | None = None,
 ) -> Evidence | None:
-    """The evidence of two arms, or None where no replicate is finished by both.
+    """Return the evidence of two arms, or None where no replicate is finished by both.
 
     `pairs` has a row for each replicate that is planned for both arms: `cell`, `fold` (named with its repeat; None on
     one split), `seed`, the values `a` and `b` (NaN where there is none), and whether it failed, `failed_a` and
@@ -153,8 +165,11 @@ def paired_evidence(
 def mean_contrast(
     values: pd.DataFrame, design: Design, *, weights: ArrayLike | None = None, items: ItemScores | None = None
 ) -> Contrast | None:
-    """The mean of one arm as a contrast with 0: `values` has `cell`, `fold`, `seed` and `value` for each of its trials;
-    a replicate that lacks a cell counts with those that it has. None without any."""
+    """Return the mean of one arm as a contrast with 0; None where it has no value.
+
+    `values` has `cell`, `fold`, `seed` and `value` for each of its trials. A replicate that lacks a cell counts with
+    those that it has.
+    """
     return _Rows(values, design, weights, items).contrast(values["value"].to_numpy(dtype=np.float64), whole=False)
 
 
@@ -177,8 +192,10 @@ class _Rows:
         return np.where(lost, sign * np.where(size < 0, np.nanmax(np.abs(d)), size)[self.cell], d)
 
     def contrast(self, d: Any, whole: bool = True) -> Contrast | None:
-        """The contrast of the means of `d` over cells, of the replicates that have every cell that any has (without
-        `whole`, any)."""
+        """The contrast of the means of `d` over cells, of the replicates that have every cell that any replicate has.
+
+        Without `whole` every replicate counts with the cells that it has.
+        """
         kept = np.isfinite(d)
         count, complete = self._complete(kept, whole)
         if not len(complete) or not kept.any():
@@ -206,8 +223,10 @@ class _Rows:
         return count, np.flatnonzero(count >= (len(np.unique(self.cell[kept])) if whole else 1))
 
     def _over_items(self, items: ItemScores, d: Any, complete: Any) -> Contrast:
-        """Seeds crossed with items: a test part's items are averaged over its cells, those of all parts set side by
-        side. A loss is one of every item."""
+        """The contrast of seeds crossed with items; a loss is one of every item.
+
+        The items of a test part are averaged over its cells, those of all parts are set side by side.
+        """
         rows = []
         for unit in complete.tolist():
             parts: dict[str, list[Any]] = {}

@@ -5,8 +5,8 @@ comparisons of that question are its family; alpha holds for the whole family, t
 Everything else that a report shows is exploratory and has no verdict.
 
 `overall` is the default: a family of pairs of arms is as small as a study has, and few replicates can decide nothing in
-a large one (five folds of three arms in six cells make 18 comparisons, each at .0028). Who asks where an effect
-holds, and has the replicates for it, declares `question: cells`.
+a large one (five folds of three arms in six cells make 18 comparisons, each at .0028). Who asks where an effect holds,
+and has the replicates for it, declares `question: cells`.
 """
 
 import itertools
@@ -17,21 +17,20 @@ from typing import Literal
 import numpy as np
 
 from contrasweep.errors import SpecError
-from contrasweep.statistics.checks import Floats, level
-from contrasweep.statistics.multiple import bonferroni, holm
+from contrasweep.statistics.checks import Floats, checked_level
 
 Question = Literal["overall", "cells"]
 
 
 @dataclass(frozen=True)
 class Family:
-    """`size` comparisons judged together at `alpha`; `margin` is the smallest difference of interest, in units of the
-    metric, below which arms are equivalent (None: nothing is called equivalent).
+    """`size` comparisons that are judged together at `alpha`.
 
-    Without a margin p-values are Holm's (1979). With one each comparison has two hypotheses, "no difference" and "a
-    difference of the margin or more", of which one at most is true; so alpha / size is enough for both. But a
-    comparison that is decided by the one may still err by the other, so that its share does not go on to the rest as in
-    Holm's procedure: every comparison keeps alpha / size (Shaffer 1986).
+    `margin` is the smallest difference of interest, in units of the metric, below which arms are equivalent (None:
+    nothing is called equivalent). Without a margin p-values are Holm's (1979). With one each comparison has two
+    hypotheses, "no difference" and "a difference of the margin or more", of which one at most is true; so alpha / size
+    is enough for both. But a comparison that is decided by the one may still err by the other, so that its share does
+    not go on to the rest as in Holm's procedure: every comparison keeps alpha / size (Shaffer 1986).
     """
 
     size: int
@@ -39,7 +38,7 @@ class Family:
     margin: float | None = None
 
     def __post_init__(self) -> None:
-        level(self.alpha)
+        checked_level(self.alpha)
         if self.size < 0:
             raise SpecError("a family has 0 or more comparisons", place="size", value=self.size)
         if self.margin is not None and not self.margin > 0:
@@ -60,9 +59,11 @@ class Family:
         return holm(p_values) if self.margin is None else bonferroni(p_values, self.size)
 
     def share(self, p_values: Sequence[float], index: int) -> float:
-        """The share of alpha that a comparison is tested at among these p-values: alpha over the comparisons that are
-        left at its step of Holm's procedure, or alpha / size where there is a margin. Its adjusted p is at most alpha
-        exactly where its own is at most this share."""
+        """The share of alpha that comparison `index` is tested at among these p-values.
+
+        It is alpha over the comparisons that are left at its step of Holm's procedure, or alpha / size where there is a
+        margin. The adjusted p is at most alpha exactly where its own is at most this share.
+        """
         if self.margin is not None:
             return self.level
         decided = int((self.adjusted(p_values) <= self.alpha).sum())
@@ -70,13 +71,15 @@ class Family:
         return self.alpha / max(1, len(p_values) - min(before, decided))
 
     def levels(self, decided: int) -> float:
-        """The level of the comparisons that are left once `decided` of them are: alpha over the number left (Holm's
-        step-down), or alpha / size where there is a margin. Group-sequential tests spend it over their looks."""
+        """The level of the comparisons that are left once `decided` of them are; group-sequential tests spend it.
+
+        It is alpha over the number left (Holm's step-down), or alpha / size where there is a margin.
+        """
         return self.alpha / max(1, self.size - decided) if self.margin is None else self.level
 
 
 def pairs_of(arms: Iterable[str], reference: str | None = None) -> list[tuple[str, str]]:
-    """The pairs of arms that are compared: each arm with the reference, or every two."""
+    """Return the pairs of arms that are compared: each arm with the reference, or every two."""
     names = list(dict.fromkeys(arms))
     if reference is None:
         return list(itertools.combinations(names, 2))
@@ -84,8 +87,31 @@ def pairs_of(arms: Iterable[str], reference: str | None = None) -> list[tuple[st
 
 
 def family_size(cells: Iterable[Collection[str]], reference: str | None = None, question: Question = "overall") -> int:
-    """How many comparisons a study of these cells makes; each cell is the arms that stand in it."""
+    """Count the comparisons of a study whose cells are these sets of arms."""
     by_cell = [pairs_of(arms, reference) for arms in cells]
     if question == "cells":
         return sum(map(len, by_cell))
     return len({frozenset(pair) for pairs in by_cell for pair in pairs})
+
+
+def holm(p_values: Sequence[float]) -> Floats:
+    """Return Holm's (1979) adjusted p-values [m], in the order given.
+
+    Rejecting those <= alpha keeps the chance of any false rejection in the family at alpha, whatever the tests'
+    dependence.
+    """
+    p = np.asarray(p_values, dtype=np.float64)
+    if p.ndim != 1 or not ((p >= 0) & (p <= 1)).all():
+        raise SpecError("p-values are a flat list of numbers from 0 to 1", place="p_values", value=list(p_values))
+    order = np.argsort(p, kind="stable")
+    steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(steps, 1)
+    return adjusted
+
+
+def bonferroni(p_values: Sequence[float], size: int | None = None) -> Floats:
+    """p-values times the number of comparisons (`size`, or as many as there are), at most 1."""
+    p = np.asarray(p_values, dtype=np.float64)
+    adjusted: Floats = np.minimum(p * (len(p) if size is None else size), 1)
+    return adjusted

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import special  # not stats or optimize, whose import takes longer than the rest of a plan
 
-from contrasweep.statistics.checks import level, overlap
+from contrasweep.statistics.checks import checked_level, overlap
 from contrasweep.statistics.design import SIGN_FLIP, Design
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.resampling import EXACT_UP_TO, attained_level, smallest_p
@@ -30,7 +30,7 @@ def power(n: int, effect: float, *, alpha: float = 0.05, train_fraction: float |
     test cannot reach alpha; for that test at the level its 2^n patterns attain, with half a replicate off for its
     coarseness (within 0.04 below the exact power for n <= 14; exact where only a unanimous sign rejects).
     """
-    alpha, effect = level(alpha), abs(effect)
+    alpha, effect = checked_level(alpha), abs(effect)
     if n < 2:
         return 0.0
     if train_fraction is not None:
@@ -80,8 +80,10 @@ def replicates_for(
 def detectable_effect(
     n: int, *, alpha: float = 0.05, train_fraction: float | None = None, power_wanted: float = POWER
 ) -> float:
-    """Smallest difference, in standard deviations of the paired differences, that n replicates decide with
-    chance `power_wanted`; infinity where they can decide nothing."""
+    """Smallest difference that n replicates decide with chance `power_wanted`; infinity where they can decide nothing.
+
+    In standard deviations of the paired differences.
+    """
 
     def short(effect: float) -> float:
         return power(n, effect, alpha=alpha, train_fraction=train_fraction) - power_wanted
@@ -92,16 +94,21 @@ def detectable_effect(
 
 
 def planned_power(design: Design, family: Family, *, what: str = "") -> "PlannedPower":
-    """What a design can answer for a family of comparisons, before anything is run. `what` names the family's question
-    in the sentences."""
+    """Say what a design can answer for a family of comparisons, before anything is run.
+
+    `what` names the family's question in the sentences.
+    """
     return PlannedPower(design, family, _detectable(design, family.level), what)
 
 
 @dataclass(frozen=True)
 class PlannedPower:
-    """What `design` decides in 80 % of studies, at the level of the family's first step (which a comparison has
-    whatever the others say): a true difference of `least` standard deviations of one trial's paired difference. Where
-    that spread is of the folds and not of training, more seeds of a fold do not lower it."""
+    """What `design` decides in 80 % of studies, at the level of the family's first step.
+
+    A comparison has that level whatever the others say. `least` is the true difference, in standard deviations of one
+    trial's paired difference. Where that spread is of the folds and not of training, more seeds of a fold do not lower
+    it.
+    """
 
     design: Design
     family: Family
@@ -154,9 +161,11 @@ class PlannedPower:
 
 @functools.lru_cache(maxsize=1024)  # 30 noncentral distributions; a remedy tries many designs
 def _detectable(design: Design, level: float) -> float:
-    """The smallest true difference, in standard deviations of one trial's paired difference, that the design decides at
-    `level` with chance `POWER` where all of the noise is of training. Over folds the standard error is as if the noise
-    of a fold's mean were the fold's own, which no number of seeds rules out."""
+    """The smallest true difference that the design decides at `level` with chance `POWER`, if all noise is of training.
+
+    In standard deviations of one trial's paired difference. Over folds the standard error is as if the noise of a
+    fold's mean were the fold's own, which no number of seeds rules out.
+    """
     if design.units < 2:
         return math.inf
     if not design.folds:

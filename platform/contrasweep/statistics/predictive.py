@@ -1,19 +1,23 @@
-"""PredictiveDraws of a comparison that is run on to more replicates, drawn from what is known of it.
+"""What the replicates so far predict of a larger design: what it would detect, and whether it decides a comparison.
 
 The noise is drawn from the distribution that its estimate leaves it (chi-squared, of each mean square), the true
 difference around the estimate, and then the replicates to come, which are judged with those that there are. Of the true
 difference it is taken to be known beforehand what one replicate would say of no difference (a unit-information prior,
 Kass and Wasserman 1995): without it an estimate that happens to be large would be believed, and too much be promised of
-what is undecided.
+what is undecided. The share of draws in which the comparison is decided is its assurance (O'Hagan, Stevens and Campbell
+2005).
 """
 
-from dataclasses import dataclass
-from typing import Any
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
+from scipy import special
 
-from contrasweep.statistics.components import SUBTRACTED, Components
-from contrasweep.statistics.design import Contrast, Design
+from contrasweep.statistics.design import SIGN_FLIP, SUBTRACTED, Components, Contrast, Design
+from contrasweep.statistics.power_of_designs import POWER, detectable_effect, t_power
+from contrasweep.statistics.resampling import EXACT_UP_TO, attained_level
 
 DRAWS = 2000
 """PredictiveDraws that are drawn: an assurance has a standard error of at most 0.011."""
@@ -21,8 +25,11 @@ DRAWS = 2000
 
 @dataclass(frozen=True)
 class PredictiveDraws:
-    """Of each [draws]: the variances of a difference, and the estimate of the larger design with its standard error and
-    degrees of freedom."""
+    """Draws [draws] of a comparison by a larger design.
+
+    `components` are the variances of one paired difference, `difference`, `error` and `degrees` the estimate of the
+    larger design with its standard error and degrees of freedom.
+    """
 
     components: Components
     difference: Any
@@ -31,8 +38,10 @@ class PredictiveDraws:
 
 
 def draw_predictive(now: Contrast, design: Design, fresh: bool) -> PredictiveDraws:
-    """The futures of a comparison that stands as `now` by the larger `design`, or by `fresh` replicates alone; from a
-    fixed seed, so the same on every machine."""
+    """Draw what the larger `design`, or `fresh` replicates alone, make of a comparison that stands as `now`.
+
+    The seed is fixed, so draws are the same on every machine.
+    """
     draw = _over_folds if now.design.folds else _over_items if now.design.items else _over_seeds
     return draw(now, design, np.random.default_rng(0), fresh)
 
@@ -116,7 +125,7 @@ def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
 
 
 def _over_items(now: Contrast, design: Design, rng: Any, fresh: bool) -> PredictiveDraws:
-    """Of seeds crossed with items: the mean square of seeds, and the variance as `components.crossed` has it."""
+    """Of seeds crossed with items: the mean square of seeds, and the variance as `design.crossed` has it."""
     parts, items, m, seeds = now.components, now.design.items or 1, now.design.seeds, design.seeds
     now_seeds = parts.residual + items * parts.seed
     of_seeds: Any = now_seeds * (m - 1) / _chi2(rng, m - 1)
@@ -130,3 +139,131 @@ def _over_items(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
     variance = np.maximum(np.maximum(by_seed + by_item - parts.residual, by_seed), by_item) / (seeds * items)
     spread = (by_seed / (seeds * items)) ** 2 / max(1, seeds - 1) + (by_item / (seeds * items)) ** 2 / (items - 1)
     return PredictiveDraws(components, difference, np.sqrt(variance), variance**2 / spread)
+
+
+RANGE = (0.1, 0.9)
+"""The quantiles of an assurance's range: it holds the chance of a decision for 80 % of what the noise may be."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The chance that `design` decides a comparison, and its `low` to `high` over what the noise may be."""
+
+    design: Design
+    assurance: float
+    low: float
+    high: float
+
+
+def predict(
+    now: Contrast, design: Design, level: float, margin: float | None = None, *, fresh: bool = False
+) -> Prediction | None:
+    """Return the chance that `design` decides at `level` a comparison that stands as `now`.
+
+    The design has the same replicates and more of them, or with `fresh` new ones alone. None where `now` says nothing
+    of the noise.
+    """
+    if now.n < 2 or now.standard_error == 0 or (now.design.items and now.design.seeds < 2):
+        return None
+    futures = draw_predictive(now, design, fresh)
+    decided = _decided(futures.difference, futures.error, futures.degrees, design, level, margin)
+    low, high = np.quantile(_chances(now, design, futures, level, margin, fresh), RANGE)
+    assurance = float(decided.mean())
+    return Prediction(design, assurance, min(float(low), assurance), max(float(high), assurance))
+
+
+def _decided(difference: Any, error: Any, degrees: Any, design: Design, level: float, margin: float | None) -> Any:
+    """Whether each is better, worse or equivalent."""
+    error = np.maximum(error, 1e-300)
+    attained, strictness = _attained(design, level)
+    decided = strictness * np.abs(difference) / error >= -special.stdtrit(degrees, attained / 2)
+    if margin is not None:
+        decided = decided | ((margin - np.abs(difference)) / error >= -special.stdtrit(degrees, level / 2))
+    return decided
+
+
+def _attained(design: Design, level: float) -> tuple[float, float]:
+    """The level that the test attains, and what its statistic loses by being coarse, as in `power_of_designs`."""
+    n = design.seeds
+    if design.test(level) != SIGN_FLIP or n > EXACT_UP_TO:
+        return level, 1.0
+    return attained_level(n, level), math.sqrt((n - 0.5) / n)
+
+
+def _chances(
+    now: Contrast, design: Design, futures: PredictiveDraws, level: float, margin: float | None, fresh: bool
+) -> Any:
+    """The chance of a decision for each of the drawn noises, by the normal distribution of the estimate to come."""
+    mean, shrink, before, after = moments(now, design, futures.components)
+    kept: Any = 0.0 if fresh else after / before
+    centre = mean + kept * (now.difference - mean)
+    spread = np.sqrt(np.maximum((1 - kept) ** 2 * shrink * before + after * (1 - kept), 1e-300))
+    error, degrees = np.sqrt(after), np.median(futures.degrees)
+    attained, strictness = _attained(design, level)
+    bound = -special.stdtrit(degrees, attained / 2) * error / strictness
+    chance: Any = special.ndtr((centre - bound) / spread) + special.ndtr((-centre - bound) / spread)
+    if margin is None:
+        return chance
+    room = np.minimum(np.maximum(0.0, margin + special.stdtrit(degrees, level / 2) * error), bound)
+    return chance + special.ndtr((room - centre) / spread) - special.ndtr((-room - centre) / spread)
+
+
+Unit = Literal["seeds", "repeats"]
+MOST_TIMES = 32
+"""No design of more than so many times the present replicates is proposed."""
+
+
+def resized(design: Design, unit: Unit, count: int) -> Design:
+    """The design with so many seeds, or repeats of its folds."""
+    return replace(design, seeds=count) if unit == "seeds" else replace(design, repeats=count)
+
+
+def count_of(design: Design, unit: Unit) -> int:
+    """How many seeds or repeats a design has."""
+    return design.seeds if unit == "seeds" else design.repeats
+
+
+def detectable_difference(now: Contrast, design: Design, level: float) -> float:
+    """The smallest true difference, in units of the metric, that `design` decides at `level` in 80 % of studies.
+
+    The noise is as `now` estimates it; the difference is infinite where nothing is known of it.
+    """
+    if now.n < 2 or now.standard_error == 0:
+        return math.inf
+    if not design.folds and not design.items:
+        return detectable_effect(design.seeds, alpha=level) * now.deviation
+    components, degrees = now.components, now.degrees
+    error = now.standard_error
+    if design != now.design:
+        if now.design.folds and now.design.seeds == 1:  # half of it, as the share that is of training is not known
+            components = Components(fold=components.fold / 2, residual=components.fold / 2)
+        error, degrees = math.sqrt(design.variance(components)), max(1.0, design.degrees(components))
+    if error == 0:
+        return math.inf
+    from scipy import optimize  # takes a third of a second to import
+
+    return error * float(optimize.brentq(lambda x: t_power(x, degrees, level) - POWER, 0, 1e5, xtol=1e-6))
+
+
+def enough(
+    now: Contrast, unit: Unit, level: float, margin: float | None = None, *, wanted: float = POWER, fresh: bool = False
+) -> Prediction | None:
+    """Return the smallest design that is predicted to decide the comparison with chance `wanted`.
+
+    It has more seeds or repeats (`unit`). None where none of up to `MOST_TIMES` times the present replicates is.
+    """
+    present = count_of(now.design, unit)
+
+    def at(count: int) -> Prediction | None:
+        tried = predict(now, resized(now.design, unit, count), level, margin, fresh=fresh)
+        return tried if tried is not None and tried.assurance >= wanted else None
+
+    low, high = 1 if fresh else present, present * MOST_TIMES
+    best = at(high)
+    while best is not None and high - low > max(1, low // 16):  # within the precision that an assurance has
+        middle = max(low + 1, min(high - 1, round(math.sqrt(low * high))))
+        if (tried := at(middle)) is not None:
+            best, high = tried, middle
+        else:
+            low = middle
+    return best

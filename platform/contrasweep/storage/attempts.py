@@ -52,7 +52,7 @@ class BegunTrial:
 
 
 @dataclass(frozen=True)
-class Claim:
+class Owner:
     """Who trains which trial, and since when."""
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
@@ -65,7 +65,7 @@ class Claim:
     trial: BegunTrial | None = None
 
 
-CLAIM_FILE = JsonFile(pydantic.TypeAdapter(Claim), 1, "the trial's next attempt writes it again")
+OWNER_FILE = JsonFile(pydantic.TypeAdapter(Owner), 1, "the trial's next attempt writes it again")
 """trials/<id>/attempt.json, written and read."""
 
 
@@ -77,10 +77,10 @@ class Attempt:
         self.records, self.trial_id = records, trial.id
         self.key = records.key(trial.id, ATTEMPT)
         begun = BegunTrial.of(trial)
-        before = None if fresh else read_claim(records, trial.id)
+        before = None if fresh else read_owner(records, trial.id)
         count = 1 if before is None else before.attempts + 1
-        self.claim = Claim(uuid.uuid4().hex, socket.gethostname(), os.getpid(), unix_time(), count, begun)
-        CLAIM_FILE.write(records.store, self.key, asdict(self.claim))
+        self.owner = Owner(uuid.uuid4().hex, socket.gethostname(), os.getpid(), unix_time(), count, begun)
+        OWNER_FILE.write(records.store, self.key, asdict(self.owner))
         self.asked = time.monotonic()
 
     def check(self) -> None:
@@ -91,10 +91,10 @@ class Attempt:
     def ask(self) -> None:
         """`AttemptSuperseded` where a later attempt has begun."""
         try:
-            latest = CLAIM_FILE.read(self.records.store, self.key)
-        except (FileNotFoundError, BrokenFileError):  # put aside, or damaged: it says nothing of a later attempt
-            latest = self.claim
-        if latest.token != self.claim.token:
+            latest = OWNER_FILE.read(self.records.store, self.key)
+        except (FileNotFoundError, BrokenFileError):  # archived, or damaged: it says nothing of a later attempt
+            latest = self.owner
+        if latest.token != self.owner.token:
             raise self.superseded(f"process {latest.pid} on {latest.host} has begun it again")
         self.asked = time.monotonic()
 
@@ -105,15 +105,15 @@ class Attempt:
         )
 
 
-def read_claim(records: StudyRecords, trial_id: str) -> Claim | None:
-    """The claim of a trial's latest attempt; None where nothing tells."""
+def read_owner(records: StudyRecords, trial_id: str) -> Owner | None:
+    """Who trains a trial, or did last; None where nothing tells."""
     try:
-        return CLAIM_FILE.read(records.store, records.key(trial_id, ATTEMPT))
+        return OWNER_FILE.read(records.store, records.key(trial_id, ATTEMPT))
     except (FileNotFoundError, BrokenFileError):
         return None
 
 
 def read_begun(records: StudyRecords, trial_id: str) -> tuple[BegunTrial, float] | None:
     """A trial that has begun, and since when its newest attempt trains it (unix seconds); None where nothing tells."""
-    claim = read_claim(records, trial_id)
-    return None if claim is None or claim.trial is None else (claim.trial, claim.since or time.time())
+    owner = read_owner(records, trial_id)
+    return None if owner is None or owner.trial is None else (owner.trial, owner.since or time.time())

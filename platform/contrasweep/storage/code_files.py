@@ -80,7 +80,7 @@ def read_sources(records: StudyRecords, digest: str) -> dict[str, str] | None:
 
 
 def kept_codes(records: StudyRecords) -> set[str]:
-    """The digests of all codes whose sources are kept, those of trials that were put aside too."""
+    """The digests of all codes whose sources are kept, those of trials that were archived too."""
     names = (key.rpartition("/")[2] for key in records.store.list(_key(records, "")))
     return {name.removesuffix(".zip") for name in names if name.endswith(".zip")}
 

@@ -1,36 +1,32 @@
 """A study of thousands of trials, read at once: its records and its reports, compacted into few files.
 
-An object store takes minutes for ten thousand small objects and a second for a few large ones (`compact_parts`). All
-of them are derived and may be deleted: a row counts only while its `etag` is the one that the trial's record.json has
-now (`Store.etags`), and what belongs to a record is written before it and never after. So nobody need invalidate them,
-and no lock is taken: the driver writes them as trials end, and whoever reads a study much of which they lack writes
-what is missing, where the storage lets it.
+    <study>/compact/<kind>/<digest>.parquet    trial_id, etag, and what the kind has, of some thousand trials
+
+An object store takes minutes for ten thousand small objects and a second for a few large ones. The files, parts, are
+derived and may be deleted: a row counts only while its `etag` is the one that the trial's record.json has now
+(`StudyRecords.etags`), and what belongs to a record is written before it and never after. So nobody need invalidate
+them, and no lock is taken: the driver writes them as trials end, and whoever reads a study much of which they lack
+writes what is missing, where the storage lets it. A part is named by the digest of the trials and etags in it, so two
+that write the same trials write the same part. A row without a step stands for a trial that has no such file, so that
+nobody asks for it again.
 """
 
 import contextlib
+import hashlib
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from contrasweep.errors import BrokenFileError
-from contrasweep.storage.compact_parts import (
-    CURVES,
-    KINDS,
-    PART_TRIALS,
-    RECORDS,
-    SYSTEMS,
-    empty_rows,
-    read_parts,
-    write_parts,
-)
-from contrasweep.storage.read_limit import MAX_TRIAL_READ
+from contrasweep.errors import BrokenFileError, StorageError
+from contrasweep.storage.parquet_file import decode_table, encode_table, is_number, is_text
 from contrasweep.storage.record import Record
-from contrasweep.storage.records import SYSTEM, StudyRecords
+from contrasweep.storage.records import MAX_TRIAL_READ, SYSTEM, StudyRecords
 from contrasweep.storage.store import LocalStore
 
 if TYPE_CHECKING:
@@ -41,6 +37,19 @@ RECOMPACT_FRACTION = 0.1  # of the trials: whoever reads a growing study compact
 TRIALS_PER_LISTING = 200  # a page of a listing holds a thousand keys, and a trial has about five
 TRIALS_PER_TABLE = 500  # joined at a time: ten thousand tables of a dozen rows take a gigabyte
 THREADS, LOCAL_THREADS = 16, 4  # that wait for an object store; that decode what a disk gives at once
+PART_TRIALS = 2_500
+"""Trials in a part that is full. One with fewer than half of that is written anew with what comes next."""
+RECORDS, CURVES, SYSTEMS = KINDS = ("records", "curves", "system")
+PART_THREADS = 8
+
+
+def _is_content(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_large_binary(kind))
+
+
+_IDS = {"trial_id": is_text, "etag": is_text}
+_STEPS = {**_IDS, "step": pa.types.is_integer}
+_COLUMNS = {RECORDS: {**_IDS, "record": _is_content}, CURVES: _STEPS, SYSTEMS: _STEPS}
 _FILES = {CURVES: "metrics.parquet", SYSTEMS: SYSTEM}
 
 
@@ -50,8 +59,14 @@ def read_records(
     broken: list[BrokenFileError] | None = None,
     only: Collection[str] | None = None,
 ) -> dict[str, Record]:
-    """The records of the trials in `etags` (trial id -> etag, from `record_etags`), or of those that are in `only`.
-    What is broken is left out and added to `broken`; without such a list it is raised."""
+    """Return the records of the trials in `etags`, or of those that are in `only`.
+
+    Args:
+        records: The study's records.
+        etags: Trial id -> etag of every trial that has a record (`StudyRecords.etags`).
+        broken: Gets the errors of broken files, whose trials are left out; without it they are raised.
+        only: Ids of trials.
+    """
     if not etags:
         return {}  # a plan of a new study need not wait for pandas, which PyArrow imports with its first array
     wanted = [trial_id for trial_id in etags if only is None or trial_id in only]
@@ -85,14 +100,9 @@ def read_system(
     return frame
 
 
-def record_etags(records: StudyRecords) -> dict[str, str]:
-    """Trial id -> etag of its record, for every trial that has one."""
-    return records.etags()
-
-
 def compact_finished(records: StudyRecords, stop: threading.Event) -> None:
     """Compact what has a record and is in no part yet. Once `stop` is set it ends early and writes nothing more."""
-    etags = record_etags(records)
+    etags = records.etags()
     if len(etags) < MIN_OBJECTS_TO_COMPACT:
         return
     for kind in KINDS:
@@ -195,3 +205,107 @@ def _with_etags(tables: Mapping[str, pa.Table], etags: Mapping[str, str]) -> pa.
         name: pa.array(np.repeat(np.array(values, dtype=object), lengths), pa.string()) for name, values in own.items()
     }
     return pa.table(columns | {name: whole[name] for name in whole.column_names})
+
+
+@dataclass(frozen=True)
+class Part:
+    """A compacted file: its key, and its rows of trials whose records are as they were when it was written."""
+
+    key: str
+    rows: pa.Table
+    trials: frozenset[str]
+
+    @property
+    def full(self) -> bool:
+        """Whether it stays as it is when more trials are compacted."""
+        return len(self.trials) >= PART_TRIALS // 2
+
+
+def empty_rows(kind: str) -> pa.Table:
+    """No rows of a kind."""
+    own = {"record": pa.array([], pa.large_binary())} if kind == RECORDS else {"step": pa.array([], pa.int64())}
+    return pa.table({"trial_id": pa.array([], pa.string()), "etag": pa.array([], pa.string()), **own})
+
+
+def kind_of(key: str) -> str | None:
+    """The kind of compacted file that `key` below a study is; None where it is none."""
+    folder, _, name = key.removeprefix("compact/").partition("/")
+    return folder if key.startswith("compact/") and key.endswith(".parquet") and folder in KINDS and name else None
+
+
+def read_parts(records: StudyRecords, kind: str, etags: Mapping[str, str], *, ids_of_full: bool = False) -> list[Part]:
+    """The parts of a kind with the rows that hold; no trial stands in two. One that cannot be read has no rows, because
+    it can be made again. With `ids_of_full`, rows of full parts are trial_id and etag alone."""
+    keys = sorted(
+        key for key in records.store.list(f"{records.study}/compact/{kind}") if _kind_below(records, key) == kind
+    )
+    if not keys:
+        return []
+    now = pa.array([f"{trial_id} {etag}" for trial_id, etag in etags.items()], pa.string())
+
+    def read(key: str) -> Part:
+        table = _read(records, key, kind)
+        rows = table.filter(pc.is_in(pc.binary_join_element_wise(table["trial_id"], table["etag"], " "), now))
+        part = Part(key, rows, frozenset(rows["trial_id"].unique().to_pylist()))
+        return replace(part, rows=rows.select(list(_IDS))) if ids_of_full and part.full else part
+
+    parts, taken = list[Part](), frozenset[str]()
+    with ThreadPoolExecutor(PART_THREADS) as pool:
+        for part in pool.map(read, keys):
+            if twice := part.trials & taken:
+                others = pc.invert(pc.is_in(part.rows["trial_id"], pa.array(sorted(twice), pa.string())))
+                part = Part(part.key, part.rows.filter(others), part.trials - taken)
+            parts.append(part)
+            taken |= part.trials
+    return parts
+
+
+def _read(records: StudyRecords, key: str, kind: str) -> pa.Table:
+    """All rows of a part; none where it is missing or broken."""
+    try:
+        table = decode_part(records.store.read(key), f"{records.store.uri}/{key}", kind)
+        return table.cast(pa.schema([(column, _type(column)) for column in table.column_names]))
+    except (FileNotFoundError, BrokenFileError, pa.ArrowException):
+        return empty_rows(kind)
+
+
+def decode_part(data: bytes, file: str, kind: str) -> pa.Table:
+    """The table in the content of a compacted file; `BrokenFileError` where it is broken."""
+    remedy = "delete it, and it is made again from the trials' own files"
+    return decode_table(data, file, remedy, _COLUMNS[kind], None if kind == RECORDS else is_number)
+
+
+def write_parts(records: StudyRecords, kind: str, parts: Sequence[Part], fresh: pa.Table) -> None:
+    """Write the rows `fresh`, all of trials that are in no part, together with those of the parts that are not full,
+    which are deleted then. Nothing is said of a storage that one may only read."""
+    small = [part for part in parts if not part.full]
+    rows = pa.concat_tables([*(part.rows for part in small), fresh], promote_options="default")
+    written = set[str]()
+    with contextlib.suppress(StorageError):
+        for chunk in _chunks(rows):
+            key = f"{records.study}/compact/{kind}/{_name(chunk)}.parquet"
+            records.store.write(key, encode_table(chunk))
+            written.add(key)
+        for part in small:
+            if part.key not in written:
+                records.store.delete(part.key)
+
+
+def _chunks(rows: pa.Table) -> Iterator[pa.Table]:
+    trials = rows["trial_id"].unique()
+    for first in range(0, len(trials), PART_TRIALS):
+        yield rows.filter(pc.is_in(rows["trial_id"], trials[first : first + PART_TRIALS])).combine_chunks()
+
+
+def _name(rows: pa.Table) -> str:
+    pairs = set(zip(rows["trial_id"].to_pylist(), rows["etag"].to_pylist(), strict=True))
+    return hashlib.sha256("\n".join(f"{trial_id} {etag}" for trial_id, etag in sorted(pairs)).encode()).hexdigest()[:32]
+
+
+def _kind_below(records: StudyRecords, key: str) -> str | None:
+    return kind_of(key.removeprefix(f"{records.study}/"))
+
+
+def _type(column: str) -> pa.DataType:
+    kinds = {"trial_id": pa.string(), "etag": pa.string(), "record": pa.large_binary(), "step": pa.int64()}
+    return kinds.get(column, pa.float64())

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from contrasweep.errors import StorageError
-from contrasweep.storage.names import is_key
-from contrasweep.storage.read_limit import MAX_READ, too_large
+from contrasweep.storage.names import MAX_READ, is_key, too_large
 
 T = TypeVar("T")
 Info = dict[str, object]

@@ -11,10 +11,12 @@ ends.
 
 import os
 import socket
+import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -191,3 +193,17 @@ class Lease:
             self.store.write(self._key(self.generation), self._content())
         except (StorageError, OSError):
             return  # it ends by itself
+
+
+@contextmanager
+def exclusive_driver(records: StudyRecords) -> Iterator[Lease]:
+    """Hold the study's lease, since two drivers would train the same trials twice.
+
+    `ContrasweepError` if another process holds the lease and lives.
+    """
+    lease = Lease(records, lambda text: print(text, file=sys.stderr, flush=True))
+    lease.acquire()
+    try:
+        yield lease
+    finally:
+        lease.release()

@@ -1,4 +1,4 @@
-"""Names that come out of a storage, or from a trainable or user, are checked here before a path is made of them."""
+"""Names and sizes of what comes out of a storage, or from a trainable or user: checked before they are used."""
 
 import re
 from pathlib import Path
@@ -6,12 +6,14 @@ from typing import Annotated
 
 import pydantic
 
-from contrasweep.errors import SpecError
+from contrasweep.errors import BrokenFileError, SpecError
 
 MAX_NAME = 200
 MAX_FILE_NAME = 500
 MAX_LEVELS = 20
 MAX_KEY, MAX_KEY_LEVELS = 1024, 100  # a name of a file below those of its study, trial and checkpoint
+MAX_READ = 4 * 2**30
+"""Bytes of an object that is read at once: a forged one may have any size."""
 _ORDINARY = re.compile(r"(?:[\w-][\w.=-]{0,199}/){0,99}[\w-][\w.=-]{0,199}", re.ASCII)
 
 
@@ -77,6 +79,12 @@ def local_path(text: str | Path, place: str = "storage") -> Path:
         hint = "; ".join(filter(None, [str(error).rstrip(".").lower(), hint]))
         raise SpecError("this machine can have no such path", place=place, value=str(text), hint=hint) from None
     return path
+
+
+def too_large(uri: str, key: str, size: int, limit: int) -> BrokenFileError:
+    """Return the error for an object that is not read because of its size, in bytes."""
+    problem = f"it has {size:,} bytes, and {limit:,} are read"
+    return BrokenFileError(f"{uri}/{key}", problem, "nothing here writes such a one; delete it")
 
 
 Name = Annotated[str, pydantic.AfterValidator(check_name)]

@@ -2,7 +2,7 @@
 
 <study>/study.json                          the resolved spec, versions, plan digest
 <study>/code/<digest>.zip, .json            sources and modules of the code that made trials; see `code_files`
-<study>/superseded/<when>/...               what was put aside on purpose; see `superseded`
+<study>/archive/<when>/...               what was archived on purpose; see `archive`
 <study>/trials/<id>/metrics.parquet         every report
 <study>/trials/<id>/system.parquet          what it used over time: memory, GPU, the host's cores
 <study>/trials/<id>/items.parquet           one value per test item, where the trainable gives them
@@ -27,7 +27,6 @@ from contrasweep.rows import ItemColumns, Row
 from contrasweep.storage.json_file import MAX_BYTES
 from contrasweep.storage.names import check_file_name, check_name
 from contrasweep.storage.parquet_file import decode_table, encode_table, is_number, is_value
-from contrasweep.storage.read_limit import MAX_TRIAL_READ, MAX_TRIAL_VALUES
 from contrasweep.storage.record import RECORD_FILE, Record
 from contrasweep.storage.store import Store, open_store
 from contrasweep.storage.study_document import STUDY_FILE, StudyDocument
@@ -38,6 +37,11 @@ GROUP = "group"
 """The items that are no scores: what each item is from."""
 REPORT_COLUMNS = ("step", "time", "trial_id", "etag")
 """What a column beside metrics is called, there or where reports of many trials stand together."""
+
+MAX_TRIAL_READ = 2**28
+"""Bytes that are read of one trial's reports, of what it used, or of its items."""
+MAX_TRIAL_VALUES = 20_000_000
+"""Values that are read of one of these: a million reports of twenty metrics."""
 
 SYSTEM = "system.parquet"
 RECORD = "record.json"
@@ -111,7 +115,7 @@ class StudyRecords:
         begun = {key.split("/")[-3] for key in keys if key.endswith("/checkpoint/latest.json")}
         return begun - self.finished() if begun else begun
 
-    def touched(self) -> set[str]:
+    def with_files(self) -> set[str]:
         """Ids of the trials of which anything but a record is there."""
         folder = f"{self.study}/trials/"
         return {key.removeprefix(folder).partition("/")[0] for key in self.store.list(folder)}

@@ -21,16 +21,17 @@ from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 
 from contrasweep.errors import StorageError
-from contrasweep.storage.names import is_key
-from contrasweep.storage.read_limit import MAX_READ, too_large
-from contrasweep.storage.s3_errors import (
+from contrasweep.storage.names import MAX_READ, is_key, too_large
+from contrasweep.storage.s3_retry import (
     CONDITION_UNSUPPORTED,
     PRECONDITION_FAILED,
+    Allowance,
     CorruptedObject,
+    Retry,
     error_code,
+    positive_number,
     storage_error,
 )
-from contrasweep.storage.s3_retry import Allowance, Retry, positive_number
 
 PART_BYTES = 8 * 2**20
 THREADS = 4

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from contrasweep.errors import StorageError
-from contrasweep.storage.names import is_key, local_path
-from contrasweep.storage.read_limit import MAX_READ, too_large
+from contrasweep.storage.names import MAX_READ, is_key, local_path, too_large
 
 COPY_BYTES = 2**20
 

@@ -5,7 +5,19 @@ from collections.abc import Iterable
 
 from contrasweep.errors import SpecError
 
-STUDIES = ("calibration", "datasets", "code", "compact", "lease", "looks", "records", "search", "superseded", "trials")
+STUDIES = (
+    "archive",
+    "archive",
+    "calibration",
+    "datasets",
+    "code",
+    "compact",
+    "lease",
+    "looks",
+    "records",
+    "search",
+    "trials",
+)
 """Folders of a storage."""
 COLUMNS = ("trial_id", "arm", "fold", "seed", "status", "step", "time", "etag", "value", "weight", "side", "cell")
 """What a table of trials has beside axes and metrics."""

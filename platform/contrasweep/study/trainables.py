@@ -8,8 +8,8 @@ from typing import Any
 import pydantic
 
 from contrasweep.canonical import Config
-from contrasweep.code.roots import FILE, dotted_paths
-from contrasweep.commands import COMMAND, PATH, words
+from contrasweep.code.entry_points import FILE, dotted_paths
+from contrasweep.commands import COMMAND, PATH, placeholders
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
 from contrasweep.imports import TRAINING, errors_named, import_path, is_installed
@@ -113,7 +113,7 @@ def _untrained(study: Study) -> str:
 def _unplaced(name: str, arm: Arm, axes: Collection[str]) -> str:
     """What of the settings of an arm with a command no placeholder of it names."""
     command = arm.config[COMMAND]
-    keys = words.unplaced(command, dict.fromkeys([*dotted.flatten(arm.config), *arm.space, *axes]))
+    keys = placeholders.unplaced(command, dict.fromkeys([*dotted.flatten(arm.config), *arm.space, *axes]))
     return (
         f"the command of arm {name} has no placeholder for {', '.join(keys)}: whether it reads "
         f"{'it' if len(keys) == 1 else 'them'} from CONTRASWEEP_TRIAL cannot be checked"

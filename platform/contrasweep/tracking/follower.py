@@ -212,7 +212,7 @@ class Follower:
     def read(self) -> list[Record]:
         """The records that have come or changed since they were last read."""
         etags = self.records.etags()
-        for trial_id in self._etags.keys() - etags.keys():  # put aside: it runs again
+        for trial_id in self._etags.keys() - etags.keys():  # archived: it runs again
             self._drop(trial_id)
         changed = {trial_id for trial_id, etag in etags.items() if self._etags.get(trial_id) != etag}
         broken: list[BrokenFileError] = []

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from contrasweep import canonical
-from contrasweep.code import PresentCode
+from contrasweep.code import CurrentCode
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.rows import Row
@@ -75,7 +75,7 @@ class SweepSource:
         """`refused` are trials with a record that says that they fitted no host: they are handed out again."""
         self.refused = set(refused)
         self.plan, self.records, self.confirmed = plan, records, confirmed
-        self.present = PresentCode(plan.functions)
+        self.current = CurrentCode(plan.functions)
         self.searches: dict[str, Search] = {}
         self.turns = deque(order(plan.study))
         self.confirmation: dict[str, deque[Trial]] = {}
@@ -185,7 +185,7 @@ class SweepSource:
         known: dict[str, list[Record]] = {}
         for name in study.warm_start:
             earlier = StudyRecords(self.records.storage, name)
-            for record in earlier_results(earlier, [trainable], self.present)[0]:
+            for record in earlier_results(earlier, [trainable], self.current)[0]:
                 searched = drawn_from(declared.space, record.config)
                 alike = record.data.name == self.plan.data.name and self._unseen(record)
                 fits = alike and search.fits(declared.space, searched, record.config)

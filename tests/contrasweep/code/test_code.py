@@ -235,9 +235,9 @@ def test_an_installed_package_counts_by_its_version_unless_it_came_from_a_folder
     assert "loose" in version.modules, "no distribution says what it is"
     assert "bought" not in version.modules
     assert version.distributions == {"bought-goods": "1.5"}
-    from contrasweep.code import distributions
+    from contrasweep.code import finder
 
-    distributions.distribution_of.cache_clear()
+    finder.distribution_of.cache_clear()
     package.write({"site-packages/Bought_Goods-1.5.dist-info/direct_url.json": '{"url": "file:///x", "dir_info": {}}'})
     assert "bought" in package.code().version.modules
 

@@ -13,10 +13,9 @@ import pytest
 
 from contrasweep import Arm, SpecError, data
 from contrasweep.code import code_of, dotted_paths
-from contrasweep.commands import PATH, words
-from contrasweep.commands.metrics import MetricsFile
+from contrasweep.commands import PATH, placeholders
 from contrasweep.commands.process import CommandFailed, Process
-from contrasweep.commands.trainable import train
+from contrasweep.commands.trainable import MetricsFile, train
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.record import Status
 from contrasweep.storage.records import StudyRecords
@@ -179,7 +178,7 @@ def test_children_of_a_command_end_with_its_trial(tmp_path):
 
 
 def test_a_command_that_ends_before_its_start_is_heard_of_has_ended(tmp_path, monkeypatch):
-    """Both words of its guardian come in one read then."""
+    """Both words of its supervisor come in one read then."""
     started = Process._started
 
     def late(process):
@@ -244,7 +243,7 @@ def test_a_command_is_short_for_the_trainable_that_runs_it():
 def test_placeholders_take_settings_by_dotted_name_and_anything_but_text_as_json():
     values = {"loss": {"name": "ocl", "sigma": 0.5}, "widths": [1, 2], "fold": None, "flag": True}
     given = ["x", "{loss.name}-{loss.sigma}", "{widths}", "{fold}", "{flag}", "{loss}", "{ }"]
-    assert words.filled(given, values) == [
+    assert placeholders.filled(given, values) == [
         "x",
         "ocl-0.5",
         "[1, 2]",

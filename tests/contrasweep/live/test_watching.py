@@ -15,9 +15,8 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
 from contrasweep.live import live_file, logs
 from contrasweep.live.lines import Lines
-from contrasweep.live.live_file import LIVE, LIVE_FILE
+from contrasweep.live.live_file import LIVE, LIVE_FILE, watch
 from contrasweep.live.state import ArmState, RunningTrial, RunState
-from contrasweep.live.watching import watch
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument

@@ -10,9 +10,9 @@ from contrasweep import AblationGrid, Arm
 from contrasweep.cluster.inventory import Gpu, Inventory, Node
 from contrasweep.data.published import described
 from contrasweep.errors import SpecError
-from contrasweep.planning.facade import plan, plan_staged
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.learned import Learned
+from contrasweep.planning.planner import plan, plan_staged
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = str(ROOT / "docs/cluster/example-inventory.yaml")

@@ -164,8 +164,8 @@ def test_a_long_plan_is_simulated_in_part(tmp_path, cluster, monkeypatch):
 def test_times_from_other_hosts_are_scaled_by_speed_and_said_to_be_from_there(tmp_path, cluster):
     cluster.write_text(CLUSTER.replace("gpu: H100,", "gpu: H100, gpu_speed: 4,"))
     here = planned(grid(), tmp_path, cluster, seconds=900.0, notes={"gpu_type": "H100"})
-    assert here.lots[0].seconds == 3600.0 and not any("time is" in text for text in here.warnings)
-    assert {f.lot.arm: f.capacity.placements[0].gpu for f in here.lots} == {"quarter": "T4", "large": "H100"}
+    assert here.rows[0].seconds == 3600.0 and not any("time is" in text for text in here.warnings)
+    assert {row.planned.arm: row.capacity.placements[0].gpu for row in here.rows} == {"quarter": "T4", "large": "H100"}
     assert here.hours == 1.0, "an hour on a T4; on an H100 a quarter of one"
     cpu = planned(grid(name="t"), tmp_path, cluster, seconds=900.0)
     assert "time is what trials took on cpu; these hosts have H100, T4" in cpu.warnings

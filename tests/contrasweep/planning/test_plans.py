@@ -4,8 +4,8 @@ import pytest
 from sweeps import drive, record_of, sweep
 
 from contrasweep import AblationGrid, Arm
-from contrasweep.planning.facade import plan
 from contrasweep.planning.forecast import forecast
+from contrasweep.planning.planner import plan
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tuning.source import Finished
@@ -73,7 +73,7 @@ def test_one_forecast_counts_what_is_left_of_either(study, tmp_path):
     after = forecast(planned, str(tmp_path))
     assert before.hours is None and after.hours == 0.0
     assert sum(row["trials"] for row in before.packing) == len(trials) and not after.packing
-    assert len(after.lots) == len(planned.cells) == len(before.to_dict()["table"])
+    assert len(after.rows) == len(planned.cells) == len(before.to_dict()["table"])
     assert f"trials    {planned.total}: " in before.to_text()
 
 

@@ -9,7 +9,7 @@ from sweeps import ARMS, finished, sweep
 
 import contrasweep as cs
 from contrasweep.errors import SpecError
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.report import render
 from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned

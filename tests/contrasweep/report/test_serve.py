@@ -18,7 +18,6 @@ from contrasweep.live.state import RunningTrial, RunState
 from contrasweep.report import html_report, report_data
 from contrasweep.report.serve import LivePage, server_of
 from contrasweep.running.prepare import study_document
-from contrasweep.storage import compact
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
@@ -131,8 +130,8 @@ def test_a_page_is_packed_for_who_can_unpack_it(served):
 
 
 def test_records_are_listed_again_only_when_the_run_tells_of_one_or_after_a_while(served, monkeypatch):
-    listed, etags = [], compact.record_etags
-    monkeypatch.setattr(compact, "record_etags", lambda records: listed.append(1) or etags(records))
+    listed, etags = [], StudyRecords.etags
+    monkeypatch.setattr(StudyRecords, "etags", lambda records: listed.append(1) or etags(records))
 
     def look():
         served.live._now = (0.0, "")

@@ -7,14 +7,14 @@ import pytest
 from looks import drive_looks, noise
 
 from contrasweep import AblationGrid, Arm, Replicates
-from contrasweep.planning.facade import plan
 from contrasweep.planning.forecast import forecast
-from contrasweep.planning.sizes import other_question, planned_sizes
+from contrasweep.planning.planner import plan
+from contrasweep.planning.power import other_question, planned_sizes
 from contrasweep.report import render
 from contrasweep.results.results import Results
 from contrasweep.statistics.family import Family
-from contrasweep.statistics.sizes import detectable_difference
-from contrasweep.storage.looks import read_looks
+from contrasweep.statistics.predictive import detectable_difference
+from contrasweep.storage.interim_log import read_looks
 from contrasweep.storage.records import StudyRecords
 
 

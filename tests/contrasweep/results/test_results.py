@@ -20,11 +20,11 @@ from contrasweep.report.trials import figures
 from contrasweep.results.items import by_item
 from contrasweep.results.results import Results
 from contrasweep.running.prepare import study_document
+from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.code_files import write_code
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
-from contrasweep.storage.superseded import put_aside
 from contrasweep.tracking.mlflow.description import final_tags
 
 DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(5))
@@ -317,7 +317,7 @@ def test_cells_of_older_code_are_marked_and_every_form_of_the_table_says_what_ch
 
 
 @pytest.mark.slow
-def test_mlflow_has_the_diff_of_superseded_code_to_the_present(study, tmp_path, monkeypatch):
+def test_mlflow_has_the_diff_of_archived_code_to_the_present(study, tmp_path, monkeypatch):
     plan, records = study
     monkeypatch.syspath_prepend(str(tmp_path))
     refs = []
@@ -337,15 +337,15 @@ def test_mlflow_has_the_diff_of_superseded_code_to_the_present(study, tmp_path, 
         return write_files(load("made-up", storage=str(tmp_path)), tmp_path / name)[0]
 
     made_by(refs[0])
-    put_aside(records, list(recorded), "own_method.py changed")
+    archive_trials(records, list(recorded), "own_method.py changed")
     made_by(refs[1])
     diff = files("again")["code.diff"].read_text()
     assert "-WIDTH = 16\n+WIDTH = 32\n" in diff and f"--- {refs[0].digest}/own_method.py" in diff
     assert not load("made-up", storage=str(tmp_path)).table().notes, "no cell is of mixed code"
-    put_aside(records, list(recorded), "removed, and made again by the same code")
+    archive_trials(records, list(recorded), "removed, and made again by the same code")
     made_by(refs[1])
     assert files("same")["code.diff"].read_text() == diff
-    put_aside(records, list(recorded), "back to the first")
+    archive_trials(records, list(recorded), "back to the first")
     made_by(refs[0])
     assert "-WIDTH = 32\n+WIDTH = 16\n" in files("back")["code.diff"].read_text()
 
@@ -354,14 +354,14 @@ def test_one_code_for_all_or_none_known_is_no_note(study, tmp_path):
     assert load("made-up", storage=str(tmp_path)).table().notes == ()
 
 
-def test_the_html_report_and_mlflows_tags_have_the_code_and_what_was_put_aside(study, tmp_path):
+def test_the_html_report_and_mlflows_tags_have_the_code_and_what_was_archived(study, tmp_path):
     plan, records = study
     code = CodeRef("0123456789abcdef", commit="f" * 40, dirty=True)
     for trial in plan.trials:
         records.write(dataclasses.replace(records.read_one(trial.id), code=code))
     tags = final_tags(records.read_one(plan.trials[0].id))
     assert (tags["code"], tags["mlflow.source.git.commit"], tags["code.dirty"]) == (code.digest, code.commit, "true")
-    put_aside(records, [plan.trials[0].id], "removed")
+    archive_trials(records, [plan.trials[0].id], "removed")
     page = render(load("made-up", storage=str(tmp_path)), "html").decode()
     again = " ".join(page[page.index("To run it again</h2>") :].split())
-    assert code.digest in again and f"{code.commit} with changes" in again and "1 trial was put aside" in again
+    assert code.digest in again and f"{code.commit} with changes" in again and "1 trial was archived" in again

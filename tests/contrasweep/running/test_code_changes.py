@@ -3,13 +3,13 @@
 import pytest
 
 from contrasweep import AblationGrid, Arm, SpecError, plan
-from contrasweep.code import PresentCode
+from contrasweep.code import CurrentCode
 from contrasweep.running.code_changes import CodeChanged, decide
 from contrasweep.running.study_code import StudyCode
 from contrasweep.running.worker.execution import Execution
+from contrasweep.storage.archive import list_archived
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
-from contrasweep.storage.superseded import put_aside_so_far
 
 METHOD = """
 import pathlib, tempfile
@@ -42,11 +42,11 @@ class Study:
     def execution(self, trial):
         namespace = {}
         exec(compile(self.file.read_text(), "edited", "exec"), namespace)
-        code = StudyCode(self.records, PresentCode({}), print).of(trial)
+        code = StudyCode(self.records, CurrentCode({}), print).of(trial)
         return Execution(trial, namespace["train"], self.records, metric="accuracy", code=code)
 
     def decide(self, **options):
-        return decide(self.plan, self.records, PresentCode({}), **options)
+        return decide(self.plan, self.records, CurrentCode({}), **options)
 
     def edit(self):
         self.file.write_text(self.file.read_text().replace("STEP = 1", "STEP = 2"))
@@ -113,7 +113,7 @@ def test_a_failed_trial_goes_on_under_the_same_code_and_starts_over_under_anothe
     study.decide()  # what failed is in no table
     assert study.decide(retry_failed=True).carry_out(study.records) == {t.id for t in trials}
     assert study.records.begun() == study.records.finished() == set()
-    assert put_aside_so_far(study.records)[0].reason == "failed, and the code has changed since"
+    assert list_archived(study.records)[0].reason == "failed, and the code has changed since"
 
 
 def test_a_record_without_code_is_of_other_code(study):

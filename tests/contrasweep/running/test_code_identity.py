@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from command_line import contrasweep
 
-from contrasweep.running.locks import exclusive_driver
+from contrasweep.storage.archive import list_archived
+from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.records import StudyRecords
-from contrasweep.storage.superseded import put_aside_so_far
 
 METHOD = """
 from mythesis.helpers import scale
@@ -180,17 +180,17 @@ def test_trials_of_other_code_run_again_and_come_back(thesis):
     assert "†" not in again.stdout
     assert old not in thesis.codes()
     assert thesis.values()["a", 0] == pytest.approx(values["a", 0] / 2)
-    state, (part,) = thesis.state(), put_aside_so_far(thesis.records)
+    state, (part,) = thesis.state(), list_archived(thesis.records)
     for key, content in before.items():
         if "/trials/" in key:
-            assert state[key.replace("/trials/", f"/superseded/{part.when}/trials/")] == content
+            assert state[key.replace("/trials/", f"/archive/{part.when}/trials/")] == content
         elif "/records/" in key:
-            assert state[key.replace("/records/", f"/superseded/{part.when}/trials/")] == content
-    assert "superseded" in thesis("code", "own").stdout
+            assert state[key.replace("/records/", f"/archive/{part.when}/trials/")] == content
+    assert "archived" in thesis("code", "own").stdout
     assert thesis("restore", "own", "--yes").returncode == 0
     assert thesis.codes() == {old}
     assert thesis.values() == values
-    (part,) = put_aside_so_far(thesis.records)
+    (part,) = list_archived(thesis.records)
     assert len(part.trial_ids) == 6, "what was there instead"
 
 
@@ -213,7 +213,7 @@ def test_trials_are_removed_and_restored_by_arm_and_status(thesis):
         (["remove", "own", "--arm", "z", "--yes"], "there is no such arm in this study"),
         (["remove", "own", "--status", "lost", "--yes"], "there is no such status"),
         (["remove", "none", "--yes"], "there is no such study in this storage"),
-        (["restore", "own", "--yes"], "nothing of this study was put aside"),
+        (["restore", "own", "--yes"], "nothing of this study was archived"),
         (["run", "study.yaml", "--rerun", "z"], "there is no such arm, cell or trial"),
         (["run", "study.yaml", "--rerun", "a/width=3"], "there is no such axis"),
         (["run", "study.yaml", "--accept-code", "--rerun-changed"], "either run again or kept"),
@@ -233,8 +233,8 @@ def test_trials_are_removed_and_restored_by_arm_and_status(thesis):
     assert thesis.state() == before
 
 
-def test_a_superseded_that_cannot_be_written_changes_nothing(thesis):
-    (thesis.folder / "contrasweep-runs/own/superseded").write_text("a file")
+def test_an_archive_that_cannot_be_written_changes_nothing(thesis):
+    (thesis.folder / "contrasweep-runs/own/archive").write_text("a file")
     before = thesis.state()
     done = thesis.run("--rerun", "b", status=2)
     assert "cannot be written" in done.stderr and len(done.stderr.strip().splitlines()) == 1

@@ -12,14 +12,14 @@ from drivers import Driver, ray_folder, start_driver
 from raylets import wait_for
 
 from contrasweep import AblationGrid, Arm, Float, Replicates, Sweep
-from contrasweep.code import PresentCode
-from contrasweep.planning.facade import plan
+from contrasweep.code import CurrentCode
+from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
 from contrasweep.running.driver import run
 from contrasweep.running.engine.interim_source import InterimSource
 from contrasweep.running.prepare import claim
 from contrasweep.running.worker.execution import Execution
-from contrasweep.storage.looks import read_looks
+from contrasweep.storage.interim_log import read_looks
 from contrasweep.storage.record import CodeRef, Phase
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import ArmBudget
@@ -62,7 +62,7 @@ KINDS: dict[str, tuple[dict[str, Any], Callable[[Sweep], dict[str, Any]], int]] 
 def interrupted(study: Sweep, storage: Path, *, extend: bool = False) -> None:
     """What a run leaves that is interrupted before its first trial has reported."""
     planned, records = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name)
-    remaining = claim(planned, records, PresentCode(planned.functions), extend=extend, retry_failed=False)
+    remaining = claim(planned, records, CurrentCode(planned.functions), extend=extend, retry_failed=False)
     source = planned.source(records, remaining.finished)
     source = InterimSource(planned, source, records, lambda _: None) if study.replicates else source
     assert not remaining.complete and isinstance(source.next(), Next)
@@ -82,7 +82,7 @@ def trained(results: Results) -> dict[str, tuple[str, float]]:
 def from_scratch(study: Sweep, storage: Path) -> Results:
     """What a study comes to in an empty storage, each trial trained in this process."""
     planned, records = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name)
-    code = PresentCode(planned.functions)
+    code = CurrentCode(planned.functions)
     remaining = claim(planned, records, code, extend=False, retry_failed=False)
     source = planned.source(records, remaining.finished)
     source = InterimSource(planned, source, records, lambda _: None) if study.replicates else source
@@ -181,7 +181,7 @@ def test_from_the_command_line_it_is_interrupted_at_each_step_and_ends_with_the_
         return start_driver(*command, folder=tmp_path, ray=ray)
 
     def interrupt(driver: Driver, before: set[str]) -> None:
-        wait_for(lambda: not records.touched() <= before or driver.poll() is not None, 200)
+        wait_for(lambda: not records.with_files() <= before or driver.poll() is not None, 200)
         driver.send_signal(signal.SIGINT)
         _, errors = driver.communicate(timeout=100)
         assert driver.returncode == 130, errors

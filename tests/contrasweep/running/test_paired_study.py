@@ -4,9 +4,9 @@ import pytest
 
 from contrasweep import AblationGrid, Arm
 from contrasweep.cluster.inventory import Inventory, Node
-from contrasweep.planning.facade import plan
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.learned import Learned
+from contrasweep.planning.planner import plan
 from contrasweep.running.driver import run
 from contrasweep.storage.store import LocalStore
 from contrasweep.trainables.fusing.choices import fusion_of

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from contrasweep import AblationGrid, Arm
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
 from contrasweep.running.driver import run
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.trainables import checkpoint
-from contrasweep.trainables.contrastive_method import Contrastive
-from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables.contrastive.method import Contrastive
+from contrasweep.trainables.contrastive.settings import Settings
 
 pytestmark = pytest.mark.long
 LOAD = """

@@ -15,7 +15,7 @@ from sweeps import ARMS, sweep
 from contrasweep import AblationGrid, Arm, Choice, Float, SpecError
 from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.inventory import this_machine
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.report.search_notes import search_notes
 from contrasweep.results.results import Results
 from contrasweep.running.driver import run

@@ -43,11 +43,11 @@ def test_a_trial_that_was_to_be_stopped_is_no_trial_of_other_code(tmp_path: Path
         wait_for(lambda: not process.exists() or driver.poll() is not None, 200)  # it is stopped, see `valued`
         assert driver.poll() is None, driver.communicate()
         seen = records.finished()
-        wait_for(lambda: any(records.metrics(i) for i in records.touched() - seen), 100)  # the report is stored
+        wait_for(lambda: any(records.metrics(i) for i in records.with_files() - seen), 100)  # the report is stored
         driver.send_signal(number)
         driver.send_signal(signal.SIGCONT)
         driver.communicate(timeout=100)
-        (halted,) = records.touched() - seen
+        (halted,) = records.with_files() - seen
         assert records.metrics(halted) and driver.returncode == (130 if number == signal.SIGINT else -number)
         assert number == signal.SIGINT or records.read_one(halted) is None
         for _ in range(2):

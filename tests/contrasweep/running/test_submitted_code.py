@@ -11,8 +11,7 @@ from contrasweep.code import code_of
 from contrasweep.errors import ContrasweepError, DataError, SpecError, StorageError
 from contrasweep.running import submit as submitting
 from contrasweep.running.driver import run
-from contrasweep.running.study_code import OtherCodeHere, checked_packages
-from contrasweep.running.submitted_code import check_submitted
+from contrasweep.running.study_code import OtherCodeHere, check_submitted, checked_packages
 from contrasweep.storage.code_files import write_code
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument

@@ -14,12 +14,12 @@ from contrasweep.planning import learned
 from contrasweep.planning.grid import make_plan
 from contrasweep.running.prepare import study_document
 from contrasweep.running.verification import verify
+from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.checkpoints import Checkpoints, Extra
 from contrasweep.storage.code_files import accept, write_code
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
-from contrasweep.storage.superseded import put_aside
 from contrasweep.tracking.links import write_links
 from contrasweep.tuning.candidate_file import write_candidate
 
@@ -60,7 +60,7 @@ def whole(tmp_path_factory) -> Path:
     write_links(records, "http://mlflow:5000", "http://mlflow:5000/#/1", {plan.trials[1].id: "http://mlflow:5000/#/2"})
     learned.write(records, records.read(records.finished()).values())
     write_candidate(records, "s/search/0123/000000.json", {"lr": 0.1})
-    put_aside(records, [plan.trials[-1].id], "a test")
+    archive_trials(records, [plan.trials[-1].id], "a test")
     return folder / "storage"
 
 
@@ -81,8 +81,8 @@ DAMAGES = {
     "flipped": lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :],
     "another": lambda data: b"[7]",
 }
-UNCHECKED = ("/artifacts/", "/superseded/", ".zip")
-"""Files whose damage is not seen in each form: a figure, what was put aside, and a zip's own headers."""
+UNCHECKED = ("/artifacts/", "/archive/", ".zip")
+"""Files whose damage is not seen in each form: a figure, what was archived, and a zip's own headers."""
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -110,13 +110,13 @@ def test_repair_puts_aside_what_runs_again_and_leaves_the_rest(records):
     assert result.sound and {finding.repair for finding in result.findings} == {"trial", "delete", "search"}
     assert verify(records).findings == ()
     assert records.finished() == {sound} and records.begun() & {broken} == set()
-    aside = list(records.store.list(f"s/superseded/{result.superseded}/"))
-    assert f"s/superseded/{result.superseded}/trials/{broken}/checkpoint/latest.json" in aside
-    assert f"s/superseded/{result.superseded}/search/0123/000000.json" in aside
+    aside = list(records.store.list(f"s/archive/{result.archived}/"))
+    assert f"s/archive/{result.archived}/trials/{broken}/checkpoint/latest.json" in aside
+    assert f"s/archive/{result.archived}/search/0123/000000.json" in aside
     assert load("s", storage=records.storage).counts == {"pending": 3, "done": 1}
 
 
-def test_a_broken_study_and_plan_are_put_aside_for_the_next_run(records):
+def test_a_broken_study_and_plan_are_archived_for_the_next_run(records):
     for name in ("study.json", "plan.parquet"):
         records.store.write(f"s/{name}", b"PAR1")
     result = verify(records, repair=True)
@@ -158,7 +158,7 @@ def test_the_command_says_what_is_broken_and_what_mends_it(records, tmp_path):
     records.store.write(records.key(trial, "record.json"), b"\x00")
     done = contrasweep(*words, folder=tmp_path)
     assert done.returncode == 1
-    assert f"s/records/{trial}/record.json: " in done.stdout and "with --repair the trial is put aside" in done.stdout
+    assert f"s/records/{trial}/record.json: " in done.stdout and "with --repair the trial is archived" in done.stdout
     shown = json.loads(contrasweep(*words, "--json", folder=tmp_path).stdout)
     assert (shown["sound"], shown["findings"][0]["of"], shown["findings"][0]["repair"]) == (False, trial, "trial")
     report = contrasweep("report", "s", "--storage", records.storage, folder=tmp_path)

@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from contrasweep.statistics.components import between_within, crossed
-from contrasweep.statistics.design import contrast
+from contrasweep.statistics.design import between_within, contrast, crossed
 from contrasweep.statistics.family import Family
 
 pytest.importorskip("statsmodels")

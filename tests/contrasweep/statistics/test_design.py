@@ -8,23 +8,22 @@ import pytest
 from scipy import stats
 
 from contrasweep.errors import SpecError
-from contrasweep.statistics.comparison import MISSING, ONE_SEED, p_text, span
+from contrasweep.statistics.comparison import MISSING, ONE_SEED, compare_paired, judge, p_text, span
 from contrasweep.statistics.comparison import judged as judged_comparisons
-from contrasweep.statistics.components import between_within, crossed
 from contrasweep.statistics.design import (
     NEW_ITEMS,
     NEW_TRAINING_SETS,
     THIS_SPLIT,
     Components,
     Design,
+    between_within,
     contrast,
     contrast_over_items,
+    crossed,
 )
 from contrasweep.statistics.evidence import Evidence, Gaps, paired_evidence
 from contrasweep.statistics.family import Family, family_size, pairs_of
-from contrasweep.statistics.paired import compare_paired
 from contrasweep.statistics.resampling import sign_flip_interval, sign_flip_p
-from contrasweep.statistics.verdicts import judge
 
 
 def grid(rng, folds, seeds, fold=1.0, seed=0.0):

@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 
 from contrasweep.statistics.comparison import judged
-from contrasweep.statistics.components import between_within
-from contrasweep.statistics.design import Design, contrast
+from contrasweep.statistics.design import Design, between_within, contrast
 from contrasweep.statistics.evidence import Evidence, paired_evidence
 from contrasweep.statistics.family import Family
 

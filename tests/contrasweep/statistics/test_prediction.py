@@ -8,8 +8,7 @@ import pytest
 
 from contrasweep.statistics.design import Design, contrast
 from contrasweep.statistics.power_of_designs import detectable_effect, power
-from contrasweep.statistics.prediction import predict
-from contrasweep.statistics.sizes import MOST_TIMES, detectable_difference, enough
+from contrasweep.statistics.predictive import MOST_TIMES, detectable_difference, enough, predict
 
 
 def of_seeds(n, effect, seed=0):

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from contrasweep.errors import BrokenFileError
-from contrasweep.storage import compact, compact_parts
+from contrasweep.storage import compact
 from contrasweep.storage.parquet_file import encode_table
 from contrasweep.storage.record import DatasetRef, Record, Status
 from contrasweep.storage.records import StudyRecords
@@ -46,7 +46,7 @@ def finish(records, trial_id, value):
 
 
 def read(records, wanted=None):
-    etags = compact.record_etags(records)
+    etags = records.etags()
     return compact.read_records(records, etags), compact.read_curves(
         records, etags, etags if wanted is None else wanted
     )
@@ -142,7 +142,7 @@ def compacted(records):
 
 
 def test_what_has_not_changed_is_not_written_again(records, monkeypatch):
-    monkeypatch.setattr(compact_parts, "PART_TRIALS", 4)
+    monkeypatch.setattr(compact, "PART_TRIALS", 4)
     monkeypatch.setattr(compact, "PART_TRIALS", 4)
     compacted(records)  # six trials: a part of four, and one of two, which counts as full from half on
     first = parts(records)
@@ -172,7 +172,7 @@ def test_after_the_driver_no_file_of_a_trial_is_read(records, monkeypatch):
     )  # without reports
     compacted(records)
     got = keys_read(records, monkeypatch)
-    etags = compact.record_etags(records)
+    etags = records.etags()
     assert set(compact.read_records(records, etags)) == {*TRIALS, "unfit"}
     assert set(compact.read_curves(records, etags, etags)["trial_id"]) == set(TRIALS)
     assert compact.read_system(records, etags, etags, []).empty
@@ -188,12 +188,12 @@ def test_a_driver_that_is_stopped_writes_no_part(records):
 
 def test_trials_in_two_parts_count_once(records):
     """As two readers leave them that compacted at once, neither of which saw the other's part."""
-    etags = compact.record_etags(records)
+    etags = records.etags()
     for own in (TRIALS[:4], TRIALS[2:]):
         rows = compact._fresh(records, "records", etags, own, None)
-        compact_parts.write_parts(records, "records", [], rows)
+        compact.write_parts(records, "records", [], rows)
     assert len(parts(records)) == 2
-    found = compact_parts.read_parts(records, "records", etags)
+    found = compact.read_parts(records, "records", etags)
     assert sorted(i for part in found for i in part.rows["trial_id"].to_pylist()) == TRIALS
     assert_true(records)
 
@@ -201,7 +201,7 @@ def test_trials_in_two_parts_count_once(records):
 def test_who_wants_some_records_drops_none_of_the_others(records):
     compacted(records)
     before = parts(records)
-    assert set(compact.read_records(records, compact.record_etags(records), only=TRIALS[:1])) == {TRIALS[0]}
+    assert set(compact.read_records(records, records.etags(), only=TRIALS[:1])) == {TRIALS[0]}
     assert parts(records) == before
 
 
@@ -210,7 +210,7 @@ def test_a_broken_file_of_a_trial_is_left_out_each_time(records):
     for _ in range(2):
         compacted(records)
         broken: list[BrokenFileError] = []
-        etags = compact.record_etags(records)
+        etags = records.etags()
         assert set(compact.read_curves(records, etags, etags, broken)["trial_id"]) == set(TRIALS[1:])
         assert [records.key(TRIALS[0], "metrics.parquet") in str(error) for error in broken] == [True]
 

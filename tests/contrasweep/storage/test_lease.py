@@ -113,7 +113,7 @@ def test_a_half_written_lease_is_waited_for_and_then_taken(storage: str, a_lease
 
 HOLD = """
 import sys, time
-from contrasweep.running.locks import exclusive_driver
+from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.records import StudyRecords
 with exclusive_driver(StudyRecords(sys.argv[1], "study")):
     print("held", flush=True)

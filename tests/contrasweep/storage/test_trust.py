@@ -21,16 +21,15 @@ from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.data.resolving import read_manifest, staged_in
 from contrasweep.errors import BrokenFileError, DataError, SpecError, StorageError
 from contrasweep.running.worker.execution import Execution
+from contrasweep.storage.archive import list_archived
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.code_files import kept_codes
-from contrasweep.storage.compact import read_curves, read_records, record_etags
+from contrasweep.storage.compact import read_curves, read_records
 from contrasweep.storage.names import check_file_name, check_name, is_key
 from contrasweep.storage.parquet_file import MAX_ROWS, decode_table, encode_table, is_number
-from contrasweep.storage.read_limit import MAX_TRIAL_READ, MAX_TRIAL_VALUES
 from contrasweep.storage.record import RECORD_FILE, DatasetRef, Record, Status
-from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.records import MAX_TRIAL_READ, MAX_TRIAL_VALUES, StudyRecords
 from contrasweep.storage.store import LocalStore
-from contrasweep.storage.superseded import put_aside_so_far
 from contrasweep.tracking.trial_files import TrialFiles
 from contrasweep.trial import Report, Trial
 
@@ -99,7 +98,7 @@ def test_an_object_of_a_hostile_name_is_not_there(records, name):
     for key in (
         f"s/trials/{name}/record.json",
         f"s/records/{name}/record.json",
-        f"s/superseded/{name}/trials/x/record.json",
+        f"s/archive/{name}/trials/x/record.json",
         f"s/code/{name}.zip",
     ):
         (store.root / key).parent.mkdir(parents=True, exist_ok=True)
@@ -107,7 +106,7 @@ def test_an_object_of_a_hostile_name_is_not_there(records, name):
     assert records.finished() == {there} and list(store.etags("s/records/", "record.json")) == [
         f"s/records/{there}/record.json"
     ]
-    assert put_aside_so_far(records) == [] and kept_codes(records) == set()
+    assert list_archived(records) == [] and kept_codes(records) == set()
 
 
 @pytest.mark.parametrize("name", ["record.json", "metrics.parquet"])
@@ -121,7 +120,7 @@ def test_a_file_of_a_terabyte_is_not_read(records, name):
     with pytest.raises(BrokenFileError, match=f"{name} is broken .it has 1,099,511,627,776 bytes, and "):
         records.read_one(TRIAL.id) if name == "record.json" else records.metrics(TRIAL.id)
     broken = []
-    etags = record_etags(records)
+    etags = records.etags()
     if name == "record.json":
         assert read_records(records, etags, broken) == {}
     else:

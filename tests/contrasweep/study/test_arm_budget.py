@@ -11,7 +11,7 @@ from sweeps import ARMS, drive, record_of, step_by_step, sweep
 from contrasweep import Arm, Choice, Float, SpecError
 from contrasweep.data import open_dataset
 from contrasweep.errors import DataError
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.planning.sweep import SweepPlan
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import ArmBudget, Spending, search_costs

@@ -11,7 +11,7 @@ from sweeps import drive, record_of, sweep
 
 from contrasweep import Float, SpecError
 from contrasweep.canonical import dumps
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.report import render
 from contrasweep.results.results import Results
 from contrasweep.running.prepare import study_document

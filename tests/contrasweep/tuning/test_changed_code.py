@@ -6,14 +6,14 @@ import pytest
 from sweeps import LR, drive, record_of, sweep
 
 from contrasweep import Arm, Float
-from contrasweep.code import PresentCode
+from contrasweep.code import CurrentCode
 from contrasweep.planning import learned
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.running.archive_restore import restore
 from contrasweep.running.code_changes import CodeChanged, decide
 from contrasweep.running.study_code import StudyCode
+from contrasweep.storage.archive import list_archived, read_archived_record
 from contrasweep.storage.records import StudyRecords
-from contrasweep.storage.superseded import put_aside_so_far, read_put_aside
 from contrasweep.tuning.pruners import scheduled
 
 METHOD = """
@@ -53,7 +53,7 @@ class Search:
         self.file.write_text(self.file.read_text().replace("STEP = 1", "STEP = 2"))
 
     def recorder(self, records):
-        code = StudyCode(records, PresentCode({}), print)
+        code = StudyCode(records, CurrentCode({}), print)
         sign = 1 if "STEP = 1" in self.file.read_text() else -1
 
         def record(trial, notes, status="done"):
@@ -70,7 +70,7 @@ class Search:
         return {i: r.metrics for i, r in self.records.read(self.records.finished()).items()}
 
     def decide(self, **options):
-        return decide(plan(self.study, storage=self.storage), self.records, PresentCode({}), **options)
+        return decide(plan(self.study, storage=self.storage), self.records, CurrentCode({}), **options)
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_a_search_of_other_code_stops_the_run_and_is_run_again(search, tmp_path,
     assert (candidates(search.records), search.values()) == before, "nothing has changed"
     search.decide(changed="rerun").carry_out(search.records)
     assert search.records.finished() == set() and candidates(search.records) == {}
-    (part,) = put_aside_so_far(search.records)
+    (part,) = list_archived(search.records)
     assert set(part.trial_ids) == {trial.id for trial, _ in old}
     again = search.drive()
     recorded = search.records.read(search.records.finished())
@@ -115,7 +115,7 @@ def test_a_search_of_other_code_stops_the_run_and_is_run_again(search, tmp_path,
     restore(search.records, part.when)
     assert (candidates(search.records), search.values()) == before
     aside = {
-        i: read_put_aside(search.records, p.when, i) for p in put_aside_so_far(search.records) for i in p.trial_ids
+        i: read_archived_record(search.records, p.when, i) for p in list_archived(search.records) for i in p.trial_ids
     }
     assert aside == recorded, "what was made in their place"
 
@@ -153,7 +153,7 @@ def test_a_warm_start_learns_nothing_from_other_code_unless_it_was_accepted(sear
         """The first configuration that a study asks for that starts from this one, and what is noted of that."""
         later = dataclasses.replace(search.study, name=name, warm_start=[search.study.name], search_seed=5)
         records = StudyRecords(search.storage, name)
-        notes = decide(plan(later, storage=search.storage), records, PresentCode({})).notes
+        notes = decide(plan(later, storage=search.storage), records, CurrentCode({})).notes
         trials, _ = drive(later, search.storage, record=search.recorder(records), stop_after=1)
         return trials[0][0].config["lr"], [note for note in notes if "warm_start" in note]
 

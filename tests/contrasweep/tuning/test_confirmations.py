@@ -8,7 +8,7 @@ from sweeps import ARMS, drive, finished, record_of, sweep
 
 from contrasweep import Arm, Float
 from contrasweep.errors import BrokenFileError
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
 from contrasweep.storage.confirmations import Confirmation, read_confirmations, write_confirmation
 from contrasweep.storage.record import Phase

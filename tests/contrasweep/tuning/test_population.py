@@ -9,7 +9,7 @@ from sweeps import sweep
 
 from contrasweep import Arm, Choice, Float, Int, SpecError
 from contrasweep.imports import import_path
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.running.worker.execution import Execution
 from contrasweep.schema import resolved_config
 from contrasweep.storage.record import TrialNotes

@@ -5,7 +5,7 @@ import random
 import pytest
 from sweeps import ARMS, record_of, sweep
 
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.storage.record import Phase
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tuning.source import Next

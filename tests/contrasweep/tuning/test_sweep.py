@@ -7,7 +7,7 @@ import pytest
 from sweeps import ARMS, drive, record_of, step_by_step, sweep, value_of
 
 from contrasweep import Arm, Choice, Float, SpecError
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tuning.source import Finished
 from contrasweep.tuning.sweep_source import SweepSource

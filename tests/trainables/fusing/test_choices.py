@@ -17,7 +17,7 @@ from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.lanes import Lanes
 from contrasweep.planning.learned import Learned, peak_of
-from contrasweep.planning.plan import Lot
+from contrasweep.planning.plan import PlanRow
 from contrasweep.planning.sweep import make_sweep_plan
 from contrasweep.running.engine import tune_hooks
 from contrasweep.running.engine.active_trials import ActiveTrials
@@ -235,7 +235,7 @@ def test_a_trial_alone_may_have_another_engine(monkeypatch):
     assert placements.options(trials[0]) == Footprints(study, CORES, Learned()).options(trials[0])
     assert placements.described(trials[0])["ride"]["members"] == 1
     assert placements.notes(trials[0]) == TrialNotes(gpus=0.0, engine="compiled"), "a member of no cohort"
-    assert fusion_lines([Lot("a", trials, trials[:1], {}, ())], chosen) == [
+    assert fusion_lines([PlanRow("a", trials, trials[:1], {}, ())], chosen) == [
         f"cohort    {chosen.of(trials[0]).key[:6]}: each trial alone, engine compiled, gain 2.5x trials per hour"
     ]
     described = {"id": trials[0].id, "place": placements.described(trials[0])}

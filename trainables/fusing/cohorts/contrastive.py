@@ -6,10 +6,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from contrasweep.trainables import loop, prefetching, seeding
-from contrasweep.trainables.contrastive_memory import image_shape
-from contrasweep.trainables.contrastive_method import EVAL_BATCH_ROWS, Contrastive
-from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables import images as prefetching
+from contrasweep.trainables import loop, seeding
+from contrasweep.trainables.contrastive.method import EVAL_BATCH_ROWS, Contrastive
+from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trainables.fusing.cohorts import probing
 from contrasweep.trainables.fusing.cohorts.cohort import FusedCohort
 from contrasweep.trainables.fusing.cohorts.contrastive_network import ContrastiveNetwork
@@ -17,6 +17,7 @@ from contrasweep.trainables.fusing.cohorts.keys import form_of, key_of
 from contrasweep.trainables.fusing.cohorts.shared_data import shared_data
 from contrasweep.trainables.fusing.folding import Unfoldable
 from contrasweep.trainables.fusing.protocol import AUTO, CannotFuse, Fusible, Timing
+from contrasweep.trainables.images import image_shape
 from contrasweep.trial import Trial
 
 

@@ -1,13 +1,14 @@
-"""The networks of contrastive trials as one: what `contrastive_method.Contrastive` does in a step, for all members."""
+"""The networks of contrastive trials as one: what `contrastive.method.Contrastive` does in a step, for all members."""
 
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from contrasweep.trainables import contrastive_method, seeding
-from contrasweep.trainables.contrastive_method import Contrastive, Epoch
-from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables import seeding
+from contrasweep.trainables.contrastive import method as contrastive_method
+from contrasweep.trainables.contrastive.method import Contrastive, Epoch
+from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trainables.encoders import Shape
 from contrasweep.trainables.fusing.cohorts.buffers import batch_buffer
 from contrasweep.trainables.fusing.cohorts.cohort import Batch

@@ -8,13 +8,12 @@ import torch
 
 from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
-from contrasweep.trainables.contrastive_memory import image_shape
-from contrasweep.trainables.contrastive_method import network
-from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trainables.encoders import Shape
 from contrasweep.trainables.fusing.cohorts.forms import form_of_loss, form_of_optimizer
 from contrasweep.trainables.fusing.folding import Unfoldable, fold
 from contrasweep.trainables.fusing.protocol import CannotFuse
+from contrasweep.trainables.images import image_shape
 from contrasweep.trial import Trial
 
 MARGIN = 0.8
@@ -77,7 +76,7 @@ def _unfoldable(text: str, shape: Shape) -> str:
     encoder, projection = json.loads(text)
     with torch.device("meta"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "for .*: copying from a non-meta parameter")  # of files of weights
-        model = network(Settings(encoder=encoder, projection=projection), shape)
+        model = Settings(encoder=encoder, projection=projection).build_network(shape)
         try:
             fold(model, 1)
         except Unfoldable as error:

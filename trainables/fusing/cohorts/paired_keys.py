@@ -8,11 +8,11 @@ import torch
 
 from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
-from contrasweep.trainables.contrastive_memory import image_shape
 from contrasweep.trainables.encoders import Shape
 from contrasweep.trainables.fusing.cohorts.forms import form_of_loss, form_of_optimizer
 from contrasweep.trainables.fusing.folding import Unfoldable, fold
 from contrasweep.trainables.fusing.protocol import CannotFuse
+from contrasweep.trainables.images import image_shape
 from contrasweep.trainables.paired.images.network import image_model
 from contrasweep.trainables.paired.images.settings import COLUMNS, Settings
 from contrasweep.trainables.paired.network import Joint

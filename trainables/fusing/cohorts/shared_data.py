@@ -2,8 +2,8 @@
 
 import torch
 
-from contrasweep.trainables.contrastive_method import Data, open_data
-from contrasweep.trainables.contrastive_settings import Settings
+from contrasweep.trainables.contrastive.method import Data, open_data
+from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trainables.fusing.cohorts.recent import Recent
 from contrasweep.trial import Trial
 

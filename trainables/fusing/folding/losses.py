@@ -15,10 +15,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from contrasweep.config import Config
+from contrasweep.trainables.contrastive.temperature import LOWEST, LearnableTemperature
 from contrasweep.trainables.fusing.folding.rules import Slots, Unfoldable
 from contrasweep.trainables.losses import AnyLoss, ComposedLoss, ComposedViewsLoss, tiled
 from contrasweep.trainables.losses.views import paired_rows
-from contrasweep.trainables.temperature import LOWEST, LearnableTemperature
 
 Ids = Int[Tensor, "k n"]
 PerMember = Float[Tensor, " k"]

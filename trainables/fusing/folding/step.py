@@ -64,7 +64,7 @@ SOURCES = (
         "contrasweep.trainables.fusing.folding",
         "contrasweep.trainables.losses",
         "contrasweep.trainables.similarities",
-        "contrasweep.trainables.temperature",
+        "contrasweep.trainables.contrastive.temperature",
     ),
     *(
         "contrasweep.trainables.paired",

@@ -16,9 +16,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from contrasweep.cluster.guard import guard
 from contrasweep.errors import ProcessLostError
 from contrasweep.processes import sweep_scratch
-from contrasweep.running.run_context import RunContext
+from contrasweep.running.run_context import RunContext, TrialDescription
 from contrasweep.running.stacks import answer_signal
-from contrasweep.running.trial_description import TrialDescription
 from contrasweep.running.worker.orphans import guard_children
 from contrasweep.trainables.fusing.host.host import Answer, CohortHost
 from contrasweep.trainables.fusing.host.messages import Message

@@ -6,8 +6,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from contrasweep.processes import scratch_folder
-from contrasweep.running.run_context import RunContext
-from contrasweep.running.trial_description import TrialDescription
+from contrasweep.running.run_context import RunContext, TrialDescription
 from contrasweep.storage.record import TrialNotes
 from contrasweep.trainables.fusing.host.actor import HostConnection
 from contrasweep.trainables.fusing.host.messages import Usage

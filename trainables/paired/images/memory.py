@@ -5,7 +5,7 @@ import json
 from contrasweep.cluster.memory import Workload
 from contrasweep.data.manifest import Manifest
 from contrasweep.schema import plain
-from contrasweep.trainables.contrastive_memory import image_shape
+from contrasweep.trainables.images import image_shape
 from contrasweep.trainables.paired.images.settings import COLUMNS, Settings
 from contrasweep.trainables.paired.memory import TYPICAL_CLASSES, network_output_sum, of_recipe, precision
 from contrasweep.trainables.pytorch import Tensor, nn, torch

@@ -9,8 +9,8 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import checked, resolved_config
 from contrasweep.study import dotted
-from contrasweep.trainables.contrastive_memory import image_shape
 from contrasweep.trainables.fields import Centre, MaybeCount
+from contrasweep.trainables.images import image_shape
 from contrasweep.trainables.paired.images import external
 from contrasweep.trainables.paired.images.augmentations import AUGMENTATIONS, resolved
 from contrasweep.trainables.paired.images.resnets import ENCODERS, SMALL_STEM_PIXELS, stage_side

@@ -15,7 +15,7 @@ from contrasweep.running.engine.placement import Placements
 from contrasweep.running.failures import lacks_metric, unreported_metric
 from contrasweep.running.study_code import StudyCode
 from contrasweep.running.versions import versions
-from contrasweep.storage.attempts import read_claim
+from contrasweep.storage.attempts import read_owner
 from contrasweep.storage.checkpoints import Checkpoints, Extra
 from contrasweep.storage.record import Cause, CodeRef, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
@@ -280,7 +280,7 @@ class ActiveTrials:
             notes, seconds = notes.joined(placed), max(seconds, earlier.seconds)
             same = earlier.code in (None, code.digest)
             code = replace(code if same else CodeRef(earlier.code or ""), earlier=earlier.earlier_code)
-        claim = read_claim(self.records, trial_id)
+        owner = read_owner(self.records, trial_id)
         record = Record.of(
             trial,
             status=status,
@@ -288,10 +288,10 @@ class ActiveTrials:
             seconds=self._seconds.get(trial_id, seconds),
             started=rows[0]["time"] if rows else now,
             ended=now,
-            attempts=claim.attempts if claim else 0,
+            attempts=owner.attempts if owner else 0,
             error=error or None,
             cause=cause or (Cause.METHOD if status.failed else None),
-            host=claim.host if claim else "",
+            host=owner.host if owner else "",
             notes=notes,
             versions=versions(),
             code=code,

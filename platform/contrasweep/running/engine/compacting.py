@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from contrasweep.errors import ContrasweepError
-from contrasweep.storage.compact import compact_finished
-from contrasweep.storage.compact_parts import PART_TRIALS
+from contrasweep.storage.compact import PART_TRIALS, compact_finished
 from contrasweep.storage.records import StudyRecords
 
 log = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
-from contrasweep.planning.looks import stage
 from contrasweep.planning.plan import Plan
+from contrasweep.planning.stages import stage
 from contrasweep.planning.sweep import SweepPlan
 from contrasweep.results.interim_analysis import take_look
 from contrasweep.rows import Row

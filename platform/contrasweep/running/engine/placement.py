@@ -16,7 +16,7 @@ from contrasweep.planning.budget import Rate
 from contrasweep.planning.footprints import Cell, Footprints, cell_of
 from contrasweep.planning.lanes import Lanes, Ride
 from contrasweep.planning.learned import peak_of
-from contrasweep.running.trial_description import PlaceDescription, TrialDescription
+from contrasweep.running.run_context import PlaceDescription, TrialDescription
 from contrasweep.storage.record import Record, TrialNotes
 from contrasweep.trial import Trial
 

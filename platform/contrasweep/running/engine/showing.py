@@ -35,7 +35,7 @@ def showing(plan: Plan, records: StudyRecords, finished: Collection[str], slots:
     axes = plan.varied
     trials = () if plan.declared_search is not None else plan.trials
     planned = {t.id: cell_of(t.arm, axes_as_text(axes, t.config, t.data.name)) for t in trials if t.id not in own}
-    earlier = list(compact.read_records(records, compact.record_etags(records), only=own).values())
+    earlier = list(compact.read_records(records, records.etags(), only=own).values())
     progress = Progress(state, axes, [display_here(), LiveFile(records)], planned, earlier)
     progress.open()
     try:

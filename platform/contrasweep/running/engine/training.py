@@ -6,7 +6,7 @@ from pathlib import Path
 from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.growth import FixedHosts
 from contrasweep.cluster.inventory import Inventory, read_inventory
-from contrasweep.code import PresentCode
+from contrasweep.code import CurrentCode
 from contrasweep.planning import learned
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.footprints import Footprints
@@ -41,7 +41,7 @@ def train(
     plan: Plan,
     remaining: Remaining,
     records: StudyRecords,
-    code: PresentCode,
+    code: CurrentCode,
     lease: Lease,
     max_concurrent: int | None = None,
     inventory_file: Path | None = None,
@@ -106,7 +106,7 @@ def _touched(source: Source, records: StudyRecords) -> set[str] | None:
     where asking costs nothing, and for searches, which copy checkpoints into trials that are to begin."""
     if source.adaptive or isinstance(records.store, LocalStore):
         return None
-    return records.touched()
+    return records.with_files()
 
 
 def _limits(study: Study) -> Overdue:

@@ -18,9 +18,8 @@ from contrasweep.live.logs import read_log
 from contrasweep.running.engine import ray_internals
 from contrasweep.running.engine.active_trials import ActiveTrials
 from contrasweep.running.engine.watchdog import Watchdog
-from contrasweep.running.run_context import RunContext
+from contrasweep.running.run_context import FAULT, RayTrial, RunContext, StepResult
 from contrasweep.running.signals import interruption
-from contrasweep.running.trial_description import FAULT, RayTrial, StepResult
 from contrasweep.running.worker.output import EXIT_CALLED
 from contrasweep.storage.record import Cause, Status
 from contrasweep.storage.store import LocalStore

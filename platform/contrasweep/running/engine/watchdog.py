@@ -11,8 +11,8 @@ import ray
 from contrasweep.running.engine.active_trials import ActiveTrials
 from contrasweep.running.engine.ray_internals import actor_of
 from contrasweep.running.failures import SHORT_ID
+from contrasweep.running.run_context import RayTrial
 from contrasweep.running.stacks import innermost, stack_of_actor
-from contrasweep.running.trial_description import RayTrial
 from contrasweep.storage.record import Cause
 from contrasweep.storage.records import STACK
 

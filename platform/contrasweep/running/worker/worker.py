@@ -11,10 +11,9 @@ from contrasweep.imports import import_path
 from contrasweep.planning.lanes import is_elsewhere
 from contrasweep.processes import sweep_scratch
 from contrasweep.rows import Row
-from contrasweep.running.run_context import RunContext
+from contrasweep.running.run_context import FAULT, STATUS, RunContext, StepResult, TrialDescription
 from contrasweep.running.stacks import answer_signal
 from contrasweep.running.study_code import OtherCodeHere, checked_packages
-from contrasweep.running.trial_description import FAULT, STATUS, StepResult, TrialDescription
 from contrasweep.running.worker.assigned_resources import AssignedResources
 from contrasweep.running.worker.execution import Execution
 from contrasweep.running.worker.isolation import Isolation

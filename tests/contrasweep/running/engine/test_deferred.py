@@ -11,7 +11,7 @@ from contrasweep.cluster import growth
 from contrasweep.cluster.footprint import Footprint
 from contrasweep.cluster.growth import ClusterHosts, FixedHosts
 from contrasweep.cluster.inventory import ray_inventory
-from contrasweep.code import PresentCode
+from contrasweep.code import CurrentCode
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.grid import make_plan
@@ -45,7 +45,7 @@ class Run:
         inventory = hosts.inventory if isinstance(hosts, ClusterHosts) else ray_inventory([host("T4")])
         placements = Placements(Footprints(study, inventory, Learned()))
         deferred = DeferredTrials(placements, hosts, self.listener.messages.append)
-        code = StudyCode(self.records, PresentCode({}), self.listener.messages.append)
+        code = StudyCode(self.records, CurrentCode({}), self.listener.messages.append)
         source = FixedSource(self.trials)
         self.active = ActiveTrials(
             source, self.records, placements, self.listener, Budget(), code, None, deferred, refused

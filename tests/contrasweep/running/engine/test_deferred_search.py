@@ -10,10 +10,10 @@ from sweeps import sweep, value_of
 from contrasweep import Arm, Float
 from contrasweep.cluster import growth
 from contrasweep.cluster.footprint import Footprint
-from contrasweep.code import PresentCode
-from contrasweep.planning.facade import plan
+from contrasweep.code import CurrentCode
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.learned import Learned
+from contrasweep.planning.planner import plan
 from contrasweep.running.code_changes import decide, refused_trials
 from contrasweep.running.engine.active_trials import ActiveTrials
 from contrasweep.running.engine.deferred import MAX_WAITING_PER_ARM, DeferredTrials
@@ -44,7 +44,7 @@ class Run:
         self.source = planned.source(self.records, recorded.keys() - refused.keys())
         placements = Placements(Footprints(study, cluster.hosts.inventory, Learned()))
         deferred = DeferredTrials(placements, cluster.hosts, self.listener.messages.append)
-        code = StudyCode(self.records, PresentCode({}), self.listener.messages.append)
+        code = StudyCode(self.records, CurrentCode({}), self.listener.messages.append)
         self.active = ActiveTrials(
             self.source, self.records, placements, self.listener, Budget(), code, None, deferred, refused
         )
@@ -264,12 +264,12 @@ def test_a_population_that_went_on_without_a_trial_says_why_it_stays_infeasible(
     run.to_the_end()
     assert searched(run)[:4] == [(0, "done")] * 3 + [(0, "infeasible")]
     planned = plan(run.study, storage=run.records.storage)
-    decision = decide(planned, run.records, PresentCode({}), changed="accept")
+    decision = decide(planned, run.records, CurrentCode({}), changed="accept")
     assert decision.notes == (
         "arm small: 1 trial that fitted no host stays infeasible, because later generations of population based "
         "training were decided without it; --rerun small trains the whole search again",
     )
-    again = decide(planned, run.records, PresentCode({}), changed="accept", rerun=["small"])
+    again = decide(planned, run.records, CurrentCode({}), changed="accept", rerun=["small"])
     assert again.selected == run.records.finished()
     assert again.notes == ("the search of small starts anew",)
 

@@ -7,9 +7,9 @@ from looks import drive_looks, noise
 from sweeps import sweep
 
 from contrasweep import AblationGrid, Arm, Replicates, SpecError, StorageError
-from contrasweep.planning.facade import plan
+from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
-from contrasweep.storage.looks import LookLog, read_looks
+from contrasweep.storage.interim_log import LookLog, read_looks
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import load_study, to_plain
 

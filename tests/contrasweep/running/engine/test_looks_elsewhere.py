@@ -7,7 +7,7 @@ import pytest
 from looks import drive_looks, three_arms, value_of
 
 from contrasweep.results.results import Results
-from contrasweep.storage.looks import read_looks
+from contrasweep.storage.interim_log import read_looks
 from contrasweep.storage.records import StudyRecords
 
 ELSEWHERE = """

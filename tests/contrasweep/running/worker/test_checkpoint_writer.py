@@ -175,4 +175,4 @@ def test_a_fresh_trial_reads_nothing_and_writes_each_thing_once(trial, s3, monke
         assert execution.advance().record is None
         assert finish(execution).status == "done"
     assert written == ["attempt.json", "metrics.parquet", "items.parquet", "record.json"]
-    assert records.touched() == {trial.id}
+    assert records.with_files() == {trial.id}

@@ -14,8 +14,10 @@ from torch import nn
 
 from contrasweep.data import resolve
 from contrasweep.data.manifest import Manifest
-from contrasweep.trainables import checkpoint, contrastive_method, images
+from contrasweep.trainables import checkpoint, images
+from contrasweep.trainables.contrastive import method as contrastive_method
 from contrasweep.trainables.contrastive import train
+from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trainables.encoders import ENCODERS
 from contrasweep.trainables.fusing import folding
 from contrasweep.trainables.fusing.cohorts import keys, probing
@@ -43,8 +45,8 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 @pytest.fixture
 def float64(monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks and their inputs in double precision, alone and fused."""
-    network, normalise = contrastive_method.network, images.Normalise.__call__
-    monkeypatch.setattr(contrastive_method, "network", lambda *given: network(*given).double())
+    network, normalise = Settings.build_network, images.Normalise.__call__
+    monkeypatch.setattr(Settings, "build_network", lambda *given: network(*given).double())
     monkeypatch.setattr(images.Normalise, "__call__", lambda self, values: normalise(self, values.double()))
 
 
@@ -127,13 +129,13 @@ def test_a_compiled_member_reports_what_it_reports_alone(
 
 @pytest.mark.usefixtures("float64")
 def test_dropout_draws_what_it_draws_alone(digits: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
-    network = contrastive_method.network
+    network = Settings.build_network
 
     def dropping(*given: Any) -> nn.Sequential:
         encoder, head = network(*given)
         return nn.Sequential(encoder, nn.Sequential(nn.Dropout(0.3), head))
 
-    monkeypatch.setattr(contrastive_method, "network", dropping)
+    monkeypatch.setattr(Settings, "build_network", dropping)
     trials = [trial(digits, number) for number in (0, 1)]
     reports = fused(trials)
     for one in trials:
@@ -144,13 +146,13 @@ def test_dropout_draws_what_it_draws_alone(digits: Manifest, monkeypatch: pytest
 
 @pytest.mark.usefixtures("float64")
 def test_weights_that_are_not_trained_stay(digits: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
-    network = contrastive_method.network
+    network = Settings.build_network
 
     def frozen(*given: Any) -> nn.Sequential:
         encoder, head = network(*given)
         return nn.Sequential(encoder.requires_grad_(False), head)
 
-    monkeypatch.setattr(contrastive_method, "network", frozen)
+    monkeypatch.setattr(Settings, "build_network", frozen)
     trials = [trial(digits, number, ema=0.9) for number in (0, 1)]
     reports = fused(trials)
     for one in trials:

@@ -5,7 +5,8 @@ from folded_members import SHAPE, members, network
 from torch import nn
 
 from contrasweep.trainables import optimisation
-from contrasweep.trainables.averaging import Averaged
+from contrasweep.trainables.contrastive.averaging import Averaged
+from contrasweep.trainables.contrastive.temperature import LearnableTemperature
 from contrasweep.trainables.fusing.folding import (
     FoldedAverage,
     FoldedLoss,
@@ -14,7 +15,6 @@ from contrasweep.trainables.fusing.folding import (
     fold,
     fold_optimizer,
 )
-from contrasweep.trainables.temperature import LearnableTemperature
 
 
 def test_temperature_and_average() -> None:

@@ -12,8 +12,8 @@ import toy_cohort
 from raylets import wait_for
 
 from contrasweep import AblationGrid, Arm
-from contrasweep.planning.facade import plan, staged
 from contrasweep.planning.lanes import FailedElsewhere
+from contrasweep.planning.planner import plan, staged
 from contrasweep.trainables.fusing.host import host as cohort_host
 from contrasweep.trainables.fusing.host.host import CohortHost
 from contrasweep.trainables.fusing.host.messages import STOPPED_HOST, CohortFault, Message

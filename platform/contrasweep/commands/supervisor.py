@@ -1,0 +1,92 @@
+"""The process that starts a command, tells how it ended, and ends it, also where the trial's worker is gone.
+
+It is no child of the worker: Ray kills those with SIGKILL when it ends a worker, which leaves a command no time to save
+what it has. Run as a script by `commands.process`, with two descriptors of pipes before the command's words:
+
+    supervisor.py CONTROL STATUS WORD ...
+
+When CONTROL closes, by the worker or with it, the command's process group gets SIGTERM, and what is left of it
+`GRACE_S` later SIGKILL. To STATUS it writes `started PID`, or `refused ERRNO` where the command cannot be started, then
+`ended RETURNCODE`, as `subprocess` counts it. It imports the standard library alone, and starts in some 20 ms.
+"""
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+GRACE_S = 30.0
+"""How long a command may take to end after SIGTERM, before SIGKILL."""
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Leave the worker's children, start the command, and see it to its end."""
+    control, status, words = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    if os.fork():
+        os._exit(0)  # the worker waits for this one; the other belongs to nobody
+    os.setsid()  # no signal for the worker's group reaches it
+    woken, wake = os.pipe()
+    for descriptor in (woken, wake):
+        os.set_blocking(descriptor, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # so that the end of the command wakes `select`
+    signal.set_wakeup_fd(wake)
+    try:
+        command = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_end_with_parent)
+    except OSError as error:
+        os.write(status, f"refused {error.errno}\n".encode())
+        return
+    os.write(status, f"started {command.pid}\n".encode())
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (1, 2):
+        os.dup2(nothing, descriptor)  # its output ends with the command, not with this process
+    _wait_for_one(control, woken, command)
+    if command.poll() is None:
+        _signal(command.pid, signal.SIGTERM)
+        _wait_for_end(woken, command)
+        _signal(command.pid, signal.SIGKILL)
+    with contextlib.suppress(BrokenPipeError):  # the worker is gone
+        os.write(status, f"ended {command.wait()}\n".encode())
+    select.select([control], [], [])  # children of a command that ended by itself live until its trial ends
+    _signal(command.pid, signal.SIGKILL)
+
+
+def _wait_for_one(control: int, woken: int, command: "subprocess.Popen[bytes]") -> None:
+    """Until the control pipe closes or the command ends."""
+    while command.poll() is None:
+        ready, _, _ = select.select([control, woken], [], [])
+        if control in ready:
+            return
+        _emptied(woken)
+
+
+def _wait_for_end(woken: int, command: "subprocess.Popen[bytes]") -> None:
+    """Until the command ends, `GRACE_S` at most."""
+    until = time.monotonic() + GRACE_S
+    while command.poll() is None and (left := until - time.monotonic()) > 0:
+        select.select([woken], [], [], left)
+        _emptied(woken)
+
+
+def _emptied(woken: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        os.read(woken, 4096)
+
+
+def _signal(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def _end_with_parent() -> None:
+    """In the command, on Linux: SIGTERM should this process be killed itself."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""Which recorded trials of a plan were made by other code than there is now, and in what it differs."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from contrasweep.code import KEPT, Code, CodeVersion, CurrentCode, difference
+from contrasweep.storage.checkpoints import Checkpoints
+from contrasweep.storage.code_files import accepted, read_sources
+from contrasweep.storage.record import Record
+from contrasweep.storage.records import StudyRecords
+from contrasweep.trial import Trial
+
+UNKNOWN = ""
+"""The digest of code that was not kept."""
+
+
+@dataclass(frozen=True)
+class OtherCode:
+    """Trials that one code made (`old`, a digest) and another would make now (`new`)."""
+
+    old: str
+    new: str
+    trial_ids: tuple[str, ...]  # with a record
+    unfinished: tuple[str, ...]  # with a checkpoint and no record
+    last_ended: float  # unix time at which the last of them ended; 0: none has
+    changes: str  # what differs: `mythesis/method.py changed (12 lines)`
+    accepted: bool
+
+    def __str__(self) -> str:
+        since = f" since {time.strftime('%Y-%m-%d %H:%M', time.localtime(self.last_ended))}" if self.last_ended else ""
+        return f"{self.changes}{since}"
+
+
+@dataclass(frozen=True)
+class CodeComparison:
+    """What of a study's trials was made by other code; `total` trials are planned or recorded."""
+
+    total: int
+    others: tuple[OtherCode, ...]
+
+    def pending(self) -> tuple[OtherCode, ...]:
+        """Those that nobody has accepted yet."""
+        return tuple(other for other in self.others if not other.accepted)
+
+    def trial_ids(self) -> list[str]:
+        """All trials of other code, accepted or not, unfinished ones too."""
+        return [i for other in self.others for i in (*other.trial_ids, *other.unfinished)]
+
+    def line(self, *, all_: bool = False) -> str:
+        """`24 of 30 trials were made by other code: mythesis/method.py changed (12 lines) since 2026-11-22 11:02`;
+        empty where there are none. With `all_`, those that were accepted too."""
+        others = self.others if all_ else self.pending()
+        finished = sum(len(other.trial_ids) for other in others)
+        unfinished = sum(len(other.unfinished) for other in others)
+        counts = [f"{finished} of {self.total} trials {'was' if finished == 1 else 'were'} made"] if finished else []
+        if unfinished:
+            counts.append(f"{unfinished} unfinished {'trial was' if unfinished == 1 else 'trials were'} begun")
+        what = "; ".join(dict.fromkeys(map(str, others)))
+        return f"{' and '.join(counts)} by other code: {what}" if counts else ""
+
+
+def compare_code(
+    records: StudyRecords, finished: Iterable[Record], trials: Sequence[Trial], current: CurrentCode, total: int | None
+) -> CodeComparison:
+    """Compare the code of a study's records, and of its checkpoints without a record, with the current one.
+
+    `trials` are those of the plan as far as they are known: a checkpoint of another trial (of a search) is compared
+    with the code of all of them.
+    """
+    known = accepted(records)
+    recorded: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    begun: dict[tuple[str, str], list[str]] = defaultdict(list)
+    codes: dict[str, Code] = {}
+    count = 0
+    for record in finished:
+        count += 1
+        code = current.of(record.trainable, record.config)
+        codes[code.version.digest] = code
+        if record.code.digest != code.version.digest:
+            recorded[record.code.digest, code.version.digest].append(record)
+    planned = {trial.id: trial for trial in trials}
+    for trial_id in sorted(records.begun()):
+        own = [planned[trial_id]] if trial_id in planned else trials
+        might = {code.version.digest: code for code in (current.of(t.trainable, t.config) for t in own)}
+        digest = checkpoint_code(records, trial_id)
+        if digest is not None and might and digest not in might:
+            new = next(iter(might))
+            codes[new] = might[new]
+            begun[digest, new].append(trial_id)
+    others = [
+        OtherCode(
+            old,
+            new,
+            tuple(record.trial_id for record in recorded[old, new]),
+            tuple(begun[old, new]),
+            max((record.ended for record in recorded[old, new]), default=0.0),
+            changes_text(records, old, codes[new]),
+            (old, new) in known,
+        )
+        for old, new in sorted({*recorded, *begun})
+    ]
+    return CodeComparison(count if total is None else total, tuple(others))
+
+
+def checkpoint_code(records: StudyRecords, trial_id: str) -> str | None:
+    """The digest of the code that wrote a trial's newest checkpoint; None where there is no checkpoint."""
+    saved = Checkpoints(records.store, records.key(trial_id, "checkpoint")).latest()
+    return None if saved is None else UNKNOWN if saved.extra.code is None else saved.extra.code
+
+
+def changes_text(records: StudyRecords, old: str, new: Code) -> str:
+    """What differs between the code that was recorded as `old` and the code there is now."""
+    if old == UNKNOWN:
+        return "recorded before code was kept"
+    sources = read_sources(records, old)
+    if sources is None:
+        return f"code {old} is now {new.version.digest}, and its sources were not kept"
+    changes = difference(sources, texts(new))
+    return str(changes) if changes.changes else f"code {old} is now {new.version.digest}"
+
+
+def texts(code: Code) -> dict[str, str]:
+    """File -> text, as a snapshot holds them."""
+    return {s.file: s.data.decode("utf-8", "replace") for s in code.sources.values() if s.file.endswith(KEPT)}
+
+
+def version_notes(finished: Iterable[Record], current: Iterable[CodeVersion]) -> list[str]:
+    """A line for each package that recorded trials ran with in another version than it has here."""
+    here = {name: version for code in current for name, version in code.distributions.items() if version}
+    ran: dict[tuple[str, str], int] = defaultdict(int)
+    total = 0
+    for record in finished:
+        total += 1
+        for name, version in here.items():
+            if (then := record.versions.get(name, version)) != version:
+                ran[name, then] += 1
+    return [
+        f"{count} of {total} trials ran with {name} {then}, here is {here[name]}"
+        for (name, then), count in sorted(ran.items())
+    ]

@@ -1,0 +1,136 @@
+"""Plan a study: `cs.plan`, and what can be planned while datasets are missing."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from contrasweep import data
+from contrasweep.config import Config
+from contrasweep.data.manifest import Manifest
+from contrasweep.data.resolving import with_folds
+from contrasweep.defaults import STORAGE
+from contrasweep.errors import NotStagedError
+from contrasweep.planning.grid import cells_by_dataset, make_plan
+from contrasweep.planning.plan import Plan
+from contrasweep.planning.power import check_looks
+from contrasweep.planning.sweep import check_arms, make_sweep_plan
+from contrasweep.study.file import as_study
+from contrasweep.study.study import Study
+from contrasweep.study.sweep import Sweep
+
+
+def plan(study: Study | str | Path | Config, *, storage: str = STORAGE) -> Plan:
+    """Return what a study would run. Nothing is written and nothing is started.
+
+    Args:
+        study: The study; or its name (`module:NAME`), the path of its YAML file, or a mapping of its fields.
+        storage: The folder or address of the storage, where staged datasets are looked for.
+
+    Returns:
+        The plan: its `trials` with their ids, the `cells` of the table; `to_frame()` has a row for each trial.
+
+    Raises:
+        SpecError: The study breaks a rule; the message says which, where, and what would have worked.
+        DataError: A dataset of the study is not staged; the message has the command that stages it.
+
+    Example:
+        >>> import contrasweep as cs
+        >>> arms = {"scl": cs.Arm("contrastive", {"loss": "scl"}), "ocl": cs.Arm("contrastive", {"loss": "ocl"})}
+        >>> study = cs.AblationGrid(name="losses", arms=arms, data="digits-lt", folds=5, metric="f1_macro")
+        >>> planned = cs.plan(study)
+        >>> planned.total, list(planned.to_frame().columns)
+        (10, ['trial_id', 'arm', 'fold', 'seed'])
+    """
+    declared = as_study(study)
+    check_looks(declared)
+
+    def resolve(name: str) -> Manifest:
+        return data.resolve(name, folds=declared.folds, storage=storage)
+
+    return make_sweep_plan(declared, resolve) if isinstance(declared, Sweep) else make_plan(declared, resolve)
+
+
+@dataclass(frozen=True)
+class MissingDataset:
+    """A dataset that is not staged: its name in the study, and the command that stages it from what it `requires`.
+
+    `cells` (of a sweep: arms) wait for it, which are so many `trials` (None: not known). With `described` they are in
+    the plan all the same, since the dataset's paper says its rows and shapes.
+    """
+
+    name: str
+    command: str
+    requires: str
+    cells: int
+    trials: int | None
+    described: bool
+
+    @property
+    def waiting(self) -> str:
+        """What waits for it: `2 cells, 40 trials`."""
+        what = "arm" if self.trials is None else "cell"
+        trials = "" if self.trials is None else f", {self.trials} trials"
+        return f"{self.cells} {what}{'s' * (self.cells != 1)}{trials}"
+
+    def __str__(self) -> str:
+        planned = ", planned by what its paper says" * self.described
+        return f"{self.name}: {self.waiting}{planned}; not staged: {self.command}   (PATH: {self.requires})"
+
+
+def missing_lines(missing: Sequence[MissingDataset]) -> list[str]:
+    """Return a line for each missing dataset: its name, what waits for it, and the command."""
+    return [f"missing   {dataset}" for dataset in missing]
+
+
+def outline(study: Study, missing: Sequence[MissingDataset]) -> list[str]:
+    """Return what is to be said of a study none of whose datasets is staged."""
+    return [
+        f"study     {study.name}: {study.metric} ({study.mode}); none of its datasets is staged, so nothing is planned",
+        *missing_lines(missing),
+    ]
+
+
+def plan_staged(study: Study, *, storage: str = STORAGE) -> tuple[Plan | None, tuple[MissingDataset, ...]]:
+    """Return the plan of what a study can run with the datasets that are there (None: nothing), and the missing ones.
+
+    All settings are checked, those of the cells that are left out too. A missing dataset whose rows and shapes are
+    published is planned for by these. What `run` will plan for it once it is staged has other trial ids.
+    """
+    check_looks(study)
+    find = functools.cache(functools.partial(data.resolve, folds=study.folds, storage=storage))
+    cells = {study.data: len(study.arms)} if isinstance(study, Sweep) else cells_by_dataset(study)
+    missing, described = [], {}
+    for name, count in cells.items():
+        try:
+            find(name)
+        except NotStagedError as error:
+            if (manifest := _described(name, study.folds)) is not None:
+                described[name] = manifest
+            trials = None if isinstance(study, Sweep) else count * len(study.all_seeds) * len(study.all_folds)
+            missing.append(MissingDataset(name, error.command, error.requires, count, trials, manifest is not None))
+    without = {dataset.name for dataset in missing if not dataset.described}
+
+    def resolve(name: str) -> Manifest:
+        return described[name] if name in described else find(name)
+
+    if isinstance(study, Sweep):
+        check_arms(study)
+        return None if without else make_sweep_plan(study, resolve), tuple(missing)
+    planned = make_plan(study, resolve, without=without)
+    return planned if planned.cells else None, tuple(missing)
+
+
+def _described(name: str, folds: int | None) -> Manifest | None:
+    """A missing dataset by what its paper says; None where that is too little for a study with these folds."""
+    from contrasweep.data.published import described  # imports the importers
+
+    manifest = described(name)
+    if manifest is None or (folds is None and not manifest.rows("test")):
+        return None
+    return with_folds(manifest, folds)
+
+
+def staged(plan: Plan, storage: str) -> Plan:
+    """Return the same plan with every dataset in `storage`; bundled ones that are not there yet are staged."""
+    return plan.relocated(lambda name: data.resolve(name, folds=plan.study.folds, storage=storage, write=True))

@@ -1,0 +1,130 @@
+"""Which replicates of a study the looks so far grant, and when the next look is due."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from contrasweep import canonical
+from contrasweep.config import Config
+from contrasweep.errors import SpecError
+from contrasweep.planning.plan import Cell
+from contrasweep.storage.interim_log import HALVING, LookLog, read_looks
+from contrasweep.storage.records import StudyRecords
+from contrasweep.study.replicates import Replicates
+from contrasweep.study.study import Study
+from contrasweep.trial import Trial
+
+
+class Planned(Protocol):
+    """What of a plan is needed here. The trials of each cell stand replicate by replicate."""
+
+    @property
+    def study(self) -> Study:
+        """The declaration."""
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The cells of the table."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The `trials` up to the next look, which is due at `replicates` replicates of the `open` cells and at `time` of
+    alpha's spending; `over`: there is no next look."""
+
+    trials: tuple[Trial, ...]
+    open: tuple[Cell, ...]
+    replicates: int = 0
+    time: float = 1.0
+    over: bool = True
+
+
+def cell_name(arm: str, axes: Config) -> str:
+    """One text for a cell, the same on every machine."""
+    return canonical.dumps([arm, dict(axes)])
+
+
+def schedule(study: Study) -> list[Any]:
+    """What of a study's digest says when it is looked at; nothing where it has a fixed number of replicates."""
+    declared = study.replicates
+    return [[declared.looks, declared.of, declared.spending]] if declared else []
+
+
+def stage(plan: Planned, records: StudyRecords) -> Stage:
+    """What `records` grant of the plan's trials: all, where the study has a fixed number of replicates."""
+    declared = plan.study.replicates
+    if declared is None:
+        return Stage(_in_turns([cell.trials for cell in plan.cells]), ())
+    return stage_after(plan, declared, read_looks(records))
+
+
+def stage_after(plan: Planned, declared: Replicates, log: LookLog | None) -> Stage:
+    """The same, after the looks of `log`."""
+    stopped = {
+        cell_name(c.arm, c.axes): None if log is None else log.granted(cell_name(c.arm, c.axes)) for c in plan.cells
+    }
+    last = log.looks[-1].replicates if log and log.looks else 0
+    to_come = [n for n in declared.looks if n > last]
+    open_ = tuple(cell for cell in plan.cells if stopped[cell_name(cell.arm, cell.axes)] is None)
+    over = not open_ or not to_come or (log is not None and log.over)
+    due = last if over else to_come[0]
+    counts = [stopped[cell_name(cell.arm, cell.axes)] or due for cell in plan.cells]
+    trials = _in_turns([cell.trials[: n * block(cell, declared)] for cell, n in zip(plan.cells, counts, strict=True)])
+    if over:
+        return Stage(trials, ())
+    return Stage(trials, open_, due, spending_time(declared, log, due), over=False)
+
+
+def block(cell: Cell, declared: Replicates) -> int:
+    """How many trials one replicate of a cell is."""
+    return len(cell.trials) // declared.most
+
+
+def spending_time(declared: Replicates, log: LookLog | None, replicates: int) -> float:
+    """The time of alpha's spending at this many replicates. Where looks were taken with another `most`, what they spent
+    stays spent, and the rest is spread over what is to come."""
+    if log is None or not log.looks:
+        return replicates / declared.most
+    last = log.looks[-1]
+    return min(1.0, last.time + (1 - last.time) * (replicates - last.replicates) / (declared.most - last.replicates))
+
+
+def check_log(declared: Replicates | None, log: LookLog | None) -> None:
+    """`SpecError` where the looks that were taken leave nothing of what is declared now."""
+    if log is None or not log.looks or (declared is None and log.spending == HALVING):
+        return
+    last = log.looks[-1]
+    when = f"{len(log.looks)} look{'s' * (len(log.looks) > 1)}, the last at {last.replicates} {log.unit}"
+    if declared is None:
+        raise SpecError(
+            "this study is looked at as it grows, and its looks are counted",
+            place="replicates",
+            value=None,
+            hint=f"declare replicates as before ({when}), or choose another name",
+        )
+    if (declared.of, declared.spending) != (log.unit, log.spending):
+        raise SpecError(
+            "looks were taken at other replicates or spent alpha otherwise",
+            place="replicates",
+            value=f"of {declared.of}, spending {declared.spending}",
+            hint=f"{when}, of {log.unit}, spending {log.spending}",
+        )
+    if last.time >= 1 and declared.most > last.replicates:
+        raise SpecError(
+            "all of alpha is spent: the last look was taken, and more replicates can decide nothing",
+            place="replicates.most",
+            value=declared.most,
+            hint=f"{when}; a new study, with another name and fresh seeds, can",
+        )
+    if last.time < 1 and declared.most <= last.replicates:
+        raise SpecError(
+            "a look was taken at as many replicates already",
+            place="replicates.most",
+            value=declared.most,
+            hint=f"{when}; set most to {last.replicates + declared.step} or more",
+        )
+
+
+def _in_turns(cells: list[tuple[Trial, ...]]) -> tuple[Trial, ...]:
+    """One trial of every cell, then the next of every cell."""
+    longest = max(map(len, cells), default=0)
+    return tuple(trials[i] for i in range(longest) for trials in cells if i < len(trials))

@@ -1,0 +1,143 @@
+"""The looks that were taken at a study, in its folder: `looks.json`.
+
+A look is written before anything that follows from it, in one atomic write, so that a driver that is killed takes no
+look twice and none without counting. Whoever goes on with the study, here or elsewhere, goes on from this file.
+"""
+
+import itertools
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import pydantic
+
+from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.records import StudyRecords
+
+HALVING = "halving"
+"""Spending of a study of a fixed size that was extended after its end: each look has half the level of the last."""
+VERDICTS = ("better", "worse", "equivalent")
+Decision = Literal["open", "better", "worse", "equivalent", "futile"]
+Finite = Annotated[float, pydantic.Field(allow_inf_nan=False)]
+Probability = Annotated[float, pydantic.Field(ge=0, le=1)]
+
+
+@dataclass(frozen=True)
+class LookAt:
+    """One comparison after one look: `a` against `b` in `context` (factor, label pairs), from `pairs` paired trials.
+    `p_value` and `equivalence_p` are of this look alone (None: it was not tested again). The interval `low` to `high`
+    (None: there is none), `adjusted_p` and `adjusted_equivalence_p` are of the same data and count the family and the
+    looks so far. `decision` is what stands."""
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
+
+    context: tuple[tuple[str, str], ...]
+    a: str
+    b: str
+    pairs: int
+    difference: Finite
+    low: Finite | None
+    high: Finite | None
+    p_value: Probability | None
+    equivalence_p: Probability | None
+    adjusted_p: Probability
+    adjusted_equivalence_p: Probability | None
+    level: Probability  # which chose the test
+    decision: Decision
+
+    @property
+    def key(self) -> tuple[tuple[tuple[str, str], ...], frozenset[str]]:
+        """Which comparison this is, from either side."""
+        return self.context, frozenset((self.a, self.b))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The interval, infinite where there is none."""
+        return (-math.inf, math.inf) if self.low is None or self.high is None else (self.low, self.high)
+
+    @staticmethod
+    def ends(low: float, high: float) -> tuple[float | None, float | None]:
+        """`low` and `high` of an interval, None for an infinite one."""
+        return (low, high) if math.isfinite(low) and math.isfinite(high) else (None, None)
+
+
+@dataclass(frozen=True)
+class LookTaken:
+    """A look: at how many replicates of the cells that were still open, at which time of alpha's spending (0 to 1),
+    what every comparison of the family came to, and the cells (as `planning.stages.cell_name`) that get no more."""
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
+
+    replicates: Annotated[int, pydantic.Field(ge=1)]
+    time: Annotated[float, pydantic.Field(gt=0, le=1)]
+    comparisons: tuple[LookAt, ...]
+    stopped: tuple[str, ...]
+    taken: float = 0.0  # unix time
+
+
+@dataclass(frozen=True)
+class LookLog:
+    """All looks at a study; `earlier` are those at trials that were since archived and made anew."""
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
+
+    spending: str
+    unit: str  # what is counted: seeds or repeats
+    looks: tuple[LookTaken, ...] = ()
+    earlier: tuple[LookTaken, ...] = ()
+
+    def __post_init__(self) -> None:
+        for one, next_ in itertools.pairwise(self.looks):
+            if not (one.time < next_.time and one.replicates < next_.replicates):
+                raise ValueError("its looks do not follow one another")
+
+    @property
+    def over(self) -> bool:
+        """Whether all of alpha is spent."""
+        return bool(self.looks) and self.looks[-1].time >= 1
+
+    @property
+    def latest(self) -> dict[Any, LookAt]:
+        """What stands of every comparison, by its key."""
+        return {one.key: one for look in self.looks for one in look.comparisons}
+
+    def history(self, key: Any) -> list[LookAt | None]:
+        """A comparison at each look; None where it was not there yet."""
+        return [next((one for one in look.comparisons if one.key == key), None) for look in self.looks]
+
+    def granted(self, cell: str) -> int | None:
+        """Replicates at which a cell was stopped; None while it goes on."""
+        return next((look.replicates for look in self.looks if cell in look.stopped), None)
+
+    def begun_anew(self) -> Self:
+        """The log for trials that are made anew: its looks are kept as earlier ones."""
+        return replace(self, looks=(), earlier=(*self.earlier, *self.looks))
+
+    def with_look(self, look: LookTaken) -> Self:
+        """The log with one look more."""
+        return replace(self, looks=(*self.looks, look))
+
+
+LOOKS_FILE = JsonFile(
+    pydantic.TypeAdapter(LookLog),
+    1,
+    "restore it from a backup, or run the study under another name: a look that is lost is a look that is not counted",
+)
+"""looks.json, written and read."""
+
+
+def read_looks(records: StudyRecords) -> LookLog | None:
+    """The looks at a study; None where none was taken. `StorageError` if the file is broken."""
+    try:
+        return LOOKS_FILE.read(records.store, _key(records))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def write_looks(records: StudyRecords, log: LookLog) -> None:
+    """Keep the log, in one atomic write."""
+    LOOKS_FILE.write(records.store, _key(records), asdict(log))
+
+
+def _key(records: StudyRecords) -> str:
+    return f"{records.study}/looks.json"

@@ -1,0 +1,244 @@
+"""Putting trials aside and back: nothing is lost, wherever it is killed."""
+
+import contextlib
+
+import pytest
+
+from contrasweep.errors import SpecError, StorageError
+from contrasweep.storage.archive import (
+    MOVE_FILE,
+    archive_trials,
+    find_archived,
+    finish_move,
+    list_archived,
+    restore_trials,
+)
+from contrasweep.storage.records import StudyRecords
+
+FILES = ("record.json", "metrics.parquet", "items.parquet", "checkpoint/latest.json", "checkpoint/3/weights.npz")
+
+
+@pytest.fixture(params=["folder", "s3"])
+def records(request, tmp_path):
+    storage = str(tmp_path) if request.param == "folder" else request.getfixturevalue("s3").uri
+    return filled(StudyRecords(storage, "s"))
+
+
+def filled(records, text="first", ids="ab"):
+    for trial_id in ids:
+        for name in FILES:
+            records.store.write(records.key(trial_id, name), f"{text} {trial_id} {name}".encode())
+    return records
+
+
+def contents(records, prefix):
+    return {key.removeprefix(prefix): records.store.read(key).decode() for key in records.store.list(prefix)}
+
+
+def standing(records, trial_id):
+    """What the study holds of a trial: its record, and the files of its folder."""
+    return contents(records, f"s/records/{trial_id}/") | contents(records, f"s/trials/{trial_id}/")
+
+
+def trial(trial_id, text="first"):
+    return {name: f"{text} {trial_id} {name}" for name in FILES}
+
+
+def test_all_of_a_trial_moves_and_comes_back(records):
+    when = archive_trials(records, ["a"], "because")
+    assert standing(records, "a") == {}
+    assert standing(records, "b") == trial("b")
+    assert contents(records, f"s/archive/{when}/trials/a/") == trial("a")
+    assert [(part.when, part.reason, part.trial_ids) for part in list_archived(records)] == [(when, "because", ("a",))]
+    restore_trials(records, find_archived(records, when))
+    assert standing(records, "a") == trial("a")
+    assert list_archived(records) == []
+
+
+def test_a_search_moves_with_its_trials_and_comes_back_for_the_one_since_then(records):
+    def written(text):
+        filled(records, text, "a")
+        for number in range(2):
+            records.store.write(f"s/search/0123/{number:06d}.json", f"{text} {number}".encode())
+        return contents(records, "s/search/")
+
+    first = written("first")
+    records.store.write("s/search/4567/000000.json", b"of another arm")
+    when = archive_trials(records, ["a"], "because", {"arm": "0123"})
+    assert contents(records, "s/search/") == {"4567/000000.json": "of another arm"}
+    assert contents(records, f"s/archive/{when}/search/") == first
+    second = written("second")
+    restore_trials(records, find_archived(records, when), replaced=["b"])
+    assert contents(records, "s/search/") == first | {"4567/000000.json": "of another arm"}
+    assert (standing(records, "a"), standing(records, "b")) == (trial("a"), {})
+    (part,) = list_archived(records)
+    assert (part.trial_ids, part.searches) == (("a", "b"), {"arm": "0123"})
+    assert (
+        contents(records, f"s/archive/{part.when}/search/0123/").items()
+        <= {key.removeprefix("0123/"): text for key, text in second.items()}.items()
+    )
+
+
+@pytest.mark.parametrize("kill_at", range(20))
+def test_killed_anywhere_a_search_is_whole_in_one_of_its_places(tmp_path, kill_at, monkeypatch):
+    monkeypatch.setattr("contrasweep.storage.archive.THREADS", 1)
+    records = filled(StudyRecords(str(tmp_path), "s"), ids="a")
+    for number in range(3):
+        records.store.write(f"s/search/0123/{number:06d}.json", b"{}")
+    left = killed_after(records.store, kill_at)
+    with contextlib.suppress(Killed):
+        archive_trials(records, ["a"], "because", {"arm": "0123"})
+    left[0] = -1  # the next process
+    aside = [contents(records, f"s/archive/{p.when}/search/0123/") for p in list_archived(records)]
+    assert 3 in {len(contents(records, "s/search/0123/")), *map(len, aside)}
+    finish_move(records)
+    moved = kill_at > 0
+    assert len(contents(records, "s/search/0123/")) == (0 if moved else 3)
+    assert [len(p.searches) for p in list_archived(records)] == [1] * moved
+
+
+@pytest.mark.slow
+def test_the_same_trial_can_be_archived_again_and_again(records):
+    names = []
+    for text in ("first", "second", "third"):
+        filled(records, text)
+        names.append(archive_trials(records, ["a", "b"], text))
+    assert len(set(names)) == 3
+    assert [contents(records, f"s/archive/{name}/trials/b/") for name in names] == [
+        trial("b", text) for text in ("first", "second", "third")
+    ]
+
+
+def test_a_trial_that_left_nothing_but_a_record_moves_and_comes_back(records):
+    key = records.key("c", "record.json")
+    records.store.write(key, b"infeasible")
+    when = archive_trials(records, ["c"], "because")
+    assert standing(records, "c") == {} and find_archived(records, when).trial_ids == ("c",)
+    restore_trials(records, find_archived(records, when))
+    assert records.store.read(key) == b"infeasible" and key == "s/records/c/record.json"
+
+
+def test_what_an_earlier_release_recorded_moves_and_comes_back_as_records_lie_now(records):
+    """Its records lay among the other files of their trials."""
+    records.store.write("s/trials/old/record.json", b"{}")
+    records.store.write("s/trials/old/metrics.parquet", b"PAR1")
+    when = archive_trials(records, ["old"], "because")
+    assert standing(records, "old") == {}
+    restore_trials(records, find_archived(records, when))
+    assert standing(records, "old") == {"record.json": "{}", "metrics.parquet": "PAR1"}
+    assert records.store.exists("s/records/old/record.json")
+
+
+def test_what_stands_in_the_place_of_a_restored_trial_is_archived(records):
+    when = archive_trials(records, ["a"], "first")
+    filled(records, "second", "a")
+    restore_trials(records, find_archived(records, when))
+    assert standing(records, "a") == trial("a", "first")
+    (part,) = list_archived(records)
+    assert contents(records, f"s/archive/{part.when}/trials/a/") == trial("a", "second")
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed_after(store, writes):
+    """`store`, whose process is killed before its operation number `writes` that changes anything."""
+    left = [writes]
+
+    class Dying(type(store)):
+        pass
+
+    def dying(name):
+        def operation(self, *arguments, **options):
+            if left[0] == 0:
+                raise Killed
+            left[0] -= 1
+            return getattr(super(Dying, self), name)(*arguments, **options)
+
+        return operation
+
+    for name in ("write", "copy", "delete"):
+        setattr(Dying, name, dying(name))
+    store.__class__ = Dying
+    return left
+
+
+@pytest.mark.parametrize("kill_at", range(17))
+def test_killed_anywhere_it_loses_neither_the_old_nor_the_new(tmp_path, kill_at, monkeypatch):
+    monkeypatch.setattr("contrasweep.storage.archive.THREADS", 1)
+    records = filled(StudyRecords(str(tmp_path), "s"))
+    left = killed_after(records.store, kill_at)
+    try:
+        archive_trials(records, ["a"], "because")
+        assert kill_at >= 14, "intention, about, five copies, intention, five deletions, intention"
+    except Killed:
+        pass
+    kept = {**standing(records, "a")}
+    for part in list_archived(records):
+        kept = contents(records, f"s/archive/{part.when}/trials/a/") | kept
+    assert kept == trial("a"), "before anything is mended, all of it is somewhere"
+    left[0] = -1  # the next process
+    finish_move(records)
+    here, aside = standing(records, "a"), list_archived(records)
+    if kill_at == 0:
+        assert (here, aside) == (trial("a"), [])
+    else:
+        assert here == {}
+        assert contents(records, f"s/archive/{aside[0].when}/trials/a/") == trial("a")
+    filled(records, "second", "a")
+    finish_move(records)
+    assert standing(records, "a") == trial("a", "second")
+    assert standing(records, "b") == trial("b")
+
+
+@pytest.mark.parametrize("kill_at", range(0, 31, 2))
+def test_killed_anywhere_a_restore_loses_neither_the_old_nor_the_new(tmp_path, kill_at, monkeypatch):
+    monkeypatch.setattr("contrasweep.storage.archive.THREADS", 1)
+    records = filled(StudyRecords(str(tmp_path), "s"), ids="a")
+    when = archive_trials(records, ["a"], "first")
+    filled(records, "second", "a")
+    part = find_archived(records, when)
+    left = killed_after(records.store, kill_at)
+    try:
+        restore_trials(records, part)
+        assert kill_at >= 28, "fourteen to archive, thirteen to restore, the reason of the first"
+    except Killed:
+        pass
+    left[0] = -1  # the next process
+    finish_move(records)
+    places = [f"s/archive/{part.when}/trials/a/" for part in list_archived(records)]
+    held = [standing(records, "a"), *(contents(records, place) for place in places)]
+    assert trial("a", "first") in held and trial("a", "second") in held
+    for part in list_archived(records):
+        if part.when == when:
+            restore_trials(records, part)
+    assert standing(records, "a") == trial("a", "first")
+    (part,) = list_archived(records)
+    assert contents(records, f"s/archive/{part.when}/trials/a/") == trial("a", "second")
+
+
+def test_a_place_that_cannot_be_written_is_one_error_and_changes_nothing(tmp_path):
+    records = filled(StudyRecords(str(tmp_path), "s"))
+    (tmp_path / "s/archive").write_text("a file")
+    finish_move(records)
+    with pytest.raises(StorageError, match="cannot be written"):
+        archive_trials(records, ["a"], "because")
+    assert standing(records, "a") == trial("a")
+
+
+def test_an_intention_that_leads_out_of_the_study_is_refused(tmp_path):
+    records = filled(StudyRecords(str(tmp_path), "s"))
+    for place in ("s/trials/../../x/", "t/trials/a/", "/etc/"):
+        MOVE_FILE.write(records.store, "s/archive/moving.json", {"moves": {"s/trials/a/": place}, "copied": True})
+        with pytest.raises(StorageError, match=r"moving.json is broken .*outside"):
+            finish_move(records)
+    assert standing(records, "a") == trial("a")
+
+
+def test_an_unknown_name_says_which_there_are(tmp_path):
+    records = filled(StudyRecords(str(tmp_path), "s"))
+    when = archive_trials(records, ["a"], "because")
+    assert find_archived(records, when).trial_ids == ("a",)
+    with pytest.raises(SpecError, match=f"known: {when}"):
+        find_archived(records, "yesterday")

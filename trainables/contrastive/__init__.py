@@ -1,0 +1,105 @@
+"""Contrastive training of an image encoder on two augmented views, with any loss and similarity.
+
+    list(train(trial))
+
+One report an epoch; the last one has the scores of the held-out part.
+"""
+
+import functools
+import math
+from collections.abc import Generator
+from pathlib import Path
+
+from contrasweep.cluster.memory import GIB, Precision, Workload
+from contrasweep.config import Config
+from contrasweep.data.manifest import Manifest
+from contrasweep.trainables.contrastive.settings import Settings
+from contrasweep.trainables.images import AHEAD, CHUNK, image_shape, rows_to_train
+from contrasweep.trainables.optimisation import optimizer_states
+from contrasweep.trainables.pytorch import nn, torch
+from contrasweep.trainables.step_counts import known_step
+from contrasweep.trial import Report, Trial
+
+__all__ = ["Settings", "load_model", "memory", "train"]
+FLOAT = 4  # bytes
+
+
+def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+    """Train `trial` and yield a report an epoch.
+
+    Every report has `loss`, `grad_norm`, `learning_rate` and diagnostics of the embeddings. Reports of epochs with an
+    evaluation have its scores (see `evaluation.evaluate`), and the last one has per-item values for paired tests.
+
+    Args:
+        trial: The trial; its config is that of `Settings`, its dataset holds images.
+        resume: The checkpoint folder to continue from.
+
+    Yields:
+        Reports, whose `step` is the epoch, from 1.
+    """
+    from contrasweep.trainables import loop, process_group
+    from contrasweep.trainables.contrastive.method import build
+
+    s = Settings(**trial.config)
+    size, path = s.resources.size, f"{build.__module__}:build"
+    with process_group.joined(trial, resume, size=size, build=path, device=s.device) as group:
+        run = group.method(build(trial))
+        yield from loop.run(run, trial, resume, evaluate_every=s.evaluate_every, checkpoint_every=s.checkpoint_every)
+
+
+def load_model(folder: Path, trial: Trial) -> "nn.Module":
+    """Return the network in a checkpoint of `trial`.
+
+    It takes uint8 images [n c h w] to the features or embeddings that the trial's scores are of, float32 [n d].
+    """
+    from contrasweep.trainables import checkpoint, images
+    from contrasweep.trainables.contrastive.method import evaluated, network, parts_of
+    from contrasweep.trainables.exporting import FromPixels
+
+    settings = Settings(**trial.config)
+    train_part = images.open_images(parts_of(trial)[0], torch.device("cpu"), settings.resident_gib)
+    model = network(settings, train_part.shape)
+    model.load_state_dict(checkpoint.part(folder, "average" if settings.ema else "model"))
+    return FromPixels(evaluated(model, settings), *train_part.moments())
+
+
+def memory(config: Config, data: Manifest) -> Workload:
+    """Return what a trial of this config takes: one step of both views of a batch, or of one chunk of it.
+
+    On the device beside the network lie the images as uint8, and the views that are drawn ahead. The loss's own
+    matrices [2B 2B] are left out: with a ResNet they stay below 3 % of the rest. Of the work, the networks of targets
+    (BYOL, MoCo) are left out, and that chunks are encoded twice.
+    """
+    s = Settings(**config)
+    shape = image_shape(data, "image")
+    pixels = math.prod(shape)
+    processes = s.resources.size
+    rows = 2 * s.batch_size // processes
+    chunks = math.ceil(rows / s.chunk_rows) if s.chunk_rows else 1
+    rows = min(rows, s.chunk_rows) if s.chunk_rows else rows
+    images = data.rows("train") + data.rows("test")
+    ahead = min(images, max(s.batch_size, CHUNK["cuda"] // pixels))
+    resident = 0 if images * pixels > s.resident_gib * GIB else images * pixels
+    views = 3 * ahead * pixels * FLOAT
+    if not resident:  # streamed: more of them wait, as prefetched batches
+        views += (AHEAD + 1) * 2 * s.batch_size * pixels * FLOAT
+    precision: Precision = "bf16" if s.autocast else "fp32"
+    return Workload(
+        architecture=f"{s.encoder.name} {precision}",
+        shape=(shape, rows, s.network_text),
+        build=functools.partial(s.build_network, shape),
+        inputs=(rows, *shape),
+        step=known_step(s.network_text, shape, rows, precision),
+        optimizer_states=optimizer_states(s.optimizer),
+        precision=precision,
+        resident_bytes=resident + views,
+        device=s.device,
+        cpus=float(s.threads * processes),
+        gpus=max(1, s.resources.gpus),
+        steps=s.epochs * max(1, rows_to_train(data) // s.batch_size) * chunks,
+    )
+
+
+train.settings = Settings  # type: ignore[attr-defined]
+train.memory = memory  # type: ignore[attr-defined]
+train.lane = "contrasweep.trainables.fusing.cohorts.contrastive:ContrastiveCohorts"  # type: ignore[attr-defined]

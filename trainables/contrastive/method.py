@@ -1,0 +1,364 @@
+"""A trial of `trainables.contrastive` in training; its epochs are run by `loop`, or with others' by a cohort."""
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from contrasweep.data import open_dataset
+from contrasweep.data.reading import Part
+from contrasweep.errors import DataError, SpecError
+from contrasweep.trainables import (
+    augmentations,
+    checkpoint,
+    diagnostics,
+    evaluation,
+    images,
+    joined_norm,
+    loop,
+    losses,
+    optimisation,
+    process_group,
+    seeding,
+)
+from contrasweep.trainables.contrastive import transfer
+from contrasweep.trainables.contrastive.averaging import Averaged
+from contrasweep.trainables.contrastive.gradcache import chunked_step
+from contrasweep.trainables.contrastive.settings import Settings, initial_temperature
+from contrasweep.trainables.contrastive.targets import Targets
+from contrasweep.trainables.contrastive.temperature import LearnableTemperature
+from contrasweep.trainables.encoders import Shape
+from contrasweep.trainables.evaluation import target_noise
+from contrasweep.trainables.losses import distributed
+from contrasweep.trainables.losses.negatives import Counts, counted, counts_of, has_signed_scores
+from contrasweep.trial import Trial
+
+EVAL_BATCH_ROWS = 1024
+"""Images per forward pass in an evaluation, and at most four batches."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Both parts of a trial's images on its device, and the normalisation by the training part. Nothing changes them,
+    so trials of one dataset and fold may share them."""
+
+    train: images.Images
+    test: images.Images
+    normalise: images.Normalise
+
+
+def open_data(trial: Trial, settings: Settings, device: torch.device) -> Data:
+    """The images of `trial`; `DataError` where its dataset has none. Without a test part, the training part twice."""
+    if trial.data.kind != "image":
+        raise DataError(f"dataset {trial.data.name} is of kind {trial.data.kind!r}; contrastive trains on images")
+    opened = [images.open_images(part, device, settings.resident_gib) for part in parts_of(trial)]
+    return Data(opened[0], opened[-1], images.Normalise(opened[0]))
+
+
+Opener = Callable[[Trial, Settings, torch.device], Data]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step leaves for the report: its loss and its batch; `chunks` says whether it was encoded in chunks,
+    `negatives` what was counted of them where scores have a sign."""
+
+    loss: Tensor
+    embeddings: Tensor
+    labels: Tensor
+    rows: Tensor
+    chunks: dict[str, float]
+    negatives: Counts | None = None
+
+
+@dataclass
+class Epoch:
+    """An epoch on its way, or the part of one that a report is about: the number of its report and its own, what seeds
+    its random numbers, the number of its first step in the whole training, how many batches it has, the stream of them,
+    and how many of them were taken."""
+
+    report: int
+    number: int
+    key: tuple[int | None, ...]
+    first: int
+    count: int
+    batches: Generator[tuple[Tensor, Tensor]]
+    steps: int = 0
+
+
+class Contrastive:
+    """A trial in training: data, network and optimizer on the device, and one method for each half of an epoch."""
+
+    def __init__(self, trial: Trial, settings: Settings, opener: Opener = open_data) -> None:
+        settings = settings.resolve(trial.data)
+        self.settings, self.key = settings, (trial.seed, trial.fold)
+        self.order_key = (trial.seed if settings.order_seed is None else settings.order_seed, trial.fold)
+        self.device = process_group.rank_of(seeding.pick_device(settings.device))
+        seeding.prepare(self.device, settings.threads)
+        self.data = data = opener(trial, settings, self.device)
+        self.train, self.test, self.normalise = data.train, data.test, data.normalise
+        self.classes = len(trial.data.classes) or int(max(part.labels.max() for part in (self.train, self.test))) + 1
+        self.policy = augmentations.policy_of(settings.augmentation)
+        seeding.reseed(*self.key, "weights")
+        self.model = network(settings, self.train.shape)
+        if distributed.processes() > 1:
+            joined_norm.convert(self.model)
+        self.model.to(self.device)
+        self.loss = settings.build_loss()
+        self.schedule = self._schedule()
+        self.targets = self._targets()
+        initial = initial_temperature(self.loss) if settings.learnable_temperature else None
+        self.temperature = None if initial is None else LearnableTemperature(initial).to(self.device)
+        trained = (self.model, self.targets.trained, self.temperature)
+        self.trained = nn.ModuleList([part for part in trained if part is not None])
+        self.optimizer: optimisation.Optimizer = settings.optimizer.build(
+            self.trained.parameters(), settings.learning_rate
+        )
+        self.average = Averaged(self.model, settings.ema) if settings.ema else None
+        self.guard, self.trial = loop.Guard(), trial
+        self.evaluated_rows = min(EVAL_BATCH_ROWS, 4 * settings.batch_size)
+
+    def _targets(self) -> Targets:
+        dim = 0
+        if self.settings.targets.name != "batch":
+            with torch.no_grad():
+                dim = self.model.eval()(torch.zeros(1, *self.train.shape, device=self.device)).shape[1]
+        built: Targets = self.settings.targets.build(self.model, self.schedule.steps, dim)
+        for part in (built.trained, *built.parts.values()):
+            if isinstance(part, nn.Module):
+                part.to(self.device)
+        return built
+
+    def _schedule(self) -> optimisation.Schedule:
+        s = self.settings
+        per_epoch = max(1, len(self.train) // s.batch_size)
+        warmup = (s.warmup_epochs or 0) * per_epoch
+        return optimisation.Schedule(s.learning_rate, s.epochs * per_epoch, warmup, constant=s.schedule == "constant")
+
+    @property
+    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+        """What a checkpoint saves and restores."""
+        learned = {} if self.temperature is None else {"temperature": self.temperature}
+        average = {} if self.average is None else {"average": self.average}
+        return {"model": self.model, "optimizer": self.optimizer, **self.targets.parts, **learned, **average}
+
+    def epoch(self, epoch: int) -> dict[str, float]:
+        """Train epoch 1, 2, ..., or where there are several reports an epoch its part 1, 2, ..., and return metrics."""
+        running = self.begin(epoch)
+        self.trained.train()
+        measured: list[Tensor] = []
+        negatives: list[Counts] = []
+        last: Step | None = None
+        with closing(running.batches):
+            for views, rows in running.batches:
+                taken = self.step(running, views, rows)
+                if taken is not None:
+                    norm, last = taken
+                    measured.append(torch.stack([last.loss, norm]))
+                    negatives += [] if last.negatives is None else [last.negatives]
+        means = torch.stack(measured).double().mean(0).tolist() if measured else None
+        return self.finish(running, means, last, negatives)
+
+    def step(self, running: Epoch, views: Tensor, rows: Tensor) -> tuple[Tensor, Step] | None:
+        """The next step of an epoch: its gradients' norm and what it leaves; None where it was not taken."""
+        self.optimizer.lr = self.rate(running)
+        taken = self.guard.step(self.optimizer, partial(self._gradients, views, rows), self.settings.clip)
+        if taken is not None:
+            self._after_step(running.first + running.steps)
+        running.steps += 1
+        return taken
+
+    def begin(self, report: int) -> Epoch:
+        """An epoch, or its part that report 1, 2, ... is about, before its first step. Seeds all that is random."""
+        parts = self.settings.reports_per_epoch
+        epoch, part = (report - 1) // parts + 1, (report - 1) % parts
+        key = (*self.key, epoch, *([part] if part else []))
+        seeding.reseed(*key)
+        order = images.epoch_order(
+            self.train.labels, self.settings.sampling, seeding.generator(*self.order_key, epoch, "order")
+        )
+        size = min(self.settings.batch_size, len(order))
+        count = len(order) // size
+        places = range(count * part // parts, count * (part + 1) // parts)
+        share = distributed.place()
+        if size % share[1]:
+            raise SpecError(f"a batch of {size} images is divided equally", place="resources", value=share[1])
+        stream = images.batches(
+            self.train, self.normalise, self.policy, order, size, *self.key, epoch, places=places, share=share
+        )
+        if parts > count:
+            raise SpecError(f"an epoch has {count} batches", place="reports_per_epoch", value=parts)
+        first = (epoch - 1) * max(1, len(order) // self.settings.batch_size) + places.start
+        return Epoch(report, epoch, key, first, len(places), stream)
+
+    def rate(self, epoch: Epoch) -> float:
+        """The learning rate of an epoch's next step."""
+        return self.schedule.at(epoch.first + epoch.steps)
+
+    def finish(
+        self, epoch: Epoch, means: Sequence[float] | None, last: Step | None, negatives: Sequence[Counts]
+    ) -> dict[str, float]:
+        """The metrics of an epoch: `means` of loss and gradient norm over the steps that were taken, the `last` of
+        them, and what each had of `negatives`. None where no step was: `FloatingPointError`."""
+        self.guard.require_steps(int(means is not None), epoch.number, f"{self._lower_rate} or raise the temperature")
+        assert means is not None and last is not None
+        metrics = {"loss": means[0], "grad_norm": means[1], "learning_rate": self.optimizer.lr}
+        learned = {} if self.temperature is None else {"temperature": self.temperature.value}
+        counts = {"negative_cosines": negatives} if has_signed_scores(self.loss) else {}
+        ends = self.ends(epoch.report)
+        seen = diagnostics.of_negatives(self.loss, counts, self.guard, ends=ends, name=self._name)
+        return metrics | learned | last.chunks | self._diagnose(last, epoch.report) | seen
+
+    def _after_step(self, step: int) -> None:
+        self.targets.after_step(step)
+        if self.average is not None:
+            self.average.update()
+        if self.temperature is not None:
+            self.temperature.clip()
+
+    def ends(self, epoch: int) -> bool:
+        """Whether training ends after this epoch."""
+        return epoch >= self.settings.epochs * self.settings.reports_per_epoch
+
+    @property
+    def _lower_rate(self) -> str:
+        return f"lower learning_rate ({self.settings.learning_rate})"
+
+    @property
+    def _name(self) -> str:
+        return f"{self.trial.arm} (trial {self.trial.id})"
+
+    def _diagnose(self, last: Step, epoch: int) -> dict[str, float]:
+        """Diagnostics of an epoch's last batch, and a warning the first time that the trial is stuck."""
+        compared = self._loss() if self.settings.targets.name == "batch" else None
+        batch = [last.embeddings, last.labels, last.rows]
+        if distributed.processes() > 1:
+            batch = [distributed.gather(values) for values in batch]
+        metrics = diagnostics.of_batch(compared, last.loss, *batch)
+        if not self.guard.warned:
+            self.guard.warned = diagnostics.warn_if_stuck(metrics, epoch, self._name)
+        return metrics
+
+    def _gradients(self, views: Tensor, rows: Tensor) -> tuple[Tensor, list[Tensor], Step]:
+        """Of a batch, or of this process's part of one: loss and gradients are those of the whole."""
+        loss, gradients, step = self._own_gradients(views, rows)
+        return loss, process_group.average(gradients) if distributed.processes() > 1 else gradients, step
+
+    def _own_gradients(self, views: Tensor, rows: Tensor) -> tuple[Tensor, list[Tensor], Step]:
+        """Loss and gradients of a batch: both views of each image, one view after the other, and the images' rows."""
+        rows = rows.to(self.device)
+        labels, rows, (loss, tally) = self.train.labels[rows].repeat(2), rows.repeat(2), counted(self._loss())
+
+        def objective(embeddings: Tensor) -> Tensor:
+            with torch.autocast(self.device.type, enabled=False):
+                value: Tensor = loss(embeddings.float(), labels, rows)
+                return value
+
+        chunk = self.settings.chunk_rows
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
+            if 0 < chunk < len(views):
+                done = chunked_step(self.model, views, objective, self.optimizer.parameters, chunk)
+                step = Step(done.loss, done.embeddings, labels, rows, done.metrics, counts_of(tally))
+                return done.loss, done.gradients, step
+            value, embeddings = self.targets.step(views, labels, rows, loss)
+        gradients = optimisation.gradients_of(self.optimizer, value)
+        return value, gradients, Step(value.detach(), embeddings.detach(), labels, rows, {}, counts_of(tally))
+
+    def _loss(self) -> losses.AnyLoss:
+        """The loss, at the temperature as it is now."""
+        if self.temperature is None or not isinstance(self.loss, losses.ComposedLoss):
+            return self.loss
+        return self.temperature.applied(self.loss)
+
+    def embed(self, part: images.Images) -> Tensor:
+        """Features or embeddings (`evaluate_on`) of the un-augmented images of a part, float32 [n d]."""
+        return self._embed(part.stretches())
+
+    @torch.no_grad()
+    def _embed(self, stretches: Iterable[Tensor]) -> Tensor:
+        """Of images in stretches, uint8 [n c h w]; `evaluated_rows` of them at a time, so that an evaluation needs less
+        memory than training does."""
+        model = (self.model if self.average is None else self.average.model).eval()
+        network = evaluated(model, self.settings)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
+            chunks = [
+                network(self.normalise(pixels.to(self.device).float() / 255))
+                for stretch in stretches
+                for pixels in torch.split(stretch, self.evaluated_rows)
+            ]
+        embeddings = torch.cat(chunks).float()
+        self.guard.require_finite(embeddings, "values", self._lower_rate)
+        return embeddings
+
+    def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
+        """Scores of the held-out part; the costlier ones (probe, retrieval), those on other datasets, items and figures
+        at the end only. Images without labels have those on other datasets alone."""
+        elsewhere: dict[str, float] = {}
+        if final:
+            for other in transfer.others(self.settings.transfer, self.trial.data, self.trial.fold):
+                elsewhere |= transfer.scores(other, self._embed, self.train.shape)
+        if not self.train.labelled:
+            return loop.Evaluation(elsewhere)
+        scores = evaluation.evaluate(
+            self.embed(self.train),
+            self.train.labels,
+            self.embed(self.test),
+            self.test.labels,
+            self.classes,
+            classifier=self.settings.classifier,
+            retrieval=final and self.settings.retrieval,
+            probe=final,
+        )
+        if not final:
+            return loop.Evaluation(scores.metrics)
+        figures = _figures(scores, self.test.labels, self.trial, folder) if self.settings.figures else {}
+        return loop.Evaluation({**scores.metrics, **elsewhere}, {**scores.items, **self.test.grouping}, figures)
+
+
+def build(trial: Trial) -> Contrastive:
+    """The trial in training, as each of its processes builds it."""
+    return Contrastive(trial, Settings(**trial.config))
+
+
+def parts_of(trial: Trial) -> list[Part]:
+    """The training part, and the test part where there is one: images without labels may have none."""
+    data = open_dataset(trial.data)
+    if trial.fold is None and not trial.data.rows("test"):
+        return [data.split("train")]
+    return list(data.parts(trial.fold))
+
+
+def network(settings: Settings, shape: Shape) -> nn.Sequential:
+    """Encoder and projection head for images of `shape` (channels, height, width), in the faster memory layout."""
+    model = settings.build_network(shape)
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]  # on CPUs a quarter
+
+
+def evaluated(model: nn.Sequential, settings: Settings) -> nn.Module:
+    """What a trial's scores are of: the encoder, or the encoder with its head (`evaluate_on`)."""
+    return model[0] if settings.evaluate_on == "features" else model
+
+
+def _figures(scored: evaluation.Evaluation, labels: Int[Tensor, " n"], trial: Trial, folder: Path) -> dict[str, Path]:
+    """Histograms of target and noise similarities, as cosine and as arc length: `similarities_<name>.png`, over all
+    test items, and `similarities_<name>_by_class.png`, by their own class."""
+    cosine = scored.items["target_similarity"], scored.items["noise_similarity"]
+    arc = target_noise.arc_length(cosine[0]), target_noise.arc_length(cosine[1])
+    series = {"cosine": cosine, "neg_arc_length": arc}
+    folder.mkdir(parents=True, exist_ok=True)
+    title = f"{trial.arm} on {trial.data.name}, seed {trial.seed}"
+    drawn = {}
+    for name, (target, noise) in series.items():
+        text = {"title": title, "axis": f"{name} similarity"}
+        overall = target_noise.histogram(target, noise)
+        classes = target_noise.by_class(target, noise, labels.cpu().numpy())
+        drawn[f"similarities_{name}.png"] = target_noise.figure(overall, folder / f"{name}.png", **text)
+        drawn[f"similarities_{name}_by_class.png"] = target_noise.class_figure(
+            classes, trial.data.classes, folder / f"{name}_by_class.png", **text
+        )
+    return drawn

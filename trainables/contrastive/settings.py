@@ -1,0 +1,201 @@
+"""All that can be set of a contrastive trial, checked before anything is spent."""
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import pydantic
+
+from contrasweep import canonical
+from contrasweep.components import Component
+from contrasweep.data.manifest import Manifest
+from contrasweep.errors import SpecError
+from contrasweep.schema import OMIT_DEFAULT, checked
+from contrasweep.trainables import external_augmentations, external_encoders, losses, torch_optimizers
+from contrasweep.trainables.augmentations import AUGMENTATIONS, resolved
+from contrasweep.trainables.contrastive.targets import TARGETS, check_targets
+from contrasweep.trainables.contrastive.transfer import with_digests
+from contrasweep.trainables.encoders import ENCODERS, HEADS, Shape
+from contrasweep.trainables.fields import BelowOne, Count, Device, MaybeCount, NotNegative, Positive
+from contrasweep.trainables.losses import LOSSES, external_check
+from contrasweep.trainables.optimisation import OPTIMIZERS
+from contrasweep.trainables.pytorch import nn
+from contrasweep.trainables.weights import with_digest
+
+RESIDENT_GIB = 8.0
+
+
+@checked
+class Resources:
+    """Processes of one trial, which divide each batch among them."""
+
+    gpus: MaybeCount = 0
+    """Whole GPUs, with a process for each. 0: one, or the share of one that the trial's memory needs."""
+    processes: MaybeCount = 0
+    """Processes of a trial without GPUs. 0: one."""
+
+    @property
+    def size(self) -> int:
+        """Processes of the trial."""
+        return self.gpus or self.processes or 1
+
+
+@checked
+class Settings:
+    """Settings of a contrastive trial."""
+
+    loss: Component = LOSSES.setting("supcon")
+    """The loss, its similarity and reduction, and its own parameters."""
+    targets: Annotated[Component, OMIT_DEFAULT] = TARGETS.setting("batch")
+    """What embeddings are compared with: the batch, a queue of past ones (`moco`, `xbm`), or a momentum encoder's
+    projections (`byol`, whatever the loss)."""
+    learnable_temperature: Annotated[bool, OMIT_DEFAULT] = False
+    """Whether the temperature is learned with the network, from loss.temperature on."""
+    encoder: Component = ENCODERS.setting("cnn")
+    """The network from images to features."""
+    projection: Component = HEADS.setting("mlp")
+    """The head from features to embeddings, which the loss sees."""
+    epochs: Count = 20
+    """How often the training part is seen."""
+    batch_size: Annotated[int, pydantic.Field(ge=2)] = 128
+    """Images of a step; the loss sees twice as many rows."""
+    sampling: Literal["shuffled", "class_balanced"] = "shuffled"
+    """Each row once an epoch, or as many draws in which all classes are equally likely."""
+    augmentation: Component = AUGMENTATIONS.setting("auto")
+    """What the two views of an image may differ in; `auto` is decided by the dataset's manifest."""
+    optimizer: Component = OPTIMIZERS.setting("sgd", weight_decay=1e-4)
+    """What takes the steps."""
+    clip: Annotated[NotNegative, OMIT_DEFAULT] = 0.0
+    """The largest norm of a step's gradients, of all together; longer ones are scaled down to it (0: any)."""
+    ema: Annotated[BelowOne, OMIT_DEFAULT] = 0.0
+    """Decay of an exponential moving average of the weights, evaluated and exported in their place (0: none)."""
+    learning_rate: Positive = 0.1
+    """The largest learning rate."""
+    schedule: Literal["cosine", "constant"] = "cosine"
+    """The learning rate after the warm-up: a cosine down to a thousandth, or constant."""
+    warmup_epochs: MaybeCount | None = None
+    """Epochs of linear warm-up. None: SupContrast's 10 where the batch is above 256 images and there are more than 50
+    epochs, otherwise 0."""
+    evaluate_on: Literal["features", "embeddings"] = "features"
+    """What the scores are of: the encoder's features, or the head's embeddings."""
+    classifier: Literal["knn", "probe"] = "knn"
+    """What gives `accuracy` and `f1_macro`: the nearest neighbour, or a linear probe."""
+    evaluate_every: MaybeCount = 5
+    """Epochs between evaluations (0: only at the end) where the trial has a fold. A dataset's own test split is looked
+    at once, at the end."""
+    retrieval: bool = True
+    """Whether the last report has MAP@R, R-precision and recall@k."""
+    figures: bool = False
+    """Whether the last report brings histograms of target and noise similarities, over all test items and by class."""
+    device: Annotated[Device, OMIT_DEFAULT] = "auto"
+    """Where it runs; `auto` is the GPU if the process sees one."""
+    autocast: bool = False
+    """bfloat16 where it can be; for GPUs, since a CPU without units for it is slower."""
+    chunk_rows: MaybeCount = 0
+    """Views that are encoded at a time (0: the whole batch); see `gradcache`."""
+    threads: Count = 1
+    """Threads of torch."""
+    checkpoint_every: MaybeCount = 5
+    """Epochs between checkpoints (0: only at the end)."""
+    transfer: Annotated[tuple[str, ...], OMIT_DEFAULT] = ()
+    """Other datasets on whose images the frozen network is scored at the end: `knn1_on_NAME`, `knn5_on_NAME` and
+    `probe_on_NAME`. On their own train and test split, or where the trial has a fold, on as many folds of theirs."""
+    resources: Annotated[Resources, OMIT_DEFAULT] = Resources()
+    """Several GPUs for one trial: the loss, its gradient and batch normalisation are those of the whole batch."""
+    resident_gib: Annotated[NotNegative, OMIT_DEFAULT] = RESIDENT_GIB
+    """Decoded images of a part up to so many GiB lie whole on the device; those of larger parts stay in the node's
+    cache and are read batch by batch. The numbers are the same to the bit."""
+    reports_per_epoch: Annotated[Count, OMIT_DEFAULT] = 1
+    """Reports, and so possible checkpoints and evaluations, of an epoch. Above 1, `step`, `checkpoint_every` and
+    `evaluate_every` count parts of an epoch, so that a trial resumes in the middle of one."""
+    order_seed: Annotated[int | None, OMIT_DEFAULT] = None
+    """Seed of the order of the data alone (None: the trial's own). As an axis it tells what the order does from what
+    the initial weights do."""
+
+    def __post_init__(self) -> None:
+        loss = self.build_loss()
+        check_targets(self.targets, loss)
+        if self.learnable_temperature:
+            initial_temperature(loss)
+        if self.targets.name != "batch" and self.chunk_rows:
+            raise SpecError(
+                "a batch is encoded in chunks with targets: batch only", place="chunk_rows", value=self.chunk_rows
+            )
+        self._check_resources()
+        if self.targets.name == "byol" and self.learnable_temperature:
+            raise SpecError("byol has no temperature", place="learnable_temperature", value=True)
+
+    def _check_resources(self) -> None:
+        size = self.resources.size
+        if self.resources.gpus and self.resources.processes:
+            raise SpecError(
+                "a trial has gpus or processes, not both", place="resources", value=self.resources.processes
+            )
+        if self.batch_size % size:
+            raise SpecError(f"{size} processes divide a batch equally", place="batch_size", value=self.batch_size)
+        if size > 1 and self.targets.name != "batch":
+            raise SpecError("several processes go with targets: batch only", place="targets", value=self.targets.name)
+
+    def resolve(self, data: Manifest) -> "Settings":
+        """The same settings with everything concrete that depends on other settings or on the dataset."""
+        warmup = self.warmup_epochs
+        if warmup is None:
+            warmup = 10 if self.batch_size > 256 and self.epochs > 50 else 0
+        if not data.classes and self.needs_labels:
+            raise SpecError(
+                f"dataset {data.name!r} has no labels, which this loss needs",
+                place="loss",
+                value=self.loss.name,
+                hint="take infonce, barlow_twins or vicreg, or targets: byol",
+            )
+        encoder = with_digest(self.encoder)
+        external_check.check(self.loss)
+        torch_optimizers.check(self.optimizer, self.learning_rate)
+        if "image" in data.columns and "shape" in data.columns["image"]:
+            height, width, channels = data.columns["image"]["shape"]
+            external_encoders.check(encoder, self.projection, (channels, height, width))
+            external_augmentations.check(self.augmentation, (channels, height, width))
+        return replace(
+            self,
+            encoder=encoder,
+            augmentation=resolved(self.augmentation, data),
+            warmup_epochs=warmup,
+            transfer=with_digests(self.transfer, data),
+        )
+
+    @property
+    def network_text(self) -> str:
+        """Encoder and head with their parameters, as text."""
+        return " ".join(canonical.dumps(part.to_plain()) for part in (self.encoder, self.projection))
+
+    def build_network(self, shape: Shape) -> "nn.Sequential":
+        """Build encoder and projection head for images of `shape`, initialised from torch's global generator."""
+        encoder = self.encoder.build(shape)
+        return nn.Sequential(encoder, self.projection.build(encoder.dim))
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether training looks at labels."""
+        loss = self.build_loss()
+        by_views = isinstance(loss, losses.ComposedViewsLoss)
+        by_instance = isinstance(loss, losses.ComposedLoss) and loss.loss.positives == "instances"
+        return self.sampling == "class_balanced" or not (by_views or by_instance or self.targets.name == "byol")
+
+    def build_loss(self) -> losses.AnyLoss:
+        """The loss as a function of (embeddings, labels, instance_ids); `SpecError` if it cannot be built."""
+        try:
+            return losses.compose(self.loss)
+        except SpecError as error:
+            raise error.at("loss") from None
+
+
+def initial_temperature(loss: losses.AnyLoss) -> float:
+    """The temperature of `loss`, which is learned from there on; `SpecError` where it has none."""
+    params = loss.params if isinstance(loss, losses.ComposedLoss) else {}
+    if "temperature" not in params or params.get("base_temperature") is not None:
+        raise SpecError(
+            "a learnable temperature needs a loss with a temperature, and without base_temperature",
+            place="learnable_temperature",
+            value=True,
+            hint="take infonce, supcon, sincere or ocl",
+        )
+    return float(params["temperature"])
