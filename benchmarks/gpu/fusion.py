@@ -182,11 +182,11 @@ def _folded_step(
 
     if not captured:
         return plain
-    tensors, places = step.tensors(), step.loss.places(members.labels, members.rows)
+    tensors, pairing = step.tensors(), step.loss.pairing(members.labels, members.rows)
 
     def pure() -> None:
         with torch.autocast(context.device.type, torch.bfloat16, enabled=bf16, cache_enabled=False):
-            step.run(tensors, members.views, places)
+            step.run(tensors, members.views, pairing)
 
     return graph(pure)
 

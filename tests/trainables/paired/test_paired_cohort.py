@@ -12,7 +12,7 @@ import torch
 from contrasweep.data.manifest import Manifest
 from contrasweep.study import dotted
 from contrasweep.trainables import checkpoint
-from contrasweep.trainables.fusing.cohorts import paired_keys, probing
+from contrasweep.trainables.fusing.cohorts import paired, probing
 from contrasweep.trainables.fusing.protocol import CannotFuse, cohorts_of
 from contrasweep.trainables.losses import LOSSES
 from contrasweep.trainables.paired.fitting import Fit
@@ -43,7 +43,7 @@ def float64(monkeypatch: pytest.MonkeyPatch) -> None:
     def of_colour(self: inputs.ImageInputs, split: str, rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(side.double() for side in statistics(self, split, rows))
 
-    for module in (inputs, paired_keys):
+    for module in (inputs, paired):
         monkeypatch.setattr(module, "image_model", lambda *given: model(*given).double())
     monkeypatch.setattr(inputs, "normalised", lambda *given: tuple(side.double() for side in normalised(*given)))
     monkeypatch.setattr(inputs.ImageInputs, "_colour_statistics", of_colour)

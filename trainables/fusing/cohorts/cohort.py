@@ -1,16 +1,17 @@
 """Members that train as one network, whatever the method: who is in which slot, whose epoch ends, what is reported.
 
-A method takes part if its epochs can be begun, advanced batch by batch and finished (`Stepped`), and if a `Network`
-computes a step of several of them at once. Everything else is what `loop.run` does for a trial alone.
+A method takes part if its epochs can be begun, advanced batch by batch and finished (`Stepped`), and if a
+`CohortNetwork` computes a step of several of them at once. Everything else is what `loop.run` does for a trial alone.
 """
 
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from contrasweep.trainables import loop
+from contrasweep.trainables.fusing.cohorts.network import Batch, CohortNetwork
 from contrasweep.trainables.fusing.protocol import Event
 from contrasweep.trial import Trial
 
@@ -33,36 +34,6 @@ class Stepped(loop.Method, Protocol):
 
 
 M = TypeVar("M", bound=Stepped)
-M_contra = TypeVar("M_contra", bound=Stepped, contravariant=True)
-
-
-@dataclass(frozen=True)
-class Batch(Generic[M]):
-    """A member's next batch."""
-
-    method: M
-    running: Any
-    values: Any
-
-
-@runtime_checkable
-class Network(Protocol[M_contra]):
-    """The networks of all slots as one, and their optimizers."""
-
-    def put(self, slot: int, method: M_contra) -> None:
-        """Copy weights and optimizer of a method into a slot."""
-
-    def take(self, slot: int, method: M_contra) -> None:
-        """Copy what lies in a slot into its method, in the plain form."""
-
-    def begin(self, slot: int, method: M_contra, running: Any) -> None:
-        """An epoch of the slot begins."""
-
-    def step(self, batches: Mapping[int, Batch[Any]]) -> None:
-        """A step of these slots, each on its batch; the others stand still."""
-
-    def finish(self, slot: int, method: M_contra, running: Any) -> dict[str, float]:
-        """The metrics of a slot's epoch, whose last step was taken. Raises what the method raises where it failed."""
 
 
 @dataclass(eq=False)
@@ -86,7 +57,7 @@ class FusedCohort(Generic[M]):
 
     def __init__(
         self,
-        network: Network[M],
+        network: CohortNetwork[M],
         slots: int,
         engine: str,
         start: Callable[[Trial, Path | None], tuple[M, loop.Training]],

@@ -22,7 +22,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from contrasweep.processes import scratch_prefix
 from contrasweep.trainables import torch_internals
-from contrasweep.trainables.fusing.cohorts.cohort import Batch, FusedCohort, Stepped
+from contrasweep.trainables.fusing.cohorts.cohort import FusedCohort, Stepped
+from contrasweep.trainables.fusing.cohorts.network import Batch
 from contrasweep.trainables.fusing.folding import ENGINES
 from contrasweep.trainables.fusing.protocol import ALONE, CannotFuse, Timing
 from contrasweep.trainables.optimisation import Schedule

@@ -6,7 +6,7 @@ losses = loss(folded(images), labels, rows)      # [8]
 """
 
 from contrasweep.trainables.fusing.folding import convolutions, layers  # noqa: F401  # their rules
-from contrasweep.trainables.fusing.folding.losses import FoldedLoss, FoldedTemperature, Judged, loss_form
+from contrasweep.trainables.fusing.folding.losses import FoldedLoss, FoldedTemperature, Judged, loss_structure
 from contrasweep.trainables.fusing.folding.network import Folded, fold
 from contrasweep.trainables.fusing.folding.optimisers import FoldedOptimizer, fold_optimizer
 from contrasweep.trainables.fusing.folding.rules import ENGINES, Engine, Slots, Unfoldable, folding_rule
@@ -28,5 +28,5 @@ __all__ = [
     "fold",
     "fold_optimizer",
     "folding_rule",
-    "loss_form",
+    "loss_structure",
 ]

@@ -19,7 +19,7 @@ Images = Float[Tensor, "k n h w c"]
 Pair = tuple[int, int]
 
 
-def places(side: int, kernel: int, stride: int) -> int:
+def output_size(side: int, kernel: int, stride: int) -> int:
     """How many windows of `kernel` pixels lie along a padded side, `stride` pixels apart."""
     return (side - kernel) // stride + 1
 
@@ -29,20 +29,20 @@ def windows(x: Images, kernel: Pair, stride: Pair) -> Float[Tensor, "k n y x a b
     k, n, h, w, c = x.shape
     (a, b), (below, beside) = kernel, stride
     of_member, of_row, down, right, channel = x.stride()
-    size = (k, n, places(h, a, below), places(w, b, beside), a, b, c)
+    size = (k, n, output_size(h, a, below), output_size(w, b, beside), a, b, c)
     return x.as_strided(size, (of_member, of_row, down * below, right * beside, down, right, channel))
 
 
-def overlapped(slopes: Float[Tensor, "k n y x a b c"], size: Pair, stride: Pair) -> Images:
+def overlapped(gradients: Float[Tensor, "k n y x a b c"], size: Pair, stride: Pair) -> Images:
     """The sum of windows where they overlap: the gradient of `windows` for padded images of this size."""
-    rows = _along(slopes, 2, 4, size[0], stride[0])  # [k n h x b c]
+    rows = _along(gradients, 2, 4, size[0], stride[0])  # [k n h x b c]
     return _along(rows, 3, 4, size[1], stride[1])
 
 
-def _along(slopes: Tensor, axis: int, of_kernel: int, side: int, stride: int) -> Tensor:
+def _along(gradients: Tensor, axis: int, of_kernel: int, side: int, stride: int) -> Tensor:
     """One axis of places and one of the kernel's pixels to one of the images' pixels, `side` of them: pixel
     stride * q + r is the sum over m of pixel r + stride * m of the window at q - m."""
-    taps = slopes.unbind(of_kernel)
+    taps = gradients.unbind(of_kernel)
     lines = -(-side // stride)
     behind = [0, 0] * (taps[0].ndim - 1 - axis)
     phases = []
@@ -72,16 +72,16 @@ class WindowProduct(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Two more products; images that need no gradient have none."""
         columns, weight = ctx.saved_tensors
-        to_weight = torch.bmm(columns.transpose(1, 2), slopes) if ctx.needs_input_grad[1] else None
+        to_weight = torch.bmm(columns.transpose(1, 2), gradients) if ctx.needs_input_grad[1] else None
         to_images = None
         if ctx.needs_input_grad[0]:
             k, n, h, w, c = ctx.size
             (a, b), (below, beside) = ctx.kernel, ctx.stride
-            of_windows = torch.bmm(slopes, weight.transpose(1, 2))
-            of_windows = of_windows.view(k, n, places(h, a, below), places(w, b, beside), a, b, c)
+            of_windows = torch.bmm(gradients, weight.transpose(1, 2))
+            of_windows = of_windows.view(k, n, output_size(h, a, below), output_size(w, b, beside), a, b, c)
             to_images = overlapped(of_windows, (h, w), ctx.stride)
         return to_images, to_weight, None, None
 
@@ -141,7 +141,7 @@ class ProductConv(nn.Module):
         x = x.permute(0, 1, 3, 4, 2)  # [k n h w c]
         if any(self.around):
             x = self._padded(x)
-        height, width = (places(*along) for along in zip(x.shape[2:4], self.kernel, self.stride, strict=True))
+        height, width = (output_size(*along) for along in zip(x.shape[2:4], self.kernel, self.stride, strict=True))
         weight = self.weight.permute(0, 3, 4, 2, 1).flatten(1, 3)
         y: Tensor = WindowProduct.apply(x.contiguous(), weight, self.kernel, self.stride)
         y = y if self.bias is None else y + self.bias[:, None]
@@ -158,6 +158,6 @@ class ProductConv(nn.Module):
 def fold_convolution(module: Any, slots: Slots, engine: Engine) -> nn.Module:
     """Products for convolutions of images without groups and dilation, otherwise groups."""
     plain = isinstance(module, nn.Conv2d) and module.groups == 1 and module.dilation == (1, 1)
-    if engine.form == "products" and plain:
+    if engine.convolution == "products" and plain:
         return ProductConv(module, slots)
     return GroupedConv(module, slots)

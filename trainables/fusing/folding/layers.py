@@ -114,7 +114,7 @@ class ProductBatchNorm(FoldedBatchNorm):
 @folding_rule(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 def fold_batch_norm(module: Any, slots: Slots, engine: Engine) -> nn.Module:
     """Per-member statistics, by torch's kernel or from means where activations lie for products."""
-    return ProductBatchNorm(module, slots) if engine.form == "products" else FoldedBatchNorm(module, slots)
+    return ProductBatchNorm(module, slots) if engine.convolution == "products" else FoldedBatchNorm(module, slots)
 
 
 class FoldedGroupNorm(nn.Module):

@@ -259,7 +259,7 @@ class _Tracer(fx.Tracer):
 
 
 class Folded:
-    """K members of one architecture: images [K n c h w] to what each member's network gives, [K n d].
+    """K members of one architecture in training mode: images [K n c h w] to what each member's network gives, [K n d].
 
     Its parameters are leaf tensors [K ...] in the order and under the names of the plain network's. `put` and `take`
     move one member's state in and out, in the plain form and to the bit.
@@ -271,38 +271,21 @@ class Folded:
         self.tree = folded_tree(model, slots, engine)
         was = model.training
         try:
-            forward, self.code = folded_forward(model.train(), self.tree, slots, inputs)
-            self.forwards = {True: forward, False: folded_forward(model.eval(), self.tree, slots, inputs)[0]}
+            self.forward, self.code = folded_forward(model.train(), self.tree, slots, inputs)
         finally:
             model.train(was)
-        self.training = not was
-        self.train(was)
 
     def __call__(self, x: Float[Tensor, "k n ..."] | Sequence[Float[Tensor, "k n ..."]]) -> Any:
-        """Each member's activations, from its input, or from the sequence of them where the network takes several."""
-        return self.forwards[self.training](x)
+        """Return each member's outputs, from its input or, where the network takes several, from their sequence."""
+        return self.forward(x)
 
     @property
     def description(self) -> list[str]:
-        """The forward code in training with the constants that it makes, and all plain values that the modules hold."""
-        buffers = self.forwards[True].named_buffers()
+        """The forward code with the constants that it makes, and all plain values that the modules hold."""
+        buffers = self.forward.named_buffers()
         constants = (f"{name} {x.dtype} {x[0].tolist()}" for name, x in buffers if not name.startswith("network."))
         held = (f"{name} {type(m).__name__} {_plain_values(m)}" for name, m in self.tree.named_modules())
-        return [self.engine.form, str(self.slots.count), self.code, *constants, *held]
-
-    def train(self, mode: bool = True) -> "Folded":
-        """Training mode, or evaluation mode."""
-        if self.training == mode:
-            return self
-        self.training = mode
-        self.tree.train(mode)
-        for forward in self.forwards.values():
-            forward.train(mode)
-        return self
-
-    def eval(self) -> "Folded":
-        """Evaluation mode."""
-        return self.train(False)
+        return [self.engine.convolution, str(self.slots.count), self.code, *constants, *held]
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Plain name and stacked parameter [K ...], in the plain network's order."""
@@ -337,9 +320,11 @@ class Folded:
         return {name: copied(stacked[name][slot], plain) for name, plain in self.plain.items()}
 
 
-def fold(model: nn.Module, slots: int | Slots, engine: str | Engine = "grouped", *, inputs: int = 1) -> Folded:
-    """K networks like `model`, each with its weights, as one; `Unfoldable` with the reason where it cannot be. Its
-    forward takes so many `inputs`."""
+def fold(model: nn.Module, slots: int | Slots, engine: str = "grouped", *, inputs: int = 1) -> Folded:
+    """Return K networks like `model`, each with its weights, as one.
+
+    The forward of `model` takes so many `inputs`. Raises `Unfoldable` with the reason where it cannot be folded.
+    """
     if isinstance(slots, int):
         slots = Slots(slots, next((p.device for p in model.parameters()), None))
     return Folded(model, slots, engine_of(engine), inputs)

@@ -10,21 +10,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from contrasweep.config import Config
 from contrasweep.trainables.checkpoint import StateDict
-from contrasweep.trainables.fusing.folding.rules import Slots, Unfoldable, copied, like
+from contrasweep.trainables.fusing.folding.rules import PerMember, Slots, Unfoldable, copied, like
 from contrasweep.trainables.optimisation import LARS, SGD, AdamW
 
-PerMember = Float[Tensor, " k"]
 Stacked = list[Tensor]
 """One tensor [K ...] a parameter."""
 
 
 class FoldedOptimizer(ABC):
-    """The part that all share: numbers [K] in float64, states stacked as the parameters are.
+    """The part that all share: scalars [K] in float64, states stacked as the parameters are.
 
     `lr` [K] is written before a step. `templates` are tensors shaped and lying in memory as the plain parameters.
     """
@@ -42,7 +40,7 @@ class FoldedOptimizer(ABC):
         self.parameters, self.slots, self.templates = list(parameters), slots, list(templates)
         self.decayed = [decay_on == "all" or p.ndim - 1 > 1 for p in self.parameters]
         device = slots.active.device
-        self.numbers: dict[str, PerMember] = {
+        self.scalars: dict[str, PerMember] = {
             name: torch.full((slots.count,), float(value), dtype=torch.float64, device=device)
             for name, value in {"lr": 0.0, **self.defaults, **dict.fromkeys(self.counts, 0.0)}.items()
         }
@@ -53,14 +51,14 @@ class FoldedOptimizer(ABC):
     @property
     def lr(self) -> PerMember:
         """Each member's rate of its next step."""
-        return self.numbers["lr"]
+        return self.scalars["lr"]
 
     def put(self, slot: int, options: Config, state: StateDict | None = None) -> None:
         """Give a slot its member's options, and the state of its plain optimizer (None: of one that is new)."""
         for name, number in self.named(options).items():
-            self.numbers[name][slot] = number
+            self.scalars[name][slot] = number
         for name in self.counts:
-            self.numbers[name][slot] = 0 if state is None else state[name]
+            self.scalars[name][slot] = 0 if state is None else state[name]
         for name, stacked in self.states.items():
             for i, value in enumerate(stacked):
                 if state is None:
@@ -74,15 +72,15 @@ class FoldedOptimizer(ABC):
             name: [copied(value[slot], plain) for plain, value in zip(self.templates, stacked, strict=True)]
             for name, stacked in self.states.items()
         }
-        return taken | {name: int(self.numbers[name][slot]) for name in self.counts}
+        return taken | {name: int(self.scalars[name][slot]) for name in self.counts}
 
     def named(self, options: Config) -> dict[str, float]:
-        """Our numbers from the plain optimizer's options."""
+        """Our scalars from the plain optimizer's options."""
         return {name: float(options.get(name, default)) for name, default in self.defaults.items()}
 
     @abstractmethod
     def moved(
-        self, parameters: Stacked, gradients: Stacked, states: Mapping[str, Stacked], numbers: Mapping[str, PerMember]
+        self, parameters: Stacked, gradients: Stacked, states: Mapping[str, Stacked], scalars: Mapping[str, PerMember]
     ) -> tuple[Stacked, dict[str, Stacked], dict[str, PerMember]]:
         """New parameters, states and counts after one step; nothing that is given changes."""
 
@@ -94,20 +92,20 @@ class FoldedSGD(FoldedOptimizer):
     names = ("velocity",)
 
     def moved(
-        self, parameters: Stacked, gradients: Stacked, states: Mapping[str, Stacked], numbers: Mapping[str, PerMember]
+        self, parameters: Stacked, gradients: Stacked, states: Mapping[str, Stacked], scalars: Mapping[str, PerMember]
     ) -> tuple[Stacked, dict[str, Stacked], dict[str, PerMember]]:
         """v = momentum v + g + weight_decay w; w = w - lr v."""
         weights, velocities = [], []
-        each = [numbers[name] for name in ("lr", "weight_decay", "momentum")]
+        each = [scalars[name] for name in ("lr", "weight_decay", "momentum")]
         rates = {dtype: [value.to(dtype) for value in each] for dtype in {p.dtype for p in parameters}}
         for p, g, v, decayed in zip(parameters, gradients, states["velocity"], self.decayed, strict=True):
             lr, decay, momentum = (like(value, p) for value in rates[p.dtype])
-            g = self.slope(p, g, decay, decayed)
+            g = self.decayed_gradient(p, g, decay, decayed)
             velocities.append(v * momentum + g)
             weights.append(p - velocities[-1] * lr)
         return weights, {"velocity": velocities}, {}
 
-    def slope(self, parameter: Tensor, gradient: Tensor, decay: Tensor, decayed: bool) -> Tensor:
+    def decayed_gradient(self, parameter: Tensor, gradient: Tensor, decay: Tensor, decayed: bool) -> Tensor:
         """The gradient with that of the decay."""
         return torch.addcmul(gradient, parameter, decay) if decayed else gradient
 
@@ -118,22 +116,22 @@ class FoldedLARS(FoldedSGD):
     defaults: ClassVar[Mapping[str, float]] = {"weight_decay": 0.0, "momentum": 0.9, "trust": 0.001}
 
     def moved(
-        self, parameters: Stacked, gradients: Stacked, states: Mapping[str, Stacked], numbers: Mapping[str, PerMember]
+        self, parameters: Stacked, gradients: Stacked, states: Mapping[str, Stacked], scalars: Mapping[str, PerMember]
     ) -> tuple[Stacked, dict[str, Stacked], dict[str, PerMember]]:
         """SGD's update along gradients that are scaled by trust |w| / |g + weight_decay w|."""
-        scaled = [self._scaled(p, g, numbers) for p, g in zip(parameters, gradients, strict=True)]
-        return super().moved(parameters, scaled, states, numbers)
+        scaled = [self._scaled(p, g, scalars) for p, g in zip(parameters, gradients, strict=True)]
+        return super().moved(parameters, scaled, states, scalars)
 
-    def slope(self, parameter: Tensor, gradient: Tensor, decay: Tensor, decayed: bool) -> Tensor:
+    def decayed_gradient(self, parameter: Tensor, gradient: Tensor, decay: Tensor, decayed: bool) -> Tensor:
         """The gradient, which has its decay already."""
         return gradient
 
-    def _scaled(self, p: Tensor, g: Tensor, numbers: Mapping[str, PerMember]) -> Tensor:
+    def _scaled(self, p: Tensor, g: Tensor, scalars: Mapping[str, PerMember]) -> Tensor:
         if p.ndim - 1 <= 1:
             return g
-        g = torch.addcmul(g, p, like(numbers["weight_decay"].to(p.dtype), p))
+        g = torch.addcmul(g, p, like(scalars["weight_decay"].to(p.dtype), p))
         size, slope = (torch.linalg.vector_norm(value.flatten(1), dim=1) for value in (p, g))
-        scale = torch.where((size > 0) & (slope > 0), numbers["trust"].to(p.dtype) * size / slope, 1.0)
+        scale = torch.where((size > 0) & (slope > 0), scalars["trust"].to(p.dtype) * size / slope, 1.0)
         return g * like(scale, g)
 
 
@@ -149,11 +147,11 @@ class FoldedAdamW(FoldedOptimizer):
         return super().named({**options, "first": first, "second": second})
 
     def moved(
-        self, parameters: Stacked, gradients: Stacked, states: Mapping[str, Stacked], numbers: Mapping[str, PerMember]
+        self, parameters: Stacked, gradients: Stacked, states: Mapping[str, Stacked], scalars: Mapping[str, PerMember]
     ) -> tuple[Stacked, dict[str, Stacked], dict[str, PerMember]]:
         """w = w (1 - lr weight_decay) - lr m' / (sqrt(s') + eps), with both moments corrected for their start."""
-        lr, decay, first, second, eps = (numbers[n] for n in ("lr", "weight_decay", "first", "second", "eps"))
-        steps = numbers["steps"] + 1
+        lr, decay, first, second, eps = (scalars[n] for n in ("lr", "weight_decay", "first", "second", "eps"))
+        steps = scalars["steps"] + 1
         rate, root = lr / (1 - first**steps), (1 - second**steps).sqrt()
         each = (1 - lr * decay, 1 - first, second, 1 - second, rate, root, eps)
         rates = {dtype: [value.to(dtype) for value in each] for dtype in {p.dtype for p in parameters}}

@@ -15,14 +15,17 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from contrasweep.errors import SpecError
 
+PerMember = Float[Tensor, " k"]
+"""One value a member."""
+
 
 class Unfoldable(Exception):
-    """It runs alone; `reason` is a sentence that names what has no rule."""
+    """A network, a loss or an optimizer cannot be folded; `reason` is a sentence that names what has no rule."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -31,11 +34,14 @@ class Unfoldable(Exception):
 
 @dataclass(frozen=True)
 class Engine:
-    """`grouped`: one grouped convolution for all members. `products`: batched matrix products of shifted views, the
-    channels innermost in memory. `compiled`: the whole step by torch's inductor."""
+    """How a folded step is computed.
+
+    `grouped`: one grouped convolution for all members. `products`: batched matrix products of shifted views, the
+    channels innermost in memory. `compiled`: the whole step by torch's inductor.
+    """
 
     name: str
-    form: Literal["grouped", "products"]
+    convolution: Literal["grouped", "products"]
     compiled: bool = False
 
 
@@ -52,18 +58,18 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
 )
 
 
-def engine_of(name: str | Engine) -> Engine:
-    """The engine of this name; `SpecError` with the known ones if there is none."""
-    if isinstance(name, Engine):
-        return name
+def engine_of(name: str) -> Engine:
+    """Return the engine of this name; `SpecError` with the known ones if there is none."""
     if name not in ENGINES:
         raise SpecError("there is no such engine", place="engine", value=name, hint=", ".join(ENGINES))
     return ENGINES[name]
 
 
 class Slots:
-    """K slots, and which are active. What belongs to an inactive slot does not move: neither its parameters nor the
-    statistics of its normalisation layers nor its optimiser's state.
+    """K slots, and which are active.
+
+    What belongs to an inactive slot does not move: neither its parameters nor the statistics of its normalisation
+    layers nor its optimizer's state.
 
     `active` is one tensor for the whole life of the slots, so that a compiled step reads it; `everyone` says the
     same to eager code. `masked` is set where a step is compiled: it must not depend on `everyone`.
@@ -78,9 +84,9 @@ class Slots:
         self.generators: list[torch.Generator | None] = [None] * count
         """Where dropout of each slot draws from; None is torch's global generator."""
 
-    def activate(self, slots: Sequence[int] | None = None) -> None:
-        """Let these slots train and no others; None for all of them."""
-        mask = [slots is None or k in slots for k in range(self.count)]
+    def activate(self, slots: Sequence[int]) -> None:
+        """Let these slots train and no others."""
+        mask = [k in slots for k in range(self.count)]
         self.active.copy_(torch.tensor(mask))
         self.everyone = all(mask)
 
@@ -92,19 +98,21 @@ class Slots:
 
 
 def like(per_member: Shaped[Tensor, " k"], values: Shaped[Tensor, "k ..."]) -> Shaped[Tensor, "k ..."]:
-    """A value per member, with as many axes as `values` [k ...] have."""
+    """Return a value per member, with as many axes as `values` [k ...] have."""
     return per_member.view(-1, *[1] * (values.ndim - 1))
 
 
 def stacked(value: Tensor, count: int) -> Tensor:
-    """`value` once for every slot: [K, ...]; a parameter stays one."""
+    """Return `value` once for every slot: [K, ...]; a parameter stays one."""
     copies = value.detach().unsqueeze(0).expand(count, *value.shape).contiguous()
     return nn.Parameter(copies, requires_grad=value.requires_grad) if isinstance(value, nn.Parameter) else copies
 
 
 def copied(value: Tensor, plain: Tensor) -> Tensor:
-    """`value` in the type and strides of `plain`, which may be on the meta device (`torch.empty_like` of such a tensor
-    goes through Python for half a millisecond)."""
+    """Return `value` in the type and strides of `plain`, which may be on the meta device.
+
+    `torch.empty_like` of a tensor there goes through Python for half a millisecond.
+    """
     return torch.empty_strided(plain.shape, plain.stride(), dtype=plain.dtype, device=value.device).copy_(value)
 
 
@@ -124,7 +132,7 @@ def folding_rule(*classes: type[nn.Module]) -> Callable[[Rule], Rule]:
 
 
 def rule_of(module: nn.Module) -> Rule | None:
-    """The rule of a module's class, or of the parent whose `forward` it has unchanged; None where there is none."""
+    """Return the rule of a module's class, or of the parent whose `forward` it has unchanged, else None."""
     own = type(module)
     for parent in own.__mro__:
         if parent in RULES:

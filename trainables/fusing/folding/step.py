@@ -28,7 +28,7 @@ from contrasweep.trainables.checkpoint import StateDict
 from contrasweep.trainables.fusing.folding.losses import FoldedTemperature, StepLoss
 from contrasweep.trainables.fusing.folding.network import Folded
 from contrasweep.trainables.fusing.folding.optimisers import FoldedOptimizer
-from contrasweep.trainables.fusing.folding.rules import like
+from contrasweep.trainables.fusing.folding.rules import PerMember, like
 from contrasweep.trainables.losses import ComposedLoss
 from contrasweep.trainables.losses.negatives import count_members
 from contrasweep.trainables.torch_internals import Program
@@ -113,7 +113,6 @@ def _source_files(tree: nn.Module) -> set[str]:
     return {file for file in files if file}
 
 
-PerMember = Float[Tensor, " k"]
 Tensors = dict[str, Tensor]
 
 
@@ -156,18 +155,17 @@ class Step:
     ) -> Outcome:
         """Train all active members on a batch each, which is what the network takes. `labels` and `rows` are those of
         the embeddings."""
-        self.network.train()
-        places = self.loss.places(labels, rows)
+        pairing = self.loss.pairing(labels, rows)
         if self.counted is not None:
-            places = (*places, labels if self.counted.loss.positives == "labels" else rows)
+            pairing = (*pairing, labels if self.counted.loss.positives == "labels" else rows)
         if self.network.engine.compiled and self.loss.can_compile(labels.shape[1]) and torch_internals.can_compile():
-            return self._compiled(batch, places)
-        return self.run(self.tensors(), batch, places, eager=True)
+            return self._compiled(batch, pairing)
+        return self.run(self.tensors(), batch, pairing, eager=True)
 
-    def _compiled(self, batch: Tensor | Sequence[Tensor], places: tuple[Tensor, ...]) -> Outcome:
+    def _compiled(self, batch: Tensor | Sequence[Tensor], pairing: tuple[Tensor, ...]) -> Outcome:
         """The step by its program, which is compiled for the first batch of a size."""
         single, sides = isinstance(batch, Tensor), _sides(batch)
-        shapes = tuple((tuple(value.shape), value.dtype) for value in (*sides, *places))
+        shapes = tuple((tuple(value.shape), value.dtype) for value in (*sides, *pairing))
         if shapes not in self.programs:
             tensors = self.tensors()
             names, values = list(tensors), [value.detach() for value in tensors.values()]
@@ -177,10 +175,10 @@ class Step:
                 tensors = dict(zip(names, rest, strict=False))
                 return tuple(self.run(tensors, batch[0] if single else batch, rest[len(names) :]))
 
-            inputs = [*sides, *values, *places]
+            inputs = [*sides, *values, *pairing]
             self.programs[shapes] = program_of(traced, inputs, self.identity, self.network.tree), values
         program, values = self.programs[shapes]
-        return Outcome(*program(*sides, *values, *places))
+        return Outcome(*program(*sides, *values, *pairing))
 
     @property
     def identity(self) -> list[str]:
@@ -190,15 +188,15 @@ class Step:
         kinds.append("" if self.counted is None else f"{self.counted.similarity.name} {self.counted.loss.positives}")
         device = self.network.slots.active.device.type  # what is traced within autocast has its casts in it
         kinds.append(str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else "")
-        return [*self.network.description, str(self.loss.form), *kinds]
+        return [*self.network.description, str(self.loss.structure), *kinds]
 
     def tensors(self) -> Tensors:
         """All that a step reads and writes beside its batch, by names."""
         optimizer, slots = self.optimizer, self.network.slots
         named: Tensors = {f"network.{name}": value for name, value in self.network.tree.named_parameters()}
         named |= {f"network.{name}": value for name, value in self.network.tree.named_buffers()}
-        named |= {f"loss.{name}": value for name, value in self.loss.numbers.items()}
-        named |= {f"number.{name}": value for name, value in optimizer.numbers.items()}
+        named |= {f"loss.{name}": value for name, value in self.loss.hyperparameters.items()}
+        named |= {f"scalar.{name}": value for name, value in optimizer.scalars.items()}
         for name, stacked in optimizer.states.items():
             named |= {f"state.{name}.{i}": value for i, value in enumerate(stacked)}
         named["active"] = slots.active
@@ -212,7 +210,7 @@ class Step:
         return named
 
     def run(
-        self, tensors: Tensors, batch: Tensor | Sequence[Tensor], places: tuple[Tensor, ...], *, eager: bool = False
+        self, tensors: Tensors, batch: Tensor | Sequence[Tensor], pairing: tuple[Tensor, ...], *, eager: bool = False
     ) -> Outcome:
         """The step as a function of tensors alone, which a compiler or a CUDA graph can hold; it changes those of
         `tensors` in place. `eager`: they are the parts' own, and their values may decide what is computed."""
@@ -220,13 +218,12 @@ class Step:
         leaves = [tensors[name] if eager else tensors[name].detach().requires_grad_() for name in names]
         given = dict(zip(names, leaves, strict=True))
         outputs = self.network(batch) if eager else self._forward({**tensors, **given}, batch)
-        numbers = {name.removeprefix("loss."): value for name, value in tensors.items() if name.startswith("loss.")}
+        own = {name.removeprefix("loss."): value for name, value in tensors.items() if name.startswith("loss.")}
         scale = None if self.temperature is None else given["log_scale"].exp()
-        ids, places = (None, places) if self.counted is None else (places[-1], places[:-1])
-        losses, compared, terms = self.loss.judge(outputs, numbers, places, scale)
-        slopes = torch.autograd.grad(losses.sum(), leaves, allow_unused=True)
+        ids, pairing = (None, pairing) if self.counted is None else (pairing[-1], pairing[:-1])
+        losses, compared, terms = self.loss.judge(outputs, own, pairing, scale)
+        gradients = list(torch.autograd.grad(losses.sum(), leaves, materialize_grads=True))
         with torch.no_grad():
-            gradients = [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, slopes, strict=True)]
             norms = torch.stack([torch.linalg.vector_norm(g.reshape(len(g), -1), dim=1) for g in gradients], 1)
             norms = torch.linalg.vector_norm(norms, dim=1)
             losses, compared, terms = losses.detach(), [rows.detach() for rows in compared], terms.detach()
@@ -258,21 +255,21 @@ class Step:
         kept, slots.active, slots.masked = slots.active, tensors["active"], True
         try:
             state = {name: value for name, value in tensors.items() if name.startswith("network.")}
-            return functional_call(self.network.forwards[True], state, (batch,))
+            return functional_call(self.network.forward, state, (batch,))
         finally:
             slots.active, slots.masked = kept, False
 
     def _update(self, tensors: Tensors, gradients: list[Tensor], taken: Tensor, *, everyone: bool) -> None:
         optimizer, parameters = self.optimizer, [tensors[name] for name in self.trained]
         states = {name: [tensors[f"state.{name}.{i}"] for i in range(len(parameters))] for name in optimizer.states}
-        numbers = {name: tensors[f"number.{name}"] for name in optimizer.numbers}
-        weights, moved, counts = optimizer.moved(parameters, gradients, states, numbers)
+        scalars = {name: tensors[f"scalar.{name}"] for name in optimizer.scalars}
+        weights, moved, counts = optimizer.moved(parameters, gradients, states, scalars)
         if self.temperature is not None:
             weights[-1] = self.temperature.clipped(weights[-1], tensors["initial"])
         pairs = [*zip(parameters, weights, strict=True)]
         for name, stacked in moved.items():
             pairs += zip(states[name], stacked, strict=True)
-        pairs += [(numbers[name], value) for name, value in counts.items()]
+        pairs += [(scalars[name], value) for name, value in counts.items()]
         if self.average is not None:
             for name, weight in zip(self.trained, weights, strict=True):
                 if name.startswith("network."):

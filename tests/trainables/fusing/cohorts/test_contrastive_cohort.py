@@ -20,7 +20,7 @@ from contrasweep.trainables.contrastive import train
 from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trainables.encoders import ENCODERS
 from contrasweep.trainables.fusing import folding
-from contrasweep.trainables.fusing.cohorts import keys, probing
+from contrasweep.trainables.fusing.cohorts import contrastive, probing
 from contrasweep.trainables.fusing.cohorts.probing import candidates
 from contrasweep.trainables.fusing.protocol import CannotFuse, Event, cohorts_of
 from contrasweep.trial import Report, Trial
@@ -310,7 +310,7 @@ def test_plans_that_ask_again_do_not_fold_again(digits: Manifest, monkeypatch: p
         folds.append(given)
         raise folding.Unfoldable("nothing can be folded today")
 
-    monkeypatch.setattr(keys, "fold", refusing)
+    monkeypatch.setattr(contrastive, "fold", refusing)
     for number in (0, 1, 2):
         with pytest.raises(CannotFuse, match="nothing can be folded today"):
             cohorts_of(train).key(trial(digits, number, encoder={"name": "cnn", "width": 5}))

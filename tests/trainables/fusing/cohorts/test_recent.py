@@ -7,8 +7,8 @@ import pytest
 from contrasweep.data import resolve
 from contrasweep.data.manifest import Manifest
 from contrasweep.trainables.contrastive import train
-from contrasweep.trainables.fusing.cohorts import shared_data
-from contrasweep.trainables.fusing.cohorts.recent import Recent
+from contrasweep.trainables.fusing.cohorts import contrastive
+from contrasweep.trainables.fusing.cohorts.method import Recent
 from contrasweep.trainables.fusing.protocol import cohorts_of
 from contrasweep.trial import Trial
 
@@ -57,11 +57,11 @@ def test_images_are_gone_with_their_last_member(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     digits = resolve("digits-lt", folds=5, storage=str(tmp_path_factory.mktemp("data")), write=True)
-    monkeypatch.setattr(shared_data, "_opened", Recent(lambda _: 1, kept_bytes=0))
+    monkeypatch.setattr(contrastive, "_opened", Recent(lambda _: 1, kept_bytes=0))
     cohort = cohorts_of(train).open(_trial(digits, 0), 2)
     for number in (0, 1):
         cohort.join(_trial(digits, number), None)
-    in_use = shared_data._opened._used
+    in_use = contrastive._opened._used
     assert len(in_use) == 2
     cohort.leave(_trial(digits, 0).id)
     gc.collect()

@@ -24,7 +24,7 @@ def assert_same(layer: nn.Module, engine: str, *shape: int, count: int = 2, batc
     for module in plain:
         for parameter in module.parameters():
             nn.init.normal_(parameter)
-    folded = fold(plain[0], count, engine).train(layer.training)
+    folded = fold(plain[0], count, engine)
     for slot, module in enumerate(plain):
         folded.put(slot, module.state_dict())
     for _ in range(batches):
@@ -80,7 +80,7 @@ def test_batch_normalisation(engine: str, training: bool, flat: bool, tracked: b
     plain = [copy.deepcopy(layer).double() for _ in range(2)]
     folded = fold(plain[0], 2, engine)
     for mode in (True, training, False):
-        folded.train(mode)
+        folded.tree.train(mode)
         x = torch.randn(2, 5, 4, *([] if flat else [3, 2]), dtype=torch.float64) * 3 + 1
         theirs = torch.stack([module.train(mode)(part) for module, part in zip(plain, x, strict=True)])
         torch.testing.assert_close(folded(x), theirs, rtol=1e-10, atol=1e-12)
@@ -109,7 +109,7 @@ def test_other_layers(layer: nn.Module, shape: tuple[int, ...], engine: str) -> 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_dropout_draws_from_each_members_generator(dtype: torch.dtype) -> None:
-    folded, x = fold(nn.Dropout(0.3), 2).train(), torch.randn(2, 6, 50, dtype=dtype)
+    folded, x = fold(nn.Dropout(0.3), 2), torch.randn(2, 6, 50, dtype=dtype)
     folded.slots.generators = [torch.Generator().manual_seed(seed) for seed in (5, 9)]
     alone = []
     for seed, part in zip((5, 9), x, strict=True):

@@ -1,0 +1,76 @@
+"""The tutorials as a reader does them: files written, commands run, in a folder outside of the repository."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from drivers import ray_folder
+
+ROOT = Path(__file__).resolve().parents[1]
+TUTORIALS = ROOT / "docs" / "tutorials"
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+NAMED = re.compile(r"# ([\w.]+\.(?:yaml|py))\b")
+
+
+def steps_of(page: str) -> list[tuple[str, str]]:
+    """Files (name, text) and commands ("", line) of a page, in its order. Blocks of output hold no command."""
+    found = []
+    for kind, text in BLOCK.findall((TUTORIALS / page).read_text()):
+        if name := NAMED.match(text):
+            found.append((name[1], text))
+        elif not kind:
+            found += [("", line) for line in text.splitlines() if line.startswith(("contrasweep ", "python "))]
+    return found
+
+
+def do(page: str, folder: Path, ray: Path, leave_out: tuple[str, ...] = ()) -> dict[str, str]:
+    """Command -> what it printed; an assertion error with its output where one fails."""
+    printed = {}
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": programs, "RAY_TMPDIR": str(ray)}
+    for name, text in steps_of(page):
+        if name:
+            (folder / name).write_text(text)
+        elif not text.startswith(leave_out):
+            done = subprocess.run(
+                text, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=280
+            )
+            assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+            printed[text] = done.stdout
+    return printed
+
+
+@pytest.mark.long
+def test_from_pictures_to_a_latex_table(tmp_path: Path) -> None:
+    with ray_folder() as ray:
+        printed = do("pictures.md", tmp_path, ray, leave_out=("contrasweep ui",))
+    first, extended = (text for command, text in printed.items() if command.startswith("contrasweep run"))
+    assert "SupCon is better than SimCLR" in first  # as the page says
+    assert "SupCon is better than SimCLR" in extended and "2" in extended
+    table = (tmp_path / "table.tex").read_text()
+    assert "\\toprule" in table and "\\label{tab:first}" in table
+    assert "<title>" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.long
+def test_a_search_and_a_fair_table(tmp_path: Path) -> None:
+    with ray_folder() as ray:
+        printed = do("search.md", tmp_path, ray)
+    first, *_ = (text for command, text in printed.items() if command.startswith("contrasweep run"))
+    assert "too few configurations" in first
+    assert "type: " in (tmp_path / "best.yaml").read_text() or "arms:" in (tmp_path / "best.yaml").read_text()
+
+
+@pytest.mark.long
+def test_a_first_study_of_pairs(tmp_path: Path) -> None:
+    with ray_folder() as ray:
+        commands = do("image-pairs.md", tmp_path, ray, leave_out=("contrasweep data stage",))
+    assert any("after-only" in text and "Verdicts" in text for text in commands.values())
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in TUTORIALS.glob("*.md")))
+def test_a_page_has_files_and_commands_or_says_that_it_needs_none(page: str) -> None:
+    assert steps_of(page) or "no computer" in (TUTORIALS / page).read_text()
